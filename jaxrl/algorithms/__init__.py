@@ -1,0 +1,1 @@
+"""Learning algorithms: compositions of rollout, maths and networks."""

@@ -1,0 +1,1 @@
+"""Worlds: Brax environments by name, our own, and the layer that vectorises them."""

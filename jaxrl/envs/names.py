@@ -1,0 +1,29 @@
+"""The names of the built-in environments: plain strings, so that `--help` stays instant."""
+
+BRAX = (
+    "ant",
+    "fast",
+    "halfcheetah",
+    "hopper",
+    "humanoid",
+    "humanoidstandup",
+    "inverted_double_pendulum",
+    "inverted_pendulum",
+    "pusher",
+    "reacher",
+    "swimmer",
+    "walker2d",
+)
+BACKENDS = ("generalized", "mjx", "positional", "spring")
+CLASSIC = ("cartpole", "pendulum")
+
+
+def known(name: str) -> bool:
+    """Tell whether `name` can be built: one of ours, one of Brax's, or a user's module:Class."""
+    return name in BRAX or name in CLASSIC or name.startswith("probe/") or is_custom(name)
+
+
+def is_custom(name: str) -> bool:
+    """Tell whether `name` points to a user's own environment, module:Class."""
+    module, _, attribute = name.partition(":")
+    return all(part.isidentifier() for part in module.split(".")) and attribute.isidentifier()

@@ -1,0 +1,85 @@
+"""Domain randomisation: every episode draws its own physics."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+
+import jax
+from brax.envs import Env, State
+
+from jaxrl.errors import UserError
+from jaxrl.types import Array, Key, PyTree
+
+
+class Randomized(Env):
+    """Wrap an environment so that `randomize(sys, key) -> sys` is drawn anew at every reset.
+
+    The drawn numbers ride along in `state.info`, so a pool of fresh states is also a pool of
+    fresh physics. Only what `randomize` really replaced is stored.
+    """
+
+    def __init__(self, env: Env, randomize: Callable[[PyTree, Key], PyTree]):
+        if not hasattr(env.unwrapped, "sys"):
+            raise UserError("--task.randomize: this environment has no `sys` to randomise.")
+        self._env = env
+        self._randomize = randomize
+        self._base, self._tree = jax.tree.flatten(env.unwrapped.sys)
+        self._changed: list[int] = []
+
+        def find_changed(key: Key) -> None:
+            leaves = jax.tree.leaves(randomize(env.unwrapped.sys, key))
+            pairs = enumerate(zip(self._base, leaves, strict=True))
+            self._changed = [i for i, (old, new) in pairs if old is not new]
+
+        jax.eval_shape(find_changed, jax.random.key(0))
+        if not self._changed:
+            raise UserError("--task.randomize: the function returned `sys` unchanged.")
+
+    @contextlib.contextmanager
+    def _physics(self, drawn: tuple[Array, ...]) -> Iterator[None]:
+        """Let the environment see the drawn physics while it is traced."""
+        leaves = list(self._base)
+        for index, value in zip(self._changed, drawn, strict=True):
+            leaves[index] = value
+        original = self.unwrapped.sys
+        self.unwrapped.sys = jax.tree.unflatten(self._tree, leaves)
+        try:
+            yield
+        finally:
+            self.unwrapped.sys = original
+
+    def reset(self, rng: Array) -> State:
+        """Draw physics, then a start in it."""
+        rng, draw = jax.random.split(rng)
+        leaves = jax.tree.leaves(self._randomize(self.unwrapped.sys, draw))
+        drawn = tuple(leaves[i] for i in self._changed)
+        with self._physics(drawn):
+            state = self._env.reset(rng)
+        return state.replace(info=dict(state.info) | {"randomization": drawn})
+
+    def step(self, state: State, action: Array) -> State:
+        """Step in the physics this episode drew."""
+        drawn = state.info["randomization"]
+        inner = state.replace(info={k: v for k, v in state.info.items() if k != "randomization"})
+        with self._physics(drawn):
+            after = self._env.step(inner, action)
+        return after.replace(info=dict(after.info) | {"randomization": drawn})
+
+    @property
+    def observation_size(self):
+        """The wrapped environment's."""
+        return self._env.observation_size
+
+    @property
+    def action_size(self) -> int:
+        """The wrapped environment's."""
+        return self._env.action_size
+
+    @property
+    def backend(self) -> str:
+        """The wrapped environment's."""
+        return self._env.backend
+
+    @property
+    def unwrapped(self):
+        """The environment inside every wrapper."""
+        return self._env.unwrapped

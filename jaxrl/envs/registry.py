@@ -1,0 +1,87 @@
+"""From a name to a (single, unvectorised) Brax environment."""
+
+import contextlib
+import importlib
+import inspect
+import io
+import warnings
+
+from jaxrl.envs import names
+from jaxrl.errors import UserError, nearest
+
+
+def _import_brax():
+    """Import brax without its notices: unmaintained pipelines, missing warp, old jaxopt."""
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+        warnings.simplefilter("ignore")
+        from brax import envs
+
+    return envs
+
+
+def make(name: str, backend: str | None = None, **kwargs):
+    """Build the environment called `name`; `backend` None means the environment's own choice."""
+    if backend is not None:
+        if backend not in names.BACKENDS:
+            hint = nearest(backend, names.BACKENDS)
+            raise UserError(f"--backend: unknown backend '{backend}'.{hint} {names.BACKENDS}")
+        kwargs["backend"] = backend
+    if name in names.BRAX:
+        return _make_brax(name, kwargs)
+    if name in names.CLASSIC or name.startswith("probe/"):
+        return _make_own(name)
+    if names.is_custom(name):
+        return _make_custom(name, kwargs)
+    every = (*names.BRAX, *names.CLASSIC)
+    raise UserError(
+        f"--env: unknown environment '{name}'.{nearest(name, every)} Known: {', '.join(every)}, "
+        "or your own as module:Class."
+    )
+
+
+def _make_brax(name: str, kwargs: dict):
+    envs = _import_brax()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return envs.get_environment(name, **kwargs)
+        except Exception as error:  # brax raises many kinds for a backend it lacks
+            raise UserError(
+                f"--backend: brax cannot build '{name}' on '{kwargs.get('backend')}': {error}"
+            ) from error
+
+
+def _make_own(name: str):
+    _import_brax()
+    from jaxrl.envs import classic, probes
+
+    own = {"cartpole": classic.CartPole, "pendulum": classic.Pendulum}
+    own |= {f"probe/{probe}": cls for probe, cls in probes.PROBES.items()}
+    if name not in own:
+        raise UserError(f"--env: unknown environment '{name}'.{nearest(name, own)}")
+    return own[name]()
+
+
+def _make_custom(name: str, kwargs: dict):
+    _import_brax()
+    module_name, _, attribute = name.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise UserError(
+            f"--env: cannot import '{module_name}' ({error}). Run from the folder that holds it, "
+            "or put that folder on PYTHONPATH."
+        ) from error
+    if not hasattr(module, attribute):
+        hint = nearest(attribute, vars(module))
+        raise UserError(f"--env: module '{module_name}' has no '{attribute}'.{hint}")
+    factory = getattr(module, attribute)
+    accepted = inspect.signature(factory).parameters
+    open_ended = any(p.kind is p.VAR_KEYWORD for p in accepted.values())
+    if "backend" in kwargs and "backend" not in accepted and not open_ended:
+        raise UserError(f"--backend: '{name}' takes no backend; leave the flag out.")
+    env = factory(**kwargs)
+    missing = [m for m in ("reset", "step", "action_size") if not hasattr(env, m)]
+    if missing:
+        raise UserError(f"--env: '{name}' is not a Brax environment, it lacks {missing}.")
+    return env

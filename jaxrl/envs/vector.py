@@ -1,0 +1,198 @@
+"""Thousands of copies of one environment: time limit, statistics, and resets from a pool.
+
+Resetting every environment at every step would double the cost; caching one first state would
+start every episode alike. So each rollout draws one pool of fresh states, and an environment
+whose episode ends takes one of them.
+"""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from jaxrl.types import ActionSpec, Array, EnvSpec, Key, Mean, Metrics, PyTree
+
+
+@struct.dataclass
+class EnvState:
+    """The state of N environments."""
+
+    world: Any  # brax State, [N, ...]
+    age: Array  # int32 [N], environment steps since the episode began
+    whole: Array  # bool [N], was this episode seen from its first step?
+    running: dict[str, Array]  # sums over the current episode, [N] each
+    finished: dict[str, Array]  # sums over the episodes that ended since last asked, [N] each
+
+
+class Outcome(NamedTuple):
+    """What one step gave, [N, ...]."""
+
+    reward: Array
+    terminated: Array
+    truncated: Array
+    next_obs: PyTree
+
+
+def _rows(mask: Array, leaf: Array) -> Array:
+    return mask.reshape(mask.shape + (1,) * (leaf.ndim - 1))
+
+
+def choose(mask: Array, yes: PyTree, no: PyTree) -> PyTree:
+    """Pick per environment between two trees of [N, ...] arrays."""
+    return jax.tree.map(lambda a, b: jnp.where(_rows(mask, a), a, b), yes, no)
+
+
+def _typed_like(new: PyTree, old: PyTree) -> PyTree:
+    """Keep dtypes fixed across steps, whatever the environment returns: one compilation."""
+    return jax.tree.map(lambda n, o: jnp.asarray(n, o.dtype), new, old)
+
+
+def _strong(tree: PyTree) -> PyTree:
+    """Drop weak types, which would make the second call compile anew."""
+    return jax.tree.map(lambda x: jnp.asarray(x, jnp.asarray(x).dtype), tree)
+
+
+def _finite(obs: PyTree, reward: Array) -> Array:
+    """Return [N]: is everything the learner would see finite?"""
+    rows = [jnp.isfinite(reward)]
+    for leaf in jax.tree.leaves(obs):
+        if jnp.issubdtype(leaf.dtype, jnp.inexact):
+            rows.append(jnp.all(jnp.isfinite(leaf).reshape(leaf.shape[0], -1), axis=1))
+    return jnp.all(jnp.stack(rows), axis=0)
+
+
+@dataclass(frozen=True)
+class VectorEnv:
+    """N copies of a Brax environment behind pure functions."""
+
+    env: Any
+    num_envs: int
+    episode_length: int
+    action_repeat: int = 1
+    pool_size: int = 64
+    random_first_age: bool = True
+
+    @property
+    def spec(self) -> EnvSpec:
+        """Shapes of observations and actions."""
+        world = jax.eval_shape(self.env.reset, jax.random.PRNGKey(0))
+        discrete = hasattr(self.env, "num_actions")
+        size = self.env.num_actions if discrete else self.env.action_size
+        return EnvSpec(world.obs, ActionSpec(int(size), discrete))
+
+    def fresh(self, key: Key, number: int) -> Any:
+        """Draw `number` start states; Brax environments are written for raw keys."""
+        keys = jax.random.key_data(jax.random.split(key, number))
+        with jax.default_matmul_precision("highest"):
+            return _strong(jax.vmap(self.env.reset)(keys))
+
+    def pool(self, key: Key) -> Any:
+        """Draw the start states of one rollout."""
+        return self.fresh(key, self.pool_size)
+
+    def reset(self, key: Key, *, stagger: bool | None = None) -> EnvState:
+        """Start all environments; staggered ages keep later resets from coming in waves."""
+        stagger = self.random_first_age if stagger is None else stagger
+        key_start, key_age = jax.random.split(key)
+        world = self.fresh(key_start, self.num_envs)
+        age = jnp.zeros(self.num_envs, jnp.int32)
+        if stagger:
+            turns = self.episode_length // self.action_repeat
+            age = jax.random.randint(key_age, (self.num_envs,), 0, max(turns, 1))
+            age = age * self.action_repeat
+        names = ["return", "length", *world.metrics]
+        zeros = {name: jnp.zeros(self.num_envs, jnp.float32) for name in names}
+        return EnvState(
+            world=world,
+            age=age,
+            whole=age == 0,
+            running=zeros,
+            finished={**zeros, "count": zeros["return"], "diverged": zeros["return"]},
+        )
+
+    def advance(self, state: EnvState, action: Array) -> tuple[EnvState, Outcome]:
+        """Step all environments, without resetting those whose episode ends."""
+        before = state.world
+        with jax.default_matmul_precision("highest"):
+            world = jax.vmap(self._repeat)(before, action)
+        world = _typed_like(world, before)
+        healthy = _finite(world.obs, world.reward)
+        obs = choose(healthy, world.obs, before.obs)
+        reward = jnp.where(healthy, world.reward, 0.0).astype(jnp.float32)
+        world = world.replace(obs=obs, reward=reward.astype(world.reward.dtype))
+        age = state.age + self.action_repeat
+        cut_by_env = world.info.get("truncation", jnp.zeros_like(world.done)) > 0
+        # An environment that left the numbers ends here and starts anew; nobody learns from NaN.
+        terminated = ((world.done > 0) & ~cut_by_env) | ~healthy
+        truncated = ((age >= self.episode_length) | cut_by_env) & ~terminated
+        state = state.replace(world=world, age=age)
+        state = self._count(state, reward, terminated | truncated, healthy)
+        return state, Outcome(reward, terminated, truncated, obs)
+
+    def step(
+        self, state: EnvState, action: Array, pool: Any, key: Key
+    ) -> tuple[EnvState, Outcome]:
+        """Advance, then give every ended episode a start from the pool."""
+        state, outcome = self.advance(state, action)
+        ended = outcome.terminated | outcome.truncated
+        index = jax.random.randint(key, (self.num_envs,), 0, self.pool_size)
+        start = jax.tree.map(lambda leaf: leaf[index], pool)
+        return state.replace(
+            world=choose(ended, start, state.world),
+            age=jnp.where(ended, 0, state.age),
+            whole=state.whole | ended,
+            running={k: jnp.where(ended, 0.0, v) for k, v in state.running.items()},
+        ), outcome
+
+    def take_statistics(self, state: EnvState) -> tuple[EnvState, Metrics]:
+        """Return the means over finished episodes and forget them."""
+        total = {name: jnp.sum(value) for name, value in state.finished.items()}
+        count = total.pop("count")
+        diverged = Mean(total.pop("diverged"), jnp.ones((), jnp.float32))
+        metrics = {"rollout/diverged": diverged}
+        names = {"return": "ep_rew_mean", "length": "ep_len_mean", "success": "success_rate"}
+        for name, value in total.items():
+            metrics["rollout/" + names.get(name, f"ep_{name}")] = Mean(value, count)
+        cleared = {name: jnp.zeros_like(value) for name, value in state.finished.items()}
+        return state.replace(finished=cleared), metrics
+
+    def _repeat(self, world: Any, action: Array) -> Any:
+        """Apply one action `action_repeat` times; what follows an ending does not count."""
+        if self.action_repeat == 1:
+            return self.env.step(world, action)
+
+        def once(carry, _):
+            world, reward, metrics, over = carry
+            after = _typed_like(self.env.step(world, action), world)
+            reward = reward + jnp.where(over, 0.0, after.reward)
+            metrics = {k: metrics[k] + jnp.where(over, 0.0, v) for k, v in after.metrics.items()}
+            world = jax.tree.map(lambda old, new: jnp.where(over, old, new), world, after)
+            return (world, reward, metrics, over | (world.done > 0)), None
+
+        nothing = {k: jnp.zeros((), jnp.float32) for k in world.metrics}
+        start = (world, jnp.zeros((), jnp.float32), nothing, jnp.zeros((), bool))
+        (world, reward, metrics, _), _ = jax.lax.scan(once, start, length=self.action_repeat)
+        if "success" in metrics:
+            metrics["success"] = world.metrics["success"]
+        return world.replace(reward=reward, metrics=metrics)
+
+    def _count(self, state: EnvState, reward: Array, ended: Array, healthy: Array) -> EnvState:
+        """Add this step to the running episode, and ended episodes to the finished sums."""
+        running = {
+            "return": state.running["return"] + reward,
+            "length": state.running["length"] + self.action_repeat,
+        }
+        for name, value in state.world.metrics.items():
+            value = jnp.nan_to_num(value.astype(jnp.float32))
+            # Success is what holds at the end; every other metric is summed like the reward.
+            running[name] = value if name == "success" else state.running[name] + value
+        complete = ended & state.whole
+        finished = {
+            name: state.finished[name] + jnp.where(complete, running[name], 0.0)
+            for name in running
+        }
+        finished["count"] = state.finished["count"] + complete
+        finished["diverged"] = state.finished["diverged"] + ~healthy
+        return state.replace(running=running, finished=finished)

@@ -1,0 +1,1 @@
+"""Pure maths on arrays: knows no configuration, environment or file."""

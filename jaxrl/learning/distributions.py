@@ -1,0 +1,111 @@
+"""Action distributions as records of pure functions over a flat parameter vector.
+
+`sample` and `mode` return *raw* actions: for the squashed normal, the number before tanh. Keeping
+the raw number makes the log-probability exact even where tanh saturates. `to_env` gives what the
+environment receives.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl.types import Array, Key
+
+LOG_2PI = 1.8378770664093453
+
+
+class Distribution(NamedTuple):
+    """How to read network outputs as a distribution over actions."""
+
+    param_size: int
+    sample: Callable[[Array, Key], Array]
+    mode: Callable[[Array], Array]
+    log_prob: Callable[[Array, Array], Array]
+    entropy: Callable[[Array, Key], Array]
+    mean_of_raw: Callable[[Array], Array]  # for the action-bound loss and plots of std
+    std: Callable[[Array], Array]
+    to_env: Callable[[Array], Array]
+
+
+def _split(params: Array) -> tuple[Array, Array]:
+    mean, log_std = jnp.split(params, 2, axis=-1)
+    return mean, log_std
+
+
+def _normal_log_prob(params: Array, raw: Array) -> Array:
+    """Σ_i −½ ((x_i − μ_i) / σ_i)² − log σ_i − ½ log 2π."""
+    mean, log_std = _split(params)
+    z = (raw - mean) * jnp.exp(-log_std)
+    return jnp.sum(-0.5 * jnp.square(z) - log_std - 0.5 * LOG_2PI, axis=-1)
+
+
+def _normal_entropy(params: Array, key: Key) -> Array:
+    del key
+    _, log_std = _split(params)
+    return jnp.sum(log_std + 0.5 * (LOG_2PI + 1.0), axis=-1)
+
+
+def _normal_sample(params: Array, key: Key) -> Array:
+    mean, log_std = _split(params)
+    return mean + jnp.exp(log_std) * jax.random.normal(key, mean.shape, mean.dtype)
+
+
+def log_det_tanh(raw: Array) -> Array:
+    """Return log |d tanh(x) / dx| = 2 (log 2 − x − softplus(−2x)), stable for any x."""
+    return 2.0 * (jnp.log(2.0) - raw - jax.nn.softplus(-2.0 * raw))
+
+
+def normal(size: int) -> Distribution:
+    """Build a diagonal normal; what leaves [-1, 1] is clipped at the environment's door."""
+    return Distribution(
+        param_size=2 * size,
+        sample=_normal_sample,
+        mode=lambda params: _split(params)[0],
+        log_prob=_normal_log_prob,
+        entropy=_normal_entropy,
+        mean_of_raw=lambda params: _split(params)[0],
+        std=lambda params: jnp.exp(_split(params)[1]),
+        to_env=lambda raw: jnp.clip(raw, -1.0, 1.0),
+    )
+
+
+def tanh_normal(size: int) -> Distribution:
+    """Build a diagonal normal squashed by tanh; its entropy is estimated from one sample."""
+
+    def log_prob(params: Array, raw: Array) -> Array:
+        return _normal_log_prob(params, raw) - jnp.sum(log_det_tanh(raw), axis=-1)
+
+    def entropy(params: Array, key: Key) -> Array:
+        stretch = jnp.sum(log_det_tanh(_normal_sample(params, key)), axis=-1)
+        return _normal_entropy(params, key) + stretch
+
+    return normal(size)._replace(log_prob=log_prob, entropy=entropy, to_env=jnp.tanh)
+
+
+def categorical(size: int) -> Distribution:
+    """Build a choice among `size` actions from logits."""
+
+    def log_prob(logits: Array, action: Array) -> Array:
+        chosen = jnp.expand_dims(action, -1)
+        return jnp.squeeze(jnp.take_along_axis(jax.nn.log_softmax(logits), chosen, -1), -1)
+
+    def entropy(logits: Array, key: Key) -> Array:
+        del key
+        log_p = jax.nn.log_softmax(logits)
+        return -jnp.sum(jnp.exp(log_p) * log_p, axis=-1)
+
+    return Distribution(
+        param_size=size,
+        sample=lambda logits, key: jax.random.categorical(key, logits),
+        mode=lambda logits: jnp.argmax(logits, axis=-1),
+        log_prob=log_prob,
+        entropy=entropy,
+        mean_of_raw=jnp.zeros_like,
+        std=jnp.zeros_like,
+        to_env=lambda action: action,
+    )
+
+
+DISTRIBUTIONS = {"tanh_normal": tanh_normal, "normal": normal, "categorical": categorical}

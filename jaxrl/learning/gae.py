@@ -1,0 +1,45 @@
+"""Generalised advantage estimation, with time-outs told apart from endings."""
+
+import chex
+import jax
+import jax.numpy as jnp
+
+from jaxrl.types import Array
+
+
+def gae(
+    reward: Array,
+    value: Array,
+    next_value: Array,
+    terminated: Array,
+    truncated: Array,
+    *,
+    gamma: Array | float,
+    lam: Array | float,
+) -> tuple[Array, Array]:
+    """Return advantages and value targets (λ-returns) of time-major [T, N] arrays.
+
+        δ_t = r_t + γ (1 − terminated_t) V(s'_t) − V(s_t)
+        A_t = δ_t + γ λ (1 − terminated_t) (1 − truncated_t) A_{t+1},   A_T = 0
+        target_t = A_t + V(s_t)
+
+    V(s'_t) is the value of the true successor, so a truncated step bootstraps from where the
+    episode really was, while nothing leaks in from the episode that follows.
+    Reference: Schulman et al., 2016.
+    """
+    arrays = [reward, value, next_value, terminated, truncated]
+    chex.assert_rank(arrays, 2)
+    chex.assert_equal_shape(arrays)
+    alive = 1.0 - terminated.astype(value.dtype)
+    same_episode = alive * (1.0 - truncated.astype(value.dtype))
+    delta = reward + gamma * alive * next_value - value
+    decay = gamma * lam * same_episode
+
+    def backwards(advantage, step):
+        delta_t, decay_t = step
+        advantage = delta_t + decay_t * advantage
+        return advantage, advantage
+
+    last = jnp.zeros_like(delta[0])
+    _, advantage = jax.lax.scan(backwards, last, (delta, decay), reverse=True, unroll=8)
+    return advantage, advantage + value

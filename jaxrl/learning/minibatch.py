@@ -1,0 +1,32 @@
+"""Minibatches of whole environments: rows stay in time order, so memory and GAE stay valid."""
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl.types import Array, Key, PyTree
+
+
+def shuffled_rows(key: Key, num_rows: int, num_minibatches: int, blocks: int = 1) -> Array:
+    """Deal every row exactly once: indices [num_minibatches, blocks, rows per block].
+
+    Rows are shuffled inside each of `blocks` equal blocks, and every minibatch takes the same
+    share of each. With one block per device no row ever has to travel to another device.
+    """
+    per_block = num_rows // blocks
+    keys = jax.random.split(key, blocks)
+    order = jax.vmap(lambda k: jax.random.permutation(k, per_block))(keys)
+    return jnp.moveaxis(order.reshape(blocks, num_minibatches, -1), 1, 0)
+
+
+def take_rows(batch: PyTree, rows: Array) -> PyTree:
+    """Pick rows [blocks, R] along axis 1 of time-major leaves [T, N, ...] -> [T, blocks * R, ...]."""
+    blocks = rows.shape[0]
+
+    def take(x: Array) -> Array:
+        parts = x.reshape(x.shape[0], blocks, -1, *x.shape[2:])
+        picked = jax.vmap(lambda part, index: part[:, index], in_axes=(1, 0), out_axes=1)(
+            parts, rows
+        )
+        return picked.reshape(x.shape[0], -1, *x.shape[2:])
+
+    return jax.tree.map(take, batch)

@@ -1,0 +1,68 @@
+"""Running mean and variance of any tree of arrays, as pure state."""
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from jaxrl.types import Array, PyTree
+
+
+@struct.dataclass
+class Moments:
+    """Count, mean and (population) variance of everything seen so far."""
+
+    count: Array  # float32, shape ()
+    mean: PyTree
+    variance: PyTree
+
+
+def init(example: PyTree) -> Moments:
+    """Start with nothing seen: mean 0 and variance 1, so that normalising changes nothing."""
+    return Moments(
+        count=jnp.zeros((), jnp.float32),
+        mean=jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), example),
+        variance=jax.tree.map(lambda x: jnp.ones(x.shape, jnp.float32), example),
+    )
+
+
+def update(moments: Moments, batch: PyTree) -> Moments:
+    """Merge a batch with any leading axes (Chan et al.: exact for any split of the data).
+
+    m = m_a + d·w,   v = (1−w) v_a + w v_b + d² w (1−w),   w = n_b / (n_a + n_b),  d = m_b − m_a
+    """
+    leaf, mean = jax.tree.leaves(batch)[0], jax.tree.leaves(moments.mean)[0]
+    number = leaf.size / max(mean.size, 1)
+    count = moments.count + number
+    weight = number / count
+
+    def merge(old_mean: Array, old_variance: Array, x: Array) -> tuple[Array, Array]:
+        axes = tuple(range(x.ndim - old_mean.ndim))
+        x = x.astype(jnp.float32)
+        mean_b = jnp.mean(x, axes)
+        # Two passes: E[x²] − E[x]² would cancel for far-off means.
+        variance_b = jnp.mean(jnp.square(x - mean_b.reshape((1,) * len(axes) + mean_b.shape)), axes)
+        gap = mean_b - old_mean
+        variance = (1 - weight) * old_variance + weight * variance_b
+        return old_mean + gap * weight, variance + jnp.square(gap) * weight * (1 - weight)
+
+    merged = jax.tree.map(merge, moments.mean, moments.variance, batch)
+    mean, variance = jax.tree.transpose(
+        jax.tree.structure(moments.mean), jax.tree.structure((0, 0)), merged
+    )
+    return Moments(count, mean, variance)
+
+
+def std(moments: Moments) -> PyTree:
+    """Return the standard deviations, never zero."""
+    return jax.tree.map(lambda v: jnp.sqrt(v + 1e-8), moments.variance)
+
+
+def normalize(moments: Moments, x: PyTree, clip: float = 10.0) -> PyTree:
+    """Return (x − mean) / std within ±clip; leading axes of x are free."""
+
+    def scale(leaf: Array, mean: Array, deviation: Array) -> Array:
+        shape = (1,) * (leaf.ndim - mean.ndim) + mean.shape
+        z = (leaf.astype(jnp.float32) - mean.reshape(shape)) / deviation.reshape(shape)
+        return jnp.clip(z, -clip, clip)
+
+    return jax.tree.map(scale, x, moments.mean, std(moments))

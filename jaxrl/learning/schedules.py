@@ -1,0 +1,32 @@
+"""How a number changes over a run, and how a learning rate follows the KL divergence."""
+
+import jax.numpy as jnp
+
+from jaxrl.types import Array
+
+SCHEDULES = ("constant", "linear", "cosine", "exponential", "adaptive_kl")
+
+
+def multiplier(kind: str, progress: Array, floor: float) -> Array:
+    """Return the factor at `progress` in [0, 1], falling from 1 to `floor`.
+
+    linear: 1 − (1 − f) p;   cosine: f + (1 − f) (1 + cos πp) / 2;   exponential: f^p
+    (f = 0 would make the exponential vanish at once, so it is held at 1e-3 there).
+    """
+    progress = jnp.clip(progress, 0.0, 1.0)
+    if kind == "linear":
+        return 1.0 - (1.0 - floor) * progress
+    if kind == "cosine":
+        return floor + (1.0 - floor) * 0.5 * (1.0 + jnp.cos(jnp.pi * progress))
+    if kind == "exponential":
+        return jnp.power(jnp.maximum(floor, 1e-3), progress)
+    return jnp.ones_like(progress)
+
+
+def adapt_to_kl(
+    rate: Array, kl: Array, desired: Array, lowest: Array, highest: Array, factor: float = 1.5
+) -> Array:
+    """Shrink the rate when KL > 2·desired, grow it when KL < desired / 2, within bounds."""
+    smaller, larger = rate / factor, rate * factor
+    rate = jnp.where(kl > 2.0 * desired, smaller, jnp.where(kl < 0.5 * desired, larger, rate))
+    return jnp.clip(rate, lowest, highest)

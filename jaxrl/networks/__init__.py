@@ -1,0 +1,1 @@
+"""Networks, built from an environment's spec."""

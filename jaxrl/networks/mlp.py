@@ -1,0 +1,43 @@
+"""A multi-layer perceptron with the usual choices."""
+
+from collections.abc import Callable
+
+import flax.linen as nn
+import jax
+
+from jaxrl.types import Array
+
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+    "swish": nn.swish,
+    "relu": nn.relu,
+    "tanh": nn.tanh,
+    "elu": nn.elu,
+    "gelu": nn.gelu,
+}
+INITIALIZERS = ("lecun", "orthogonal")
+
+
+def kernel_init(kind: str, gain: float = 2.0**0.5) -> jax.nn.initializers.Initializer:
+    """Return a weight initialiser; `gain` matters to the orthogonal one."""
+    if kind == "orthogonal":
+        return nn.initializers.orthogonal(gain)
+    return nn.initializers.lecun_uniform()
+
+
+class MLP(nn.Module):
+    """Dense layers, each followed by (LayerNorm and) an activation."""
+
+    hidden: tuple[int, ...]
+    activation: str = "swish"
+    layer_norm: bool = False
+    init: str = "lecun"
+
+    @nn.compact
+    def __call__(self, x: Array) -> Array:
+        """Map [..., features] to [..., hidden[-1]]."""
+        for width in self.hidden:
+            x = nn.Dense(width, kernel_init=kernel_init(self.init))(x)
+            if self.layer_norm:
+                x = nn.LayerNorm()(x)
+            x = ACTIVATIONS[self.activation](x)
+        return x

@@ -1,0 +1,47 @@
+"""Collecting experience: a pure function from policy and environments to a Rollout."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl.envs.vector import VectorEnv, choose
+from jaxrl.types import Collector, Key, Policy, PyTree, Rollout
+
+
+def rollout(
+    env: VectorEnv, policy: Policy, params: PyTree, collector: Collector, key: Key, length: int
+) -> tuple[Collector, Rollout]:
+    """Step all environments `length` times with `policy`; time-major [T, N, ...].
+
+    Memory is cleared where an episode ended, so that the next one starts without a past.
+    """
+    key_pool, key_steps = jax.random.split(key)
+    pool = env.pool(key_pool)
+    blank = jax.tree.map(jnp.zeros_like, collector.carry)
+
+    def step(state: tuple[Any, PyTree], key: Key):
+        env_state, carry = state
+        key_action, key_reset = jax.random.split(key)
+        obs = env_state.world.obs
+        action, carry, extras = policy(params, obs, carry, key_action)
+        env_state, outcome = env.step(env_state, action, pool, key_reset)
+        ended = outcome.terminated | outcome.truncated
+        carry = choose(ended, blank, carry)
+        return (env_state, carry), (obs, action, extras, outcome)
+
+    start = (collector.env, collector.carry)
+    (env_state, carry), steps = jax.lax.scan(step, start, jax.random.split(key_steps, length))
+    obs, action, extras, outcome = steps
+    env_state, episodes = env.take_statistics(env_state)
+    return collector.replace(env=env_state, carry=carry), Rollout(
+        obs=obs,
+        action=action,
+        reward=outcome.reward,
+        terminated=outcome.terminated,
+        truncated=outcome.truncated,
+        next_obs=outcome.next_obs,
+        extras=extras,
+        carry=collector.carry,
+        episodes=episodes,
+    )

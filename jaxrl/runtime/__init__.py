@@ -1,0 +1,1 @@
+"""Everything with side effects: the host loop, checkpoints, evaluation, sinks."""

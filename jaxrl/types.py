@@ -1,0 +1,88 @@
+"""The records that travel between environments, algorithms and the host loop."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+Array = jax.Array
+Key = jax.Array
+PyTree = Any
+
+# (params, obs, carry, key) -> (action, carry, extras). `carry` is () for a network without memory.
+Policy = Callable[[PyTree, PyTree, PyTree, Key], tuple[Array, PyTree, Any]]
+
+
+class Mean(NamedTuple):
+    """A mean that can still be merged: metrics of iterations and devices simply add up."""
+
+    total: Array
+    count: Array
+
+    @classmethod
+    def of(cls, value: Array) -> "Mean":
+        """Wrap one finished value."""
+        return cls(jnp.asarray(value, jnp.float32), jnp.ones((), jnp.float32))
+
+
+Metrics = dict[str, Mean]
+
+
+class ActionSpec(NamedTuple):
+    """What an environment expects: `size` choices, or `size` numbers in [-1, 1]."""
+
+    size: int
+    discrete: bool
+
+
+class EnvSpec(NamedTuple):
+    """What a network must know of an environment."""
+
+    obs: PyTree  # of jax.ShapeDtypeStruct, without the environment axis
+    action: ActionSpec
+
+
+class Rollout(NamedTuple):
+    """What `length` steps in `num_envs` environments gave; time-major, [T, N, ...]."""
+
+    obs: PyTree
+    action: Array
+    reward: Array
+    terminated: Array  # the episode ended: nothing follows, no bootstrap
+    truncated: Array  # the episode was cut: bootstrap from next_obs
+    next_obs: PyTree  # the true successor, never the observation after a reset
+    extras: Any  # what the policy noted, e.g. log-probabilities
+    carry: PyTree  # the policy's memory before the first step, [N, ...]
+    episodes: Metrics  # of the episodes that ended in here
+
+
+@struct.dataclass
+class Collector:
+    """Everything with one row per environment: the part of the state that is sharded."""
+
+    env: PyTree
+    carry: PyTree
+    reward_trace: Array  # [N] running discounted return, for reward normalisation
+
+
+@struct.dataclass
+class TrainState:
+    """Everything that can influence the next step; resuming is restoring this."""
+
+    key: Key  # never changes: each iteration folds its own number in
+    iteration: Array  # int32; environment steps follow from it on the host, without overflow
+    collector: Collector
+    learner: Any  # the algorithm's own: parameters, optimiser, statistics, hyper-parameters
+
+
+class Algorithm(NamedTuple):
+    """A learning algorithm as a record of pure functions."""
+
+    init: Callable[[Key], TrainState]
+    learn: Callable[[TrainState, Rollout], tuple[TrainState, Metrics]]
+    train_step: Callable[[TrainState], tuple[TrainState, Metrics]]
+    policy: Callable[[bool], Policy]  # deterministic -> Policy
+    policy_params: Callable[[Any], PyTree]  # learner -> what the policy needs
+    initial_carry: Callable[[int], PyTree]

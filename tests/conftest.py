@@ -1,0 +1,21 @@
+"""Settings that every test runs under. They must be made before JAX is first used."""
+
+import os
+from pathlib import Path
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+# Eight CPU devices, so that tests of several devices run in the ordinary test processes.
+_COUNT = "--xla_force_host_platform_device_count"
+if _COUNT not in os.environ.get("XLA_FLAGS", ""):
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_COUNT}=8".strip()
+
+import jax  # noqa: E402
+
+# Shapes that only match by adding leading axes are nearly always mistakes.
+jax.config.update("jax_numpy_rank_promotion", "raise")
+
+# Compiled programs are shared by the workers and kept for the next run.
+_CACHE = Path(__file__).resolve().parent.parent / ".cache" / "jax"
+jax.config.update("jax_compilation_cache_dir", str(_CACHE))
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
