@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import tyro
+
 from jaxrl.envs import names
 from jaxrl.errors import UserError, nearest
 
@@ -184,7 +186,7 @@ class TrainConfig:
     eval: EvalConfig = field(default_factory=EvalConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     log: LogConfig = field(default_factory=LogConfig)
-    preset: typing.Annotated[str, "hidden"] = "custom"
+    preset: tyro.conf.Suppress[str] = "custom"
     """Name of the preset this started from."""
 
     @property
@@ -280,7 +282,7 @@ def _name_problems(config: TrainConfig) -> list[str]:
             f"{nearest(config.backend, names.BACKENDS)} Known: {', '.join(names.BACKENDS)}."
         )
     elif config.backend is not None and config.env in names.CLASSIC:
-        problems.append(f"--backend: '{config.env}' has no physics backend; leave the flag out.")
+        problems.append(f"--backend: '{config.env}' has no physics backend: use --backend None.")
     return problems
 
 
@@ -334,10 +336,10 @@ def from_json(text: str, where: str = "config.json") -> TrainConfig:
         raise UserError(f"{where} is not valid JSON: {error}") from error
     if not isinstance(data, dict) or data.pop("format", None) != FORMAT:
         raise UserError(f"{where} was not written by this version of jaxrl (format {FORMAT}).")
-    return _read(TrainConfig, data, where, "")
+    return read(TrainConfig, data, where, "")
 
 
-def _read(cls: type, data: Any, where: str, prefix: str) -> Any:
+def read(cls: type, data: Any, where: str, prefix: str = "") -> Any:
     """Build dataclass `cls` from a dict."""
     if not isinstance(data, dict):
         raise UserError(f"{where}: '{prefix or 'top'}' must be an object.")
@@ -360,7 +362,7 @@ def _value(hint: Any, value: Any, where: str, path: str) -> Any:
     )
     for option in options:
         if dataclasses.is_dataclass(option) and isinstance(option, type):
-            return _read(option, value, where, path + ".")
+            return read(option, value, where, path + ".")
         if option is type(None) and value is None:
             return None
         if typing.get_origin(option) is Literal and value in typing.get_args(option):
@@ -374,3 +376,14 @@ def _value(hint: Any, value: Any, where: str, path: str) -> Any:
         if option in (int, str, bool) and type(value) is option:
             return value
     raise UserError(f"{where}: field '{path}' has the unusable value {value!r}.")
+
+
+def flatten(data: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested settings under dotted names."""
+    flat = {}
+    for name, value in data.items():
+        if isinstance(value, dict):
+            flat |= flatten(value, f"{prefix}{name}.")
+        else:
+            flat[prefix + name] = value
+    return flat

@@ -177,7 +177,8 @@ class _PPO:
         improved, metrics = self._improve(learner, batch, key)
         improved = self._statistics(improved, experience, trace, batch)
         metrics |= experience.episodes
-        metrics["train/learning_rate"] = Mean.of(learner.learning_rate)
+        metrics["train/learning_rate"] = Mean.of(improved.learning_rate)
+        metrics["train/bad_streak"] = Mean.of(improved.bad_streak)
         metrics["train/explained_variance"] = Mean.of(
             losses.explained_variance(batch.value, batch.target)
         )

@@ -16,8 +16,9 @@ from flax import struct
 
 def _first_state(joints: Any, obs: jax.Array) -> base.State:
     """Wrap a start state; Brax names its own physics state as the type, but takes any pytree."""
-    zero = jnp.zeros((), jnp.float32)
-    return base.State(pipeline_state=joints, obs=obs, reward=zero, done=zero)
+    # Separate arrays, as a caller that donates the state may not give one buffer twice.
+    reward, done = jnp.zeros(2, jnp.float32)
+    return base.State(pipeline_state=joints, obs=obs, reward=reward, done=done)
 
 
 @struct.dataclass

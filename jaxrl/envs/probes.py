@@ -2,8 +2,8 @@
 
 Each probe isolates one part of a learner, so the first one that fails names the broken part. Values
 are for discount gamma. Probes that terminate keep their time limit out of reach, so a time-out
-never hides a termination bug, and their last observation looks like one from inside an episode, so
-that bootstrapping through the end has a definite wrong answer.
+never hides a termination bug. Where a value is the answer, the last observation is also one from
+inside an episode, so that bootstrapping through the end has a definite wrong answer.
 """
 
 import dataclasses
@@ -27,8 +27,11 @@ class ProbeState:
 
 
 def _float(value: jax.typing.ArrayLike) -> jax.Array:
-    """Convert to a float32 without weak type, so reset and step outputs agree."""
-    return jnp.asarray(value, jnp.float32)
+    """Copy to a float32 without weak type, so reset and step outputs agree.
+
+    The copy matters to a caller that donates the state, which may not give one buffer twice.
+    """
+    return jnp.array(value, jnp.float32)
 
 
 def _match(action: jax.Array, sign: jax.Array) -> jax.Array:
@@ -299,7 +302,9 @@ class Success(Probe):
     def step(self, state: base.State, action: jax.Array) -> base.State:
         """Count down and report success on the last step."""
         state = super().step(state, action)
-        return dataclasses.replace(state, metrics={**state.metrics, "success": state.reward})
+        return dataclasses.replace(
+            state, metrics={**state.metrics, "success": _float(state.reward)}
+        )
 
     def draw(self, rng: jax.Array) -> jax.Array:
         """Draw the length of the episode."""

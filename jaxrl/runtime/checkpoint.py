@@ -285,10 +285,10 @@ def _sync(folder: Path) -> None:
 
 
 def _explain(step: int, directory: Path, error: BaseException) -> str:
-    full = isinstance(error, OSError) and error.errno in _DISK_FULL
-    full = full or any(os.strerror(code) in str(error) for code in _DISK_FULL)
+    texts = [os.strerror(code) for code in _DISK_FULL]
+    full = next((text for text in texts if text in str(error)), None)
     fix = "free some disk space" if full else "check the disk and its permissions"
     return (
         f"the checkpoint of step {step} could not be written to {directory}: "
-        f"{snapshot.first_line(error)}; {fix}. Earlier checkpoints are intact"
+        f"{full or snapshot.first_line(error)}; {fix}. Earlier checkpoints are intact"
     )

@@ -54,6 +54,15 @@ def test_step_keeps_what_wrappers_put_into_the_state(env_class):
     assert state.info == {"mark": 3} and state.metrics == {"mark": 4}
 
 
+@pytest.mark.parametrize("env_class", [classic.CartPole, classic.Pendulum])
+def test_states_can_be_donated(env_class):
+    env = env_class()
+    action = jnp.int32(0) if hasattr(env, "num_actions") else jnp.zeros(1)
+    donating = jax.jit(lambda state: jax.tree.map(lambda leaf: leaf + 1, state), donate_argnums=0)
+    donating(env.reset(jax.random.key(0)))
+    donating(env.step(env.reset(jax.random.key(0)), action))
+
+
 @pytest.mark.parametrize(
     ("env_class", "name"),
     [(classic.CartPole, "CartPole-v1"), (classic.Pendulum, "Pendulum-v1")],

@@ -92,6 +92,15 @@ def test_step_keeps_what_wrappers_put_into_the_state(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_states_can_be_donated(name):
+    env = probes.PROBES[name]()
+    action = _action(env)
+    donating = jax.jit(lambda state: jax.tree.map(lambda leaf: leaf + 1, state), donate_argnums=0)
+    donating(env.reset(jax.random.key(0)))
+    donating(env.step(env.reset(jax.random.key(0)), action))
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_terminating_probes_end_before_their_time_limit(name):
     env = probes.PROBES[name]()
     _, _, _, dones = _play(env, [0] * env.episode_length)

@@ -1,0 +1,19 @@
+"""jaxrl: environments, policy and learning as pure functions in one compiled JAX program."""
+
+from typing import Any
+
+__version__ = "0.1.0"
+__all__ = ["TrainConfig", "load_policy", "presets"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import on first use, so that `python -m jaxrl.train --help` does not wait for JAX."""
+    if name == "load_policy":
+        from jaxrl.runtime.policies import load_policy
+
+        return load_policy
+    if name == "TrainConfig":
+        from jaxrl.config import TrainConfig
+
+        return TrainConfig
+    raise AttributeError(f"module 'jaxrl' has no attribute '{name}'")

@@ -1,0 +1,85 @@
+"""Evaluate: `python -m jaxrl.evaluate RUN --episodes 100` prints figures and writes JSON."""
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from jaxrl.envs import names
+from jaxrl.errors import UserError
+
+
+@dataclass(frozen=True)
+class Command:
+    """Measure the policy of a run over whole episodes."""
+
+    run: Annotated[Path, tyro.conf.Positional]
+    """Run folder."""
+    episodes: int = 100
+    """Number of episodes."""
+    policy: Literal["best", "final"] = "best"
+    """Which policy of the run."""
+    stochastic: bool = False
+    """Sample actions instead of taking the most likely one."""
+    seed: int = 0
+    """Seed of the start states."""
+    out: Path | None = None
+    """JSON file; RUN/evaluation-<policy>.json when not given."""
+    env: str | None = None
+    """Needed only for your own environment: the module:Class that may be imported."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line; return the exit status."""
+    command = tyro.cli(Command, args=arguments, prog="python -m jaxrl.evaluate")
+    try:
+        _evaluate(command)
+        return 0
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+
+
+def _evaluate(command: Command) -> None:
+    if command.episodes < 1:
+        raise UserError(f"--episodes must be at least 1, not {command.episodes}.")
+    from jaxrl.runtime import evaluation, folder, policies, program
+
+    config = folder.read_config(command.run)
+    if names.is_custom(config.env) and command.env != config.env:
+        raise UserError(
+            "This run uses your own environment; say that its code may be imported: "
+            f"--env {config.env}"
+        )
+    program.use_compilation_cache()
+    file = policies.find(command.run, command.policy)
+    result = policies.run_episodes(
+        policies.load_policy(file),
+        config,
+        episodes=command.episodes,
+        seed=command.seed,
+        deterministic=not command.stochastic,
+    )
+    summary = evaluation.summarize(result)
+    for name, value in summary.items():
+        print(f"{name.removeprefix('eval/'):<16} {value:>12,.3f}")
+    report = {
+        "policy": file.name,
+        "env": config.env,
+        "episodes": command.episodes,
+        "seed": command.seed,
+        "deterministic": not command.stochastic,
+        **{name.removeprefix("eval/"): value for name, value in summary.items()},
+        "returns": [float(x) for x in result.returns],
+        "lengths": [int(x) for x in result.lengths],
+    }
+    out = command.out or command.run / f"evaluation-{command.policy}.json"
+    folder.write_text(out, json.dumps(report, indent=2))
+    print(f"written to {out}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,144 @@
+"""Named configurations: values, not flags. Any field can be overridden on the command line."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+from jaxrl.config import EvalConfig, NetworkConfig, PPOConfig, TaskConfig, TrainConfig
+from jaxrl.errors import UserError, nearest
+
+
+def _preset(
+    env: str,
+    *,
+    steps: float,
+    num_envs: int = 4096,
+    epochs: int = 10,
+    cycles: int = 2,
+    backend: str | None = None,
+    task: TaskConfig | None = None,
+    network: NetworkConfig | None = None,
+    eval_envs: int = 128,
+    **ppo: Any,
+) -> TrainConfig:
+    """Build a configuration that trains for about `steps` environment steps."""
+    config = TrainConfig(
+        env=env,
+        backend=backend,
+        num_envs=num_envs,
+        epochs=epochs,
+        cycles=cycles,
+        task=task or TaskConfig(),
+        network=network or NetworkConfig(),
+        ppo=PPOConfig(**ppo),
+        eval=EvalConfig(num_envs=eval_envs),
+        preset=env,
+    )
+    iterations = math.ceil(steps / (config.steps_per_iteration * epochs * cycles))
+    return replace(config, iterations=iterations)
+
+
+_ADAPTIVE = {"schedule": "adaptive_kl", "learning_rate": 1e-3, "desired_kl": 0.01}
+_SMALL = NetworkConfig(hidden=(32, 32), critic_hidden=(64, 64))
+
+PRESETS: dict[str, TrainConfig] = {
+    "ant": _preset(
+        "ant",
+        backend="spring",
+        steps=60e6,
+        num_envs=8192,
+        gamma=0.97,
+        reward_scale=10.0,
+        max_learning_rate=2e-2,
+        **_ADAPTIVE,
+    ),
+    "halfcheetah": _preset(
+        "halfcheetah", backend="spring", steps=50e6, gamma=0.97, entropy_coef=1e-3, **_ADAPTIVE
+    ),
+    "hopper": _preset(
+        "hopper", backend="spring", steps=50e6, gamma=0.99, entropy_coef=1e-3, **_ADAPTIVE
+    ),
+    "walker2d": _preset(
+        "walker2d", backend="spring", steps=50e6, gamma=0.99, entropy_coef=1e-3, **_ADAPTIVE
+    ),
+    "swimmer": _preset("swimmer", backend="generalized", steps=30e6, gamma=0.995, **_ADAPTIVE),
+    "humanoid": _preset(
+        "humanoid", backend="mjx", steps=50e6, gamma=0.97, reward_scale=0.1, **_ADAPTIVE
+    ),
+    "humanoidstandup": _preset(
+        "humanoidstandup", backend="mjx", steps=50e6, gamma=0.97, reward_scale=0.01, **_ADAPTIVE
+    ),
+    "reacher": _preset(
+        "reacher",
+        backend="generalized",
+        steps=20e6,
+        gamma=0.95,
+        task=TaskConfig(action_repeat=4),
+        reward_scale=5.0,
+        **_ADAPTIVE,
+    ),
+    "pusher": _preset(
+        "pusher", backend="generalized", steps=50e6, gamma=0.95, reward_scale=5.0, **_ADAPTIVE
+    ),
+    "inverted_pendulum": _preset(
+        "inverted_pendulum", backend="mjx", steps=5e6, num_envs=2048, gamma=0.97, **_ADAPTIVE
+    ),
+    "inverted_double_pendulum": _preset(
+        "inverted_double_pendulum",
+        backend="mjx",
+        steps=20e6,
+        num_envs=2048,
+        gamma=0.97,
+        reward_scale=0.1,
+        **_ADAPTIVE,
+    ),
+    "fast": _preset("fast", steps=5e4, num_envs=64, epochs=2, network=_SMALL, eval_envs=16),
+    "cartpole": _preset(
+        "cartpole",
+        steps=5e5,
+        num_envs=256,
+        epochs=5,
+        network=_SMALL,
+        gamma=0.98,
+        rollout_length=32,
+        learning_rate=2e-3,
+        schedule="linear",
+    ),
+    "pendulum": _preset(
+        "pendulum",
+        steps=2e6,
+        num_envs=256,
+        epochs=10,
+        network=NetworkConfig(hidden=(64, 64), critic_hidden=(64, 64)),
+        gamma=0.95,
+        rollout_length=64,
+        reward_scale=0.1,
+        learning_rate=1e-3,
+        schedule="linear",
+    ),
+}
+PRESETS["quickstart"] = replace(
+    _preset(
+        "inverted_pendulum",
+        backend="generalized",
+        steps=1e6,
+        num_envs=256,
+        epochs=4,
+        cycles=4,
+        network=_SMALL,
+        eval_envs=64,
+        gamma=0.97,
+        learning_rate=1e-3,
+    ),
+    preset="quickstart",
+)
+# The starting point for an environment of one's own.
+PRESETS["custom"] = TrainConfig(num_envs=1024, ppo=PPOConfig(**_ADAPTIVE))
+
+
+def get(name: str) -> TrainConfig:
+    """Return a preset by name."""
+    if name not in PRESETS:
+        known = ", ".join(sorted(PRESETS))
+        raise UserError(f"Unknown preset '{name}'.{nearest(name, PRESETS)} Known: {known}.")
+    return PRESETS[name]

@@ -1,0 +1,80 @@
+"""Measuring a policy: whole episodes in environments of their own."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+
+from jaxrl.envs.vector import VectorEnv
+from jaxrl.runtime import parallel
+from jaxrl.types import Array, Key, Policy, PyTree
+
+
+class Episodes(NamedTuple):
+    """One row per episode."""
+
+    returns: Array
+    lengths: Array
+    successes: Array | None  # where the environment reports success
+
+
+def episodes(
+    env: VectorEnv, policy: Policy, initial_carry: PyTree, mesh: Mesh | None = None
+) -> Callable[[PyTree, Key], Episodes]:
+    """Return (params, key) -> one whole episode per environment; stops when all have ended."""
+    limit = -(-env.episode_length // env.action_repeat)
+
+    def unfinished(loop) -> Array:
+        alive, turn = loop[2], loop[-1]
+        return jnp.any(alive) & (turn < limit)
+
+    def run(params: PyTree, key: Key) -> Episodes:
+        key_reset, key_act = jax.random.split(key)
+        state = parallel.split_rows(env.reset(key_reset, stagger=False), mesh)
+        zeros = jnp.zeros(env.num_envs, jnp.float32)
+
+        def turn_once(loop):
+            state, carry, alive, total, length, success, turn = loop
+            key_turn = jax.random.fold_in(key_act, turn)
+            action, carry, _ = policy(params, state.world.obs, carry, key_turn)
+            state, outcome = env.advance(state, action)
+            total = total + jnp.where(alive, outcome.reward, 0.0)
+            length = length + jnp.where(alive, env.action_repeat, 0)
+            now = state.world.metrics.get("success", zeros)
+            success = jnp.where(alive, now, success)
+            alive = alive & ~(outcome.terminated | outcome.truncated)
+            return state, carry, alive, total, length, success, turn + 1
+
+        alive = jnp.ones(env.num_envs, bool)
+        start = (state, initial_carry, alive, zeros, jnp.zeros_like(state.age), zeros, 0)
+        end = jax.lax.while_loop(unfinished, turn_once, start)
+        has_success = "success" in state.world.metrics
+        return Episodes(end[3], end[4], end[5] if has_success else None)
+
+    return run
+
+
+def interquartile_mean(values: np.ndarray) -> float:
+    """Return the mean of the middle half, which a few odd episodes cannot move."""
+    ordered = np.sort(values)
+    cut = len(ordered) // 4
+    return float(np.mean(ordered[cut : len(ordered) - cut]))
+
+
+def summarize(result: Episodes) -> dict[str, float]:
+    """Return the figures people compare, by SB3's names."""
+    returns, lengths = np.asarray(result.returns), np.asarray(result.lengths)
+    summary = {
+        "eval/mean_reward": float(np.mean(returns)),
+        "eval/std_reward": float(np.std(returns)),
+        "eval/iqm_reward": interquartile_mean(returns),
+        "eval/min_reward": float(np.min(returns)),
+        "eval/max_reward": float(np.max(returns)),
+        "eval/mean_ep_length": float(np.mean(lengths)),
+    }
+    if result.successes is not None:
+        summary["eval/success_rate"] = float(np.mean(np.asarray(result.successes) > 0.5))
+    return summary

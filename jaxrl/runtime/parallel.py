@@ -1,0 +1,50 @@
+"""Where arrays live: rows of environments are split over devices, all else is replicated.
+
+The maths never sees a device axis. Placing the state is enough: the compiler then splits the
+environments and averages gradients and statistics over all of them.
+"""
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from jaxrl.types import PyTree, TrainState
+
+
+def make_mesh(number: int | None = None) -> Mesh:
+    """Return a one-dimensional mesh of local devices."""
+    devices = jax.local_devices()
+    return Mesh(np.array(devices[: number or len(devices)]), ("data",))
+
+
+def rows(mesh: Mesh) -> NamedSharding:
+    """Split the first axis over the devices."""
+    return NamedSharding(mesh, PartitionSpec("data"))
+
+
+def replicated(mesh: Mesh) -> NamedSharding:
+    """Keep a full copy on every device."""
+    return NamedSharding(mesh, PartitionSpec())
+
+
+def shardings(mesh: Mesh, state: TrainState) -> TrainState:
+    """Return where every leaf of a training state lives."""
+    everywhere = jax.tree.map(lambda _: replicated(mesh), state)
+    split = jax.tree.map(lambda _: rows(mesh), state.collector)
+    return everywhere.replace(collector=split)
+
+
+def abstract(mesh: Mesh, state: TrainState) -> TrainState:
+    """Return shapes, types and places of a training state without its numbers."""
+    return jax.tree.map(
+        lambda leaf, place: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place),
+        state,
+        shardings(mesh, state),
+    )
+
+
+def split_rows(tree: PyTree, mesh: Mesh | None) -> PyTree:
+    """Ask the compiler to split rows inside a program."""
+    if mesh is None or mesh.size == 1:
+        return tree
+    return jax.lax.with_sharding_constraint(tree, jax.tree.map(lambda _: rows(mesh), tree))

@@ -1,0 +1,46 @@
+"""The learning curve of a run as a picture."""
+
+from pathlib import Path
+
+from jaxrl.runtime.sinks import read_jsonl
+
+
+def learning_curve(folder: Path, title: str) -> Path | None:
+    """Draw plots/learning_curve.png from metrics.jsonl; None when there is nothing to draw."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    rows = read_jsonl(folder / "metrics.jsonl")
+    figure, axes = plt.subplots(figsize=(7, 4), dpi=120)
+    drawn = False
+    styles = {
+        "rollout/ep_rew_mean": ("training episodes", "#9bb7d4", 1.4),
+        "eval/mean_reward": ("evaluation (mean ± std)", "#1f4e79", 2.2),
+    }
+    for name, (label, color, width) in styles.items():
+        points = [(row["step"], row[name]) for row in rows if name in row]
+        if points:
+            drawn = True
+            axes.plot(*zip(*points, strict=True), label=label, color=color, linewidth=width)
+    band = [r for r in rows if "eval/std_reward" in r]
+    if band:
+        steps = [r["step"] for r in band]
+        low = [r["eval/mean_reward"] - r["eval/std_reward"] for r in band]
+        high = [r["eval/mean_reward"] + r["eval/std_reward"] for r in band]
+        axes.fill_between(steps, low, high, color="#1f4e79", alpha=0.15, linewidth=0)
+    if not drawn:
+        plt.close(figure)
+        return None
+    axes.set(xlabel="environment steps", ylabel="episode return", title=title)
+    axes.xaxis.set_major_formatter(matplotlib.ticker.EngFormatter())
+    axes.grid(alpha=0.25)
+    axes.legend(frameon=False)
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.tight_layout()
+    path = folder / "plots" / "learning_curve.png"
+    path.parent.mkdir(exist_ok=True)
+    figure.savefig(path)
+    plt.close(figure)
+    return path

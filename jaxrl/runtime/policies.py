@@ -1,0 +1,177 @@
+"""Policies as files: one npz with the weights, the normaliser, and how to build the network.
+
+No code and no pickle: the file names layers and numbers, this module knows how to read them.
+"""
+
+import dataclasses
+import json
+import os
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrl import config as configs
+from jaxrl.algorithms import ppo
+from jaxrl.config import NetworkConfig, TrainConfig
+from jaxrl.envs import build as environments
+from jaxrl.errors import UserError
+from jaxrl.learning import normalizer
+from jaxrl.networks import actor_critic
+from jaxrl.runtime import evaluation
+from jaxrl.types import ActionSpec, Array, EnvSpec, PyTree
+
+FORMAT = 1
+_HEADER = "policy.json"
+
+
+class LoadedPolicy(NamedTuple):
+    """A trained policy: call it with an observation (or a batch of them) to get an action."""
+
+    act: Callable[[PyTree, Array], Array]
+    sample: Callable[[PyTree, Array], Array]
+    params: PyTree
+    networks: actor_critic.ActorCritic
+    spec: EnvSpec
+    info: dict[str, Any]
+
+    def __call__(self, obs: PyTree, key: Array | None = None) -> Array:
+        """Return the most likely action; with a key, a random one."""
+        if key is None:
+            return self.act(self.params, jax.tree.map(jnp.asarray, obs))
+        return self.sample(self.params, jax.tree.map(jnp.asarray, obs), key)  # type: ignore[call-arg]
+
+
+def _named_leaves(tree: PyTree) -> dict[str, Any]:
+    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
+    return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves}
+
+
+def _describe_obs(obs: PyTree) -> Any:
+    if isinstance(obs, dict):
+        return {name: _describe_obs(part) for name, part in obs.items()}
+    return {"shape": list(obs.shape), "dtype": str(obs.dtype)}
+
+
+def _obs_from(description: Any) -> PyTree:
+    if set(description) == {"shape", "dtype"}:
+        shape = tuple(int(n) for n in description["shape"])
+        return jax.ShapeDtypeStruct(shape, np.dtype(description["dtype"]))
+    return {name: _obs_from(part) for name, part in description.items()}
+
+
+def save_policy(
+    path: Path, params: PyTree, spec: EnvSpec, network: NetworkConfig, info: dict[str, Any]
+) -> None:
+    """Write a policy; the file appears whole or not at all."""
+    header = {
+        "format": FORMAT,
+        "obs": _describe_obs(spec.obs),
+        "action": {"size": spec.action.size, "discrete": spec.action.discrete},
+        "network": dataclasses.asdict(network),
+        "info": info,
+    }
+    arrays = {name: np.asarray(leaf) for name, leaf in _named_leaves(params).items()}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(".tmp")
+    with open(temporary, "wb") as file:
+        np.savez(file, **{_HEADER: np.array(json.dumps(header))}, **arrays)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+
+
+def find(path: Path, which: str = "best") -> Path:
+    """Return the policy file meant by a file, or by a run folder."""
+    candidates = [path, path.with_suffix(".npz"), path / "policies" / f"{which}.npz"]
+    if which == "best":
+        candidates.append(path / "policies" / "final.npz")
+    for candidate in candidates:
+        if candidate.is_file():
+            return candidate
+    raise UserError(
+        f"No policy at '{path}': give a run folder that holds policies/{which}.npz, or that file."
+    )
+
+
+def load_policy(path: str | Path, which: str = "best") -> LoadedPolicy:
+    """Load a policy from a run folder or a policy file."""
+    file = find(Path(path), which)
+    header, arrays = _read(file)
+    try:
+        spec = EnvSpec(_obs_from(header["obs"]), ActionSpec(**header["action"]))
+        network = configs.read(NetworkConfig, header["network"], str(file))
+        networks = actor_critic.build(spec, network)
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"'{file}' is not a policy this version can read: {error!r}") from error
+    params = _fill(_abstract_params(networks, spec), arrays, file)
+    return _bind(networks, params, spec, header["info"])
+
+
+def _read(file: Path) -> tuple[dict, dict[str, np.ndarray]]:
+    try:
+        with np.load(file, allow_pickle=False) as data:
+            arrays = {name: data[name] for name in data.files}
+        header = json.loads(str(arrays.pop(_HEADER)))
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise UserError(f"'{file}' is damaged or not a jaxrl policy: {error}") from error
+    if header.get("format") != FORMAT:
+        raise UserError(f"'{file}' has format {header.get('format')}, this version reads {FORMAT}.")
+    return header, arrays
+
+
+def _abstract_params(networks: actor_critic.ActorCritic, spec: EnvSpec) -> ppo.PolicyParams:
+    actor = jax.eval_shape(networks.actor.init, jax.random.key(0))
+    return ppo.PolicyParams(actor, jax.eval_shape(lambda: normalizer.init(spec.obs)))
+
+
+def _fill(target: PyTree, arrays: dict[str, np.ndarray], file: Path) -> PyTree:
+    """Put named arrays into the place of a tree of shapes."""
+    wanted = _named_leaves(target)
+    for name, leaf in wanted.items():
+        if name not in arrays or arrays[name].shape != leaf.shape:
+            have = arrays[name].shape if name in arrays else "nothing"
+            raise UserError(f"'{file}': leaf {name} is {have}, the network needs {leaf.shape}.")
+    leaves = [jnp.asarray(arrays[name], leaf.dtype) for name, leaf in wanted.items()]
+    return jax.tree.unflatten(jax.tree.structure(target), leaves)
+
+
+def _bind(
+    networks: actor_critic.ActorCritic, params: PyTree, spec: EnvSpec, info: dict
+) -> LoadedPolicy:
+    greedy, random = ppo.make_policy(networks, True), ppo.make_policy(networks, False)
+    unused = jax.random.key(0)
+
+    @jax.jit
+    def act(params: PyTree, obs: PyTree) -> Array:
+        return greedy(params, obs, (), unused)[0]
+
+    @jax.jit
+    def sample(params: PyTree, obs: PyTree, key: Array) -> Array:
+        return random(params, obs, (), key)[0]
+
+    return LoadedPolicy(act, sample, params, networks, spec, info)
+
+
+def run_episodes(
+    policy: LoadedPolicy,
+    config: TrainConfig,
+    *,
+    episodes: int,
+    seed: int = 0,
+    deterministic: bool = True,
+) -> evaluation.Episodes:
+    """Play whole episodes in the environment of a configuration."""
+    env = environments.for_evaluation(environments.build(config), episodes)
+    if jax.tree.map(lambda s: s.shape, env.spec.obs) != jax.tree.map(
+        lambda s: s.shape, policy.spec.obs
+    ):
+        raise UserError("The policy was trained on observations of another shape.")
+    act = ppo.make_policy(policy.networks, deterministic)
+    carry = policy.networks.actor.initial_carry(episodes)
+    play = jax.jit(evaluation.episodes(env, act, carry))
+    return jax.device_get(play(policy.params, jax.random.key(seed)))

@@ -1,0 +1,95 @@
+"""From a configuration to compiled functions: what the device runs."""
+
+import contextlib
+import os
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh
+
+from jaxrl import config as configs
+from jaxrl.algorithms import ppo
+from jaxrl.config import TrainConfig
+from jaxrl.envs import build as environments
+from jaxrl.envs.vector import VectorEnv
+from jaxrl.networks import actor_critic
+from jaxrl.runtime import evaluation, parallel
+from jaxrl.types import Algorithm, Key, Metrics, TrainState
+
+
+class Program(NamedTuple):
+    """Everything a run is built of, before the first number exists."""
+
+    config: TrainConfig
+    mesh: Mesh
+    env: VectorEnv
+    algorithm: Algorithm
+
+
+def use_compilation_cache() -> None:
+    """Keep compiled programs between runs; the user's own setting wins."""
+    if jax.config.jax_compilation_cache_dir is None:
+        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        with contextlib.suppress(OSError):
+            directory = Path(base) / "jaxrl" / "xla"
+            directory.mkdir(parents=True, exist_ok=True)
+            jax.config.update("jax_compilation_cache_dir", str(directory))
+
+
+def build(config: TrainConfig) -> Program:
+    """Build environments, networks and algorithm; nothing is compiled yet."""
+    configs.check(config, device_count=len(jax.local_devices()))
+    mesh = parallel.make_mesh(config.devices)
+    env = environments.build(config)
+    networks = actor_critic.build(env.spec, config.network)
+    algorithm = ppo.make(config.ppo, env, networks, config.total_iterations, blocks=mesh.size)
+    return Program(config, mesh, env, algorithm)
+
+
+def abstract_state(program: Program) -> TrainState:
+    """Return shapes, types and places of the training state."""
+    state = jax.eval_shape(program.algorithm.init, jax.random.key(0))
+    return parallel.abstract(program.mesh, state)
+
+
+def initial_state(program: Program, key: Key) -> TrainState:
+    """Create the training state where it belongs."""
+    places = jax.tree.map(lambda leaf: leaf.sharding, abstract_state(program))
+    return jax.jit(program.algorithm.init, out_shardings=places)(key)
+
+
+def cycle(algorithm: Algorithm, iterations: int, state: TrainState) -> tuple[TrainState, Metrics]:
+    """Run `iterations` train steps; their metrics are merged on the device."""
+
+    def one(state: TrainState, _: None) -> tuple[TrainState, Metrics]:
+        return algorithm.train_step(state)
+
+    state, metrics = jax.lax.scan(one, state, length=iterations)
+    return state, jax.tree.map(lambda x: jnp.sum(x, axis=0), metrics)
+
+
+def compile_cycle(program: Program, state: TrainState) -> tuple[Any, float]:
+    """Compile the cycle ahead of time; the state given to it is used up and comes back new."""
+    began = time.monotonic()
+    places = jax.tree.map(lambda leaf: leaf.sharding, state)
+
+    def run_cycle(state: TrainState) -> tuple[TrainState, Metrics]:
+        return cycle(program.algorithm, program.config.iterations, state)
+
+    compiled = jax.jit(
+        run_cycle,
+        donate_argnums=0,
+        out_shardings=(places, parallel.replicated(program.mesh)),
+    ).lower(state)
+    return compiled.compile(), time.monotonic() - began
+
+
+def evaluator(program: Program, num_envs: int, deterministic: bool):
+    """Return a jitted (policy params, key) -> Episodes."""
+    env = environments.for_evaluation(program.env, num_envs)
+    policy = program.algorithm.policy(deterministic)
+    carry = program.algorithm.initial_carry(num_envs)
+    return jax.jit(evaluation.episodes(env, policy, carry, program.mesh))

@@ -1,0 +1,55 @@
+"""evaluations.npz: every evaluation of a run, in the layout that SB3 users know."""
+
+import contextlib
+import os
+import zipfile
+from pathlib import Path
+
+import numpy as np
+
+from jaxrl.runtime.evaluation import Episodes
+
+FIELDS = ("timesteps", "results", "ep_lengths", "successes")
+
+
+class EvaluationRecord:
+    """Keeps all evaluations, rewriting the file whole each time: it is small."""
+
+    def __init__(self, path: Path, resumed_at: int | None) -> None:
+        self._path = path
+        self._rows: list[tuple[int, Episodes]] = []
+        if resumed_at is not None and path.exists():
+            # A damaged file is not worth stopping for: metrics.jsonl holds the means.
+            with contextlib.suppress(OSError, ValueError, KeyError, zipfile.BadZipFile):
+                self._rows = [row for row in _load(path) if row[0] <= resumed_at]
+
+    def add(self, step: int, result: Episodes) -> None:
+        """Append one evaluation and write the file."""
+        self._rows.append((step, Episodes(*(None if x is None else np.asarray(x) for x in result))))  # type: ignore[arg-type]
+        arrays = {
+            "timesteps": np.array([step for step, _ in self._rows], np.int64),
+            "results": np.stack([np.asarray(r.returns) for _, r in self._rows]),
+            "ep_lengths": np.stack([np.asarray(r.lengths) for _, r in self._rows]),
+        }
+        if result.successes is not None:
+            arrays["successes"] = np.stack([np.asarray(r.successes) for _, r in self._rows])
+        temporary = self._path.with_suffix(".tmp")
+        with open(temporary, "wb") as file:
+            np.savez(file, **arrays)
+        os.replace(temporary, self._path)
+
+
+def _load(path: Path) -> list[tuple[int, Episodes]]:
+    with np.load(path, allow_pickle=False) as data:
+        successes = data["successes"] if "successes" in data.files else None
+        return [
+            (
+                int(step),
+                Episodes(
+                    data["results"][i],
+                    data["ep_lengths"][i],
+                    None if successes is None else successes[i],
+                ),
+            )
+            for i, step in enumerate(data["timesteps"])
+        ]

@@ -1,0 +1,106 @@
+"""Where metrics go: every sink is a function of (environment steps, flat dict)."""
+
+import contextlib
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from jaxrl.config import TrainConfig
+from jaxrl.errors import UserError
+
+Sink = Callable[[int, dict[str, float]], None]
+
+
+def jsonl(path: Path, stack: contextlib.ExitStack, resumed_at: int | None) -> Sink:
+    """Append one JSON object per point; on resume, first drop what the resumed run will repeat."""
+    if resumed_at is not None and path.exists():
+        _keep_until(path, resumed_at)
+    file = stack.enter_context(open(path, "a"))
+
+    def write(step: int, metrics: dict[str, float]) -> None:
+        row = {"step": step} | {k: v for k, v in metrics.items() if np.isfinite(v)}
+        file.write(json.dumps(row) + "\n")
+        file.flush()
+
+    return write
+
+
+def _keep_until(path: Path, step: int) -> None:
+    rows = [row for row in read_jsonl(path) if row["step"] <= step]
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    os.replace(temporary, path)
+
+
+def read_jsonl(path: Path) -> list[dict[str, float]]:
+    """Read the points of a run; a line cut off by a crash is left out."""
+    rows = []
+    for line in path.read_text().splitlines():
+        with contextlib.suppress(json.JSONDecodeError):
+            rows.append(json.loads(line))
+    return rows
+
+
+def tensorboard(
+    path: Path, stack: contextlib.ExitStack, resumed_at: int | None
+) -> Sink:
+    """Write TensorBoard scalars; after a resume the repeated steps replace the old ones."""
+    from tensorboardX import SummaryWriter
+
+    purge = None if resumed_at is None else resumed_at + 1
+    writer = stack.enter_context(contextlib.closing(SummaryWriter(str(path), purge_step=purge)))
+
+    def write(step: int, metrics: dict[str, float]) -> None:
+        for name, value in metrics.items():
+            writer.add_scalar(name, value, step)
+        writer.flush()
+
+    return write
+
+
+def hyperparameters(path: Path, config: dict[str, object], result: dict[str, float]) -> None:
+    """Fill TensorBoard's HPARAMS tab: settings beside what they reached."""
+    from tensorboardX import SummaryWriter
+
+    plain = {
+        k: v if isinstance(v, bool | int | float | str) else str(v) for k, v in config.items()
+    }
+    with contextlib.closing(SummaryWriter(str(path))) as writer:
+        writer.add_hparams(plain, result, name=".")
+
+
+def wandb(config: TrainConfig, path: Path, stack: contextlib.ExitStack) -> Sink:
+    """Send metrics to Weights & Biases, into the same run after a resume."""
+    try:
+        import wandb as client  # pyright: ignore[reportMissingImports]
+    except ImportError as error:
+        raise UserError(
+            "--log.wandb needs the package wandb: pip install 'jaxrl[wandb]'."
+        ) from error
+    from dataclasses import asdict
+
+    run = client.init(
+        project=config.log.wandb_project,
+        id=path.resolve().name,
+        name=path.name,
+        dir=str(path),
+        config=asdict(config),
+        resume="allow",
+    )
+    stack.callback(run.finish)
+    return lambda step, metrics: run.log(metrics, step=step)
+
+
+def open_sinks(
+    config: TrainConfig, folder: Path, stack: contextlib.ExitStack, resumed_at: int | None
+) -> list[Sink]:
+    """Open every sink that writes to disk or network."""
+    sinks = [jsonl(folder / "metrics.jsonl", stack, resumed_at)]
+    if config.log.tensorboard:
+        sinks.append(tensorboard(folder / "tensorboard", stack, resumed_at))
+    if config.log.wandb:
+        sinks.append(wandb(config, folder, stack))
+    return sinks
