@@ -32,7 +32,7 @@ lock: ## resolve the dependencies anew into requirements.lock
 	mv requirements.lock.new requirements.lock
 
 clean: ## remove the environment and everything generated
-	rm -rf $(VENV) .cache .pytest_cache .ruff_cache .hypothesis build dist *.egg-info
+	rm -rf $(VENV) .cache .pytest_cache .ruff_cache .hypothesis build dist *.egg-info MUJOCO_LOG.TXT
 	find jaxrl tests experiments benchmarks tools -name __pycache__ -prune -exec rm -rf {} +
 
 $(STAMP): requirements.lock pyproject.toml

@@ -209,19 +209,46 @@ class TrainConfig:
 
 # Field paths by the rule they must obey; everything numeric is named here.
 _AT_LEAST_ONE = (
-    "num_envs epochs cycles iterations total_steps devices task.episode_length "
-    "task.action_repeat task.reset_pool ppo.rollout_length ppo.update_epochs ppo.num_minibatches "
-    "checkpoint.save_freq checkpoint.keep_last log.max_bad_updates"
-).split()
+    "num_envs",
+    "epochs",
+    "cycles",
+    "iterations",
+    "total_steps",
+    "devices",
+    "task.episode_length",
+    "task.action_repeat",
+    "task.reset_pool",
+    "ppo.rollout_length",
+    "ppo.update_epochs",
+    "ppo.num_minibatches",
+    "checkpoint.save_freq",
+    "checkpoint.keep_last",
+    "log.max_bad_updates",
+)
 _NOT_NEGATIVE = (
-    "seed eval.num_envs eval.every ppo.value_clip ppo.value_coef ppo.entropy_coef ppo.bound_coef "
-    "ppo.l2_init_coef ppo.max_grad_norm ppo.target_kl ppo.learning_rate"
-).split()
+    "seed",
+    "eval.num_envs",
+    "eval.every",
+    "ppo.value_clip",
+    "ppo.value_coef",
+    "ppo.entropy_coef",
+    "ppo.bound_coef",
+    "ppo.l2_init_coef",
+    "ppo.max_grad_norm",
+    "ppo.target_kl",
+    "ppo.learning_rate",
+)
 _POSITIVE = (
-    "ppo.desired_kl ppo.min_learning_rate ppo.max_learning_rate ppo.clip ppo.adam_epsilon "
-    "ppo.reward_scale network.init_std network.min_std"
-).split()
-_SHARE = "ppo.gamma ppo.lam ppo.schedule_floor".split()
+    "ppo.desired_kl",
+    "ppo.min_learning_rate",
+    "ppo.max_learning_rate",
+    "ppo.clip",
+    "ppo.adam_epsilon",
+    "ppo.reward_scale",
+    "network.init_std",
+    "network.min_std",
+)
+_SHARE = ["ppo.gamma", "ppo.lam", "ppo.schedule_floor"]
 
 
 def get(config: Any, path: str) -> Any:
@@ -318,7 +345,9 @@ def check(config: TrainConfig, device_count: int | None = None) -> None:
     """Raise one UserError that lists every problem, or return."""
     problems = validate(config, device_count)
     if problems:
-        raise UserError("The configuration cannot be run:\n" + "\n".join(f"  {p}" for p in problems))
+        raise UserError(
+            "The configuration cannot be run:\n" + "\n".join(f"  {p}" for p in problems)
+        )
 
 
 def to_json(config: TrainConfig) -> str:

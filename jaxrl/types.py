@@ -58,8 +58,7 @@ class Rollout(NamedTuple):
     episodes: Metrics  # of the episodes that ended in here
 
 
-@struct.dataclass
-class Collector:
+class Collector(struct.PyTreeNode):
     """Everything with one row per environment: the part of the state that is sharded."""
 
     env: PyTree
@@ -67,8 +66,7 @@ class Collector:
     reward_trace: Array  # [N] running discounted return, for reward normalisation
 
 
-@struct.dataclass
-class TrainState:
+class TrainState(struct.PyTreeNode):
     """Everything that can influence the next step; resuming is restoring this."""
 
     key: Key  # never changes: each iteration folds its own number in

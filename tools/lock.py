@@ -24,7 +24,8 @@ def freeze(interpreter: str) -> tuple[str, list[str]]:
     """Resolve with one interpreter: its "major.minor" version and its `name==version` lines."""
 
     def run(*command: str) -> str:
-        return subprocess.run(command, env=ENV, check=True, stdout=subprocess.PIPE, text=True).stdout
+        done = subprocess.run(command, env=ENV, check=True, stdout=subprocess.PIPE, text=True)
+        return done.stdout
 
     with tempfile.TemporaryDirectory() as venv:
         python = f"{venv}/bin/python"

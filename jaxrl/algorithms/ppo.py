@@ -37,9 +37,22 @@ from jaxrl.types import (
 )
 
 TRACED = (
-    "learning_rate desired_kl min_learning_rate max_learning_rate gamma lam clip value_clip "
-    "value_coef entropy_coef bound_coef l2_init_coef target_kl reward_scale schedule_floor"
-).split()
+    "learning_rate",
+    "desired_kl",
+    "min_learning_rate",
+    "max_learning_rate",
+    "gamma",
+    "lam",
+    "clip",
+    "value_clip",
+    "value_coef",
+    "entropy_coef",
+    "bound_coef",
+    "l2_init_coef",
+    "target_kl",
+    "reward_scale",
+    "schedule_floor",
+)
 
 
 class PolicyParams(NamedTuple):
@@ -67,8 +80,7 @@ class Batch(NamedTuple):
     advantage: Array
 
 
-@struct.dataclass
-class PPOState:
+class PPOState(struct.PyTreeNode):
     """The learner: everything that learning changes."""
 
     params: dict[str, PyTree]  # actor, critic
@@ -198,9 +210,7 @@ class _PPO:
         factor = schedules.multiplier(self.config.schedule, progress, floor)
         return learner.replace(learning_rate=learner.hyper["learning_rate"] * factor)
 
-    def _reward(
-        self, learner: PPOState, experience: Rollout, trace: Array
-    ) -> tuple[Array, Array]:
+    def _reward(self, learner: PPOState, experience: Rollout, trace: Array) -> tuple[Array, Array]:
         """Return the rewards learning uses, and the running discounted returns [T, N]."""
         reward = experience.reward * learner.hyper["reward_scale"]
         ended = experience.terminated | experience.truncated
@@ -320,9 +330,7 @@ class _PPO:
         else:
             value_loss = losses.value_loss(value, batch.target)
         entropy = jnp.mean(dist.entropy(out, key))
-        total = (
-            policy_loss + hyper["value_coef"] * value_loss - hyper["entropy_coef"] * entropy
-        )
+        total = policy_loss + hyper["value_coef"] * value_loss - hyper["entropy_coef"] * entropy
         if c.bound_coef:
             total += hyper["bound_coef"] * losses.action_bound_loss(dist.mean_of_raw(out))
         if c.l2_init_coef:

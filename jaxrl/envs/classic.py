@@ -21,8 +21,7 @@ def _first_state(joints: Any, obs: jax.Array) -> base.State:
     return base.State(pipeline_state=joints, obs=obs, reward=reward, done=done)
 
 
-@struct.dataclass
-class CartPoleState:
+class CartPoleState(struct.PyTreeNode):
     """Hold the joint state; angles in radians from upright, positions in metres."""
 
     x: jax.Array
@@ -96,8 +95,7 @@ class CartPole(base.Env):
         return jnp.stack([joints.x, joints.x_dot, joints.theta, joints.theta_dot])
 
 
-@struct.dataclass
-class PendulumState:
+class PendulumState(struct.PyTreeNode):
     """Hold the joint state; theta is 0 upright and is not wrapped."""
 
     theta: jax.Array

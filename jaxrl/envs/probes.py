@@ -18,8 +18,7 @@ from flax import struct
 _NEVER = 2**31 - 1  # more steps than an int32 counts
 
 
-@struct.dataclass
-class ProbeState:
+class ProbeState(struct.PyTreeNode):
     """Hold all that a probe knows: a number drawn at reset and the steps taken since."""
 
     secret: jax.Array

@@ -2,9 +2,10 @@
 
 import contextlib
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import jax
-from brax.envs import Env, State
+from brax.envs import Env
 
 from jaxrl.errors import UserError
 from jaxrl.types import Array, Key, PyTree
@@ -17,7 +18,7 @@ class Randomized(Env):
     fresh physics. Only what `randomize` really replaced is stored.
     """
 
-    def __init__(self, env: Env, randomize: Callable[[PyTree, Key], PyTree]):
+    def __init__(self, env: Any, randomize: Callable[[PyTree, Key], PyTree]):
         if not hasattr(env.unwrapped, "sys"):
             raise UserError("--task.randomize: this environment has no `sys` to randomise.")
         self._env = env
@@ -47,7 +48,7 @@ class Randomized(Env):
         finally:
             self.unwrapped.sys = original
 
-    def reset(self, rng: Array) -> State:
+    def reset(self, rng: Array) -> Any:
         """Draw physics, then a start in it."""
         rng, draw = jax.random.split(rng)
         leaves = jax.tree.leaves(self._randomize(self.unwrapped.sys, draw))
@@ -56,7 +57,7 @@ class Randomized(Env):
             state = self._env.reset(rng)
         return state.replace(info=dict(state.info) | {"randomization": drawn})
 
-    def step(self, state: State, action: Array) -> State:
+    def step(self, state: Any, action: Array) -> Any:
         """Step in the physics this episode drew."""
         drawn = state.info["randomization"]
         inner = state.replace(info={k: v for k, v in state.info.items() if k != "randomization"})
@@ -80,6 +81,6 @@ class Randomized(Env):
         return self._env.backend
 
     @property
-    def unwrapped(self):
+    def unwrapped(self) -> Any:
         """The environment inside every wrapper."""
         return self._env.unwrapped

@@ -5,6 +5,8 @@ start every episode alike. So each rollout draws one pool of fresh states, and a
 whose episode ends takes one of them.
 """
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -15,8 +17,7 @@ from flax import struct
 from jaxrl.types import ActionSpec, Array, EnvSpec, Key, Mean, Metrics, PyTree
 
 
-@struct.dataclass
-class EnvState:
+class EnvState(struct.PyTreeNode):
     """The state of N environments."""
 
     world: Any  # brax State, [N, ...]
@@ -54,6 +55,13 @@ def _strong(tree: PyTree) -> PyTree:
     return jax.tree.map(lambda x: jnp.asarray(x, jnp.asarray(x).dtype), tree)
 
 
+@contextlib.contextmanager
+def _physics() -> Iterator[None]:
+    """Trace physics in full float32; strict checks of our own code are not for others' code."""
+    with jax.default_matmul_precision("highest"), jax.numpy_rank_promotion("allow"):
+        yield
+
+
 def _finite(obs: PyTree, reward: Array) -> Array:
     """Return [N]: is everything the learner would see finite?"""
     rows = [jnp.isfinite(reward)]
@@ -85,7 +93,7 @@ class VectorEnv:
     def fresh(self, key: Key, number: int) -> Any:
         """Draw `number` start states; Brax environments are written for raw keys."""
         keys = jax.random.key_data(jax.random.split(key, number))
-        with jax.default_matmul_precision("highest"):
+        with _physics():
             return _strong(jax.vmap(self.env.reset)(keys))
 
     def pool(self, key: Key) -> Any:
@@ -115,7 +123,7 @@ class VectorEnv:
     def advance(self, state: EnvState, action: Array) -> tuple[EnvState, Outcome]:
         """Step all environments, without resetting those whose episode ends."""
         before = state.world
-        with jax.default_matmul_precision("highest"):
+        with _physics():
             world = jax.vmap(self._repeat)(before, action)
         world = _typed_like(world, before)
         healthy = _finite(world.obs, world.reward)
@@ -131,9 +139,7 @@ class VectorEnv:
         state = self._count(state, reward, terminated | truncated, healthy)
         return state, Outcome(reward, terminated, truncated, obs)
 
-    def step(
-        self, state: EnvState, action: Array, pool: Any, key: Key
-    ) -> tuple[EnvState, Outcome]:
+    def step(self, state: EnvState, action: Array, pool: Any, key: Key) -> tuple[EnvState, Outcome]:
         """Advance, then give every ended episode a start from the pool."""
         state, outcome = self.advance(state, action)
         ended = outcome.terminated | outcome.truncated
@@ -190,8 +196,7 @@ class VectorEnv:
             running[name] = value if name == "success" else state.running[name] + value
         complete = ended & state.whole
         finished = {
-            name: state.finished[name] + jnp.where(complete, running[name], 0.0)
-            for name in running
+            name: state.finished[name] + jnp.where(complete, running[name], 0.0) for name in running
         }
         finished["count"] = state.finished["count"] + complete
         finished["diverged"] = state.finished["diverged"] + ~healthy

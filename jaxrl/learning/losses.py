@@ -26,9 +26,7 @@ def value_loss(value: Array, target: Array) -> Array:
     return jnp.mean(jnp.square(value - target))
 
 
-def clipped_value_loss(
-    value: Array, old_value: Array, target: Array, clip: Array | float
-) -> Array:
+def clipped_value_loss(value: Array, old_value: Array, target: Array, clip: Array | float) -> Array:
     """Return the pessimistic value loss: V may not gain from moving past `clip`.
 
     mean max((V − target)², (V_old + clamp(V − V_old, −ε, ε) − target)²)

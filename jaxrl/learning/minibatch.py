@@ -19,7 +19,7 @@ def shuffled_rows(key: Key, num_rows: int, num_minibatches: int, blocks: int = 1
 
 
 def take_rows(batch: PyTree, rows: Array) -> PyTree:
-    """Pick rows [blocks, R] along axis 1 of time-major leaves [T, N, ...] -> [T, blocks * R, ...]."""
+    """Pick rows [blocks, R] along axis 1 of time-major leaves: [T, N, ...] -> [T, B·R, ...]."""
     blocks = rows.shape[0]
 
     def take(x: Array) -> Array:

@@ -7,8 +7,7 @@ from flax import struct
 from jaxrl.types import Array, PyTree
 
 
-@struct.dataclass
-class Moments:
+class Moments(struct.PyTreeNode):
     """Count, mean and (population) variance of everything seen so far."""
 
     count: Array  # float32, shape ()

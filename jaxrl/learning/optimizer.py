@@ -39,7 +39,7 @@ def step(
     allowed: Array | bool = True,
 ) -> Step:
     """Apply −learning_rate × update, unless a gradient is non-finite or the step not allowed."""
-    grad_norm = optax.global_norm(grads)
+    grad_norm = optax.tree.norm(grads)
     finite = jnp.isfinite(grad_norm)
     updates, new_state = transform.update(grads, opt_state, params)
     new_params = jax.tree.map(lambda p, u: p - learning_rate * u, params, updates)

@@ -123,7 +123,7 @@ class Checkpoints:
         )
 
     def steps(self) -> list[int]:
-        """Return the steps that have a folder, oldest first, without looking whether it is whole."""
+        """Return the steps that have a folder, oldest first, whole or not."""
         if not self.directory.is_dir():
             return []
         names = [entry.name for entry in self.directory.iterdir() if entry.is_dir()]

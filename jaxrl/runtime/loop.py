@@ -1,9 +1,9 @@
 """The host loop: the only place with side effects.
 
-    epoch            evaluate, checkpoint, best policy
-    └─ cycle         one compiled call, one row of the log
-       └─ iteration  one train_step
-          └─ train batch   one gradient update
+epoch            evaluate, checkpoint, best policy
+└─ cycle         one compiled call, one row of the log
+   └─ iteration  one train_step
+      └─ train batch   one gradient update
 """
 
 import contextlib
@@ -56,12 +56,19 @@ class _Run:
     record: EvaluationRecord
     evaluate: Any
     best: float = -math.inf
-    elapsed: float = 0.0
+    earlier: float = 0.0  # seconds spent before a resume
+    began: float = field(default_factory=time.monotonic)
+    compile_seconds: float = 0.0
     last_evaluation: dict[str, float] = field(default_factory=dict)
 
     @property
     def config(self) -> TrainConfig:
         return self.program.config
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds of the whole run, compilation and evaluation included."""
+        return self.earlier + time.monotonic() - self.began
 
     def env_steps(self, cycles: int) -> int:
         """Environment steps after so many cycles: Python integers cannot overflow."""
@@ -82,6 +89,7 @@ class _Run:
 
 def train(config: TrainConfig, folder: Path, *, resume: bool = False) -> Result:
     """Train in `folder` until done or asked to stop."""
+    began = time.monotonic()
     with contextlib.ExitStack() as stack:
         stack.enter_context(folders.locked(folder))
         stop = stack.enter_context(signals.listening())
@@ -105,7 +113,8 @@ def train(config: TrainConfig, folder: Path, *, resume: bool = False) -> Result:
             record=EvaluationRecord(folder / "evaluations.npz", resumed_at),
             evaluate=_evaluator(program),
             best=-math.inf if metadata.get("best") is None else metadata["best"],
-            elapsed=metadata.get("elapsed", 0.0),
+            earlier=metadata.get("elapsed", 0.0),
+            began=began,
         )
         for warning in metadata.get("warnings", []):
             console.say(f"warning: {warning}")
@@ -141,6 +150,7 @@ def _train_cycles(
     """Run cycles until the end, or until asked to stop."""
     run.console.say(f"compiling the training program for {run.config.env} ...")
     step, seconds = programs.compile_cycle(run.program, state)
+    run.compile_seconds = seconds
     run.console.say(f"compiled in {seconds:.1f} s")
     run.console.training_begins()
     try:
@@ -170,10 +180,9 @@ def _after_cycle(
     """Log, and at the right moments evaluate and save."""
     config, step = run.config, run.env_steps(cycles)
     _stop_if_diverged(run, values, step)
-    run.elapsed += seconds
     values["time/fps"] = config.iterations * config.steps_per_iteration / seconds
     values["time/cycle_seconds"] = seconds
-    values["time/time_elapsed"] = run.elapsed
+    values["time/compile_seconds"] = run.compile_seconds
     values["time/total_timesteps"] = step
     values["time/iterations"] = cycles * config.iterations
     values["time/memory_mb"] = _memory_in_use()
@@ -183,6 +192,7 @@ def _after_cycle(
         began = time.monotonic()
         values |= _evaluate(run, state, cycles)
         values["time/eval_seconds"] = time.monotonic() - began
+    values["time/time_elapsed"] = run.elapsed
     for write in run.outputs:
         write(step, values)
     if run.is_due_for_saving(cycles):

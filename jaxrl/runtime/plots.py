@@ -11,6 +11,7 @@ def learning_curve(folder: Path, title: str) -> Path | None:
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
+    from matplotlib.ticker import EngFormatter
 
     rows = read_jsonl(folder / "metrics.jsonl")
     figure, axes = plt.subplots(figsize=(7, 4), dpi=120)
@@ -34,7 +35,7 @@ def learning_curve(folder: Path, title: str) -> Path | None:
         plt.close(figure)
         return None
     axes.set(xlabel="environment steps", ylabel="episode return", title=title)
-    axes.xaxis.set_major_formatter(matplotlib.ticker.EngFormatter())
+    axes.xaxis.set_major_formatter(EngFormatter())
     axes.grid(alpha=0.25)
     axes.legend(frameon=False)
     axes.spines[["top", "right"]].set_visible(False)

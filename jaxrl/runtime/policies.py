@@ -79,7 +79,7 @@ def save_policy(
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_suffix(".tmp")
     with open(temporary, "wb") as file:
-        np.savez(file, **{_HEADER: np.array(json.dumps(header))}, **arrays)
+        np.savez(file, allow_pickle=False, **{_HEADER: np.array(json.dumps(header))}, **arrays)
         file.flush()
         os.fsync(file.fileno())
     os.replace(temporary, path)

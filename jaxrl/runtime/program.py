@@ -31,7 +31,7 @@ class Program(NamedTuple):
 
 def use_compilation_cache() -> None:
     """Keep compiled programs between runs; the user's own setting wins."""
-    if jax.config.jax_compilation_cache_dir is None:
+    if jax.config.read("jax_compilation_cache_dir") is None:
         base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
         with contextlib.suppress(OSError):
             directory = Path(base) / "jaxrl" / "xla"

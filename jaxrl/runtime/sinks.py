@@ -18,7 +18,7 @@ def jsonl(path: Path, stack: contextlib.ExitStack, resumed_at: int | None) -> Si
     """Append one JSON object per point; on resume, first drop what the resumed run will repeat."""
     if resumed_at is not None and path.exists():
         _keep_until(path, resumed_at)
-    file = stack.enter_context(open(path, "a"))
+    file = stack.enter_context(path.open("a"))
 
     def write(step: int, metrics: dict[str, float]) -> None:
         row = {"step": step} | {k: v for k, v in metrics.items() if np.isfinite(v)}
@@ -44,9 +44,7 @@ def read_jsonl(path: Path) -> list[dict[str, float]]:
     return rows
 
 
-def tensorboard(
-    path: Path, stack: contextlib.ExitStack, resumed_at: int | None
-) -> Sink:
+def tensorboard(path: Path, stack: contextlib.ExitStack, resumed_at: int | None) -> Sink:
     """Write TensorBoard scalars; after a resume the repeated steps replace the old ones."""
     from tensorboardX import SummaryWriter
 
@@ -65,9 +63,7 @@ def hyperparameters(path: Path, config: dict[str, object], result: dict[str, flo
     """Fill TensorBoard's HPARAMS tab: settings beside what they reached."""
     from tensorboardX import SummaryWriter
 
-    plain = {
-        k: v if isinstance(v, bool | int | float | str) else str(v) for k, v in config.items()
-    }
+    plain = {k: v if isinstance(v, bool | int | float | str) else str(v) for k, v in config.items()}
     with contextlib.closing(SummaryWriter(str(path))) as writer:
         writer.add_hparams(plain, result, name=".")
 

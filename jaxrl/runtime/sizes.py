@@ -3,6 +3,7 @@
 import math
 
 import jax
+import jax.numpy as jnp
 
 from jaxrl import rollout as collecting
 from jaxrl.runtime import program as programs
@@ -14,7 +15,7 @@ def num_bytes(tree: PyTree) -> int:
     """Return the size of all arrays of a tree, abstract or not."""
     total = 0
     for leaf in jax.tree.leaves(tree):
-        width = 8 if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf.dtype.itemsize
+        width = 8 if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf.dtype.itemsize
         total += math.prod(leaf.shape) * width
     return total
 

@@ -5,6 +5,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -141,19 +142,23 @@ def test_abstract_target(tmp_path):
     assert_identical(save_all(tmp_path, {1: state}).restore(target).state, state)
 
 
-def test_donating_and_overwriting_after_save_does_not_change_what_is_saved(tmp_path):
-    step = jax.jit(lambda x: jax.tree.map(lambda y: y + 1, x), donate_argnums=0)
+def test_donating_and_overwriting_after_save_does_not_change_what_is_saved(tmp_path, monkeypatch):
+    changed = threading.Event()
+    digests = snapshot.with_digests
+    monkeypatch.setattr(snapshot, "with_digests", lambda taken: changed.wait(30) and digests(taken))
+    step = jax.jit(lambda x: x + 1, donate_argnums=0)
     state = {"big": jnp.arange(1_000_000.0), "numpy": np.zeros(10)}
     expected = {"big": np.arange(1_000_000, dtype=np.float32), "numpy": np.zeros(10)}
     with Checkpoints(tmp_path) as checkpoints:
         checkpoints.save(1, state, {})
-        big = {"big": state["big"]}
+        big = state["big"]
         for _ in range(5):
             big = step(big)
+        jax.block_until_ready(big)
         state["numpy"][:] = 9
+        changed.set()
     assert state["big"].is_deleted()
-    restored = Checkpoints(tmp_path).restore(expected).state
-    assert_identical(restored, expected)
+    assert_identical(Checkpoints(tmp_path).restore(expected).state, expected)
 
 
 def test_restored_state_may_be_donated(tmp_path):
@@ -487,11 +492,14 @@ def test_damaged_steps_take_no_place_in_the_retention(tmp_path):
     state = {"x": jnp.arange(5000.0)}
     save_all(tmp_path, {10: state, 20: state})
     flip_data_bit(tmp_path / "20")
-    with Checkpoints(tmp_path, keep_last=1) as checkpoints:
+    with Checkpoints(tmp_path, keep_last=2) as checkpoints:
         assert checkpoints.restore(state).step == 10
         checkpoints.save(15, state, {})
-    assert checkpoints.steps() == [15, 20]
-    assert Checkpoints(tmp_path).restore(state).step == 15
+        checkpoints.wait()
+        assert checkpoints.steps() == [10, 15, 20]
+        checkpoints.save(16, state, {})
+    assert checkpoints.steps() == [15, 16, 20]
+    assert Checkpoints(tmp_path).restore(state).step == 16
 
 
 def test_leftovers_are_never_read_and_go_at_the_first_save(tmp_path):
@@ -545,6 +553,15 @@ def test_old_ones_go_only_after_the_new_one_is_there(tmp_path, monkeypatch):
     with pytest.raises(CheckpointError, match="division"):
         checkpoints.save(2, small(2), {}, block=True)
     assert checkpoints.steps() == [1]
+
+
+def test_a_removal_cut_short_leaves_no_half_step(tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoint.shutil, "rmtree", lambda path, ignore_errors: None)
+    checkpoints = save_all(tmp_path, {1: small(1), 2: small(2)}, keep_last=1)
+    assert checkpoints.steps() == [2]
+    monkeypatch.undo()
+    checkpoints.save(3, small(3), {}, block=True)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["3"]
 
 
 def test_a_step_older_than_those_kept_is_still_saved(tmp_path):

@@ -1,0 +1,181 @@
+"""Domain randomisation on a small Brax task: physics per episode, numbers as if built by hand."""
+
+import custom_worlds
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxrl import config, errors
+from jaxrl.envs import build, probes, randomize, registry, vector
+
+NUM_ENVS, STEPS, LENGTH, POOL = 4, 7, 3, 64
+
+
+def tilt_gravity(sys, key):
+    return sys.replace(gravity=sys.gravity.at[0].set(jax.random.uniform(key, (), float, -5, 5)))
+
+
+def scale_speed(sys, key):
+    return custom_worlds.Physics(sys.speed * jax.random.uniform(key), sys.width)
+
+
+def _pendulum():
+    return registry.make("inverted_pendulum", "spring")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _rank_promotion():
+    with jax.numpy_rank_promotion("allow"):  # Brax relies on it
+        yield
+
+
+@pytest.fixture(scope="module")
+def game():
+    """Play two and a third episodes with all environments acting alike."""
+    single = _pendulum()
+    original = single.sys
+    env = vector.VectorEnv(
+        randomize.Randomized(single, tilt_gravity),
+        NUM_ENVS,
+        LENGTH,
+        pool_size=POOL,
+        random_first_age=False,
+    )
+    actions = jnp.sin(jnp.arange(STEPS * 1.0))[:, None, None] * jnp.ones((1, NUM_ENVS, 1))
+
+    @jax.jit
+    def play(key):
+        start, pool = env.reset(key), env.pool(jax.random.fold_in(key, 1))
+
+        def step(state, inputs):
+            action, key = inputs
+            after, outcome = env.step(state, action, pool, key)
+            return after, (state.world, outcome)
+
+        keys = jax.random.split(jax.random.fold_in(key, 2), STEPS)
+        _, (worlds, outcomes) = jax.lax.scan(step, start, (actions, keys))
+        return pool, worlds, outcomes
+
+    pool, worlds, outcomes = jax.device_get(play(jax.random.key(0)))
+    return single, original, actions, pool, worlds, outcomes
+
+
+def test_only_what_changed_is_carried(game):
+    *_, pool, worlds, _ = game
+    assert [leaf.shape for leaf in worlds.info["randomization"]] == [(STEPS, NUM_ENVS, 3)]
+    assert [leaf.shape for leaf in pool.info["randomization"]] == [(POOL, 3)]
+
+
+def test_environments_and_pool_differ_in_physics(game):
+    _, original, _, pool, worlds, _ = game
+    for gravity in (worlds.info["randomization"][0][0], pool.info["randomization"][0]):
+        assert len(np.unique(gravity[:, 0])) == len(gravity)
+        assert (np.abs(gravity[:, 0]) < 5).all()
+        np.testing.assert_array_equal(gravity[:, 2], np.full(len(gravity), original.gravity[2]))
+
+
+def test_physics_stay_during_an_episode_and_are_redrawn_from_the_pool(game):
+    *_, pool, worlds, outcomes = game
+    drawn = worlds.info["randomization"][0][..., 0]
+    ended = outcomes.terminated | outcomes.truncated
+    assert outcomes.truncated[LENGTH - 1 :: LENGTH].all() and ended.sum() == 2 * NUM_ENVS
+    same = drawn[1:] == drawn[:-1]
+    np.testing.assert_array_equal(same, ~ended[:-1])
+    assert np.isin(drawn[LENGTH:], pool.info["randomization"][0][:, 0]).all()
+
+
+def test_numbers_are_those_of_an_environment_built_by_hand(game):
+    _, original, actions, _, worlds, outcomes = game
+    by_hand = _pendulum()
+
+    @jax.jit
+    @jax.vmap
+    def play(gravity, state, actions):
+        by_hand.sys = original.replace(gravity=gravity)
+
+        def step(state, action):
+            state = by_hand.step(state, action)
+            return state, (state.obs, state.reward)
+
+        with jax.default_matmul_precision("highest"):
+            return jax.lax.scan(step, state, actions)[1]
+
+    info = {k: v for k, v in worlds.info.items() if k != "randomization"}
+    start = jax.tree.map(lambda x: x[0], worlds.replace(info=info))
+    gravity = worlds.info["randomization"][0][0]
+    obs, reward = play(gravity, start, actions[:LENGTH].swapaxes(0, 1))
+    close = {"rtol": 1e-4, "atol": 1e-5}
+    np.testing.assert_allclose(outcomes.next_obs[:LENGTH].swapaxes(0, 1), obs, **close)
+    np.testing.assert_allclose(outcomes.reward[:LENGTH].T, reward, **close)
+    # From one and the same start, with the same actions, other physics lead elsewhere.
+    alike = jax.tree.map(lambda x: np.repeat(x[:1], NUM_ENVS, axis=0), start)
+    obs, _ = play(gravity, alike, actions[:LENGTH].swapaxes(0, 1))
+    ends = np.asarray(obs)[:, -1]
+    gaps = np.abs(ends[:, None] - ends[None]).max(axis=-1) + np.eye(NUM_ENVS)
+    assert gaps.min() > 10 * close["atol"]
+
+
+def test_the_wrapped_environments_own_physics_are_left_alone(game):
+    single, original, *_ = game
+    assert single.sys is original
+    assert not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(single.sys))
+
+
+def test_physics_are_put_back_after_an_error():
+    single = custom_worlds.Discrete()
+    env = randomize.Randomized(single, scale_speed)
+    original, state = single.sys, env.reset(jax.random.key(0))
+    with pytest.raises(TypeError):
+        env.step(state.replace(obs="not an observation"), 0)
+    assert single.sys is original
+
+
+def test_physics_of_a_users_own_environment():
+    env = randomize.Randomized(custom_worlds.Discrete(), scale_speed)
+    states = jax.vmap(env.reset)(jax.random.split(jax.random.key(0), 5))
+    (speed,) = states.info["randomization"]
+    assert len(np.unique(speed)) == 5
+    after = jax.vmap(env.step)(states, jnp.zeros(5, jnp.int32))
+    np.testing.assert_array_equal(after.obs[:, 0], speed)
+
+
+def test_link_masses_can_be_drawn_too():
+    def scale_mass(sys, key):
+        mass = sys.link.inertia.mass * jax.random.uniform(key, minval=0.5, maxval=2.0)
+        return sys.tree_replace({"link.inertia.mass": mass})
+
+    single = _pendulum()
+    env = randomize.Randomized(single, scale_mass)
+    state = jax.eval_shape(env.reset, jax.random.PRNGKey(0))
+    assert [leaf.shape for leaf in state.info["randomization"]] == [
+        single.sys.link.inertia.mass.shape
+    ]
+
+
+def test_sizes_are_those_of_the_wrapped_environment():
+    single = _pendulum()
+    env = randomize.Randomized(single, tilt_gravity)
+    assert (env.action_size, env.observation_size) == (1, single.observation_size)
+    assert env.backend == "spring" and env.unwrapped is single
+
+
+@pytest.mark.xfail(strict=True, reason="Randomized hides num_actions and episode_length")
+def test_discrete_actions_and_time_limit_are_those_of_the_wrapped_environment():
+    task = config.TaskConfig(randomize=f"{__name__}:scale_speed")
+    env = build.build(config.TrainConfig(env="custom_worlds:Discrete", task=task))
+    assert env.spec.action == (3, True)
+    assert env.episode_length == 7
+
+
+def test_environment_without_physics():
+    with pytest.raises(errors.UserError, match="--task.randomize: .* no `sys`"):
+        randomize.Randomized(probes.Counter(), tilt_gravity)
+
+
+@pytest.mark.parametrize(
+    "unchanged", [lambda sys, key: sys, lambda sys, key: sys.replace(gravity=sys.gravity)]
+)
+def test_function_that_changes_nothing(unchanged):
+    with pytest.raises(errors.UserError, match="--task.randomize: .*unchanged"):
+        randomize.Randomized(_pendulum(), unchanged)

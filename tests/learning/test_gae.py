@@ -1,0 +1,181 @@
+"""Check advantages against hand-computed tables and sums written out per episode."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jaxrl.learning.gae import gae
+
+GAMMA, LAM = 0.9, 0.8
+T, N = 11, 3
+
+compiled = jax.jit(gae)
+
+
+def _batch(seed, ending_rate=0.3):
+    """Draw arrays whose successor values owe nothing to the value of the next row."""
+    rng = np.random.default_rng(seed)
+    reward, value, next_value = rng.normal(size=(3, T, N)).astype(np.float32)
+    terminated, truncated = rng.random((2, T, N)) < ending_rate
+    return reward, value, next_value, terminated, truncated
+
+
+def _episode_end(ended, t):
+    """Return the last step of the episode (or of the rollout) that step t belongs to."""
+    return next((k for k in range(t, len(ended)) if ended[k]), len(ended) - 1)
+
+
+def _sum_of_deltas(reward, value, next_value, terminated, truncated, gamma, lam):
+    """Sum (γλ)^k δ_{t+k} up to the end of each step's own episode, with no recursion."""
+    reward, value, next_value = (x.astype(np.float64) for x in (reward, value, next_value))
+    advantage = np.zeros_like(reward)
+    for n in range(reward.shape[1]):
+        for t in range(reward.shape[0]):
+            for k in range(t, _episode_end(terminated[:, n] | truncated[:, n], t) + 1):
+                follows = 0.0 if terminated[k, n] else next_value[k, n]
+                delta = reward[k, n] + gamma * follows - value[k, n]
+                advantage[t, n] += (gamma * lam) ** (k - t) * delta
+    return advantage
+
+
+# γ = λ = ½, so each further step counts a quarter. Rewards 1 2 3 4, values 2 4 6 8, successor
+# values 4 v 8 10: without an ending (and v = 6) every δ is exactly 1.
+# name: (v, terminated, truncated, advantages)
+TABLE = {
+    "plain": (6, "0000", "0000", [1.328125, 1.3125, 1.25, 1.0]),
+    # δ_1 = 2 − 4 = −2 and nothing follows it.
+    "terminated in the middle": (6, "0100", "0000", [0.5, -2.0, 1.25, 1.0]),
+    # The true successor is worth 10, unlike the state after the reset: δ_1 = 2 + 5 − 4 = 3.
+    "truncated in the middle": (10, "0000", "0100", [1.75, 3.0, 1.25, 1.0]),
+    "both in the middle": (10, "0100", "0100", [0.5, -2.0, 1.25, 1.0]),
+    # δ_3 = 4 − 8 = −4.
+    "terminated at the end": (6, "0001", "0000", [1.25, 1.0, 0.0, -4.0]),
+    "truncated at the end": (6, "0000", "0001", [1.328125, 1.3125, 1.25, 1.0]),
+    "both at the end": (6, "0001", "0001", [1.25, 1.0, 0.0, -4.0]),
+}
+
+
+@pytest.mark.parametrize("dtype", [bool, np.float32])
+@pytest.mark.parametrize("name", TABLE)
+def test_hand_computed(name, dtype):
+    successor, terminated, truncated, expected = TABLE[name]
+    reward = np.float32([1, 2, 3, 4])
+    value = np.float32([2, 4, 6, 8])
+    next_value = np.float32([4, successor, 8, 10])
+    masks = [np.array(list(mask)) == "1" for mask in (terminated, truncated)]
+    arrays = [x[:, None] for x in (reward, value, next_value, *(m.astype(dtype) for m in masks))]
+    advantage, target = compiled(*arrays, gamma=0.5, lam=0.5)
+    # All numbers are sums of powers of two, hence exact.
+    np.testing.assert_array_equal(advantage[:, 0], expected)
+    np.testing.assert_array_equal(target[:, 0], np.array(expected) + value)
+
+
+@settings(max_examples=40, deadline=None, derandomize=True, database=None)
+@given(
+    seed=st.integers(0, 2**31),
+    ending_rate=st.sampled_from([0.0, 0.1, 0.5, 1.0]),
+    gamma=st.floats(0, 1),
+    lam=st.floats(0, 1),
+)
+def test_equals_sum_of_deltas(seed, ending_rate, gamma, lam):
+    arrays = _batch(seed, ending_rate)
+    advantage, target = compiled(*arrays, gamma=gamma, lam=lam)
+    expected = _sum_of_deltas(*arrays, gamma, lam)
+    np.testing.assert_allclose(advantage, expected, atol=2e-5)
+    np.testing.assert_allclose(target, expected + arrays[1], atol=2e-5)
+
+
+def test_lambda_zero_is_one_step():
+    reward, value, next_value, terminated, truncated = _batch(1)
+    _, target = compiled(reward, value, next_value, terminated, truncated, gamma=GAMMA, lam=0.0)
+    expected = np.where(terminated, reward, reward + GAMMA * next_value)
+    np.testing.assert_allclose(target, expected, atol=1e-6)
+
+
+def test_lambda_one_is_monte_carlo_with_bootstrap():
+    reward, value, next_value, terminated, truncated = _batch(2, ending_rate=0.15)
+    ended = terminated | truncated
+    # Inside an episode the successor is the next row; only then do values telescope away.
+    next_value[:-1] = np.where(ended[:-1], next_value[:-1], value[1:])
+    _, target = compiled(reward, value, next_value, terminated, truncated, gamma=GAMMA, lam=1.0)
+    for n in range(N):
+        for t in range(T):
+            end = _episode_end(ended[:, n], t)
+            rewards = sum(GAMMA ** (k - t) * reward[k, n] for k in range(t, end + 1))
+            rest = 0.0 if terminated[end, n] else GAMMA ** (end - t + 1) * next_value[end, n]
+            np.testing.assert_allclose(target[t, n], rewards + rest, atol=1e-5)
+
+
+@pytest.mark.parametrize("how", ["terminated", "truncated"])
+def test_nothing_leaks_across_an_ending(how):
+    reward, value, next_value, _, _ = _batch(3)
+    masks = {"terminated": np.zeros((T, N), bool), "truncated": np.zeros((T, N), bool)}
+    masks[how][4] = True
+    before, _ = compiled(reward, value, next_value, **masks, gamma=GAMMA, lam=LAM)
+    for array in (reward, value, next_value):
+        array[5:] += 100.0
+    after, _ = compiled(reward, value, next_value, **masks, gamma=GAMMA, lam=LAM)
+    np.testing.assert_array_equal(before[:5], after[:5])
+    assert np.all(np.abs(before[5:] - after[5:]) > 1)
+
+
+def test_nothing_leaks_between_environments():
+    arrays = _batch(4)
+    before, _ = compiled(*arrays, gamma=GAMMA, lam=LAM)
+    arrays[0][:, 1] += 100.0
+    after, _ = compiled(*arrays, gamma=GAMMA, lam=LAM)
+    np.testing.assert_array_equal(before[:, [0, 2]], after[:, [0, 2]])
+
+
+def test_termination_ignores_the_successor():
+    reward, value, next_value, _, truncated = _batch(5)
+    everywhere = np.ones((T, N), bool)
+    advantage, _ = compiled(reward, value, next_value, everywhere, truncated, gamma=GAMMA, lam=LAM)
+    np.testing.assert_allclose(advantage, reward - value, atol=1e-6)
+
+
+def test_truncation_differs_by_the_discounted_successor():
+    reward, value, next_value, _, _ = _batch(6)
+    ending, never = np.zeros((T, N), bool), np.zeros((T, N), bool)
+    ending[4] = True
+    cut, _ = compiled(reward, value, next_value, never, ending, gamma=GAMMA, lam=LAM)
+    dead, _ = compiled(reward, value, next_value, ending, never, gamma=GAMMA, lam=LAM)
+    np.testing.assert_allclose(cut[4] - dead[4], GAMMA * next_value[4], atol=1e-6)
+    np.testing.assert_allclose(cut[3] - dead[3], GAMMA * LAM * GAMMA * next_value[4], atol=1e-6)
+    np.testing.assert_array_equal(cut[5:], dead[5:])
+
+
+@pytest.mark.parametrize("position", range(5))
+@pytest.mark.parametrize("shape", [(T,), (T, 1), (T, N, 1), (1, N), (T - 1, N)])
+def test_wrong_shapes_raise(position, shape):
+    arrays = [jnp.zeros((T, N))] * 5
+    arrays[position] = jnp.zeros(shape)
+    with pytest.raises(AssertionError):
+        gae(*arrays, gamma=GAMMA, lam=LAM)
+
+
+def test_wrong_rank_of_all_raises():
+    with pytest.raises(AssertionError):
+        gae(*[jnp.zeros((T, N, 2))] * 5, gamma=GAMMA, lam=LAM)
+
+
+def test_same_with_and_without_jit():
+    arrays = [jnp.asarray(x) for x in _batch(7)]
+    plain = gae(*arrays, gamma=GAMMA, lam=LAM)
+    with jax.disable_jit():
+        by_hand = gae(*arrays, gamma=GAMMA, lam=LAM)
+    for other in (compiled(*arrays, gamma=GAMMA, lam=LAM), by_hand):
+        for a, b in zip(plain, other, strict=True):
+            np.testing.assert_allclose(a, b, atol=1e-6)
+
+
+def test_vmap_over_hyper_parameters():
+    arrays = [jnp.asarray(x) for x in _batch(8)]
+    gammas, lams = jnp.array([0.0, 0.5, 0.99]), jnp.array([1.0, 0.5, 0.95])
+    many, _ = jax.vmap(lambda g, m: gae(*arrays, gamma=g, lam=m))(gammas, lams)
+    for one, gamma, lam in zip(many, gammas, lams, strict=True):
+        expected = _sum_of_deltas(*map(np.asarray, arrays), float(gamma), float(lam))
+        np.testing.assert_allclose(one, expected, atol=2e-5)

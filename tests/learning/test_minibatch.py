@@ -1,0 +1,107 @@
+"""Check that minibatches deal out every row once and pick what plain indexing picks."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxrl.learning import minibatch
+
+# rows, minibatches, blocks
+SIZES = [
+    (1, 1, 1),
+    (8, 1, 1),
+    (8, 8, 1),
+    (12, 3, 1),
+    (12, 3, 2),
+    (32, 4, 8),
+    (24, 2, 4),
+    (24, 6, 4),
+]
+
+
+def _global_rows(rows, num_rows, blocks):
+    """Return the row numbers in the whole batch of local indices [..., blocks, R]."""
+    first = np.arange(blocks) * (num_rows // blocks)
+    return np.asarray(rows) + first[:, None]
+
+
+@pytest.mark.parametrize(("num_rows", "num_minibatches", "blocks"), SIZES)
+def test_every_row_exactly_once(num_rows, num_minibatches, blocks):
+    rows = minibatch.shuffled_rows(jax.random.key(3), num_rows, num_minibatches, blocks)
+    # The same share of every block in every minibatch follows from the shape,
+    assert rows.shape == (num_minibatches, blocks, num_rows // (num_minibatches * blocks))
+    # and that indices are local from their range.
+    assert rows.min() == 0
+    assert rows.max() == num_rows // blocks - 1
+    for block in range(blocks):
+        local = np.asarray(rows[:, block]).ravel()
+        assert sorted(local) == list(range(num_rows // blocks))
+    dealt = _global_rows(rows, num_rows, blocks).ravel()
+    assert sorted(dealt) == list(range(num_rows))
+
+
+def test_keys_give_different_orders():
+    orders = {
+        minibatch.shuffled_rows(jax.random.key(seed), 64, 4, 2).tobytes() for seed in range(20)
+    }
+    assert len(orders) == 20
+    again = minibatch.shuffled_rows(jax.random.key(0), 64, 4, 2).tobytes()
+    assert again in orders
+
+
+def test_blocks_are_shuffled_independently():
+    rows = np.asarray(minibatch.shuffled_rows(jax.random.key(0), 64, 2, 4))
+    orders = {rows[:, block].tobytes() for block in range(4)}
+    assert len(orders) == 4
+
+
+def test_rows_are_equally_likely_everywhere():
+    keys = jax.random.split(jax.random.key(0), 2000)
+    rows = jax.vmap(lambda key: minibatch.shuffled_rows(key, 8, 2, 2))(keys)
+    for place in np.asarray(rows).reshape(2000, -1).T:
+        # Each of 4 rows is expected 500 times, with a deviation of 19.
+        assert np.all(np.abs(np.bincount(place, minlength=4) - 500) < 100)
+
+
+@pytest.mark.parametrize(("num_rows", "num_minibatches", "blocks"), SIZES)
+def test_take_rows_equals_indexing(num_rows, num_minibatches, blocks):
+    rng = np.random.default_rng(0)
+    batch = {
+        "plain": rng.normal(size=(5, num_rows)).astype(np.float32),
+        "vector": rng.normal(size=(5, num_rows, 3)).astype(np.float32),
+        "nested": (rng.integers(0, 9, (5, num_rows, 2, 4)), rng.random((5, num_rows)) < 0.5),
+        "once": rng.normal(size=(1, num_rows, 2)).astype(np.float32),
+    }
+    take = jax.jit(minibatch.take_rows)
+    seen = []
+    for rows in minibatch.shuffled_rows(jax.random.key(1), num_rows, num_minibatches, blocks):
+        index = _global_rows(rows, num_rows, blocks).ravel()
+        taken = take(batch, rows)
+        assert jax.tree.structure(taken) == jax.tree.structure(batch)
+        for part, whole in zip(jax.tree.leaves(taken), jax.tree.leaves(batch), strict=True):
+            np.testing.assert_array_equal(part, whole[:, index])
+            assert part.dtype == jnp.asarray(whole).dtype
+        seen.append(taken["plain"])
+    together = np.sort(np.concatenate(seen, axis=1), axis=1)
+    np.testing.assert_array_equal(together, np.sort(batch["plain"], axis=1))
+
+
+def test_take_rows_by_hand():
+    # Row n at time t holds 10 t + n; the second block starts at row 3.
+    batch = jnp.array([[0, 1, 2, 3, 4, 5], [10, 11, 12, 13, 14, 15]])
+    taken = minibatch.take_rows(batch, jnp.array([[2, 0], [1, 1]]))
+    np.testing.assert_array_equal(taken, [[2, 0, 4, 4], [12, 10, 14, 14]])
+
+
+def test_minibatches_that_do_not_fit_raise():
+    with pytest.raises(TypeError):
+        minibatch.shuffled_rows(jax.random.key(0), 10, 4)
+
+
+# BUG in minibatch.shuffled_rows: `num_rows // blocks` rounds down, so 10 rows in 4 blocks deal out
+# only 8, without a word. (The configuration is checked earlier.) Remove the mark once mended.
+@pytest.mark.xfail(strict=True, reason="rows that do not divide over the blocks are dropped")
+def test_blocks_that_do_not_fit_raise():
+    with pytest.raises((TypeError, ValueError, AssertionError)):
+        minibatch.shuffled_rows(jax.random.key(0), 10, 2, 4)

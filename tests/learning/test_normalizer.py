@@ -1,0 +1,165 @@
+"""Check the running moments against NumPy over all data at once."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jaxrl.learning import normalizer
+
+update = jax.jit(normalizer.update)
+
+
+def _random(seed, shape, offset=0.0, scale=1.0):
+    draws = np.random.default_rng(seed).normal(size=shape)
+    return (offset + scale * draws).astype(np.float32)
+
+
+def _merge(parts):
+    moments = normalizer.init(jnp.zeros(parts[0].shape[-1:]))
+    for part in parts:
+        moments = update(moments, part)
+    return moments
+
+
+@settings(max_examples=20, deadline=None, derandomize=True, database=None)
+@given(
+    seed=st.integers(0, 2**31),
+    # Few sizes, each compiled once, in any order and number.
+    sizes=st.lists(st.sampled_from([1, 2, 7, 40]), min_size=1, max_size=8),
+    offset=st.floats(-50, 50),
+    scale=st.floats(0.01, 100),
+)
+def test_any_split_equals_numpy(seed, sizes, offset, scale):
+    data = _random(seed, (sum(sizes), 3), offset, scale)
+    moments = _merge(np.split(data, np.cumsum(sizes)[:-1]))
+    exact = data.astype(np.float64)
+    assert moments.count == len(data)
+    size = abs(offset) + scale
+    np.testing.assert_allclose(moments.mean, exact.mean(0), atol=1e-5 * size)
+    np.testing.assert_allclose(moments.variance, exact.var(0), rtol=1e-3, atol=1e-6 * size**2)
+
+
+def test_order_does_not_matter():
+    data = _random(1, (47, 3), 5.0, 2.0)
+    forwards = _merge([data[:7], data[7:]])
+    backwards = _merge([data[7:], data[:7]])
+    for a, b in zip(jax.tree.leaves(forwards), jax.tree.leaves(backwards), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5)
+
+
+def test_nothing_seen_changes_nothing():
+    x = jnp.array([[-9.0, 0.0, 0.1], [1.0, 2.5, 9.0]])
+    moments = normalizer.init(jax.ShapeDtypeStruct((3,), jnp.float32))
+    np.testing.assert_array_equal(normalizer.normalize(moments, x), x)
+
+
+def test_normalized_data_has_mean_0_and_std_1():
+    data = _random(2, (500, 3), 30.0, [0.1, 1.0, 20.0])
+    z = np.asarray(normalizer.normalize(_merge([data]), data))
+    np.testing.assert_allclose(z.mean(0), 0, atol=1e-3)
+    np.testing.assert_allclose(z.std(0), 1, rtol=1e-3)
+    expected = (data - data.mean(0)) / data.std(0)
+    np.testing.assert_allclose(z, expected, atol=5e-3)
+
+
+def test_far_off_means_stay_accurate():
+    data = _random(3, (2000, 2), 1e4, 1.0)
+    exact = data.astype(np.float64)
+    for moments in (_merge([data]), _merge(np.split(data, 50))):
+        np.testing.assert_allclose(moments.mean, exact.mean(0), rtol=1e-6)
+        np.testing.assert_allclose(moments.variance, exact.var(0), rtol=0.02)
+
+
+def test_constant_dimensions_stay_finite():
+    data = np.tile(np.float32([3.7, 0.0]), (100, 1))
+    moments = _merge([data, data])
+    assert np.all(normalizer.std(moments) > 0)
+    z = normalizer.normalize(moments, jnp.array([[3.7, 0.0], [4.0, -1.0]]))
+    np.testing.assert_allclose(z[0], 0, atol=0.1)
+    np.testing.assert_array_equal(z[1], [10.0, -10.0])
+
+
+@pytest.mark.parametrize("lead", [(12,), (3, 4), (2, 3, 2)])
+def test_leading_axes(lead):
+    data = _random(4, (*lead, 5), 2.0)
+    moments = update(normalizer.init(jnp.zeros(5)), data)
+    flat = data.reshape(-1, 5)
+    assert moments.count == 12
+    np.testing.assert_allclose(moments.mean, flat.mean(0), rtol=1e-5)
+    np.testing.assert_allclose(moments.variance, flat.var(0), rtol=1e-5)
+    z = normalizer.normalize(moments, data)
+    assert z.shape == data.shape
+    np.testing.assert_allclose(z, (data - flat.mean(0)) / flat.std(0), atol=1e-4)
+
+
+def test_dict_observations():
+    # Parts of different shape; all of them count the same number of rows.
+    data = {"a": _random(5, (6, 4, 3), 1.0), "b": _random(6, (6, 4), -2.0, 3.0)}
+    data["c"] = _random(7, (6, 4, 2, 2), 4.0)
+    example = {"a": jnp.zeros(3), "b": jnp.zeros(()), "c": jnp.zeros((2, 2))}
+    moments = normalizer.init(example)
+    for half in (slice(0, 2), slice(2, 6)):
+        moments = update(moments, {name: x[half] for name, x in data.items()})
+    assert moments.count == 24
+    z = normalizer.normalize(moments, data)
+    for name, x in data.items():
+        flat = x.reshape(24, *example[name].shape)
+        np.testing.assert_allclose(moments.mean[name], flat.mean(0), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(moments.variance[name], flat.var(0), rtol=1e-4)
+        expected = (x - flat.mean(0)) / flat.std(0)
+        np.testing.assert_allclose(z[name], expected, rtol=1e-3, atol=1e-4)
+
+
+def test_scalar_moments():
+    data = _random(8, (5, 7), 3.0, 2.0)
+    moments = update(update(normalizer.init(jnp.zeros(())), data[:2]), data[2:])
+    assert moments.count == 35
+    assert moments.mean.shape == moments.variance.shape == ()
+    np.testing.assert_allclose(moments.mean, data.mean(), rtol=1e-5)
+    np.testing.assert_allclose(moments.variance, data.var(), rtol=1e-5)
+    np.testing.assert_allclose(normalizer.std(moments), data.std(), rtol=1e-5)
+
+
+def test_integers_become_floats():
+    data = np.arange(12).reshape(6, 2)
+    moments = update(normalizer.init(jax.ShapeDtypeStruct((2,), jnp.int32)), data)
+    np.testing.assert_allclose(moments.mean, data.mean(0))
+    assert normalizer.normalize(moments, jnp.asarray(data)).dtype == jnp.float32
+
+
+def test_clip():
+    moments = normalizer.Moments(jnp.float32(9), jnp.array([1.0, 2.0]), jnp.array([4.0, 9.0]))
+    x = jnp.array([[5.0, 8.0], [-99.0, 99.0], [23.0, -31.0]])
+    z = normalizer.normalize(moments, x)
+    np.testing.assert_allclose(z, [[2, 2], [-10, 10], [10, -10]], rtol=1e-6)
+    z = normalizer.normalize(moments, x, clip=1.5)
+    np.testing.assert_allclose(z, [[1.5, 1.5], [-1.5, 1.5], [1.5, -1.5]], rtol=1e-6)
+
+
+def test_long_runs_keep_their_statistics():
+    before = normalizer.Moments(jnp.float32(1e9), jnp.array([1.0, -1.0]), jnp.array([2.0, 0.5]))
+    after = update(before, _random(9, (4096, 2), 100.0, 10.0))
+    assert float(after.count) == pytest.approx(1e9 + 4096, abs=64)
+    # The batch weighs 4.1e-6: the mean moves by 4e-4, the variance by 4e-2.
+    weight = 4096 / (1e9 + 4096)
+    gap = np.array([99.0, 101.0])
+    np.testing.assert_allclose(after.mean, before.mean + gap * weight, atol=1e-5)
+    expected = np.array([2.0, 0.5]) * (1 - weight) + weight * (100 + gap**2 * (1 - weight))
+    np.testing.assert_allclose(after.variance, expected, rtol=1e-3)
+    # Even if the count can no longer grow, one row leaves the statistics finite and in place.
+    last = update(before, _random(10, (1, 2)))
+    np.testing.assert_allclose(last.mean, before.mean, rtol=1e-6)
+    np.testing.assert_allclose(last.variance, before.variance, rtol=1e-6)
+
+
+def test_structure_survives_a_scan():
+    example = {"a": jnp.zeros(3), "b": jnp.zeros(())}
+    batches = {"a": _random(11, (4, 6, 3)), "b": _random(12, (4, 6))}
+    moments, _ = jax.lax.scan(
+        lambda m, x: (normalizer.update(m, x), None), normalizer.init(example), batches
+    )
+    np.testing.assert_allclose(moments.mean["a"], batches["a"].mean((0, 1)), atol=1e-6)
+    np.testing.assert_allclose(moments.variance["b"], batches["b"].var(), rtol=1e-5)

@@ -1,0 +1,182 @@
+"""Compare the guarded step with Optax's own Adam, and feed it what must not get through."""
+
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from jaxrl.learning import optimizer
+
+RATE, EPSILON = 0.05, 1e-5
+
+# BUG in optimizer.step: optax.global_norm is deprecated in favour of optax.tree.norm, and warnings
+# are errors in tests. Once mended, remove this line and the xfail mark of the deprecation test.
+pytestmark = pytest.mark.filterwarnings("ignore:optax.global_norm is deprecated")
+
+
+def _params():
+    return {"w": jnp.arange(6.0).reshape(2, 3), "b": {"c": jnp.array([1.0, -1.0])}}
+
+
+def _grads(seed, scale=1.0):
+    rng = np.random.default_rng(seed)
+    return jax.tree.map(lambda p: jnp.float32(scale * rng.normal(size=p.shape)), _params())
+
+
+def _stepper(max_grad_norm=0.5):
+    transform = optimizer.adam(max_grad_norm, EPSILON)
+
+    @jax.jit
+    def step(params, state, grads, learning_rate=RATE, allowed=True):
+        return optimizer.step(
+            transform, params, state, grads, learning_rate=learning_rate, allowed=allowed
+        )
+
+    return transform, step
+
+
+def _assert_identical(a, b):
+    """Compare two trees bit by bit, so that NaN and −0 count too."""
+    assert jax.tree.structure(a) == jax.tree.structure(b)
+    for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+        assert x.dtype == y.dtype
+        assert np.asarray(x).tobytes() == np.asarray(y).tobytes()
+
+
+def _norm(tree):
+    return np.sqrt(sum(np.sum(np.square(np.float64(x))) for x in jax.tree.leaves(tree)))
+
+
+@pytest.mark.parametrize("max_grad_norm", [0.5, 1e3, 0.0])
+def test_equals_optax(max_grad_norm):
+    transform, step = _stepper(max_grad_norm)
+    parts = [optax.adam(RATE, eps=EPSILON)]
+    if max_grad_norm:
+        parts.insert(0, optax.clip_by_global_norm(max_grad_norm))
+    reference = optax.chain(*parts)
+    params = expected = _params()
+    state, reference_state = transform.init(params), reference.init(params)
+    for i in range(5):
+        # Sizes differ from step to step, so that clipping matters to Adam.
+        grads = _grads(i, scale=10.0 ** (i - 3))
+        out = step(params, state, grads)
+        params, state = out.params, out.opt_state
+        updates, reference_state = reference.update(grads, reference_state, expected)
+        expected = optax.apply_updates(expected, updates)
+        assert out.finite
+        np.testing.assert_allclose(out.grad_norm, _norm(grads), rtol=1e-5)
+        for a, b in zip(jax.tree.leaves(params), jax.tree.leaves(expected), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_adam_by_hand():
+    # After the first step's bias correction m = g and v = g²: the step is g / (|g| + ε).
+    transform, step = _stepper(max_grad_norm=0.0)
+    params = {"x": jnp.array([1.0, 1.0, 1.0])}
+    grads = {"x": jnp.array([2.0, -3.0, EPSILON])}
+    out = step(params, transform.init(params), grads)
+    np.testing.assert_allclose(out.params["x"], [1 - RATE, 1 + RATE, 1 - RATE / 2], rtol=1e-5)
+
+
+def test_clipping_scales_the_whole_gradient():
+    transform, step = _stepper(max_grad_norm=0.5)
+    params = {"x": jnp.zeros(1), "y": jnp.zeros(1)}
+    grads = {"x": jnp.array([3e-4]), "y": jnp.array([4e-4])}
+    huge = jax.tree.map(lambda g: 1e6 * g, grads)  # norm 500, clipped to 0.3 and 0.4
+    out = step(params, transform.init(params), huge)
+    np.testing.assert_allclose(out.grad_norm, 500, rtol=1e-5)
+    moments = out.opt_state[1].mu
+    np.testing.assert_allclose(moments["x"], [0.1 * 0.3], rtol=1e-5)
+    np.testing.assert_allclose(moments["y"], [0.1 * 0.4], rtol=1e-5)
+
+
+def test_learning_rate_is_traced():
+    transform, step = _stepper()
+    params, grads = _params(), _grads(0)
+    moved = [
+        np.asarray(step(params, transform.init(params), grads, jnp.float32(rate)).params["w"])
+        for rate in (0.0, 0.1, 0.2)
+    ]
+    np.testing.assert_array_equal(moved[0], params["w"])
+    np.testing.assert_allclose(moved[2] - moved[0], 2 * (moved[1] - moved[0]), rtol=1e-4)
+
+
+@pytest.mark.parametrize("max_grad_norm", [0.5, 0.0])
+@pytest.mark.parametrize("bad", [jnp.nan, jnp.inf, -jnp.inf])
+def test_non_finite_gradients_change_nothing(bad, max_grad_norm):
+    transform, step = _stepper(max_grad_norm)
+    first = step(_params(), transform.init(_params()), _grads(0))
+    spoilt = _grads(1)
+    spoilt["b"]["c"] = spoilt["b"]["c"].at[1].set(bad)
+    held = step(first.params, first.opt_state, spoilt)
+    assert not held.finite
+    assert held.finite.dtype == bool
+    assert np.isfinite(held.grad_norm)
+    _assert_identical(held.params, first.params)
+    _assert_identical(held.opt_state, first.opt_state)
+    # The next good step is the one that would have come without the bad one.
+    after, without = (step(s.params, s.opt_state, _grads(2)) for s in (held, first))
+    assert after.finite
+    assert not np.array_equal(after.params["w"], first.params["w"])
+    _assert_identical(after, without)
+
+
+def test_step_not_allowed_changes_nothing():
+    transform, step = _stepper()
+    first = step(_params(), transform.init(_params()), _grads(0))
+    held = step(first.params, first.opt_state, _grads(1), allowed=False)
+    assert held.finite  # nothing was wrong with the gradient
+    np.testing.assert_allclose(held.grad_norm, _norm(_grads(1)), rtol=1e-5)
+    _assert_identical(held.params, first.params)
+    _assert_identical(held.opt_state, first.opt_state)
+    after = step(held.params, held.opt_state, _grads(1), allowed=True)
+    assert not np.array_equal(after.params["w"], first.params["w"])
+
+
+def test_allowed_does_not_let_bad_gradients_through():
+    transform, step = _stepper()
+    bad = jax.tree.map(lambda g: g * jnp.nan, _grads(0))
+    for allowed in (True, False):
+        held = step(_params(), transform.init(_params()), bad, allowed=allowed)
+        assert not held.finite
+        _assert_identical(held.params, _params())
+
+
+def test_one_bad_member_of_a_population_stops_alone():
+    transform, _ = _stepper()
+    params = jax.tree.map(lambda p: jnp.stack([p, p]), _params())
+    grads = jax.tree.map(lambda g: jnp.stack([g, g * jnp.nan]), _grads(0))
+    out = jax.vmap(
+        lambda p, g: optimizer.step(transform, p, transform.init(p), g, learning_rate=RATE)
+    )(params, grads)
+    np.testing.assert_array_equal(out.finite, [True, False])
+    assert not np.array_equal(out.params["w"][0], params["w"][0])
+    np.testing.assert_array_equal(out.params["w"][1], params["w"][1])
+
+
+def test_select():
+    yes, no = (
+        {"a": jnp.ones(3), "b": (jnp.arange(2),)},
+        {"a": jnp.zeros(3), "b": (-jnp.ones(2, int),)},
+    )
+    _assert_identical(optimizer.select(jnp.array(True), yes, no), yes)
+    _assert_identical(optimizer.select(jnp.array(False), yes, no), no)
+
+
+@pytest.mark.xfail(strict=True, reason="optax.global_norm is deprecated", raises=DeprecationWarning)
+def test_step_uses_nothing_deprecated():
+    transform, step = _stepper()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        step(_params(), transform.init(_params()), _grads(0))
+
+
+# BUG in optimizer.step: `finite` is promised to say whether all gradients were finite, but it looks
+# at their norm, whose squares overflow from about 1e19. Remove the mark once mended.
+@pytest.mark.xfail(strict=True, reason="large finite gradients count as non-finite")
+def test_large_finite_gradients_count_as_finite():
+    transform, step = _stepper()
+    assert step(_params(), transform.init(_params()), _grads(0, scale=1e20)).finite
