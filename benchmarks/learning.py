@@ -40,7 +40,7 @@ def run(preset: str, out: Path, extra: list[str]) -> dict:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description="Train presets to the end and print a table.")
     parser.add_argument("presets", nargs="+")
     parser.add_argument("--out", type=Path, default=Path("runs/benchmark"))
     arguments, extra = parser.parse_known_args()

@@ -1,9 +1,13 @@
 """jaxrl: environments, policy and learning as pure functions in one compiled JAX program."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jaxrl.config import TrainConfig
+    from jaxrl.runtime.policies import load_policy
 
 __version__ = "0.1.0"
-__all__ = ["TrainConfig", "load_policy", "presets"]
+__all__ = ["TrainConfig", "load_policy"]
 
 
 def __getattr__(name: str) -> Any:

@@ -9,8 +9,7 @@ from typing import Annotated
 
 import tyro
 
-from jaxrl import config as configs
-from jaxrl import presets
+from jaxrl import config_checks, config_json, presets
 from jaxrl.config import TrainConfig
 from jaxrl.envs import names
 from jaxrl.errors import UserError
@@ -51,10 +50,23 @@ def main(arguments: list[str] | None = None) -> int:
             return _resume(tyro.cli(ResumeCommand, args=arguments, prog=_PROGRAM))
         return _start(_parse(arguments))
     except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+        return _complain(str(error), error)
     except BrokenPipeError:
-        return 1
+        return 1  # whoever read our output is gone
+    except OSError as error:
+        return _complain(f"{error.strerror or error}: {error.filename or 'writing'}", error)
+    except Exception as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        text = "The device ran out of memory: lower --num-envs or --ppo.rollout-length."
+        return _complain(f"{text} (--dry-run shows the sizes.)", error)
+
+
+def _complain(text: str, error: BaseException) -> int:
+    """Print one readable message, with what else is known, and return the exit status."""
+    notes = getattr(error, "__notes__", [])
+    print("\n".join([f"error: {text}", *notes]), file=sys.stderr)
+    return 2
 
 
 def _preset_name(arguments: list[str]) -> tuple[str, list[str]]:
@@ -81,19 +93,20 @@ def _parse(arguments: list[str]) -> Command:
 
 
 def _start(command: Command) -> int:
-    configs.check(command.config)
+    config_checks.check(command.config)
     # JAX is imported only now: help and errors about settings never wait for it.
     from jaxrl.runtime import folder, loop, program, sizes
 
     program.use_compilation_cache()
+    built = program.build(command.config)
     if command.dry_run:
-        print(configs.to_json(command.config))
-        print(sizes.report(program.build(command.config)))
+        print(config_json.to_json(command.config))
+        print(sizes.report(built))
         return 0
     path = folder.create(command.config)
     folder.describe(path, command.config)
     print(f"run folder: {path}", flush=True)
-    return _report(loop.train(command.config, path), command.config)
+    return _report(loop.train(built, path), command.config)
 
 
 def _resume(command: ResumeCommand) -> int:
@@ -114,11 +127,11 @@ def _resume(command: ResumeCommand) -> int:
         raise UserError("Give --epochs or --total-steps, not both.")
     if longer:
         config = dataclasses.replace(config, **({"total_steps": None} | longer))
-    configs.check(config)
+    config_checks.check(config)
     program.use_compilation_cache()
-    result = loop.train(config, command.resume, resume=True)
+    result = loop.train(program.build(config), command.resume, resume=True)
     if longer:
-        folder.write_text(command.resume / "config.json", configs.to_json(config))
+        folder.write_text(command.resume / "config.json", config_json.to_json(config))
     return _report(result, config)
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import jax
 
-from jaxrl import config as configs
+from jaxrl import config_json
 from jaxrl.config import TrainConfig
 from jaxrl.errors import UserError
 
@@ -76,7 +76,7 @@ def locked(path: Path) -> Iterator[None]:
 
 def describe(path: Path, config: TrainConfig) -> None:
     """Record what is run: settings, command, versions, devices, git state."""
-    write_text(path / "config.json", configs.to_json(config))
+    write_text(path / "config.json", config_json.to_json(config))
     write_text(path / "command.txt", command_line() + "\n")
     write_text(path / "provenance.json", json.dumps(_provenance(), indent=2))
 
@@ -128,4 +128,4 @@ def read_config(path: Path) -> TrainConfig:
     file = path / "config.json"
     if not file.is_file():
         raise UserError(f"'{path}' is not a run folder: it has no config.json.")
-    return configs.from_json(file.read_text(), str(file))
+    return config_json.from_json(file.read_text(), str(file))

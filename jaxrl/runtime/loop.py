@@ -16,7 +16,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxrl import config as configs
+from jaxrl import config_json
 from jaxrl.config import TrainConfig
 from jaxrl.errors import UserError
 from jaxrl.runtime import evaluation, plots, policies, signals, sinks
@@ -87,13 +87,13 @@ class _Run:
         return last or (self.is_epoch_end(cycles) and epoch % self.config.checkpoint.save_freq == 0)
 
 
-def train(config: TrainConfig, folder: Path, *, resume: bool = False) -> Result:
+def train(program: Program, folder: Path, *, resume: bool = False) -> Result:
     """Train in `folder` until done or asked to stop."""
     began = time.monotonic()
+    config = program.config
     with contextlib.ExitStack() as stack:
         stack.enter_context(folders.locked(folder))
         stop = stack.enter_context(signals.listening())
-        program = programs.build(config)
         total = config.total_iterations * config.steps_per_iteration
         checkpoints = stack.enter_context(
             Checkpoints(folder / "checkpoints", keep_last=config.checkpoint.keep_last)
@@ -203,7 +203,9 @@ def _stop_if_diverged(run: _Run, values: dict[str, float], step: int) -> None:
     streak = values.get("train/bad_streak", 0.0)
     if not streak >= run.config.log.max_bad_updates:
         return
-    culprits = [name for name, value in values.items() if not math.isfinite(value)]
+    # Losses come first: an infinite return is where it began, a loss is where it hurt.
+    named = sorted(values, key=lambda name: not name.startswith("train/"))
+    culprits = [name for name in named if not math.isfinite(values[name])]
     saved = run.checkpoints.steps()
     kept = f"The checkpoint at step {max(saved):,} is untouched." if saved else "No checkpoint yet."
     raise TrainingDiverged(
@@ -245,17 +247,18 @@ def _save(run: _Run, state: TrainState, cycles: int, *, block: bool = False) -> 
 
 
 def _rescue(run: _Run, state: TrainState, cycles: int, error: Exception) -> None:
-    """After an unexpected error, save the state if it is still whole."""
+    """After an unexpected error, save the state if it is still whole, and say what remains."""
     run.console.close()
-    if any(leaf.is_deleted() for leaf in jax.tree.leaves(state)):
-        run.console.say("The running cycle failed; the last checkpoint is what remains.")
-        return
-    with contextlib.suppress(Exception):
+    where = f"Training stopped at step {run.env_steps(cycles):,}"
+    try:
+        if any(leaf.is_deleted() for leaf in jax.tree.leaves(state)):
+            raise RuntimeError("the failed cycle had used up the state")
         _save(run, state, cycles, block=True)
-        run.console.say(
-            f"{type(error).__name__} at step {run.env_steps(cycles):,}; the state was saved, "
-            f"continue with: python -m jaxrl.train --resume {run.folder}"
-        )
+        error.add_note(f"{where}; the state was saved.")
+    except Exception as failure:
+        error.add_note(f"{where}; the state could not be saved: {failure}")
+    if run.checkpoints.steps():
+        error.add_note(f"Continue with: python -m jaxrl.train --resume {run.folder}")
 
 
 def _finish(run: _Run, state: TrainState, cycles: int, stop: signals.StopRequest) -> Result:
@@ -264,7 +267,7 @@ def _finish(run: _Run, state: TrainState, cycles: int, stop: signals.StopRequest
     _save(run, state, cycles, block=True)
     _save_policy(run, state, cycles, "final")
     if run.config.log.tensorboard and run.last_evaluation:
-        settings = configs.flatten(asdict(run.config))
+        settings = config_json.flatten(asdict(run.config))
         sinks.hyperparameters(run.folder / "tensorboard", settings, run.last_evaluation)
     plots.learning_curve(run.folder, f"{run.config.preset}: {run.config.env}")
     return Result(

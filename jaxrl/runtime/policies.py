@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl import config as configs
+from jaxrl import config_json
 from jaxrl.algorithms import ppo
 from jaxrl.config import NetworkConfig, TrainConfig
 from jaxrl.envs import build as environments
@@ -104,7 +104,7 @@ def load_policy(path: str | Path, which: str = "best") -> LoadedPolicy:
     header, arrays = _read(file)
     try:
         spec = EnvSpec(_obs_from(header["obs"]), ActionSpec(**header["action"]))
-        network = configs.read(NetworkConfig, header["network"], str(file))
+        network = config_json.read(NetworkConfig, header["network"], str(file))
         networks = actor_critic.build(spec, network)
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"'{file}' is not a policy this version can read: {error!r}") from error

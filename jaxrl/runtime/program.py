@@ -10,13 +10,13 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
-from jaxrl import config as configs
+from jaxrl import config_checks
 from jaxrl.algorithms import ppo
 from jaxrl.config import TrainConfig
 from jaxrl.envs import build as environments
 from jaxrl.envs.vector import VectorEnv
 from jaxrl.networks import actor_critic
-from jaxrl.runtime import evaluation, parallel
+from jaxrl.runtime import evaluation, parallel, sinks
 from jaxrl.types import Algorithm, Key, Metrics, TrainState
 
 
@@ -31,7 +31,7 @@ class Program(NamedTuple):
 
 def use_compilation_cache() -> None:
     """Keep compiled programs between runs; the user's own setting wins."""
-    if jax.config.read("jax_compilation_cache_dir") is None:
+    if getattr(jax.config, "jax_compilation_cache_dir", None) is None:
         base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
         with contextlib.suppress(OSError):
             directory = Path(base) / "jaxrl" / "xla"
@@ -41,7 +41,8 @@ def use_compilation_cache() -> None:
 
 def build(config: TrainConfig) -> Program:
     """Build environments, networks and algorithm; nothing is compiled yet."""
-    configs.check(config, device_count=len(jax.local_devices()))
+    config_checks.check(config, device_count=len(jax.local_devices()))
+    sinks.check_extras(config)
     mesh = parallel.make_mesh(config.devices)
     env = environments.build(config)
     networks = actor_critic.build(env.spec, config.network)

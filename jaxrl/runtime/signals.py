@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import socket
 import threading
 from collections.abc import Iterator
 
@@ -16,27 +17,46 @@ class StopRequest:
     def __bool__(self) -> bool:
         return self.signal is not None
 
-    def _handle(self, number: int, frame: object) -> None:
-        del frame
+    def note(self, number: int) -> None:
+        """Take one signal: the first asks, a second Ctrl-C ends the process."""
         if self.signal is not None and number == signal.SIGINT:
-            os._exit(130)  # the second Ctrl-C: whatever is running does not matter any more
+            os._exit(130)
         self.signal = number
         name = signal.Signals(number).name
         text = f"\n{name}: finishing the running cycle, then saving (Ctrl-C again exits at once)\n"
         os.write(2, text.encode())
 
 
+def _watch(receiver: socket.socket, stop: StopRequest) -> None:
+    """Read signal numbers until the other end closes."""
+    while data := receiver.recv(1):
+        stop.note(data[0])
+
+
 @contextlib.contextmanager
 def listening() -> Iterator[StopRequest]:
-    """Turn SIGINT and SIGTERM into a request, as long as the context lasts."""
+    """Turn SIGINT and SIGTERM into a request, as long as the context lasts.
+
+    Python runs signal handlers only between bytecodes, but a compiled cycle can last minutes. The
+    wake-up file descriptor is written at once, so a thread of its own hears every signal in time.
+    """
     stop = StopRequest()
     if threading.current_thread() is not threading.main_thread():
         yield stop  # a notebook's worker thread cannot set handlers
         return
+    receiver, sender = socket.socketpair()
+    sender.setblocking(False)
+    watcher = threading.Thread(target=_watch, args=(receiver, stop), daemon=True)
+    watcher.start()
     numbers = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.signal(number, stop._handle) for number in numbers}
+    before = {number: signal.signal(number, lambda *_: None) for number in numbers}
+    wakeup = signal.set_wakeup_fd(sender.fileno())
     try:
         yield stop
     finally:
+        signal.set_wakeup_fd(wakeup)
         for number, handler in before.items():
             signal.signal(number, handler)
+        sender.close()
+        watcher.join()
+        receiver.close()

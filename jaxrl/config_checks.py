@@ -1,0 +1,150 @@
+"""Is this configuration one that can be run? Every problem is named at once, with its fix."""
+
+import math
+from typing import Any
+
+from jaxrl.config import TrainConfig
+from jaxrl.envs import names
+from jaxrl.errors import UserError, nearest
+
+# Field paths by the rule they must obey; everything numeric is named here.
+_AT_LEAST_ONE = (
+    "num_envs",
+    "epochs",
+    "cycles",
+    "iterations",
+    "total_steps",
+    "devices",
+    "task.episode_length",
+    "task.action_repeat",
+    "task.reset_pool",
+    "ppo.rollout_length",
+    "ppo.update_epochs",
+    "ppo.num_minibatches",
+    "checkpoint.save_freq",
+    "checkpoint.keep_last",
+    "log.max_bad_updates",
+)
+_NOT_NEGATIVE = (
+    "seed",
+    "eval.num_envs",
+    "eval.every",
+    "ppo.value_clip",
+    "ppo.value_coef",
+    "ppo.entropy_coef",
+    "ppo.bound_coef",
+    "ppo.l2_init_coef",
+    "ppo.max_grad_norm",
+    "ppo.target_kl",
+    "ppo.learning_rate",
+)
+_POSITIVE = (
+    "ppo.desired_kl",
+    "ppo.min_learning_rate",
+    "ppo.max_learning_rate",
+    "ppo.clip",
+    "ppo.adam_epsilon",
+    "ppo.reward_scale",
+    "network.init_std",
+    "network.min_std",
+)
+_SHARE = ["ppo.gamma", "ppo.lam", "ppo.schedule_floor"]
+
+
+def get(config: Any, path: str) -> Any:
+    """Return the field at a dotted path."""
+    for part in path.split("."):
+        config = getattr(config, part)
+    return config
+
+
+def flag(path: str) -> str:
+    """Return the command-line flag of a dotted path."""
+    return "--" + path.replace("_", "-")
+
+
+def validate(config: TrainConfig, device_count: int | None = None) -> list[str]:
+    """Return every problem of a configuration, each with its field and its fix."""
+    problems = [*_range_problems(config), *_name_problems(config)]
+    if not problems:
+        problems += _size_problems(config, device_count)
+    return problems
+
+
+def _range_problems(config: TrainConfig) -> list[str]:
+    rules = [
+        (_AT_LEAST_ONE, lambda v: v >= 1, "must be at least 1"),
+        (_NOT_NEGATIVE, lambda v: v >= 0, "must not be negative"),
+        (_POSITIVE, lambda v: v > 0, "must be greater than 0"),
+        (_SHARE, lambda v: 0 <= v <= 1, "must lie between 0 and 1"),
+    ]
+    problems = []
+    for paths, holds, text in rules:
+        for path in paths:
+            value = get(config, path)
+            if value is not None and not (math.isfinite(value) and holds(value)):
+                problems.append(f"{flag(path)} {text}, not {value}.")
+    for path in ("network.hidden", "network.critic_hidden"):
+        widths = get(config, path)
+        if not widths or min(widths) < 1:
+            problems.append(f"{flag(path)} needs one or more widths of at least 1, not {widths}.")
+    if config.seed >= 2**32:
+        problems.append(f"--seed must be below 2**32, not {config.seed}.")
+    if config.ppo.min_learning_rate > config.ppo.max_learning_rate:
+        problems.append("--ppo.min-learning-rate must not exceed --ppo.max-learning-rate.")
+    return problems
+
+
+def _name_problems(config: TrainConfig) -> list[str]:
+    problems = []
+    every = (*names.BRAX, *names.CLASSIC)
+    if not names.known(config.env):
+        problems.append(
+            f"--env: unknown environment '{config.env}'.{nearest(config.env, every)} "
+            f"Known: {', '.join(every)}, or your own as module:Class."
+        )
+    if config.backend is not None and config.backend not in names.BACKENDS:
+        problems.append(
+            f"--backend: unknown backend '{config.backend}'."
+            f"{nearest(config.backend, names.BACKENDS)} Known: {', '.join(names.BACKENDS)}."
+        )
+    elif config.backend is not None and config.env in names.CLASSIC:
+        problems.append(f"--backend: '{config.env}' has no physics backend: use --backend None.")
+    return problems
+
+
+def _size_problems(config: TrainConfig, device_count: int | None) -> list[str]:
+    problems = []
+    shards = config.devices or device_count or 1
+    if device_count is not None and shards > device_count:
+        problems.append(f"--devices {shards}: this machine has {device_count}.")
+    unit = shards * config.ppo.num_minibatches
+    if config.num_envs % unit:
+        lower, upper = config.num_envs // unit * unit, -(-config.num_envs // unit) * unit
+        fits = " or ".join(str(n) for n in (lower, upper) if n)
+        problems.append(
+            f"--num-envs {config.num_envs} cannot be split into --ppo.num-minibatches "
+            f"{config.ppo.num_minibatches} on {shards} device(s): use {fits}."
+        )
+    if config.eval.num_envs and config.eval.num_envs % shards:
+        fits = -(-config.eval.num_envs // shards) * shards
+        problems.append(
+            f"--eval.num-envs {config.eval.num_envs} does not divide over {shards} devices: "
+            f"use {fits}."
+        )
+    length = config.task.episode_length
+    if length is not None and length < config.task.action_repeat:
+        problems.append(
+            f"--task.episode-length {length} is shorter than --task.action-repeat "
+            f"{config.task.action_repeat}."
+        )
+    return problems
+
+
+def check(config: TrainConfig, device_count: int | None = None) -> None:
+    """Raise one UserError that lists every problem, or return."""
+    problems = validate(config, device_count)
+    if problems:
+        raise UserError(
+            "The configuration cannot be run:\n" + "\n".join(f"  {p}" for p in problems)
+        )

@@ -1,0 +1,81 @@
+"""Configurations as plain JSON, read back strictly: no code, no guessing."""
+
+import dataclasses
+import json
+import types
+import typing
+from pathlib import Path
+from typing import Any, Literal
+
+from jaxrl.config import TrainConfig
+from jaxrl.errors import UserError
+
+FORMAT = 1
+
+
+def to_json(config: TrainConfig) -> str:
+    """Return the configuration as readable JSON."""
+    data = {"format": FORMAT} | dataclasses.asdict(config)
+    data["run_dir"] = None if config.run_dir is None else str(config.run_dir)
+    return json.dumps(data, indent=2)
+
+
+def from_json(text: str, where: str = "config.json") -> TrainConfig:
+    """Read a configuration strictly: unknown, missing or mistyped fields are errors."""
+    try:
+        data = json.loads(text)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise UserError(f"{where} is not valid JSON: {error}") from error
+    if not isinstance(data, dict) or data.pop("format", None) != FORMAT:
+        raise UserError(f"{where} was not written by this version of jaxrl (format {FORMAT}).")
+    return read(TrainConfig, data, where, "")
+
+
+def read(cls: type, data: Any, where: str, prefix: str = "") -> Any:
+    """Build dataclass `cls` from a dict."""
+    if not isinstance(data, dict):
+        raise UserError(f"{where}: '{prefix or 'top'}' must be an object.")
+    hints = typing.get_type_hints(cls)
+    unknown = sorted(set(data) - set(hints))
+    if unknown:
+        raise UserError(f"{where}: unknown field '{prefix}{unknown[0]}'.")
+    values = {
+        name: _value(hints[name], value, where, prefix + name) for name, value in data.items()
+    }
+    return cls(**values)
+
+
+def _value(hint: Any, value: Any, where: str, path: str) -> Any:
+    """Check one value against its type."""
+    options = (
+        typing.get_args(hint)
+        if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union
+        else (hint,)
+    )
+    for option in options:
+        if dataclasses.is_dataclass(option) and isinstance(option, type):
+            return read(option, value, where, path + ".")
+        if option is type(None) and value is None:
+            return None
+        if typing.get_origin(option) is Literal and value in typing.get_args(option):
+            return value
+        if typing.get_origin(option) is tuple and isinstance(value, list):
+            return tuple(_value(typing.get_args(option)[0], v, where, path) for v in value)
+        if option is float and isinstance(value, int | float) and not isinstance(value, bool):
+            return float(value)
+        if option is Path and isinstance(value, str):
+            return Path(value)
+        if option in (int, str, bool) and type(value) is option:
+            return value
+    raise UserError(f"{where}: field '{path}' has the unusable value {value!r}.")
+
+
+def flatten(data: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested settings under dotted names."""
+    flat = {}
+    for name, value in data.items():
+        if isinstance(value, dict):
+            flat |= flatten(value, f"{prefix}{name}.")
+        else:
+            flat[prefix + name] = value
+    return flat

@@ -1,0 +1,230 @@
+"""A whole run: what it leaves behind, and what must not change it."""
+
+import json
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+import jaxrl
+from jaxrl import evaluate, train
+from jaxrl.runtime import loop, sinks
+from tests.runtime import tiny
+
+SB3_KEYS = [
+    "rollout/ep_rew_mean",
+    "rollout/ep_len_mean",
+    "eval/mean_reward",
+    "eval/std_reward",
+    "eval/iqm_reward",
+    "eval/mean_ep_length",
+    "train/approx_kl",
+    "train/clip_fraction",
+    "train/explained_variance",
+    "train/policy_gradient_loss",
+    "train/value_loss",
+    "train/entropy_loss",
+    "train/learning_rate",
+    "train/grad_norm",
+    "train/n_updates",
+    "train/loss",
+    "time/fps",
+    "time/time_elapsed",
+    "time/total_timesteps",
+    "time/iterations",
+    "time/memory_mb",
+]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    return tiny.run(tmp_path_factory.mktemp("loop") / "run")
+
+
+def test_folder_holds_everything(finished):
+    for name in [
+        "config.json",
+        "command.txt",
+        "provenance.json",
+        "metrics.jsonl",
+        "evaluations.npz",
+        "policies/best.npz",
+        "policies/final.npz",
+        "plots/learning_curve.png",
+    ]:
+        assert (finished / name).stat().st_size > 0, name
+    assert sorted(p.name for p in (finished / "checkpoints").iterdir()) == ["256", "512"]
+    provenance = json.loads((finished / "provenance.json").read_text())
+    assert provenance["versions"]["jax"] == jax.__version__
+
+
+def test_metrics_have_sb3_names_and_increasing_steps(finished):
+    points = tiny.rows(finished, timed=True)
+    assert [p["step"] for p in points] == [128, 256, 384, 512]
+    missing = [key for key in SB3_KEYS if key not in points[-1]]
+    assert not missing
+    assert "eval/mean_reward" not in points[0] and "eval/mean_reward" in points[1]
+
+
+def test_tensorboard_can_be_read_back(finished):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(finished / "tensorboard"))
+    events.Reload()
+    scalars = events.Scalars("rollout/ep_rew_mean")
+    logged = {p["step"]: p["rollout/ep_rew_mean"] for p in tiny.rows(finished)}
+    assert {s.step: s.value for s in scalars} == pytest.approx(logged, rel=1e-6)
+    assert "_hparams_/session_start_info" in events.summary_metadata
+
+
+def test_evaluations_have_the_known_layout(finished):
+    with np.load(finished / "evaluations.npz") as data:
+        assert data["timesteps"].tolist() == [256, 512]
+        assert data["results"].shape == data["ep_lengths"].shape == (2, 4)
+        assert "successes" not in data.files  # cart-pole reports none
+        mean = tiny.rows(finished)[1]["eval/mean_reward"]
+        assert data["results"][0].mean() == pytest.approx(mean)
+
+
+def test_same_seed_same_run_other_seed_other_run(finished, tmp_path):
+    again = tiny.run(tmp_path / "again")
+    other = tiny.run(tmp_path / "other", "--seed", "1")
+    assert tiny.rows(again) == tiny.rows(finished)
+    tiny.assert_same_policy(again, finished)
+    assert tiny.rows(other) != tiny.rows(finished)
+
+
+def test_evaluation_does_not_change_training(finished, tmp_path):
+    without = tiny.run(tmp_path / "run", "--eval.num-envs", "0")
+    often = tiny.run(tmp_path / "often", "--eval.every", "1")
+    tiny.assert_same_policy(without, finished)
+    tiny.assert_same_policy(often, finished)
+    trained = [{k: v for k, v in p.items() if "eval/" not in k} for p in tiny.rows(finished)]
+    assert tiny.rows(without) == trained
+    assert all("eval/mean_reward" in p for p in tiny.rows(often))
+
+
+def test_logging_frequency_does_not_change_training(finished, tmp_path):
+    coarse = tiny.run(tmp_path / "run", "--cycles", "1", "--iterations", "4")
+    tiny.assert_same_policy(coarse, finished)
+
+
+def test_total_steps_replaces_epochs(tmp_path):
+    folder = tiny.run(tmp_path / "run", "--total-steps", "300")
+    assert tiny.rows(folder)[-1]["step"] == 384  # whole cycles of 128
+
+
+def test_resume_with_more_epochs_equals_one_long_run(finished, tmp_path):
+    folder = tiny.run(tmp_path / "run", "--epochs", "1")
+    assert tiny.rows(folder)[-1]["step"] == 256
+    assert train.main(["--resume", str(folder), "--epochs", "2"]) == 0
+    assert tiny.rows(folder) == tiny.rows(finished)
+    tiny.assert_same_policy(folder, finished)
+    with np.load(folder / "evaluations.npz") as data:
+        assert data["timesteps"].tolist() == [256, 512]
+    # Finished already: nothing is run again, nothing is lost.
+    assert train.main(["--resume", str(folder)]) == 0
+    assert tiny.rows(folder) == tiny.rows(finished)
+
+
+def test_damaged_newest_checkpoint_falls_back_and_says_so(finished, tmp_path, capsys):
+    folder = tiny.run(tmp_path / "run")
+    data = max((folder / "checkpoints" / "512").rglob("*"), key=lambda p: p.stat().st_size)
+    broken = bytearray(data.read_bytes())
+    broken[len(broken) // 2] ^= 0xFF
+    data.write_bytes(broken)
+    capsys.readouterr()
+    assert train.main(["--resume", str(folder)]) == 0
+    assert "512 is damaged and was skipped" in capsys.readouterr().out
+    assert tiny.rows(folder) == tiny.rows(finished)
+    tiny.assert_same_policy(folder, finished)
+
+
+def test_nothing_compiles_after_the_first_epoch(tmp_path, monkeypatch):
+    compilations, seen = [], []
+    jax.monitoring.register_event_duration_secs_listener(
+        lambda name, _, **__: compilations.append(name) if "backend_compile" in name else None
+    )
+    opened = sinks.open_sinks
+
+    def spying(*arguments):
+        return [*opened(*arguments), lambda step, _: seen.append((step, len(compilations)))]
+
+    monkeypatch.setattr(sinks, "open_sinks", spying)
+    tiny.run(tmp_path / "run", "--epochs", "3")
+    counts = dict(seen)
+    assert counts[128] > 0
+    assert counts[256] == counts[384] == counts[768]
+
+
+def test_an_error_in_training_saves_the_state(finished, tmp_path, monkeypatch):
+    opened = sinks.open_sinks
+
+    def failing(step, metrics):
+        if step == 384:
+            raise ValueError("a bug in a sink")
+
+    monkeypatch.setattr(sinks, "open_sinks", lambda *a: [*opened(*a), failing])
+    folder = tmp_path / "run"
+    with pytest.raises(ValueError, match="a bug") as caught:
+        train.main(tiny.flags(folder))
+    assert "the state was saved" in "".join(caught.value.__notes__)
+    assert (folder / "checkpoints" / "384").is_dir()
+    monkeypatch.undo()
+    assert train.main(["--resume", str(folder)]) == 0
+    assert tiny.rows(folder) == tiny.rows(finished)
+
+
+def test_persistent_non_finite_gradients_stop_the_run(tmp_path, capsys):
+    env = ["--env", "tests.runtime.worlds:Overflow", "--log.max-bad-updates", "18"]
+    arguments = tiny.flags(tmp_path / "run", *env, "--backend", "None", "--epochs", "9")
+    assert train.main(arguments) == 2
+    message = capsys.readouterr().err
+    assert "gradients were not finite" in message and "train/" in message
+    assert "at step 384" in message  # 4 updates an iteration: seen once the cycle's mean passes 18
+    assert "checkpoint at step 256 is untouched" in message
+
+
+def test_disk_errors_are_readable(tmp_path, monkeypatch, capsys):
+    def full(path, text):
+        raise OSError(28, "No space left on device", str(path))
+
+    monkeypatch.setattr("jaxrl.runtime.folder.write_text", full)
+    assert train.main(tiny.flags(tmp_path / "run")) == 2
+    assert "No space left on device" in capsys.readouterr().err
+
+
+def test_policy_loads_in_three_lines_and_acts_like_the_run(finished):
+    act = jaxrl.load_policy(finished)
+    one, many = act(np.zeros(4)), act(np.zeros((3, 4)))
+    assert one.shape == () and many.shape == (3,)
+    assert act(np.zeros(4), jax.random.key(0)).shape == ()
+    assert act.info["env"] == "cartpole"
+
+
+def test_evaluate_command_prints_and_writes(finished, capsys, tmp_path):
+    out = tmp_path / "result.json"
+    assert evaluate.main([str(finished), "--episodes", "5", "--out", str(out)]) == 0
+    report = json.loads(out.read_text())
+    assert report["episodes"] == len(report["returns"]) == 5
+    assert report["mean_reward"] == pytest.approx(np.mean(report["returns"]))
+    assert "mean_reward" in capsys.readouterr().out
+
+
+def test_report_names_the_next_commands(finished, capsys):
+    result = loop.Result(finished, 512, 1.0, {"eval/mean_reward": 1.0, "eval/std_reward": 0.0})
+    config = train._parse(tiny.flags("x")).config
+    assert train._report(result, config) == 0
+    text = capsys.readouterr().out
+    for command in ("jaxrl.evaluate", "--resume", "tensorboard --logdir", str(Path(finished))):
+        assert command in text
+
+
+def test_best_policy_is_the_best_evaluated(tmp_path):
+    folder = tiny.run(tmp_path / "run", "--epochs", "4", "--eval.every", "1")
+    points = [p for p in tiny.rows(folder) if "eval/mean_reward" in p]
+    best = max(points, key=lambda p: p["eval/mean_reward"])
+    policy = jaxrl.load_policy(folder, "best")
+    assert policy.info["eval/mean_reward"] == best["eval/mean_reward"]
+    assert points[-1]["eval/best_mean_reward"] == best["eval/mean_reward"]

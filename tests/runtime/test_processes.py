@@ -1,0 +1,129 @@
+"""Runs that are interrupted in every way, in processes of their own."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from jaxrl.runtime import folder as folders
+from tests.runtime import tiny
+
+pytestmark = [pytest.mark.multiprocess, pytest.mark.timeout(600)]
+ROOT = Path(__file__).parent.parent.parent
+LONG = ["--epochs", "6", "--ppo.schedule", "linear"]
+
+
+def start(*arguments):
+    environment = os.environ | {
+        "JAX_COMPILATION_CACHE_DIR": str(ROOT / ".cache" / "jax"),
+        "PYTHONPATH": str(ROOT),
+        "PYTHONUNBUFFERED": "1",
+    }
+    return subprocess.Popen(
+        [sys.executable, "-m", "jaxrl.train", *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=environment,
+    )
+
+
+def wait_for_rows(process, folder, number):
+    """Wait until a run has logged so many cycles."""
+    path = Path(folder) / "metrics.jsonl"
+    while process.poll() is None:
+        if path.exists() and path.read_text().count("\n") >= number:
+            return
+        time.sleep(0.01)
+    raise AssertionError(process.stdout.read())
+
+
+def count_checkpoints(folder):
+    return len(list((Path(folder) / "checkpoints").glob("[0-9]*")))
+
+
+def finish(process):
+    output, _ = process.communicate(timeout=300)
+    return output
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    path = tmp_path_factory.mktemp("processes") / "whole"
+    process = start(*tiny.flags(path, *LONG))
+    output = finish(process)
+    assert process.returncode == 0, output
+    return path
+
+
+def assert_equals_uninterrupted(path, uninterrupted):
+    assert tiny.rows(path) == tiny.rows(uninterrupted)
+    tiny.assert_same_policy(path, uninterrupted)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_polite_stop_saves_and_resumes_bit_for_bit(uninterrupted, tmp_path, number):
+    path = tmp_path / "run with space"
+    # Many small cycles, so that the signal arrives in the midst of training.
+    process = start(*tiny.flags(path, *LONG))
+    wait_for_rows(process, path, 1)
+    process.send_signal(number)
+    output = finish(process)
+    if process.returncode != 0:  # a very fast run may have ended before the signal
+        assert process.returncode == 128 + number, output
+        assert "finishing the running cycle" in output and "--resume" in output
+    resumed = start("--resume", path)
+    output = finish(resumed)
+    assert resumed.returncode == 0, output
+    assert_equals_uninterrupted(path, uninterrupted)
+
+
+def test_killed_again_and_again_it_still_arrives(uninterrupted, tmp_path):
+    path = tmp_path / "run"
+    chance = random.Random(0)
+    process = start(*tiny.flags(path, *LONG))
+    for saved in (1, 2, 3):
+        while process.poll() is None and count_checkpoints(path) < saved:
+            time.sleep(0.001)
+        time.sleep(chance.random() * 0.05)  # often while the next one is being written
+        process.kill()
+        process.communicate()
+        process = start("--resume", path)
+    output = finish(process)
+    assert process.returncode == 0, output
+    assert_equals_uninterrupted(path, uninterrupted)
+    steps = [row["step"] for row in tiny.rows(path)]
+    assert steps == sorted(set(steps))
+
+
+def test_second_interrupt_exits_at_once(tmp_path):
+    path = tmp_path / "run"
+    # One cycle that lasts for minutes.
+    process = start(*tiny.flags(path, "--iterations", "2000000", "--epochs", "1"))
+    for line in process.stdout:
+        if line.startswith("compiled in"):
+            break
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.5)
+    began = time.monotonic()
+    while process.poll() is None:  # the first is noted only when Python gets its turn
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.5)
+    process.communicate()
+    assert process.returncode == 130
+    assert time.monotonic() - began < 20
+
+
+def test_a_second_process_is_kept_out(tmp_path):
+    path = tiny.run(tmp_path / "run")
+    with folders.locked(path):
+        process = start("--resume", path)
+        output = finish(process)
+    assert process.returncode == 2
+    assert "Another process is training" in output

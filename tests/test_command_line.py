@@ -1,0 +1,164 @@
+"""Bad input gets a clear message and a non-zero exit, before anything is compiled or written."""
+
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+
+from jaxrl import config_checks, config_json, evaluate, presets, train
+from jaxrl.config import TrainConfig
+from jaxrl.errors import UserError
+from tests.runtime import tiny
+
+BAD_FLAGS = {
+    "antt": "Did you mean 'ant'?",
+    "--env antt": "Did you mean 'ant'?",
+    "ant --backend sprng": "Did you mean 'spring'?",
+    "cartpole --backend spring": "no physics backend",
+    "ant --num-envs 0": "--num-envs must be at least 1",
+    "ant --num-envs -5": "--num-envs must be at least 1",
+    "ant --num-envs 100 --ppo.num-minibatches 8": "use 96 or 104",
+    "ant --epochs 0": "--epochs must be at least 1",
+    "ant --total-steps -1": "--total-steps must be at least 1",
+    "ant --ppo.rollout-length 0": "--ppo.rollout-length must be at least 1",
+    "ant --ppo.gamma 1.5": "--ppo.gamma must lie between 0 and 1",
+    "ant --ppo.learning-rate nan": "--ppo.learning-rate must not be negative",
+    "ant --ppo.clip 0": "--ppo.clip must be greater than 0",
+    "ant --network.hidden 64 0": "--network.hidden needs one or more widths",
+    "ant --task.action-repeat 0": "--task.action-repeat must be at least 1",
+    "ant --task.episode-length 2 --task.action-repeat 4": "is shorter than",
+    "ant --seed 99999999999": "--seed must be below",
+    "--env no_such_module_x:Env": "cannot import 'no_such_module_x'",
+    "--env jaxrl.envs.probes:Nope": "has no 'Nope'",
+    "--resume /does/not/exist": "does not exist",
+    "--resume /does/not/exist --epochs 3 --total-steps 5": "does not exist",
+    "cartpole --devices 64 --num-envs 8192": "this machine has",
+    "cartpole --task.randomize nowhere:f": "cannot load 'nowhere:f'",
+    "cartpole --task.randomize math:floor": "no `sys`",
+    "cartpole --log.wandb": "pip install 'jaxrl[wandb]'",
+}
+
+
+@pytest.mark.parametrize("arguments", BAD_FLAGS)
+def test_bad_input_is_named_and_refused(arguments, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert train.main(arguments.split()) == 2
+    assert BAD_FLAGS[arguments] in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_all_problems_come_together(capsys):
+    assert train.main(["ant", "--num-envs", "0", "--ppo.lam", "2", "--backend", "mjxx"]) == 2
+    message = capsys.readouterr().err
+    assert all(flag in message for flag in ("--num-envs", "--ppo.lam", "--backend"))
+
+
+@pytest.mark.parametrize("arguments", ["ant --ppo.clp 3", "ant --num-envs many", "--no-such-flag"])
+def test_unknown_flags_and_types_exit_2(arguments, capsys):
+    with pytest.raises(SystemExit) as caught:
+        train.main(arguments.split())
+    assert caught.value.code == 2
+    message = capsys.readouterr().err
+    if "clp" in arguments:
+        assert "--ppo.clip" in message  # the nearest name
+
+
+def test_resume_folder_must_be_a_run(tmp_path, capsys):
+    file = tmp_path / "file"
+    file.write_text("x")
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    foreign = tmp_path / "foreign"
+    foreign.mkdir()
+    (foreign / "config.json").write_text('{"learning": "else"}')
+    fresh = tmp_path / "fresh"  # a run that never saved
+    fresh.mkdir()
+    (fresh / "config.json").write_text(config_json.to_json(train._parse(tiny.FLAGS).config))
+    expected = {file: "but a file", empty: "no config.json", foreign: "not written by this version"}
+    for path, text in (expected | {fresh: "no checkpoint in"}).items():
+        assert train.main(["--resume", str(path)]) == 2
+        assert text in capsys.readouterr().err
+        assert evaluate.main([str(path)]) == 2
+        capsys.readouterr()
+
+
+def test_run_dir_is_never_overwritten(tmp_path, capsys):
+    (tmp_path / "config.json").write_text("{}")
+    assert train.main(tiny.flags(tmp_path)) == 2
+    assert "already holds a run" in capsys.readouterr().err
+    assert (tmp_path / "config.json").read_text() == "{}"
+
+
+def test_unwritable_run_dir(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    assert train.main(tiny.flags(tmp_path / "file" / "run")) == 2
+    assert "--run-dir: cannot create" in capsys.readouterr().err
+
+
+def test_own_environment_is_not_imported_because_a_file_says_so(tmp_path, capsys):
+    config = train._parse(["--env", "evil_module:Env"]).config
+    (tmp_path / "config.json").write_text(config_json.to_json(config))
+    for main in (
+        lambda: train.main(["--resume", str(tmp_path)]),
+        lambda: evaluate.main([str(tmp_path)]),
+    ):
+        assert main() == 2
+        assert "--env evil_module:Env" in capsys.readouterr().err
+
+
+def test_help_is_fast_and_leaves_jax_alone():
+    code = (
+        "import sys, jaxrl.train as t\n"
+        "try: t.main(['--help'])\n"
+        "except SystemExit: pass\n"
+        "assert 'jax' not in sys.modules and 'brax' not in sys.modules\n"
+    )
+    began = time.monotonic()
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "--num-envs" in done.stdout and "quickstart" in done.stdout
+    assert time.monotonic() - began < 10  # 0.3 s alone; tests share their cores
+
+
+def test_dry_run_shows_sizes_and_writes_nothing(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert train.main([*tiny.FLAGS, "--dry-run"]) == 0
+    text = capsys.readouterr().out
+    assert '"num_envs": 8' in text and "estimated peak" in text and "float32[4]" in text
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", presets.PRESETS)
+def test_every_preset_is_valid_and_survives_json(name):
+    config = presets.get(name)
+    assert config_checks.validate(config) == []
+    assert config_json.from_json(config_json.to_json(config)) == config
+    assert config_checks.validate(config, device_count=8) == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda d: d | {"surprise": 1},
+        lambda d: d | {"num_envs": "many"},
+        lambda d: d | {"num_envs": True},
+        lambda d: d | {"ppo": 3},
+        lambda d: d | {"ppo": d["ppo"] | {"gamma": "high"}},
+        lambda d: d | {"network": d["network"] | {"hidden": [1, "x"]}},
+        lambda d: d | {"format": 99},
+        lambda d: [d],
+    ],
+)
+def test_hostile_config_files_are_refused(change):
+    data = json.loads(config_json.to_json(TrainConfig()))
+    with pytest.raises(UserError):
+        config_json.from_json(json.dumps(change(data)))
+
+
+def test_truncated_and_deep_config_files_are_refused():
+    text = config_json.to_json(TrainConfig())
+    for bad in (text[:-20], "", "[" * 100_000):
+        with pytest.raises(UserError):
+            config_json.from_json(bad)

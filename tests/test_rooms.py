@@ -1,0 +1,64 @@
+"""The import direction, and the size of things."""
+
+import ast
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent / "jaxrl"
+
+# A room may import itself and rooms before it. `envs.names` is plain strings, for the settings.
+ORDER = [
+    {"errors", "envs.names"},
+    {"config", "config_checks", "config_json", "presets", "types"},
+    {"learning"},
+    {"networks", "envs"},
+    {"rollout"},
+    {"algorithms"},
+    {"runtime"},
+    {"train", "evaluate"},
+]
+# Within these limits `learning` is stricter still: it knows arrays and nothing else.
+ONLY = {"learning": {"learning", "types"}}
+
+
+def room_of(module: str) -> str:
+    parts = module.split(".")[1:]
+    return "envs.names" if parts[:2] == ["envs", "names"] else parts[0]
+
+
+def imports(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return {name for name in found if name.startswith("jaxrl.")}
+
+
+def test_imports_point_downwards():
+    rank = {room: i for i, rooms in enumerate(ORDER) for room in rooms}
+    wrong = []
+    for path in ROOT.rglob("*.py"):
+        if path.parent == ROOT and path.name == "__init__.py":
+            continue  # the front door may open every room
+        module = "jaxrl." + ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        here = room_of(module)
+        assert here in rank, f"{path} is in no known room"
+        for name in imports(path):
+            there = room_of(name)
+            allowed = there in ONLY[here] if here in ONLY else rank[there] <= rank[here]
+            if not allowed:
+                wrong.append(f"{module} imports {name}")
+    assert not wrong
+
+
+def test_files_and_functions_stay_small():
+    large = []
+    for path in ROOT.rglob("*.py"):
+        source = path.read_text()
+        if source.count("\n") > 400:
+            large.append(f"{path.name}: {source.count(chr(10))} lines")
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.FunctionDef) and node.end_lineno - node.lineno >= 60:
+                large.append(f"{path.name}: {node.name}")
+    assert not large
