@@ -22,6 +22,11 @@ def build(config: TrainConfig) -> VectorEnv:
 
         env = Randomized(env, _function(config.task.randomize))
     length = config.task.episode_length or getattr(env, "episode_length", 1000)
+    if length % config.task.action_repeat:
+        raise UserError(
+            f"--task.action-repeat {config.task.action_repeat} must divide the episode length "
+            f"{length}: give a --task.episode-length that it divides."
+        )
     return VectorEnv(
         env=env,
         num_envs=config.num_envs,

@@ -80,6 +80,12 @@ class Randomized(Env):
         """The wrapped environment's."""
         return self._env.backend
 
+    def __getattr__(self, name: str) -> Any:
+        """Pass on what else the environment says of itself: num_actions, episode_length, ..."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._env, name)
+
     @property
     def unwrapped(self) -> Any:
         """The environment inside every wrapper."""

@@ -4,7 +4,10 @@ import contextlib
 import importlib
 import inspect
 import io
+import types
 import warnings
+
+import jax.numpy as jnp
 
 from jaxrl.envs import names
 from jaxrl.errors import UserError, nearest
@@ -14,8 +17,10 @@ def _import_brax():
     """Import brax without its notices: unmaintained pipelines, missing warp, old jaxopt."""
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
-        from brax import envs
-
+        from brax import envs, fluid
+    # brax 0.14.2 calls clip by a name that JAX has dropped; only the swimmer's water needs it.
+    mended = {"clip": lambda x, a_min: jnp.maximum(x, a_min)}
+    fluid.jp = types.SimpleNamespace(**{**vars(jnp), **mended})
     return envs
 
 
@@ -29,6 +34,8 @@ def make(name: str, backend: str | None = None, **kwargs):
     if name in names.BRAX:
         return _make_brax(name, kwargs)
     if name in names.CLASSIC or name.startswith("probe/"):
+        if backend is not None:
+            raise UserError(f"--backend: '{name}' has no physics backend: use --backend None.")
         return _make_own(name)
     if names.is_custom(name):
         return _make_custom(name, kwargs)
@@ -76,6 +83,8 @@ def _make_custom(name: str, kwargs: dict):
         hint = nearest(attribute, vars(module))
         raise UserError(f"--env: module '{module_name}' has no '{attribute}'.{hint}")
     factory = getattr(module, attribute)
+    if not callable(factory):
+        raise UserError(f"--env: '{name}' is no class or function.")
     accepted = inspect.signature(factory).parameters
     open_ended = any(p.kind is p.VAR_KEYWORD for p in accepted.values())
     if "backend" in kwargs and "backend" not in accepted and not open_ended:

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
+from jaxrl.errors import UserError
 from jaxrl.types import ActionSpec, Array, EnvSpec, Key, Mean, Metrics, PyTree
 
 
@@ -47,12 +48,27 @@ def choose(mask: Array, yes: PyTree, no: PyTree) -> PyTree:
 
 def _typed_like(new: PyTree, old: PyTree) -> PyTree:
     """Keep dtypes fixed across steps, whatever the environment returns: one compilation."""
-    return jax.tree.map(lambda n, o: jnp.asarray(n, o.dtype), new, old)
+
+    def cast(n: Array, o: Array) -> Array:
+        n = jnp.asarray(n)
+        if jnp.issubdtype(n.dtype, jnp.inexact) and not jnp.issubdtype(o.dtype, jnp.inexact):
+            raise UserError(
+                f"The environment's reset gives {o.dtype} where its step gives {n.dtype}: "
+                "fractions would be lost. Make reset return floats there."
+            )
+        return n.astype(o.dtype)
+
+    return jax.tree.map(cast, new, old)
 
 
 def _strong(tree: PyTree) -> PyTree:
     """Drop weak types, which would make the second call compile anew."""
     return jax.tree.map(lambda x: jnp.asarray(x, jnp.asarray(x).dtype), tree)
+
+
+def _cut(world: Any) -> Array:
+    """Tell whether the environment itself says that the episode was cut, not ended."""
+    return world.info.get("truncation", jnp.zeros_like(world.done)) > 0
 
 
 @contextlib.contextmanager
@@ -107,36 +123,35 @@ class VectorEnv:
         world = self.fresh(key_start, self.num_envs)
         age = jnp.zeros(self.num_envs, jnp.int32)
         if stagger:
-            turns = self.episode_length // self.action_repeat
+            turns = -(-self.episode_length // self.action_repeat)
             age = jax.random.randint(key_age, (self.num_envs,), 0, max(turns, 1))
             age = age * self.action_repeat
         names = ["return", "length", *world.metrics]
-        zeros = {name: jnp.zeros(self.num_envs, jnp.float32) for name in names}
         return EnvState(
             world=world,
             age=age,
             whole=age == 0,
-            running=zeros,
-            finished={**zeros, "count": zeros["return"], "diverged": zeros["return"]},
+            running=self._zeros(names),
+            finished=self._zeros([*names, "count", "diverged"]),
         )
 
     def advance(self, state: EnvState, action: Array) -> tuple[EnvState, Outcome]:
         """Step all environments, without resetting those whose episode ends."""
         before = state.world
         with _physics():
-            world = jax.vmap(self._repeat)(before, action)
+            world, taken = jax.vmap(self._repeat)(before, action)
         world = _typed_like(world, before)
         healthy = _finite(world.obs, world.reward)
         obs = choose(healthy, world.obs, before.obs)
         reward = jnp.where(healthy, world.reward, 0.0).astype(jnp.float32)
         world = world.replace(obs=obs, reward=reward.astype(world.reward.dtype))
-        age = state.age + self.action_repeat
-        cut_by_env = world.info.get("truncation", jnp.zeros_like(world.done)) > 0
+        age = state.age + taken
+        cut_by_env = _cut(world)
         # An environment that left the numbers ends here and starts anew; nobody learns from NaN.
         terminated = ((world.done > 0) & ~cut_by_env) | ~healthy
         truncated = ((age >= self.episode_length) | cut_by_env) & ~terminated
         state = state.replace(world=world, age=age)
-        state = self._count(state, reward, terminated | truncated, healthy)
+        state = self._count(state, reward, taken, terminated | truncated, healthy)
         return state, Outcome(reward, terminated, truncated, obs)
 
     def step(self, state: EnvState, action: Array, pool: Any, key: Key) -> tuple[EnvState, Outcome]:
@@ -164,34 +179,42 @@ class VectorEnv:
         cleared = {name: jnp.zeros_like(value) for name, value in state.finished.items()}
         return state.replace(finished=cleared), metrics
 
-    def _repeat(self, world: Any, action: Array) -> Any:
-        """Apply one action `action_repeat` times; what follows an ending does not count."""
+    def _zeros(self, names: list[str]) -> dict[str, Array]:
+        return {name: jnp.zeros(self.num_envs, jnp.float32) for name in names}
+
+    def _repeat(self, world: Any, action: Array) -> tuple[Any, Array]:
+        """Apply one action `action_repeat` times, up to an ending; return the steps taken too."""
         if self.action_repeat == 1:
-            return self.env.step(world, action)
+            return self.env.step(world, action), jnp.ones((), jnp.int32)
 
         def once(carry, _):
-            world, reward, metrics, over = carry
+            world, reward, metrics, taken, over = carry
             after = _typed_like(self.env.step(world, action), world)
             reward = reward + jnp.where(over, 0.0, after.reward)
             metrics = {k: metrics[k] + jnp.where(over, 0.0, v) for k, v in after.metrics.items()}
             world = jax.tree.map(lambda old, new: jnp.where(over, old, new), world, after)
-            return (world, reward, metrics, over | (world.done > 0)), None
+            taken = taken + ~over
+            return (world, reward, metrics, taken, over | (world.done > 0) | _cut(world)), None
 
         nothing = {k: jnp.zeros((), jnp.float32) for k in world.metrics}
-        start = (world, jnp.zeros((), jnp.float32), nothing, jnp.zeros((), bool))
-        (world, reward, metrics, _), _ = jax.lax.scan(once, start, length=self.action_repeat)
+        zero = jnp.zeros((), jnp.float32)
+        start = (world, zero, nothing, jnp.zeros((), jnp.int32), jnp.zeros((), bool))
+        end, _ = jax.lax.scan(once, start, length=self.action_repeat)
+        world, reward, metrics, taken, _ = end
         if "success" in metrics:
             metrics["success"] = world.metrics["success"]
-        return world.replace(reward=reward, metrics=metrics)
+        return world.replace(reward=reward, metrics=metrics), taken
 
-    def _count(self, state: EnvState, reward: Array, ended: Array, healthy: Array) -> EnvState:
+    def _count(
+        self, state: EnvState, reward: Array, taken: Array, ended: Array, healthy: Array
+    ) -> EnvState:
         """Add this step to the running episode, and ended episodes to the finished sums."""
         running = {
             "return": state.running["return"] + reward,
-            "length": state.running["length"] + self.action_repeat,
+            "length": state.running["length"] + taken,
         }
         for name, value in state.world.metrics.items():
-            value = jnp.nan_to_num(value.astype(jnp.float32))
+            value = jnp.nan_to_num(value.astype(jnp.float32), posinf=0.0, neginf=0.0)
             # Success is what holds at the end; every other metric is summed like the reward.
             running[name] = value if name == "success" else state.running[name] + value
         complete = ended & state.whole

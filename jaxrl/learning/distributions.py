@@ -94,7 +94,8 @@ def categorical(size: int) -> Distribution:
     def entropy(logits: Array, key: Key) -> Array:
         del key
         log_p = jax.nn.log_softmax(logits)
-        return -jnp.sum(jnp.exp(log_p) * log_p, axis=-1)
+        # A masked action has log_p = −inf and contributes nothing.
+        return -jnp.sum(jnp.where(jnp.isfinite(log_p), jnp.exp(log_p) * log_p, 0.0), axis=-1)
 
     return Distribution(
         param_size=size,

@@ -32,12 +32,13 @@ def gae(
     chex.assert_equal_shape(arrays)
     alive = 1.0 - terminated.astype(value.dtype)
     same_episode = alive * (1.0 - truncated.astype(value.dtype))
-    delta = reward + gamma * alive * next_value - value
+    delta = reward + gamma * jnp.where(terminated, 0.0, next_value) - value
     decay = gamma * lam * same_episode
 
     def backwards(advantage, step):
         delta_t, decay_t = step
-        advantage = delta_t + decay_t * advantage
+        # `where`, not a product: what follows an ending must not leak, not even as 0 · NaN.
+        advantage = delta_t + jnp.where(decay_t > 0, decay_t * advantage, 0.0)
         return advantage, advantage
 
     last = jnp.zeros_like(delta[0])

@@ -15,7 +15,9 @@ def clipped_surrogate(
     −mean min(ρ A, clamp(ρ, 1 − ε, 1 + ε) A),   ρ = π(a|s) / π_old(a|s)
     """
     chex.assert_equal_shape([log_prob, old_log_prob, advantage])
-    ratio = jnp.exp(log_prob - old_log_prob)
+    # Far outside the clip range the value does not matter, but an infinite ratio would make the
+    # gradient of the whole minibatch NaN.
+    ratio = jnp.exp(jnp.clip(log_prob - old_log_prob, -20.0, 20.0))
     clipped = jnp.clip(ratio, 1.0 - clip, 1.0 + clip)
     return -jnp.mean(jnp.minimum(ratio * advantage, clipped * advantage))
 
@@ -62,4 +64,6 @@ def l2_to_initial(params: PyTree, initial: PyTree) -> Array:
 def explained_variance(value: Array, target: Array) -> Array:
     """Return 1 − Var(target − V) / Var(target); 1 is perfect, 0 is no better than a constant."""
     spread = jnp.var(target)
-    return jnp.where(spread > 0, 1.0 - jnp.var(target - value) / jnp.maximum(spread, 1e-12), 0.0)
+    # A constant target whose mean rounds has a tiny variance: that is rounding, not spread.
+    varies = spread > 1e-10 * jnp.mean(jnp.square(target))
+    return jnp.where(varies, 1.0 - jnp.var(target - value) / jnp.where(varies, spread, 1.0), 0.0)

@@ -12,6 +12,8 @@ def shuffled_rows(key: Key, num_rows: int, num_minibatches: int, blocks: int = 1
     Rows are shuffled inside each of `blocks` equal blocks, and every minibatch takes the same
     share of each. With one block per device no row ever has to travel to another device.
     """
+    if num_rows % (blocks * num_minibatches):
+        raise ValueError(f"{num_rows} rows cannot be dealt to {num_minibatches} × {blocks} parts")
     per_block = num_rows // blocks
     keys = jax.random.split(key, blocks)
     order = jax.vmap(lambda k: jax.random.permutation(k, per_block))(keys)

@@ -15,7 +15,7 @@ class Step(NamedTuple):
     params: PyTree
     opt_state: PyTree
     grad_norm: Array
-    finite: Array  # bool: were all gradients finite?
+    finite: Array  # bool: was the norm of all gradients finite?
 
 
 def adam(max_grad_norm: float, epsilon: float) -> optax.GradientTransformation:

@@ -11,7 +11,7 @@ def multiplier(kind: str, progress: Array, floor: float) -> Array:
     """Return the factor at `progress` in [0, 1], falling from 1 to `floor`.
 
     linear: 1 − (1 − f) p;   cosine: f + (1 − f) (1 + cos πp) / 2;   exponential: f^p
-    (f = 0 would make the exponential vanish at once, so it is held at 1e-3 there).
+    (an exponential never reaches 0: with no floor it ends at 1e-3).
     """
     progress = jnp.clip(progress, 0.0, 1.0)
     if kind == "linear":
@@ -19,7 +19,7 @@ def multiplier(kind: str, progress: Array, floor: float) -> Array:
     if kind == "cosine":
         return floor + (1.0 - floor) * 0.5 * (1.0 + jnp.cos(jnp.pi * progress))
     if kind == "exponential":
-        return jnp.power(jnp.maximum(floor, 1e-3), progress)
+        return jnp.power(jnp.where(jnp.asarray(floor) > 0, floor, 1e-3), progress)
     return jnp.ones_like(progress)
 
 
@@ -28,5 +28,7 @@ def adapt_to_kl(
 ) -> Array:
     """Shrink the rate when KL > 2·desired, grow it when KL < desired / 2, within bounds."""
     smaller, larger = rate / factor, rate * factor
-    rate = jnp.where(kl > 2.0 * desired, smaller, jnp.where(kl < 0.5 * desired, larger, rate))
+    # A KL of exactly zero means that nothing was updated: no reason to go faster.
+    too_slow = (kl < 0.5 * desired) & (kl > 0.0)
+    rate = jnp.where(kl > 2.0 * desired, smaller, jnp.where(too_slow, larger, rate))
     return jnp.clip(rate, lowest, highest)

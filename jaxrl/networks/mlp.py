@@ -17,11 +17,11 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 INITIALIZERS = ("lecun", "orthogonal")
 
 
-def kernel_init(kind: str, gain: float = 2.0**0.5) -> jax.nn.initializers.Initializer:
-    """Return a weight initialiser; `gain` matters to the orthogonal one."""
+def kernel_init(kind: str, gain: float | None = None) -> jax.nn.initializers.Initializer:
+    """Return a weight initialiser; `gain` scales the weights of a head, hidden layers need none."""
     if kind == "orthogonal":
-        return nn.initializers.orthogonal(gain)
-    return nn.initializers.lecun_uniform()
+        return nn.initializers.orthogonal(2.0**0.5 if gain is None else gain)
+    return nn.initializers.variance_scaling(1.0 if gain is None else gain**2, "fan_in", "uniform")
 
 
 class MLP(nn.Module):
@@ -30,13 +30,13 @@ class MLP(nn.Module):
     hidden: tuple[int, ...]
     activation: str = "swish"
     layer_norm: bool = False
-    init: str = "lecun"
+    weights: str = "lecun"  # `init` is a method of flax modules
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
         """Map [..., features] to [..., hidden[-1]]."""
         for width in self.hidden:
-            x = nn.Dense(width, kernel_init=kernel_init(self.init))(x)
+            x = nn.Dense(width, kernel_init=kernel_init(self.weights))(x)
             if self.layer_norm:
                 x = nn.LayerNorm()(x)
             x = ACTIVATIONS[self.activation](x)

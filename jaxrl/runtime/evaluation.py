@@ -42,7 +42,7 @@ def episodes(
             action, carry, _ = policy(params, state.world.obs, carry, key_turn)
             state, outcome = env.advance(state, action)
             total = total + jnp.where(alive, outcome.reward, 0.0)
-            length = length + jnp.where(alive, env.action_repeat, 0)
+            length = jnp.where(alive, state.age, length)
             now = state.world.metrics.get("success", zeros)
             success = jnp.where(alive, now, success)
             alive = alive & ~(outcome.terminated | outcome.truncated)
@@ -66,10 +66,13 @@ def interquartile_mean(values: np.ndarray) -> float:
 
 def summarize(result: Episodes) -> dict[str, float]:
     """Return the figures people compare, by SB3's names."""
-    returns, lengths = np.asarray(result.returns), np.asarray(result.lengths)
+    returns = np.asarray(result.returns, np.float64)
+    lengths = np.asarray(result.lengths)
+    with np.errstate(invalid="ignore"):  # an infinite return has no deviation
+        deviation = float(np.std(returns))
     summary = {
         "eval/mean_reward": float(np.mean(returns)),
-        "eval/std_reward": float(np.std(returns)),
+        "eval/std_reward": deviation,
         "eval/iqm_reward": interquartile_mean(returns),
         "eval/min_reward": float(np.min(returns)),
         "eval/max_reward": float(np.max(returns)),

@@ -102,7 +102,7 @@ def test_adaptive_rate_moves_both_ways_and_respects_the_cap():
     grows = replace(CONFIG, learning_rate=1e-5, desired_kl=0.1, **shared)
     _, metrics = steps(build(grows), 4)
     assert metrics[-1]["train/learning_rate"] == pytest.approx(2e-3)
-    shrinks = replace(CONFIG, learning_rate=2e-3, desired_kl=1e-6, **shared)
+    shrinks = replace(CONFIG, learning_rate=2e-3, desired_kl=1e-9, **shared)
     _, metrics = steps(build(shrinks), 4)
     assert metrics[-1]["train/learning_rate"] < 1e-4
 

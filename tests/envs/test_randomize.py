@@ -160,7 +160,6 @@ def test_sizes_are_those_of_the_wrapped_environment():
     assert env.backend == "spring" and env.unwrapped is single
 
 
-@pytest.mark.xfail(strict=True, reason="Randomized hides num_actions and episode_length")
 def test_discrete_actions_and_time_limit_are_those_of_the_wrapped_environment():
     task = config.TaskConfig(randomize=f"{__name__}:scale_speed")
     env = build.build(config.TrainConfig(env="custom_worlds:Discrete", task=task))

@@ -10,8 +10,6 @@ from jaxrl.envs import classic, names, probes, registry, vector
 
 # Brax's swimmer needs a fluid, which only the generalized pipeline has.
 MISSING = {("swimmer", backend) for backend in ("mjx", "positional", "spring")}
-# Its fluid calls jnp.clip(a_min=...), an argument that JAX has since removed.
-BROKEN = {("swimmer", "generalized"), ("swimmer", None)}
 
 
 def _combinations():
@@ -22,9 +20,6 @@ def _combinations():
             cheap = name in ("fast", "inverted_pendulum", "swimmer") or backend == "spring"
             if not cheap:
                 marks.append(pytest.mark.slow)
-            if (name, backend) in BROKEN:
-                reason = "brax 0.14.2 calls jnp.clip(a_min=...), which JAX removed"
-                marks.append(pytest.mark.xfail(strict=True, raises=TypeError, reason=reason))
             if (name, backend) not in MISSING:
                 yield pytest.param(name, backend, marks=marks, id=f"{name}-{backend}")
 
@@ -128,13 +123,11 @@ def test_errors_name_the_flag_and_the_fix(name, backend, message):
         registry.make(name, backend)
 
 
-@pytest.mark.xfail(strict=True, raises=TypeError, reason="registry._make_custom calls anything")
 def test_custom_name_of_something_that_cannot_be_called():
     with pytest.raises(errors.UserError, match="custom_worlds:NOT_CALLABLE"):
         registry.make("custom_worlds:NOT_CALLABLE")
 
 
-@pytest.mark.xfail(strict=True, reason="registry._make_own drops the backend silently")
 @pytest.mark.parametrize("name", ["cartpole", "probe/counter"])
 def test_backend_for_an_environment_of_ours(name):
     with pytest.raises(errors.UserError, match="--backend"):

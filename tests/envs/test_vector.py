@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from jaxrl.envs import probes, vector
+from jaxrl.errors import UserError
 
 
 def _vector(env, **settings):
@@ -163,22 +164,12 @@ def test_nothing_is_earned_after_an_ending_inside_a_repeat():
     )
 
 
-@pytest.mark.xfail(strict=True, reason="VectorEnv._count adds action_repeat to the length always")
 def test_length_ends_with_an_ending_inside_a_repeat():
     _, _, metrics = _ended_inside_a_repeat()
     assert _mean(metrics["rollout/ep_len_mean"]) == 3
 
 
-@pytest.mark.parametrize(
-    "done",
-    [
-        True,
-        pytest.param(
-            False,
-            marks=pytest.mark.xfail(strict=True, reason="VectorEnv._repeat looks at done only"),
-        ),
-    ],
-)
+@pytest.mark.parametrize("done", [True, False])
 def test_environments_own_truncation_inside_a_repeat_is_kept(done):
     env = _vector(custom_worlds.Cutting(cut=2, done=done), episode_length=100, action_repeat=3)
     _, _, _, outcomes, _ = _play(env, 1)
@@ -406,11 +397,9 @@ def test_careless_types_keep_their_values():
     assert _mean(metrics["rollout/success_rate"]) == 1
 
 
-@pytest.mark.xfail(strict=True, reason="vector._typed_like casts fractions to reset's integers")
 def test_integers_at_reset_do_not_swallow_fractions():
-    _, _, _, outcomes, _ = _play(_vector(custom_worlds.FirstIntegers()), 2)
-    np.testing.assert_array_equal(outcomes.reward, np.full((2, 4), 0.5))
-    np.testing.assert_array_equal(outcomes.next_obs, np.full((2, 4, 1), 0.5))
+    with pytest.raises(UserError, match="Make reset return floats"):
+        _play(_vector(custom_worlds.FirstIntegers()), 2)
 
 
 @pytest.mark.parametrize("world", [probes.PrivilegedValue, custom_worlds.Loose])

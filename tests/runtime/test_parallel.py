@@ -1,0 +1,93 @@
+"""Several devices: the same functions, the same numbers within rounding."""
+
+from dataclasses import replace
+
+import jax
+import numpy as np
+import pytest
+
+from jaxrl import presets
+from jaxrl.algorithms import ppo
+from jaxrl.envs import build as environments
+from jaxrl.networks import actor_critic
+from jaxrl.runtime import evaluation, parallel
+from jaxrl.runtime import program as programs
+from jaxrl.runtime.program import Program
+
+PENDULUM = presets.get("pendulum")
+CONFIG = replace(
+    PENDULUM,
+    num_envs=32,
+    iterations=2,
+    network=replace(PENDULUM.network, hidden=(16,), critic_hidden=(16,)),
+    ppo=replace(
+        PENDULUM.ppo, rollout_length=8, num_minibatches=2, update_epochs=2, normalize_reward=True
+    ),
+    task=replace(PENDULUM.task, episode_length=10),
+)
+
+
+def two_cycles(devices):
+    """Train on so many devices; rows are dealt in 8 blocks everywhere, so that all see the same."""
+    env = environments.build(CONFIG)
+    networks = actor_critic.build(env.spec, CONFIG.network)
+    algorithm = ppo.make(CONFIG.ppo, env, networks, 4, blocks=8)
+    program = Program(CONFIG, parallel.make_mesh(devices), env, algorithm)
+    state = programs.initial_state(program, jax.random.key(3))
+    step, _ = programs.compile_cycle(program, state)
+    state, first = step(state)
+    state, second = step(state)
+    return program, state, [first, second]
+
+
+@pytest.fixture(scope="module")
+def runs():
+    return {devices: two_cycles(devices) for devices in (1, 4, 8)}
+
+
+@pytest.mark.parametrize("devices", [4, 8])
+def test_devices_agree_on_gradients_statistics_and_metrics(runs, devices):
+    _, one, metrics_one = runs[1]
+    _, many, metrics_many = runs[devices]
+    for a, b in zip(jax.tree.leaves(one.learner), jax.tree.leaves(many.learner), strict=True):
+        np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5)
+    for key in metrics_one[0]:
+        np.testing.assert_allclose(
+            metrics_one[0][key].total, metrics_many[0][key].total, rtol=1e-3, atol=1e-5, err_msg=key
+        )
+
+
+@pytest.mark.parametrize("devices", [4, 8])
+def test_rows_are_split_and_all_else_is_replicated(runs, devices):
+    program, state, _ = runs[devices]
+    for leaf in jax.tree.leaves(state.collector):
+        assert len(leaf.sharding.device_set) == devices
+        assert leaf.addressable_shards[0].data.shape[0] == 32 // devices
+    for leaf in jax.tree.leaves(state.learner):
+        assert leaf.is_fully_replicated and len(leaf.sharding.device_set) == devices
+    assert parallel.shardings(program.mesh, state) == jax.tree.map(lambda x: x.sharding, state)
+
+
+def test_rollout_needs_no_talk_between_devices(runs):
+    """Only learning averages over devices: minibatches never move rows between them."""
+    program, state, _ = runs[8]
+    step = jax.jit(program.algorithm.train_step).lower(state).compile()
+    text = step.as_text()
+    assert "all-reduce" in text  # gradients
+    # What is gathered is small: never a rollout's observations, 8 steps of 32 rows of 3.
+    for line in text.splitlines():
+        if " all-gather(" in line or " all-to-all(" in line:
+            shape = line.split("=")[1].split("[")[1].split("]")[0]
+            assert np.prod([int(n) for n in shape.split(",") if n]) < 8 * 32, line
+
+
+def test_evaluation_is_the_same_on_several_devices(runs):
+    _, state, _ = runs[1]
+    results = []
+    for devices in (1, 8):
+        program = runs[devices][0]
+        params = program.algorithm.policy_params(runs[devices][1].learner)
+        evaluate = programs.evaluator(program, 16, True)
+        results.append(evaluation.summarize(evaluate(params, jax.random.key(5))))
+    for key, value in results[0].items():
+        assert value == pytest.approx(results[1][key], rel=1e-2), key
