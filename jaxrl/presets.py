@@ -39,6 +39,7 @@ def _preset(
 
 
 _ADAPTIVE = {"schedule": "adaptive_kl", "learning_rate": 1e-3, "desired_kl": 0.01}
+_FAST = _ADAPTIVE | {"desired_kl": 0.02}
 _SMALL = NetworkConfig(hidden=(32, 32), critic_hidden=(64, 64))
 
 PRESETS: dict[str, TrainConfig] = {
@@ -48,12 +49,11 @@ PRESETS: dict[str, TrainConfig] = {
         steps=60e6,
         num_envs=8192,
         gamma=0.97,
-        reward_scale=10.0,
-        max_learning_rate=2e-2,
+        entropy_coef=1e-2,
         **_ADAPTIVE,
     ),
     "halfcheetah": _preset(
-        "halfcheetah", backend="spring", steps=50e6, gamma=0.97, entropy_coef=1e-3, **_ADAPTIVE
+        "halfcheetah", backend="spring", steps=50e6, gamma=0.99, reward_scale=0.1, **_FAST
     ),
     "hopper": _preset(
         "hopper", backend="spring", steps=50e6, gamma=0.99, entropy_coef=1e-3, **_ADAPTIVE
@@ -121,14 +121,15 @@ PRESETS["quickstart"] = replace(
     _preset(
         "inverted_pendulum",
         backend="generalized",
-        steps=1e6,
+        steps=6e5,
         num_envs=256,
-        epochs=4,
-        cycles=4,
+        epochs=9,
+        cycles=1,
         network=_SMALL,
         eval_envs=64,
         gamma=0.97,
         learning_rate=1e-3,
+        schedule="linear",
     ),
     preset="quickstart",
 )

@@ -1,6 +1,7 @@
 """What a person sees: a progress bar and a table on a terminal, plain lines elsewhere."""
 
 import contextlib
+import math
 import time
 
 from rich import box
@@ -21,7 +22,7 @@ HEADLINE = {
 
 def short(value: float) -> str:
     """Write a number as people read it."""
-    if value == int(value) and abs(value) < 1e12:
+    if math.isfinite(value) and value == int(value) and abs(value) < 1e12:
         return f"{int(value):,}"
     return f"{value:,.1f}" if abs(value) >= 100 else f"{value:.4g}"
 

@@ -148,6 +148,9 @@ def _train_cycles(
     run: _Run, state: TrainState, cycles: int, stop: signals.StopRequest
 ) -> tuple[TrainState, int]:
     """Run cycles until the end, or until asked to stop."""
+    if cycles >= run.config.total_cycles:
+        run.console.say("This run has reached its end; a larger --epochs would continue it.")
+        return state, cycles
     run.console.say(f"compiling the training program for {run.config.env} ...")
     step, seconds = programs.compile_cycle(run.program, state)
     run.compile_seconds = seconds
@@ -206,6 +209,7 @@ def _stop_if_diverged(run: _Run, values: dict[str, float], step: int) -> None:
     # Losses come first: an infinite return is where it began, a loss is where it hurt.
     named = sorted(values, key=lambda name: not name.startswith("train/"))
     culprits = [name for name in named if not math.isfinite(values[name])]
+    run.checkpoints.wait()
     saved = run.checkpoints.steps()
     kept = f"The checkpoint at step {max(saved):,} is untouched." if saved else "No checkpoint yet."
     raise TrainingDiverged(

@@ -1,6 +1,9 @@
 """A whole run: what it leaves behind, and what must not change it."""
 
+import importlib.machinery
 import json
+import sys
+import types
 from pathlib import Path
 
 import jax
@@ -228,3 +231,42 @@ def test_best_policy_is_the_best_evaluated(tmp_path):
     policy = jaxrl.load_policy(folder, "best")
     assert policy.info["eval/mean_reward"] == best["eval/mean_reward"]
     assert points[-1]["eval/best_mean_reward"] == best["eval/mean_reward"]
+
+
+def test_resume_into_another_shape_names_the_leaf(tmp_path, capsys):
+    folder = tiny.run(tmp_path / "run", "--epochs", "1")
+    config = json.loads((folder / "config.json").read_text())
+    config["network"]["hidden"] = [16]
+    (folder / "config.json").write_text(json.dumps(config))
+    saved = sorted(p.name for p in (folder / "checkpoints").iterdir())
+    assert train.main(["--resume", str(folder)]) == 2
+    message = capsys.readouterr().err
+    assert "actor/params/MLP_0/Dense_0" in message and "float32[4,8]" in message
+    assert sorted(p.name for p in (folder / "checkpoints").iterdir()) == saved
+
+
+def test_wandb_sink_sends_the_same_points(tmp_path, monkeypatch):
+    """With a stand-in for the client: names, steps and the run's identity."""
+    sent, opened = [], []
+
+    class Run:
+        def log(self, metrics, step):
+            sent.append((step, metrics))
+
+        def finish(self):
+            opened.append("finished")
+
+    def init(**arguments):
+        opened.append(arguments)
+        return Run()
+
+    fake = types.ModuleType("wandb")
+    fake.init = init
+    fake.__spec__ = importlib.machinery.ModuleSpec("wandb", None)
+    monkeypatch.setitem(sys.modules, "wandb", fake)
+    folder = tiny.run(tmp_path / "run", "--log.wandb", "--log.no-tensorboard")
+    assert [step for step, _ in sent] == [128, 256, 384, 512]
+    assert sent[-1][1]["rollout/ep_rew_mean"] == tiny.rows(folder)[-1]["rollout/ep_rew_mean"]
+    assert opened[0]["id"] == "run" and opened[0]["resume"] == "allow"
+    assert opened[-1] == "finished"
+    assert not (folder / "tensorboard").exists()
