@@ -93,6 +93,8 @@ class PPOConfig:
     """Weight of the squared distance to the initial parameters (traced)."""
     max_grad_norm: float = 0.5
     """Gradients are scaled down to this norm; 0 switches it off."""
+    max_bad_updates: int = 50
+    """Stop the run after this many non-finite gradient steps in a row."""
     adam_epsilon: float = 1e-5
     """Adam's epsilon."""
     target_kl: float = 0.0
@@ -141,8 +143,6 @@ class LogConfig:
     """Send metrics to Weights & Biases (needs the extra jaxrl[wandb])."""
     wandb_project: str = "jaxrl"
     """Its project."""
-    max_bad_updates: int = 50
-    """Stop after this many non-finite gradient steps in a row."""
 
 
 @dataclass(frozen=True)

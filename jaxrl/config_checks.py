@@ -23,7 +23,7 @@ _AT_LEAST_ONE = (
     "ppo.num_minibatches",
     "checkpoint.save_freq",
     "checkpoint.keep_last",
-    "log.max_bad_updates",
+    "ppo.max_bad_updates",
 )
 _NOT_NEGATIVE = (
     "seed",
@@ -65,10 +65,10 @@ def flag(path: str) -> str:
 
 def validate(config: TrainConfig, device_count: int | None = None) -> list[str]:
     """Return every problem of a configuration, each with its field and its fix."""
-    problems = [*_range_problems(config), *_name_problems(config)]
-    if not problems:
-        problems += _size_problems(config, device_count)
-    return problems
+    out_of_range = _range_problems(config)
+    # Sizes can only be compared once each of them makes sense.
+    sizes = [] if out_of_range else _size_problems(config, device_count)
+    return [*out_of_range, *_name_problems(config), *sizes]
 
 
 def _range_problems(config: TrainConfig) -> list[str]:
@@ -124,7 +124,8 @@ def _size_problems(config: TrainConfig, device_count: int | None) -> list[str]:
         fits = " or ".join(str(n) for n in (lower, upper) if n)
         problems.append(
             f"--num-envs {config.num_envs} cannot be split into --ppo.num-minibatches "
-            f"{config.ppo.num_minibatches} on {shards} device(s): use {fits}."
+            f"{config.ppo.num_minibatches} on {shards} device(s): use {fits}"
+            + (", or fewer --devices." if shards > 1 else ".")
         )
     if config.eval.num_envs and config.eval.num_envs % shards:
         fits = -(-config.eval.num_envs // shards) * shards

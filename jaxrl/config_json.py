@@ -39,6 +39,9 @@ def read(cls: type, data: Any, where: str, prefix: str = "") -> Any:
     unknown = sorted(set(data) - set(hints))
     if unknown:
         raise UserError(f"{where}: unknown field '{prefix}{unknown[0]}'.")
+    missing = sorted(set(hints) - set(data))
+    if missing:
+        raise UserError(f"{where}: the field '{prefix}{missing[0]}' is missing.")
     values = {
         name: _value(hints[name], value, where, prefix + name) for name, value in data.items()
     }

@@ -8,7 +8,6 @@ from typing import Annotated, Literal
 
 import tyro
 
-from jaxrl.envs import names
 from jaxrl.errors import UserError
 
 
@@ -38,7 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         _evaluate(command)
         return 0
-    except UserError as error:
+    except (UserError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
 
@@ -46,14 +45,9 @@ def main(arguments: list[str] | None = None) -> int:
 def _evaluate(command: Command) -> None:
     if command.episodes < 1:
         raise UserError(f"--episodes must be at least 1, not {command.episodes}.")
-    from jaxrl.runtime import evaluation, folder, policies, program
+    from jaxrl.runtime import evaluation, files, folder, policies, program
 
-    config = folder.read_config(command.run)
-    if names.is_custom(config.env) and command.env != config.env:
-        raise UserError(
-            "This run uses your own environment; say that its code may be imported: "
-            f"--env {config.env}"
-        )
+    config = folder.read_config(command.run, command.env)
     program.use_compilation_cache()
     file = policies.find(command.run, command.policy)
     result = policies.run_episodes(
@@ -77,7 +71,7 @@ def _evaluate(command: Command) -> None:
         "lengths": [int(x) for x in result.lengths],
     }
     out = command.out or command.run / f"evaluation-{command.policy}.json"
-    folder.write_text(out, json.dumps(report, indent=2))
+    files.write_text(out, json.dumps(report, indent=2))
     print(f"written to {out}")
 
 

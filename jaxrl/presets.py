@@ -38,8 +38,8 @@ def _preset(
     return replace(config, iterations=iterations)
 
 
-_ADAPTIVE = {"schedule": "adaptive_kl", "learning_rate": 1e-3, "desired_kl": 0.01}
-_FAST = _ADAPTIVE | {"desired_kl": 0.02}
+_ADAPTIVE: dict[str, Any] = {"schedule": "adaptive_kl", "learning_rate": 1e-3, "desired_kl": 0.01}
+_FAST: dict[str, Any] = _ADAPTIVE | {"desired_kl": 0.02}
 _SMALL = NetworkConfig(hidden=(32, 32), critic_hidden=(64, 64))
 
 PRESETS: dict[str, TrainConfig] = {
@@ -143,3 +143,19 @@ def get(name: str) -> TrainConfig:
         known = ", ".join(sorted(PRESETS))
         raise UserError(f"Unknown preset '{name}'.{nearest(name, PRESETS)} Known: {known}.")
     return PRESETS[name]
+
+
+def table() -> str:
+    """Return all presets as a Markdown table."""
+    lines = ["| preset | environment | backend | environments | steps |", "|---|---|---|---:|---:|"]
+    for name, c in sorted(PRESETS.items()):
+        if name == "custom":
+            continue
+        steps = c.total_iterations * c.steps_per_iteration
+        row = (f"`{name}`", c.env, c.backend or "-", f"{c.num_envs:,}", f"{steps / 1e6:.2g} M")
+        lines.append("| " + " | ".join(row) + " |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    print(table())

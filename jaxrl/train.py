@@ -1,18 +1,19 @@
 """Train: `python -m jaxrl.train [PRESET] [--any.flag VALUE]`, or `--resume RUN`."""
 
 import dataclasses
-import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
 from jaxrl import config_checks, config_json, presets
 from jaxrl.config import TrainConfig
-from jaxrl.envs import names
 from jaxrl.errors import UserError
+
+if TYPE_CHECKING:
+    from jaxrl.runtime.program import Program
 
 _PROGRAM = "python -m jaxrl.train"
 
@@ -73,9 +74,10 @@ def _preset_name(arguments: list[str]) -> tuple[str, list[str]]:
     """Return the preset meant, and the other arguments: `--env X` alone means the preset X."""
     if arguments and not arguments[0].startswith("-"):
         return arguments[0], arguments[1:]
-    for flag, value in zip(arguments, arguments[1:], strict=False):
-        if flag == "--env":
-            return (value if value in presets.PRESETS else "custom"), arguments
+    spelled = [part for argument in arguments for part in argument.split("=", 1)]
+    if "--env" in spelled[:-1]:
+        env = spelled[spelled.index("--env") + 1]
+        return (env if env in presets.PRESETS else "custom"), arguments
     return "quickstart", arguments
 
 
@@ -95,7 +97,7 @@ def _parse(arguments: list[str]) -> Command:
 def _start(command: Command) -> int:
     config_checks.check(command.config)
     # JAX is imported only now: help and errors about settings never wait for it.
-    from jaxrl.runtime import folder, loop, program, sizes
+    from jaxrl.runtime import folder, program, sizes
 
     program.use_compilation_cache()
     built = program.build(command.config)
@@ -104,55 +106,30 @@ def _start(command: Command) -> int:
         print(sizes.report(built))
         return 0
     path = folder.create(command.config)
-    folder.describe(path, command.config)
     print(f"run folder: {path}", flush=True)
-    return _report(loop.train(built, path), command.config)
+    return _train(built, path, resume=False)
 
 
 def _resume(command: ResumeCommand) -> int:
-    from jaxrl.runtime import folder, loop, program
+    from jaxrl.runtime import folder, program
 
-    config = folder.read_config(command.resume)
-    if names.is_custom(config.env) and command.env != config.env:
-        raise UserError(
-            f"This run trains your own environment; say that its code may be imported: "
-            f"--resume {command.resume} --env {config.env}"
-        )
-    longer = {
-        name: value
-        for name in ("epochs", "total_steps")
-        if (value := getattr(command, name)) is not None
-    }
-    if len(longer) == 2:
+    config = folder.read_config(command.resume, command.env)
+    if command.epochs is not None and command.total_steps is not None:
         raise UserError("Give --epochs or --total-steps, not both.")
-    if longer:
-        config = dataclasses.replace(config, **({"total_steps": None} | longer))
+    if command.epochs is not None:
+        config = dataclasses.replace(config, epochs=command.epochs, total_steps=None)
+    if command.total_steps is not None:
+        config = dataclasses.replace(config, total_steps=command.total_steps)
     config_checks.check(config)
     program.use_compilation_cache()
-    result = loop.train(program.build(config), command.resume, resume=True)
-    if longer:
-        folder.write_text(command.resume / "config.json", config_json.to_json(config))
-    return _report(result, config)
+    return _train(program.build(config), command.resume, resume=True)
 
 
-def _report(result, config: TrainConfig) -> int:
-    """Say what was reached and what can be done next."""
-    print(f"\n{result.env_steps:,} environment steps")
-    if result.last_evaluation:
-        last = result.last_evaluation
-        print(
-            f"last evaluation  {last['eval/mean_reward']:.1f} ± {last['eval/std_reward']:.1f}"
-            f"   best {result.best_reward:.1f}"
-        )
-    path = shlex.quote(str(result.folder))
-    own = f" --env {config.env}" if names.is_custom(config.env) else ""
-    more = config.epochs * 2 if config.total_steps is None else None
-    longer = f"--epochs {more}" if more else f"--total-steps {config.total_steps * 2}"  # type: ignore[operator]
-    print(f"run folder       {result.folder}")
-    print(f"learning curve   {result.folder / 'plots' / 'learning_curve.png'}")
-    print(f"evaluate         python -m jaxrl.evaluate {path} --episodes 100{own}")
-    print(f"resume           {_PROGRAM} --resume {path} {'' if result.stopped_by else longer}{own}")
-    print(f"watch            tensorboard --logdir {path}")
+def _train(program: "Program", path: Path, *, resume: bool) -> int:
+    from jaxrl.runtime import loop, summary
+
+    result = loop.train(program, path, resume=resume)
+    print(summary.text(result, program.config))
     return 128 + result.stopped_by if result.stopped_by else 0
 
 

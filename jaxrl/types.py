@@ -72,7 +72,9 @@ class TrainState(struct.PyTreeNode):
     key: Key  # never changes: each iteration folds its own number in
     iteration: Array  # int32; environment steps follow from it on the host, without overflow
     collector: Collector
-    learner: Any  # the algorithm's own: parameters, optimiser, statistics, hyper-parameters
+    # The algorithm's own: parameters, optimiser, statistics, hyper-parameters. Every learner
+    # also has the int32 scalars `total_iterations`, `skipped` and `bad_streak`.
+    learner: Any
 
 
 class Algorithm(NamedTuple):

@@ -7,19 +7,18 @@ on exactly the inputs it acted on, so the probability ratio starts at one.
 """
 
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
-from flax import struct
 
+from jaxrl.algorithms.ppo_update import Batch, PPOState, Updater, standardize
 from jaxrl.config import PPOConfig
 from jaxrl.envs.vector import VectorEnv
-from jaxrl.learning import losses, minibatch, normalizer, optimizer, schedules
+from jaxrl.learning import losses, normalizer, schedules
 from jaxrl.learning.gae import gae
 from jaxrl.learning.normalizer import Moments
+from jaxrl.learning.returns import running_returns
 from jaxrl.networks.actor_critic import ActorCritic
 from jaxrl.rollout import rollout
 from jaxrl.types import (
@@ -69,33 +68,6 @@ class Extras(NamedTuple):
     log_prob: Array
 
 
-class Batch(NamedTuple):
-    """What one minibatch update reads, [T, rows, ...]."""
-
-    obs: PyTree  # normalised
-    raw_action: Array
-    log_prob: Array
-    value: Array  # in the critic's own (maybe normalised) units
-    target: Array  # likewise
-    advantage: Array
-
-
-class PPOState(struct.PyTreeNode):
-    """The learner: everything that learning changes."""
-
-    params: dict[str, PyTree]  # actor, critic
-    initial_params: PyTree  # for the L2-to-initial loss, else ()
-    optimizer: PyTree
-    observations: Moments
-    returns: Moments  # of the running discounted return, for reward normalisation
-    values: Moments  # of the value targets, for value normalisation
-    hyper: dict[str, Array]
-    total_iterations: Array  # int32, where schedules end
-    learning_rate: Array  # moves with the schedule
-    skipped: Array  # int32, gradient steps left out because they were not finite
-    bad_streak: Array  # int32, how many of those in a row up to now
-
-
 def make(
     config: PPOConfig, env: VectorEnv, networks: ActorCritic, total_iterations: int, blocks: int = 1
 ) -> Algorithm:
@@ -136,8 +108,8 @@ class _PPO:
     blocks: int
 
     @property
-    def transform(self) -> optax.GradientTransformation:
-        return optimizer.adam(self.config.max_grad_norm, self.config.adam_epsilon)
+    def updater(self) -> Updater:
+        return Updater(self.config, self.networks, self.env.num_envs, self.blocks)
 
     def policy(self, deterministic: bool) -> Policy:
         return make_policy(self.networks, deterministic)
@@ -154,7 +126,7 @@ class _PPO:
         learner = PPOState(
             params=params,
             initial_params=params if self.config.l2_init_coef else (),
-            optimizer=self.transform.init(params),
+            optimizer=self.updater.transform.init(params),
             observations=normalizer.init(self.spec.obs),
             returns=normalizer.init(scalar),
             values=normalizer.init(scalar),
@@ -184,19 +156,22 @@ class _PPO:
         """Improve the learner by one rollout, then update the statistics it will freeze next."""
         key = jax.random.fold_in(jax.random.fold_in(state.key, state.iteration), 1)
         learner = self._scheduled(state)
-        reward, trace = self._reward(learner, experience, state.collector.reward_trace)
+        reward, traces = self._reward(learner, experience, state.collector.reward_trace)
         batch = self._batch(learner, experience, reward)
-        improved, metrics = self._improve(learner, batch, key)
-        improved = self._statistics(improved, experience, trace, batch)
+        improved, metrics = self.updater.improve(learner, batch, key)
+        improved = self._statistics(improved, experience, traces, batch)
         metrics |= experience.episodes
         metrics["train/learning_rate"] = Mean.of(improved.learning_rate)
-        metrics["train/bad_streak"] = Mean.of(improved.bad_streak)
         metrics["train/explained_variance"] = Mean.of(
             losses.explained_variance(batch.value, batch.target)
         )
         return state.replace(
             iteration=state.iteration + 1,
-            collector=state.collector.replace(reward_trace=trace[-1]),
+            collector=state.collector.replace(
+                reward_trace=jnp.where(
+                    experience.terminated[-1] | experience.truncated[-1], 0.0, traces[-1]
+                )
+            ),
             learner=improved,
         ), metrics
 
@@ -214,15 +189,7 @@ class _PPO:
         """Return the rewards learning uses, and the running discounted returns [T, N]."""
         reward = experience.reward * learner.hyper["reward_scale"]
         ended = experience.terminated | experience.truncated
-
-        def discount(trace: Array, step: tuple[Array, Array]):
-            reward_t, ended_t = step
-            trace = trace * learner.hyper["gamma"] + reward_t
-            return jnp.where(ended_t, 0.0, trace), trace
-
-        last, traces = jax.lax.scan(discount, trace, (reward, ended))
-        # The statistics see the returns before an ending clears them, the carry after it.
-        traces = jnp.concatenate([traces, last[None]])
+        traces = running_returns(reward, ended, trace, gamma=learner.hyper["gamma"])
         if self.config.normalize_reward:
             reward = jnp.clip(reward / normalizer.std(learner.returns), -10.0, 10.0)
         return reward, traces
@@ -247,7 +214,7 @@ class _PPO:
             lam=learner.hyper["lam"],
         )
         if self.config.normalize_advantage == "batch":
-            advantage = _standardize(advantage)
+            advantage = standardize(advantage)
         return Batch(
             obs=obs,
             raw_action=experience.extras.raw_action,
@@ -257,96 +224,8 @@ class _PPO:
             advantage=advantage,
         )
 
-    def _improve(self, learner: PPOState, batch: Batch, key: Key) -> tuple[PPOState, Metrics]:
-        """Take update epochs × minibatches gradient steps."""
-        c = self.config
-
-        def epoch(carry, key: Key):
-            key_rows, key_loss = jax.random.split(key)
-            rows = minibatch.shuffled_rows(
-                key_rows, self.env.num_envs, c.num_minibatches, self.blocks
-            )
-            keys = jax.random.split(key_loss, c.num_minibatches)
-            return jax.lax.scan(partial(self._update, batch), carry, (rows, keys))
-
-        start = (learner, jnp.ones((), bool), jnp.zeros((), bool))
-        keys = jax.random.split(key, c.update_epochs)
-        (learner, _, _), metrics = jax.lax.scan(epoch, start, keys)
-        return learner, {k: Mean.of(jnp.mean(v)) for k, v in metrics.items()}
-
-    def _update(self, batch: Batch, carry: Any, inputs: tuple[Array, Key]):
-        """Take one gradient step on one minibatch."""
-        learner, first, stopped = carry
-        rows, key = inputs
-        hyper = learner.hyper
-        part = minibatch.take_rows(batch, rows)
-        if self.config.normalize_advantage == "minibatch":
-            part = part._replace(advantage=_standardize(part.advantage))
-        loss = partial(self._loss, learner=learner, batch=part, key=key)
-        grads, metrics = jax.grad(loss, has_aux=True)(learner.params)
-        kl = metrics["train/approx_kl"]
-        stopped = stopped | ((hyper["target_kl"] > 0) & (kl > 1.5 * hyper["target_kl"]))
-        step = optimizer.step(
-            self.transform,
-            learner.params,
-            learner.optimizer,
-            grads,
-            learning_rate=learner.learning_rate,
-            allowed=~stopped,
-        )
-        metrics |= {"train/grad_norm": step.grad_norm, "train/stopped_by_kl": stopped}
-        metrics["train/bad_updates"] = ~step.finite
-        learner = learner.replace(
-            params=step.params,
-            optimizer=step.opt_state,
-            skipped=learner.skipped + ~step.finite,
-            bad_streak=jnp.where(step.finite, 0, learner.bad_streak + 1),
-        )
-        if self.config.schedule == "adaptive_kl":
-            # Before the first step of an iteration the policy has not moved: KL says nothing yet.
-            rate = schedules.adapt_to_kl(
-                learner.learning_rate,
-                kl,
-                hyper["desired_kl"],
-                hyper["min_learning_rate"],
-                hyper["max_learning_rate"],
-            )
-            learner = learner.replace(learning_rate=jnp.where(first, learner.learning_rate, rate))
-        return (learner, jnp.zeros((), bool), stopped), metrics
-
-    def _loss(self, params: PyTree, *, learner: PPOState, batch: Batch, key: Key):
-        """Sum the weighted losses of one minibatch."""
-        c, hyper, dist = self.config, learner.hyper, self.networks.distribution
-        out, _ = self.networks.actor.apply(params["actor"], batch.obs, ())
-        value, _ = self.networks.critic.apply(params["critic"], batch.obs, ())
-        log_prob = dist.log_prob(out, batch.raw_action)
-        policy_loss = losses.clipped_surrogate(
-            log_prob, batch.log_prob, batch.advantage, hyper["clip"]
-        )
-        if c.value_clip:
-            value_loss = losses.clipped_value_loss(
-                value, batch.value, batch.target, hyper["value_clip"]
-            )
-        else:
-            value_loss = losses.value_loss(value, batch.target)
-        entropy = jnp.mean(dist.entropy(out, key))
-        total = policy_loss + hyper["value_coef"] * value_loss - hyper["entropy_coef"] * entropy
-        if c.bound_coef:
-            total += hyper["bound_coef"] * losses.action_bound_loss(dist.mean_of_raw(out))
-        if c.l2_init_coef:
-            total += hyper["l2_init_coef"] * losses.l2_to_initial(params, learner.initial_params)
-        return total, {
-            "train/loss": total,
-            "train/policy_gradient_loss": policy_loss,
-            "train/value_loss": value_loss,
-            "train/entropy_loss": -entropy,
-            "train/approx_kl": losses.approx_kl(log_prob, batch.log_prob),
-            "train/clip_fraction": losses.clip_fraction(log_prob, batch.log_prob, hyper["clip"]),
-            "train/std": jnp.mean(dist.std(out)),
-        }
-
     def _statistics(
-        self, learner: PPOState, experience: Rollout, trace: Array, batch: Batch
+        self, learner: PPOState, experience: Rollout, traces: Array, batch: Batch
     ) -> PPOState:
         """Update the running statistics, for the next iteration to use."""
         if self.config.normalize_obs:
@@ -354,14 +233,10 @@ class _PPO:
                 observations=normalizer.update(learner.observations, experience.obs)
             )
         if self.config.normalize_reward:
-            learner = learner.replace(returns=normalizer.update(learner.returns, trace[:-1]))
+            learner = learner.replace(returns=normalizer.update(learner.returns, traces))
         if self.config.normalize_value:
             spread, center = normalizer.std(learner.values), learner.values.mean
             learner = learner.replace(
                 values=normalizer.update(learner.values, batch.target * spread + center)
             )
         return learner
-
-
-def _standardize(x: Array) -> Array:
-    return (x - jnp.mean(x)) / (jnp.std(x) + 1e-8)

@@ -89,7 +89,10 @@ def _make_custom(name: str, kwargs: dict):
     open_ended = any(p.kind is p.VAR_KEYWORD for p in accepted.values())
     if "backend" in kwargs and "backend" not in accepted and not open_ended:
         raise UserError(f"--backend: '{name}' takes no backend; leave the flag out.")
-    env = factory(**kwargs)
+    try:
+        env = factory(**kwargs)
+    except TypeError as error:
+        raise UserError(f"--env: '{name}' cannot be built without arguments: {error}") from error
     missing = [m for m in ("reset", "step", "action_size") if not hasattr(env, m)]
     if missing:
         raise UserError(f"--env: '{name}' is not a Brax environment, it lacks {missing}.")

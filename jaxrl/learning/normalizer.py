@@ -48,7 +48,17 @@ def update(moments: Moments, batch: PyTree) -> Moments:
     mean, variance = jax.tree.transpose(
         jax.tree.structure(moments.mean), jax.tree.structure((0, 0)), merged
     )
-    return Moments(count, mean, variance)
+    return _unless_broken(Moments(count, mean, variance), moments)
+
+
+def _unless_broken(new: Moments, old: Moments) -> Moments:
+    """Return the new statistics, or the old ones if a number got too large to square.
+
+    Statistics remember for ever: one infinite variance would blind the agent for the whole run.
+    """
+    sums = [jnp.sum(leaf) for leaf in jax.tree.leaves(new)]
+    fine = jnp.all(jnp.isfinite(jnp.stack(sums)))
+    return jax.tree.map(lambda n, o: jnp.where(fine, n, o), new, old)
 
 
 def std(moments: Moments) -> PyTree:
@@ -57,11 +67,15 @@ def std(moments: Moments) -> PyTree:
 
 
 def normalize(moments: Moments, x: PyTree, clip: float = 10.0) -> PyTree:
-    """Return (x − mean) / std within ±clip; leading axes of x are free."""
+    """Return (x − mean) / std within ±clip; leading axes of x are free.
+
+    Without statistics (none kept, or none yet) x is returned as it is.
+    """
 
     def scale(leaf: Array, mean: Array, deviation: Array) -> Array:
         shape = (1,) * (leaf.ndim - mean.ndim) + mean.shape
-        z = (leaf.astype(jnp.float32) - mean.reshape(shape)) / deviation.reshape(shape)
-        return jnp.clip(z, -clip, clip)
+        leaf = leaf.astype(jnp.float32)
+        z = (leaf - mean.reshape(shape)) / deviation.reshape(shape)
+        return jnp.where(moments.count > 0, jnp.clip(z, -clip, clip), leaf)
 
     return jax.tree.map(scale, x, moments.mean, std(moments))

@@ -14,7 +14,6 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "elu": nn.elu,
     "gelu": nn.gelu,
 }
-INITIALIZERS = ("lecun", "orthogonal")
 
 
 def kernel_init(kind: str, gain: float | None = None) -> jax.nn.initializers.Initializer:

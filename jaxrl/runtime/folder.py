@@ -17,16 +17,11 @@ import jax
 
 from jaxrl import config_json
 from jaxrl.config import TrainConfig
+from jaxrl.envs import names
 from jaxrl.errors import UserError
+from jaxrl.runtime import files
 
 PACKAGES = ("jaxrl", "jax", "jaxlib", "flax", "optax", "brax", "mujoco-mjx", "orbax-checkpoint")
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a file that appears whole or not at all."""
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(text)
-    os.replace(temporary, path)
 
 
 def create(config: TrainConfig) -> Path:
@@ -42,8 +37,7 @@ def create(config: TrainConfig) -> Path:
         stamp = time.strftime("%Y%m%d-%H%M%S")
         path = _unused(Path("runs") / f"{config.preset}-s{config.seed}-{stamp}")
     try:
-        path.mkdir(parents=True, exist_ok=True)
-        (path / "policies").mkdir(exist_ok=True)
+        path.mkdir(parents=True, exist_ok=config.run_dir is not None)
     except OSError as error:
         raise UserError(f"--run-dir: cannot create '{path}': {error.strerror}.") from error
     return path
@@ -76,9 +70,9 @@ def locked(path: Path) -> Iterator[None]:
 
 def describe(path: Path, config: TrainConfig) -> None:
     """Record what is run: settings, command, versions, devices, git state."""
-    write_text(path / "config.json", config_json.to_json(config))
-    write_text(path / "command.txt", command_line() + "\n")
-    write_text(path / "provenance.json", json.dumps(_provenance(), indent=2))
+    files.write_text(path / "config.json", config_json.to_json(config))
+    files.write_text(path / "command.txt", command_line() + "\n")
+    files.write_text(path / "provenance.json", json.dumps(_provenance(), indent=2))
 
 
 def command_line() -> str:
@@ -119,8 +113,11 @@ def _git_state() -> dict:
         return {}
 
 
-def read_config(path: Path) -> TrainConfig:
-    """Read the settings of an existing run."""
+def read_config(path: Path, allowed_env: str | None = None) -> TrainConfig:
+    """Read the settings of an existing run.
+
+    A file must not decide which code is imported: a user's own environment has to be named again.
+    """
     if not path.exists():
         raise UserError(f"'{path}' does not exist.")
     if not path.is_dir():
@@ -128,4 +125,13 @@ def read_config(path: Path) -> TrainConfig:
     file = path / "config.json"
     if not file.is_file():
         raise UserError(f"'{path}' is not a run folder: it has no config.json.")
-    return config_json.from_json(file.read_text(), str(file))
+    try:
+        config = config_json.from_json(file.read_text(), str(file))
+    except UnicodeDecodeError as error:
+        raise UserError(f"{file} is not a text file: {error}") from error
+    if names.is_custom(config.env) and allowed_env != config.env:
+        raise UserError(
+            "This run uses an environment of your own; allow its code to be imported by adding "
+            f"--env {config.env}"
+        )
+    return config

@@ -5,7 +5,6 @@ No code and no pickle: the file names layers and numbers, this module knows how 
 
 import dataclasses
 import json
-import os
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -22,7 +21,7 @@ from jaxrl.envs import build as environments
 from jaxrl.errors import UserError
 from jaxrl.learning import normalizer
 from jaxrl.networks import actor_critic
-from jaxrl.runtime import evaluation
+from jaxrl.runtime import evaluation, files
 from jaxrl.types import ActionSpec, Array, EnvSpec, PyTree
 
 FORMAT = 1
@@ -32,8 +31,8 @@ _HEADER = "policy.json"
 class LoadedPolicy(NamedTuple):
     """A trained policy: call it with an observation (or a batch of them) to get an action."""
 
-    act: Callable[[PyTree, Array], Array]
-    sample: Callable[[PyTree, Array], Array]
+    act: Callable[[PyTree, PyTree], Array]
+    sample: Callable[[PyTree, PyTree, Array], Array]
     params: PyTree
     networks: actor_critic.ActorCritic
     spec: EnvSpec
@@ -43,7 +42,7 @@ class LoadedPolicy(NamedTuple):
         """Return the most likely action; with a key, a random one."""
         if key is None:
             return self.act(self.params, jax.tree.map(jnp.asarray, obs))
-        return self.sample(self.params, jax.tree.map(jnp.asarray, obs), key)  # type: ignore[call-arg]
+        return self.sample(self.params, jax.tree.map(jnp.asarray, obs), key)
 
 
 def _named_leaves(tree: PyTree) -> dict[str, Any]:
@@ -77,17 +76,13 @@ def save_policy(
     }
     arrays = {name: np.asarray(leaf) for name, leaf in _named_leaves(params).items()}
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(".tmp")
-    with open(temporary, "wb") as file:
+    with files.replacing(path) as file:
         np.savez(file, allow_pickle=False, **{_HEADER: np.array(json.dumps(header))}, **arrays)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
 
 
 def find(path: Path, which: str = "best") -> Path:
     """Return the policy file meant by a file, or by a run folder."""
-    candidates = [path, path.with_suffix(".npz"), path / "policies" / f"{which}.npz"]
+    candidates = [path, path.parent / f"{path.name}.npz", path / "policies" / f"{which}.npz"]
     if which == "best":
         candidates.append(path / "policies" / "final.npz")
     for candidate in candidates:

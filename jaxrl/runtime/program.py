@@ -88,9 +88,12 @@ def compile_cycle(program: Program, state: TrainState) -> tuple[Any, float]:
     return compiled.compile(), time.monotonic() - began
 
 
-def evaluator(program: Program, num_envs: int, deterministic: bool):
-    """Return a jitted (policy params, key) -> Episodes."""
-    env = environments.for_evaluation(program.env, num_envs)
-    policy = program.algorithm.policy(deterministic)
-    carry = program.algorithm.initial_carry(num_envs)
+def evaluator(program: Program):
+    """Return a jitted (policy params, key) -> Episodes; None when evaluation is switched off."""
+    settings = program.config.eval
+    if not settings.num_envs:
+        return None
+    env = environments.for_evaluation(program.env, settings.num_envs)
+    policy = program.algorithm.policy(settings.deterministic)
+    carry = program.algorithm.initial_carry(settings.num_envs)
     return jax.jit(evaluation.episodes(env, policy, carry, program.mesh))

@@ -1,15 +1,13 @@
 """evaluations.npz: every evaluation of a run, in the layout that SB3 users know."""
 
 import contextlib
-import os
 import zipfile
 from pathlib import Path
 
 import numpy as np
 
+from jaxrl.runtime import files
 from jaxrl.runtime.evaluation import Episodes
-
-FIELDS = ("timesteps", "results", "ep_lengths", "successes")
 
 
 class EvaluationRecord:
@@ -33,10 +31,8 @@ class EvaluationRecord:
         }
         if result.successes is not None:
             arrays["successes"] = np.stack([np.asarray(r.successes) for _, r in self._rows])
-        temporary = self._path.with_suffix(".tmp")
-        with open(temporary, "wb") as file:
-            np.savez(file, **arrays)
-        os.replace(temporary, self._path)
+        with files.replacing(self._path) as file:
+            np.savez(file, allow_pickle=False, **arrays)
 
 
 def _load(path: Path) -> list[tuple[int, Episodes]]:

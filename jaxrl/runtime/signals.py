@@ -7,6 +7,8 @@ import socket
 import threading
 from collections.abc import Iterator
 
+_HEARD = (signal.SIGINT, signal.SIGTERM)
+
 
 class StopRequest:
     """Set by Ctrl-C or SIGTERM, read between cycles."""
@@ -20,6 +22,8 @@ class StopRequest:
     def note(self, number: int) -> None:
         """Take one signal: the first asks, a second Ctrl-C ends the process."""
         if self.signal is not None and number == signal.SIGINT:
+            if os.isatty(1):
+                os.write(1, b"\x1b[?25h")  # a progress bar may have hidden the cursor
             os._exit(130)
         self.signal = number
         name = signal.Signals(number).name
@@ -30,7 +34,8 @@ class StopRequest:
 def _watch(receiver: socket.socket, stop: StopRequest) -> None:
     """Read signal numbers until the other end closes."""
     while data := receiver.recv(1):
-        stop.note(data[0])
+        if data[0] in _HEARD:  # the descriptor reports every signal that has a handler
+            stop.note(data[0])
 
 
 @contextlib.contextmanager
@@ -48,8 +53,7 @@ def listening() -> Iterator[StopRequest]:
     sender.setblocking(False)
     watcher = threading.Thread(target=_watch, args=(receiver, stop), daemon=True)
     watcher.start()
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.signal(number, lambda *_: None) for number in numbers}
+    before = {number: signal.signal(number, lambda *_: None) for number in _HEARD}
     wakeup = signal.set_wakeup_fd(sender.fileno())
     try:
         yield stop

@@ -2,15 +2,16 @@
 
 import contextlib
 import dataclasses
+import hashlib
 import importlib.util
 import json
 import math
-import os
 from collections.abc import Callable
 from pathlib import Path
 
 from jaxrl.config import TrainConfig
 from jaxrl.errors import UserError
+from jaxrl.runtime import files
 
 Sink = Callable[[int, dict[str, float]], None]
 
@@ -31,9 +32,7 @@ def jsonl(path: Path, stack: contextlib.ExitStack, resumed_at: int | None) -> Si
 
 def _keep_until(path: Path, step: int) -> None:
     rows = [row for row in read_jsonl(path) if row["step"] <= step]
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    os.replace(temporary, path)
+    files.write_text(path, "".join(json.dumps(row) + "\n" for row in rows))
 
 
 def read_jsonl(path: Path) -> list[dict[str, float]]:
@@ -67,16 +66,20 @@ def hyperparameters(path: Path, config: dict[str, object], result: dict[str, flo
 
     plain = {k: v if isinstance(v, bool | int | float | str) else str(v) for k, v in config.items()}
     with contextlib.closing(SummaryWriter(str(path))) as writer:
-        writer.add_hparams(plain, result, name=".")
+        # Names of their own: TensorBoard also draws them, as one point at step 0.
+        reached = {f"hparam/{name.partition('/')[2]}": value for name, value in result.items()}
+        writer.add_hparams(plain, reached, name=".")
 
 
 def wandb(config: TrainConfig, path: Path, stack: contextlib.ExitStack) -> Sink:
     """Send metrics to Weights & Biases, into the same run after a resume."""
     import wandb as client  # pyright: ignore[reportMissingImports]
 
+    # The same run after a resume, even if the folder was moved; another folder is another run.
+    identity = hashlib.blake2b((path / "provenance.json").read_bytes(), digest_size=6).hexdigest()
     run = client.init(
         project=config.log.wandb_project,
-        id=path.resolve().name,
+        id=identity,
         name=path.name,
         dir=str(path),
         config=dataclasses.asdict(config),

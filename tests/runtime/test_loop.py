@@ -2,9 +2,9 @@
 
 import importlib.machinery
 import json
+import shutil
 import sys
 import types
-from pathlib import Path
 
 import jax
 import numpy as np
@@ -12,7 +12,8 @@ import pytest
 
 import jaxrl
 from jaxrl import evaluate, train
-from jaxrl.runtime import loop, sinks
+from jaxrl.runtime import run, sinks, summary
+from jaxrl.runtime.records import EvaluationRecord
 from tests.runtime import tiny
 
 SB3_KEYS = [
@@ -78,6 +79,7 @@ def test_tensorboard_can_be_read_back(finished):
     scalars = events.Scalars("rollout/ep_rew_mean")
     logged = {p["step"]: p["rollout/ep_rew_mean"] for p in tiny.rows(finished)}
     assert {s.step: s.value for s in scalars} == pytest.approx(logged, rel=1e-6)
+    assert [s.step for s in events.Scalars("eval/mean_reward")] == [256, 512]
     assert "_hparams_/session_start_info" in events.summary_metadata
 
 
@@ -162,14 +164,14 @@ def test_nothing_compiles_after_the_first_epoch(tmp_path, monkeypatch):
 
 
 def test_an_error_in_training_saves_the_state(finished, tmp_path, monkeypatch):
-    opened = sinks.open_sinks
-
-    def failing(step, metrics):
-        if step == 384:
-            raise ValueError("a bug in a sink")
-
-    monkeypatch.setattr(sinks, "open_sinks", lambda *a: [*opened(*a), failing])
     folder = tmp_path / "run"
+
+    def failing(self, cycles):
+        if cycles == 3:
+            raise ValueError("a bug after logging")
+        return False
+
+    monkeypatch.setattr(run.Run, "is_due_for_saving", failing)
     with pytest.raises(ValueError, match="a bug") as caught:
         train.main(tiny.flags(folder))
     assert "the state was saved" in "".join(caught.value.__notes__)
@@ -179,14 +181,36 @@ def test_an_error_in_training_saves_the_state(finished, tmp_path, monkeypatch):
     assert tiny.rows(folder) == tiny.rows(finished)
 
 
+def test_an_error_before_logging_loses_no_row(finished, tmp_path, monkeypatch):
+    """A state whose row is missing is not saved: the cycle is simply run again."""
+    folder = tmp_path / "run"
+    add = EvaluationRecord.add
+
+    def failing(self, step, result):
+        if step == 512:
+            raise OSError(28, "No space left on device", "evaluations.npz")
+        add(self, step, result)
+
+    monkeypatch.setattr(EvaluationRecord, "add", failing)
+    assert train.main(tiny.flags(folder)) == 2
+    monkeypatch.undo()
+    assert train.main(["--resume", str(folder)]) == 0
+    assert tiny.rows(folder) == tiny.rows(finished)
+    with np.load(folder / "evaluations.npz") as data:
+        assert data["timesteps"].tolist() == [256, 512]
+
+
 def test_persistent_non_finite_gradients_stop_the_run(tmp_path, capsys):
-    env = ["--env", "tests.runtime.worlds:Overflow", "--log.max-bad-updates", "18"]
-    arguments = tiny.flags(tmp_path / "run", *env, "--backend", "None", "--epochs", "9")
-    assert train.main(arguments) == 2
+    world = ["--env", "tests.runtime.worlds:Overflow", "--backend", "None", "--task.no-random-first-age"]
+    limits = ["--epochs", "9", "--task.episode-length", "1000", "--ppo.max-bad-updates", "12"]
+    assert train.main(tiny.flags(tmp_path / "run", *world, *limits)) == 2
     message = capsys.readouterr().err
-    assert "gradients were not finite" in message and "train/" in message
-    assert "at step 384" in message  # 4 updates an iteration: seen once the cycle's mean passes 18
+    # Bad from the 5th iteration on, 4 updates each: 8 in a row at step 384, 16 at 512.
+    assert "at step 512: gradients were not finite for 16 updates in a row" in message
+    assert "train/loss" in message
     assert "checkpoint at step 256 is untouched" in message
+    assert [p.name for p in (tmp_path / "run" / "checkpoints").iterdir()] == ["256"]
+    assert tiny.rows(tmp_path / "run")[-1]["train/n_skipped"] == 8
 
 
 def test_disk_errors_are_readable(tmp_path, monkeypatch, capsys):
@@ -215,13 +239,13 @@ def test_evaluate_command_prints_and_writes(finished, capsys, tmp_path):
     assert "mean_reward" in capsys.readouterr().out
 
 
-def test_report_names_the_next_commands(finished, capsys):
-    result = loop.Result(finished, 512, 1.0, {"eval/mean_reward": 1.0, "eval/std_reward": 0.0})
+def test_summary_names_the_next_commands(finished):
     config = train._parse(tiny.flags("x")).config
-    assert train._report(result, config) == 0
-    text = capsys.readouterr().out
-    for command in ("jaxrl.evaluate", "--resume", "tensorboard --logdir", str(Path(finished))):
+    evaluation = {"eval/mean_reward": 1.0, "eval/std_reward": 0.0}
+    text = summary.text(summary.Result(finished, 512, 1.0, evaluation), config)
+    for command in ("jaxrl.evaluate", "--resume", "tensorboard --logdir", str(finished)):
         assert command in text
+    assert "best" not in summary.text(summary.Result(finished, 0, None, evaluation), config)
 
 
 def test_best_policy_is_the_best_evaluated(tmp_path):
@@ -267,6 +291,46 @@ def test_wandb_sink_sends_the_same_points(tmp_path, monkeypatch):
     folder = tiny.run(tmp_path / "run", "--log.wandb", "--log.no-tensorboard")
     assert [step for step, _ in sent] == [128, 256, 384, 512]
     assert sent[-1][1]["rollout/ep_rew_mean"] == tiny.rows(folder)[-1]["rollout/ep_rew_mean"]
-    assert opened[0]["id"] == "run" and opened[0]["resume"] == "allow"
+    assert len(opened[0]["id"]) == 12 and opened[0]["resume"] == "allow"
     assert opened[-1] == "finished"
     assert not (folder / "tensorboard").exists()
+
+
+def test_resume_refuses_to_shrink_and_to_mix_settings(finished, tmp_path, capsys):
+    folder = tmp_path / "run"
+    shutil.copytree(finished, folder)
+    before = sorted(str(p) for p in folder.rglob("*"))
+    assert train.main(["--resume", str(folder), "--epochs", "1"]) == 2
+    assert "give a larger" in capsys.readouterr().err
+    assert train.main(["--resume", str(folder), "--epochs", "9", "--total-steps", "9999"]) == 2
+    assert "not both" in capsys.readouterr().err
+    config = json.loads((folder / "config.json").read_text())
+    config["ppo"]["learning_rate"] = 0.5
+    (folder / "config.json").write_text(json.dumps(config))
+    assert train.main(["--resume", str(folder), "--epochs", "4"]) == 2
+    assert "ppo.learning_rate is 0.5 (was 0.002)" in capsys.readouterr().err
+    assert sorted(str(p) for p in folder.rglob("*")) == before
+
+
+def test_a_run_killed_before_its_first_checkpoint_starts_over(finished, tmp_path, capsys):
+    folder = tmp_path / "run"
+    shutil.copytree(finished, folder)
+    shutil.rmtree(folder / "checkpoints")
+    assert train.main(["--resume", str(folder)]) == 2  # it had finished: something was removed
+    assert "no checkpoint in" in capsys.readouterr().err
+    (folder / "policies" / "final.npz").unlink()
+    rows = (folder / "metrics.jsonl").read_text().splitlines()
+    (folder / "metrics.jsonl").write_text(rows[0] + "\n")
+    assert train.main(["--resume", str(folder)]) == 0
+    assert "starts from the beginning" in capsys.readouterr().out
+    assert tiny.rows(folder) == tiny.rows(finished)
+    tiny.assert_same_policy(folder, finished)
+
+
+def test_resuming_a_finished_run_changes_nothing(finished, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(finished, folder)
+    before = jaxrl.load_policy(folder, "final").info
+    assert train.main(["--resume", str(folder)]) == 0
+    assert jaxrl.load_policy(folder, "final").info == before
+    assert sorted(p.name for p in (folder / "checkpoints").iterdir()) == ["256", "512"]

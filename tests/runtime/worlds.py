@@ -4,7 +4,7 @@ from jaxrl.envs import probes
 
 
 class Overflow(probes.Exploding):
-    """Rewards too large to learn from: finite themselves, infinite once squared."""
+    """From step 40 on, rewards too large to learn from: finite, but infinite once squared."""
 
     def __init__(self):
-        super().__init__(k=1, value=3e38, in_obs=False)
+        super().__init__(k=40, value=3e38, in_obs=False)

@@ -1,0 +1,151 @@
+"""PPO's gradient steps: update epochs × minibatches over one judged rollout."""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import struct
+
+from jaxrl.config import PPOConfig
+from jaxrl.learning import losses, minibatch, optimizer, schedules
+from jaxrl.learning.normalizer import Moments
+from jaxrl.networks.actor_critic import ActorCritic
+from jaxrl.types import Array, Key, Mean, Metrics, PyTree
+
+
+class Batch(NamedTuple):
+    """What one minibatch update reads, [T, rows, ...]."""
+
+    obs: PyTree  # normalised
+    raw_action: Array
+    log_prob: Array
+    value: Array  # in the critic's own (maybe normalised) units
+    target: Array  # likewise
+    advantage: Array
+
+
+class PPOState(struct.PyTreeNode):
+    """The learner: everything that learning changes."""
+
+    params: dict[str, PyTree]  # actor, critic
+    initial_params: PyTree  # for the L2-to-initial loss, else ()
+    optimizer: PyTree
+    observations: Moments
+    returns: Moments  # of the running discounted return, for reward normalisation
+    values: Moments  # of the value targets, for value normalisation
+    hyper: dict[str, Array]
+    total_iterations: Array  # int32, where schedules end
+    learning_rate: Array  # moves with the schedule
+    skipped: Array  # int32, gradient steps left out because they were not finite
+    bad_streak: Array  # int32, how many of those in a row up to now
+
+
+@dataclass(frozen=True)
+class Updater:
+    """How a judged rollout changes the learner; every method is a pure function."""
+
+    config: PPOConfig
+    networks: ActorCritic
+    num_rows: int
+    blocks: int
+
+    @property
+    def transform(self) -> optax.GradientTransformation:
+        """The optimiser, without a learning rate: that is traced."""
+        return optimizer.adam(self.config.max_grad_norm, self.config.adam_epsilon)
+
+    def improve(self, learner: PPOState, batch: Batch, key: Key) -> tuple[PPOState, Metrics]:
+        """Take update epochs × minibatches gradient steps."""
+        c = self.config
+
+        def epoch(carry, key: Key):
+            key_rows, key_loss = jax.random.split(key)
+            rows = minibatch.shuffled_rows(key_rows, self.num_rows, c.num_minibatches, self.blocks)
+            keys = jax.random.split(key_loss, c.num_minibatches)
+            return jax.lax.scan(partial(self._update, batch), carry, (rows, keys))
+
+        start = (learner, jnp.ones((), bool), jnp.zeros((), bool))
+        keys = jax.random.split(key, c.update_epochs)
+        (learner, _, _), metrics = jax.lax.scan(epoch, start, keys)
+        return learner, {k: Mean.of(jnp.mean(v)) for k, v in metrics.items()}
+
+    def _update(self, batch: Batch, carry: Any, inputs: tuple[Array, Key]):
+        """Take one gradient step on one minibatch."""
+        learner, first, stopped = carry
+        rows, key = inputs
+        hyper = learner.hyper
+        part = minibatch.take_rows(batch, rows)
+        if self.config.normalize_advantage == "minibatch":
+            part = part._replace(advantage=standardize(part.advantage))
+        loss = partial(self._loss, learner=learner, batch=part, key=key)
+        grads, metrics = jax.grad(loss, has_aux=True)(learner.params)
+        kl = metrics["train/approx_kl"]
+        stopped = stopped | ((hyper["target_kl"] > 0) & (kl > 1.5 * hyper["target_kl"]))
+        step = optimizer.step(
+            self.transform,
+            learner.params,
+            learner.optimizer,
+            grads,
+            learning_rate=learner.learning_rate,
+            allowed=~stopped,
+        )
+        metrics |= {"train/grad_norm": step.grad_norm, "train/stopped_by_kl": stopped}
+        metrics["train/bad_updates"] = ~step.finite
+        learner = learner.replace(
+            params=step.params,
+            optimizer=step.opt_state,
+            skipped=learner.skipped + ~step.finite,
+            bad_streak=jnp.where(step.finite, 0, learner.bad_streak + 1),
+        )
+        if self.config.schedule == "adaptive_kl":
+            # KL says nothing while the policy stands still: before the first step, or stopped.
+            rate = schedules.adapt_to_kl(
+                learner.learning_rate,
+                kl,
+                hyper["desired_kl"],
+                hyper["min_learning_rate"],
+                hyper["max_learning_rate"],
+            )
+            learner = learner.replace(
+                learning_rate=jnp.where(first | stopped, learner.learning_rate, rate)
+            )
+        return (learner, jnp.zeros((), bool), stopped), metrics
+
+    def _loss(self, params: PyTree, *, learner: PPOState, batch: Batch, key: Key):
+        """Sum the weighted losses of one minibatch."""
+        c, hyper, dist = self.config, learner.hyper, self.networks.distribution
+        out, _ = self.networks.actor.apply(params["actor"], batch.obs, ())
+        value, _ = self.networks.critic.apply(params["critic"], batch.obs, ())
+        log_prob = dist.log_prob(out, batch.raw_action)
+        policy_loss = losses.clipped_surrogate(
+            log_prob, batch.log_prob, batch.advantage, hyper["clip"]
+        )
+        if c.value_clip:
+            value_loss = losses.clipped_value_loss(
+                value, batch.value, batch.target, hyper["value_clip"]
+            )
+        else:
+            value_loss = losses.value_loss(value, batch.target)
+        entropy = jnp.mean(dist.entropy(out, key))
+        total = policy_loss + hyper["value_coef"] * value_loss - hyper["entropy_coef"] * entropy
+        if c.bound_coef:
+            total += hyper["bound_coef"] * losses.action_bound_loss(dist.mean_of_raw(out))
+        if c.l2_init_coef:
+            total += hyper["l2_init_coef"] * losses.l2_to_initial(params, learner.initial_params)
+        return total, {
+            "train/loss": total,
+            "train/policy_gradient_loss": policy_loss,
+            "train/value_loss": value_loss,
+            "train/entropy_loss": -entropy,
+            "train/approx_kl": losses.approx_kl(log_prob, batch.log_prob),
+            "train/clip_fraction": losses.clip_fraction(log_prob, batch.log_prob, hyper["clip"]),
+            "train/std": jnp.mean(dist.std(out)),
+        }
+
+
+def standardize(x: Array) -> Array:
+    """Return x with mean 0 and standard deviation 1."""
+    return (x - jnp.mean(x)) / (jnp.std(x) + 1e-8)

@@ -1,0 +1,100 @@
+"""The host's side of one run: where results go, and what was best so far."""
+
+import math
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from jaxrl.config import TrainConfig
+from jaxrl.runtime import evaluation, policies, sinks, starting
+from jaxrl.runtime.checkpoint import Checkpoints
+from jaxrl.runtime.console import Console
+from jaxrl.runtime.program import Program
+from jaxrl.runtime.records import EvaluationRecord
+from jaxrl.types import TrainState
+
+
+@dataclass
+class Run:
+    """One run. Cycles are counted from the beginning of the run, resumed or not."""
+
+    program: Program
+    folder: Path
+    console: Console
+    checkpoints: Checkpoints
+    outputs: list[sinks.Sink]
+    record: EvaluationRecord
+    evaluator: Any  # (policy params, key) -> Episodes, or None
+    best: float = -math.inf
+    earlier: float = 0.0  # seconds spent before a resume
+    began: float = field(default_factory=time.monotonic)
+    compile_seconds: float = 0.0
+    last_evaluation: dict[str, float] = field(default_factory=dict)
+    evaluated_at: int = -1  # cycles
+    logged_at: int = -1  # cycles
+
+    @property
+    def config(self) -> TrainConfig:
+        """The settings of the run."""
+        return self.program.config
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds of the whole run, compilation and evaluation included."""
+        return self.earlier + time.monotonic() - self.began
+
+    def env_steps(self, cycles: int) -> int:
+        """Environment steps after so many cycles: Python integers cannot overflow."""
+        return cycles * self.config.iterations * self.config.steps_per_iteration
+
+    def is_epoch_end(self, cycles: int) -> bool:
+        """Tell whether an epoch ends here; the last one may be short."""
+        return cycles % self.config.cycles == 0 or cycles == self.config.total_cycles
+
+    def is_due_for_evaluation(self, cycles: int) -> bool:
+        """Tell whether to evaluate here."""
+        every = self.config.eval.every
+        due = self.is_epoch_end(cycles) or bool(every and cycles % every == 0)
+        return self.evaluator is not None and due
+
+    def is_due_for_saving(self, cycles: int) -> bool:
+        """Tell whether to save the full state here; the end of the run is saved anyway."""
+        epoch = math.ceil(cycles / self.config.cycles)
+        return self.is_epoch_end(cycles) and epoch % self.config.checkpoint.save_freq == 0
+
+    def evaluate(self, state: TrainState, cycles: int) -> dict[str, float]:
+        """Measure the policy and keep it if it is the best so far."""
+        key = jax.random.fold_in(jax.random.key(self.config.seed), 1)
+        params = self.program.algorithm.policy_params(state.learner)
+        result = jax.device_get(self.evaluator(params, jax.random.fold_in(key, cycles)))
+        self.record.add(self.env_steps(cycles), result)
+        self.last_evaluation, self.evaluated_at = evaluation.summarize(result), cycles
+        mean = self.last_evaluation["eval/mean_reward"]
+        if math.isfinite(mean) and mean > self.best:
+            self.best = mean
+            self.save_policy(state, cycles, "best")
+        return self.last_evaluation | {"eval/best_mean_reward": self.best}
+
+    def save_policy(self, state: TrainState, cycles: int, name: str) -> None:
+        """Write policies/<name>.npz."""
+        info = {"env": self.config.env, "env_steps": self.env_steps(cycles)} | self.last_evaluation
+        params = jax.device_get(self.program.algorithm.policy_params(state.learner))
+        path = self.folder / "policies" / f"{name}.npz"
+        policies.save_policy(path, params, self.program.env.spec, self.config.network, info)
+
+    def save(self, state: TrainState, cycles: int, *, block: bool = False) -> None:
+        """Write a checkpoint of the full state."""
+        metadata = {
+            "best": self.best if math.isfinite(self.best) else None,
+            "elapsed": self.elapsed,
+            "last_evaluation": {k: v for k, v in self.last_evaluation.items() if math.isfinite(v)},
+            "settings": starting.settings(self.config),
+            "devices": self.program.mesh.size,
+        }
+        # A state that was not evaluated must not pass for the one evaluated before it.
+        fresh = self.evaluated_at == cycles
+        metric = self.last_evaluation["eval/mean_reward"] if fresh else None
+        self.checkpoints.save(self.env_steps(cycles), state, metadata, metric=metric, block=block)

@@ -1,0 +1,86 @@
+"""Where a run starts: at the beginning, or exactly where its last checkpoint left it."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from jaxrl import config_json
+from jaxrl.config import TrainConfig
+from jaxrl.errors import UserError
+from jaxrl.runtime import program as programs
+from jaxrl.runtime import sinks
+from jaxrl.runtime.checkpoint import Checkpoints
+from jaxrl.runtime.program import Program
+from jaxrl.types import TrainState
+
+# What may differ between a run and its continuation: how long, where, and what is written beside.
+_FREE = ("epochs", "total_steps", "run_dir", "devices", "preset", "log.", "eval.", "checkpoint.")
+
+
+class Start(NamedTuple):
+    """The state to go on from, what the host remembered beside it, and what to tell the user."""
+
+    state: TrainState
+    memory: dict[str, Any]
+    remarks: list[str]
+
+
+def settings(config: TrainConfig) -> dict[str, Any]:
+    """Return the settings that training depends on, as JSON values."""
+    flat = config_json.flatten(dataclasses.asdict(config))
+    kept = {name: value for name, value in flat.items() if not name.startswith(_FREE)}
+    return json.loads(json.dumps(kept))
+
+
+def fresh(program: Program) -> Start:
+    """Start at the beginning."""
+    key = jax.random.fold_in(jax.random.key(program.config.seed), 0)
+    return Start(programs.initial_state(program, key), {}, [])
+
+
+def resumed(program: Program, checkpoints: Checkpoints, folder: Path) -> Start:
+    """Start from the newest checkpoint that is whole."""
+    config = program.config
+    if not checkpoints.steps() and _never_saved(config, folder):
+        remark = "This run had not come to its first checkpoint: it starts from the beginning."
+        return fresh(program)._replace(remarks=[remark])
+    restored = checkpoints.restore(programs.abstract_state(program))
+    state, remarks = restored.state, [f"warning: {text}" for text in restored.warnings]
+    _refuse_other_settings(config, restored.metadata.get("settings", {}))
+    if config.total_iterations < int(state.iteration):
+        raise UserError(
+            f"This run has done {restored.step:,} environment steps already: give a larger "
+            "--epochs or --total-steps."
+        )
+    if restored.metadata.get("devices") != program.mesh.size:
+        remarks.append("warning: another number of devices: numbers will differ in the last bits.")
+    # A longer run moves the end of the schedules, nothing else.
+    total = np.int32(config.total_iterations)
+    place = state.learner.total_iterations.sharding
+    learner = state.learner.replace(total_iterations=jax.device_put(total, place))
+    return Start(state.replace(learner=learner), restored.metadata, remarks)
+
+
+def _never_saved(config: TrainConfig, folder: Path) -> bool:
+    """Tell whether a run ended before it was to save, so that nothing can be lost."""
+    file = folder / "metrics.jsonl"
+    rows = sinks.read_jsonl(file) if file.exists() else []
+    first_save = min(config.cycles * config.checkpoint.save_freq, config.total_cycles)
+    # The first save is written in the background: it may be lost up to the next cycle.
+    return len(rows) <= first_save + 1 and not (folder / "policies" / "final.npz").exists()
+
+
+def _refuse_other_settings(config: TrainConfig, saved: dict[str, Any]) -> None:
+    """Changing a setting in the middle of a run would be half applied: refuse, naming it."""
+    now = settings(config)
+    changed = [name for name in now if name in saved and saved[name] != now[name]]
+    if changed:
+        text = ", ".join(f"{name} is {now[name]} (was {saved[name]})" for name in changed)
+        raise UserError(
+            f"config.json differs from what this run was trained with: {text}. Put it back, or "
+            "start a new run with the new settings."
+        )

@@ -1,0 +1,46 @@
+"""What a run reached, and what can be done next."""
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+from jaxrl.config import TrainConfig
+from jaxrl.envs import names
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run reached."""
+
+    folder: Path
+    env_steps: int
+    best_reward: float | None
+    last_evaluation: dict[str, float]
+    stopped_by: int | None = None  # signal number, when asked to stop
+
+
+def text(result: Result, config: TrainConfig) -> str:
+    """Return the closing lines of a run, with the exact commands to go on."""
+    lines = ["", f"{result.env_steps:,} environment steps"]
+    if result.last_evaluation:
+        mean, std = (result.last_evaluation.get(f"eval/{k}_reward", 0.0) for k in ("mean", "std"))
+        best = "" if result.best_reward is None else f"   best {result.best_reward:.1f}"
+        lines.append(f"last evaluation  {mean:.1f} ± {std:.1f}{best}")
+    path = shlex.quote(str(result.folder))
+    own = f" --env {config.env}" if names.is_custom(config.env) else ""
+    if result.stopped_by:
+        longer = ""
+    elif config.total_steps is None:
+        longer = f" --epochs {config.epochs * 2}"
+    else:
+        longer = f" --total-steps {config.total_steps * 2}"
+    return "\n".join(
+        [
+            *lines,
+            f"run folder       {result.folder}",
+            f"learning curve   {result.folder / 'plots' / 'learning_curve.png'}",
+            f"evaluate         python -m jaxrl.evaluate {path} --episodes 100{own}",
+            f"resume           python -m jaxrl.train --resume {path}{longer}{own}",
+            f"watch            tensorboard --logdir {path}",
+        ]
+    )

@@ -1,0 +1,52 @@
+"""What the README shows works as shown."""
+
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from jaxrl import evaluate, presets, train
+from tests.runtime import tiny
+
+README = (Path(__file__).parent.parent / "README.md").read_text()
+
+
+def test_own_environment_trains_as_written(tmp_path, monkeypatch):
+    (code,) = re.findall(r"```python\n(import jax\n.*?)```", README, re.S)
+    assert len([line for line in code.splitlines() if line.strip()]) <= 20
+    (tmp_path / "reach.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    own = ["--env", "reach:Reach"]
+    folder = tmp_path / "run"
+    small = [flag for flag in tiny.FLAGS if flag != "cartpole"]
+    assert train.main([*own, *small, "--run-dir", str(folder)]) == 0
+    rows = tiny.rows(folder)
+    assert all("eval/success_rate" in row for row in rows if "eval/mean_reward" in row)
+    with np.load(folder / "evaluations.npz") as data:
+        assert data["successes"].shape == data["results"].shape
+    assert evaluate.main([str(folder), "--episodes", "3", *own]) == 0
+
+
+def test_preset_table_is_current():
+    assert presets.table() in README
+
+
+def test_every_flag_shown_exists():
+    known = set(re.findall(r"--[a-z][a-z.-]*", _help(train))) | set(
+        re.findall(r"--[a-z][a-z.-]*", _help(evaluate))
+    )
+    shown = set(re.findall(r"(?<=\s)--[a-z][a-z.-]*", README))
+    others = {"--logdir"}  # TensorBoard's
+    assert shown - known - others == set()
+
+
+def _help(module) -> str:
+    import contextlib
+    import io
+
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.suppress(SystemExit):
+        module.main(["--help"])
+    return out.getvalue()
