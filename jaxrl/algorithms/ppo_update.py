@@ -102,16 +102,8 @@ class Updater:
         )
         if self.config.schedule == "adaptive_kl":
             # KL says nothing while the policy stands still: before the first step, or stopped.
-            rate = schedules.adapt_to_kl(
-                learner.learning_rate,
-                kl,
-                hyper["desired_kl"],
-                hyper["min_learning_rate"],
-                hyper["max_learning_rate"],
-            )
-            learner = learner.replace(
-                learning_rate=jnp.where(first | stopped, learner.learning_rate, rate)
-            )
+            rate = jnp.where(first | stopped, learner.learning_rate, _followed(learner, kl))
+            learner = learner.replace(learning_rate=rate)
         return (learner, jnp.zeros((), bool), stopped), metrics
 
     def _loss(self, params: PyTree, *, learner: PPOState, batch: Batch, key: Key):
@@ -144,6 +136,13 @@ class Updater:
             "train/clip_fraction": losses.clip_fraction(log_prob, batch.log_prob, hyper["clip"]),
             "train/std": jnp.mean(dist.std(out)),
         }
+
+
+def _followed(learner: PPOState, kl: Array) -> Array:
+    """Return the learning rate that keeps KL near what is desired."""
+    hyper = learner.hyper
+    bounds = hyper["min_learning_rate"], hyper["max_learning_rate"]
+    return schedules.adapt_to_kl(learner.learning_rate, kl, hyper["desired_kl"], *bounds)
 
 
 def standardize(x: Array) -> Array:

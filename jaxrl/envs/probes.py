@@ -8,78 +8,13 @@ inside an episode, so that bootstrapping through the end has a definite wrong an
 
 import dataclasses
 import math
-from typing import Any, ClassVar, cast
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 from brax.envs import base
-from flax import struct
 
-_NEVER = 2**31 - 1  # more steps than an int32 counts
-
-
-class ProbeState(struct.PyTreeNode):
-    """Hold all that a probe knows: a number drawn at reset and the steps taken since."""
-
-    secret: jax.Array
-    steps: jax.Array
-
-
-def _float(value: jax.typing.ArrayLike) -> jax.Array:
-    """Copy to a float32 without weak type, so reset and step outputs agree.
-
-    The copy matters to a caller that donates the state, which may not give one buffer twice.
-    """
-    return jnp.array(value, jnp.float32)
-
-
-def _match(action: jax.Array, sign: jax.Array) -> jax.Array:
-    """Return +1 where action 0 or 1 stands for the sign -1 or +1, else -1."""
-    return jnp.where((action == 1) == (sign > 0), 1.0, -1.0)
-
-
-class Probe(base.Env):
-    """Draw a sign at reset, show it and pay it; each subclass changes what differs."""
-
-    episode_length: int = 10
-    length: int = _NEVER  # steps after which the probe itself terminates
-    observation_size: base.ObservationSize = 1
-    action_size: int = 1
-    backend: str = "jax"
-
-    def reset(self, rng: jax.Array) -> base.State:
-        """Draw the secret and start counting."""
-        probe = ProbeState(_float(self.draw(rng)), jnp.zeros((), jnp.int32))
-        # Brax names its own physics state as the type, but takes any pytree.
-        return base.State(cast(Any, probe), self.observe(probe), _float(0.0), _float(0.0))
-
-    def step(self, state: base.State, action: jax.Array) -> base.State:
-        """Pay for the action in the current state, then count the step."""
-        before = cast(ProbeState, state.pipeline_state)
-        after = ProbeState(before.secret, before.steps + 1)
-        return dataclasses.replace(
-            state,
-            pipeline_state=after,
-            obs=self.observe(after),
-            reward=_float(self.pay(before, action)),
-            done=_float(self.is_over(after)),
-        )
-
-    def draw(self, rng: jax.Array) -> jax.Array:
-        """Draw the secret of an episode."""
-        return jnp.where(jax.random.uniform(rng) < 0.5, -1.0, 1.0)
-
-    def observe(self, probe: ProbeState) -> base.Observation:
-        """Show the secret."""
-        return probe.secret[None]
-
-    def pay(self, probe: ProbeState, action: jax.Array) -> jax.Array:
-        """Return the reward of an action taken in a state."""
-        return probe.secret
-
-    def is_over(self, probe: ProbeState) -> jax.Array:
-        """Tell whether the episode has terminated."""
-        return probe.steps >= self.length
+from jaxrl.envs.probe_base import Probe, ProbeState, as_float, match
 
 
 class ConstantValue(Probe):
@@ -96,7 +31,7 @@ class ConstantValue(Probe):
 
     def pay(self, probe: ProbeState, action: jax.Array) -> jax.Array:
         """Pay 1 whatever is done."""
-        return _float(1.0)
+        return as_float(1.0)
 
 
 class ObservationValue(Probe):
@@ -118,7 +53,7 @@ class Discounting(Probe):
 
     def observe(self, probe: ProbeState) -> jax.Array:
         """Show which step comes next."""
-        return _float(jnp.minimum(probe.steps, 1))[None]
+        return as_float(jnp.minimum(probe.steps, 1))[None]
 
     def pay(self, probe: ProbeState, action: jax.Array) -> jax.Array:
         """Pay the second step only."""
@@ -155,7 +90,7 @@ class ObservationAction(Probe):
 
     def pay(self, probe: ProbeState, action: jax.Array) -> jax.Array:
         """Compare the action with the sign."""
-        return _match(action, probe.secret)
+        return match(action, probe.secret)
 
 
 class ContinuousTarget(Probe):
@@ -190,7 +125,7 @@ class TruncationBootstrap(Probe):
 
     def pay(self, probe: ProbeState, action: jax.Array) -> jax.Array:
         """Pay 1 whatever is done."""
-        return _float(1.0)
+        return as_float(1.0)
 
 
 class TerminationCut(Probe):
@@ -209,7 +144,7 @@ class TerminationCut(Probe):
 
     def pay(self, probe: ProbeState, action: jax.Array) -> jax.Array:
         """Pay 1 whatever is done."""
-        return _float(1.0)
+        return as_float(1.0)
 
 
 class PrivilegedValue(Probe):
@@ -250,7 +185,7 @@ class Memory(Probe):
 
     def pay(self, probe: ProbeState, action: jax.Array) -> jax.Array:
         """Judge the last action."""
-        return jnp.where(probe.steps == self.length - 1, _match(action, probe.secret), 0.0)
+        return jnp.where(probe.steps == self.length - 1, match(action, probe.secret), 0.0)
 
 
 class Exploding(Probe):
@@ -271,7 +206,7 @@ class Exploding(Probe):
 
     def observe(self, probe: ProbeState) -> jax.Array:
         """Show 1 until the explosion."""
-        return _float(jnp.where(self.in_obs & (probe.steps >= self.k), self.value, 1.0))[None]
+        return as_float(jnp.where(self.in_obs & (probe.steps >= self.k), self.value, 1.0))[None]
 
     def pay(self, probe: ProbeState, action: jax.Array) -> jax.Array:
         """Pay 1 until the explosion."""
@@ -289,21 +224,18 @@ class Success(Probe):
 
     def __init__(self, min_steps: int = 1, max_steps: int = 4):
         """Set the range from which each episode's length is drawn uniformly."""
-        if not 1 <= min_steps <= max_steps:
-            raise ValueError(f"Success needs 1 <= min <= max steps, got {min_steps}, {max_steps}")
         self.min_steps, self.max_steps = min_steps, max_steps
         self.episode_length = max(self.episode_length, max_steps + 1)
 
     def reset(self, rng: jax.Array) -> base.State:
         """Draw the episode's length; there is no success yet."""
-        return dataclasses.replace(super().reset(rng), metrics={"success": _float(0.0)})
+        return dataclasses.replace(super().reset(rng), metrics={"success": as_float(0.0)})
 
     def step(self, state: base.State, action: jax.Array) -> base.State:
         """Count down and report success on the last step."""
-        state = super().step(state, action)
-        return dataclasses.replace(
-            state, metrics={**state.metrics, "success": _float(state.reward)}
-        )
+        after = super().step(state, action)
+        metrics = {**after.metrics, "success": as_float(after.reward)}
+        return dataclasses.replace(after, metrics=metrics)
 
     def draw(self, rng: jax.Array) -> jax.Array:
         """Draw the length of the episode."""
@@ -324,10 +256,7 @@ class Success(Probe):
 
 
 class FreshStart(Probe):
-    """Show and pay a number in [-1, 1] drawn at reset, for 3 steps: return 3 times the number.
-
-    Catches auto-resets that reuse an old start and episodes that leak into each other.
-    """
+    """Show and pay a number in [-1, 1] drawn at reset, for 3 steps; catches reused starts."""
 
     length = 3
 
@@ -345,7 +274,7 @@ class Counter(Probe):
 
     def observe(self, probe: ProbeState) -> jax.Array:
         """Show the count."""
-        return _float(probe.steps)[None]
+        return as_float(probe.steps)[None]
 
     def pay(self, probe: ProbeState, action: jax.Array) -> jax.Array:
         """Pay the count after this step."""

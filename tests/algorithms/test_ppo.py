@@ -133,7 +133,7 @@ def test_reward_scale_leaves_logged_returns_alone():
     _, one = steps(build(), 3)
     _, ten = steps(build(replace(CONFIG, reward_scale=1e-3)), 3)
     assert ten[0]["train/value_loss"] < 0.01 * one[0]["train/value_loss"]
-    # The first rollout is acted by the same initial policy: logged returns are equal.
+    # Early episodes are acted by nearly the same policy: the log shows plain rewards.
     first = [
         next(r["rollout/ep_rew_mean"] for r in m if "rollout/ep_rew_mean" in r) for m in (one, ten)
     ]
@@ -172,3 +172,24 @@ def test_non_finite_gradients_are_skipped_and_counted():
     assert int(state.learner.skipped) == int(state.learner.bad_streak) == 2 * 2 * 2
     for a, b in zip(leaves(start.learner.params), leaves(state.learner.params), strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+def test_one_huge_observation_does_not_blind_the_agent():
+    """Physics that blows up passes 1e20 before it is NaN: that must not reach the statistics."""
+    env = VectorEnv(probes.Exploding(k=3, value=1e20, in_reward=False), 8, 6, pool_size=4)
+    state, metrics = steps(build(replace(CONFIG, num_minibatches=2), env=env), 3)
+    assert metrics[-1]["rollout/diverged"] > 0
+    assert metrics[-1]["train/bad_updates"] == 0
+    for leaf in jax.tree.leaves(state.learner.observations):
+        assert np.all(np.isfinite(leaf)) and np.all(np.abs(leaf) < 1e6)
+
+
+def test_observations_pass_unchanged_when_not_normalised():
+    algorithm = build(replace(CONFIG, normalize_obs=False))
+    state, _ = steps(algorithm, 1)
+    act = algorithm.policy(True)
+    params = algorithm.policy_params(state.learner)
+    far, farther = (
+        act(params, jnp.full((1, 3), x), (), jax.random.key(0))[2].log_prob for x in (50.0, 90.0)
+    )
+    assert float(far[0]) != float(farther[0])

@@ -163,3 +163,11 @@ def test_structure_survives_a_scan():
     )
     np.testing.assert_allclose(moments.mean["a"], batches["a"].mean((0, 1)), atol=1e-6)
     np.testing.assert_allclose(moments.variance["b"], batches["b"].var(), rtol=1e-5)
+
+
+def test_a_number_too_large_to_square_is_not_remembered():
+    moments = normalizer.update(normalizer.init(jnp.zeros(2)), jnp.ones((5, 2)))
+    after = normalizer.update(moments, jnp.array([[1e30, 1.0], [1.0, 1.0]]))
+    np.testing.assert_array_equal(after.mean, moments.mean)
+    np.testing.assert_array_equal(after.variance, moments.variance)
+    assert after.count == 5

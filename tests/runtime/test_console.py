@@ -13,7 +13,7 @@ METRICS = {"rollout/ep_rew_mean": 12.5, "time/fps": 1000.0, "train/approx_kl": 0
 
 @pytest.mark.parametrize(
     "value, text",
-    [(1000.0, "1,000"), (0.012345, "0.01234"), (1234.56, "1,234.6"), (float("inf"), "inf")],
+    [(1000.0, "1,000"), (0.0123456, "0.01235"), (1234.56, "1,234.6"), (float("inf"), "inf")],
 )
 def test_short_numbers(value, text):
     assert console.short(value) == text

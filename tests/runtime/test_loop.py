@@ -2,6 +2,7 @@
 
 import importlib.machinery
 import json
+import shlex
 import shutil
 import sys
 import types
@@ -201,9 +202,11 @@ def test_an_error_before_logging_loses_no_row(finished, tmp_path, monkeypatch):
 
 
 def test_persistent_non_finite_gradients_stop_the_run(tmp_path, capsys):
-    world = ["--env", "tests.runtime.worlds:Overflow", "--backend", "None", "--task.no-random-first-age"]
-    limits = ["--epochs", "9", "--task.episode-length", "1000", "--ppo.max-bad-updates", "12"]
-    assert train.main(tiny.flags(tmp_path / "run", *world, *limits)) == 2
+    flags = (
+        "--env tests.runtime.worlds:Overflow --backend None --task.no-random-first-age "
+        "--epochs 9 --task.episode-length 1000 --ppo.max-bad-updates 12"
+    )
+    assert train.main(tiny.flags(tmp_path / "run", *shlex.split(flags))) == 2
     message = capsys.readouterr().err
     # Bad from the 5th iteration on, 4 updates each: 8 in a row at step 384, 16 at 512.
     assert "at step 512: gradients were not finite for 16 updates in a row" in message
@@ -217,7 +220,7 @@ def test_disk_errors_are_readable(tmp_path, monkeypatch, capsys):
     def full(path, text):
         raise OSError(28, "No space left on device", str(path))
 
-    monkeypatch.setattr("jaxrl.runtime.folder.write_text", full)
+    monkeypatch.setattr("jaxrl.runtime.files.write_text", full)
     assert train.main(tiny.flags(tmp_path / "run")) == 2
     assert "No space left on device" in capsys.readouterr().err
 

@@ -24,6 +24,7 @@ CONFIG = replace(
         PENDULUM.ppo, rollout_length=8, num_minibatches=2, update_epochs=2, normalize_reward=True
     ),
     task=replace(PENDULUM.task, episode_length=10),
+    eval=replace(PENDULUM.eval, num_envs=16),
 )
 
 
@@ -87,7 +88,7 @@ def test_evaluation_is_the_same_on_several_devices(runs):
     for devices in (1, 8):
         program = runs[devices][0]
         params = program.algorithm.policy_params(runs[devices][1].learner)
-        evaluate = programs.evaluator(program, 16, True)
+        evaluate = programs.evaluator(program)
         results.append(evaluation.summarize(evaluate(params, jax.random.key(5))))
     for key, value in results[0].items():
         assert value == pytest.approx(results[1][key], rel=1e-2), key
