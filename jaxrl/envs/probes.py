@@ -224,6 +224,8 @@ class Success(Probe):
 
     def __init__(self, min_steps: int = 1, max_steps: int = 4):
         """Set the range from which each episode's length is drawn uniformly."""
+        if not 1 <= min_steps <= max_steps:
+            raise ValueError(f"Success needs 1 <= min <= max steps, got {min_steps}, {max_steps}")
         self.min_steps, self.max_steps = min_steps, max_steps
         self.episode_length = max(self.episode_length, max_steps + 1)
 
@@ -268,8 +270,7 @@ class FreshStart(Probe):
 class Counter(Probe):
     """Show and pay the number of steps taken since reset, for ever.
 
-    Step t returns obs t and reward t, so a time limit of L returns L (L + 1) / 2 and ends on a true
-    next observation of L, not 0. Catches wrong time limits, action repeats and next observations.
+    A time limit of L gives L (L + 1) / 2 and a true next observation of L at the end, not 0.
     """
 
     def observe(self, probe: ProbeState) -> jax.Array:
