@@ -102,7 +102,8 @@ class VectorEnv:
     @functools.cached_property
     def spec(self) -> EnvSpec:
         """Shapes of observations and actions."""
-        world = jax.eval_shape(self.env.reset, jax.random.PRNGKey(0))
+        with _physics():
+            world = jax.eval_shape(self.env.reset, jax.random.PRNGKey(0))
         discrete = hasattr(self.env, "num_actions")
         size = self.env.num_actions if discrete else self.env.action_size
         return EnvSpec(world.obs, ActionSpec(int(size), discrete))
