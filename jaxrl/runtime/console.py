@@ -40,9 +40,9 @@ def duration(seconds: float) -> str:
 class Console:
     """Progress of one run; `close` leaves the terminal as it was."""
 
-    def __init__(self, total_steps: int, start_step: int = 0) -> None:
+    def __init__(self, total_steps: int) -> None:
         self._out = RichConsole(highlight=False)
-        self._total, self._start = total_steps, start_step
+        self._total, self._start = total_steps, 0
         self._began = time.monotonic()
         self._progress: Progress | None = None
         if self._out.is_terminal:
@@ -55,17 +55,15 @@ class Console:
                 TimeRemainingColumn(),
                 console=self._out,
             )
-            self._task = self._progress.add_task(
-                "training", total=total_steps, completed=start_step, speed=""
-            )
+            self._task = self._progress.add_task("training", total=total_steps, speed="")
 
     def say(self, text: str) -> None:
         """Print a line above the progress bar."""
         self._out.print(text, markup=False, soft_wrap=True)
 
-    def training_begins(self) -> None:
+    def training_begins(self, step: int) -> None:
         """Start the clock of the ETA: compilation is not part of it."""
-        self._began = time.monotonic()
+        self._began, self._start = time.monotonic(), step
         if self._progress is not None:
             self._progress.start()
             self._progress.reset(self._task, total=self._total, completed=self._start)

@@ -41,17 +41,11 @@ def train(program: Program, folder: Path, *, resume: bool = False) -> Result:
         checkpoints = stack.enter_context(
             Checkpoints(folder / "checkpoints", keep_last=config.checkpoint.keep_last)
         )
-        if resume:
-            start = starting.resumed(program, checkpoints, folder)
-            # From here on an interrupted continuation must know how long it was to be.
-            files.write_text(folder / "config.json", config_json.to_json(config))
-        else:
-            folders.describe(folder, config)
-            start = starting.fresh(program)
+        console = Console(config.total_iterations * config.steps_per_iteration)
+        stack.callback(console.close)
+        start, compiling = _start(program, folder, checkpoints, console, resume)
         cycles = int(start.state.iteration) // config.iterations
         step = cycles * config.iterations * config.steps_per_iteration
-        console = Console(config.total_iterations * config.steps_per_iteration, step)
-        stack.callback(console.close)
         resumed_at = step if resume else None
         run = Run(
             program=program,
@@ -60,29 +54,50 @@ def train(program: Program, folder: Path, *, resume: bool = False) -> Result:
             checkpoints=checkpoints,
             outputs=[*sinks.open_sinks(config, folder, stack, resumed_at), console],
             record=EvaluationRecord(folder / "evaluations.npz", resumed_at),
-            evaluator=programs.evaluator(program),
+            compiling=compiling,
             best=-math.inf if start.memory.get("best") is None else start.memory["best"],
             earlier=start.memory.get("elapsed", 0.0),
             began=began,
             last_evaluation=start.memory.get("last_evaluation", {}),
         )
-        for remark in start.remarks:
-            console.say(remark)
         state, cycles = _train_cycles(run, start.state, cycles, stop)
         return _finish(run, state, cycles, stop)
+
+
+def _start(
+    program: Program, folder: Path, checkpoints: Checkpoints, console: Console, resume: bool
+) -> tuple[starting.Start, programs.Compiling | None]:
+    """Return the state to go on from, and the programs, unless nothing is left to do."""
+    config, compiling = program.config, None
+    if resume and not starting.never_saved(config, checkpoints, folder):
+        start = starting.resumed(program, checkpoints)
+        # From here on an interrupted continuation must know how long it was to be.
+        files.write_text(folder / "config.json", config_json.to_json(config))
+        for remark in start.remarks:
+            console.say(remark)
+        if int(start.state.iteration) >= config.total_iterations:
+            console.say("This run has reached its end; a larger --epochs would continue it.")
+            return start, None
+    else:
+        start = None
+        folders.describe(folder, config)
+        if resume:
+            console.say("This run had not come to its first checkpoint: it starts over.")
+    console.say(f"compiling the training program for {config.env} ...")
+    compiling = programs.compile_programs(program)
+    return start or starting.fresh(program, compiling.init.result()), compiling
 
 
 def _train_cycles(
     run: Run, state: TrainState, cycles: int, stop: signals.StopRequest
 ) -> tuple[TrainState, int]:
     """Run cycles until the end, or until asked to stop."""
-    if cycles >= run.config.total_cycles:
-        run.console.say("This run has reached its end; a larger --epochs would continue it.")
+    if run.compiling is None:
         return state, cycles
-    run.console.say(f"compiling the training program for {run.config.env} ...")
-    step, run.compile_seconds = programs.compile_cycle(run.program, state)
+    step = run.compiling.cycle.result()
+    run.compile_seconds = time.monotonic() - run.began
     run.console.say(f"compiled in {run.compile_seconds:.1f} s")
-    run.console.training_begins()
+    run.console.training_begins(run.env_steps(cycles))
     try:
         while cycles < run.config.total_cycles and not stop:
             began = time.monotonic()
@@ -173,7 +188,8 @@ def _finish(run: Run, state: TrainState, cycles: int, stop: signals.StopRequest)
         if run.config.log.tensorboard and run.last_evaluation:
             settings = config_json.flatten(asdict(run.config))
             sinks.hyperparameters(run.folder / "tensorboard", settings, run.last_evaluation)
-        plots.learning_curve(run.folder, f"{run.config.preset}: {run.config.env}")
+        names = dict.fromkeys([run.config.preset, run.config.env])  # often the same
+        plots.learning_curve(run.folder, ": ".join(names))
     return Result(
         folder=run.folder,
         env_steps=run.env_steps(cycles),

@@ -2,9 +2,9 @@
 
 import contextlib
 import os
-import time
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,7 @@ from jaxrl.envs import build as environments
 from jaxrl.envs.vector import VectorEnv
 from jaxrl.networks import actor_critic
 from jaxrl.runtime import evaluation, parallel, sinks
-from jaxrl.types import Algorithm, Key, Metrics, TrainState
+from jaxrl.types import Algorithm, Metrics, TrainState
 
 
 class Program(NamedTuple):
@@ -56,12 +56,6 @@ def abstract_state(program: Program) -> TrainState:
     return parallel.abstract(program.mesh, state)
 
 
-def initial_state(program: Program, key: Key) -> TrainState:
-    """Create the training state where it belongs."""
-    places = jax.tree.map(lambda leaf: leaf.sharding, abstract_state(program))
-    return jax.jit(program.algorithm.init, out_shardings=places)(key)
-
-
 def cycle(algorithm: Algorithm, iterations: int, state: TrainState) -> tuple[TrainState, Metrics]:
     """Run `iterations` train steps; their metrics are merged on the device."""
 
@@ -72,27 +66,43 @@ def cycle(algorithm: Algorithm, iterations: int, state: TrainState) -> tuple[Tra
     return state, jax.tree.map(lambda x: jnp.sum(x, axis=0), metrics)
 
 
-def compile_cycle(program: Program, state: TrainState) -> tuple[Any, float]:
-    """Compile the cycle ahead of time; the state given to it is used up and comes back new."""
-    began = time.monotonic()
+class Compiling(NamedTuple):
+    """The programs of a run, compiled side by side; each is a future of a function."""
+
+    init: Future  # (key) -> state
+    cycle: Future  # (state) -> (state, metrics); the state given to it is used up
+    evaluate: Future | None  # (policy params, key) -> Episodes; None when switched off
+
+
+def compile_programs(program: Program) -> Compiling:
+    """Start compiling all programs of a run.
+
+    They are traced one after the other, since an environment may change while it is traced, but
+    compiled together: XLA needs neither the interpreter nor the other programs' results.
+    """
+    state = abstract_state(program)
     places = jax.tree.map(lambda leaf: leaf.sharding, state)
+    algorithm, key = program.algorithm, jax.random.key(0)
 
     def run_cycle(state: TrainState) -> tuple[TrainState, Metrics]:
-        return cycle(program.algorithm, program.config.iterations, state)
+        return cycle(algorithm, program.config.iterations, state)
 
-    compiled = jax.jit(
-        run_cycle,
-        donate_argnums=0,
-        out_shardings=(places, parallel.replicated(program.mesh)),
-    ).lower(state)
-    return compiled.compile(), time.monotonic() - began
+    results = (places, parallel.replicated(program.mesh))
+    lowered = [
+        jax.jit(run_cycle, donate_argnums=0, out_shardings=results).lower(state),
+        jax.jit(algorithm.init, out_shardings=places).lower(key),
+    ]
+    if program.config.eval.num_envs:
+        lowered.append(_evaluator(program).lower(algorithm.policy_params(state.learner), key))
+    with_threads = ThreadPoolExecutor(len(lowered), thread_name_prefix="compile")
+    futures = [with_threads.submit(one.compile) for one in lowered]
+    with_threads.shutdown(wait=False)
+    return Compiling(futures[1], futures[0], futures[2] if len(futures) > 2 else None)
 
 
-def evaluator(program: Program):
-    """Return a jitted (policy params, key) -> Episodes; None when evaluation is switched off."""
+def _evaluator(program: Program):
+    """Return a jitted (policy params, key) -> Episodes."""
     settings = program.config.eval
-    if not settings.num_envs:
-        return None
     env = environments.for_evaluation(program.env, settings.num_envs)
     policy = program.algorithm.policy(settings.deterministic)
     carry = program.algorithm.initial_carry(settings.num_envs)

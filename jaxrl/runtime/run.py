@@ -4,7 +4,6 @@ import math
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import jax
 
@@ -12,7 +11,7 @@ from jaxrl.config import TrainConfig
 from jaxrl.runtime import evaluation, policies, sinks, starting
 from jaxrl.runtime.checkpoint import Checkpoints
 from jaxrl.runtime.console import Console
-from jaxrl.runtime.program import Program
+from jaxrl.runtime.program import Compiling, Program
 from jaxrl.runtime.records import EvaluationRecord
 from jaxrl.types import TrainState
 
@@ -27,7 +26,7 @@ class Run:
     checkpoints: Checkpoints
     outputs: list[sinks.Sink]
     record: EvaluationRecord
-    evaluator: Any  # (policy params, key) -> Episodes, or None
+    compiling: Compiling | None  # None when nothing is left to do
     best: float = -math.inf
     earlier: float = 0.0  # seconds spent before a resume
     began: float = field(default_factory=time.monotonic)
@@ -58,7 +57,7 @@ class Run:
         """Tell whether to evaluate here."""
         every = self.config.eval.every
         due = self.is_epoch_end(cycles) or bool(every and cycles % every == 0)
-        return self.evaluator is not None and due
+        return bool(self.config.eval.num_envs) and due
 
     def is_due_for_saving(self, cycles: int) -> bool:
         """Tell whether to save the full state here; the end of the run is saved anyway."""
@@ -69,7 +68,8 @@ class Run:
         """Measure the policy and keep it if it is the best so far."""
         key = jax.random.fold_in(jax.random.key(self.config.seed), 1)
         params = self.program.algorithm.policy_params(state.learner)
-        result = jax.device_get(self.evaluator(params, jax.random.fold_in(key, cycles)))
+        play = self.compiling.evaluate.result()  # type: ignore[union-attr]
+        result = jax.device_get(play(params, jax.random.fold_in(key, cycles)))
         self.record.add(self.env_steps(cycles), result)
         self.last_evaluation, self.evaluated_at = evaluation.summarize(result), cycles
         mean = self.last_evaluation["eval/mean_reward"]

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +16,7 @@ from jaxrl.runtime import program as programs
 from jaxrl.runtime import sinks
 from jaxrl.runtime.checkpoint import Checkpoints
 from jaxrl.runtime.program import Program
-from jaxrl.types import TrainState
+from jaxrl.types import Key, TrainState
 
 # What may differ between a run and its continuation: how long, where, and what is written beside.
 _FREE = ("epochs", "total_steps", "run_dir", "devices", "preset", "log.", "eval.", "checkpoint.")
@@ -36,18 +37,25 @@ def settings(config: TrainConfig) -> dict[str, Any]:
     return json.loads(json.dumps(kept))
 
 
-def fresh(program: Program) -> Start:
+def fresh(program: Program, init: Callable[[Key], TrainState]) -> Start:
     """Start at the beginning."""
-    key = jax.random.fold_in(jax.random.key(program.config.seed), 0)
-    return Start(programs.initial_state(program, key), {}, [])
+    return Start(init(jax.random.fold_in(jax.random.key(program.config.seed), 0)), {}, [])
 
 
-def resumed(program: Program, checkpoints: Checkpoints, folder: Path) -> Start:
+def never_saved(config: TrainConfig, checkpoints: Checkpoints, folder: Path) -> bool:
+    """Tell whether a run ended before it was to save, so that starting over loses nothing."""
+    if checkpoints.steps() or (folder / "policies" / "final.npz").exists():
+        return False
+    file = folder / "metrics.jsonl"
+    rows = sinks.read_jsonl(file) if file.exists() else []
+    first_save = min(config.cycles * config.checkpoint.save_freq, config.total_cycles)
+    # The first save is written in the background: it may be lost up to the next cycle.
+    return len(rows) <= first_save + 1
+
+
+def resumed(program: Program, checkpoints: Checkpoints) -> Start:
     """Start from the newest checkpoint that is whole."""
     config = program.config
-    if not checkpoints.steps() and _never_saved(config, folder):
-        remark = "This run had not come to its first checkpoint: it starts from the beginning."
-        return fresh(program)._replace(remarks=[remark])
     restored = checkpoints.restore(programs.abstract_state(program))
     state, remarks = restored.state, [f"warning: {text}" for text in restored.warnings]
     _refuse_other_settings(config, restored.metadata.get("settings", {}))
@@ -63,15 +71,6 @@ def resumed(program: Program, checkpoints: Checkpoints, folder: Path) -> Start:
     place = state.learner.total_iterations.sharding
     learner = state.learner.replace(total_iterations=jax.device_put(total, place))
     return Start(state.replace(learner=learner), restored.metadata, remarks)
-
-
-def _never_saved(config: TrainConfig, folder: Path) -> bool:
-    """Tell whether a run ended before it was to save, so that nothing can be lost."""
-    file = folder / "metrics.jsonl"
-    rows = sinks.read_jsonl(file) if file.exists() else []
-    first_save = min(config.cycles * config.checkpoint.save_freq, config.total_cycles)
-    # The first save is written in the background: it may be lost up to the next cycle.
-    return len(rows) <= first_save + 1 and not (folder / "policies" / "final.npz").exists()
 
 
 def _refuse_other_settings(config: TrainConfig, saved: dict[str, Any]) -> None:

@@ -26,7 +26,7 @@ def test_durations(seconds, text):
 
 def test_plain_lines_without_a_terminal(capsys):
     shown = Console(total_steps=1000)
-    shown.training_begins()
+    shown.training_begins(0)
     shown(500, METRICS)
     shown.close()
     line = capsys.readouterr().out
@@ -38,8 +38,8 @@ def test_table_and_progress_on_a_terminal(monkeypatch):
     out = io.StringIO()
     terminal = RichConsole(file=out, force_terminal=True, width=100, color_system=None)
     monkeypatch.setattr(console, "RichConsole", lambda **_: terminal)
-    shown = Console(total_steps=1000, start_step=100)
-    shown.training_begins()
+    shown = Console(total_steps=1000)
+    shown.training_begins(100)
     shown(500, METRICS)
     shown.close()
     text = out.getvalue()

@@ -325,7 +325,7 @@ def test_a_run_killed_before_its_first_checkpoint_starts_over(finished, tmp_path
     rows = (folder / "metrics.jsonl").read_text().splitlines()
     (folder / "metrics.jsonl").write_text(rows[0] + "\n")
     assert train.main(["--resume", str(folder)]) == 0
-    assert "starts from the beginning" in capsys.readouterr().out
+    assert "it starts over" in capsys.readouterr().out
     assert tiny.rows(folder) == tiny.rows(finished)
     tiny.assert_same_policy(folder, finished)
 

@@ -34,11 +34,11 @@ def two_cycles(devices):
     networks = actor_critic.build(env.spec, CONFIG.network)
     algorithm = ppo.make(CONFIG.ppo, env, networks, 4, blocks=8)
     program = Program(CONFIG, parallel.make_mesh(devices), env, algorithm)
-    state = programs.initial_state(program, jax.random.key(3))
-    step, _ = programs.compile_cycle(program, state)
-    state, first = step(state)
-    state, second = step(state)
-    return program, state, [first, second]
+    compiling = programs.compile_programs(program)
+    state = compiling.init.result()(jax.random.key(3))
+    state, first = compiling.cycle.result()(state)
+    state, second = compiling.cycle.result()(state)
+    return program, state, [first, second], compiling.evaluate.result()
 
 
 @pytest.fixture(scope="module")
@@ -48,8 +48,8 @@ def runs():
 
 @pytest.mark.parametrize("devices", [4, 8])
 def test_devices_agree_on_gradients_statistics_and_metrics(runs, devices):
-    _, one, metrics_one = runs[1]
-    _, many, metrics_many = runs[devices]
+    _, one, metrics_one, _ = runs[1]
+    _, many, metrics_many, _ = runs[devices]
     for a, b in zip(jax.tree.leaves(one.learner), jax.tree.leaves(many.learner), strict=True):
         np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5)
     for key in metrics_one[0]:
@@ -60,7 +60,7 @@ def test_devices_agree_on_gradients_statistics_and_metrics(runs, devices):
 
 @pytest.mark.parametrize("devices", [4, 8])
 def test_rows_are_split_and_all_else_is_replicated(runs, devices):
-    program, state, _ = runs[devices]
+    program, state, _, _ = runs[devices]
     for leaf in jax.tree.leaves(state.collector):
         assert len(leaf.sharding.device_set) == devices
         assert leaf.addressable_shards[0].data.shape[0] == 32 // devices
@@ -71,7 +71,7 @@ def test_rows_are_split_and_all_else_is_replicated(runs, devices):
 
 def test_rollout_needs_no_talk_between_devices(runs):
     """Only learning averages over devices: minibatches never move rows between them."""
-    program, state, _ = runs[8]
+    program, state, _, _ = runs[8]
     step = jax.jit(program.algorithm.train_step).lower(state).compile()
     text = step.as_text()
     assert "all-reduce" in text  # gradients
@@ -83,12 +83,10 @@ def test_rollout_needs_no_talk_between_devices(runs):
 
 
 def test_evaluation_is_the_same_on_several_devices(runs):
-    _, state, _ = runs[1]
     results = []
     for devices in (1, 8):
-        program = runs[devices][0]
-        params = program.algorithm.policy_params(runs[devices][1].learner)
-        evaluate = programs.evaluator(program)
+        program, state, _, evaluate = runs[devices]
+        params = program.algorithm.policy_params(state.learner)
         results.append(evaluation.summarize(evaluate(params, jax.random.key(5))))
     for key, value in results[0].items():
         assert value == pytest.approx(results[1][key], rel=1e-2), key
