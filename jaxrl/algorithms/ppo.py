@@ -78,9 +78,14 @@ def make(
         learn=ppo.learn,
         train_step=ppo.train_step,
         policy=ppo.policy,
-        policy_params=lambda learner: PolicyParams(learner.params["actor"], learner.observations),
+        policy_params=policy_params,
         initial_carry=networks.actor.initial_carry,
     )
+
+
+def policy_params(learner: PPOState) -> PolicyParams:
+    """Return the part of the learner that acting needs."""
+    return PolicyParams(learner.params["actor"], learner.observations)
 
 
 def make_policy(networks: ActorCritic, deterministic: bool) -> Policy:
@@ -146,7 +151,7 @@ class _PPO:
     def train_step(self, state: TrainState) -> tuple[TrainState, Metrics]:
         """Run one iteration: collect, then learn."""
         key = jax.random.fold_in(jax.random.fold_in(state.key, state.iteration), 0)
-        params = PolicyParams(state.learner.params["actor"], state.learner.observations)
+        params = policy_params(state.learner)
         collector, experience = rollout(
             self.env, self.policy(False), params, state.collector, key, self.config.rollout_length
         )
