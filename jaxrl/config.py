@@ -22,7 +22,7 @@ class TaskConfig:
     action_repeat: int = 1
     """Environment steps per action; all counts and limits are in environment steps."""
     reset_pool: int | None = None
-    """Fresh start states drawn per rollout; an eighth of the environments when not given."""
+    """Fresh start states drawn per cycle; as many as environments when not given."""
     random_first_age: bool = True
     """Start the first episodes at random ages, so that resets do not come in waves."""
     randomize: str | None = None

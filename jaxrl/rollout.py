@@ -10,14 +10,21 @@ from jaxrl.types import Collector, Key, Policy, PyTree, Rollout
 
 
 def rollout(
-    env: VectorEnv, policy: Policy, params: PyTree, collector: Collector, key: Key, length: int
+    env: VectorEnv,
+    policy: Policy,
+    params: PyTree,
+    collector: Collector,
+    key: Key,
+    length: int,
+    pool: Any = None,
 ) -> tuple[Collector, Rollout]:
     """Step all environments `length` times with `policy`; time-major [T, N, ...].
 
-    Memory is cleared where an episode ended, so that the next one starts without a past.
+    Ended episodes are followed by new ones from `pool`, or from one drawn here. Memory is cleared
+    where an episode ended, so that the next one starts without a past.
     """
     key_pool, key_steps = jax.random.split(key)
-    pool = env.pool(key_pool)
+    pool = env.pool(key_pool) if pool is None else pool
     blank = jax.tree.map(jnp.zeros_like, collector.carry)
 
     def step(state: tuple[Any, PyTree], key: Key):
@@ -34,14 +41,6 @@ def rollout(
     (env_state, carry), steps = jax.lax.scan(step, start, jax.random.split(key_steps, length))
     obs, action, extras, outcome = steps
     env_state, episodes = env.take_statistics(env_state)
-    return collector.replace(env=env_state, carry=carry), Rollout(
-        obs=obs,
-        action=action,
-        reward=outcome.reward,
-        terminated=outcome.terminated,
-        truncated=outcome.truncated,
-        next_obs=outcome.next_obs,
-        extras=extras,
-        carry=collector.carry,
-        episodes=episodes,
-    )
+    kept = {"carry": collector.carry, "episodes": episodes, **outcome._asdict()}
+    experience = Rollout(obs=obs, action=action, extras=extras, **kept)
+    return collector.replace(env=env_state, carry=carry), experience

@@ -78,11 +78,14 @@ class TrainState(struct.PyTreeNode):
 
 
 class Algorithm(NamedTuple):
-    """A learning algorithm as a record of pure functions."""
+    """A learning algorithm as a record of pure functions.
 
-    init: Callable[[Key], TrainState]
+    `pool` are start states for the episodes to come; without it they are drawn where needed.
+    """
+
+    init: Callable[..., TrainState]  # (key, pool=None)
     learn: Callable[[TrainState, Rollout], tuple[TrainState, Metrics]]
-    train_step: Callable[[TrainState], tuple[TrainState, Metrics]]
+    train_step: Callable[..., tuple[TrainState, Metrics]]  # (state, pool=None)
     policy: Callable[[bool], Policy]  # deterministic -> Policy
     policy_params: Callable[[Any], PyTree]  # learner -> what the policy needs
     initial_carry: Callable[[int], PyTree]

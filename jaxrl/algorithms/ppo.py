@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
 
 from jaxrl.algorithms.ppo_update import Batch, PPOState, Updater, standardize
 from jaxrl.config import PPOConfig
@@ -119,7 +120,7 @@ class _PPO:
     def policy(self, deterministic: bool) -> Policy:
         return make_policy(self.networks, deterministic)
 
-    def init(self, key: Key) -> TrainState:
+    def init(self, key: Key, pool: PyTree = None) -> TrainState:
         key_env, key_actor, key_critic, key_run = jax.random.split(key, 4)
         number = self.env.num_envs
         params = {
@@ -131,7 +132,7 @@ class _PPO:
         learner = PPOState(
             params=params,
             initial_params=params if self.config.l2_init_coef else (),
-            optimizer=self.updater.transform.init(params),
+            optimizer=self.updater.transform.init(ravel_pytree(params)[0]),
             observations=normalizer.init(self.spec.obs),
             returns=normalizer.init(scalar),
             values=normalizer.init(scalar),
@@ -142,18 +143,19 @@ class _PPO:
             bad_streak=jnp.zeros((), jnp.int32),
         )
         collector = Collector(
-            env=self.env.reset(key_env),
+            env=self.env.reset(key_env, pool),
             carry=self.networks.actor.initial_carry(number),
             reward_trace=jnp.zeros(number, jnp.float32),
         )
         return TrainState(key_run, jnp.zeros((), jnp.int32), collector, learner)
 
-    def train_step(self, state: TrainState) -> tuple[TrainState, Metrics]:
+    def train_step(self, state: TrainState, pool: PyTree = None) -> tuple[TrainState, Metrics]:
         """Run one iteration: collect, then learn."""
         key = jax.random.fold_in(jax.random.fold_in(state.key, state.iteration), 0)
         params = policy_params(state.learner)
+        policy, length = self.policy(False), self.config.rollout_length
         collector, experience = rollout(
-            self.env, self.policy(False), params, state.collector, key, self.config.rollout_length
+            self.env, policy, params, state.collector, key, length, pool
         )
         return self.learn(state.replace(collector=collector), experience)
 
@@ -193,11 +195,11 @@ class _PPO:
     def _reward(self, learner: PPOState, experience: Rollout, trace: Array) -> tuple[Array, Array]:
         """Return the rewards learning uses, and the running discounted returns [T, N]."""
         reward = experience.reward * learner.hyper["reward_scale"]
+        if not self.config.normalize_reward:
+            return reward, jnp.zeros_like(reward)
         ended = experience.terminated | experience.truncated
         traces = running_returns(reward, ended, trace, gamma=learner.hyper["gamma"])
-        if self.config.normalize_reward:
-            reward = jnp.clip(reward / normalizer.std(learner.returns), -10.0, 10.0)
-        return reward, traces
+        return jnp.clip(reward / normalizer.std(learner.returns), -10.0, 10.0), traces
 
     def _value(self, learner: PPOState, normal_obs: PyTree) -> Array:
         return self.networks.critic.apply(learner.params["critic"], normal_obs, ())[0]

@@ -1,5 +1,6 @@
 """PPO's gradient steps: update epochs × minibatches over one judged rollout."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -8,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import optax
 from flax import struct
+from jax.flatten_util import ravel_pytree
 
 from jaxrl.config import PPOConfig
 from jaxrl.learning import losses, minibatch, optimizer, schedules
@@ -30,9 +32,9 @@ class Batch(NamedTuple):
 class PPOState(struct.PyTreeNode):
     """The learner: everything that learning changes."""
 
-    params: dict[str, PyTree]  # actor, critic
+    params: PyTree  # {"actor", "critic"}; one vector while gradient steps are taken
     initial_params: PyTree  # for the L2-to-initial loss, else ()
-    optimizer: PyTree
+    optimizer: PyTree  # over all parameters as one vector
     observations: Moments
     returns: Moments  # of the running discounted return, for reward normalisation
     values: Moments  # of the value targets, for value normalisation
@@ -60,27 +62,33 @@ class Updater:
     def improve(self, learner: PPOState, batch: Batch, key: Key) -> tuple[PPOState, Metrics]:
         """Take update epochs × minibatches gradient steps."""
         c = self.config
+        # One long vector instead of many small arrays: an optimiser step is then a few kernels.
+        flat, unravel = ravel_pytree(learner.params)
 
         def epoch(carry, key: Key):
             key_rows, key_loss = jax.random.split(key)
             rows = minibatch.shuffled_rows(key_rows, self.num_rows, c.num_minibatches, self.blocks)
             keys = jax.random.split(key_loss, c.num_minibatches)
-            return jax.lax.scan(partial(self._update, batch), carry, (rows, keys))
+            parts = minibatch.deal(batch, rows)
+            return jax.lax.scan(partial(self._update, unravel), carry, (parts, keys))
 
-        start = (learner, jnp.ones((), bool), jnp.zeros((), bool))
+        start = (learner.replace(params=flat), jnp.ones((), bool), jnp.zeros((), bool))
         keys = jax.random.split(key, c.update_epochs)
         (learner, _, _), metrics = jax.lax.scan(epoch, start, keys)
+        learner = learner.replace(params=unravel(learner.params))
         return learner, {k: Mean.of(jnp.mean(v)) for k, v in metrics.items()}
 
-    def _update(self, batch: Batch, carry: Any, inputs: tuple[Array, Key]):
-        """Take one gradient step on one minibatch."""
+    def _update(self, unravel: Callable[[Array], PyTree], carry: Any, inputs: tuple[Batch, Key]):
+        """Take one gradient step on one minibatch; parameters are one vector here."""
         learner, first, stopped = carry
-        rows, key = inputs
+        part, key = inputs
         hyper = learner.hyper
-        part = minibatch.take_rows(batch, rows)
         if self.config.normalize_advantage == "minibatch":
             part = part._replace(advantage=standardize(part.advantage))
-        loss = partial(self._loss, learner=learner, batch=part, key=key)
+
+        def loss(flat: Array):
+            return self._loss(unravel(flat), learner=learner, batch=part, key=key)
+
         grads, metrics = jax.grad(loss, has_aux=True)(learner.params)
         kl = metrics["train/approx_kl"]
         stopped = stopped | ((hyper["target_kl"] > 0) & (kl > 1.5 * hyper["target_kl"]))

@@ -1,22 +1,22 @@
 """From a configuration to vectorised environments."""
 
+import contextlib
 import importlib
+from collections.abc import Iterator
 from dataclasses import replace
+
+import jax
 
 from jaxrl.config import TrainConfig
 from jaxrl.envs import registry
-from jaxrl.envs.vector import VectorEnv
+from jaxrl.envs.vector import TracedOnce, VectorEnv
 from jaxrl.errors import UserError
-
-
-def default_pool_size(num_envs: int) -> int:
-    """Return an eighth of the environments, 16 at least: resets then cost next to nothing."""
-    return min(num_envs, max(16, num_envs // 8))
 
 
 def build(config: TrainConfig) -> VectorEnv:
     """Build the training environments."""
-    env = registry.make(config.env, config.backend)
+    with _on_host():
+        env = registry.make(config.env, config.backend)
     if config.task.randomize:
         from jaxrl.envs.randomize import Randomized
 
@@ -28,11 +28,11 @@ def build(config: TrainConfig) -> VectorEnv:
             f"{length}: give a --task.episode-length that it divides."
         )
     return VectorEnv(
-        env=env,
+        env=TracedOnce(env),
         num_envs=config.num_envs,
         episode_length=length,
         action_repeat=config.task.action_repeat,
-        pool_size=config.task.reset_pool or default_pool_size(config.num_envs),
+        pool_size=config.task.reset_pool or config.num_envs,
         random_first_age=config.task.random_first_age,
     )
 
@@ -40,6 +40,18 @@ def build(config: TrainConfig) -> VectorEnv:
 def for_evaluation(env: VectorEnv, num_envs: int) -> VectorEnv:
     """Return the same world with another number of copies, all starting at age zero."""
     return replace(env, num_envs=num_envs, random_first_age=False)
+
+
+@contextlib.contextmanager
+def _on_host() -> Iterator[None]:
+    """Compute on the processor: a model is hundreds of tiny arrays, each a kernel to compile."""
+    try:
+        processor = jax.local_devices(backend="cpu")[0]
+    except RuntimeError:  # the user allows no other platform
+        yield
+        return
+    with jax.default_device(processor):
+        yield
 
 
 def _function(path: str):

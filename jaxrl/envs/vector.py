@@ -1,7 +1,7 @@
 """Thousands of copies of one environment: time limit, statistics, and resets from a pool.
 
 Resetting every environment at every step would double the cost; caching one first state would
-start every episode alike. So each rollout draws one pool of fresh states, and an environment
+start every episode alike. So a pool of fresh states is drawn now and then, and an environment
 whose episode ends takes one of them.
 """
 
@@ -40,6 +40,10 @@ class Outcome(NamedTuple):
 
 def _rows(mask: Array, leaf: Array) -> Array:
     return mask.reshape(mask.shape + (1,) * (leaf.ndim - 1))
+
+
+def _length(tree: PyTree) -> int:
+    return jax.tree.leaves(tree)[0].shape[0]
 
 
 def choose(mask: Array, yes: PyTree, no: PyTree) -> PyTree:
@@ -88,6 +92,24 @@ def _sane(obs: PyTree, reward: Array) -> Array:
     return jnp.all(jnp.stack(rows), axis=0)
 
 
+class TracedOnce:
+    """An environment whose Python runs once, however many programs and batch sizes use it.
+
+    Physics is seconds of tracing. A jitted function is traced once for its (unbatched) types, and
+    vmap then works on what was traced.
+    """
+
+    def __init__(self, env: Any):
+        self._env = env
+        self.reset, self.step = jax.jit(env.reset), jax.jit(env.step)
+
+    def __getattr__(self, name: str) -> Any:
+        """Pass on everything else the environment says of itself."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._env, name)
+
+
 @dataclass(frozen=True)
 class VectorEnv:
     """N copies of a Brax environment behind pure functions."""
@@ -100,13 +122,24 @@ class VectorEnv:
     random_first_age: bool = True
 
     @functools.cached_property
+    def _start(self) -> Any:
+        """Shapes of one start state, without the environment axis."""
+        with _physics():
+            return jax.eval_shape(self.env.reset, jax.ShapeDtypeStruct((2,), jnp.uint32))
+
+    @functools.cached_property
     def spec(self) -> EnvSpec:
         """Shapes of observations and actions."""
-        with _physics():
-            world = jax.eval_shape(self.env.reset, jax.random.PRNGKey(0))
         discrete = hasattr(self.env, "num_actions")
         size = self.env.num_actions if discrete else self.env.action_size
-        return EnvSpec(world.obs, ActionSpec(int(size), discrete))
+        return EnvSpec(self._start.obs, ActionSpec(int(size), discrete))
+
+    def abstract_pool(self) -> Any:
+        """Return the shapes of a pool, without tracing the physics once more."""
+        return jax.tree.map(
+            lambda leaf: jax.ShapeDtypeStruct((self.pool_size, *leaf.shape), leaf.dtype),
+            self._start,
+        )
 
     def fresh(self, key: Key, number: int) -> Any:
         """Draw `number` start states; Brax environments are written for raw keys."""
@@ -115,14 +148,21 @@ class VectorEnv:
             return _strong(jax.vmap(self.env.reset)(keys))
 
     def pool(self, key: Key) -> Any:
-        """Draw the start states of one rollout."""
+        """Draw the start states of the episodes to come."""
         return self.fresh(key, self.pool_size)
 
-    def reset(self, key: Key, *, stagger: bool | None = None) -> EnvState:
-        """Start all environments; staggered ages keep later resets from coming in waves."""
+    def reset(self, key: Key, pool: Any = None, *, stagger: bool | None = None) -> EnvState:
+        """Start all environments, in states from the pool if there is one.
+
+        Staggered ages keep later resets from coming in waves.
+        """
         stagger = self.random_first_age if stagger is None else stagger
         key_start, key_age = jax.random.split(key)
-        world = self.fresh(key_start, self.num_envs)
+        if pool is None:
+            world = self.fresh(key_start, self.num_envs)
+        else:
+            row = jnp.arange(self.num_envs) % _length(pool)
+            world = jax.tree.map(lambda leaf: leaf[row], pool)
         age = jnp.zeros(self.num_envs, jnp.int32)
         if stagger:
             turns = -(-self.episode_length // self.action_repeat)
@@ -160,7 +200,7 @@ class VectorEnv:
         """Advance, then give every ended episode a start from the pool."""
         state, outcome = self.advance(state, action)
         ended = outcome.terminated | outcome.truncated
-        index = jax.random.randint(key, (self.num_envs,), 0, self.pool_size)
+        index = jax.random.randint(key, (self.num_envs,), 0, _length(pool))
         start = jax.tree.map(lambda leaf: leaf[index], pool)
         return state.replace(
             world=choose(ended, start, state.world),

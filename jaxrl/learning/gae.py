@@ -42,5 +42,5 @@ def gae(
         return advantage, advantage
 
     last = jnp.zeros_like(delta[0])
-    _, advantage = jax.lax.scan(backwards, last, (delta, decay), reverse=True, unroll=8)
+    _, advantage = jax.lax.scan(backwards, last, (delta, decay), reverse=True, unroll=32)
     return advantage, advantage + value

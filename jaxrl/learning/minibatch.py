@@ -32,3 +32,11 @@ def take_rows(batch: PyTree, rows: Array) -> PyTree:
         return picked.reshape(x.shape[0], -1, *x.shape[2:])
 
     return jax.tree.map(take, batch)
+
+
+def deal(batch: PyTree, rows: Array) -> PyTree:
+    """Lay out all minibatches of one pass, one after the other: [minibatches, T, rows, ...].
+
+    Copying the batch once is cheaper than gathering from it in every gradient step.
+    """
+    return jax.vmap(take_rows, in_axes=(None, 0))(batch, rows)

@@ -23,17 +23,17 @@ class Episodes(NamedTuple):
 
 def episodes(
     env: VectorEnv, policy: Policy, initial_carry: PyTree, mesh: Mesh | None = None
-) -> Callable[[PyTree, Key], Episodes]:
-    """Return (params, key) -> one whole episode per environment; stops when all have ended."""
+) -> Callable[..., Episodes]:
+    """Return (params, key, pool=None) -> one whole episode per environment, till all have ended."""
     limit = -(-env.episode_length // env.action_repeat)
 
     def unfinished(loop) -> Array:
         alive, turn = loop[2], loop[-1]
         return jnp.any(alive) & (turn < limit)
 
-    def run(params: PyTree, key: Key) -> Episodes:
+    def run(params: PyTree, key: Key, pool: PyTree = None) -> Episodes:
         key_reset, key_act = jax.random.split(key)
-        state = parallel.split_rows(env.reset(key_reset, stagger=False), mesh)
+        state = parallel.split_rows(env.reset(key_reset, pool, stagger=False), mesh)
         zeros = jnp.zeros(env.num_envs, jnp.float32)
 
         def turn_once(loop):

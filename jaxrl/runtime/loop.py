@@ -16,9 +16,8 @@ import jax
 
 from jaxrl import config_json
 from jaxrl.errors import UserError
-from jaxrl.runtime import files, plots, signals, sinks, starting
+from jaxrl.runtime import compiled, files, plots, signals, sinks, starting
 from jaxrl.runtime import folder as folders
-from jaxrl.runtime import program as programs
 from jaxrl.runtime.checkpoint import Checkpoints
 from jaxrl.runtime.console import Console
 from jaxrl.runtime.program import Program
@@ -43,7 +42,7 @@ def train(program: Program, folder: Path, *, resume: bool = False) -> Result:
         )
         console = Console(config.total_iterations * config.steps_per_iteration)
         stack.callback(console.close)
-        start, compiling = _start(program, folder, checkpoints, console, resume)
+        start, programs = _start(program, folder, checkpoints, console, resume)
         cycles = int(start.state.iteration) // config.iterations
         step = cycles * config.iterations * config.steps_per_iteration
         resumed_at = step if resume else None
@@ -54,7 +53,7 @@ def train(program: Program, folder: Path, *, resume: bool = False) -> Result:
             checkpoints=checkpoints,
             outputs=[*sinks.open_sinks(config, folder, stack, resumed_at), console],
             record=EvaluationRecord(folder / "evaluations.npz", resumed_at),
-            compiling=compiling,
+            programs=programs,
             best=-math.inf if start.memory.get("best") is None else start.memory["best"],
             earlier=start.memory.get("elapsed", 0.0),
             began=began,
@@ -66,9 +65,9 @@ def train(program: Program, folder: Path, *, resume: bool = False) -> Result:
 
 def _start(
     program: Program, folder: Path, checkpoints: Checkpoints, console: Console, resume: bool
-) -> tuple[starting.Start, programs.Compiling | None]:
+) -> tuple[starting.Start, compiled.Programs | None]:
     """Return the state to go on from, and the programs, unless nothing is left to do."""
-    config, compiling = program.config, None
+    config = program.config
     if resume and not starting.never_saved(config, checkpoints, folder):
         start = starting.resumed(program, checkpoints)
         # From here on an interrupted continuation must know how long it was to be.
@@ -84,24 +83,24 @@ def _start(
         if resume:
             console.say("This run had not come to its first checkpoint: it starts over.")
     console.say(f"compiling the training program for {config.env} ...")
-    compiling = programs.compile_programs(program)
-    return start or starting.fresh(program, compiling.init.result()), compiling
+    programs = compiled.compile_programs(program)
+    return start or starting.Start(programs.first_state(), {}, []), programs
 
 
 def _train_cycles(
     run: Run, state: TrainState, cycles: int, stop: signals.StopRequest
 ) -> tuple[TrainState, int]:
     """Run cycles until the end, or until asked to stop."""
-    if run.compiling is None:
+    if run.programs is None:
         return state, cycles
-    step = run.compiling.cycle.result()
+    run.programs.wait()
     run.compile_seconds = time.monotonic() - run.began
     run.console.say(f"compiled in {run.compile_seconds:.1f} s")
     run.console.training_begins(run.env_steps(cycles))
     try:
         while cycles < run.config.total_cycles and not stop:
             began = time.monotonic()
-            state, metrics = step(state)
+            state, metrics = run.programs.train(state, cycles)
             values = _to_host(metrics)
             cycles += 1
             _after_cycle(run, state, cycles, values, time.monotonic() - began)

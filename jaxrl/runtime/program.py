@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,8 +15,8 @@ from jaxrl.config import TrainConfig
 from jaxrl.envs import build as environments
 from jaxrl.envs.vector import VectorEnv
 from jaxrl.networks import actor_critic
-from jaxrl.runtime import evaluation, parallel, sinks
-from jaxrl.types import Algorithm, Metrics, TrainState
+from jaxrl.runtime import parallel, sinks
+from jaxrl.types import Algorithm, Metrics, PyTree, TrainState
 
 
 class Program(NamedTuple):
@@ -52,58 +51,18 @@ def build(config: TrainConfig) -> Program:
 
 def abstract_state(program: Program) -> TrainState:
     """Return shapes, types and places of the training state."""
-    state = jax.eval_shape(program.algorithm.init, jax.random.key(0))
+    pool = program.env.abstract_pool()
+    state = jax.eval_shape(program.algorithm.init, jax.eval_shape(jax.random.key, 0), pool)
     return parallel.abstract(program.mesh, state)
 
 
-def cycle(algorithm: Algorithm, iterations: int, state: TrainState) -> tuple[TrainState, Metrics]:
+def cycle(
+    algorithm: Algorithm, iterations: int, state: TrainState, pool: PyTree
+) -> tuple[TrainState, Metrics]:
     """Run `iterations` train steps; their metrics are merged on the device."""
 
     def one(state: TrainState, _: None) -> tuple[TrainState, Metrics]:
-        return algorithm.train_step(state)
+        return algorithm.train_step(state, pool)
 
     state, metrics = jax.lax.scan(one, state, length=iterations)
     return state, jax.tree.map(lambda x: jnp.sum(x, axis=0), metrics)
-
-
-class Compiling(NamedTuple):
-    """The programs of a run, compiled side by side; each is a future of a function."""
-
-    init: Future  # (key) -> state
-    cycle: Future  # (state) -> (state, metrics); the state given to it is used up
-    evaluate: Future | None  # (policy params, key) -> Episodes; None when switched off
-
-
-def compile_programs(program: Program) -> Compiling:
-    """Start compiling all programs of a run.
-
-    They are traced one after the other, since an environment may change while it is traced, but
-    compiled together: XLA needs neither the interpreter nor the other programs' results.
-    """
-    state = abstract_state(program)
-    places = jax.tree.map(lambda leaf: leaf.sharding, state)
-    algorithm, key = program.algorithm, jax.random.key(0)
-
-    def run_cycle(state: TrainState) -> tuple[TrainState, Metrics]:
-        return cycle(algorithm, program.config.iterations, state)
-
-    results = (places, parallel.replicated(program.mesh))
-    lowered = [
-        jax.jit(run_cycle, donate_argnums=0, out_shardings=results).lower(state),
-        jax.jit(algorithm.init, out_shardings=places).lower(key),
-    ]
-    if program.config.eval.num_envs:
-        lowered.append(_evaluator(program).lower(algorithm.policy_params(state.learner), key))
-    with_threads = ThreadPoolExecutor(len(lowered), thread_name_prefix="compile")
-    futures = [with_threads.submit(one.compile) for one in lowered]
-    with_threads.shutdown(wait=False)
-    return Compiling(futures[1], futures[0], futures[2] if len(futures) > 2 else None)
-
-
-def _evaluator(program: Program):
-    """Return a jitted (policy params, key) -> Episodes."""
-    settings = program.config.eval
-    env = environments.for_evaluation(program.env, settings.num_envs)
-    policy = program.algorithm.policy(settings.deterministic)
-    carry = program.algorithm.initial_carry(settings.num_envs)
-    return jax.jit(evaluation.episodes(env, policy, carry, program.mesh))

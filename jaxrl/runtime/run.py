@@ -10,8 +10,9 @@ import jax
 from jaxrl.config import TrainConfig
 from jaxrl.runtime import evaluation, policies, sinks, starting
 from jaxrl.runtime.checkpoint import Checkpoints
+from jaxrl.runtime.compiled import Programs
 from jaxrl.runtime.console import Console
-from jaxrl.runtime.program import Compiling, Program
+from jaxrl.runtime.program import Program
 from jaxrl.runtime.records import EvaluationRecord
 from jaxrl.types import TrainState
 
@@ -26,7 +27,7 @@ class Run:
     checkpoints: Checkpoints
     outputs: list[sinks.Sink]
     record: EvaluationRecord
-    compiling: Compiling | None  # None when nothing is left to do
+    programs: Programs | None  # None when nothing is left to do
     best: float = -math.inf
     earlier: float = 0.0  # seconds spent before a resume
     began: float = field(default_factory=time.monotonic)
@@ -66,10 +67,8 @@ class Run:
 
     def evaluate(self, state: TrainState, cycles: int) -> dict[str, float]:
         """Measure the policy and keep it if it is the best so far."""
-        key = jax.random.fold_in(jax.random.key(self.config.seed), 1)
         params = self.program.algorithm.policy_params(state.learner)
-        play = self.compiling.evaluate.result()  # type: ignore[union-attr]
-        result = jax.device_get(play(params, jax.random.fold_in(key, cycles)))
+        result = jax.device_get(self.programs.evaluate(params, cycles))  # type: ignore[union-attr]
         self.record.add(self.env_steps(cycles), result)
         self.last_evaluation, self.evaluated_at = evaluation.summarize(result), cycles
         mean = self.last_evaluation["eval/mean_reward"]

@@ -48,8 +48,10 @@ def tensorboard(path: Path, stack: contextlib.ExitStack, resumed_at: int | None)
     """Write TensorBoard scalars; after a resume the repeated steps replace the old ones."""
     from tensorboardX import SummaryWriter
 
-    purge = None if resumed_at is None else resumed_at + 1
-    writer = stack.enter_context(contextlib.closing(SummaryWriter(str(path), purge_step=purge)))
+    # Files are named by the second they begin in: a suffix keeps quick ones from overwriting.
+    purge, suffix = (None, "") if resumed_at is None else (resumed_at + 1, f".{resumed_at}")
+    writer = SummaryWriter(str(path), purge_step=purge, filename_suffix=suffix)
+    stack.enter_context(contextlib.closing(writer))
 
     def write(step: int, metrics: dict[str, float]) -> None:
         for name, value in metrics.items():
@@ -63,12 +65,16 @@ def tensorboard(path: Path, stack: contextlib.ExitStack, resumed_at: int | None)
 def hyperparameters(path: Path, config: dict[str, object], result: dict[str, float]) -> None:
     """Fill TensorBoard's HPARAMS tab: settings beside what they reached."""
     from tensorboardX import SummaryWriter
+    from tensorboardX.summary import hparams
 
     plain = {k: v if isinstance(v, bool | int | float | str) else str(v) for k, v in config.items()}
-    with contextlib.closing(SummaryWriter(str(path))) as writer:
+    with contextlib.closing(SummaryWriter(str(path), filename_suffix=".hparams")) as writer:
         # Names of their own: TensorBoard also draws them, as one point at step 0.
         reached = {f"hparam/{name.partition('/')[2]}": value for name, value in result.items()}
-        writer.add_hparams(plain, reached, name=".")
+        for part in hparams(plain, reached):
+            writer.file_writer.add_summary(part)  # type: ignore[union-attr]
+        for name, value in reached.items():
+            writer.add_scalar(name, value, 0)
 
 
 def wandb(config: TrainConfig, path: Path, stack: contextlib.ExitStack) -> Sink:

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +15,7 @@ from jaxrl.runtime import program as programs
 from jaxrl.runtime import sinks
 from jaxrl.runtime.checkpoint import Checkpoints
 from jaxrl.runtime.program import Program
-from jaxrl.types import Key, TrainState
+from jaxrl.types import TrainState
 
 # What may differ between a run and its continuation: how long, where, and what is written beside.
 _FREE = ("epochs", "total_steps", "run_dir", "devices", "preset", "log.", "eval.", "checkpoint.")
@@ -35,11 +34,6 @@ def settings(config: TrainConfig) -> dict[str, Any]:
     flat = config_json.flatten(dataclasses.asdict(config))
     kept = {name: value for name, value in flat.items() if not name.startswith(_FREE)}
     return json.loads(json.dumps(kept))
-
-
-def fresh(program: Program, init: Callable[[Key], TrainState]) -> Start:
-    """Start at the beginning."""
-    return Start(init(jax.random.fold_in(jax.random.key(program.config.seed), 0)), {}, [])
 
 
 def never_saved(config: TrainConfig, checkpoints: Checkpoints, folder: Path) -> bool:

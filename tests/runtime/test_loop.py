@@ -77,9 +77,10 @@ def test_tensorboard_can_be_read_back(finished):
 
     events = EventAccumulator(str(finished / "tensorboard"))
     events.Reload()
-    scalars = events.Scalars("rollout/ep_rew_mean")
-    logged = {p["step"]: p["rollout/ep_rew_mean"] for p in tiny.rows(finished)}
-    assert {s.step: s.value for s in scalars} == pytest.approx(logged, rel=1e-6)
+    name = "rollout/ep_rew_mean"
+    logged = {p["step"]: p[name] for p in tiny.rows(finished) if name in p}
+    assert len(logged) >= 2
+    assert {s.step: s.value for s in events.Scalars(name)} == pytest.approx(logged, rel=1e-6)
     assert [s.step for s in events.Scalars("eval/mean_reward")] == [256, 512]
     assert "_hparams_/session_start_info" in events.summary_metadata
 
@@ -109,11 +110,6 @@ def test_evaluation_does_not_change_training(finished, tmp_path):
     trained = [{k: v for k, v in p.items() if "eval/" not in k} for p in tiny.rows(finished)]
     assert tiny.rows(without) == trained
     assert all("eval/mean_reward" in p for p in tiny.rows(often))
-
-
-def test_logging_frequency_does_not_change_training(finished, tmp_path):
-    coarse = tiny.run(tmp_path / "run", "--cycles", "1", "--iterations", "4")
-    tiny.assert_same_policy(coarse, finished)
 
 
 def test_total_steps_replaces_epochs(tmp_path):

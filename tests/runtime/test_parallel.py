@@ -11,7 +11,7 @@ from jaxrl.algorithms import ppo
 from jaxrl.envs import build as environments
 from jaxrl.networks import actor_critic
 from jaxrl.runtime import evaluation, parallel
-from jaxrl.runtime import program as programs
+from jaxrl.runtime.compiled import compile_programs
 from jaxrl.runtime.program import Program
 
 PENDULUM = presets.get("pendulum")
@@ -34,11 +34,10 @@ def two_cycles(devices):
     networks = actor_critic.build(env.spec, CONFIG.network)
     algorithm = ppo.make(CONFIG.ppo, env, networks, 4, blocks=8)
     program = Program(CONFIG, parallel.make_mesh(devices), env, algorithm)
-    compiling = programs.compile_programs(program)
-    state = compiling.init.result()(jax.random.key(3))
-    state, first = compiling.cycle.result()(state)
-    state, second = compiling.cycle.result()(state)
-    return program, state, [first, second], compiling.evaluate.result()
+    programs = compile_programs(program)
+    state, first = programs.train(programs.first_state(), 0)
+    state, second = programs.train(state, 1)
+    return program, state, [first, second], programs
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +71,9 @@ def test_rows_are_split_and_all_else_is_replicated(runs, devices):
 def test_rollout_needs_no_talk_between_devices(runs):
     """Only learning averages over devices: minibatches never move rows between them."""
     program, state, _, _ = runs[8]
-    step = jax.jit(program.algorithm.train_step).lower(state).compile()
+    everywhere = parallel.replicated(program.mesh)
+    pool = jax.device_put(program.env.pool(jax.random.key(0)), everywhere)
+    step = jax.jit(program.algorithm.train_step).lower(state, pool).compile()
     text = step.as_text()
     assert "all-reduce" in text  # gradients
     # What is gathered is small: never a rollout's observations, 8 steps of 32 rows of 3.
@@ -85,8 +86,8 @@ def test_rollout_needs_no_talk_between_devices(runs):
 def test_evaluation_is_the_same_on_several_devices(runs):
     results = []
     for devices in (1, 8):
-        program, state, _, evaluate = runs[devices]
+        program, state, _, programs = runs[devices]
         params = program.algorithm.policy_params(state.learner)
-        results.append(evaluation.summarize(evaluate(params, jax.random.key(5))))
+        results.append(evaluation.summarize(programs.evaluate(params, 5)))
     for key, value in results[0].items():
         assert value == pytest.approx(results[1][key], rel=1e-2), key

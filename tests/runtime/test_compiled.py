@@ -1,0 +1,70 @@
+"""The programs of a run: what they are fed, and what follows from it."""
+
+import jax
+import numpy as np
+import pytest
+
+from jaxrl import train
+from jaxrl.runtime import compiled, program
+from tests.runtime import tiny
+
+
+@pytest.fixture(scope="module")
+def tiny_program():
+    return program.build(train._parse(tiny.FLAGS).config)
+
+
+def assert_same(one, two):
+    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_longer_cycles_train_alike_from_the_same_start_states(tiny_program):
+    pool = tiny_program.env.pool(jax.random.key(1))
+    start = tiny_program.algorithm.init(jax.random.key(0), pool)
+
+    def run(iterations):
+        return jax.jit(
+            lambda state: program.cycle(tiny_program.algorithm, iterations, state, pool)[0]
+        )
+
+    long, short = run(4)(start), run(2)
+    assert_same(jax.tree.leaves(long.learner), jax.tree.leaves(short(short(start)).learner))
+
+
+@pytest.fixture(scope="module")
+def programs(tiny_program):
+    return compiled.compile_programs(tiny_program)
+
+
+def test_start_states_follow_from_seed_purpose_and_number(programs):
+    def drawn(*which):
+        return np.asarray(programs._pool(*which).obs)
+
+    again = compiled.Programs(programs.program, programs._draw, *[None] * 3)
+    np.testing.assert_array_equal(drawn(1, 5), again._pool(1, 5).obs)
+    assert not np.isin(drawn(1, 5), drawn(1, 6)).any()
+    assert not np.isin(drawn(1, 5), drawn(2, 5)).any()
+
+
+def test_every_environment_starts_in_a_state_of_its_own(programs):
+    obs = np.asarray(programs.first_state().collector.env.world.obs)
+    assert len(np.unique(obs, axis=0)) == len(obs) == 8
+
+
+def test_abstract_state_is_what_the_program_makes(programs):
+    made = programs.first_state()
+    promised = program.abstract_state(programs.program)
+    assert jax.tree.structure(made) == jax.tree.structure(promised)
+    for a, b in zip(jax.tree.leaves(made), jax.tree.leaves(promised), strict=True):
+        assert (a.shape, a.dtype, a.sharding) == (b.shape, b.dtype, b.sharding)
+
+
+def test_evaluation_may_have_more_environments_than_the_pool():
+    config = train._parse([*tiny.FLAGS, "--eval.num-envs", "20"]).config
+    programs = compiled.compile_programs(program.build(config))
+    state = programs.first_state()
+    params = programs.program.algorithm.policy_params(state.learner)
+    result = programs.evaluate(params, 3)
+    assert result.returns.shape == (20,)
+    assert_same(result, programs.evaluate(params, 3))
