@@ -41,6 +41,8 @@ class NetworkConfig:
     """Activation function."""
     layer_norm: bool = False
     """Normalise each layer."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """Arithmetic of the hidden layers; parameters and outputs are always float32."""
     init: Literal["lecun", "orthogonal"] = "lecun"
     """Weight initialisation."""
     distribution: Literal["tanh_normal", "normal"] = "tanh_normal"

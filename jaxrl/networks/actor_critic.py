@@ -40,7 +40,7 @@ class _Actor(nn.Module):
     @nn.compact
     def __call__(self, x: Array) -> Array:
         c = self.config
-        x = MLP(c.hidden, c.activation, c.layer_norm, c.init)(x)
+        x = MLP(c.hidden, c.activation, c.layer_norm, c.init, c.precision)(x)
         size = self.param_size // 2 if self.has_std else self.param_size
         # A small last layer starts the policy near uniform, whatever the observation.
         head = kernel_init(c.init, gain=0.01)
@@ -65,7 +65,7 @@ class _Critic(nn.Module):
     @nn.compact
     def __call__(self, x: Array) -> Array:
         c = self.config
-        x = MLP(c.critic_hidden, c.activation, c.layer_norm, c.init)(x)
+        x = MLP(c.critic_hidden, c.activation, c.layer_norm, c.init, c.precision)(x)
         return jnp.squeeze(nn.Dense(1, kernel_init=kernel_init(c.init, 1.0), name="head")(x), -1)
 
 

@@ -30,13 +30,14 @@ class MLP(nn.Module):
     activation: str = "swish"
     layer_norm: bool = False
     weights: str = "lecun"  # `init` is a method of flax modules
+    precision: str = "float32"
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
         """Map [..., features] to [..., hidden[-1]]."""
         for width in self.hidden:
-            x = nn.Dense(width, kernel_init=kernel_init(self.weights))(x)
+            x = nn.Dense(width, kernel_init=kernel_init(self.weights), dtype=self.precision)(x)
             if self.layer_norm:
-                x = nn.LayerNorm()(x)
+                x = nn.LayerNorm(dtype=self.precision)(x)
             x = ACTIVATIONS[self.activation](x)
-        return x
+        return x.astype("float32")
