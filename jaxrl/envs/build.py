@@ -4,37 +4,47 @@ import contextlib
 import importlib
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import jax
 
 from jaxrl.config import TrainConfig
 from jaxrl.envs import registry
-from jaxrl.envs.vector import TracedOnce, VectorEnv
+from jaxrl.envs.vector import VectorEnv
+from jaxrl.envs.world import Template, TracedOnce
 from jaxrl.errors import UserError
 
 
-def build(config: TrainConfig) -> VectorEnv:
-    """Build the training environments."""
-    with _on_host():
-        env = registry.make(config.env, config.backend)
-    if config.task.randomize:
-        from jaxrl.envs.randomize import Randomized
-
-        env = Randomized(env, _function(config.task.randomize))
-    length = config.task.episode_length or getattr(env, "episode_length", 1000)
+def build(config: TrainConfig, known: Template | None = None) -> VectorEnv:
+    """Build the training environments; what is known of them need not be found out again."""
+    env = TracedOnce(lambda: _make(config))
+    template = known or VectorEnv(env, num_envs=1, episode_length=1).template
+    length = config.task.episode_length or template.episode_length
     if length % config.task.action_repeat:
         raise UserError(
             f"--task.action-repeat {config.task.action_repeat} must divide the episode length "
             f"{length}: give a --task.episode-length that it divides."
         )
     return VectorEnv(
-        env=TracedOnce(env),
+        env=env,
         num_envs=config.num_envs,
         episode_length=length,
         action_repeat=config.task.action_repeat,
         pool_size=config.task.reset_pool or config.num_envs,
         random_first_age=config.task.random_first_age,
+        known=template,
     )
+
+
+def _make(config: TrainConfig) -> Any:
+    """Build one environment."""
+    with _on_host():
+        env = registry.make(config.env, config.backend)
+    if config.task.randomize:
+        from jaxrl.envs.randomize import Randomized
+
+        env = Randomized(env, _function(config.task.randomize))
+    return env
 
 
 def for_evaluation(env: VectorEnv, num_envs: int) -> VectorEnv:

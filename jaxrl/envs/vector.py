@@ -5,9 +5,7 @@ start every episode alike. So a pool of fresh states is drawn now and then, and 
 whose episode ends takes one of them.
 """
 
-import contextlib
 import functools
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -15,14 +13,24 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from jaxrl.errors import UserError
-from jaxrl.types import ActionSpec, Array, EnvSpec, Key, Mean, Metrics, PyTree
+from jaxrl.envs.world import (
+    Template,
+    World,
+    cut,
+    describe,
+    pack,
+    physics,
+    strong,
+    typed_like,
+    unpack,
+)
+from jaxrl.types import Array, EnvSpec, Key, Mean, Metrics, PyTree
 
 
 class EnvState(struct.PyTreeNode):
     """The state of N environments."""
 
-    world: Any  # brax State, [N, ...]
+    world: World  # [N, ...]
     age: Array  # int32 [N], environment steps since the episode began
     whole: Array  # bool [N], was this episode seen from its first step?
     running: dict[str, Array]  # sums over the current episode, [N] each
@@ -51,38 +59,6 @@ def choose(mask: Array, yes: PyTree, no: PyTree) -> PyTree:
     return jax.tree.map(lambda a, b: jnp.where(_rows(mask, a), a, b), yes, no)
 
 
-def _typed_like(new: PyTree, old: PyTree) -> PyTree:
-    """Keep dtypes fixed across steps, whatever the environment returns: one compilation."""
-
-    def cast(n: Array, o: Array) -> Array:
-        n = jnp.asarray(n)
-        if jnp.issubdtype(n.dtype, jnp.inexact) and not jnp.issubdtype(o.dtype, jnp.inexact):
-            raise UserError(
-                f"The environment's reset gives {o.dtype} where its step gives {n.dtype}: "
-                "fractions would be lost. Make reset return floats there."
-            )
-        return n.astype(o.dtype)
-
-    return jax.tree.map(cast, new, old)
-
-
-def _strong(tree: PyTree) -> PyTree:
-    """Drop weak types, which would make the second call compile anew."""
-    return jax.tree.map(lambda x: jnp.asarray(x, jnp.asarray(x).dtype), tree)
-
-
-def _cut(world: Any) -> Array:
-    """Tell whether the environment itself says that the episode was cut, not ended."""
-    return world.info.get("truncation", jnp.zeros_like(world.done)) > 0
-
-
-@contextlib.contextmanager
-def _physics() -> Iterator[None]:
-    """Trace physics in full float32; strict checks of our own code are not for others' code."""
-    with jax.default_matmul_precision("highest"), jax.numpy_rank_promotion("allow"):
-        yield
-
-
 def _sane(obs: PyTree, reward: Array) -> Array:
     """Return [N]: can the learner bear what it would see? Physics passes 1e10 on its way to NaN."""
     rows = [jnp.isfinite(reward)]
@@ -90,24 +66,6 @@ def _sane(obs: PyTree, reward: Array) -> Array:
         if jnp.issubdtype(leaf.dtype, jnp.inexact):
             rows.append(jnp.all((jnp.abs(leaf) < 1e10).reshape(leaf.shape[0], -1), axis=1))
     return jnp.all(jnp.stack(rows), axis=0)
-
-
-class TracedOnce:
-    """An environment whose Python runs once, however many programs and batch sizes use it.
-
-    Physics is seconds of tracing. A jitted function is traced once for its (unbatched) types, and
-    vmap then works on what was traced.
-    """
-
-    def __init__(self, env: Any):
-        self._env = env
-        self.reset, self.step = jax.jit(env.reset), jax.jit(env.step)
-
-    def __getattr__(self, name: str) -> Any:
-        """Pass on everything else the environment says of itself."""
-        if name.startswith("_"):
-            raise AttributeError(name)
-        return getattr(self._env, name)
 
 
 @dataclass(frozen=True)
@@ -120,38 +78,44 @@ class VectorEnv:
     action_repeat: int = 1
     pool_size: int = 64
     random_first_age: bool = True
+    known: Template | None = None  # from an earlier run: spares building the environment
 
     @functools.cached_property
     def _start(self) -> Any:
-        """Shapes of one start state, without the environment axis."""
-        with _physics():
+        """Shapes of one start state as Brax gives it."""
+        with physics():
             return jax.eval_shape(self.env.reset, jax.ShapeDtypeStruct((2,), jnp.uint32))
 
     @functools.cached_property
+    def template(self) -> Template:
+        """What is known of one environment; asking for it may build and trace it."""
+        return self.known or describe(self.env, self._start)
+
+    @property
     def spec(self) -> EnvSpec:
         """Shapes of observations and actions."""
-        discrete = hasattr(self.env, "num_actions")
-        size = self.env.num_actions if discrete else self.env.action_size
-        return EnvSpec(self._start.obs, ActionSpec(int(size), discrete))
+        return EnvSpec(self.template.world.obs, self.template.action)
 
-    def abstract_pool(self) -> Any:
+    def abstract_pool(self) -> World:
         """Return the shapes of a pool, without tracing the physics once more."""
         return jax.tree.map(
             lambda leaf: jax.ShapeDtypeStruct((self.pool_size, *leaf.shape), leaf.dtype),
-            self._start,
+            self.template.world,
         )
 
-    def fresh(self, key: Key, number: int) -> Any:
+    def fresh(self, key: Key, number: int) -> World:
         """Draw `number` start states; Brax environments are written for raw keys."""
         keys = jax.random.key_data(jax.random.split(key, number))
-        with _physics():
-            return _strong(jax.vmap(self.env.reset)(keys))
+        with physics():
+            return pack(strong(jax.vmap(self.env.reset)(keys)))
 
-    def pool(self, key: Key) -> Any:
+    def pool(self, key: Key) -> World:
         """Draw the start states of the episodes to come."""
         return self.fresh(key, self.pool_size)
 
-    def reset(self, key: Key, pool: Any = None, *, stagger: bool | None = None) -> EnvState:
+    def reset(
+        self, key: Key, pool: World | None = None, *, stagger: bool | None = None
+    ) -> EnvState:
         """Start all environments, in states from the pool if there is one.
 
         Staggered ages keep later resets from coming in waves.
@@ -177,26 +141,32 @@ class VectorEnv:
             finished=self._zeros([*names, "count", "diverged"]),
         )
 
+    def brax_state(self, world: World) -> Any:
+        """Return a state as Brax knows it, for its own functions and for looking inside."""
+        return unpack(world, self._start)
+
     def advance(self, state: EnvState, action: Array) -> tuple[EnvState, Outcome]:
         """Step all environments, without resetting those whose episode ends."""
-        before = state.world
-        with _physics():
+        before = self.brax_state(state.world)
+        with physics():
             world, taken = jax.vmap(self._repeat)(before, action)
-        world = _typed_like(world, before)
+        world = typed_like(world, before)
         healthy = _sane(world.obs, world.reward)
         obs = choose(healthy, world.obs, before.obs)
         reward = jnp.where(healthy, world.reward, 0.0).astype(jnp.float32)
         world = world.replace(obs=obs, reward=reward.astype(world.reward.dtype))
         age = state.age + taken
-        cut_by_env = _cut(world)
+        cut_by_env = cut(world)
         # An environment that left the numbers ends here and starts anew; nobody learns from NaN.
         terminated = ((world.done > 0) & ~cut_by_env) | ~healthy
         truncated = ((age >= self.episode_length) | cut_by_env) & ~terminated
-        state = state.replace(world=world, age=age)
+        state = state.replace(world=pack(world), age=age)
         state = self._count(state, reward, taken, terminated | truncated, healthy)
         return state, Outcome(reward, terminated, truncated, obs)
 
-    def step(self, state: EnvState, action: Array, pool: Any, key: Key) -> tuple[EnvState, Outcome]:
+    def step(
+        self, state: EnvState, action: Array, pool: World, key: Key
+    ) -> tuple[EnvState, Outcome]:
         """Advance, then give every ended episode a start from the pool."""
         state, outcome = self.advance(state, action)
         ended = outcome.terminated | outcome.truncated
@@ -231,12 +201,12 @@ class VectorEnv:
 
         def once(carry, _):
             world, reward, metrics, taken, over = carry
-            after = _typed_like(self.env.step(world, action), world)
+            after = typed_like(self.env.step(world, action), world)
             reward = reward + jnp.where(over, 0.0, after.reward)
             metrics = {k: metrics[k] + jnp.where(over, 0.0, v) for k, v in after.metrics.items()}
             world = jax.tree.map(lambda old, new: jnp.where(over, old, new), world, after)
             taken = taken + ~over
-            return (world, reward, metrics, taken, over | (world.done > 0) | _cut(world)), None
+            return (world, reward, metrics, taken, over | (world.done > 0) | cut(world)), None
 
         nothing = {k: jnp.zeros((), jnp.float32) for k in world.metrics}
         zero = jnp.zeros((), jnp.float32)

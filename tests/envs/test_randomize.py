@@ -58,6 +58,7 @@ def game():
         return pool, worlds, outcomes
 
     pool, worlds, outcomes = jax.device_get(play(jax.random.key(0)))
+    pool, worlds = env.brax_state(pool), env.brax_state(worlds)
     return single, original, actions, pool, worlds, outcomes
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from jaxrl.envs import probes, vector
+from jaxrl.envs.world import pack
 from jaxrl.errors import UserError
 
 
@@ -206,7 +207,8 @@ def test_resets_come_from_the_pool():
     assert pool.obs.shape == (32, 1)
     assert np.isin(states.world.obs[3:], pool.obs).all()
     assert np.isin(end.world.obs, pool.obs).all()
-    np.testing.assert_array_equal(states.world.obs[..., 0], states.world.pipeline_state.secret)
+    inside = _vector(probes.FreshStart()).brax_state(states.world).pipeline_state
+    np.testing.assert_array_equal(states.world.obs[..., 0], inside.secret)
 
 
 def test_first_ages_are_uniform():
@@ -246,10 +248,11 @@ def test_partial_first_episodes_are_left_out():
 
 def _slow_statistics(env, start, states, actions, steps):
     """Follow each environment alone, in Python, with the time limit and starts as they were."""
+    first, later = env.brax_state(start.world), env.brax_state(states.world)
     step = jax.jit(env.env.step)
     episodes = []
     for i in range(env.num_envs):
-        world = jax.tree.map(lambda x, i=i: x[i], start.world)
+        world = jax.tree.map(lambda x, i=i: x[i], first)
         age, whole, total, length = int(start.age[i]), start.age[i] == 0, 0.0, 0
         for t in range(steps):
             world = step(world, actions[t, i])
@@ -259,7 +262,7 @@ def _slow_statistics(env, start, states, actions, steps):
                     episodes.append((total, length, float(world.metrics["success"])))
                 age, whole, total, length = 0, True, 0.0, 0
                 if t + 1 < steps:
-                    world = jax.tree.map(lambda x, i=i, t=t: x[t + 1, i], states.world)
+                    world = jax.tree.map(lambda x, i=i, t=t: x[t + 1, i], later)
     return episodes
 
 
@@ -324,7 +327,8 @@ def test_divergence_ends_the_episode_and_is_hidden(value, in_obs, in_reward):
     assert not outcomes.truncated.any()
     np.testing.assert_array_equal(states.world.obs, np.ones((7, 4, 1)))
     np.testing.assert_array_equal(outcomes.next_obs, np.ones((7, 4, 1)))
-    np.testing.assert_array_equal(states.world.pipeline_state.steps[:, 0], np.arange(7) % 3)
+    steps = env.brax_state(states.world).pipeline_state.steps
+    np.testing.assert_array_equal(steps[:, 0], np.arange(7) % 3)
     _, metrics = env.take_statistics(end)
     assert metrics["rollout/diverged"].total == 2 * 4
     assert _mean(metrics["rollout/ep_rew_mean"]) == 2
@@ -339,8 +343,9 @@ def test_divergence_in_one_environment_leaves_the_others_alone():
     env = _vector(probes.Exploding(k=3), episode_length=10)
     state = env.reset(jax.random.key(0))
     steps = jnp.array([0, 2, 0, 5])
-    probe = state.world.pipeline_state.replace(steps=steps)
-    state = state.replace(world=state.world.replace(pipeline_state=probe))
+    inside = env.brax_state(state.world)
+    inside = inside.replace(pipeline_state=inside.pipeline_state.replace(steps=steps))
+    state = state.replace(world=pack(inside))
     state, outcome = env.advance(state, jnp.zeros((4, 1)))
     assert outcome.terminated.tolist() == [False, True, False, True]
     assert outcome.reward.tolist() == [1, 0, 1, 0]
