@@ -97,6 +97,7 @@ def _parse(arguments: list[str]) -> Command:
 def _start(command: Command) -> int:
     config_checks.check(command.config)
     # JAX is imported only now: help and errors about settings never wait for it.
+    _wake_devices()
     from jaxrl.runtime import folder, program, sizes
 
     program.use_compilation_cache()
@@ -108,6 +109,15 @@ def _start(command: Command) -> int:
     path = folder.create(command.config)
     print(f"run folder: {path}", flush=True)
     return _train(built, path, resume=False)
+
+
+def _wake_devices() -> None:
+    """Start accelerators while Python goes on importing: both take seconds."""
+    import threading
+
+    import jax
+
+    threading.Thread(target=jax.local_devices, daemon=True).start()
 
 
 def _resume(command: ResumeCommand) -> int:

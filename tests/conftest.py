@@ -10,6 +10,9 @@ _COUNT = "--xla_force_host_platform_device_count"
 if _COUNT not in os.environ.get("XLA_FLAGS", ""):
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_COUNT}=8".strip()
 
+# Tests replace parts of the code; a program traced without that must not stand in for them.
+os.environ.setdefault("JAXRL_KEEP_PROGRAMS", "0")
+
 import jax  # noqa: E402
 
 # Shapes that only match by adding leading axes are nearly always mistakes.

@@ -43,6 +43,13 @@ def abstract(mesh: Mesh, state: TrainState) -> TrainState:
     )
 
 
+def placed(tree: PyTree, place: NamedSharding) -> PyTree:
+    """Return shapes and types of a tree, all in one place."""
+    return jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place), tree
+    )
+
+
 def split_rows(tree: PyTree, mesh: Mesh | None) -> PyTree:
     """Ask the compiler to split rows inside a program."""
     if mesh is None or mesh.size == 1:

@@ -15,7 +15,7 @@ from jaxrl.config import TrainConfig
 from jaxrl.envs import build as environments
 from jaxrl.envs.vector import VectorEnv
 from jaxrl.networks import actor_critic
-from jaxrl.runtime import parallel, sinks
+from jaxrl.runtime import exported, parallel, sinks
 from jaxrl.types import Algorithm, Metrics, PyTree, TrainState
 
 
@@ -26,6 +26,7 @@ class Program(NamedTuple):
     mesh: Mesh
     env: VectorEnv
     algorithm: Algorithm
+    shelf: exported.Shelf | None = None  # traced programs of an earlier run
 
 
 def use_compilation_cache() -> None:
@@ -43,10 +44,12 @@ def build(config: TrainConfig) -> Program:
     config_checks.check(config, device_count=len(jax.local_devices()))
     sinks.check_extras(config)
     mesh = parallel.make_mesh(config.devices)
-    env = environments.build(config)
+    shelf = exported.shelf(config, mesh)
+    known = shelf.stored.template if shelf and shelf.stored else None
+    env = environments.build(config, known)
     networks = actor_critic.build(env.spec, config.network)
     algorithm = ppo.make(config.ppo, env, networks, config.total_iterations, blocks=mesh.size)
-    return Program(config, mesh, env, algorithm)
+    return Program(config, mesh, env, algorithm, shelf)
 
 
 def abstract_state(program: Program) -> TrainState:

@@ -1,0 +1,80 @@
+"""Compiling functions side by side, from their kept form where there is one."""
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import jax
+from jax import export
+
+from jaxrl.envs.world import Template
+from jaxrl.runtime import exported
+from jaxrl.types import PyTree
+
+
+class Builder:
+    """Trace functions one after the other, or take them from the shelf, and compile in threads.
+
+    Whatever trees a function takes, its program takes tuples of arrays; so that programs can be
+    kept without naming a class, functions must return nothing but dicts, tuples and arrays.
+    """
+
+    def __init__(self, shelf: exported.Shelf | None, template: Template):
+        self._shelf, self._template = shelf, template
+        self._traced: dict[str, bytes] = {}
+        self._threads = ThreadPoolExecutor(5, thread_name_prefix="compile")
+
+    def __enter__(self) -> "Builder":
+        return self
+
+    def __exit__(self, kind: type | None, *_: object) -> None:
+        if self._shelf and self._traced and kind is None:
+            stored = exported.Stored(self._template, self._traced)
+            self._threads.submit(exported.save, self._shelf.path, stored)
+        self._threads.shutdown(wait=False)
+
+    def __call__(
+        self, function: Callable, *shapes: PyTree, places: PyTree, uses_up_first: bool = False
+    ) -> Future:
+        """Return a future of the compiled function; `places` are the shardings of its results."""
+        structures = [jax.tree.structure(shape) for shape in shapes]
+        plain_shapes = [_plain(shape) for shape in shapes]
+
+        def plain(*arguments: tuple) -> Any:
+            return function(*map(jax.tree.unflatten, structures, arguments))
+
+        name, settings = function.__name__, {"out_shardings": places}
+        kept = self._kept(name, jax.jit(plain, **settings), plain_shapes)
+        if uses_up_first:
+            settings["donate_argnums"] = 0
+        if kept is None:
+            work = jax.jit(plain, **settings).lower(*plain_shapes).compile
+        else:
+
+            def work():
+                return jax.jit(kept.call, **settings).lower(*plain_shapes).compile()
+
+        return self._threads.submit(_callable, work)
+
+    def _kept(self, name: str, function: Callable, shapes: list) -> export.Exported | None:
+        """Return the traced form of a function, from the shelf or for it; None: not to be kept."""
+        if self._shelf is None:
+            return None
+        if self._shelf.stored:
+            return export.deserialize(bytearray(self._shelf.stored.programs[name]))
+        try:
+            traced = export.export(function)(*shapes)  # type: ignore[arg-type]
+            self._traced[name] = bytes(traced.serialize())
+        except (ValueError, NotImplementedError):  # something in it has no lasting form
+            self._shelf = None
+            return None
+        return traced
+
+
+def _plain(tree: PyTree) -> tuple:
+    return tuple(jax.tree.leaves(tree))
+
+
+def _callable(compile_it: Callable[[], Callable]) -> Callable:
+    compiled = compile_it()
+    return lambda *arguments: compiled(*map(_plain, arguments))

@@ -1,0 +1,157 @@
+"""Traced programs, kept between runs.
+
+Tracing physics takes Python seconds, building its model some more. What comes of it depends on
+the settings, the code and the versions alone, so it is kept beside JAX's own compilation cache,
+as StableHLO in JAX's export format: the next run of the same settings begins at once.
+"""
+
+import hashlib
+import importlib.metadata
+import importlib.util
+import json
+import os
+import platform
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from jaxrl import config_json
+from jaxrl.config import TrainConfig
+from jaxrl.envs import names
+from jaxrl.envs.world import Template, World
+from jaxrl.runtime import files
+from jaxrl.types import ActionSpec, PyTree
+
+KEPT = 64  # files; older ones are removed
+# Settings that no program depends on: the seed is an argument, the rest is the host's business.
+_FREE = ("seed", "run_dir", "preset", "devices", "log.", "checkpoint.", "eval.every")
+_PACKAGES = ("jax", "jaxlib", "flax", "optax", "brax", "mujoco", "mujoco-mjx", "numpy")
+_JAX_SETTINGS = (
+    "jax_enable_x64",
+    "jax_default_matmul_precision",
+    "jax_default_prng_impl",
+    "jax_threefry_partitionable",
+    "jax_numpy_rank_promotion",
+    "jax_numpy_dtype_promotion",
+    "jax_debug_nans",
+)
+
+
+class Stored(NamedTuple):
+    """What a run needs to begin without tracing."""
+
+    template: Template
+    programs: dict[str, bytes]
+
+
+class Shelf(NamedTuple):
+    """Where the programs of a run are kept, and what was found there."""
+
+    path: Path
+    stored: Stored | None
+
+
+def shelf(config: TrainConfig, mesh: Mesh) -> Shelf | None:
+    """Look for the programs of a run; None where nothing can be kept."""
+    path = location(config, mesh)
+    return path and Shelf(path, load(path))
+
+
+def location(config: TrainConfig, mesh: Mesh) -> Path | None:
+    """Return the file for these settings, or None where nothing can be kept.
+
+    Code of the user's own may change without notice, so its programs are always traced anew.
+    """
+    directory = jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]
+    own_code = names.is_custom(config.env) or config.task.randomize
+    switched_off = os.environ.get("JAXRL_KEEP_PROGRAMS") == "0"
+    if directory is None or own_code or switched_off or not importlib.util.find_spec("flatbuffers"):
+        return None
+    return Path(directory) / "jaxrl" / f"{_fingerprint(config, mesh)}.npz"
+
+
+def _fingerprint(config: TrainConfig, mesh: Mesh) -> str:
+    """Return a name for everything that the programs follow from."""
+    settings = config_json.flatten(asdict(config))
+    parts: list[Any] = [
+        {k: v for k, v in settings.items() if not k.startswith(_FREE)},
+        {name: _version(name) for name in _PACKAGES},
+        {name: getattr(jax.config, name, None) for name in _JAX_SETTINGS},
+        [platform.python_version(), mesh.size, [d.device_kind for d in mesh.devices.flat]],
+    ]
+    digest = hashlib.sha256(json.dumps(parts, default=str).encode())
+    package = Path(__file__).parent.parent
+    for source in sorted(package.rglob("*.py")):
+        digest.update(str(source.relative_to(package)).encode() + source.read_bytes())
+    return digest.hexdigest()[:32]
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def load(path: Path) -> Stored | None:
+    """Read what was kept; None if there is nothing, or nothing that can be read."""
+    if not path.exists():
+        return None
+    try:
+        with np.load(path, allow_pickle=False) as data:
+            arrays = {name: data[name] for name in data.files}
+        header = json.loads(str(arrays.pop("header")))
+        programs = {name: array.tobytes() for name, array in arrays.items()}
+        template = Template(
+            World(
+                obs=_shapes(header["obs"]),
+                metrics=_shapes(header["world_metrics"]),
+                rest=tuple(_shapes(header["rest"])),
+            ),
+            ActionSpec(**header["action"]),
+            header["episode_length"],
+        )
+        return Stored(template, programs)
+    except Exception:  # a damaged file is no worse than none: it is written anew
+        return None
+
+
+def save(path: Path, stored: Stored) -> None:
+    """Write the programs of a run, and let the oldest go; a full disk is no reason to stop."""
+    world = stored.template.world
+    header = {
+        "obs": _described(world.obs),
+        "world_metrics": _described(world.metrics),
+        "rest": _described(list(world.rest)),
+        "action": stored.template.action._asdict(),
+        "episode_length": stored.template.episode_length,
+    }
+    arrays: dict[str, Any] = {
+        name: np.frombuffer(program, np.uint8) for name, program in stored.programs.items()
+    }
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with files.replacing(path) as file:
+            np.savez(file, header=json.dumps(header), **arrays)
+        kept = sorted(path.parent.glob("*.npz"), key=lambda p: p.stat().st_mtime)
+        for old in kept[:-KEPT]:
+            old.unlink(missing_ok=True)
+    except OSError:
+        return
+
+
+def _described(tree: PyTree) -> Any:
+    """Write shapes as JSON: dicts and lists stay, leaves become {"shape", "dtype"}."""
+    return jax.tree.map(lambda s: {"shape": list(s.shape), "dtype": str(s.dtype)}, tree)
+
+
+def _shapes(described: Any) -> PyTree:
+    if isinstance(described, list):
+        return [_shapes(part) for part in described]
+    if described.keys() == {"shape", "dtype"} and isinstance(described["dtype"], str):
+        return jax.ShapeDtypeStruct(tuple(described["shape"]), np.dtype(described["dtype"]))
+    return {name: _shapes(part) for name, part in described.items()}

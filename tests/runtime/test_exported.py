@@ -1,0 +1,111 @@
+"""Kept programs: the second run of the same settings traces nothing, and trains the same."""
+
+from dataclasses import replace
+
+import jax
+import numpy as np
+import pytest
+
+from jaxrl import presets, train
+from jaxrl.envs import registry
+from jaxrl.envs.world import Template, World
+from jaxrl.runtime import exported, parallel
+from jaxrl.types import ActionSpec
+from tests.runtime import tiny
+
+MESH = parallel.make_mesh(1)
+
+
+@pytest.fixture
+def keeping(tmp_path, monkeypatch):
+    """Keep programs in a folder of the test's own."""
+    monkeypatch.setenv("JAXRL_KEEP_PROGRAMS", "1")
+    before = jax.config.jax_compilation_cache_dir
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path / "cache"))
+    yield tmp_path / "cache" / "jaxrl"
+    jax.config.update("jax_compilation_cache_dir", before)
+
+
+def no_environment(*_, **__):
+    raise AssertionError("the environment was built")
+
+
+@pytest.mark.parametrize("devices", ["1", "4"])
+def test_second_run_needs_no_environment_and_is_the_same(keeping, tmp_path, monkeypatch, devices):
+    monkeypatch.setenv("JAXRL_KEEP_PROGRAMS", "0")
+    plain = tiny.run(tmp_path / "plain", "--devices", devices, "--epochs", "1")
+    assert not keeping.exists()
+    monkeypatch.setenv("JAXRL_KEEP_PROGRAMS", "1")
+    first = tiny.run(tmp_path / "first", "--devices", devices, "--epochs", "1")
+    assert len(list(keeping.glob("*.npz"))) == 1
+    monkeypatch.setattr(registry, "make", no_environment)
+    second = tiny.run(tmp_path / "second", "--devices", devices, "--epochs", "1")
+    for run in (first, second):
+        assert tiny.rows(run) == tiny.rows(plain)
+        tiny.assert_same_policy(run, plain)
+
+
+def test_a_damaged_file_is_written_anew(keeping, tmp_path):
+    config = train._parse(tiny.FLAGS).config
+    path = exported.location(config, MESH)
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"not what it should be")
+    assert exported.load(path) is None
+    tiny.run(tmp_path / "run")
+    assert set(exported.load(path).programs) == {"run_cycle", "draw", "init", "play"}
+
+
+def test_what_programs_depend_on_names_the_file(keeping, monkeypatch):
+    base = presets.get("cartpole")
+    where = exported.location(base, MESH)
+    assert where == exported.location(base, MESH)
+    free = [
+        replace(base, seed=5),
+        replace(base, preset="other"),
+        replace(base, log=replace(base.log, tensorboard=False)),
+        replace(base, checkpoint=replace(base.checkpoint, keep_last=1)),
+    ]
+    assert {exported.location(config, MESH) for config in free} == {where}
+    bound = [
+        replace(base, num_envs=512),
+        replace(base, ppo=replace(base.ppo, gamma=0.5)),
+        replace(base, network=replace(base.network, hidden=(7,))),
+        replace(base, task=replace(base.task, episode_length=77)),
+        replace(base, eval=replace(base.eval, num_envs=3)),
+        replace(base, epochs=77),
+    ]
+    places = {exported.location(config, MESH) for config in bound}
+    assert len(places) == len(bound) and where not in places
+    assert exported.location(base, parallel.make_mesh(2)) != where
+    monkeypatch.setattr(exported, "_version", lambda name: "another")
+    assert exported.location(base, MESH) != where
+
+
+def test_code_of_ones_own_is_never_kept(keeping):
+    base = presets.get("cartpole")
+    assert exported.location(replace(base, env="module:Class"), MESH) is None
+    own = replace(base, task=replace(base.task, randomize="module:function"))
+    assert exported.location(own, MESH) is None
+
+
+def shape(*dims, dtype=np.float32):
+    return jax.ShapeDtypeStruct(dims, np.dtype(dtype))
+
+
+@pytest.mark.parametrize("obs", [shape(3), {"state": shape(2), "pixels": shape(4, 4, dtype="u1")}])
+def test_templates_come_back_as_they_were(tmp_path, obs):
+    world = World(obs, {"success": shape()}, (shape(2, 3), shape(dtype=np.int32)))
+    stored = exported.Stored(
+        Template(world, ActionSpec(4, True), 55), {"draw": b"\x00\xff program"}
+    )
+    exported.save(tmp_path / "x.npz", stored)
+    assert exported.load(tmp_path / "x.npz") == stored
+
+
+def test_the_oldest_are_let_go(tmp_path, monkeypatch):
+    monkeypatch.setattr(exported, "KEPT", 2)
+    world = World(shape(1), {}, ())
+    stored = exported.Stored(Template(world, ActionSpec(1, False), 1), {})
+    for name in "abc":
+        exported.save(tmp_path / f"{name}.npz", stored)
+    assert sorted(path.stem for path in tmp_path.iterdir()) == ["b", "c"]
