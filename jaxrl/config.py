@@ -171,6 +171,8 @@ class TrainConfig:
     """Environment steps to train for, in whole cycles; takes the place of --epochs."""
     run_dir: Path | None = None
     """Run folder; runs/<preset>-<seed>-<stamp> when not given."""
+    profile: bool = False
+    """Write a trace of one cycle into profile/, for TensorBoard's profiler or ui.perfetto.dev."""
     devices: int | None = None
     """Number of local devices to spread the environments over; all when not given."""
     task: TaskConfig = field(default_factory=TaskConfig)

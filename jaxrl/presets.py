@@ -48,9 +48,14 @@ PRESETS: dict[str, TrainConfig] = {
         backend="spring",
         steps=60e6,
         num_envs=8192,
+        epochs=8,
+        cycles=4,
+        rollout_length=8,
+        num_minibatches=4,
         gamma=0.97,
-        entropy_coef=1e-2,
-        **_ADAPTIVE,
+        reward_scale=0.1,
+        entropy_coef=5e-3,
+        **_FAST,
     ),
     "halfcheetah": _preset(
         "halfcheetah", backend="spring", steps=50e6, gamma=0.99, reward_scale=0.1, **_FAST
@@ -63,7 +68,16 @@ PRESETS: dict[str, TrainConfig] = {
     ),
     "swimmer": _preset("swimmer", backend="generalized", steps=30e6, gamma=0.995, **_ADAPTIVE),
     "humanoid": _preset(
-        "humanoid", backend="mjx", steps=50e6, gamma=0.97, reward_scale=0.1, **_ADAPTIVE
+        "humanoid",
+        backend="mjx",
+        steps=50e6,
+        epochs=6,
+        cycles=4,
+        num_minibatches=4,
+        gamma=0.97,
+        reward_scale=0.1,
+        entropy_coef=1e-3,
+        **_ADAPTIVE,
     ),
     "humanoidstandup": _preset(
         "humanoidstandup", backend="mjx", steps=50e6, gamma=0.97, reward_scale=0.01, **_ADAPTIVE

@@ -89,16 +89,14 @@ def observed_keys(spec_obs: PyTree) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def _memoryless(module: nn.Module, spec_obs: PyTree, keys: tuple[str, ...]) -> Network:
-    example = jax.tree.map(lambda s: jnp.zeros((1, *s.shape), jnp.float32), spec_obs)
+    def init(key: Key) -> PyTree:
+        example = jax.tree.map(lambda s: jnp.zeros((1, *s.shape), jnp.float32), spec_obs)
+        return module.init(key, select_obs(example, keys))
 
     def apply(params: PyTree, obs: PyTree, carry: PyTree) -> tuple[Array, PyTree]:
         return module.apply(params, select_obs(obs, keys)), carry  # type: ignore[return-value]
 
-    return Network(
-        init=lambda key: module.init(key, select_obs(example, keys)),
-        apply=apply,
-        initial_carry=lambda number: (),
-    )
+    return Network(init, apply, initial_carry=lambda number: ())
 
 
 def build(spec: EnvSpec, config: NetworkConfig) -> ActorCritic:

@@ -16,7 +16,7 @@ import jax
 
 from jaxrl import config_json
 from jaxrl.errors import UserError
-from jaxrl.runtime import compiled, files, plots, signals, sinks, starting
+from jaxrl.runtime import compiled, files, plots, profiling, signals, sinks, starting
 from jaxrl.runtime import folder as folders
 from jaxrl.runtime.checkpoint import Checkpoints
 from jaxrl.runtime.console import Console
@@ -97,11 +97,14 @@ def _train_cycles(
     run.compile_seconds = time.monotonic() - run.began
     run.console.say(f"compiled in {run.compile_seconds:.1f} s")
     run.console.training_begins(run.env_steps(cycles))
+    profiled = profiling.chosen_cycle(cycles, run.config.total_cycles)
+    profiled = profiled if run.config.profile else None
     try:
         while cycles < run.config.total_cycles and not stop:
             began = time.monotonic()
-            state, metrics = run.programs.train(state, cycles)
-            values = _to_host(metrics)
+            with profiling.trace(run.folder / "profile", when=cycles == profiled):
+                state, metrics = run.programs.train(state, cycles)
+                values = _to_host(metrics)
             cycles += 1
             _after_cycle(run, state, cycles, values, time.monotonic() - began)
     except TrainingDiverged:

@@ -18,7 +18,17 @@ from jaxrl.runtime.program import Program
 from jaxrl.types import TrainState
 
 # What may differ between a run and its continuation: how long, where, and what is written beside.
-_FREE = ("epochs", "total_steps", "run_dir", "devices", "preset", "log.", "eval.", "checkpoint.")
+_FREE = (
+    "epochs",
+    "total_steps",
+    "run_dir",
+    "profile",
+    "devices",
+    "preset",
+    "log.",
+    "eval.",
+    "checkpoint.",
+)
 
 
 class Start(NamedTuple):

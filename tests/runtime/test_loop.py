@@ -112,6 +112,13 @@ def test_evaluation_does_not_change_training(finished, tmp_path):
     assert all("eval/mean_reward" in p for p in tiny.rows(often))
 
 
+def test_profile_writes_a_trace_and_changes_nothing(finished, tmp_path):
+    folder = tiny.run(tmp_path / "run", "--profile")
+    assert list((folder / "profile").rglob("*.xplane.pb"))
+    assert list((folder / "profile").rglob("perfetto_trace.json.gz"))
+    tiny.assert_same_policy(folder, finished)
+
+
 def test_total_steps_replaces_epochs(tmp_path):
     folder = tiny.run(tmp_path / "run", "--total-steps", "300")
     assert tiny.rows(folder)[-1]["step"] == 384  # whole cycles of 128

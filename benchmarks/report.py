@@ -1,0 +1,91 @@
+"""What every benchmark leaves behind: a table on the screen, JSON and a picture in a folder."""
+
+import importlib.metadata
+import json
+import platform
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent / "results"
+PACKAGES = ("jax", "jaxlib", "brax", "mujoco-mjx", "flax", "optax", "stable-baselines3", "torch")
+BLUE, GREY, ORANGE = "#1f4e79", "#9aa5b1", "#d9822b"
+
+
+def machine() -> dict[str, Any]:
+    """Return hardware, versions and commit."""
+    import jax
+
+    versions = {}
+    for name in PACKAGES:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return {
+        "devices": [device.device_kind for device in jax.local_devices()],
+        "platform": platform.platform(),
+        "python": platform.python_version(),
+        "versions": versions,
+        "commit": _git("rev-parse", "--short", "HEAD"),
+        "changed_files": _git("status", "--short").splitlines(),
+        "date": time.strftime("%Y-%m-%d"),
+    }
+
+
+def _git(*arguments: str) -> str:
+    command = ["git", "-C", str(Path(__file__).parent), *arguments]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.rstrip()
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Return rows as a Markdown table; columns in the order they first appear."""
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
+    for row in rows:
+        lines.append("| " + " | ".join(_cell(row.get(name)) for name in columns) + " |")
+    return "\n".join(lines)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def save(
+    name: str,
+    rows: list[dict[str, Any]],
+    out: Path,
+    *,
+    draw: Callable[[Any], None] | None = None,
+    extra: dict[str, Any] | None = None,
+) -> None:
+    """Print the table; write NAME.json and, if there is something to draw, NAME.png."""
+    out.mkdir(parents=True, exist_ok=True)
+    command = "python -m benchmarks." + " ".join([name, *map(shlex.quote, sys.argv[1:])])
+    data = {"command": command, "machine": machine(), "rows": rows} | (extra or {})
+    (out / f"{name}.json").write_text(json.dumps(data, indent=1) + "\n")
+    if draw:
+        import matplotlib
+
+        matplotlib.use("Agg")
+        import matplotlib.pyplot as plt
+
+        figure, axes = plt.subplots(figsize=(7, 4), dpi=120)
+        draw(axes)
+        axes.grid(alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+        figure.tight_layout()
+        figure.savefig(out / f"{name}.png")
+        plt.close(figure)
+    print("\n" + table(rows), flush=True)

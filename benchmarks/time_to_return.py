@@ -1,0 +1,112 @@
+"""Seconds from process start until a policy was measured to reach a return.
+
+    python -m benchmarks.time_to_return ant=6000 humanoid=8000 [--quick] [-- --seed 1]
+
+Everything counts: imports, compilation, evaluation, checkpoints. Each run is a process of its
+own; it is watched through its log from outside, and asked to stop when the return is reached.
+Cold: all caches are empty. Warm: the same command once more.
+"""
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks import report
+
+
+def watch(preset: str, target: float, caches: Path, folder: Path, extra: list[str]) -> dict:
+    """Train until `target`, or to the end; return when what was seen, in seconds."""
+    command = [sys.executable, "-m", "jaxrl.train", preset, "--run-dir", str(folder), *extra]
+    env = os.environ | {"XDG_CACHE_HOME": str(caches)}
+    env.pop("JAX_COMPILATION_CACHE_DIR", None)
+    log, metrics = folder.with_suffix(".txt"), folder / "metrics.jsonl"
+    curve, first_cycle, reached, size, steps = [], None, None, 0, 0
+    with log.open("w") as output:
+        began = time.monotonic()
+        process = subprocess.Popen(command, env=env, stdout=output, stderr=subprocess.STDOUT)
+        while True:
+            running = process.poll() is None
+            now = time.monotonic() - began
+            lines = metrics.read_text().splitlines(keepends=True) if metrics.exists() else []
+            for line in lines[size:]:
+                if not line.endswith("\n"):
+                    break
+                size, row = size + 1, json.loads(line)
+                first_cycle = first_cycle or now
+                if "eval/mean_reward" in row and reached is None:
+                    steps = row["step"]
+                    curve.append([round(now, 2), steps, row["eval/mean_reward"]])
+                    if row["eval/mean_reward"] >= target:
+                        reached = now
+                        process.send_signal(signal.SIGTERM)
+            if not running:
+                break
+            time.sleep(0.02)
+    if process.returncode not in (0, 128 + signal.SIGTERM):
+        print(log.read_text()[-3000:], file=sys.stderr)
+        raise SystemExit(f"{' '.join(command)} failed with {process.returncode}")
+    return {"seconds": reached, "first_cycle": first_cycle, "steps": steps, "curve": curve}
+
+
+def measure(preset: str, target: float, extra: list[str]) -> list[dict[str, Any]]:
+    rows = []
+    with tempfile.TemporaryDirectory() as place:
+        for start in ("cold", "warm"):
+            seen = watch(preset, target, Path(place) / "cache", Path(place) / start, extra)
+            rows.append({"preset": preset, "target": target, "start": start} | seen)
+            print(report.table([_row(rows[-1])]).splitlines()[-1], flush=True)
+    return rows
+
+
+def _row(seen: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "preset": seen["preset"],
+        "return": seen["target"],
+        "start": seen["start"],
+        "first log row, s": seen["first_cycle"],
+        "reached after, s": seen["seconds"],
+        "environment steps": seen["steps"],
+        "return then": seen["curve"][-1][2] if seen["curve"] else None,
+    }
+
+
+def draw(seen: list[dict[str, Any]]):
+    def on(axes):
+        for run in seen:
+            points = [(0.0, 0, 0.0), *run["curve"]]
+            share = [100 * point[2] / run["target"] for point in points]
+            style = "-" if run["start"] == "warm" else "--"
+            label = f"{run['preset']}, {run['start']}"
+            axes.plot([point[0] for point in points], share, style, marker="o", label=label)
+        axes.axhline(100, color=report.GREY, linewidth=1)
+        axes.set(xlabel="seconds since process start", ylabel="return, % of target")
+        axes.legend(frameon=False)
+
+    return on
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("goals", nargs="*", help="preset=return")
+    parser.add_argument("--out", type=Path, default=report.RESULTS)
+    parser.add_argument("--quick", action="store_true", help="one small task")
+    arguments, extra = parser.parse_known_args()
+    extra = [argument for argument in extra if argument != "--"]
+    goals = arguments.goals or (["cartpole=150"] if arguments.quick else ["ant=6000"])
+    seen = []
+    for goal in goals:
+        preset, _, target = goal.partition("=")
+        seen += measure(preset, float(target), extra)
+    rows = [_row(run) for run in seen]
+    report.save("time_to_return", rows, arguments.out, draw=draw(seen), extra={"runs": seen})
+
+
+if __name__ == "__main__":
+    main()
