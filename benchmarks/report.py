@@ -1,7 +1,9 @@
 """What every benchmark leaves behind: a table on the screen, JSON and a picture in a folder."""
 
+import argparse
 import importlib.metadata
 import json
+import os
 import platform
 import shlex
 import subprocess
@@ -14,6 +16,14 @@ from typing import Any
 RESULTS = Path(__file__).parent / "results"
 PACKAGES = ("jax", "jaxlib", "brax", "mujoco-mjx", "flax", "optax", "stable-baselines3", "torch")
 BLUE, GREY, ORANGE = "#1f4e79", "#9aa5b1", "#d9822b"
+
+
+def parser(doc: str | None) -> argparse.ArgumentParser:
+    """Return a parser with what all benchmarks take."""
+    made = argparse.ArgumentParser(description=(doc or "").split("\n")[0])
+    made.add_argument("--out", type=Path, default=RESULTS, help="folder for JSON and pictures")
+    made.add_argument("--quick", action="store_true", help="a small task, for two cores")
+    return made
 
 
 def machine() -> dict[str, Any]:
@@ -31,7 +41,8 @@ def machine() -> dict[str, Any]:
         "platform": platform.platform(),
         "python": platform.python_version(),
         "versions": versions,
-        "commit": _git("rev-parse", "--short", "HEAD"),
+        # On a machine without the repository's history, whoever starts the benchmark says it.
+        "commit": os.environ.get("BENCHMARK_COMMIT") or _git("rev-parse", "--short", "HEAD"),
         "changed_files": _git("status", "--short").splitlines(),
         "date": time.strftime("%Y-%m-%d"),
     }
@@ -67,12 +78,14 @@ def save(
     rows: list[dict[str, Any]],
     out: Path,
     *,
+    module: str | None = None,
     draw: Callable[[Any], None] | None = None,
     extra: dict[str, Any] | None = None,
 ) -> None:
     """Print the table; write NAME.json and, if there is something to draw, NAME.png."""
     out.mkdir(parents=True, exist_ok=True)
-    command = "python -m benchmarks." + " ".join([name, *map(shlex.quote, sys.argv[1:])])
+    script = f"python -m benchmarks.{module or name}"
+    command = " ".join([script, *map(shlex.quote, sys.argv[1:])])
     data = {"command": command, "machine": machine(), "rows": rows} | (extra or {})
     (out / f"{name}.json").write_text(json.dumps(data, indent=1) + "\n")
     if draw:

@@ -7,7 +7,6 @@ own; it is watched through its log from outside, and asked to stop when the retu
 Cold: all caches are empty. Warm: the same command once more.
 """
 
-import argparse
 import json
 import os
 import signal
@@ -93,10 +92,8 @@ def draw(seen: list[dict[str, Any]]):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = report.parser(__doc__)
     parser.add_argument("goals", nargs="*", help="preset=return")
-    parser.add_argument("--out", type=Path, default=report.RESULTS)
-    parser.add_argument("--quick", action="store_true", help="one small task")
     arguments, extra = parser.parse_known_args()
     extra = [argument for argument in extra if argument != "--"]
     goals = arguments.goals or (["cartpole=150"] if arguments.quick else ["ant=6000"])

@@ -1,5 +1,6 @@
 """Compiling functions side by side, from their kept form where there is one."""
 
+import os
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -22,7 +23,9 @@ class Builder:
     def __init__(self, shelf: exported.Shelf | None, template: Template):
         self._shelf, self._template = shelf, template
         self._traced: dict[str, bytes] = {}
-        self._threads = ThreadPoolExecutor(5, thread_name_prefix="compile")
+        # First come, first compiled: with few cores, what is needed first must not wait.
+        workers = min(4, os.cpu_count() or 1)
+        self._threads = ThreadPoolExecutor(workers, thread_name_prefix="compile")
 
     def __enter__(self) -> "Builder":
         return self

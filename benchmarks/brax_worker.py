@@ -1,0 +1,170 @@
+"""Train with brax's own PPO or SAC and its published settings; print one JSON line per evaluation.
+
+    python -m benchmarks.brax_worker ant --backend spring --seed 0
+
+Run by benchmarks.peers, in a process of its own. brax 0.14.2 calls a function that JAX has since
+removed; the shim below stands in for it and changes nothing else.
+"""
+
+import argparse
+import functools
+import json
+import time
+from typing import Any
+
+# What brax's training notebook uses, besides observation normalisation and episodes of 1000.
+_PPO: dict[str, Any] = {"learning_rate": 3e-4, "normalize_observations": True}
+PPO: dict[str, dict[str, Any]] = {
+    "ant": {
+        "num_timesteps": 50_000_000,
+        "reward_scaling": 10,
+        "unroll_length": 5,
+        "num_minibatches": 32,
+        "num_updates_per_batch": 4,
+        "discounting": 0.97,
+        "entropy_cost": 1e-2,
+        "num_envs": 4096,
+        "batch_size": 2048,
+    },
+    "humanoid": {
+        "num_timesteps": 50_000_000,
+        "reward_scaling": 0.1,
+        "unroll_length": 10,
+        "num_minibatches": 32,
+        "num_updates_per_batch": 8,
+        "discounting": 0.97,
+        "entropy_cost": 1e-3,
+        "num_envs": 2048,
+        "batch_size": 1024,
+    },
+    "halfcheetah": {
+        "num_timesteps": 50_000_000,
+        "reward_scaling": 1,
+        "unroll_length": 20,
+        "num_minibatches": 32,
+        "num_updates_per_batch": 8,
+        "discounting": 0.95,
+        "entropy_cost": 1e-3,
+        "num_envs": 2048,
+        "batch_size": 512,
+    },
+    "reacher": {
+        "num_timesteps": 50_000_000,
+        "reward_scaling": 5,
+        "unroll_length": 50,
+        "num_minibatches": 32,
+        "num_updates_per_batch": 8,
+        "discounting": 0.95,
+        "entropy_cost": 1e-3,
+        "num_envs": 2048,
+        "batch_size": 256,
+        "action_repeat": 4,
+    },
+    "pusher": {
+        "num_timesteps": 50_000_000,
+        "reward_scaling": 5,
+        "unroll_length": 30,
+        "num_minibatches": 16,
+        "num_updates_per_batch": 8,
+        "discounting": 0.95,
+        "entropy_cost": 1e-2,
+        "num_envs": 2048,
+        "batch_size": 512,
+    },
+    "inverted_pendulum": {
+        "num_timesteps": 2_000_000,
+        "reward_scaling": 10,
+        "unroll_length": 5,
+        "num_minibatches": 32,
+        "num_updates_per_batch": 4,
+        "discounting": 0.97,
+        "entropy_cost": 1e-2,
+        "num_envs": 2048,
+        "batch_size": 1024,
+    },
+    "fast": {  # for --quick: no physics to speak of
+        "num_timesteps": 4_000,
+        "unroll_length": 5,
+        "num_minibatches": 2,
+        "num_updates_per_batch": 1,
+        "num_envs": 16,
+        "batch_size": 16,
+    },
+}
+PPO["inverted_double_pendulum"] = PPO["inverted_pendulum"] | {"num_timesteps": 20_000_000}
+_SAC: dict[str, Any] = {
+    "learning_rate": 6e-4,
+    "normalize_observations": True,
+    "discounting": 0.997,
+    "num_envs": 128,
+    "min_replay_size": 8192,
+    "max_replay_size": 1_048_576,
+}
+SAC: dict[str, dict[str, Any]] = {
+    "hopper": {
+        "num_timesteps": 6_553_600,
+        "reward_scaling": 30,
+        "batch_size": 512,
+        "grad_updates_per_step": 64,
+    },
+    "walker2d": {
+        "num_timesteps": 7_864_320,
+        "reward_scaling": 5,
+        "batch_size": 128,
+        "grad_updates_per_step": 32,
+    },
+}
+
+
+def mend_jax() -> None:
+    """Give JAX back what brax calls: a leading axis with one copy per device."""
+    import jax
+    import jax.numpy as jnp
+
+    def replicated(tree: Any, devices: list) -> Any:
+        return jax.tree.map(lambda x: jnp.stack([jnp.asarray(x)] * len(devices)), tree)
+
+    if not hasattr(jax, "device_put_replicated"):
+        jax.device_put_replicated = replicated
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("task", choices=[*PPO, *SAC])
+    parser.add_argument("--backend")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--evals", type=int, default=10)
+    arguments = parser.parse_args()
+    mend_jax()
+    from brax import envs
+    from brax.training.agents.ppo import train as ppo
+    from brax.training.agents.sac import train as sac
+
+    began = time.monotonic()
+
+    def progress(steps: int, metrics: dict[str, Any]) -> None:
+        row = {
+            "steps": int(steps),
+            "return": float(metrics["eval/episode_reward"]),
+            "std": float(metrics["eval/episode_reward_std"]),
+            "steps/s": float(metrics.get("training/sps", 0.0)),
+            "seconds_in_train": time.monotonic() - began,
+        }
+        print(json.dumps(row), flush=True)
+
+    options = {"backend": arguments.backend} if arguments.backend else {}
+    is_ppo = arguments.task in PPO
+    settings = _PPO | PPO[arguments.task] if is_ppo else _SAC | SAC[arguments.task]
+    train = functools.partial(
+        ppo.train if is_ppo else sac.train,
+        environment=envs.get_environment(arguments.task, **options),
+        episode_length=1000,
+        seed=arguments.seed,
+        num_evals=arguments.evals,
+        progress_fn=progress,
+    )
+    train(**settings)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,198 @@
+"""jaxrl beside its peers, on the same machine, each system in processes of its own.
+
+    python -m benchmarks.peers brax ant humanoid --seeds 5
+    python -m benchmarks.peers sb3 cartpole pendulum --seeds 5        (pip install jaxrl[peers])
+
+brax: PPO, or SAC where that is what brax publishes for the task, on the physics backend of our
+preset. sb3: stable-baselines3's PPO on the Gymnasium twin of our task, on the processor.
+Every run begins with empty caches unless --warm is given. `--side-by-side` runs all seeds of a
+system at once: returns are then right, times are not, and are left out.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from benchmarks import report
+from jaxrl import presets
+
+
+def follow(command: list[str], env: dict[str, str]) -> list[dict[str, float]]:
+    """Run a command that prints JSON lines; return them with the second each one came at."""
+    rows, began = [], time.monotonic()
+    with (
+        tempfile.TemporaryFile("w+") as errors,
+        subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=errors, text=True) as run,
+    ):
+        for line in run.stdout or []:
+            if line.startswith("{"):
+                rows.append(json.loads(line) | {"seconds": time.monotonic() - began})
+        run.wait()
+        wall = time.monotonic() - began
+        if run.returncode or not rows:
+            errors.seek(0)
+            raise SystemExit(f"{' '.join(command)} failed:\n{errors.read()[-3000:]}")
+    rows[-1]["wall"] = wall
+    return rows
+
+
+def ours(task: str, seed: int, caches: Path, place: Path, quick: bool) -> list[dict[str, float]]:
+    """Train our preset to its end; return its evaluations in the peers' words."""
+    folder = place / f"{task}-{seed}-{time.monotonic_ns()}"
+    command = [sys.executable, "-m", "jaxrl.train", task, "--run-dir", str(folder)]
+    command += ["--seed", str(seed), *(["--epochs", "1"] if quick else [])]
+    began = time.monotonic()
+    done = subprocess.run(command, env=_environment(caches), capture_output=True, text=True)
+    wall = time.monotonic() - began
+    if done.returncode:
+        raise SystemExit(f"{' '.join(command)} failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    logged = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    rate = median(row["time/fps"] for row in logged)
+    # What came before the run's own clock started, and after it stopped, is counted as start.
+    before = wall - logged[-1]["time/time_elapsed"]
+    rows = [
+        {
+            "steps": row["step"],
+            "return": row["eval/mean_reward"],
+            "std": row["eval/std_reward"],
+            "steps/s": rate,
+            "seconds": before + row["time/time_elapsed"],
+        }
+        for row in logged
+        if "eval/mean_reward" in row
+    ]
+    rows[-1]["wall"] = wall
+    return rows
+
+
+def theirs(peer: str, task: str, seed: int, caches: Path, quick: bool) -> list[dict[str, float]]:
+    command = [sys.executable, "-m", f"benchmarks.{peer}_worker", task, "--seed", str(seed)]
+    if peer == "brax" and (backend := presets.get(task).backend):
+        command += ["--backend", backend]
+    if peer == "sb3" and quick:
+        command += ["--steps", "2000", "--evals", "2"]
+    return follow(command, _environment(caches))
+
+
+def _environment(caches: Path) -> dict[str, str]:
+    """Return an environment whose compilation caches lie in `caches`."""
+    own = {"XDG_CACHE_HOME": str(caches), "JAX_COMPILATION_CACHE_DIR": str(caches / "jax")}
+    return os.environ | own
+
+
+def interquartile_mean(values: np.ndarray, axis: int = -1) -> np.ndarray:
+    """Return the mean of the middle half along an axis."""
+    from scipy.stats import trim_mean
+
+    return trim_mean(values, 0.25, axis=axis)
+
+
+def interval(values: list[float], samples: int = 5000) -> tuple[float, float]:
+    """Return a 95 % bootstrap interval of the interquartile mean."""
+    drawn = np.random.default_rng(0).choice(values, (samples, len(values)))
+    low, high = np.percentile(interquartile_mean(drawn), [2.5, 97.5])
+    return float(low), float(high)
+
+
+def summarize(
+    task: str, system: str, runs: list[list[dict[str, float]]], timed: bool
+) -> dict[str, Any]:
+    finals = [run[-1]["return"] for run in runs]
+    low, high = interval(finals)
+    row: dict[str, Any] = {
+        "task": task,
+        "system": system,
+        "seeds": len(runs),
+        "final return, IQM": float(interquartile_mean(np.array(finals))),
+        "95 % interval": f"{low:,.0f} to {high:,.0f}",
+        "million steps": runs[0][-1]["steps"] / 1e6,
+    }
+    if timed:
+        row["steps/s"] = median(run[-1]["steps/s"] for run in runs)
+        row["wall, s"] = median(run[-1]["wall"] for run in runs)
+    return row
+
+
+def first_time(run: list[dict[str, float]], target: float) -> float | None:
+    """Return when an evaluation first reached `target`."""
+    return next((row["seconds"] for row in run if row["return"] >= target), None)
+
+
+def compare(peer: str, task: str, arguments: Any) -> tuple[list[dict], dict[str, list]]:
+    """Run all seeds of both systems; return two rows of the table and all curves."""
+    seeds, curves = range(arguments.seeds), {}
+    with tempfile.TemporaryDirectory() as name:
+        place = Path(name)
+
+        def caches(system: str, seed: int) -> Path:
+            return place / system if arguments.warm else place / f"{system}-{seed}"
+
+        def run_ours(seed: int):
+            return ours(task, seed, caches("jaxrl", seed), place, arguments.quick)
+
+        def run_theirs(seed: int):
+            return theirs(peer, task, seed, caches(peer, seed), arguments.quick)
+
+        workers = len(seeds) if arguments.side_by_side else 1
+        for system, work in (("jaxrl", run_ours), (peer, run_theirs)):
+            with ThreadPoolExecutor(workers) as threads:
+                curves[system] = list(threads.map(work, seeds))
+            print(f"{task} {system}: {[round(run[-1]['return']) for run in curves[system]]}")
+    timed = not arguments.side_by_side
+    rows = [summarize(task, system, runs, timed) for system, runs in curves.items()]
+    goal = rows[1]["final return, IQM"]
+    if timed:
+        for row, runs in zip(rows, curves.values(), strict=True):
+            times = [first_time(run, goal) for run in runs]
+            reached = [seconds for seconds in times if seconds is not None]
+            row[f"s until {peer}'s IQM"] = median(reached) if len(reached) == len(runs) else None
+    return rows, curves
+
+
+def draw(curves: dict[str, dict[str, list]], timed: bool):
+    def on(axes):
+        for task, systems in curves.items():
+            for (system, runs), style in zip(systems.items(), ("-", "--"), strict=True):
+                for i, run in enumerate(runs):
+                    x = [row["seconds"] if timed else row["steps"] for row in run]
+                    y = [row["return"] for row in run]
+                    label = f"{task}, {system}" if i == 0 else None
+                    color = report.BLUE if system == "jaxrl" else report.ORANGE
+                    axes.plot(x, y, style, color=color, linewidth=1.3, label=label)
+        axes.set(xlabel="seconds since process start" if timed else "environment steps")
+        axes.set(ylabel="evaluated return")
+        axes.legend(frameon=False)
+
+    return on
+
+
+def main() -> None:
+    parser = report.parser(__doc__)
+    parser.add_argument("peer", choices=["brax", "sb3"])
+    parser.add_argument("tasks", nargs="*")
+    parser.add_argument("--seeds", type=int)
+    parser.add_argument("--warm", action="store_true", help="let runs share compilation caches")
+    parser.add_argument("--side-by-side", action="store_true", help="all seeds at once, untimed")
+    arguments = parser.parse_args()
+    arguments.seeds = arguments.seeds or (1 if arguments.quick else 5)
+    usual = {"brax": ("fast", "ant"), "sb3": ("cartpole", "cartpole")}[arguments.peer]
+    rows, curves = [], {}
+    for task in arguments.tasks or [usual[0] if arguments.quick else usual[1]]:
+        pair, curves[task] = compare(arguments.peer, task, arguments)
+        rows += pair
+    picture = draw(curves, timed=not arguments.side_by_side)
+    name = f"peers-{arguments.peer}"
+    report.save(name, rows, arguments.out, module="peers", draw=picture, extra={"curves": curves})
+
+
+if __name__ == "__main__":
+    main()

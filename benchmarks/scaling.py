@@ -1,0 +1,93 @@
+"""Growth: steps per second, time per cycle and peak memory from few environments to many.
+
+    python -m benchmarks.scaling ant [--sizes 512 1024 ... 65536] [--quick]
+
+Sizes are measured in rising order in one process, so that the peak of the device's memory so far
+is the peak of the largest size so far. The batch of a gradient step grows with the environments.
+"""
+
+import time
+from dataclasses import replace
+from typing import Any
+
+import jax
+
+from benchmarks import report
+from jaxrl import presets
+from jaxrl.runtime import program as programs
+from jaxrl.runtime.compiled import Programs, compile_programs
+
+SIZES = [512 * 2**i for i in range(8)]
+
+
+def measure(compiled: Programs, calls: int) -> dict[str, Any]:
+    config = compiled.program.config
+    compiled.wait()
+    state = compiled.first_state()
+    for number in range(2):
+        state, _ = compiled.train(state, number)
+    jax.block_until_ready(state)
+    began = time.perf_counter()
+    for number in range(calls):
+        state, _ = compiled.train(state, number)
+    jax.block_until_ready(state)
+    iteration = (time.perf_counter() - began) / (calls * config.iterations)
+    return {
+        "environments": config.num_envs,
+        "steps/s": config.steps_per_iteration / iteration,
+        "ms per iteration": 1e3 * iteration,
+        "ns per step": 1e9 * iteration / config.steps_per_iteration,
+        "peak GiB": _peak(),
+    }
+
+
+def _peak() -> float | None:
+    """Return the most memory the device ever held, in GiB, where it tells."""
+    stats = jax.local_devices()[0].memory_stats()
+    return stats["peak_bytes_in_use"] / 2**30 if stats else None
+
+
+def draw(rows: list[dict[str, Any]], preset: str):
+    def on(axes):
+        sizes = [row["environments"] for row in rows]
+        rates = [row["steps/s"] / 1e6 for row in rows]
+        axes.plot(sizes, rates, marker="o", color=report.BLUE, label="steps/s")
+        axes.set_xscale("log", base=2)
+        axes.set(xlabel="environments", ylabel="million steps / s", title=preset)
+        axes.set_ylim(bottom=0)
+        memory = [row["peak GiB"] for row in rows]
+        if all(memory):
+            other = axes.twinx()
+            other.plot(sizes, memory, marker="s", color=report.ORANGE, label="peak memory")
+            other.set_ylabel("peak memory, GiB", color=report.ORANGE)
+            other.set_ylim(bottom=0)
+
+    return on
+
+
+def main() -> None:
+    parser = report.parser(__doc__)
+    parser.add_argument("preset", nargs="?", default="ant")
+    parser.add_argument("--sizes", type=int, nargs="+")
+    arguments = parser.parse_args()
+    programs.use_compilation_cache()
+    preset = "pendulum" if arguments.quick else arguments.preset
+    sizes = arguments.sizes or ([16, 32, 64] if arguments.quick else SIZES)
+    base = presets.get(preset)
+    configs = [
+        replace(base, num_envs=n, iterations=2 if arguments.quick else 10, preset="scaling")
+        for n in sizes
+    ]
+    # All sizes compile side by side while the first ones run.
+    compiling = [compile_programs(programs.build(config)) for config in configs]
+    for compiled in compiling:
+        compiled.wait()
+    rows = []
+    for compiled in compiling:
+        rows.append(measure(compiled, calls=2 if arguments.quick else 6))
+        print(report.table(rows[-1:]).splitlines()[-1], flush=True)
+    report.save("scaling", rows, arguments.out, draw=draw(rows, preset))
+
+
+if __name__ == "__main__":
+    main()
