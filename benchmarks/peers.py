@@ -5,8 +5,9 @@
 
 brax: PPO, or SAC where that is what brax publishes for the task, on the physics backend of our
 preset. sb3: stable-baselines3's PPO on the Gymnasium twin of our task, on the processor.
-Every run begins with empty caches unless --warm is given. `--side-by-side` runs all seeds of a
-system at once: returns are then right, times are not, and are left out.
+Every run begins with empty caches; with --warm the first seed of a system does, and later ones
+find what it left. `--side-by-side` runs all seeds of a system at once: returns are then right,
+times are not, and are left out.
 """
 
 import json
@@ -153,8 +154,12 @@ def compare(peer: str, task: str, arguments: Any) -> tuple[list[dict], dict[str,
     if timed:
         for row, runs in zip(rows, curves.values(), strict=True):
             times = [first_time(run, goal) for run in runs]
+            words = f"s until {peer}'s IQM"
+            if arguments.warm:
+                row[f"{words}, first start"] = times.pop(0)
+                words += ", later starts"
             reached = [seconds for seconds in times if seconds is not None]
-            row[f"s until {peer}'s IQM"] = median(reached) if len(reached) == len(runs) else None
+            row[words] = median(reached) if reached and len(reached) == len(times) else None
     return rows, curves
 
 

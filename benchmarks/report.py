@@ -36,20 +36,23 @@ def machine() -> dict[str, Any]:
             versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
+    # On a machine without the repository's history, whoever starts the benchmark names the commit.
+    commit = os.environ.get("BENCHMARK_COMMIT")
+    if not commit:
+        changed = " and changes" if _git("status", "--short", "--", "jaxrl", "benchmarks") else ""
+        commit = _git("rev-parse", "--short", "HEAD") + changed
     return {
         "devices": [device.device_kind for device in jax.local_devices()],
-        "platform": platform.platform(),
+        "processor_cores": os.cpu_count(),
         "python": platform.python_version(),
         "versions": versions,
-        # On a machine without the repository's history, whoever starts the benchmark says it.
-        "commit": os.environ.get("BENCHMARK_COMMIT") or _git("rev-parse", "--short", "HEAD"),
-        "changed_files": _git("status", "--short").splitlines(),
+        "commit": commit,
         "date": time.strftime("%Y-%m-%d"),
     }
 
 
 def _git(*arguments: str) -> str:
-    command = ["git", "-C", str(Path(__file__).parent), *arguments]
+    command = ["git", "-C", str(Path(__file__).parent.parent), *arguments]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.rstrip()
     except (OSError, subprocess.SubprocessError):
@@ -73,6 +76,15 @@ def _cell(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
+def _command(module: str) -> str:
+    """Return what a person would type; where results went is nobody else's business."""
+    words = list(sys.argv[1:])
+    if "--out" in words:
+        place = words.index("--out")
+        del words[place : place + 2]
+    return " ".join([f"python -m benchmarks.{module}", *map(shlex.quote, words)])
+
+
 def save(
     name: str,
     rows: list[dict[str, Any]],
@@ -84,9 +96,7 @@ def save(
 ) -> None:
     """Print the table; write NAME.json and, if there is something to draw, NAME.png."""
     out.mkdir(parents=True, exist_ok=True)
-    script = f"python -m benchmarks.{module or name}"
-    command = " ".join([script, *map(shlex.quote, sys.argv[1:])])
-    data = {"command": command, "machine": machine(), "rows": rows} | (extra or {})
+    data = {"command": _command(module or name), "machine": machine(), "rows": rows} | (extra or {})
     (out / f"{name}.json").write_text(json.dumps(data, indent=1) + "\n")
     if draw:
         import matplotlib

@@ -17,6 +17,19 @@ from jaxrl.learning.normalizer import Moments
 from jaxrl.networks.actor_critic import ActorCritic
 from jaxrl.types import Array, Key, Mean, Metrics, PyTree
 
+METRICS = (
+    "train/loss",
+    "train/policy_gradient_loss",
+    "train/value_loss",
+    "train/entropy_loss",
+    "train/approx_kl",
+    "train/clip_fraction",
+    "train/std",
+    "train/grad_norm",
+    "train/stopped_by_kl",
+    "train/bad_updates",
+)
+
 
 class Batch(NamedTuple):
     """What one minibatch update reads, [T, rows, ...]."""
@@ -76,7 +89,8 @@ class Updater:
         keys = jax.random.split(key, c.update_epochs)
         (learner, _, _), metrics = jax.lax.scan(epoch, start, keys)
         learner = learner.replace(params=unravel(learner.params))
-        return learner, {k: Mean.of(jnp.mean(v)) for k, v in metrics.items()}
+        means = jnp.mean(metrics, axis=(0, 1))
+        return learner, {name: Mean.of(means[i]) for i, name in enumerate(METRICS)}
 
     def _update(self, unravel: Callable[[Array], PyTree], carry: Any, inputs: tuple[Batch, Key]):
         """Take one gradient step on one minibatch; parameters are one vector here."""
@@ -112,7 +126,9 @@ class Updater:
             # KL says nothing while the policy stands still: before the first step, or stopped.
             rate = jnp.where(first | stopped, learner.learning_rate, _followed(learner, kl))
             learner = learner.replace(learning_rate=rate)
-        return (learner, jnp.zeros((), bool), stopped), metrics
+        # As one vector: each metric on its own would be a kernel more in every gradient step.
+        noted = jnp.stack([metrics[name].astype(jnp.float32) for name in METRICS])
+        return (learner, jnp.zeros((), bool), stopped), noted
 
     def _loss(self, params: PyTree, *, learner: PPOState, batch: Batch, key: Key):
         """Sum the weighted losses of one minibatch."""

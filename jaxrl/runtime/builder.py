@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 from jax import export
@@ -57,7 +57,7 @@ class Builder:
             def work():
                 return jax.jit(kept.call, **settings).lower(*plain_shapes).compile()
 
-        return self._threads.submit(_callable, work)
+        return self._threads.submit(lambda: Compiled(work()))
 
     def _kept(self, name: str, function: Callable, shapes: list) -> export.Exported | None:
         """Return the traced form of a function, from the shelf or for it; None: not to be kept."""
@@ -78,6 +78,18 @@ def _plain(tree: PyTree) -> tuple:
     return tuple(jax.tree.leaves(tree))
 
 
-def _callable(compile_it: Callable[[], Callable]) -> Callable:
-    compiled = compile_it()
-    return lambda *arguments: compiled(*map(_plain, arguments))
+class Compiled(NamedTuple):
+    """A compiled function of any trees."""
+
+    program: jax.stages.Compiled
+
+    def __call__(self, *arguments: PyTree) -> Any:
+        """Run it; devices go on while the host does."""
+        return self.program(*map(_plain, arguments))
+
+    @property
+    def bytes(self) -> int:
+        """Memory on each device at its peak: arguments, results and temporaries."""
+        need: Any = self.program.memory_analysis()
+        results = need.output_size_in_bytes - need.alias_size_in_bytes
+        return need.argument_size_in_bytes + results + need.temp_size_in_bytes

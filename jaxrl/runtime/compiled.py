@@ -60,6 +60,10 @@ class Programs:
         played = self._evaluate.result()(params, pools, self._seed, np.uint32(number))
         return evaluation.Episodes(*played)
 
+    def cycle_bytes(self) -> int:
+        """Return the memory that a cycle needs on each device at its peak."""
+        return self._cycle.result().bytes
+
     def wait(self) -> None:
         """Return when training can begin."""
         self._cycle.result()

@@ -1,0 +1,105 @@
+"""The benchmarks run, in their quick form, and leave what they promise; nothing is timed here."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from benchmarks import peers, report
+
+ROOT = Path(__file__).parent.parent
+
+
+def run(out, *words):
+    """Run a benchmark in a process of its own, with one device; return its rows."""
+    own = {"JAX_PLATFORMS": "cpu", "JAXRL_KEEP_PROGRAMS": "1"}
+    env = {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"} | own
+    env["JAX_COMPILATION_CACHE_DIR"] = str(ROOT / ".cache" / "jax")
+    command = [sys.executable, "-m", f"benchmarks.{words[0]}", *words[1:], "--quick"]
+    done = subprocess.run(
+        [*command, "--out", str(out)], cwd=ROOT, env=env, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
+    name = "-".join(words)
+    picture = (out / f"{name}.png").read_bytes()
+    assert picture.startswith(b"\x89PNG") and len(picture) > 5000
+    data = json.loads((out / f"{name}.json").read_text())
+    assert data["command"] == f"python -m benchmarks.{' '.join(words)} --quick"
+    assert data["machine"]["commit"] and data["machine"]["versions"]["jax"]
+    assert report.table(data["rows"]) in done.stdout
+    assert str(out) not in json.dumps(data)
+    return data["rows"]
+
+
+@pytest.mark.slow
+def test_throughput(tmp_path):
+    (row,) = run(tmp_path, "throughput")
+    assert row["train steps/s"] < row["rollout steps/s"]
+    assert row["train / raw"] == pytest.approx(row["train steps/s"] / row["raw steps/s"])
+
+
+@pytest.mark.slow
+def test_scaling(tmp_path):
+    few, many = run(tmp_path, "scaling")
+    assert many["environments"] == 2 * few["environments"]
+    assert many["peak GiB"] > few["peak GiB"] > 0
+
+
+@pytest.mark.slow
+def test_time_to_return(tmp_path):
+    cold, warm = run(tmp_path, "time_to_return")
+    for row in (cold, warm):
+        assert row["return then"] >= row["return"]
+        assert row["first log row, s"] <= row["reached after, s"]
+    # Nothing is timed in tests, but what tracing and compiling again would cost is no trifle.
+    assert warm["first log row, s"] < cold["first log row, s"]
+
+
+@pytest.mark.slow
+def test_beside_brax(tmp_path):
+    ours, theirs = run(tmp_path, "peers", "brax")
+    assert (ours["system"], theirs["system"]) == ("jaxrl", "brax")
+    assert ours["steps/s"] > 0 and theirs["steps/s"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    not importlib.util.find_spec("stable_baselines3"), reason="needs the extra jaxrl[peers]"
+)
+def test_beside_stable_baselines3(tmp_path):
+    ours, theirs = run(tmp_path, "peers", "sb3")
+    assert theirs["million steps"] < ours["million steps"]
+
+
+def test_interquartile_mean_and_its_interval():
+    values = [1.0, 2.0, 3.0, 4.0, 100.0]
+    assert peers.interquartile_mean(np.array(values)) == 3.0  # of 2, 3, 4
+    low, high = peers.interval(values)
+    other = stats.bootstrap(
+        (values,), peers.interquartile_mean, method="percentile", n_resamples=5000, rng=1
+    ).confidence_interval
+    assert (low, high) == pytest.approx((other.low, other.high), rel=0.15)
+    assert low < 3.0 < high
+
+
+def test_first_time_a_return_is_reached():
+    run = [{"seconds": 1.0, "return": 5.0}, {"seconds": 2.0, "return": 9.0}]
+    assert peers.first_time(run, 5.0) == 1.0
+    assert peers.first_time(run, 6.0) == 2.0
+    assert peers.first_time(run, 10.0) is None
+
+
+def test_table_has_a_column_for_everything():
+    rows = [{"a": 1234567, "b": 0.12345}, {"a": None, "c": "word"}]
+    assert report.table(rows).splitlines() == [
+        "| a | b | c |",
+        "|---|---|---|",
+        "| 1,234,567 | 0.123 | - |",
+        "| - | - | word |",
+    ]
