@@ -120,15 +120,14 @@ PRESETS: dict[str, TrainConfig] = {
     ),
     "pendulum": _preset(
         "pendulum",
-        steps=2e6,
+        steps=1e6,
         num_envs=256,
-        epochs=10,
+        epochs=8,
         network=NetworkConfig(hidden=(64, 64), critic_hidden=(64, 64)),
         gamma=0.95,
-        rollout_length=64,
+        rollout_length=32,
         reward_scale=0.1,
-        learning_rate=1e-3,
-        schedule="linear",
+        **_ADAPTIVE,
     ),
 }
 PRESETS["quickstart"] = replace(

@@ -133,8 +133,7 @@ class Updater:
     def _loss(self, params: PyTree, *, learner: PPOState, batch: Batch, key: Key):
         """Sum the weighted losses of one minibatch."""
         c, hyper, dist = self.config, learner.hyper, self.networks.distribution
-        out, _ = self.networks.actor.apply(params["actor"], batch.obs, ())
-        value, _ = self.networks.critic.apply(params["critic"], batch.obs, ())
+        out, value = self.networks.both(params, batch.obs)
         log_prob = dist.log_prob(out, batch.raw_action)
         policy_loss = losses.clipped_surrogate(
             log_prob, batch.log_prob, batch.advantage, hyper["clip"]

@@ -30,6 +30,12 @@ class ActorCritic(NamedTuple):
     actor: Network
     critic: Network
     distribution: Distribution
+    # (params {"actor", "critic"}, obs) -> (actor's output, value); for networks without memory
+    both: Callable[[PyTree, PyTree], tuple[Array, Array]]
+
+
+def _torso(c: NetworkConfig, hidden: tuple[int, ...]) -> MLP:
+    return MLP(hidden, c.activation, c.layer_norm, c.init, c.precision)
 
 
 class _Actor(nn.Module):
@@ -38,9 +44,9 @@ class _Actor(nn.Module):
     has_std: bool
 
     @nn.compact
-    def __call__(self, x: Array) -> Array:
+    def __call__(self, x: Array, *, from_features: bool = False) -> Array:
         c = self.config
-        x = MLP(c.hidden, c.activation, c.layer_norm, c.init, c.precision)(x)
+        x = x if from_features else _torso(c, c.hidden)(x)
         size = self.param_size // 2 if self.has_std else self.param_size
         # A small last layer starts the policy near uniform, whatever the observation.
         head = kernel_init(c.init, gain=0.01)
@@ -63,9 +69,9 @@ class _Critic(nn.Module):
     config: NetworkConfig
 
     @nn.compact
-    def __call__(self, x: Array) -> Array:
+    def __call__(self, x: Array, *, from_features: bool = False) -> Array:
         c = self.config
-        x = MLP(c.critic_hidden, c.activation, c.layer_norm, c.init, c.precision)(x)
+        x = x if from_features else _torso(c, c.critic_hidden)(x)
         return jnp.squeeze(nn.Dense(1, kernel_init=kernel_init(c.init, 1.0), name="head")(x), -1)
 
 
@@ -105,8 +111,36 @@ def build(spec: EnvSpec, config: NetworkConfig) -> ActorCritic:
     distribution = distributions.DISTRIBUTIONS[kind](spec.action.size)
     actor_keys, critic_keys = observed_keys(spec.obs)
     actor = _Actor(config, distribution.param_size, has_std=kind != "categorical")
-    return ActorCritic(
-        actor=_memoryless(actor, spec.obs, actor_keys),
-        critic=_memoryless(_Critic(config), spec.obs, critic_keys),
-        distribution=distribution,
+    critic = _Critic(config)
+    alone = (
+        _memoryless(actor, spec.obs, actor_keys),
+        _memoryless(critic, spec.obs, critic_keys),
     )
+    alike = config.hidden == config.critic_hidden and actor_keys == critic_keys
+    both = _side_by_side(actor, critic, actor_keys) if alike else _one_by_one(*alone)
+    return ActorCritic(*alone, distribution, both)
+
+
+def _one_by_one(actor: Network, critic: Network):
+    def both(params: PyTree, obs: PyTree) -> tuple[Array, Array]:
+        output, _ = actor.apply(params["actor"], obs, ())
+        value, _ = critic.apply(params["critic"], obs, ())
+        return output, value
+
+    return both
+
+
+def _side_by_side(actor: _Actor, critic: _Critic, keys: tuple[str, ...]):
+    """Return `both` for equal torsos: each pair of layers is one product, not two."""
+    torso = _torso(actor.config, actor.config.hidden)
+
+    def both(params: PyTree, obs: PyTree) -> tuple[Array, Array]:
+        x = select_obs(obs, keys)
+        torsos = [params[name]["params"]["MLP_0"] for name in ("actor", "critic")]
+        pair = jax.tree.map(lambda *leaves: jnp.stack(leaves), *torsos)
+        seen_by_actor, seen_by_critic = jax.vmap(lambda p: torso.apply({"params": p}, x))(pair)
+        output = actor.apply(params["actor"], seen_by_actor, from_features=True)
+        value = critic.apply(params["critic"], seen_by_critic, from_features=True)
+        return output, value  # type: ignore[return-value]
+
+    return both

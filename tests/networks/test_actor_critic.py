@@ -267,3 +267,49 @@ def test_parameters_follow_their_key():
     )
     np.testing.assert_array_equal(first, again)
     assert not np.array_equal(first, other)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"hidden": (8, 8), "critic_hidden": (8, 8)},  # side by side
+        {
+            "hidden": (8, 8),
+            "critic_hidden": (8, 8),
+            "layer_norm": True,
+            "state_dependent_std": False,
+        },
+        {},  # one by one
+    ],
+)
+def test_both_equals_actor_and_critic_alone(settings):
+    networks = _build(**settings)
+    params = {"actor": networks.actor.init(KEY), "critic": networks.critic.init(KEY)}
+    obs = jax.random.normal(KEY, (3, 5, OBS))
+
+    def together(params):
+        return networks.both(params, obs)
+
+    def alone(params):
+        output, _ = networks.actor.apply(params["actor"], obs, ())
+        return output, networks.critic.apply(params["critic"], obs, ())[0]
+
+    def slope(function):
+        return jax.jit(jax.grad(lambda p: sum(jnp.sum(jnp.sin(out)) for out in function(p))))
+
+    for a, b in zip(jax.jit(together)(params), alone(params), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+    slopes = [jax.tree.leaves(slope(function)(params)) for function in (together, alone)]
+    for a, b in zip(*slopes, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_bfloat16_is_close_and_stays_inside():
+    exact, coarse = _build(), _build(precision="bfloat16")
+    params, obs = exact.actor.init(KEY), jax.random.normal(KEY, (16, OBS))
+    for leaf in jax.tree.leaves(coarse.actor.init(KEY)):
+        assert leaf.dtype == jnp.float32
+    one, other = (network.actor.apply(params, obs, ())[0] for network in (exact, coarse))
+    assert other.dtype == jnp.float32
+    assert not np.array_equal(one, other)
+    np.testing.assert_allclose(one, other, atol=2e-2)
