@@ -163,18 +163,18 @@ def compare(peer: str, task: str, arguments: Any) -> tuple[list[dict], dict[str,
     return rows, curves
 
 
-def draw(curves: dict[str, dict[str, list]], timed: bool):
+def panel(task: str, systems: dict[str, list], timed: bool):
+    """Return a drawing of all seeds of both systems."""
+
     def on(axes):
-        for task, systems in curves.items():
-            for (system, runs), style in zip(systems.items(), ("-", "--"), strict=True):
-                for i, run in enumerate(runs):
-                    x = [row["seconds"] if timed else row["steps"] for row in run]
-                    y = [row["return"] for row in run]
-                    label = f"{task}, {system}" if i == 0 else None
-                    color = report.BLUE if system == "jaxrl" else report.ORANGE
-                    axes.plot(x, y, style, color=color, linewidth=1.3, label=label)
+        for system, runs in systems.items():
+            color = report.BLUE if system == "jaxrl" else report.ORANGE
+            for i, run in enumerate(runs):
+                x = [row["seconds"] if timed else row["steps"] for row in run]
+                y = [row["return"] for row in run]
+                axes.plot(x, y, color=color, linewidth=1.5, label=None if i else system)
         axes.set(xlabel="seconds since process start" if timed else "environment steps")
-        axes.set(ylabel="evaluated return")
+        axes.set(ylabel="evaluated return", title=task)
         axes.legend(frameon=False)
 
     return on
@@ -194,9 +194,10 @@ def main() -> None:
     for task in arguments.tasks or [usual[0] if arguments.quick else usual[1]]:
         pair, curves[task] = compare(arguments.peer, task, arguments)
         rows += pair
-    picture = draw(curves, timed=not arguments.side_by_side)
+    timed = not arguments.side_by_side
+    panels = [panel(task, systems, timed) for task, systems in curves.items()]
     name = f"peers-{arguments.peer}"
-    report.save(name, rows, arguments.out, module="peers", draw=picture, extra={"curves": curves})
+    report.save(name, rows, arguments.out, module="peers", panels=panels, extra={"curves": curves})
 
 
 if __name__ == "__main__":

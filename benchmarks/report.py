@@ -91,24 +91,29 @@ def save(
     out: Path,
     *,
     module: str | None = None,
-    draw: Callable[[Any], None] | None = None,
+    panels: list[Callable[[Any], None]],
     extra: dict[str, Any] | None = None,
 ) -> None:
-    """Print the table; write NAME.json and, if there is something to draw, NAME.png."""
+    """Print the table; write NAME.json, and NAME.png with one panel for each drawing function."""
     out.mkdir(parents=True, exist_ok=True)
     data = {"command": _command(module or name), "machine": machine(), "rows": rows} | (extra or {})
     (out / f"{name}.json").write_text(json.dumps(data, indent=1) + "\n")
-    if draw:
-        import matplotlib
+    _picture(out / f"{name}.png", panels)
+    print("\n" + table(rows), flush=True)
 
-        matplotlib.use("Agg")
-        import matplotlib.pyplot as plt
 
-        figure, axes = plt.subplots(figsize=(7, 4), dpi=120)
+def _picture(path: Path, panels: list[Callable[[Any], None]]) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    size = (max(7, 5 * len(panels)), 4)
+    figure, places = plt.subplots(1, len(panels), figsize=size, dpi=120, squeeze=False)
+    for axes, draw in zip(places.flat, panels, strict=True):
         draw(axes)
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
-        figure.tight_layout()
-        figure.savefig(out / f"{name}.png")
-        plt.close(figure)
-    print("\n" + table(rows), flush=True)
+    figure.tight_layout()
+    figure.savefig(path)
+    plt.close(figure)

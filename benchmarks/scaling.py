@@ -79,7 +79,7 @@ def main() -> None:
     for compiled in compiling:
         rows.append(measure(compiled, calls=2 if arguments.quick else 6))
         print(report.table(rows[-1:]).splitlines()[-1], flush=True)
-    report.save("scaling", rows, arguments.out, draw=draw(rows, preset))
+    report.save("scaling", rows, arguments.out, panels=[draw(rows, preset)])
 
 
 if __name__ == "__main__":

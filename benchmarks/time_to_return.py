@@ -102,7 +102,7 @@ def main() -> None:
         preset, _, target = goal.partition("=")
         seen += measure(preset, float(target), extra)
     rows = [_row(run) for run in seen]
-    report.save("time_to_return", rows, arguments.out, draw=draw(seen), extra={"runs": seen})
+    report.save("time_to_return", rows, arguments.out, panels=[draw(seen)], extra={"runs": seen})
 
 
 if __name__ == "__main__":
