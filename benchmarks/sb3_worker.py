@@ -6,6 +6,7 @@ Run by benchmarks.peers, in a process of its own. Settings are the tuned ones th
 publish for these tasks (RL Zoo). Evaluations are not counted as training time in steps/s.
 """
 
+# pyright: reportMissingImports=false
 import argparse
 import json
 import time
