@@ -55,7 +55,9 @@ def test_all_problems_come_together(capsys):
     assert train.main(shlex.split("ant --num-envs 0 --ppo.lam 2 --backend mjxx")) == 2
     message = capsys.readouterr().err
     assert all(flag in message for flag in ("--num-envs", "--ppo.lam", "--backend"))
-    assert train.main(shlex.split("ant --backend sprng --num-envs 100")) == 2
+    assert (
+        train.main(shlex.split("ant --backend sprng --num-envs 100 --ppo.num-minibatches 8")) == 2
+    )
     message = capsys.readouterr().err
     assert "'spring'" in message and "use 96 or 104" in message
 

@@ -38,7 +38,7 @@ def test_every_flag_shown_exists():
         re.findall(r"--[a-z][a-z.-]*", _help(evaluate))
     )
     shown = set(re.findall(r"(?<=\s)--[a-z][a-z.-]*", README))
-    others = {"--logdir"}  # TensorBoard's
+    others = {"--logdir", "--seeds", "--warm"}  # TensorBoard's, and those of benchmarks.peers
     assert shown - known - others == set()
 
 
