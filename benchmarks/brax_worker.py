@@ -14,18 +14,16 @@ from typing import Any
 
 # What brax's training notebook uses, besides observation normalisation and episodes of 1000.
 _PPO: dict[str, Any] = {"learning_rate": 3e-4, "normalize_observations": True}
+_SHORT: dict[str, Any] = {
+    "reward_scaling": 10,
+    "unroll_length": 5,
+    "num_minibatches": 32,
+    "num_updates_per_batch": 4,
+    "discounting": 0.97,
+    "entropy_cost": 1e-2,
+}
 PPO: dict[str, dict[str, Any]] = {
-    "ant": {
-        "num_timesteps": 50_000_000,
-        "reward_scaling": 10,
-        "unroll_length": 5,
-        "num_minibatches": 32,
-        "num_updates_per_batch": 4,
-        "discounting": 0.97,
-        "entropy_cost": 1e-2,
-        "num_envs": 4096,
-        "batch_size": 2048,
-    },
+    "ant": _SHORT | {"num_timesteps": 50_000_000, "num_envs": 4096, "batch_size": 2048},
     "humanoid": {
         "num_timesteps": 50_000_000,
         "reward_scaling": 0.1,
@@ -71,17 +69,8 @@ PPO: dict[str, dict[str, Any]] = {
         "num_envs": 2048,
         "batch_size": 512,
     },
-    "inverted_pendulum": {
-        "num_timesteps": 2_000_000,
-        "reward_scaling": 10,
-        "unroll_length": 5,
-        "num_minibatches": 32,
-        "num_updates_per_batch": 4,
-        "discounting": 0.97,
-        "entropy_cost": 1e-2,
-        "num_envs": 2048,
-        "batch_size": 1024,
-    },
+    "inverted_pendulum": _SHORT
+    | {"num_timesteps": 2_000_000, "num_envs": 2048, "batch_size": 1024},
     "fast": {  # for --quick: no physics to speak of
         "num_timesteps": 4_000,
         "unroll_length": 5,

@@ -54,7 +54,7 @@ def for_evaluation(env: VectorEnv, num_envs: int) -> VectorEnv:
 
 @contextlib.contextmanager
 def _on_host() -> Iterator[None]:
-    """Compute on the processor: a model is hundreds of tiny arrays, each a kernel to compile."""
+    """Compute on the processor: a model is dozens of small arrays, each a kernel to compile."""
     try:
         processor = jax.local_devices(backend="cpu")[0]
     except RuntimeError:  # the user allows no other platform

@@ -91,10 +91,11 @@ def physics() -> Iterator[None]:
 
 
 class TracedOnce:
-    """An environment that is built when first needed, and whose Python runs once.
+    """An environment that is built when first needed, and whose step is traced once.
 
     Physics is seconds of tracing. A jitted function is traced once for its (unbatched) types,
-    however many programs and batch sizes use it: vmap works on what was traced.
+    however many programs and batch sizes use it: vmap works on what was traced. (Reset is traced
+    twice: to be described without devices, and in the program that draws start states.)
     """
 
     def __init__(self, make: Callable[[], Any]):

@@ -59,12 +59,15 @@ class Builder:
 
         return self._threads.submit(lambda: Compiled(work()))
 
-    def _kept(self, name: str, function: Callable, shapes: list) -> export.Exported | None:
+    def _kept(
+        self, name: str, function: jax.stages.Wrapped, shapes: list
+    ) -> export.Exported | None:
         """Return the traced form of a function, from the shelf or for it; None: not to be kept."""
         if self._shelf is None:
             return None
         if self._shelf.stored:
             return export.deserialize(bytearray(self._shelf.stored.programs[name]))
+        function.trace(*shapes)  # an error in the function itself is not to be hidden below
         try:
             traced = export.export(function)(*shapes)  # type: ignore[arg-type]
             self._traced[name] = bytes(traced.serialize())
