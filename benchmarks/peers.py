@@ -10,6 +10,7 @@ find what it left. `--side-by-side` runs all seeds of a system at once: returns 
 times are not, and are left out.
 """
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -188,6 +189,8 @@ def main() -> None:
     parser.add_argument("--warm", action="store_true", help="let runs share compilation caches")
     parser.add_argument("--side-by-side", action="store_true", help="all seeds at once, untimed")
     arguments = parser.parse_args()
+    if arguments.peer == "sb3" and not importlib.util.find_spec("stable_baselines3"):
+        raise SystemExit("stable-baselines3 is missing: pip install 'jaxrl[peers]'")
     arguments.seeds = arguments.seeds or (1 if arguments.quick else 5)
     usual = {"brax": ("fast", "ant"), "sb3": ("cartpole", "cartpole")}[arguments.peer]
     rows, curves = [], {}

@@ -7,6 +7,7 @@ own; it is watched through its log from outside, and asked to stop when the retu
 Cold: all caches are empty. Warm: the same command once more.
 """
 
+import argparse
 import json
 import os
 import signal
@@ -91,16 +92,26 @@ def draw(seen: list[dict[str, Any]]):
     return on
 
 
+def goal(text: str) -> tuple[str, float]:
+    """Read `preset=return`."""
+    preset, _, target = text.partition("=")
+    try:
+        return preset, float(target)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"write preset=return, as ant=6000, not '{text}'"
+        ) from None
+
+
 def main() -> None:
     parser = report.parser(__doc__)
-    parser.add_argument("goals", nargs="*", help="preset=return")
+    parser.add_argument("goals", nargs="*", type=goal, help="preset=return")
     arguments, extra = parser.parse_known_args()
     extra = [argument for argument in extra if argument != "--"]
-    goals = arguments.goals or (["cartpole=150"] if arguments.quick else ["ant=6000"])
+    goals = arguments.goals or ([("cartpole", 150.0)] if arguments.quick else [("ant", 6000.0)])
     seen = []
-    for goal in goals:
-        preset, _, target = goal.partition("=")
-        seen += measure(preset, float(target), extra)
+    for preset, target in goals:
+        seen += measure(preset, target, extra)
     rows = [_row(run) for run in seen]
     report.save("time_to_return", rows, arguments.out, panels=[draw(seen)], extra={"runs": seen})
 
