@@ -2,7 +2,8 @@
 
     python -m benchmarks.throughput ant humanoid [--num-envs 4096] [--quick]
 
-raw:      Brax's own `step`, vmapped and scanned with fixed random actions; no policy, no resets.
+raw:      Brax's own `step`, vmapped and scanned with fixed random actions; whole states, no policy, no
+          resets.
 rollout:  policy, time limits, statistics and resets from the pool; nothing is learnt.
 train:    whole cycles, as a run does them. The ratio is train / raw, at the same number of
           environments, in one process. All three are compiled ahead of time and called twice
@@ -21,7 +22,7 @@ import jax.numpy as jnp
 from benchmarks import report
 from jaxrl import presets
 from jaxrl.config import TrainConfig
-from jaxrl.envs.world import pack, physics, typed_like
+from jaxrl.envs.world import physics, typed_like
 from jaxrl.rollout import rollout
 from jaxrl.runtime import program as programs
 from jaxrl.runtime.compiled import compile_programs
@@ -40,18 +41,16 @@ def seconds_per_call(function: Callable, state: Any, calls: int) -> float:
 
 
 def raw_physics(program: programs.Program, length: int):
-    """Return (world, actions) -> (world, actions) after `length` steps of nothing but physics."""
-    env = program.env
+    """Return (state, actions) -> (state, actions) after `length` steps of nothing but physics."""
+    step = jax.vmap(program.env.env.step)
 
     def run(carried):
-        world, actions = carried
-        state = env.brax_state(world)
+        state, actions = carried
         with physics():
-            step = jax.vmap(env.env.step)
             state, _ = jax.lax.scan(
                 lambda s, _: (typed_like(step(s, actions), s), None), state, length=length
             )
-        return pack(state), actions
+        return state, actions
 
     return run
 
@@ -84,7 +83,7 @@ def measure(config: TrainConfig, calls: int) -> dict[str, Any]:
     pool = program.env.pool(jax.random.key(2))
     params = program.algorithm.policy_params(state.learner)
 
-    world = (copy(state.collector.env.world), random_actions(program))
+    world = (copy(program.env.brax_state(state.collector.env.world)), random_actions(program))
     collect = collecting(program, length)
     carried = (copy(state.collector), copy(params), pool, jax.random.key(3), None)
     carried = (*carried[:4], jax.tree.map(jnp.zeros_like, jax.eval_shape(collect, carried)[4]))

@@ -107,7 +107,7 @@ class VectorEnv:
         """Draw `number` start states; Brax environments are written for raw keys."""
         keys = jax.random.key_data(jax.random.split(key, number))
         with physics():
-            return pack(strong(jax.vmap(self.env.reset)(keys)))
+            return self.world(strong(jax.vmap(self.env.reset)(keys)))
 
     def pool(self, key: Key) -> World:
         """Draw the start states of the episodes to come."""
@@ -143,7 +143,11 @@ class VectorEnv:
 
     def brax_state(self, world: World) -> Any:
         """Return a state as Brax knows it, for its own functions and for looking inside."""
-        return unpack(world, self._start)
+        return unpack(world, self._start, self.template.kept)
+
+    def world(self, state: Any) -> World:
+        """Return the part of Brax's state that is carried from step to step."""
+        return pack(state, self.template.kept)
 
     def advance(self, state: EnvState, action: Array) -> tuple[EnvState, Outcome]:
         """Step all environments, without resetting those whose episode ends."""
@@ -160,7 +164,7 @@ class VectorEnv:
         # An environment that left the numbers ends here and starts anew; nobody learns from NaN.
         terminated = ((world.done > 0) & ~cut_by_env) | ~healthy
         truncated = ((age >= self.episode_length) | cut_by_env) & ~terminated
-        state = state.replace(world=pack(world), age=age)
+        state = state.replace(world=self.world(world), age=age)
         state = self._count(state, reward, taken, terminated | truncated, healthy)
         return state, Outcome(reward, terminated, truncated, obs)
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from flax import struct
+from jax.interpreters import partial_eval
 
 from jaxrl.errors import UserError
 from jaxrl.types import ActionSpec, Array, PyTree
@@ -17,7 +18,9 @@ class World(struct.PyTreeNode):
     """An environment's state: what others read by name, and what only the environment reads.
 
     The second part is plain arrays without Brax's classes around them. So a training state can
-    be described, saved and handed to compiled programs before any physics was imported.
+    be described, saved and handed to compiled programs before any physics was imported. Of
+    Brax's state it keeps what the next step reads: for MuJoCo's physics an eighth of it, and
+    what is not kept need not be computed, stored, or replaced when an episode ends.
     """
 
     obs: PyTree
@@ -31,22 +34,28 @@ class Template(NamedTuple):
     world: World  # of jax.ShapeDtypeStruct, without the environment axis
     action: ActionSpec
     episode_length: int
+    kept: tuple[int, ...]  # which leaves of Brax's state `world.rest` holds
 
 
 def _without_names(state: Any) -> Any:
     return state.replace(obs=None, metrics=None)
 
 
-def pack(state: Any) -> World:
-    """Take a Brax state apart."""
-    rest = tuple(jax.tree.leaves(_without_names(state)))
-    return World(state.obs, dict(state.metrics), rest)
+def pack(state: Any, kept: tuple[int, ...]) -> World:
+    """Take a Brax state apart, keeping the leaves that the next step reads."""
+    leaves = jax.tree.leaves(_without_names(state))
+    return World(state.obs, dict(state.metrics), tuple(leaves[place] for place in kept))
 
 
-def unpack(world: World, like: Any) -> Any:
-    """Put a Brax state together; `like` is one of the same structure."""
-    structure = jax.tree.structure(_without_names(like))
-    state = jax.tree.unflatten(structure, world.rest)
+def unpack(world: World, like: Any, kept: tuple[int, ...]) -> Any:
+    """Put a Brax state together; `like` is one environment's. What was not kept is zero."""
+    leaves, structure = jax.tree.flatten(_without_names(like))
+    seen, one = jax.tree.leaves(world.obs)[0], jax.tree.leaves(like.obs)[0]
+    copies = seen.shape[: seen.ndim - len(one.shape)]
+    full = [jnp.zeros((*copies, *leaf.shape), leaf.dtype) for leaf in leaves]
+    for place, leaf in zip(kept, world.rest, strict=True):
+        full[place] = leaf
+    state = jax.tree.unflatten(structure, full)
     return state.replace(obs=world.obs, metrics=world.metrics)
 
 
@@ -55,7 +64,31 @@ def describe(env: Any, start: Any) -> Template:
     discrete = hasattr(env, "num_actions")
     action = ActionSpec(int(env.num_actions if discrete else env.action_size), discrete)
     plain = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), start)
-    return Template(pack(plain), action, getattr(env, "episode_length", 1000))
+    kept = _read_by_step(env, plain, action)
+    return Template(pack(plain, kept), action, getattr(env, "episode_length", 1000), kept)
+
+
+def _read_by_step(env: Any, start: Any, action: ActionSpec) -> tuple[int, ...]:
+    """Return the leaves without which a later observation, reward or ending would differ.
+
+    Everything outside the physics' own state is kept. Of that, a leaf is needed if a step reads
+    it to compute something needed: this is repeated until nothing is added.
+    """
+    taken = jax.ShapeDtypeStruct(
+        () if action.discrete else (action.size,), jnp.int32 if action.discrete else jnp.float32
+    )
+    with physics():
+        traced = jax.make_jaxpr(lambda s, a: typed_like(env.step(s, a), s))(start, taken)
+    leaves = jax.tree_util.tree_leaves_with_path(start)
+    needed = [path[0].name != "pipeline_state" for path, _ in leaves]
+    while True:
+        _, reads = partial_eval.dce_jaxpr(traced.jaxpr, needed)
+        more = [a or b for a, b in zip(needed, reads[: len(needed)], strict=True)]
+        if more == needed:
+            break
+        needed = more
+    mask = jax.tree.leaves(_without_names(jax.tree.unflatten(jax.tree.structure(start), needed)))
+    return tuple(place for place, is_needed in enumerate(mask) if is_needed)
 
 
 def typed_like(new: PyTree, old: PyTree) -> PyTree:

@@ -114,6 +114,7 @@ def load(path: Path) -> Stored | None:
             ),
             ActionSpec(**header["action"]),
             header["episode_length"],
+            tuple(header["kept"]),
         )
         return Stored(template, programs)
     except Exception:  # a damaged file is no worse than none: it is written anew
@@ -129,6 +130,7 @@ def save(path: Path, stored: Stored) -> None:
         "rest": _described(list(world.rest)),
         "action": stored.template.action._asdict(),
         "episode_length": stored.template.episode_length,
+        "kept": list(stored.template.kept),
     }
     arrays: dict[str, Any] = {
         name: np.frombuffer(program, np.uint8) for name, program in stored.programs.items()

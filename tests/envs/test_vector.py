@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from jaxrl.envs import probes, vector
-from jaxrl.envs.world import pack
 from jaxrl.errors import UserError
 
 
@@ -345,7 +344,7 @@ def test_divergence_in_one_environment_leaves_the_others_alone():
     steps = jnp.array([0, 2, 0, 5])
     inside = env.brax_state(state.world)
     inside = inside.replace(pipeline_state=inside.pipeline_state.replace(steps=steps))
-    state = state.replace(world=pack(inside))
+    state = state.replace(world=env.world(inside))
     state, outcome = env.advance(state, jnp.zeros((4, 1)))
     assert outcome.terminated.tolist() == [False, True, False, True]
     assert outcome.reward.tolist() == [1, 0, 1, 0]

@@ -96,7 +96,7 @@ def shape(*dims, dtype=np.float32):
 def test_templates_come_back_as_they_were(tmp_path, obs):
     world = World(obs, {"success": shape()}, (shape(2, 3), shape(dtype=np.int32)))
     stored = exported.Stored(
-        Template(world, ActionSpec(4, True), 55), {"draw": b"\x00\xff program"}
+        Template(world, ActionSpec(4, True), 55, (0, 2)), {"draw": b"\x00\xff program"}
     )
     exported.save(tmp_path / "x.npz", stored)
     assert exported.load(tmp_path / "x.npz") == stored
@@ -105,7 +105,7 @@ def test_templates_come_back_as_they_were(tmp_path, obs):
 def test_the_oldest_are_let_go(tmp_path, monkeypatch):
     monkeypatch.setattr(exported, "KEPT", 2)
     world = World(shape(1), {}, ())
-    stored = exported.Stored(Template(world, ActionSpec(1, False), 1), {})
+    stored = exported.Stored(Template(world, ActionSpec(1, False), 1, ()), {})
     for name in "abc":
         exported.save(tmp_path / f"{name}.npz", stored)
     assert sorted(path.stem for path in tmp_path.iterdir()) == ["b", "c"]
