@@ -2,8 +2,8 @@
 
     python -m benchmarks.throughput ant humanoid [--num-envs 4096] [--quick]
 
-raw:      Brax's own `step`, vmapped and scanned with fixed random actions; whole states, no policy, no
-          resets.
+raw:      Brax's own `step`, vmapped and scanned over whole states with fixed random actions; no
+          policy, no resets.
 rollout:  policy, time limits, statistics and resets from the pool; nothing is learnt.
 train:    whole cycles, as a run does them. The ratio is train / raw, at the same number of
           environments, in one process. All three are compiled ahead of time and called twice
@@ -25,6 +25,7 @@ from jaxrl.config import TrainConfig
 from jaxrl.envs.world import physics, typed_like
 from jaxrl.rollout import rollout
 from jaxrl.runtime import program as programs
+from jaxrl.runtime.builder import compile_for_devices
 from jaxrl.runtime.compiled import compile_programs
 
 
@@ -113,7 +114,7 @@ def measure(config: TrainConfig, calls: int) -> dict[str, Any]:
 
 
 def _compile(function: Callable, example: Any) -> Callable:
-    return jax.jit(function, donate_argnums=0).lower(example).compile()
+    return compile_for_devices(jax.jit(function, donate_argnums=0).lower(example))
 
 
 def draw(rows: list[dict[str, Any]]):

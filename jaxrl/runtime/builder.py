@@ -12,6 +12,24 @@ from jaxrl.envs.world import Template
 from jaxrl.runtime import exported
 from jaxrl.types import PyTree
 
+# Physics and networks are hundreds of kernels too small to fill a GPU: let those that do not
+# depend on each other run at the same time. XLA's default puts them in a row.
+_CUDA_OPTIONS = {"xla_gpu_command_buffer_scheduling_mode": "CONCURRENT"}
+
+
+def compile_for_devices(lowered: Any, version: str | None = None) -> jax.stages.Compiled:
+    """Compile with the options that suit the devices; the user's XLA_FLAGS win."""
+    version = version or jax.local_devices()[0].client.platform_version
+    wanted = _CUDA_OPTIONS if "cuda" in version else {}
+    flags = os.environ.get("XLA_FLAGS", "")
+    options = {name: value for name, value in wanted.items() if name not in flags}
+    try:
+        return lowered.compile(compiler_options=options)
+    except jax.errors.JaxRuntimeError as error:
+        if not any(name in str(error) for name in options):
+            raise
+        return lowered.compile()  # an XLA that does not know an option is as right without
+
 
 class Builder:
     """Trace functions one after the other, or take them from the shelf, and compile in threads.
@@ -50,14 +68,13 @@ class Builder:
         kept = self._kept(name, jax.jit(plain, **settings), plain_shapes)
         if uses_up_first:
             settings["donate_argnums"] = 0
-        if kept is None:
-            work = jax.jit(plain, **settings).lower(*plain_shapes).compile
-        else:
+        lowered = None if kept else jax.jit(plain, **settings).lower(*plain_shapes)
 
-            def work():
-                return jax.jit(kept.call, **settings).lower(*plain_shapes).compile()
+        def work() -> Compiled:
+            program = lowered or jax.jit(kept.call, **settings).lower(*plain_shapes)
+            return Compiled(compile_for_devices(program))
 
-        return self._threads.submit(lambda: Compiled(work()))
+        return self._threads.submit(work)
 
     def _kept(
         self, name: str, function: jax.stages.Wrapped, shapes: list
