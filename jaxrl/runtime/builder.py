@@ -68,11 +68,12 @@ class Builder:
         kept = self._kept(name, jax.jit(plain, **settings), plain_shapes)
         if uses_up_first:
             settings["donate_argnums"] = 0
-        lowered = None if kept else jax.jit(plain, **settings).lower(*plain_shapes)
+        program = jax.jit(kept.call if kept else plain, **settings)
+        # Lowering a function traces it, here and now; a kept one can wait for its thread.
+        lowered = None if kept else program.lower(*plain_shapes)
 
         def work() -> Compiled:
-            program = lowered or jax.jit(kept.call, **settings).lower(*plain_shapes)
-            return Compiled(compile_for_devices(program))
+            return Compiled(compile_for_devices(lowered or program.lower(*plain_shapes)))
 
         return self._threads.submit(work)
 
