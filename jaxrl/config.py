@@ -53,6 +53,12 @@ class NetworkConfig:
     """Spread of actions at the start."""
     min_std: float = 0.001
     """Spread never falls below this."""
+    memory: Literal["none", "lstm", "gru"] = "none"
+    """A recurrent layer after the others: remembers the episode so far."""
+    memory_size: int = 128
+    """Its width."""
+    memory_of: Literal["actor", "critic", "both"] = "both"
+    """Who has it."""
 
 
 @dataclass(frozen=True)
@@ -61,10 +67,12 @@ class PPOConfig:
 
     rollout_length: int = 16
     """Steps per environment and iteration."""
+    bptt_horizon: int | None = None
+    """Steps per segment: as far as memory is trained through time; the whole rollout if None."""
     update_epochs: int = 4
     """Passes over each rollout."""
     num_minibatches: int = 8
-    """Minibatches per pass, each of whole environments."""
+    """Minibatches per pass, each of whole segments."""
     learning_rate: float = 3e-4
     """Adam's step size (traced)."""
     schedule: Literal["constant", "linear", "cosine", "exponential", "adaptive_kl"] = "constant"

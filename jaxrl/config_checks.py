@@ -19,6 +19,8 @@ _AT_LEAST_ONE = (
     "task.action_repeat",
     "task.reset_pool",
     "ppo.rollout_length",
+    "ppo.bptt_horizon",
+    "network.memory_size",
     "ppo.update_epochs",
     "ppo.num_minibatches",
     "checkpoint.save_freq",
@@ -118,15 +120,7 @@ def _size_problems(config: TrainConfig, device_count: int | None) -> list[str]:
     shards = config.devices or device_count or 1
     if device_count is not None and shards > device_count:
         problems.append(f"--devices {shards}: this machine has {device_count}.")
-    unit = shards * config.ppo.num_minibatches
-    if config.num_envs % unit:
-        lower, upper = config.num_envs // unit * unit, -(-config.num_envs // unit) * unit
-        fits = " or ".join(str(n) for n in (lower, upper) if n)
-        problems.append(
-            f"--num-envs {config.num_envs} cannot be split into --ppo.num-minibatches "
-            f"{config.ppo.num_minibatches} on {shards} device(s): use {fits}"
-            + (", or fewer --devices." if shards > 1 else ".")
-        )
+    problems += _segment_problems(config, shards)
     if config.eval.num_envs and config.eval.num_envs % shards:
         fits = -(-config.eval.num_envs // shards) * shards
         problems.append(
@@ -140,6 +134,33 @@ def _size_problems(config: TrainConfig, device_count: int | None) -> list[str]:
             f"{config.task.action_repeat}."
         )
     return problems
+
+
+def _segment_problems(config: TrainConfig, shards: int) -> list[str]:
+    """Check that rollouts cut into segments, and segments into minibatches, without a rest."""
+    ppo = config.ppo
+    horizon = ppo.bptt_horizon or ppo.rollout_length
+    if ppo.rollout_length % horizon:
+        return [
+            f"--ppo.bptt-horizon {horizon} must divide --ppo.rollout-length "
+            f"{ppo.rollout_length}: use a rollout length of {_fits(ppo.rollout_length, horizon)}."
+        ]
+    # Each row of environments gives so many segments; they are shared out on every device.
+    per_row, parts = ppo.rollout_length // horizon, shards * ppo.num_minibatches
+    unit = math.lcm(shards, parts // math.gcd(parts, per_row))
+    if config.num_envs % unit == 0:
+        return []
+    return [
+        f"--num-envs {config.num_envs} cannot be split into --ppo.num-minibatches "
+        f"{ppo.num_minibatches} on {shards} device(s): use {_fits(config.num_envs, unit)}"
+        + (", or fewer --devices." if shards > 1 else ".")
+    ]
+
+
+def _fits(number: int, unit: int) -> str:
+    """Name the multiples of `unit` next to a number."""
+    near = {number // unit * unit, -(-number // unit) * unit} - {0}
+    return " or ".join(str(n) for n in sorted(near))
 
 
 def check(config: TrainConfig, device_count: int | None = None) -> None:

@@ -1,11 +1,13 @@
 """Collecting experience: a pure function from policy and environments to a Rollout."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from jaxrl.envs.vector import VectorEnv, choose
+from jaxrl.learning import segments
 from jaxrl.types import Collector, Key, Policy, PyTree, Rollout
 
 
@@ -17,11 +19,13 @@ def rollout(
     key: Key,
     length: int,
     pool: Any = None,
+    horizon: int | None = None,
 ) -> tuple[Collector, Rollout]:
     """Step all environments `length` times with `policy`; time-major [T, N, ...].
 
     Ended episodes are followed by new ones from `pool`, or from one drawn here. Memory is cleared
-    where an episode ended, so that the next one starts without a past.
+    where an episode ended, so that the next one starts without a past; what it was before every
+    `horizon` steps is kept, so that learning can begin there.
     """
     key_pool, key_steps = jax.random.split(key)
     pool = env.pool(key_pool) if pool is None else pool
@@ -38,9 +42,24 @@ def rollout(
         return (env_state, carry), (obs, action, extras, outcome)
 
     start = (collector.env, collector.carry)
-    (env_state, carry), steps = jax.lax.scan(step, start, jax.random.split(key_steps, length))
+    keys = jax.random.split(key_steps, length)
+    (env_state, carry), before, steps = _in_segments(step, start, keys, horizon or length)
     obs, action, extras, outcome = steps
     env_state, episodes = env.take_statistics(env_state)
-    kept = {"carry": collector.carry, "episodes": episodes, **outcome._asdict()}
+    kept = {"carry": before, "episodes": episodes, **outcome._asdict()}
     experience = Rollout(obs=obs, action=action, extras=extras, **kept)
     return collector.replace(env=env_state, carry=carry), experience
+
+
+def _in_segments(step: Callable, start: tuple[Any, PyTree], keys: Key, horizon: int):
+    """Scan all steps; return the end, the memory before each segment, and what steps gave."""
+
+    def part(state: tuple[Any, PyTree], keys: Key):
+        end, steps = jax.lax.scan(step, state, keys)
+        return end, (state[1], steps)
+
+    if horizon == len(keys) or not jax.tree.leaves(start[1]):  # one segment, or nothing to keep
+        end, (before, steps) = part(start, keys)
+        return end, jax.tree.map(lambda leaf: leaf[None], before), steps
+    end, (before, steps) = jax.lax.scan(part, start, segments.split_time(keys, horizon))
+    return end, before, segments.merge_time(steps)

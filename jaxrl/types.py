@@ -54,7 +54,7 @@ class Rollout(NamedTuple):
     truncated: Array  # the episode was cut: bootstrap from next_obs
     next_obs: PyTree  # the true successor, never the observation after a reset
     extras: Any  # what the policy noted, e.g. log-probabilities
-    carry: PyTree  # the policy's memory before the first step, [N, ...]
+    carry: PyTree  # the policy's memory before each segment's first step, [segments, N, ...]
     episodes: Metrics  # of the episodes that ended in here
 
 
@@ -62,7 +62,8 @@ class Collector(struct.PyTreeNode):
     """Everything with one row per environment: the part of the state that is sharded."""
 
     env: PyTree
-    carry: PyTree
+    carry: PyTree  # the policy's memory
+    critic_carry: PyTree  # the critic's
     reward_trace: Array  # [N] running discounted return, for reward normalisation
 
 

@@ -32,7 +32,7 @@ def _env(world, **settings):
 
 def _collector(env, key):
     calls = jnp.arange(NUM_ENVS, dtype=jnp.int32) * 100
-    return types.Collector(env.reset(key), {"calls": calls}, jnp.arange(NUM_ENVS * 1.0))
+    return types.Collector(env.reset(key), {"calls": calls}, (), jnp.arange(NUM_ENVS * 1.0))
 
 
 @functools.cache
@@ -71,7 +71,7 @@ def test_shapes_are_time_major():
     for field in (first.reward, first.terminated, first.truncated, first.extras["noise"]):
         assert field.shape == (6, NUM_ENVS)
     assert first.terminated.dtype == first.truncated.dtype == bool
-    assert first.carry["calls"].shape == (NUM_ENVS,)
+    assert first.carry["calls"].shape == (1, NUM_ENVS)
 
 
 @pytest.mark.parametrize("play", [_fresh_start, _counter])
@@ -133,9 +133,28 @@ def test_memory_is_cleared_for_the_ended_environment_only():
 
 def test_memory_before_the_first_step_is_stored():
     begin, first, middle, second, _ = _termination()
-    np.testing.assert_array_equal(first.carry["calls"], np.arange(NUM_ENVS) * 100)
-    np.testing.assert_array_equal(begin.carry["calls"], first.carry["calls"])
-    np.testing.assert_array_equal(second.carry["calls"], middle.carry["calls"])
+    np.testing.assert_array_equal(first.carry["calls"], [np.arange(NUM_ENVS) * 100])
+    np.testing.assert_array_equal(begin.carry["calls"], first.carry["calls"][0])
+    np.testing.assert_array_equal(second.carry["calls"][0], middle.carry["calls"])
+
+
+def test_memory_before_every_segment_is_stored_and_nothing_else_differs():
+    env = _env(probes.TerminationCut(), episode_length=50)
+    begin = _collector(env, jax.random.key(0))
+    params = {"gain": 0.0}
+    ends, rollouts = zip(
+        *(
+            rollout.rollout(env, _policy, params, begin, jax.random.key(1), 6, horizon=horizon)
+            for horizon in (None, 2)
+        ),
+        strict=True,
+    )
+    handed = rollouts[0].extras["carry"]["calls"]
+    np.testing.assert_array_equal(rollouts[1].carry["calls"], handed[::2])
+    assert rollouts[1].carry["calls"].shape == (3, NUM_ENVS)
+    whole, cut = ((end, r._replace(carry=())) for end, r in zip(ends, rollouts, strict=True))
+    for a, b in zip(jax.tree.leaves(whole), jax.tree.leaves(cut), strict=True):
+        np.testing.assert_array_equal(a, b)
 
 
 def test_parameters_reach_the_policy_and_extras_come_back():

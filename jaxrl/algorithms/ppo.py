@@ -13,11 +13,11 @@ import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
-from jaxrl.algorithms.ppo_update import Batch, PPOState, Updater, standardize
+from jaxrl.algorithms.ppo_batch import Batch, Judge, PPOState
+from jaxrl.algorithms.ppo_update import Updater
 from jaxrl.config import PPOConfig
 from jaxrl.envs.vector import VectorEnv
 from jaxrl.learning import losses, normalizer, schedules
-from jaxrl.learning.gae import gae
 from jaxrl.learning.normalizer import Moments
 from jaxrl.learning.returns import running_returns
 from jaxrl.networks.actor_critic import ActorCritic
@@ -114,8 +114,18 @@ class _PPO:
     blocks: int
 
     @property
+    def horizon(self) -> int:
+        """Steps per segment."""
+        return self.config.bptt_horizon or self.config.rollout_length
+
+    @property
+    def judge(self) -> Judge:
+        return Judge(self.config, self.networks, self.horizon)
+
+    @property
     def updater(self) -> Updater:
-        return Updater(self.config, self.networks, self.env.num_envs, self.blocks)
+        rows = self.env.num_envs * self.config.rollout_length // self.horizon
+        return Updater(self.config, self.networks, rows, self.blocks)
 
     def policy(self, deterministic: bool) -> Policy:
         return make_policy(self.networks, deterministic)
@@ -145,6 +155,7 @@ class _PPO:
         collector = Collector(
             env=self.env.reset(key_env, pool),
             carry=self.networks.actor.initial_carry(number),
+            critic_carry=self.networks.critic.initial_carry(number),
             reward_trace=jnp.zeros(number, jnp.float32),
         )
         return TrainState(key_run, jnp.zeros((), jnp.int32), collector, learner)
@@ -155,7 +166,7 @@ class _PPO:
         params = policy_params(state.learner)
         policy, length = self.policy(False), self.config.rollout_length
         collector, experience = rollout(
-            self.env, policy, params, state.collector, key, length, pool
+            self.env, policy, params, state.collector, key, length, pool, self.horizon
         )
         return self.learn(state.replace(collector=collector), experience)
 
@@ -164,7 +175,9 @@ class _PPO:
         key = jax.random.fold_in(jax.random.fold_in(state.key, state.iteration), 1)
         learner = self._scheduled(state)
         reward, traces = self._reward(learner, experience, state.collector.reward_trace)
-        batch = self._batch(learner, experience, reward)
+        batch, critic_carry = self.judge.batch(
+            learner, experience, reward, state.collector.critic_carry
+        )
         improved, metrics = self.updater.improve(learner, batch, key)
         improved = self._statistics(improved, experience, traces, batch)
         metrics |= experience.episodes
@@ -175,9 +188,10 @@ class _PPO:
         return state.replace(
             iteration=state.iteration + 1,
             collector=state.collector.replace(
+                critic_carry=critic_carry,
                 reward_trace=jnp.where(
                     experience.terminated[-1] | experience.truncated[-1], 0.0, traces[-1]
-                )
+                ),
             ),
             learner=improved,
         ), metrics
@@ -200,36 +214,6 @@ class _PPO:
         ended = experience.terminated | experience.truncated
         traces = running_returns(reward, ended, trace, gamma=learner.hyper["gamma"])
         return jnp.clip(reward / normalizer.std(learner.returns), -10.0, 10.0), traces
-
-    def _value(self, learner: PPOState, normal_obs: PyTree) -> Array:
-        return self.networks.critic.apply(learner.params["critic"], normal_obs, ())[0]
-
-    def _batch(self, learner: PPOState, experience: Rollout, reward: Array) -> Batch:
-        """Judge the rollout once: values of every step and of its true successor, then GAE."""
-        obs = normalizer.normalize(learner.observations, experience.obs)
-        next_obs = normalizer.normalize(learner.observations, experience.next_obs)
-        value, next_value = self._value(learner, obs), self._value(learner, next_obs)
-        center = learner.values.mean if self.config.normalize_value else 0.0
-        spread = normalizer.std(learner.values) if self.config.normalize_value else 1.0
-        advantage, target = gae(
-            reward,
-            value * spread + center,
-            next_value * spread + center,
-            experience.terminated,
-            experience.truncated,
-            gamma=learner.hyper["gamma"],
-            lam=learner.hyper["lam"],
-        )
-        if self.config.normalize_advantage == "batch":
-            advantage = standardize(advantage)
-        return Batch(
-            obs=obs,
-            raw_action=experience.extras.raw_action,
-            log_prob=experience.extras.log_prob,
-            value=value,
-            target=(target - center) / spread,
-            advantage=advantage,
-        )
 
     def _statistics(
         self, learner: PPOState, experience: Rollout, traces: Array, batch: Batch

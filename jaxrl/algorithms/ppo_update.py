@@ -3,17 +3,16 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
-from flax import struct
 from jax.flatten_util import ravel_pytree
 
+from jaxrl.algorithms.ppo_batch import Batch, PPOState, standardize
 from jaxrl.config import PPOConfig
 from jaxrl.learning import losses, minibatch, optimizer, schedules
-from jaxrl.learning.normalizer import Moments
 from jaxrl.networks.actor_critic import ActorCritic
 from jaxrl.types import Array, Key, Mean, Metrics, PyTree
 
@@ -29,33 +28,6 @@ METRICS = (
     "train/stopped_by_kl",
     "train/bad_updates",
 )
-
-
-class Batch(NamedTuple):
-    """What one minibatch update reads, [T, rows, ...]."""
-
-    obs: PyTree  # normalised
-    raw_action: Array
-    log_prob: Array
-    value: Array  # in the critic's own (maybe normalised) units
-    target: Array  # likewise
-    advantage: Array
-
-
-class PPOState(struct.PyTreeNode):
-    """The learner: everything that learning changes."""
-
-    params: PyTree  # {"actor", "critic"}; one vector while gradient steps are taken
-    initial_params: PyTree  # for the L2-to-initial loss, else ()
-    optimizer: PyTree  # over all parameters as one vector
-    observations: Moments
-    returns: Moments  # of the running discounted return, for reward normalisation
-    values: Moments  # of the value targets, for value normalisation
-    hyper: dict[str, Array]
-    total_iterations: Array  # int32, where schedules end
-    learning_rate: Array  # moves with the schedule
-    skipped: Array  # int32, gradient steps left out because they were not finite
-    bad_streak: Array  # int32, how many of those in a row up to now
 
 
 @dataclass(frozen=True)
@@ -133,7 +105,8 @@ class Updater:
     def _loss(self, params: PyTree, *, learner: PPOState, batch: Batch, key: Key):
         """Sum the weighted losses of one minibatch."""
         c, hyper, dist = self.config, learner.hyper, self.networks.distribution
-        out, value = self.networks.both(params, batch.obs)
+        carry = jax.tree.map(lambda leaf: leaf[0], batch.carry)
+        out, value = self.networks.both(params, batch.obs, carry, batch.ended)
         log_prob = dist.log_prob(out, batch.raw_action)
         policy_loss = losses.clipped_surrogate(
             log_prob, batch.log_prob, batch.advantage, hyper["clip"]
@@ -166,8 +139,3 @@ def _followed(learner: PPOState, kl: Array) -> Array:
     hyper = learner.hyper
     bounds = hyper["min_learning_rate"], hyper["max_learning_rate"]
     return schedules.adapt_to_kl(learner.learning_rate, kl, hyper["desired_kl"], *bounds)
-
-
-def standardize(x: Array) -> Array:
-    """Return x with mean 0 and standard deviation 1."""
-    return (x - jnp.mean(x)) / (jnp.std(x) + 1e-8)

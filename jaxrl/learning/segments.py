@@ -1,0 +1,35 @@
+"""Segments: a rollout cut into rows of equal length, the unit that learning samples.
+
+T steps of N rows become T/H · N rows of H steps. A row's segments stay neighbours, so that a
+block of rows that lies on one device is still one block afterwards.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl.types import PyTree
+
+
+def split_time(tree: PyTree, horizon: int) -> PyTree:
+    """[T, ...] -> [T/H, H, ...]."""
+    return jax.tree.map(lambda x: x.reshape(-1, horizon, *x.shape[1:]), tree)
+
+
+def merge_time(tree: PyTree) -> PyTree:
+    """[T/H, H, ...] -> [T, ...]."""
+    return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), tree)
+
+
+def cut(tree: PyTree, horizon: int) -> PyTree:
+    """[T, N, ...] -> [H, N · T/H, ...]."""
+
+    def one(x: jax.Array) -> jax.Array:
+        parts = x.reshape(-1, horizon, *x.shape[1:])  # [P, H, N, ...]
+        return jnp.moveaxis(parts, 0, 2).reshape(horizon, -1, *x.shape[2:])
+
+    return jax.tree.map(one, tree)
+
+
+def cut_starts(tree: PyTree) -> PyTree:
+    """What belongs to the beginning of each segment: [T/H, N, ...] -> [1, N · T/H, ...]."""
+    return jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1).reshape(1, -1, *x.shape[2:]), tree)
