@@ -73,8 +73,18 @@ class PPOConfig:
     """Passes over each rollout."""
     num_minibatches: int = 8
     """Minibatches per pass, each of whole segments."""
+    sampling: Literal["sequential", "uniform", "prioritized"] = "sequential"
+    """Segments of a minibatch: each once per pass, drawn afresh, or drawn by advantage."""
+    prio_alpha: float = 0.8
+    """prioritized: how much large advantages count; 0 is uniform (traced)."""
+    prio_beta0: float = 0.2
+    """prioritized: how far weights make up for that at the start; more later (traced)."""
+    accumulate: int = 1
+    """Parts a minibatch is taken in, one after the other: the same step in less memory."""
+    optimizer: Literal["adam", "muon"] = "adam"
+    """Muon takes orthogonal steps in weight matrices (and wants larger learning rates)."""
     learning_rate: float = 3e-4
-    """Adam's step size (traced)."""
+    """The optimiser's step size (traced)."""
     schedule: Literal["constant", "linear", "cosine", "exponential", "adaptive_kl"] = "constant"
     """How the learning rate changes over the run; adaptive_kl steers by the KL divergence."""
     schedule_floor: float = 0.0
@@ -89,6 +99,12 @@ class PPOConfig:
     """Discount per action (traced)."""
     lam: float = 0.95
     """GAE's lambda (traced)."""
+    advantage: Literal["gae", "vtrace"] = "gae"
+    """Advantages once per rollout, or for every minibatch by the policy as it is then."""
+    rho_clip: float = 1.0
+    """vtrace: most that a step's probability ratio may count (traced)."""
+    c_clip: float = 1.0
+    """vtrace: most that it may count for earlier steps (traced)."""
     clip: float = 0.2
     """Range of the probability ratio (traced)."""
     value_clip: float = 0.0
@@ -97,10 +113,20 @@ class PPOConfig:
     """Weight of the value loss (traced)."""
     entropy_coef: float = 0.0
     """Weight of the entropy bonus (traced)."""
+    entropy_coef_end: float = 1.0
+    """Share of it left at the end of the run; it falls linearly."""
     bound_coef: float = 0.0
     """Weight of the loss on action means beyond 1.1 (traced)."""
     l2_init_coef: float = 0.0
     """Weight of the squared distance to the initial parameters (traced)."""
+    l2_init_coef_end: float = 1.0
+    """Share of it left at the end of the run."""
+    teacher: Path | None = None
+    """Run folder or policy file of a teacher without memory: stay close to what it would do."""
+    teacher_coef: float = 1.0
+    """Weight of the KL divergence from the teacher (traced)."""
+    teacher_coef_end: float = 0.0
+    """Share of it left at the end of the run."""
     max_grad_norm: float = 0.5
     """Gradients are scaled down to this norm; 0 switches it off."""
     max_bad_updates: int = 50

@@ -23,6 +23,7 @@ _AT_LEAST_ONE = (
     "network.memory_size",
     "ppo.update_epochs",
     "ppo.num_minibatches",
+    "ppo.accumulate",
     "checkpoint.save_freq",
     "checkpoint.keep_last",
     "ppo.max_bad_updates",
@@ -38,6 +39,10 @@ _NOT_NEGATIVE = (
     "ppo.l2_init_coef",
     "ppo.max_grad_norm",
     "ppo.target_kl",
+    "ppo.rho_clip",
+    "ppo.c_clip",
+    "ppo.prio_alpha",
+    "ppo.teacher_coef",
     "ppo.learning_rate",
 )
 _POSITIVE = (
@@ -50,7 +55,15 @@ _POSITIVE = (
     "network.init_std",
     "network.min_std",
 )
-_SHARE = ["ppo.gamma", "ppo.lam", "ppo.schedule_floor"]
+_SHARE = (
+    "ppo.gamma",
+    "ppo.lam",
+    "ppo.schedule_floor",
+    "ppo.prio_beta0",
+    "ppo.entropy_coef_end",
+    "ppo.l2_init_coef_end",
+    "ppo.teacher_coef_end",
+)
 
 
 def get(config: Any, path: str) -> Any:
@@ -146,13 +159,14 @@ def _segment_problems(config: TrainConfig, shards: int) -> list[str]:
             f"{ppo.rollout_length}: use a rollout length of {_fits(ppo.rollout_length, horizon)}."
         ]
     # Each row of environments gives so many segments; they are shared out on every device.
-    per_row, parts = ppo.rollout_length // horizon, shards * ppo.num_minibatches
+    per_row, parts = ppo.rollout_length // horizon, shards * ppo.num_minibatches * ppo.accumulate
     unit = math.lcm(shards, parts // math.gcd(parts, per_row))
     if config.num_envs % unit == 0:
         return []
+    taken = f" of --ppo.accumulate {ppo.accumulate} parts" if ppo.accumulate > 1 else ""
     return [
         f"--num-envs {config.num_envs} cannot be split into --ppo.num-minibatches "
-        f"{ppo.num_minibatches} on {shards} device(s): use {_fits(config.num_envs, unit)}"
+        f"{ppo.num_minibatches}{taken} on {shards} device(s): use {_fits(config.num_envs, unit)}"
         + (", or fewer --devices." if shards > 1 else ".")
     ]
 

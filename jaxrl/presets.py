@@ -145,6 +145,23 @@ PRESETS: dict[str, TrainConfig] = {
         **_ADAPTIVE,
     ),
 }
+PRESETS["memory"] = replace(
+    _preset(
+        "recall",
+        steps=2e6,
+        num_envs=256,
+        epochs=4,
+        network=NetworkConfig(hidden=(32,), critic_hidden=(32,), memory="lstm", memory_size=32),
+        gamma=0.9,
+        rollout_length=64,
+        bptt_horizon=32,
+        num_minibatches=8,
+        update_epochs=2,
+        learning_rate=3e-3,
+        entropy_coef=1e-2,
+    ),
+    preset="memory",
+)
 PRESETS["quickstart"] = replace(
     _preset(
         "inverted_pendulum",

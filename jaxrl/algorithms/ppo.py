@@ -20,7 +20,7 @@ from jaxrl.envs.vector import VectorEnv
 from jaxrl.learning import losses, normalizer, schedules
 from jaxrl.learning.normalizer import Moments
 from jaxrl.learning.returns import running_returns
-from jaxrl.networks.actor_critic import ActorCritic
+from jaxrl.networks.actor_critic import ActorCritic, Network
 from jaxrl.rollout import rollout
 from jaxrl.types import (
     Algorithm,
@@ -52,6 +52,11 @@ TRACED = (
     "target_kl",
     "reward_scale",
     "schedule_floor",
+    "rho_clip",
+    "c_clip",
+    "prio_alpha",
+    "prio_beta0",
+    "teacher_coef",
 )
 
 
@@ -62,6 +67,13 @@ class PolicyParams(NamedTuple):
     observations: Moments
 
 
+class Teacher(NamedTuple):
+    """A trained policy to learn from: its network, without memory, and its parameters."""
+
+    network: Network
+    params: PolicyParams
+
+
 class Extras(NamedTuple):
     """What the policy notes for learning: the action before squashing, and its likelihood."""
 
@@ -70,10 +82,15 @@ class Extras(NamedTuple):
 
 
 def make(
-    config: PPOConfig, env: VectorEnv, networks: ActorCritic, total_iterations: int, blocks: int = 1
+    config: PPOConfig,
+    env: VectorEnv,
+    networks: ActorCritic,
+    total_iterations: int,
+    blocks: int = 1,
+    teacher: Teacher | None = None,
 ) -> Algorithm:
     """Compose PPO for an environment; `blocks` is the number of devices rows are spread over."""
-    ppo = _PPO(config, env, env.spec, networks, total_iterations, blocks)
+    ppo = _PPO(config, env, env.spec, networks, total_iterations, blocks, teacher)
     return Algorithm(
         init=ppo.init,
         learn=ppo.learn,
@@ -112,6 +129,7 @@ class _PPO:
     networks: ActorCritic
     total_iterations: int
     blocks: int
+    teacher: Teacher | None
 
     @property
     def horizon(self) -> int:
@@ -120,7 +138,8 @@ class _PPO:
 
     @property
     def judge(self) -> Judge:
-        return Judge(self.config, self.networks, self.horizon)
+        teacher = self.teacher and self.teacher.network
+        return Judge(self.config, self.networks, self.horizon, teacher)
 
     @property
     def updater(self) -> Updater:
@@ -137,12 +156,14 @@ class _PPO:
             "actor": self.networks.actor.init(key_actor),
             "critic": self.networks.critic.init(key_critic),
         }
+        flat, unravel = ravel_pytree(params)
         hyper = {name: jnp.asarray(getattr(self.config, name), jnp.float32) for name in TRACED}
         scalar = jnp.zeros((), jnp.float32)
         learner = PPOState(
             params=params,
             initial_params=params if self.config.l2_init_coef else (),
-            optimizer=self.updater.transform.init(ravel_pytree(params)[0]),
+            teacher=self.teacher.params if self.teacher else (),
+            optimizer=self.updater.transform(unravel).init(flat),
             observations=normalizer.init(self.spec.obs),
             returns=normalizer.init(scalar),
             values=normalizer.init(scalar),
@@ -178,7 +199,8 @@ class _PPO:
         batch, critic_carry = self.judge.batch(
             learner, experience, reward, state.collector.critic_carry
         )
-        improved, metrics = self.updater.improve(learner, batch, key)
+        progress = state.iteration / learner.total_iterations
+        improved, metrics = self.updater.improve(learner, batch, key, progress)
         improved = self._statistics(improved, experience, traces, batch)
         metrics |= experience.episodes
         metrics["train/learning_rate"] = Mean.of(improved.learning_rate)

@@ -11,8 +11,17 @@ from jaxrl.config import PPOConfig
 from jaxrl.learning import normalizer, segments
 from jaxrl.learning.gae import gae
 from jaxrl.learning.normalizer import Moments
-from jaxrl.networks.actor_critic import ActorCritic
+from jaxrl.networks.actor_critic import ActorCritic, Network
 from jaxrl.types import Array, PyTree, Rollout
+
+
+class Steps(NamedTuple):
+    """What advantages are made of, [T, rows]; kept where they are made more than once."""
+
+    reward: Array
+    next_value: Array  # in the critic's own units, as the value
+    terminated: Array
+    truncated: Array
 
 
 class Batch(NamedTuple):
@@ -26,6 +35,9 @@ class Batch(NamedTuple):
     advantage: Array
     ended: PyTree  # after which steps memory is emptied; () without memory
     carry: PyTree  # memory before the first step, [1, rows, ...]
+    steps: PyTree  # Steps, or () if advantages stay as they are
+    teacher: PyTree  # a teacher's output for the same observations, or ()
+    weight: PyTree  # of each row, [1, rows]; () if all count alike
 
 
 class PPOState(struct.PyTreeNode):
@@ -33,6 +45,7 @@ class PPOState(struct.PyTreeNode):
 
     params: PyTree  # {"actor", "critic"}; one vector while gradient steps are taken
     initial_params: PyTree  # for the L2-to-initial loss, else ()
+    teacher: PyTree  # a trained policy's parameters, or ()
     optimizer: PyTree  # over all parameters as one vector
     observations: Moments
     returns: Moments  # of the running discounted return, for reward normalisation
@@ -51,6 +64,7 @@ class Judge:
     config: PPOConfig
     networks: ActorCritic
     horizon: int
+    teacher: Network | None
 
     def _judge(
         self, learner: PPOState, experience: Rollout, obs: PyTree, carry: PyTree
@@ -95,9 +109,26 @@ class Judge:
             advantage=advantage,
             ended=ended if self.networks.has_memory else (),
             carry=(),
+            steps=self._steps(experience, reward, next_value),
+            teacher=self._taught(learner, experience.obs),
+            weight=(),
         )
         starts = {"actor": segments.cut_starts(experience.carry), "critic": before}
         return segments.cut(whole, self.horizon)._replace(carry=starts), after
+
+    def _steps(self, experience: Rollout, reward: Array, next_value: Array) -> PyTree:
+        if self.config.advantage == "gae":
+            return ()
+        return Steps(reward, next_value, experience.terminated, experience.truncated)
+
+    def _taught(self, learner: PPOState, obs: PyTree) -> PyTree:
+        """Return what the teacher would do, from observations as it knows them."""
+        if self.teacher is None:
+            return ()
+        params = learner.teacher
+        return self.teacher.apply(params.actor, normalizer.normalize(params.observations, obs), ())[
+            0
+        ]
 
     def _advantages(
         self,
@@ -108,8 +139,7 @@ class Judge:
         next_value: Array,
     ) -> tuple[Array, Array]:
         """Return advantages, and what the critic should have said, in its own units."""
-        center = learner.values.mean if self.config.normalize_value else 0.0
-        spread = normalizer.std(learner.values) if self.config.normalize_value else 1.0
+        center, spread = value_units(self.config, learner)
         advantage, target = gae(
             reward,
             value * spread + center,
@@ -122,6 +152,13 @@ class Judge:
         if self.config.normalize_advantage == "batch":
             advantage = standardize(advantage)
         return advantage, (target - center) / spread
+
+
+def value_units(config: PPOConfig, learner: PPOState) -> tuple[Array | float, Array | float]:
+    """Return (center, spread): a value is its critic's output × spread + center."""
+    if not config.normalize_value:
+        return 0.0, 1.0
+    return learner.values.mean, normalizer.std(learner.values)
 
 
 def standardize(x: Array) -> Array:

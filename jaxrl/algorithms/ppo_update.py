@@ -10,24 +10,18 @@ import jax.numpy as jnp
 import optax
 from jax.flatten_util import ravel_pytree
 
+from jaxrl.algorithms import ppo_loss
 from jaxrl.algorithms.ppo_batch import Batch, PPOState, standardize
+from jaxrl.algorithms.ppo_loss import METRICS
+from jaxrl.algorithms.ppo_sampling import Sampler
 from jaxrl.config import PPOConfig
-from jaxrl.learning import losses, minibatch, optimizer, schedules
+from jaxrl.learning import minibatch, optimizer, schedules
 from jaxrl.networks.actor_critic import ActorCritic
 from jaxrl.types import Array, Key, Mean, Metrics, PyTree
 
-METRICS = (
-    "train/loss",
-    "train/policy_gradient_loss",
-    "train/value_loss",
-    "train/entropy_loss",
-    "train/approx_kl",
-    "train/clip_fraction",
-    "train/std",
-    "train/grad_norm",
-    "train/stopped_by_kl",
-    "train/bad_updates",
-)
+STEP_METRICS = ("train/grad_norm", "train/stopped_by_kl", "train/bad_updates")
+_KL = METRICS.index("train/approx_kl")
+Unravel = Callable[[Array], PyTree]
 
 
 @dataclass(frozen=True)
@@ -39,55 +33,77 @@ class Updater:
     num_rows: int
     blocks: int
 
-    @property
-    def transform(self) -> optax.GradientTransformation:
-        """The optimiser, without a learning rate: that is traced."""
-        return optimizer.adam(self.config.max_grad_norm, self.config.adam_epsilon)
+    def transform(self, unravel: Unravel) -> optax.GradientTransformation:
+        """Return the optimiser of a vector of parameters, without a learning rate: it is traced."""
+        c = self.config
+        if c.optimizer == "muon":
+            return optimizer.muon(c.max_grad_norm, c.adam_epsilon, unravel)
+        return optimizer.adam(c.max_grad_norm, c.adam_epsilon)
 
-    def improve(self, learner: PPOState, batch: Batch, key: Key) -> tuple[PPOState, Metrics]:
-        """Take update epochs × minibatches gradient steps."""
+    def improve(
+        self, learner: PPOState, batch: Batch, key: Key, progress: Array
+    ) -> tuple[PPOState, Metrics]:
+        """Take update epochs × minibatches gradient steps, `progress` of the run being over."""
         c = self.config
         # One long vector instead of many small arrays: an optimiser step is then a few kernels.
         flat, unravel = ravel_pytree(learner.params)
+        weights = ppo_loss.coefficients(c, learner.hyper, progress)
+        update = partial(self._update, unravel, weights)
+        sampler = Sampler(c, self.networks, self.num_rows, self.blocks)
 
-        def epoch(carry, key: Key):
+        def visit(carry: tuple, inputs: tuple[Array, Key]):
+            (learner, *rest), live = carry
+            params = unravel(learner.params)
+            part, live = sampler.draw(learner, params, batch, live, inputs[0], progress)
+            state, noted = update((learner, *rest), (part, inputs[1]))
+            return (state, live), noted
+
+        def epoch(carry: tuple, key: Key):
             key_rows, key_loss = jax.random.split(key)
-            rows = minibatch.shuffled_rows(key_rows, self.num_rows, c.num_minibatches, self.blocks)
             keys = jax.random.split(key_loss, c.num_minibatches)
-            parts = minibatch.deal(batch, rows)
-            return jax.lax.scan(partial(self._update, unravel), carry, (parts, keys))
+            if sampler.is_fixed:
+                # Nothing that a gradient step changes is read by the next minibatch.
+                parts = minibatch.deal(batch, sampler.plan(key_rows))
+                state, noted = jax.lax.scan(update, carry[0], (parts, keys))
+                return (state, carry[1]), noted
+            return jax.lax.scan(visit, carry, (sampler.plan(key_rows), keys))
 
         start = (learner.replace(params=flat), jnp.ones((), bool), jnp.zeros((), bool))
         keys = jax.random.split(key, c.update_epochs)
-        (learner, _, _), metrics = jax.lax.scan(epoch, start, keys)
-        learner = learner.replace(params=unravel(learner.params))
+        (state, _), metrics = jax.lax.scan(epoch, (start, sampler.live(batch)), keys)
+        learner = state[0].replace(params=unravel(state[0].params))
         means = jnp.mean(metrics, axis=(0, 1))
-        return learner, {name: Mean.of(means[i]) for i, name in enumerate(METRICS)}
+        noted = {name: Mean.of(means[i]) for i, name in enumerate(METRICS + STEP_METRICS)}
+        if not c.teacher:
+            del noted["train/teacher_kl"]
+        return learner, noted
 
-    def _update(self, unravel: Callable[[Array], PyTree], carry: Any, inputs: tuple[Batch, Key]):
+    def _update(
+        self,
+        unravel: Unravel,
+        weights: dict[str, Array],
+        carry: Any,
+        inputs: tuple[Batch, Key],
+    ):
         """Take one gradient step on one minibatch; parameters are one vector here."""
         learner, first, stopped = carry
         part, key = inputs
         hyper = learner.hyper
         if self.config.normalize_advantage == "minibatch":
             part = part._replace(advantage=standardize(part.advantage))
-
-        def loss(flat: Array):
-            return self._loss(unravel(flat), learner=learner, batch=part, key=key)
-
-        grads, metrics = jax.grad(loss, has_aux=True)(learner.params)
-        kl = metrics["train/approx_kl"]
+        if self.config.sampling == "prioritized":
+            part = part._replace(advantage=part.advantage * part.weight)
+        grads, noted = self._gradients(unravel, weights, learner, part, key)
+        kl = noted[_KL]
         stopped = stopped | ((hyper["target_kl"] > 0) & (kl > 1.5 * hyper["target_kl"]))
         step = optimizer.step(
-            self.transform,
+            self.transform(unravel),
             learner.params,
             learner.optimizer,
             grads,
             learning_rate=learner.learning_rate,
             allowed=~stopped,
         )
-        metrics |= {"train/grad_norm": step.grad_norm, "train/stopped_by_kl": stopped}
-        metrics["train/bad_updates"] = ~step.finite
         learner = learner.replace(
             params=step.params,
             optimizer=step.opt_state,
@@ -98,40 +114,37 @@ class Updater:
             # KL says nothing while the policy stands still: before the first step, or stopped.
             rate = jnp.where(first | stopped, learner.learning_rate, _followed(learner, kl))
             learner = learner.replace(learning_rate=rate)
-        # As one vector: each metric on its own would be a kernel more in every gradient step.
-        noted = jnp.stack([metrics[name].astype(jnp.float32) for name in METRICS])
-        return (learner, jnp.zeros((), bool), stopped), noted
+        about_step = jnp.stack([step.grad_norm, stopped * 1.0, ~step.finite * 1.0])
+        return (learner, jnp.zeros((), bool), stopped), jnp.concatenate([noted, about_step])
 
-    def _loss(self, params: PyTree, *, learner: PPOState, batch: Batch, key: Key):
-        """Sum the weighted losses of one minibatch."""
-        c, hyper, dist = self.config, learner.hyper, self.networks.distribution
-        carry = jax.tree.map(lambda leaf: leaf[0], batch.carry)
-        out, value = self.networks.both(params, batch.obs, carry, batch.ended)
-        log_prob = dist.log_prob(out, batch.raw_action)
-        policy_loss = losses.clipped_surrogate(
-            log_prob, batch.log_prob, batch.advantage, hyper["clip"]
-        )
-        if c.value_clip:
-            value_loss = losses.clipped_value_loss(
-                value, batch.value, batch.target, hyper["value_clip"]
-            )
-        else:
-            value_loss = losses.value_loss(value, batch.target)
-        entropy = jnp.mean(dist.entropy(out, key))
-        total = policy_loss + hyper["value_coef"] * value_loss - hyper["entropy_coef"] * entropy
-        if c.bound_coef:
-            total += hyper["bound_coef"] * losses.action_bound_loss(dist.mean_of_raw(out))
-        if c.l2_init_coef:
-            total += hyper["l2_init_coef"] * losses.l2_to_initial(params, learner.initial_params)
-        return total, {
-            "train/loss": total,
-            "train/policy_gradient_loss": policy_loss,
-            "train/value_loss": value_loss,
-            "train/entropy_loss": -entropy,
-            "train/approx_kl": losses.approx_kl(log_prob, batch.log_prob),
-            "train/clip_fraction": losses.clip_fraction(log_prob, batch.log_prob, hyper["clip"]),
-            "train/std": jnp.mean(dist.std(out)),
-        }
+    def _gradients(
+        self,
+        unravel: Unravel,
+        weights: dict[str, Array],
+        learner: PPOState,
+        part: Batch,
+        key: Key,
+    ) -> tuple[Array, Array]:
+        """Return the gradient and METRICS of a minibatch, taken whole or in equal parts."""
+
+        def loss(flat: Array, part: Batch) -> tuple[Array, Array]:
+            params = unravel(flat)
+            return ppo_loss.loss(self.config, self.networks, params, learner, part, weights, key)
+
+        slope, pieces = jax.grad(loss, has_aux=True), self.config.accumulate
+        if pieces == 1:
+            return slope(learner.params, part)
+        rows = self.num_rows // self.config.num_minibatches
+        order = jnp.arange(rows // self.blocks).reshape(pieces, 1, -1)
+        order = jnp.broadcast_to(order, (pieces, self.blocks, order.shape[-1]))
+
+        def add(total: tuple[Array, Array], piece: Batch):
+            return jax.tree.map(jnp.add, total, slope(learner.params, piece)), None
+
+        # Every loss is a mean, so the mean over equal pieces is that of the whole.
+        nothing = (jnp.zeros_like(learner.params), jnp.zeros(len(METRICS)))
+        total, _ = jax.lax.scan(add, nothing, minibatch.deal(part, order))
+        return jax.tree.map(lambda x: x / pieces, total)
 
 
 def _followed(learner: PPOState, kl: Array) -> Array:

@@ -60,9 +60,13 @@ def _make_brax(name: str, kwargs: dict):
 
 def _make_own(name: str):
     _import_brax()
-    from jaxrl.envs import classic, probes
+    from jaxrl.envs import classic, probes, recall
 
-    own = {"cartpole": classic.CartPole, "pendulum": classic.Pendulum}
+    own: dict[str, type] = {
+        "cartpole": classic.CartPole,
+        "pendulum": classic.Pendulum,
+        "recall": recall.Recall,
+    }
     own |= {f"probe/{probe}": cls for probe, cls in probes.PROBES.items()}
     if name not in own:
         raise UserError(f"--env: unknown environment '{name}'.{nearest(name, own)}")

@@ -27,6 +27,7 @@ class Distribution(NamedTuple):
     mean_of_raw: Callable[[Array], Array]  # for the action-bound loss and plots of std
     std: Callable[[Array], Array]
     to_env: Callable[[Array], Array]
+    kl: Callable[[Array, Array], Array]  # KL(p ‖ q) of two parameter vectors, exactly
 
 
 def _split(params: Array) -> tuple[Array, Array]:
@@ -45,6 +46,14 @@ def _normal_entropy(params: Array, key: Key) -> Array:
     del key
     _, log_std = _split(params)
     return jnp.sum(log_std + 0.5 * (LOG_2PI + 1.0), axis=-1)
+
+
+def _normal_kl(p: Array, q: Array) -> Array:
+    """Σ_i log(σ_q / σ_p) + (σ_p² + (μ_p − μ_q)²) / 2σ_q² − ½; squashing both changes nothing."""
+    (mean_p, log_p), (mean_q, log_q) = _split(p), _split(q)
+    ratio = jnp.exp(2.0 * (log_p - log_q))
+    gap = jnp.square((mean_p - mean_q) * jnp.exp(-log_q))
+    return jnp.sum(log_q - log_p + 0.5 * (ratio + gap - 1.0), axis=-1)
 
 
 def _normal_sample(params: Array, key: Key) -> Array:
@@ -68,6 +77,7 @@ def normal(size: int) -> Distribution:
         mean_of_raw=lambda params: _split(params)[0],
         std=lambda params: jnp.exp(_split(params)[1]),
         to_env=lambda raw: jnp.clip(raw, -1.0, 1.0),
+        kl=_normal_kl,
     )
 
 
@@ -97,6 +107,10 @@ def categorical(size: int) -> Distribution:
         # A masked action has log_p = −inf and contributes nothing.
         return -jnp.sum(jnp.where(jnp.isfinite(log_p), jnp.exp(log_p) * log_p, 0.0), axis=-1)
 
+    def kl(p: Array, q: Array) -> Array:
+        log_p, log_q = jax.nn.log_softmax(p), jax.nn.log_softmax(q)
+        return jnp.sum(jnp.where(jnp.isfinite(log_p), jnp.exp(log_p) * (log_p - log_q), 0.0), -1)
+
     return Distribution(
         param_size=size,
         sample=lambda logits, key: jax.random.categorical(key, logits),
@@ -106,6 +120,7 @@ def categorical(size: int) -> Distribution:
         mean_of_raw=jnp.zeros_like,
         std=jnp.zeros_like,
         to_env=lambda action: action,
+        kl=kl,
     )
 
 

@@ -40,3 +40,16 @@ def deal(batch: PyTree, rows: Array) -> PyTree:
     Copying the batch once is cheaper than gathering from it in every gradient step.
     """
     return jax.vmap(take_rows, in_axes=(None, 0))(batch, rows)
+
+
+def put_rows(batch: PyTree, rows: Array, part: PyTree) -> PyTree:
+    """Write what `take_rows` took back to its place."""
+    blocks = rows.shape[0]
+
+    def put(x: Array, new: Array) -> Array:
+        wide = x.reshape(x.shape[0], blocks, -1, *x.shape[2:])
+        new = new.reshape(x.shape[0], blocks, -1, *x.shape[2:])
+        write = jax.vmap(lambda part, index, new: part.at[:, index].set(new), (1, 0, 1), 1)
+        return write(wide, rows, new).reshape(x.shape)
+
+    return jax.tree.map(put, batch, part)

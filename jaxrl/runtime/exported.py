@@ -64,12 +64,13 @@ def shelf(config: TrainConfig, mesh: Mesh) -> Shelf | None:
 def location(config: TrainConfig, mesh: Mesh) -> Path | None:
     """Return the file for these settings, or None where nothing can be kept.
 
-    Code of the user's own may change without notice, so its programs are always traced anew.
+    Code of the user's own may change without notice, and so may a teacher's policy: programs
+    made of them are always traced anew.
     """
     directory = jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]
-    own_code = names.is_custom(config.env) or config.task.randomize
+    own = names.is_custom(config.env) or config.task.randomize or config.ppo.teacher
     switched_off = os.environ.get("JAXRL_KEEP_PROGRAMS") == "0"
-    if directory is None or own_code or switched_off or not importlib.util.find_spec("flatbuffers"):
+    if directory is None or own or switched_off or not importlib.util.find_spec("flatbuffers"):
         return None
     return Path(directory) / "jaxrl" / f"{_fingerprint(config, mesh)}.npz"
 

@@ -107,6 +107,20 @@ def load_policy(path: str | Path, which: str = "best") -> LoadedPolicy:
     return _bind(networks, params, spec, header["info"])
 
 
+def load_teacher(path: Path, spec: EnvSpec) -> ppo.Teacher:
+    """Load a policy for another to learn from; it must see and do the same."""
+    policy = load_policy(path)
+    if policy.networks.actor.initial_carry(1):
+        raise UserError(f"--ppo.teacher: '{path}' has memory, which a teacher cannot have.")
+    seen = [jax.tree.map(lambda s: s.shape, obs) for obs in (policy.spec.obs, spec.obs)]
+    if seen[0] != seen[1] or policy.spec.action != spec.action:
+        raise UserError(
+            f"--ppo.teacher: '{path}' maps observations {seen[0]} to {policy.spec.action}, this "
+            f"environment has {seen[1]} and {spec.action}."
+        )
+    return ppo.Teacher(policy.networks.actor, policy.params)
+
+
 def _read(file: Path) -> tuple[dict, dict[str, np.ndarray]]:
     try:
         with np.load(file, allow_pickle=False) as data:

@@ -15,7 +15,7 @@ from jaxrl.config import TrainConfig
 from jaxrl.envs import build as environments
 from jaxrl.envs.vector import VectorEnv
 from jaxrl.networks import actor_critic
-from jaxrl.runtime import exported, parallel, sinks
+from jaxrl.runtime import exported, parallel, policies, sinks
 from jaxrl.types import Algorithm, Metrics, PyTree, TrainState
 
 
@@ -48,7 +48,10 @@ def build(config: TrainConfig) -> Program:
     known = shelf.stored.template if shelf and shelf.stored else None
     env = environments.build(config, known)
     networks = actor_critic.build(env.spec, config.network)
-    algorithm = ppo.make(config.ppo, env, networks, config.total_iterations, blocks=mesh.size)
+    teacher = config.ppo.teacher and policies.load_teacher(config.ppo.teacher, env.spec)
+    algorithm = ppo.make(
+        config.ppo, env, networks, config.total_iterations, blocks=mesh.size, teacher=teacher
+    )
     return Program(config, mesh, env, algorithm, shelf)
 
 

@@ -204,3 +204,14 @@ def test_samples_follow_their_key(name):
     np.testing.assert_array_equal(first, again)
     assert not np.array_equal(first, other)
     assert len(np.unique(first, axis=0)) > 1  # rows do not share their noise
+
+
+@pytest.mark.parametrize("kind", ["normal", "tanh_normal", "categorical"])
+def test_kl_against_samples(kind):
+    dist = distributions.DISTRIBUTIONS[kind](3)
+    p, q = 0.5 * jax.random.normal(jax.random.key(0), (2, dist.param_size))
+    many = jnp.broadcast_to(p, (200_000, dist.param_size))
+    raw = dist.sample(many, jax.random.key(1))
+    gap = dist.log_prob(many, raw) - dist.log_prob(jnp.broadcast_to(q, many.shape), raw)
+    assert float(dist.kl(p, q)) == pytest.approx(float(jnp.mean(gap)), rel=0.02)
+    assert float(dist.kl(p, p)) == pytest.approx(0.0, abs=1e-6)

@@ -179,3 +179,31 @@ def test_vmap_over_hyper_parameters():
     for one, gamma, lam in zip(many, gammas, lams, strict=True):
         expected = _sum_of_deltas(*map(np.asarray, arrays), float(gamma), float(lam))
         np.testing.assert_allclose(one, expected, atol=2e-5)
+
+
+def test_clipped_ratios_against_plain_loops():
+    """V-trace's sum, written as its paper does, with endings of both kinds."""
+    rng = np.random.default_rng(0)
+    steps, rows, gamma, lam = 9, 5, 0.9, 0.8
+    reward, value, next_value = rng.normal(size=(3, steps, rows))
+    terminated, truncated = rng.random((2, steps, rows)) < 0.15
+    truncated &= ~terminated
+    ratio = np.exp(rng.normal(size=(steps, rows)))
+    rho, c = np.minimum(ratio, 1.2), np.minimum(ratio, 0.9)
+    advantage, _ = gae(
+        *map(jnp.asarray, (reward, value, next_value, terminated, truncated)),
+        gamma=gamma,
+        lam=lam,
+        rho=jnp.asarray(rho),
+        c=jnp.asarray(c),
+    )
+    for t in range(steps):
+        for n in range(rows):
+            total, weight = 0.0, 1.0
+            for k in range(t, steps):
+                bootstrap = 0.0 if terminated[k, n] else gamma * next_value[k, n]
+                total += weight * rho[k, n] * (reward[k, n] + bootstrap - value[k, n])
+                if terminated[k, n] or truncated[k, n]:
+                    break
+                weight *= gamma * lam * c[k, n]
+            np.testing.assert_allclose(advantage[t, n], total, rtol=1e-4, atol=1e-5)

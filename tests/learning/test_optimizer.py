@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from jax.flatten_util import ravel_pytree
 
 from jaxrl.learning import optimizer
 
@@ -158,3 +159,21 @@ def test_select():
     )
     _assert_identical(optimizer.select(jnp.array(True), yes, no), yes)
     _assert_identical(optimizer.select(jnp.array(False), yes, no), no)
+
+
+def test_muon_takes_orthogonal_steps_in_matrices_and_adams_elsewhere():
+    params = {"matrix": jnp.zeros((4, 3)), "bias": jnp.zeros(3)}
+    flat, unravel = ravel_pytree(params)
+    transform = optimizer.muon(0.0, 1e-8, unravel)
+    grads = {
+        "matrix": jax.random.normal(jax.random.key(0), (4, 3)),
+        "bias": jnp.array([3.0, -1, 2]),
+    }
+    updates, _ = transform.update(ravel_pytree(grads)[0], transform.init(flat), flat)
+    steps = unravel(updates)
+    # Newton and Schulz bring all singular values near each other; Adam's first step is a sign.
+    values = np.linalg.svd(np.asarray(steps["matrix"]), compute_uv=False)
+    assert (values / values.mean() > 0.6).all() and (values / values.mean() < 1.4).all()
+    assert np.sum(np.asarray(steps["matrix"] * grads["matrix"])) > 0
+    np.testing.assert_allclose(steps["bias"] / steps["bias"][0], [1.0, -1.0, 1.0], rtol=1e-3)
+    assert steps["bias"][0] > 0

@@ -1,0 +1,180 @@
+"""Memory, segments and the ways of sampling them."""
+
+import functools
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.flatten_util import ravel_pytree
+
+from jaxrl.algorithms import ppo
+from jaxrl.config import NetworkConfig, PPOConfig
+from jaxrl.envs import classic, probes, recall
+from jaxrl.envs.vector import VectorEnv
+from jaxrl.learning import normalizer
+from jaxrl.networks import actor_critic
+from jaxrl.rollout import rollout
+
+CONFIG = PPOConfig(rollout_length=8, update_epochs=2, num_minibatches=4, learning_rate=1e-3)
+SMALL = NetworkConfig(hidden=(8,), critic_hidden=(8,), distribution="normal")
+LSTM = replace(SMALL, memory="lstm", memory_size=8)
+
+
+ENV = VectorEnv(classic.Pendulum(), 16, 5, pool_size=8)  # episodes end inside segments
+
+
+def build(config=CONFIG, network=SMALL, teacher=None, total=10):
+    networks = actor_critic.build(ENV.spec, network)
+    return ppo.make(config, ENV, networks, total, teacher=teacher)
+
+
+def steps(algorithm, number, seed=0):
+    step = jax.jit(algorithm.train_step)
+    state = jax.jit(algorithm.init)(jax.random.key(seed))
+    metrics = []
+    for _ in range(number):
+        state, values = step(state)
+        metrics.append({k: float(m.total / m.count) for k, m in values.items() if m.count > 0})
+    return state, metrics
+
+
+@functools.cache
+def collected(network, horizon=None):
+    """Return one rollout of a fresh policy, and the state it was collected by."""
+    algorithm = build(replace(CONFIG, bptt_horizon=horizon), network)
+
+    @jax.jit
+    def collect(key):
+        state = algorithm.init(key)
+        params, policy = algorithm.policy_params(state.learner), algorithm.policy(False)
+        start = state.collector
+        return state, rollout(ENV, policy, params, start, key, 8, horizon=horizon)[1]
+
+    return collect(jax.random.key(0))
+
+
+def params_after(config, network=SMALL, horizon=None):
+    """Return all parameters after learning twice from one and the same rollout."""
+    algorithm = build(replace(config, bptt_horizon=horizon), network)
+    state, experience = collected(network, horizon)
+    learn = jax.jit(algorithm.learn)
+    hyper = {name: jnp.float32(getattr(config, name)) for name in ppo.TRACED}
+    learner = state.learner.replace(hyper=hyper, learning_rate=hyper["learning_rate"])
+    state = state.replace(learner=learner)
+    state, _ = learn(state, experience)
+    state, metrics = learn(state, experience)
+    return np.asarray(ravel_pytree(state.learner.params)[0]), metrics
+
+
+@pytest.mark.parametrize("network", [LSTM, replace(LSTM, memory="gru", memory_of="actor")])
+def test_with_memory_the_ratio_is_one_when_nothing_is_learned(network):
+    """Acting and training agree on the memory at every step, across segments and endings."""
+    config = replace(CONFIG, learning_rate=0.0, bptt_horizon=4)
+    state, metrics = steps(build(config, network), 3)
+    for carry in (state.collector.carry, state.collector.critic_carry):
+        for leaf in jax.tree.leaves(carry):
+            # Ages are spread evenly: some rows have just begun, most remember.
+            assert 0 < np.sum(~np.any(leaf, axis=1)) < 8
+    for row in metrics:
+        assert row["train/approx_kl"] < 1e-11
+        assert row["train/clip_fraction"] == 0.0
+
+
+def test_accumulated_gradients_are_those_of_the_whole_minibatch():
+    config = replace(CONFIG, num_minibatches=2, max_grad_norm=0.1)
+    whole, _ = params_after(config, LSTM)
+    pieces, _ = params_after(replace(config, accumulate=4), LSTM)
+    start = np.asarray(ravel_pytree(build(config, LSTM).init(jax.random.key(0)).learner.params)[0])
+    np.testing.assert_allclose(pieces, whole, atol=2e-6)
+    assert np.abs(whole - start).max() > 1e-3
+
+
+def test_vtrace_begins_as_gae():
+    """On the first and only minibatch all ratios are one."""
+    config = replace(CONFIG, update_epochs=1, num_minibatches=1)
+    plain, _ = params_after(config, LSTM)
+    traced, _ = params_after(replace(config, advantage="vtrace"), LSTM)
+    np.testing.assert_allclose(traced, plain, atol=1e-5)
+
+
+def test_vtrace_follows_the_policy_as_it_moves():
+    config = replace(CONFIG, learning_rate=1e-2, advantage="vtrace")
+    free, _ = params_after(replace(config, rho_clip=100.0, c_clip=100.0))
+    bound, metrics = params_after(config)
+    assert metrics["train/clip_fraction"].total > 0
+    assert np.abs(free - bound).max() > 1e-5
+
+
+def test_prioritized_without_priorities_is_uniform():
+    uniform, _ = params_after(replace(CONFIG, sampling="uniform"))
+    config = replace(CONFIG, sampling="prioritized", prio_alpha=0.0)
+    np.testing.assert_allclose(params_after(config)[0], uniform, atol=1e-6)
+    sequential, _ = params_after(CONFIG)
+    assert np.abs(uniform - sequential).max() > 1e-5
+    config = replace(config, prio_alpha=1.0, advantage="vtrace")
+    assert np.isfinite(params_after(config, LSTM, horizon=4)[0]).all()
+
+
+def test_a_teacher_is_followed_until_its_weight_is_gone():
+    network = actor_critic.build(ENV.spec, SMALL).actor
+    params = network.init(jax.random.key(7))
+    params["params"]["head"]["bias"] += 0.5
+    teacher = ppo.Teacher(network, ppo.PolicyParams(params, normalizer.init(ENV.spec.obs)))
+    config = replace(CONFIG, learning_rate=1e-2, teacher="run", teacher_coef=10.0)
+    _, metrics = steps(build(config, teacher=teacher, total=20), 10)
+    kl = [row["train/teacher_kl"] for row in metrics]
+    assert kl[-1] < 0.2 * kl[0]
+    assert "train/teacher_kl" not in steps(build(), 1)[1][0]
+
+
+def test_weights_fall_to_their_share():
+    from jaxrl.algorithms.ppo_loss import coefficients
+
+    config = replace(CONFIG, entropy_coef_end=0.5, l2_init_coef_end=1.0, teacher_coef_end=0.0)
+    hyper = {name: jnp.array(2.0) for name in ("entropy_coef", "l2_init_coef", "teacher_coef")}
+    for progress, expected in ((0.0, (2, 2, 2)), (0.5, (1.5, 2, 1)), (1.5, (1, 2, 0))):
+        found = coefficients(config, hyper, jnp.array(progress))
+        names = ("entropy_coef", "l2_init_coef", "teacher_coef")
+        np.testing.assert_allclose([found[name] for name in names], expected)
+
+
+def _answers(env, network, iterations, **settings):
+    """Train; return the share of right answers in the last rollouts."""
+    networks = actor_critic.build(env.spec, network)
+    config = PPOConfig(gamma=0.9, num_minibatches=4, normalize_obs=False, **settings)
+    algorithm = ppo.make(config, env, networks, iterations)
+
+    @jax.jit
+    def run(key):
+        return jax.lax.scan(
+            lambda s, _: algorithm.train_step(s), algorithm.init(key), length=iterations
+        )
+
+    _, metrics = run(jax.random.key(0))
+    reward = metrics["rollout/ep_rew_mean"]
+    return float(jnp.sum(reward.total[-10:]) / jnp.sum(reward.count[-10:]))
+
+
+@pytest.mark.learning
+@pytest.mark.parametrize("kind", ["lstm", "none"])
+def test_only_memory_recalls_what_was_shown_long_ago(kind):
+    """64 steps and more back, and further than one segment of 16 and one rollout of 32."""
+    env = VectorEnv(recall.Recall(), 64, 80, pool_size=64)
+    network = NetworkConfig((16,), (16,), memory=kind, memory_size=16)
+    settings = {"rollout_length": 32, "bptt_horizon": 16, "entropy_coef": 0.01}
+    found = _answers(env, network, 150, learning_rate=5e-3, **settings)
+    if kind == "none":
+        assert found < 1 + 79 / 4 + 8
+    else:
+        assert found > 76  # of 80
+
+
+@pytest.mark.learning
+def test_muon_learns():
+    env_class = probes.PROBES["obs_action"]
+    env = VectorEnv(env_class(), 32, env_class.episode_length, pool_size=32)
+    network = NetworkConfig((16,), (16,), activation="tanh")
+    settings = {"rollout_length": 8, "optimizer": "muon", "learning_rate": 2e-2}
+    assert _answers(env, network, 60, **settings) > 0.9
