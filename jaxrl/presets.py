@@ -145,12 +145,47 @@ PRESETS: dict[str, TrainConfig] = {
         **_ADAPTIVE,
     ),
 }
+# The batch of Metta's trainer: 524,288 steps as 8,192 rows (2,048 × 4 agents) of 64.
+_REMEMBERING = NetworkConfig(hidden=(128,), critic_hidden=(128,), memory="lstm", memory_size=128)
+_SEGMENTS: dict[str, Any] = {
+    "rollout_length": 64,
+    "update_epochs": 1,
+    "gamma": 0.98,
+    "entropy_coef": 5e-3,
+    "schedule": "linear",
+}
+PRESETS["arena"] = _preset(
+    "arena",
+    steps=100e6,
+    num_envs=2048,
+    epochs=10,
+    cycles=4,
+    network=_REMEMBERING,
+    num_minibatches=32,
+    learning_rate=1e-3,
+    **_SEGMENTS,
+)
+PRESETS["arena-small"] = replace(
+    _preset(
+        "arena",
+        steps=1e6,
+        num_envs=64,
+        epochs=5,
+        network=replace(_REMEMBERING, hidden=(64,), critic_hidden=(64,), memory_size=64),
+        eval_envs=32,
+        num_minibatches=4,
+        learning_rate=2e-3,
+        **_SEGMENTS,
+    ),
+    preset="arena-small",
+)
 PRESETS["memory"] = replace(
     _preset(
         "recall",
-        steps=2e6,
+        steps=1e6,
         num_envs=256,
         epochs=4,
+        cycles=1,
         network=NetworkConfig(hidden=(32,), critic_hidden=(32,), memory="lstm", memory_size=32),
         gamma=0.9,
         rollout_length=64,

@@ -34,7 +34,7 @@ def rollout(
     def step(state: tuple[Any, PyTree], key: Key):
         env_state, carry = state
         key_action, key_reset = jax.random.split(key)
-        obs = env_state.world.obs
+        obs = env.observe(env_state)
         action, carry, extras = policy(params, obs, carry, key_action)
         env_state, outcome = env.step(env_state, action, pool, key_reset)
         ended = outcome.terminated | outcome.truncated

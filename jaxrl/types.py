@@ -40,12 +40,13 @@ class ActionSpec(NamedTuple):
 class EnvSpec(NamedTuple):
     """What a network must know of an environment."""
 
-    obs: PyTree  # of jax.ShapeDtypeStruct, without the environment axis
+    obs: PyTree  # of jax.ShapeDtypeStruct, as one agent sees it
     action: ActionSpec
+    tokens: tuple[int, ...] = ()  # how many values each feature of a token takes; (): no tokens
 
 
 class Rollout(NamedTuple):
-    """What `length` steps in `num_envs` environments gave; time-major, [T, N, ...]."""
+    """What `length` steps gave; time-major [T, N, ...], with a row for each agent."""
 
     obs: PyTree
     action: Array

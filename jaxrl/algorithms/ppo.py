@@ -143,7 +143,7 @@ class _PPO:
 
     @property
     def updater(self) -> Updater:
-        rows = self.env.num_envs * self.config.rollout_length // self.horizon
+        rows = self.env.rows * self.config.rollout_length // self.horizon
         return Updater(self.config, self.networks, rows, self.blocks)
 
     def policy(self, deterministic: bool) -> Policy:
@@ -151,7 +151,7 @@ class _PPO:
 
     def init(self, key: Key, pool: PyTree = None) -> TrainState:
         key_env, key_actor, key_critic, key_run = jax.random.split(key, 4)
-        number = self.env.num_envs
+        number = self.env.rows
         params = {
             "actor": self.networks.actor.init(key_actor),
             "critic": self.networks.critic.init(key_critic),

@@ -15,7 +15,7 @@ BRAX = (
     "walker2d",
 )
 BACKENDS = ("generalized", "mjx", "positional", "spring")
-CLASSIC = ("cartpole", "pendulum", "recall")
+CLASSIC = ("arena", "cartpole", "pendulum", "recall")
 
 
 def known(name: str) -> bool:

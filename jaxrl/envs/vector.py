@@ -13,6 +13,8 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
+from jaxrl.envs import statistics
+from jaxrl.envs.statistics import Statistics
 from jaxrl.envs.world import (
     Template,
     World,
@@ -24,7 +26,7 @@ from jaxrl.envs.world import (
     typed_like,
     unpack,
 )
-from jaxrl.types import Array, EnvSpec, Key, Mean, Metrics, PyTree
+from jaxrl.types import Array, EnvSpec, Key, Metrics, PyTree
 
 
 class EnvState(struct.PyTreeNode):
@@ -32,13 +34,11 @@ class EnvState(struct.PyTreeNode):
 
     world: World  # [N, ...]
     age: Array  # int32 [N], environment steps since the episode began
-    whole: Array  # bool [N], was this episode seen from its first step?
-    running: dict[str, Array]  # sums over the current episode, [N] each
-    finished: dict[str, Array]  # sums over the episodes that ended since last asked, [N] each
+    statistics: Statistics
 
 
 class Outcome(NamedTuple):
-    """What one step gave, [N, ...]."""
+    """What one step gave, a row for each agent: [rows, ...]."""
 
     reward: Array
     terminated: Array
@@ -61,7 +61,7 @@ def choose(mask: Array, yes: PyTree, no: PyTree) -> PyTree:
 
 def _sane(obs: PyTree, reward: Array) -> Array:
     """Return [N]: can the learner bear what it would see? Physics passes 1e10 on its way to NaN."""
-    rows = [jnp.isfinite(reward)]
+    rows = [jnp.all(jnp.isfinite(reward).reshape(reward.shape[0], -1), axis=1)]
     for leaf in jax.tree.leaves(obs):
         if jnp.issubdtype(leaf.dtype, jnp.inexact):
             rows.append(jnp.all((jnp.abs(leaf) < 1e10).reshape(leaf.shape[0], -1), axis=1))
@@ -70,7 +70,11 @@ def _sane(obs: PyTree, reward: Array) -> Array:
 
 @dataclass(frozen=True)
 class VectorEnv:
-    """N copies of a Brax environment behind pure functions."""
+    """N copies of a Brax environment behind pure functions.
+
+    An environment with several agents (`num_agents`) has an axis of agents in its observation,
+    action and reward. Seen from outside it is rows, N · agents of them; neighbours play together.
+    """
 
     env: Any
     num_envs: int
@@ -94,7 +98,31 @@ class VectorEnv:
     @property
     def spec(self) -> EnvSpec:
         """Shapes of observations and actions."""
-        return EnvSpec(self.template.world.obs, self.template.action)
+        template = self.template
+        obs = template.world.obs
+        if template.agents:
+            obs = jax.tree.map(lambda s: jax.ShapeDtypeStruct(s.shape[1:], s.dtype), obs)
+        return EnvSpec(obs, template.action, template.tokens)
+
+    @property
+    def rows(self) -> int:
+        """Agents in all environments."""
+        return self.num_envs * (self.template.agents or 1)
+
+    def by_agent(self, tree: PyTree) -> PyTree:
+        """[N, agents, ...] -> [rows, ...]; nothing to do for environments of one."""
+        if not self.template.agents:
+            return tree
+        return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), tree)
+
+    def by_env(self, x: Array) -> Array:
+        """[rows, ...] -> [N, agents, ...], or [N, ...] for environments of one."""
+        agents = self.template.agents
+        return x.reshape(-1, agents, *x.shape[1:]) if agents else x
+
+    def observe(self, state: EnvState) -> PyTree:
+        """Return what each agent sees, [rows, ...]."""
+        return self.by_agent(state.world.obs)
 
     def abstract_pool(self) -> World:
         """Return the shapes of a pool, without tracing the physics once more."""
@@ -132,14 +160,7 @@ class VectorEnv:
             turns = -(-self.episode_length // self.action_repeat)
             age = jax.random.randint(key_age, (self.num_envs,), 0, max(turns, 1))
             age = age * self.action_repeat
-        names = ["return", "length", *world.metrics]
-        return EnvState(
-            world=world,
-            age=age,
-            whole=age == 0,
-            running=self._zeros(names),
-            finished=self._zeros([*names, "count", "diverged"]),
-        )
+        return EnvState(world, age, statistics.begin(age == 0, world.metrics))
 
     def brax_state(self, world: World) -> Any:
         """Return a state as Brax knows it, for its own functions and for looking inside."""
@@ -151,52 +172,58 @@ class VectorEnv:
 
     def advance(self, state: EnvState, action: Array) -> tuple[EnvState, Outcome]:
         """Step all environments, without resetting those whose episode ends."""
-        before = self.brax_state(state.world)
-        with physics():
-            world, taken = jax.vmap(self._repeat)(before, action)
-        world = typed_like(world, before)
-        healthy = _sane(world.obs, world.reward)
-        obs = choose(healthy, world.obs, before.obs)
-        reward = jnp.where(healthy, world.reward, 0.0).astype(jnp.float32)
-        world = world.replace(obs=obs, reward=reward.astype(world.reward.dtype))
-        age = state.age + taken
-        cut_by_env = cut(world)
-        # An environment that left the numbers ends here and starts anew; nobody learns from NaN.
-        terminated = ((world.done > 0) & ~cut_by_env) | ~healthy
-        truncated = ((age >= self.episode_length) | cut_by_env) & ~terminated
-        state = state.replace(world=self.world(world), age=age)
-        state = self._count(state, reward, taken, terminated | truncated, healthy)
-        return state, Outcome(reward, terminated, truncated, obs)
+        state, outcome = self._advance(state, self.by_env(action))
+        return state, self._for_agents(outcome)
 
     def step(
         self, state: EnvState, action: Array, pool: World, key: Key
     ) -> tuple[EnvState, Outcome]:
         """Advance, then give every ended episode a start from the pool."""
-        state, outcome = self.advance(state, action)
+        state, outcome = self._advance(state, self.by_env(action))
         ended = outcome.terminated | outcome.truncated
         index = jax.random.randint(key, (self.num_envs,), 0, _length(pool))
         start = jax.tree.map(lambda leaf: leaf[index], pool)
         return state.replace(
             world=choose(ended, start, state.world),
             age=jnp.where(ended, 0, state.age),
-            whole=state.whole | ended,
-            running={k: jnp.where(ended, 0.0, v) for k, v in state.running.items()},
-        ), outcome
+            statistics=statistics.restart(state.statistics, ended),
+        ), self._for_agents(outcome)
 
     def take_statistics(self, state: EnvState) -> tuple[EnvState, Metrics]:
         """Return the means over finished episodes and forget them."""
-        total = {name: jnp.sum(value) for name, value in state.finished.items()}
-        count = total.pop("count")
-        diverged = Mean(total.pop("diverged"), jnp.ones((), jnp.float32))
-        metrics = {"rollout/diverged": diverged}
-        names = {"return": "ep_rew_mean", "length": "ep_len_mean", "success": "success_rate"}
-        for name, value in total.items():
-            metrics["rollout/" + names.get(name, f"ep_{name}")] = Mean(value, count)
-        cleared = {name: jnp.zeros_like(value) for name, value in state.finished.items()}
-        return state.replace(finished=cleared), metrics
+        kept, metrics = statistics.take(state.statistics)
+        return state.replace(statistics=kept), metrics
 
-    def _zeros(self, names: list[str]) -> dict[str, Array]:
-        return {name: jnp.zeros(self.num_envs, jnp.float32) for name in names}
+    def _advance(self, state: EnvState, action: Array) -> tuple[EnvState, Outcome]:
+        """Step; endings are [N], reward and observation have the agents' axis if there is one."""
+        before = self.brax_state(state.world)
+        with physics():
+            world, taken = jax.vmap(self._repeat)(before, action)
+        world = typed_like(world, before)
+        healthy = _sane(world.obs, world.reward)
+        obs = choose(healthy, world.obs, before.obs)
+        reward = jnp.where(_rows(healthy, world.reward), world.reward, 0.0).astype(jnp.float32)
+        world = world.replace(obs=obs, reward=reward.astype(world.reward.dtype))
+        age = state.age + taken
+        cut_by_env = cut(world)
+        # An environment that left the numbers ends here and starts anew; nobody learns from NaN.
+        terminated = ((world.done > 0) & ~cut_by_env) | ~healthy
+        truncated = ((age >= self.episode_length) | cut_by_env) & ~terminated
+        mean = jnp.mean(reward.reshape(self.num_envs, -1), axis=1)
+        counted = statistics.count(
+            state.statistics, world.metrics, mean, taken, terminated | truncated, healthy
+        )
+        state = EnvState(world=self.world(world), age=age, statistics=counted)
+        return state, Outcome(reward, terminated, truncated, obs)
+
+    def _for_agents(self, outcome: Outcome) -> Outcome:
+        """Give every agent a row: what it was paid and sees, and its environment's endings."""
+        agents = self.template.agents
+        if not agents:
+            return outcome
+        ends = (jnp.repeat(end, agents) for end in (outcome.terminated, outcome.truncated))
+        reward, next_obs = self.by_agent((outcome.reward, outcome.next_obs))
+        return Outcome(reward, *ends, next_obs)
 
     def _repeat(self, world: Any, action: Array) -> tuple[Any, Array]:
         """Apply one action `action_repeat` times, up to an ending; return the steps taken too."""
@@ -213,30 +240,10 @@ class VectorEnv:
             return (world, reward, metrics, taken, over | (world.done > 0) | cut(world)), None
 
         nothing = {k: jnp.zeros((), jnp.float32) for k in world.metrics}
-        zero = jnp.zeros((), jnp.float32)
+        zero = jnp.zeros(world.reward.shape, jnp.float32)
         start = (world, zero, nothing, jnp.zeros((), jnp.int32), jnp.zeros((), bool))
         end, _ = jax.lax.scan(once, start, length=self.action_repeat)
         world, reward, metrics, taken, _ = end
         if "success" in metrics:
             metrics["success"] = world.metrics["success"]
         return world.replace(reward=reward, metrics=metrics), taken
-
-    def _count(
-        self, state: EnvState, reward: Array, taken: Array, ended: Array, healthy: Array
-    ) -> EnvState:
-        """Add this step to the running episode, and ended episodes to the finished sums."""
-        running = {
-            "return": state.running["return"] + reward,
-            "length": state.running["length"] + taken,
-        }
-        for name, value in state.world.metrics.items():
-            value = jnp.nan_to_num(value.astype(jnp.float32), posinf=0.0, neginf=0.0)
-            # Success is what holds at the end; every other metric is summed like the reward.
-            running[name] = value if name == "success" else state.running[name] + value
-        complete = ended & state.whole
-        finished = {
-            name: state.finished[name] + jnp.where(complete, running[name], 0.0) for name in running
-        }
-        finished["count"] = state.finished["count"] + complete
-        finished["diverged"] = state.finished["diverged"] + ~healthy
-        return state.replace(running=running, finished=finished)

@@ -35,6 +35,8 @@ class Template(NamedTuple):
     action: ActionSpec
     episode_length: int
     kept: tuple[int, ...]  # which leaves of Brax's state `world.rest` holds
+    agents: int | None = None  # how many play in one environment; None: no axis of agents
+    tokens: tuple[int, ...] = ()  # values each feature of a token can take; (): no tokens
 
 
 def _without_names(state: Any) -> Any:
@@ -64,19 +66,26 @@ def describe(env: Any, start: Any) -> Template:
     discrete = hasattr(env, "num_actions")
     action = ActionSpec(int(env.num_actions if discrete else env.action_size), discrete)
     plain = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), start)
-    kept = _read_by_step(env, plain, action)
-    return Template(pack(plain, kept), action, getattr(env, "episode_length", 1000), kept)
+    agents = getattr(env, "num_agents", None)
+    kept = _read_by_step(env, plain, action, agents)
+    return Template(
+        world=pack(plain, kept),
+        action=action,
+        episode_length=getattr(env, "episode_length", 1000),
+        kept=kept,
+        agents=agents,
+        tokens=tuple(getattr(env, "token_sizes", ())),
+    )
 
 
-def _read_by_step(env: Any, start: Any, action: ActionSpec) -> tuple[int, ...]:
+def _read_by_step(env: Any, start: Any, action: ActionSpec, agents: int | None) -> tuple[int, ...]:
     """Return the leaves without which a later observation, reward or ending would differ.
 
     Everything outside the physics' own state is kept. Of that, a leaf is needed if a step reads
     it to compute something needed: this is repeated until nothing is added.
     """
-    taken = jax.ShapeDtypeStruct(
-        () if action.discrete else (action.size,), jnp.int32 if action.discrete else jnp.float32
-    )
+    shape = (*([agents] if agents else []), *([] if action.discrete else [action.size]))
+    taken = jax.ShapeDtypeStruct(shape, jnp.int32 if action.discrete else jnp.float32)
     with physics():
         traced = jax.make_jaxpr(lambda s, a: typed_like(env.step(s, a), s))(start, taken)
     leaves = jax.tree_util.tree_leaves_with_path(start)

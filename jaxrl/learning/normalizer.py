@@ -35,6 +35,8 @@ def update(moments: Moments, batch: PyTree) -> Moments:
     weight = number / count
 
     def merge(old_mean: Array, old_variance: Array, x: Array) -> tuple[Array, Array]:
+        if not _has_scale(x):
+            return old_mean, old_variance
         axes = tuple(range(x.ndim - old_mean.ndim))
         x = x.astype(jnp.float32)
         mean_b = jnp.mean(x, axes)
@@ -61,6 +63,10 @@ def _unless_broken(new: Moments, old: Moments) -> Moments:
     return jax.tree.map(lambda n, o: jnp.where(fine, n, o), new, old)
 
 
+def _has_scale(x: Array) -> bool:
+    return jnp.issubdtype(x.dtype, jnp.inexact)
+
+
 def std(moments: Moments) -> PyTree:
     """Return the standard deviations, never zero."""
     return jax.tree.map(lambda v: jnp.sqrt(v + 1e-8), moments.variance)
@@ -69,10 +75,13 @@ def std(moments: Moments) -> PyTree:
 def normalize(moments: Moments, x: PyTree, clip: float = 10.0) -> PyTree:
     """Return (x − mean) / std within ±clip; leading axes of x are free.
 
-    Without statistics (none kept, or none yet) x is returned as it is.
+    Without statistics (none kept, or none yet) x is returned as it is; so are integers, which
+    name things.
     """
 
     def scale(leaf: Array, mean: Array, deviation: Array) -> Array:
+        if not _has_scale(leaf):
+            return leaf
         shape = (1,) * (leaf.ndim - mean.ndim) + mean.shape
         leaf = leaf.astype(jnp.float32)
         z = (leaf - mean.reshape(shape)) / deviation.reshape(shape)

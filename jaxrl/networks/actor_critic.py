@@ -114,6 +114,22 @@ def select_obs(obs: PyTree, keys: tuple[str, ...]) -> Array:
     return jnp.concatenate([obs[key] for key in keys], axis=-1)
 
 
+def one_hot(tokens: Array, sizes: tuple[int, ...]) -> Array:
+    """Spread tokens [..., number, features] into zeros and ones, [..., number · Σ sizes]."""
+    if tokens.shape[-1] != len(sizes):
+        raise ValueError(f"tokens have {tokens.shape[-1]} features, sizes are given for {sizes}")
+    spread = [jax.nn.one_hot(tokens[..., i], size) for i, size in enumerate(sizes)]
+    wide = jnp.concatenate(spread, axis=-1)
+    return wide.reshape(*wide.shape[:-2], -1)
+
+
+def _viewer(spec: EnvSpec, keys: tuple[str, ...]) -> Callable[[PyTree], Array]:
+    """Return how an observation becomes the vector that a network reads."""
+    if spec.tokens:
+        return lambda obs: one_hot(obs, spec.tokens)
+    return lambda obs: select_obs(obs, keys)
+
+
 def observed_keys(spec_obs: PyTree) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return what actor and critic see: the critic's eye is privileged where there is such a part.
 
@@ -127,14 +143,14 @@ def observed_keys(spec_obs: PyTree) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def _network(
-    module: nn.Module, spec_obs: PyTree, keys: tuple[str, ...], kind: str, size: int
+    module: nn.Module, spec: EnvSpec, view: Callable[[PyTree], Array], kind: str, size: int
 ) -> Network:
     def init(key: Key) -> PyTree:
-        example = jax.tree.map(lambda s: jnp.zeros((1, *s.shape), jnp.float32), spec_obs)
-        return module.init(key, select_obs(example, keys), initial_carry(kind, size, 1))
+        example = jax.tree.map(lambda s: jnp.zeros((1, *s.shape), jnp.float32), spec.obs)
+        return module.init(key, view(example), initial_carry(kind, size, 1))
 
     def apply(params: PyTree, obs: PyTree, carry: PyTree) -> tuple[Array, PyTree]:
-        out, *_, carry = module.apply(params, select_obs(obs, keys), carry)
+        out, *_, carry = module.apply(params, view(obs), carry)
         return out, carry  # type: ignore[return-value]
 
     return Network(init, apply, initial_carry=lambda number: initial_carry(kind, size, number))
@@ -148,40 +164,35 @@ def build(spec: EnvSpec, config: NetworkConfig) -> ActorCritic:
     actor = _Actor(config, distribution.param_size, has_std=kind != "categorical")
     critic = _Critic(config)
     size, has_memory = config.memory_size, config.memory != "none"
+    views = _viewer(spec, actor_keys), _viewer(spec, critic_keys)
     alone = (
-        _network(actor, spec.obs, actor_keys, memory_of(config, "actor"), size),
-        _network(critic, spec.obs, critic_keys, memory_of(config, "critic"), size),
+        _network(actor, spec, views[0], memory_of(config, "actor"), size),
+        _network(critic, spec, views[1], memory_of(config, "critic"), size),
     )
     alike = config.hidden == config.critic_hidden and actor_keys == critic_keys and not has_memory
-    both = (
-        _side_by_side(actor, critic, actor_keys)
-        if alike
-        else _one_by_one(actor, critic, actor_keys, critic_keys)
-    )
+    both = (_side_by_side if alike else _one_by_one)(actor, critic, views)
 
     def judge(params: PyTree, obs: PyTree, next_obs: PyTree, carry: PyTree, ended: PyTree) -> Any:
-        seen = select_obs(obs, critic_keys), select_obs(next_obs, critic_keys)
-        return critic.apply(params, seen[0], carry, ended, seen[1])
+        return critic.apply(params, views[1](obs), carry, ended, views[1](next_obs))
 
     return ActorCritic(*alone, distribution, both, judge, has_memory)
 
 
-def _one_by_one(actor: _Actor, critic: _Critic, actor_keys: tuple, critic_keys: tuple):
+def _one_by_one(actor: _Actor, critic: _Critic, views: tuple[Callable, Callable]):
     def both(params: PyTree, obs: PyTree, carry: PyTree, ended: PyTree) -> tuple[Array, Array]:
-        seen = select_obs(obs, actor_keys), select_obs(obs, critic_keys)
-        output, _ = actor.apply(params["actor"], seen[0], carry["actor"], ended)
-        value, *_ = critic.apply(params["critic"], seen[1], carry["critic"], ended)
+        output, _ = actor.apply(params["actor"], views[0](obs), carry["actor"], ended)
+        value, *_ = critic.apply(params["critic"], views[1](obs), carry["critic"], ended)
         return output, value  # type: ignore[return-value]
 
     return both
 
 
-def _side_by_side(actor: _Actor, critic: _Critic, keys: tuple[str, ...]):
+def _side_by_side(actor: _Actor, critic: _Critic, views: tuple[Callable, Callable]):
     """Return `both` for equal torsos: each pair of layers is one product, not two."""
     torso = _torso(actor.config, actor.config.hidden)
 
     def both(params: PyTree, obs: PyTree, carry: PyTree, ended: PyTree) -> tuple[Array, Array]:
-        x = select_obs(obs, keys)
+        x = views[0](obs)
         torsos = [params[name]["params"]["MLP_0"] for name in ("actor", "critic")]
         pair = jax.tree.map(lambda *leaves: jnp.stack(leaves), *torsos)
         seen_by_actor, seen_by_critic = jax.vmap(lambda p: torso.apply({"params": p}, x))(pair)

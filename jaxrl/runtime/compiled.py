@@ -124,7 +124,7 @@ def _evaluator(program: Program) -> Callable[..., tuple]:
     settings = program.config.eval
     env = environments.for_evaluation(program.env, settings.num_envs)
     policy = program.algorithm.policy(settings.deterministic)
-    carry = program.algorithm.initial_carry(settings.num_envs)
+    carry = program.algorithm.initial_carry(env.rows)
     episodes = evaluation.episodes(env, policy, carry, program.mesh)
 
     def play(params: PyTree, pools: list[PyTree], seed: Array, number: Array):

@@ -14,7 +14,7 @@ from jaxrl.types import Array, Key, Policy, PyTree
 
 
 class Episodes(NamedTuple):
-    """One row per episode."""
+    """One row per episode; of several agents, the mean."""
 
     returns: Array
     lengths: Array
@@ -39,13 +39,15 @@ def episodes(
         def turn_once(loop):
             state, carry, alive, total, length, success, turn = loop
             key_turn = jax.random.fold_in(key_act, turn)
-            action, carry, _ = policy(params, state.world.obs, carry, key_turn)
+            action, carry, _ = policy(params, env.observe(state), carry, key_turn)
             state, outcome = env.advance(state, action)
-            total = total + jnp.where(alive, outcome.reward, 0.0)
+            reward = jnp.mean(outcome.reward.reshape(env.num_envs, -1), axis=1)
+            total = total + jnp.where(alive, reward, 0.0)
             length = jnp.where(alive, state.age, length)
             now = state.world.metrics.get("success", zeros)
             success = jnp.where(alive, now, success)
-            alive = alive & ~(outcome.terminated | outcome.truncated)
+            over = (outcome.terminated | outcome.truncated).reshape(env.num_envs, -1)
+            alive = alive & ~jnp.any(over, axis=1)
             return state, carry, alive, total, length, success, turn + 1
 
         alive = jnp.ones(env.num_envs, bool)

@@ -116,6 +116,8 @@ def load(path: Path) -> Stored | None:
             ActionSpec(**header["action"]),
             header["episode_length"],
             tuple(header["kept"]),
+            header["agents"],
+            tuple(header["tokens"]),
         )
         return Stored(template, programs)
     except Exception:  # a damaged file is no worse than none: it is written anew
@@ -132,6 +134,8 @@ def save(path: Path, stored: Stored) -> None:
         "action": stored.template.action._asdict(),
         "episode_length": stored.template.episode_length,
         "kept": list(stored.template.kept),
+        "agents": stored.template.agents,
+        "tokens": list(stored.template.tokens),
     }
     arrays: dict[str, Any] = {
         name: np.frombuffer(program, np.uint8) for name, program in stored.programs.items()

@@ -71,6 +71,7 @@ def save_policy(
         "format": FORMAT,
         "obs": _describe_obs(spec.obs),
         "action": {"size": spec.action.size, "discrete": spec.action.discrete},
+        "tokens": list(spec.tokens),
         "network": dataclasses.asdict(network),
         "info": info,
     }
@@ -98,7 +99,8 @@ def load_policy(path: str | Path, which: str = "best") -> LoadedPolicy:
     file = find(Path(path), which)
     header, arrays = _read(file)
     try:
-        spec = EnvSpec(_obs_from(header["obs"]), ActionSpec(**header["action"]))
+        tokens = tuple(int(n) for n in header.get("tokens", ()))
+        spec = EnvSpec(_obs_from(header["obs"]), ActionSpec(**header["action"]), tokens)
         network = config_json.read(NetworkConfig, header["network"], str(file))
         networks = actor_critic.build(spec, network)
     except (KeyError, TypeError, ValueError) as error:
@@ -181,6 +183,6 @@ def run_episodes(
     ):
         raise UserError("The policy was trained on observations of another shape.")
     act = ppo.make_policy(policy.networks, deterministic)
-    carry = policy.networks.actor.initial_carry(episodes)
+    carry = policy.networks.actor.initial_carry(env.rows)
     play = jax.jit(evaluation.episodes(env, act, carry))
     return jax.device_get(play(policy.params, jax.random.key(seed)))

@@ -215,7 +215,7 @@ def test_first_ages_are_uniform():
     counts = np.bincount(start.age, minlength=16)
     assert counts.shape == (16,) and counts.sum() == 512
     assert ((counts - 32) ** 2 / 32).sum() < 38  # chi-squared with 15 degrees: one in a thousand
-    np.testing.assert_array_equal(start.whole, start.age == 0)
+    np.testing.assert_array_equal(start.statistics.whole, start.age == 0)
 
 
 def test_first_ages_are_multiples_of_the_action_repeat():
@@ -295,9 +295,11 @@ def test_statistics_equal_those_of_a_slow_loop():
 def test_taking_statistics_clears_them_and_nothing_else():
     env, _, (*_, end) = _success()
     after, _ = env.take_statistics(end)
-    assert not any(np.any(value) for value in after.finished.values())
+    assert not any(np.any(value) for value in after.statistics.finished.values())
     assert jax.tree.structure(after) == jax.tree.structure(end)
-    rest = lambda state: jax.tree.leaves(state.replace(finished={}))  # noqa: E731
+    rest = lambda s: jax.tree.leaves(  # noqa: E731
+        s.replace(statistics=s.statistics.replace(finished={}))
+    )
     assert all(map(np.array_equal, rest(after), rest(end)))
     _, again = env.take_statistics(after)
     assert all(m.total == 0 for m in again.values())
@@ -348,7 +350,7 @@ def test_divergence_in_one_environment_leaves_the_others_alone():
     state, outcome = env.advance(state, jnp.zeros((4, 1)))
     assert outcome.terminated.tolist() == [False, True, False, True]
     assert outcome.reward.tolist() == [1, 0, 1, 0]
-    assert state.finished["diverged"].tolist() == [0, 1, 0, 1]
+    assert state.statistics.finished["diverged"].tolist() == [0, 1, 0, 1]
 
 
 # --- observations of several parts
