@@ -19,6 +19,7 @@ def _preset(
     task: TaskConfig | None = None,
     network: NetworkConfig | None = None,
     eval_envs: int = 128,
+    sampled_eval: bool = False,
     **ppo: Any,
 ) -> TrainConfig:
     """Build a configuration that trains for about `steps` environment steps."""
@@ -31,7 +32,7 @@ def _preset(
         task=task or TaskConfig(),
         network=network or NetworkConfig(),
         ppo=PPOConfig(**ppo),
-        eval=EvalConfig(num_envs=eval_envs),
+        eval=EvalConfig(num_envs=eval_envs, deterministic=not sampled_eval),
         preset=env,
     )
     iterations = math.ceil(steps / (config.steps_per_iteration * epochs * cycles))
@@ -149,10 +150,9 @@ PRESETS: dict[str, TrainConfig] = {
 _REMEMBERING = NetworkConfig(hidden=(128,), critic_hidden=(128,), memory="lstm", memory_size=128)
 _SEGMENTS: dict[str, Any] = {
     "rollout_length": 64,
-    "update_epochs": 1,
     "gamma": 0.98,
     "entropy_coef": 5e-3,
-    "schedule": "linear",
+    "max_learning_rate": 5e-3,  # faster, and memory saturates
 }
 PRESETS["arena"] = _preset(
     "arena",
@@ -161,9 +161,11 @@ PRESETS["arena"] = _preset(
     epochs=10,
     cycles=4,
     network=_REMEMBERING,
+    update_epochs=1,
     num_minibatches=32,
-    learning_rate=1e-3,
+    sampled_eval=True,
     **_SEGMENTS,
+    **_ADAPTIVE,
 )
 PRESETS["arena-small"] = replace(
     _preset(
@@ -173,9 +175,11 @@ PRESETS["arena-small"] = replace(
         epochs=5,
         network=replace(_REMEMBERING, hidden=(64,), critic_hidden=(64,), memory_size=64),
         eval_envs=32,
-        num_minibatches=4,
-        learning_rate=2e-3,
+        update_epochs=2,
+        num_minibatches=8,
+        sampled_eval=True,
         **_SEGMENTS,
+        **_ADAPTIVE,
     ),
     preset="arena-small",
 )

@@ -14,7 +14,7 @@ ORDER = [
     {"rollout"},
     {"algorithms"},
     {"runtime"},
-    {"train", "evaluate"},
+    {"train", "evaluate", "render"},
 ]
 # Within these limits `learning` is stricter still: it knows arrays and nothing else.
 ONLY = {"learning": {"learning", "types"}}

@@ -10,14 +10,17 @@ from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from brax.envs import base
 from flax import struct
 
+from jaxrl.envs import arena_picture
 from jaxrl.types import Array
 
 NOOP, FORWARD, LEFT, RIGHT, USE, ATTACK, SHARE = range(7)
 ACTIONS = ("noop", "forward", "left", "right", "use", "attack", "share")
 EMPTY, WALL, MINE, SPENT, ALTAR, AGENT, FROZEN, SELF = range(8)  # what a token can show
+_COUNTED = ("mined", "delivered", "stolen", "shared", "moved")
 _HEADINGS = jnp.array([[-1, 0], [0, 1], [1, 0], [0, -1]], jnp.int32)  # north, east, south, west
 
 
@@ -91,8 +94,8 @@ class Arena(base.Env):
             refill=jnp.zeros(self.num_mines, jnp.int32),
             altars=altars,
         )
-        names = ("mined", "delivered", "stolen", "shared", "moved")
-        metrics = dict(zip(names, jnp.zeros((len(names),), jnp.float32), strict=True))
+        nothing = jnp.zeros(len(_COUNTED), jnp.float32)
+        metrics: dict[str, Array] = {name: nothing[i] for i, name in enumerate(_COUNTED)}
         return base.State(
             cast(Any, arena),
             self._observe(arena),
@@ -114,16 +117,19 @@ class Arena(base.Env):
             place=jnp.where(moved[:, None], ahead, arena.place),
             heading=(arena.heading + turn) % 4,
         )
-        done = {"mined": mined, "delivered": delivered, "stolen": stolen, "shared": shared}
-        done["moved"] = moved
-        metrics = {name: jnp.mean(what.astype(jnp.float32)) for name, what in done.items()}
+        done = (mined, delivered, stolen, shared, moved)
+        shares = [jnp.mean(what.astype(jnp.float32)) for what in done]
         return dataclasses.replace(
             state,
             pipeline_state=arena,
             obs=self._observe(arena),
             reward=delivered * 1.0 + mined * 0.1,
-            metrics=metrics,
+            metrics=dict(zip(_COUNTED, shares, strict=True)),
         )
+
+    def draw(self, state: ArenaState) -> np.ndarray:
+        """Return a picture of one arena."""
+        return arena_picture.draw(state, self.size)
 
     def _use(
         self, arena: ArenaState, action: Array, ahead: Array

@@ -221,9 +221,12 @@ class VectorEnv:
         agents = self.template.agents
         if not agents:
             return outcome
-        ends = (jnp.repeat(end, agents) for end in (outcome.terminated, outcome.truncated))
-        reward, next_obs = self.by_agent((outcome.reward, outcome.next_obs))
-        return Outcome(reward, *ends, next_obs)
+        return Outcome(
+            reward=self.by_agent(outcome.reward),
+            terminated=jnp.repeat(outcome.terminated, agents),
+            truncated=jnp.repeat(outcome.truncated, agents),
+            next_obs=self.by_agent(outcome.next_obs),
+        )
 
     def _repeat(self, world: Any, action: Array) -> tuple[Any, Array]:
         """Apply one action `action_repeat` times, up to an ending; return the steps taken too."""

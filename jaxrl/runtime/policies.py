@@ -29,10 +29,12 @@ _HEADER = "policy.json"
 
 
 class LoadedPolicy(NamedTuple):
-    """A trained policy: call it with an observation (or a batch of them) to get an action."""
+    """A trained policy: call it with an observation (or a batch of them) to get an action.
 
-    act: Callable[[PyTree, PyTree], Array]
-    sample: Callable[[PyTree, PyTree, Array], Array]
+    A policy with memory is called by `step`, which takes and returns what it remembers.
+    """
+
+    step: Callable[..., tuple[Array, PyTree]]
     params: PyTree
     networks: actor_critic.ActorCritic
     spec: EnvSpec
@@ -40,9 +42,13 @@ class LoadedPolicy(NamedTuple):
 
     def __call__(self, obs: PyTree, key: Array | None = None) -> Array:
         """Return the most likely action; with a key, a random one."""
-        if key is None:
-            return self.act(self.params, jax.tree.map(jnp.asarray, obs))
-        return self.sample(self.params, jax.tree.map(jnp.asarray, obs), key)
+        if self.networks.actor.initial_carry(1):
+            raise UserError("This policy has memory: use action, carry = policy.step(obs, carry).")
+        return self.step(obs, (), key)[0]
+
+    def initial_carry(self, number: int) -> PyTree:
+        """Return the memory that `number` episodes begin with."""
+        return self.networks.actor.initial_carry(number)
 
 
 def _named_leaves(tree: PyTree) -> dict[str, Any]:
@@ -158,14 +164,18 @@ def _bind(
     unused = jax.random.key(0)
 
     @jax.jit
-    def act(params: PyTree, obs: PyTree) -> Array:
-        return greedy(params, obs, (), unused)[0]
+    def act(params: PyTree, obs: PyTree, carry: PyTree) -> tuple[Array, PyTree]:
+        return greedy(params, obs, carry, unused)[:2]
 
     @jax.jit
-    def sample(params: PyTree, obs: PyTree, key: Array) -> Array:
-        return random(params, obs, (), key)[0]
+    def sample(params: PyTree, obs: PyTree, carry: PyTree, key: Array) -> tuple[Array, PyTree]:
+        return random(params, obs, carry, key)[:2]
 
-    return LoadedPolicy(act, sample, params, networks, spec, info)
+    def step(obs: PyTree, carry: PyTree, key: Array | None = None) -> tuple[Array, PyTree]:
+        obs = jax.tree.map(jnp.asarray, obs)
+        return act(params, obs, carry) if key is None else sample(params, obs, carry, key)
+
+    return LoadedPolicy(step, params, networks, spec, info)
 
 
 def run_episodes(
