@@ -25,6 +25,8 @@ class TaskConfig:
     """Fresh start states drawn per cycle; as many as environments when not given."""
     random_first_age: bool = True
     """Start the first episodes at random ages, so that resets do not come in waves."""
+    async_factor: int = 2
+    """Groups of Gymnasium environments: some step while another's actions are computed."""
     randomize: str | None = None
     """Domain randomisation: module:function with (sys, key) -> sys, drawn for every episode."""
 
@@ -186,7 +188,8 @@ class TrainConfig:
     """One training run: epochs × cycles × iterations, each iteration one rollout and learning."""
 
     env: str = "inverted_pendulum"
-    """A Brax environment, cartpole, pendulum, or your own as module:Class."""
+    """One of Brax's, one of ours (arena, cartpole, pendulum, recall), Gymnasium's as gym:<id>, or
+    your own as module:Class."""
     backend: str | None = None
     """Brax physics: generalized, mjx, positional or spring; the environment's own if not given."""
     algo: Literal["ppo"] = "ppo"

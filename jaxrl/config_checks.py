@@ -18,6 +18,7 @@ _AT_LEAST_ONE = (
     "task.episode_length",
     "task.action_repeat",
     "task.reset_pool",
+    "task.async_factor",
     "ppo.rollout_length",
     "ppo.bptt_horizon",
     "network.memory_size",
@@ -116,14 +117,16 @@ def _name_problems(config: TrainConfig) -> list[str]:
     if not names.known(config.env):
         problems.append(
             f"--env: unknown environment '{config.env}'.{nearest(config.env, every)} "
-            f"Known: {', '.join(every)}, or your own as module:Class."
+            f"Known: {', '.join(every)}, Gymnasium's as gym:<id>, or your own as module:Class."
         )
     if config.backend is not None and config.backend not in names.BACKENDS:
         problems.append(
             f"--backend: unknown backend '{config.backend}'."
             f"{nearest(config.backend, names.BACKENDS)} Known: {', '.join(names.BACKENDS)}."
         )
-    elif config.backend is not None and config.env in names.CLASSIC:
+    elif config.backend is not None and (
+        config.env in names.CLASSIC or names.is_hosted(config.env)
+    ):
         problems.append(f"--backend: '{config.env}' has no physics backend: use --backend None.")
     return problems
 
@@ -140,12 +143,32 @@ def _size_problems(config: TrainConfig, device_count: int | None) -> list[str]:
             f"--eval.num-envs {config.eval.num_envs} does not divide over {shards} devices: "
             f"use {fits}."
         )
+    problems += _host_problems(config, shards) if names.is_hosted(config.env) else []
     length = config.task.episode_length
     if length is not None and length < config.task.action_repeat:
         problems.append(
             f"--task.episode-length {length} is shorter than --task.action-repeat "
             f"{config.task.action_repeat}."
         )
+    return problems
+
+
+def _host_problems(config: TrainConfig, shards: int) -> list[str]:
+    """Check what environments on the host cannot do."""
+    problems, task = [], config.task
+    if config.num_envs % task.async_factor:
+        fits = _fits(config.num_envs, task.async_factor)
+        problems.append(
+            f"--num-envs {config.num_envs} cannot be split into --task.async-factor "
+            f"{task.async_factor} groups: use {fits}."
+        )
+    if shards > 1:
+        problems.append(f"--env {config.env} runs on one device: use --devices 1.")
+    for path in ("task.episode_length", "task.randomize", "task.reset_pool"):
+        if get(config, path) is not None:
+            problems.append(f"{flag(path)} has no meaning for {config.env}: leave it out.")
+    if task.action_repeat != 1:
+        problems.append(f"--task.action-repeat must be 1 for {config.env}.")
     return problems
 
 

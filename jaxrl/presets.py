@@ -217,6 +217,23 @@ PRESETS["quickstart"] = replace(
     ),
     preset="quickstart",
 )
+PRESETS["gym-cartpole"] = replace(
+    _preset(
+        "gym:CartPole-v1",
+        steps=2e5,
+        num_envs=32,
+        epochs=5,
+        network=_SMALL,
+        eval_envs=16,
+        gamma=0.98,
+        rollout_length=64,
+        num_minibatches=4,
+        update_epochs=8,
+        learning_rate=2e-3,
+        schedule="linear",
+    ),
+    preset="gym-cartpole",
+)
 # The starting point for an environment of one's own.
 PRESETS["custom"] = TrainConfig(num_envs=1024, ppo=PPOConfig(**_ADAPTIVE))
 

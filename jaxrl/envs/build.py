@@ -9,14 +9,16 @@ from typing import Any
 import jax
 
 from jaxrl.config import TrainConfig
-from jaxrl.envs import registry
+from jaxrl.envs import host, names, registry
 from jaxrl.envs.vector import VectorEnv
 from jaxrl.envs.world import Template, TracedOnce
 from jaxrl.errors import UserError
 
 
-def build(config: TrainConfig, known: Template | None = None) -> VectorEnv:
+def build(config: TrainConfig, known: Template | None = None) -> Any:
     """Build the training environments; what is known of them need not be found out again."""
+    if names.is_hosted(config.env):
+        return host.build(config.env, config.num_envs, config.task.async_factor)
     env = TracedOnce(lambda: _make(config))
     template = known or VectorEnv(env, num_envs=1, episode_length=1).template
     length = config.task.episode_length or template.episode_length

@@ -19,8 +19,14 @@ CLASSIC = ("arena", "cartpole", "pendulum", "recall")
 
 
 def known(name: str) -> bool:
-    """Tell whether `name` can be built: one of ours, one of Brax's, or a user's module:Class."""
-    return name in BRAX or name in CLASSIC or name.startswith("probe/") or is_custom(name)
+    """Tell whether `name` can be built: ours, Brax's, Gymnasium's, or a user's module:Class."""
+    own = name in BRAX or name in CLASSIC or name.startswith("probe/")
+    return own or is_hosted(name) or is_custom(name)
+
+
+def is_hosted(name: str) -> bool:
+    """Tell whether `name` is a Gymnasium environment, gym:<id>, which runs on the processor."""
+    return name.startswith("gym:") and len(name) > len("gym:")
 
 
 def is_custom(name: str) -> bool:

@@ -15,8 +15,9 @@ from pathlib import Path
 import jax
 
 from jaxrl import config_json
+from jaxrl.envs import names
 from jaxrl.errors import UserError
-from jaxrl.runtime import compiled, files, plots, profiling, signals, sinks, starting
+from jaxrl.runtime import compiled, files, hosted, plots, profiling, signals, sinks, starting
 from jaxrl.runtime import folder as folders
 from jaxrl.runtime.checkpoint import Checkpoints
 from jaxrl.runtime.console import Console
@@ -65,7 +66,7 @@ def train(program: Program, folder: Path, *, resume: bool = False) -> Result:
 
 def _start(
     program: Program, folder: Path, checkpoints: Checkpoints, console: Console, resume: bool
-) -> tuple[starting.Start, compiled.Programs | None]:
+) -> tuple[starting.Start, compiled.Programs | hosted.HostPrograms | None]:
     """Return the state to go on from, and the programs, unless nothing is left to do."""
     config = program.config
     if resume and not starting.never_saved(config, checkpoints, folder):
@@ -83,7 +84,8 @@ def _start(
         if resume:
             console.say("This run had not come to its first checkpoint: it starts over.")
     console.say(f"compiling the training program for {config.env} ...")
-    programs = compiled.compile_programs(program)
+    on_host = names.is_hosted(config.env)
+    programs = hosted.HostPrograms(program) if on_host else compiled.compile_programs(program)
     return start or starting.Start(programs.first_state(), {}, []), programs
 
 
@@ -132,6 +134,9 @@ def _after_cycle(
     values["train/n_updates"] = cycles * config.iterations * updates
     values["train/n_skipped"] = int(state.learner.skipped)
     values["time/fps"] = config.iterations * config.steps_per_iteration / seconds
+    agents = run.program.env.rows // config.num_envs
+    if agents > 1:
+        values["time/agent_fps"] = agents * values["time/fps"]
     values["time/cycle_seconds"] = seconds
     values["time/compile_seconds"] = run.compile_seconds
     values["time/total_timesteps"] = step
@@ -190,8 +195,8 @@ def _finish(run: Run, state: TrainState, cycles: int, stop: signals.StopRequest)
         if run.config.log.tensorboard and run.last_evaluation:
             settings = config_json.flatten(asdict(run.config))
             sinks.hyperparameters(run.folder / "tensorboard", settings, run.last_evaluation)
-        names = dict.fromkeys([run.config.preset, run.config.env])  # often the same
-        plots.learning_curve(run.folder, ": ".join(names))
+        title = dict.fromkeys([run.config.preset, run.config.env])  # often the same
+        plots.learning_curve(run.folder, ": ".join(title))
     return Result(
         folder=run.folder,
         env_steps=run.env_steps(cycles),

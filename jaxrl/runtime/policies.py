@@ -18,10 +18,11 @@ from jaxrl import config_json
 from jaxrl.algorithms import ppo
 from jaxrl.config import NetworkConfig, TrainConfig
 from jaxrl.envs import build as environments
+from jaxrl.envs.host import HostEnv
 from jaxrl.errors import UserError
 from jaxrl.learning import normalizer
 from jaxrl.networks import actor_critic
-from jaxrl.runtime import evaluation, files
+from jaxrl.runtime import evaluation, files, host_play
 from jaxrl.types import ActionSpec, Array, EnvSpec, PyTree
 
 FORMAT = 1
@@ -187,12 +188,18 @@ def run_episodes(
     deterministic: bool = True,
 ) -> evaluation.Episodes:
     """Play whole episodes in the environment of a configuration."""
-    env = environments.for_evaluation(environments.build(config), episodes)
+    env = environments.build(config)
     if jax.tree.map(lambda s: s.shape, env.spec.obs) != jax.tree.map(
         lambda s: s.shape, policy.spec.obs
     ):
         raise UserError("The policy was trained on observations of another shape.")
     act = ppo.make_policy(policy.networks, deterministic)
-    carry = policy.networks.actor.initial_carry(env.rows)
+    if isinstance(env, HostEnv):
+        decide = jax.jit(host_play.acting(act, seed))
+        return host_play.play(
+            env, decide, policy.params, policy.initial_carry(episodes), episodes, seed
+        )
+    env = environments.for_evaluation(env, episodes)
+    carry = policy.initial_carry(env.rows)
     play = jax.jit(evaluation.episodes(env, act, carry))
     return jax.device_get(play(policy.params, jax.random.key(seed)))

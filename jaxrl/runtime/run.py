@@ -12,6 +12,7 @@ from jaxrl.runtime import evaluation, policies, sinks, starting
 from jaxrl.runtime.checkpoint import Checkpoints
 from jaxrl.runtime.compiled import Programs
 from jaxrl.runtime.console import Console
+from jaxrl.runtime.hosted import HostPrograms
 from jaxrl.runtime.program import Program
 from jaxrl.runtime.records import EvaluationRecord
 from jaxrl.types import TrainState
@@ -27,7 +28,7 @@ class Run:
     checkpoints: Checkpoints
     outputs: list[sinks.Sink]
     record: EvaluationRecord
-    programs: Programs | None  # None when nothing is left to do
+    programs: Programs | HostPrograms | None  # None when nothing is left to do
     best: float = -math.inf
     earlier: float = 0.0  # seconds spent before a resume
     began: float = field(default_factory=time.monotonic)

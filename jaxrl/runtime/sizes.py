@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl import rollout as collecting
+from jaxrl.envs import names
+from jaxrl.runtime import hosted
 from jaxrl.runtime import program as programs
 from jaxrl.runtime.program import Program
 from jaxrl.types import PyTree
@@ -25,36 +27,63 @@ def megabytes(number: int) -> str:
     return f"{number / 2**20:,.1f} MiB"
 
 
-def report(program: Program) -> str:
-    """Return the sizes of everything a run holds, and an estimate of its peak."""
-    config, algorithm = program.config, program.algorithm
-    state = programs.abstract_state(program)
+def _experience(program: Program) -> PyTree:
+    """Return the shapes of one rollout."""
+    if names.is_hosted(program.config.env):
+        return hosted.abstract_experience(program)
+    algorithm, ppo = program.algorithm, program.config.ppo
 
     def collect(state, key):
-        params = algorithm.policy_params(state.learner)
-        policy = algorithm.policy(False)
-        length = config.ppo.rollout_length
-        return collecting.rollout(program.env, policy, params, state.collector, key, length)[1]
+        params, policy = algorithm.policy_params(state.learner), algorithm.policy(False)
+        pool = program.env.pool(key)
+        return collecting.rollout(
+            program.env,
+            policy,
+            params,
+            state.collector,
+            key,
+            ppo.rollout_length,
+            pool,
+            ppo.bptt_horizon,
+        )[1]
 
-    experience = jax.eval_shape(collect, state, jax.random.key(0))
+    return jax.eval_shape(collect, programs.abstract_state(program), jax.random.key(0))
+
+
+def report(program: Program) -> str:
+    """Return the sizes of everything a run holds, and an estimate of its peak."""
+    config, experience = program.config, _experience(program)
+    state = programs.abstract_state(program)
     spec = program.env.spec
     minibatch = num_bytes(experience) // config.ppo.num_minibatches
     # The state and the rollout, the rollout's normalised twin, and one shuffled minibatch with
-    # room for its activations: measured peaks lie near this sum.
+    # room for its activations: measured peaks lie near this sum. Tokens are judged as zeros and
+    # ones, before and after each step.
     peak = num_bytes(state) + 2 * num_bytes(experience) + 3 * minibatch
+    if spec.tokens:
+        width = math.prod(spec.obs.shape[:-1]) * sum(spec.tokens)
+        peak += 2 * 4 * program.env.rows * config.ppo.rollout_length * width
+    horizon, parts = (
+        config.ppo.bptt_horizon or config.ppo.rollout_length,
+        config.ppo.num_minibatches,
+    )
+    rows = program.env.rows * config.ppo.rollout_length // horizon
+    each = program.env.rows // config.num_envs
+    agents = f" × {each} agents" if each > 1 else ""
     shapes = jax.tree.map(lambda s: f"{s.dtype}{list(s.shape)}", spec.obs)
     kind = "choices" if spec.action.discrete else "numbers in [-1, 1]"
     rows = [
         ("observation", str(shapes)),
         ("action", f"{spec.action.size} {kind}"),
         ("devices", f"{program.mesh.size} × {program.mesh.devices.flat[0].device_kind}"),
-        ("steps per iteration", f"{config.steps_per_iteration:,}"),
-        ("steps per minibatch", f"{config.steps_per_iteration // config.ppo.num_minibatches:,}"),
+        ("environments", f"{config.num_envs:,}{agents}"),
+        ("steps per iteration", f"{program.env.rows * config.ppo.rollout_length:,}"),
+        ("segments", f"{rows:,} of {horizon} steps, {rows // parts:,} per minibatch"),
         ("iterations in all", f"{config.total_iterations:,}"),
         ("environment steps in all", f"{config.total_iterations * config.steps_per_iteration:,}"),
         ("actor and critic", megabytes(num_bytes(state.learner.params))),
         ("learner", megabytes(num_bytes(state.learner))),
-        ("environments", megabytes(num_bytes(state.collector))),
+        ("environments' states", megabytes(num_bytes(state.collector))),
         ("rollout", megabytes(num_bytes(experience))),
         ("estimated peak on all devices", megabytes(peak)),
     ]

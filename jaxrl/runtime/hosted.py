@@ -1,0 +1,179 @@
+"""Training on environments of the host: rollouts are collected here, learning is compiled.
+
+The environments step in `async_factor` groups. While the device computes one group's actions,
+the others step, in processes of their own.
+"""
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrl.envs.host import HostEnv
+from jaxrl.envs.host_group import Step
+from jaxrl.runtime import evaluation
+from jaxrl.runtime.builder import compile_for_devices
+from jaxrl.runtime.host_play import acting, play
+from jaxrl.runtime.program import Program, abstract_state
+from jaxrl.types import Mean, Metrics, PyTree, Rollout, TrainState
+
+
+class HostPrograms:
+    """The same methods as `compiled.Programs`, for environments on the host."""
+
+    def __init__(self, program: Program):
+        self.program, self._host = program, _host(program)
+        config, algorithm = program.config, program.algorithm
+        self._state = abstract_state(program)
+        number = config.num_envs // self._host.groups
+        self._groups = [
+            self._host.remote(number, config.seed + 1000 * i) for i in range(self._host.groups)
+        ]
+        self._carries = [algorithm.initial_carry(number) for _ in self._groups]
+        self._fresh = True
+        self._act = jax.jit(acting(algorithm.policy(False), config.seed))
+        self._judge = jax.jit(acting(algorithm.policy(config.eval.deterministic), config.seed))
+        with ThreadPoolExecutor(1) as threads:
+            self._learning = threads.submit(self._compile)
+
+    def _compile(self) -> jax.stages.Compiled:
+        learn = jax.jit(self.program.algorithm.learn, donate_argnums=0)
+        return compile_for_devices(learn.lower(self._state, abstract_experience(self.program)))
+
+    def first_state(self) -> TrainState:
+        """Return the state a fresh run begins with."""
+        return jax.jit(self.program.algorithm.init)(jax.random.key(self.program.config.seed))
+
+    def wait(self) -> None:
+        """Return when training can begin."""
+        self._learning.result()
+
+    def cycle_bytes(self) -> int:
+        """Return the memory that learning needs on the device."""
+        need: Any = self._learning.result().memory_analysis()
+        return need.argument_size_in_bytes + need.temp_size_in_bytes
+
+    def train(self, state: TrainState, number: int) -> tuple[TrainState, Metrics]:
+        """Run cycle `number`; `state` is used up."""
+        if self._fresh:  # its episodes are not the ones that an earlier process played
+            self._fresh, collector = False, state.collector
+            blank = jax.tree.map(jnp.zeros_like, (collector.critic_carry, collector.reward_trace))
+            collector = collector.replace(critic_carry=blank[0], reward_trace=blank[1])
+            state = state.replace(collector=collector)
+        total: Metrics = {}
+        for i in range(self.program.config.iterations):
+            turn = number * self.program.config.iterations + i
+            params = self.program.algorithm.policy_params(state.learner)
+            experience = self._collect(params, turn)
+            state, metrics = self._learning.result()(state, experience)
+            total = jax.tree.map(jnp.add, total, metrics) if total else metrics
+        return state, total
+
+    def evaluate(self, params: PyTree, number: int) -> evaluation.Episodes:
+        """Play whole episodes with the policy of cycle `number`."""
+        config = self.program.config
+        carry = self.program.algorithm.initial_carry(config.eval.num_envs)
+        seed = config.seed + 1_000_003 * (number + 1)
+        return play(self._host, self._judge, params, carry, config.eval.num_envs, seed)
+
+    def _collect(self, params: PyTree, turn: int) -> Rollout:
+        """Roll out all groups; none waits for another, only for its own last step."""
+        length, rows = self.program.config.ppo.rollout_length, _Rows(self._host.groups)
+        for t in range(length):
+            for g, group in enumerate(self._groups):
+                if t == 0:
+                    group.begin()
+                else:
+                    rows.outcomes[g].append(group.receive())
+                number = np.uint32((turn * length + t) * len(self._groups) + g)
+                acted = self._act(params, group.obs, self._carries[g], group.ended, number)
+                rows.decisions[g].append((group.obs, *jax.device_get(acted[:3])))
+                self._carries[g] = acted.after
+                group.send(rows.decisions[g][-1][1])
+        for g, group in enumerate(self._groups):
+            rows.outcomes[g].append(group.receive())
+        horizon = self.program.config.ppo.bptt_horizon or length
+        return rows.rollout(horizon, self._finished())
+
+    def _finished(self) -> Metrics:
+        ended = [pair for group in self._groups for pair in group.finished]
+        for group in self._groups:
+            group.finished.clear()
+        return _episode_metrics(ended)
+
+
+class _Rows:
+    """What a rollout is put together from, group by group."""
+
+    def __init__(self, groups: int):
+        self.decisions: list[list[tuple]] = [[] for _ in range(groups)]
+        self.outcomes: list[list[Step]] = [[] for _ in range(groups)]
+
+    def rollout(self, horizon: int, episodes: Metrics) -> Rollout:
+        """Join time and groups: [T, N, ...]."""
+
+        def join(groups: list[list[Any]]) -> Any:
+            stacked = [jax.tree.map(lambda *leaves: np.stack(leaves), *steps) for steps in groups]
+            return jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=1), *stacked)
+
+        obs, action, extras, before = join(self.decisions)
+        carry = jax.tree.map(lambda leaf: leaf[::horizon], before)
+        return Rollout(
+            obs=obs,
+            action=action,
+            extras=extras,
+            carry=carry,
+            episodes=episodes,
+            **join(self.outcomes)._asdict(),
+        )
+
+
+def _episode_metrics(ended: list[tuple[float, int]]) -> Metrics:
+    count = np.float32(len(ended))
+    sums = np.sum(np.array(ended, np.float64).reshape(-1, 2), axis=0).astype(np.float32)
+    return {
+        "rollout/ep_rew_mean": Mean(sums[0], count),  # type: ignore[arg-type]
+        "rollout/ep_len_mean": Mean(sums[1], count),  # type: ignore[arg-type]
+    }
+
+
+def _host(program: Program) -> HostEnv:
+    return program.env  # type: ignore[return-value]
+
+
+def abstract_experience(program: Program) -> Rollout:
+    """Return the shapes of a rollout."""
+    config, host, algorithm = program.config, _host(program), program.algorithm
+    length, number = config.ppo.rollout_length, host.num_envs
+    horizon = config.ppo.bptt_horizon or length
+    seen = jax.ShapeDtypeStruct((number, *host.spec.obs.shape), jnp.float32)
+    ended = jax.ShapeDtypeStruct((number,), bool)
+    params = algorithm.policy_params(abstract_state(program).learner)
+    acted = jax.eval_shape(
+        acting(algorithm.policy(False), 0),
+        params,
+        seen,
+        algorithm.initial_carry(number),
+        ended,
+        jax.ShapeDtypeStruct((), np.uint32),
+    )
+
+    def long(tree: PyTree, steps: int = length) -> PyTree:
+        return jax.tree.map(lambda s: jax.ShapeDtypeStruct((steps, *s.shape), s.dtype), tree)
+
+    reward = jax.ShapeDtypeStruct((number,), jnp.float32)
+    one = jax.eval_shape(lambda: jnp.zeros((), jnp.float32))
+    names = _episode_metrics([])
+    return Rollout(
+        obs=long(seen),
+        action=long(acted.action),
+        reward=long(reward),
+        terminated=long(ended),
+        truncated=long(ended),
+        next_obs=long(seen),
+        extras=long(acted.extras),
+        carry=long(acted.before, length // horizon),
+        episodes={name: Mean(one, one) for name in names},  # type: ignore[arg-type]
+    )
