@@ -340,3 +340,16 @@ def test_resuming_a_finished_run_changes_nothing(finished, tmp_path):
     assert train.main(["--resume", str(folder)]) == 0
     assert jaxrl.load_policy(folder, "final").info == before
     assert sorted(p.name for p in (folder / "checkpoints").iterdir()) == ["256", "512"]
+
+
+def test_resume_with_memory_and_priorities_equals_one_long_run(tmp_path):
+    # β would depend on how long a run is to be, as every schedule does: from 1 it cannot rise.
+    settings = shlex.split(
+        "--network.memory lstm --network.memory-size 4 --ppo.bptt-horizon 4 --eval.num-envs 0 "
+        "--ppo.sampling prioritized --ppo.prio-beta0 1.0 --ppo.advantage vtrace"
+    )
+    whole = tiny.run(tmp_path / "whole", *settings)
+    parts = tiny.run(tmp_path / "parts", *settings, "--epochs", "1")
+    assert train.main(["--resume", str(parts), "--epochs", "2"]) == 0
+    assert tiny.rows(parts) == tiny.rows(whole)
+    tiny.assert_same_policy(parts, whole)
