@@ -57,10 +57,12 @@ def raw_physics(program: programs.Program, length: int):
 
 
 def random_actions(program: programs.Program) -> jax.Array:
-    spec, number = program.env.spec.action, program.env.num_envs
+    spec, number = program.env.spec.action, program.env.rows
     if spec.discrete:
-        return jax.random.randint(jax.random.key(1), (number,), 0, spec.size)
-    return jax.random.uniform(jax.random.key(1), (number, spec.size), minval=-1.0)
+        actions = jax.random.randint(jax.random.key(1), (number,), 0, spec.size)
+    else:
+        actions = jax.random.uniform(jax.random.key(1), (number, spec.size), minval=-1.0)
+    return program.env.by_env(actions)
 
 
 def collecting(program: programs.Program, length: int):
@@ -105,6 +107,7 @@ def measure(config: TrainConfig, calls: int) -> dict[str, Any]:
     return {
         "preset": config.preset,
         "environments": config.num_envs,
+        "agents": program.env.rows // config.num_envs,
         "raw steps/s": rates["raw"],
         "rollout steps/s": rates["rollout"],
         "train steps/s": rates["train"],

@@ -106,6 +106,12 @@ def _range_problems(config: TrainConfig) -> list[str]:
             problems.append(f"{flag(path)} needs one or more widths of at least 1, not {widths}.")
     if config.seed >= 2**32:
         problems.append(f"--seed must be below 2**32, not {config.seed}.")
+    changing = config.ppo.advantage == "vtrace" or config.ppo.sampling == "prioritized"
+    if config.ppo.normalize_advantage == "batch" and changing:
+        problems.append(
+            "--ppo.normalize-advantage batch needs advantages that stay as they are: use minibatch "
+            "with --ppo.advantage vtrace and with --ppo.sampling prioritized."
+        )
     if config.ppo.min_learning_rate > config.ppo.max_learning_rate:
         problems.append("--ppo.min-learning-rate must not exceed --ppo.max-learning-rate.")
     return problems
@@ -164,7 +170,7 @@ def _host_problems(config: TrainConfig, shards: int) -> list[str]:
         )
     if shards > 1:
         problems.append(f"--env {config.env} runs on one device: use --devices 1.")
-    for path in ("task.episode_length", "task.randomize", "task.reset_pool"):
+    for path in ("task.randomize", "task.reset_pool"):
         if get(config, path) is not None:
             problems.append(f"{flag(path)} has no meaning for {config.env}: leave it out.")
     if task.action_repeat != 1:
@@ -183,6 +189,7 @@ def _segment_problems(config: TrainConfig, shards: int) -> list[str]:
         ]
     # Each row of environments gives so many segments; they are shared out on every device.
     per_row, parts = ppo.rollout_length // horizon, shards * ppo.num_minibatches * ppo.accumulate
+    per_row *= names.AGENTS.get(config.env, 1)
     unit = math.lcm(shards, parts // math.gcd(parts, per_row))
     if config.num_envs % unit == 0:
         return []

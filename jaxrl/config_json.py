@@ -16,12 +16,14 @@ FORMAT = 1
 def to_json(config: TrainConfig) -> str:
     """Return the configuration as readable JSON."""
     data = {"format": FORMAT} | dataclasses.asdict(config)
-    data["run_dir"] = None if config.run_dir is None else str(config.run_dir)
-    return json.dumps(data, indent=2)
+    return json.dumps(data, indent=2, default=str)  # paths are the only values JSON lacks
 
 
 def from_json(text: str, where: str = "config.json") -> TrainConfig:
-    """Read a configuration strictly: unknown, missing or mistyped fields are errors."""
+    """Read a configuration: unknown or mistyped fields are errors.
+
+    A missing field has its default: files of an earlier version, which had fewer, can be read.
+    """
     try:
         data = json.loads(text)
     except (json.JSONDecodeError, RecursionError) as error:
@@ -39,9 +41,6 @@ def read(cls: type, data: Any, where: str, prefix: str = "") -> Any:
     unknown = sorted(set(data) - set(hints))
     if unknown:
         raise UserError(f"{where}: unknown field '{prefix}{unknown[0]}'.")
-    missing = sorted(set(hints) - set(data))
-    if missing:
-        raise UserError(f"{where}: the field '{prefix}{missing[0]}' is missing.")
     values = {
         name: _value(hints[name], value, where, prefix + name) for name, value in data.items()
     }

@@ -21,8 +21,8 @@ class Command:
     """Number of episodes."""
     policy: Literal["best", "final"] = "best"
     """Which policy of the run."""
-    stochastic: bool = False
-    """Sample actions instead of taking the most likely one."""
+    stochastic: bool | None = None
+    """Sample actions, or take the most likely ones; as the run's evaluation when not given."""
     seed: int = 0
     """Seed of the start states."""
     out: Path | None = None
@@ -50,12 +50,13 @@ def _evaluate(command: Command) -> None:
     config = folder.read_config(command.run, command.env)
     program.use_compilation_cache()
     file = policies.find(command.run, command.policy)
+    sampled = not config.eval.deterministic if command.stochastic is None else command.stochastic
     result = policies.run_episodes(
         policies.load_policy(file),
         config,
         episodes=command.episodes,
         seed=command.seed,
-        deterministic=not command.stochastic,
+        deterministic=not sampled,
     )
     summary = evaluation.summarize(result)
     for name, value in summary.items():
@@ -65,7 +66,7 @@ def _evaluate(command: Command) -> None:
         "env": config.env,
         "episodes": command.episodes,
         "seed": command.seed,
-        "deterministic": not command.stochastic,
+        "deterministic": not sampled,
         **{name.removeprefix("eval/"): value for name, value in summary.items()},
         "returns": [float(x) for x in result.returns],
         "lengths": [int(x) for x in result.lengths],

@@ -233,6 +233,7 @@ PRESETS["gym-cartpole"] = replace(
         schedule="linear",
     ),
     preset="gym-cartpole",
+    devices=1,
 )
 # The starting point for an environment of one's own.
 PRESETS["custom"] = TrainConfig(num_envs=1024, ppo=PPOConfig(**_ADAPTIVE))
@@ -253,7 +254,8 @@ def table() -> str:
         if name == "custom":
             continue
         steps = c.total_iterations * c.steps_per_iteration
-        row = (f"`{name}`", c.env, c.backend or "-", f"{c.num_envs:,}", f"{steps / 1e6:.2g} M")
+        millions = f"{steps / 1e6:.0f}" if steps >= 1e7 else f"{steps / 1e6:.2g}"
+        row = (f"`{name}`", c.env, c.backend or "-", f"{c.num_envs:,}", f"{millions} M")
         lines.append("| " + " | ".join(row) + " |")
     return "\n".join(lines)
 

@@ -55,7 +55,7 @@ def _render(command: Command) -> None:
     sampled = not config.eval.deterministic if command.stochastic is None else command.stochastic
     drawn = pictures.frames(policy, config, command.seed, deterministic=not sampled)
     pictures.save(drawn, out, command.fps)
-    print(f"{len(drawn)} steps written to {out}")
+    print(f"{len(drawn) - 1} steps written to {out}")
 
 
 if __name__ == "__main__":

@@ -52,6 +52,20 @@ def test_scaling(tmp_path):
 
 
 @pytest.mark.slow
+def test_overlap(tmp_path):
+    alone, together = run(tmp_path, "overlap")
+    assert together["environments"] == 2 * alone["environments"]
+    assert together["gain"] == pytest.approx(together["steps/s"] / alone["steps/s"])
+
+
+@pytest.mark.slow
+def test_minibatches(tmp_path):
+    few, many = run(tmp_path, "minibatches")
+    assert many["steps per minibatch"] * 2 == few["steps per minibatch"]
+    assert many["return at the end"] > 0 and many["million agent steps"] > 0
+
+
+@pytest.mark.slow
 def test_time_to_return(tmp_path):
     cold, warm = run(tmp_path, "time_to_return")
     for row in (cold, warm):

@@ -40,6 +40,12 @@ BAD_FLAGS = {
     "cartpole --task.randomize nowhere:f": "cannot load 'nowhere:f'",
     "cartpole --task.randomize math:floor": "no `sys`",
     "cartpole --log.wandb": "pip install 'jaxrl[wandb]'",
+    "memory --ppo.bptt-horizon 24": "use a rollout length of 48 or 72",
+    "memory --ppo.accumulate 5": "use 240 or 260",
+    "arena-small --num-envs 3": "use 2 or 4",
+    "memory --ppo.advantage vtrace --ppo.normalize-advantage batch": "use minibatch",
+    "gym-cartpole --env gym:Nope-v0": "cannot make 'gym:Nope-v0'",
+    "cartpole --ppo.teacher /does/not/exist": "No policy at",
 }
 
 
@@ -171,8 +177,6 @@ def test_every_preset_is_valid_and_survives_json(name):
         lambda d: d | {"ppo": d["ppo"] | {"gamma": "high"}},
         lambda d: d | {"network": d["network"] | {"hidden": [1, "x"]}},
         lambda d: d | {"format": 99},
-        lambda d: {k: v for k, v in d.items() if k != "seed"},
-        lambda d: d | {"ppo": {}},
         lambda d: [d],
     ],
 )
@@ -187,3 +191,9 @@ def test_truncated_and_deep_config_files_are_refused():
     for bad in (text[:-20], "", "[" * 100_000):
         with pytest.raises(UserError):
             config_json.from_json(bad)
+
+
+def test_files_of_an_earlier_version_have_defaults_for_what_is_new():
+    data = json.loads(config_json.to_json(presets.get("ant")))
+    del data["network"]["memory"], data["task"]["async_factor"]
+    assert config_json.from_json(json.dumps(data)) == presets.get("ant")

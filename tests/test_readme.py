@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from jaxrl import evaluate, presets, train
+from jaxrl import evaluate, presets, render, train
 from tests.runtime import tiny
 
 README = (Path(__file__).parent.parent / "README.md").read_text()
@@ -34,10 +34,9 @@ def test_preset_table_is_current():
 
 
 def test_every_flag_shown_exists():
-    known = set(re.findall(r"--[a-z][a-z.-]*", _help(train))) | set(
-        re.findall(r"--[a-z][a-z.-]*", _help(evaluate))
-    )
-    shown = set(re.findall(r"(?<=\s)--[a-z][a-z.-]*", README))
+    help_texts = "".join(map(_help, (train, evaluate, render)))
+    known = set(re.findall(r"--[a-z][a-z0-9.-]*", help_texts))
+    shown = set(re.findall(r"(?<=[\s`(])--[a-z][a-z0-9.-]*", README))
     others = {"--logdir", "--seeds", "--warm"}  # TensorBoard's, and those of benchmarks.peers
     assert shown - known - others == set()
 

@@ -38,6 +38,7 @@ class Batch(NamedTuple):
     steps: PyTree  # Steps, or () if advantages stay as they are
     teacher: PyTree  # a teacher's output for the same observations, or ()
     weight: PyTree  # of each row, [1, rows]; () if all count alike
+    noise: PyTree  # for the entropy of distributions that need some; drawn for each minibatch
 
 
 class PPOState(struct.PyTreeNode):
@@ -112,6 +113,7 @@ class Judge:
             steps=self._steps(experience, reward, next_value),
             teacher=self._taught(learner, experience.obs),
             weight=(),
+            noise=(),
         )
         starts = {"actor": segments.cut_starts(experience.carry), "critic": before}
         return segments.cut(whole, self.horizon)._replace(carry=starts), after

@@ -7,7 +7,7 @@ from jaxrl.algorithms.ppo_batch import Batch, PPOState
 from jaxrl.config import PPOConfig
 from jaxrl.learning import losses
 from jaxrl.networks.actor_critic import ActorCritic
-from jaxrl.types import Array, Key, PyTree
+from jaxrl.types import Array, PyTree
 
 # In the order in which a gradient step notes them.
 METRICS = (
@@ -46,7 +46,6 @@ def loss(
     learner: PPOState,
     batch: Batch,
     weights: dict[str, Array],
-    key: Key,
 ) -> tuple[Array, Array]:
     """Return the sum of all weighted losses, and METRICS as one vector."""
     hyper, dist = learner.hyper, networks.distribution
@@ -54,7 +53,7 @@ def loss(
     log_prob = dist.log_prob(out, batch.raw_action)
     policy_loss = losses.clipped_surrogate(log_prob, batch.log_prob, batch.advantage, hyper["clip"])
     value_loss = _value_loss(config, hyper, value, batch)
-    entropy = jnp.mean(dist.entropy(out, key))
+    entropy = jnp.mean(dist.entropy(out, batch.noise))
     teacher_kl = jnp.mean(dist.kl(batch.teacher, out)) if config.teacher else jnp.zeros(())
     total = policy_loss + hyper["value_coef"] * value_loss - weights["entropy_coef"] * entropy
     if config.bound_coef:

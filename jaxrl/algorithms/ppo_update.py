@@ -93,7 +93,9 @@ class Updater:
             part = part._replace(advantage=standardize(part.advantage))
         if self.config.sampling == "prioritized":
             part = part._replace(advantage=part.advantage * part.weight)
-        grads, noted = self._gradients(unravel, weights, learner, part, key)
+        if size := self.networks.distribution.noise_size:
+            part = part._replace(noise=jax.random.normal(key, (*part.log_prob.shape, size)))
+        grads, noted = self._gradients(unravel, weights, learner, part)
         kl = noted[_KL]
         stopped = stopped | ((hyper["target_kl"] > 0) & (kl > 1.5 * hyper["target_kl"]))
         step = optimizer.step(
@@ -123,13 +125,12 @@ class Updater:
         weights: dict[str, Array],
         learner: PPOState,
         part: Batch,
-        key: Key,
     ) -> tuple[Array, Array]:
         """Return the gradient and METRICS of a minibatch, taken whole or in equal parts."""
 
         def loss(flat: Array, part: Batch) -> tuple[Array, Array]:
             params = unravel(flat)
-            return ppo_loss.loss(self.config, self.networks, params, learner, part, weights, key)
+            return ppo_loss.loss(self.config, self.networks, params, learner, part, weights)
 
         slope, pieces = jax.grad(loss, has_aux=True), self.config.accumulate
         if pieces == 1:

@@ -18,7 +18,8 @@ from jaxrl.errors import UserError
 def build(config: TrainConfig, known: Template | None = None) -> Any:
     """Build the training environments; what is known of them need not be found out again."""
     if names.is_hosted(config.env):
-        return host.build(config.env, config.num_envs, config.task.async_factor)
+        task = config.task
+        return host.build(config.env, config.num_envs, task.async_factor, task.episode_length)
     env = TracedOnce(lambda: _make(config))
     template = known or VectorEnv(env, num_envs=1, episode_length=1).template
     length = config.task.episode_length or template.episode_length
@@ -52,6 +53,11 @@ def _make(config: TrainConfig) -> Any:
 def for_evaluation(env: VectorEnv, num_envs: int) -> VectorEnv:
     """Return the same world with another number of copies, all starting at age zero."""
     return replace(env, num_envs=num_envs, random_first_age=False)
+
+
+def for_drawing(env: VectorEnv) -> VectorEnv:
+    """Return one copy that carries all of Brax's state, also what only a picture shows."""
+    return replace(for_evaluation(env, 1), known=env.whole_template)
 
 
 @contextlib.contextmanager

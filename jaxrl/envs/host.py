@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.envs.host_group import PREFIX, Group, Remote
+from jaxrl.envs.host_group import Group, Recipe, Remote
 from jaxrl.errors import UserError
 from jaxrl.types import ActionSpec, EnvSpec
 
@@ -28,11 +28,9 @@ def _gymnasium() -> Any:
 class HostEnv:
     """What an algorithm asks of its environments, answered for environments on the host."""
 
-    name: str  # gym:<id>
+    recipe: Recipe
     num_envs: int
     groups: int
-    observation: Any  # Gymnasium's space of one environment
-    action: Any
 
     @property
     def rows(self) -> int:
@@ -42,10 +40,10 @@ class HostEnv:
     @property
     def spec(self) -> EnvSpec:
         """Shapes of observations and actions."""
-        size = int(self.observation.n if hasattr(self.observation, "n") else 0)
-        width = size or int(np.prod(self.observation.shape))
-        discrete = hasattr(self.action, "n")
-        number = int(self.action.n if discrete else np.prod(self.action.shape))
+        seen, done = self.recipe.observation, self.recipe.action
+        width = int(seen.n if hasattr(seen, "n") else np.prod(seen.shape))
+        discrete = hasattr(done, "n")
+        number = int(done.n if discrete else np.prod(done.shape))
         return EnvSpec(jax.ShapeDtypeStruct((width,), jnp.float32), ActionSpec(number, discrete))
 
     def abstract_pool(self) -> tuple:
@@ -56,33 +54,40 @@ class HostEnv:
         """Nothing of such an environment is on the device."""
         return ()
 
-    def group(self, number: int, seed: int) -> Group:
+    def group(self, number: int, *seed: int) -> Group:
         """Start `number` environments in this process."""
-        return Group(self.name, self.observation, self.action, number, seed)
+        return Group(self.recipe, number, _seed(*seed))
 
-    def remote(self, number: int, seed: int) -> Remote:
+    def remote(self, number: int, *seed: int) -> Remote:
         """Start `number` environments in a process of their own."""
-        return Remote(self.name, self.observation, self.action, number, seed)
+        return Remote(self.recipe, number, _seed(*seed))
 
 
-def build(name: str, num_envs: int, groups: int) -> HostEnv:
+def _seed(*numbers: int) -> int:
+    """Mix numbers into a seed: neighbours must not share environments."""
+    return int(np.random.SeedSequence(numbers).generate_state(1)[0] // 2)
+
+
+def build(name: str, num_envs: int, groups: int, limit: int | None = None) -> HostEnv:
     """Look up a Gymnasium environment by gym:<id>."""
     gymnasium = _gymnasium()
     try:
-        one = gymnasium.make(name.removeprefix(PREFIX))
+        one = Recipe(name, limit).make()
     except ImportError as error:
         hint = "pip install 'jaxrl[gym]' brings what its MuJoCo tasks need"
         raise UserError(f"--env: Gymnasium cannot make '{name}': {error} ({hint}).") from error
     except gymnasium.error.Error as error:
         raise UserError(f"--env: Gymnasium cannot make '{name}': {error}") from error
-    observation, action = one.observation_space, one.action_space
+    observation, action, known = one.observation_space, one.action_space, one.spec
     one.close()
     spaces = gymnasium.spaces
     if not isinstance(observation, spaces.Box | spaces.Discrete):
         raise UserError(f"--env: '{name}' observes {observation}, not a Box or Discrete.")
     bounded = isinstance(action, spaces.Box) and action.is_bounded()
     if not (bounded or isinstance(action, spaces.Discrete)):
+        raise UserError(f"--env: '{name}' acts by {action}, not by a bounded Box or Discrete.")
+    if limit is None and (known is None or known.max_episode_steps is None):
         raise UserError(
-            f"--env: '{name}' acts by {action}; bounded Box and Discrete are supported."
+            f"--env: '{name}' has no time limit of its own: give --task.episode-length."
         )
-    return HostEnv(name, num_envs, groups, observation, action)
+    return HostEnv(Recipe(name, limit, observation, action), num_envs, groups)

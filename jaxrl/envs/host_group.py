@@ -5,12 +5,41 @@ Nothing here imports JAX: a process of environments starts in a second.
 
 import contextlib
 import multiprocessing
+import signal
+from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from jaxrl.errors import UserError
+
 PREFIX = "gym:"
+
+
+class Recipe(NamedTuple):
+    """How to make one environment, and what it sees and does."""
+
+    name: str  # gym:<id>
+    limit: int | None  # steps per episode; the environment's own if None
+    observation: Any = None
+    action: Any = None
+
+    def make(self) -> Any:
+        """Make one."""
+        import gymnasium
+
+        name = self.name.removeprefix(PREFIX)
+        if self.limit is None:
+            return gymnasium.make(name)
+        return gymnasium.make(name, max_episode_steps=self.limit)
+
+
+class News(NamedTuple):
+    """What happened since last asked."""
+
+    finished: list[tuple[float, int]]  # (return, length) of ended episodes
+    diverged: int
 
 
 class Step(NamedTuple):
@@ -25,37 +54,43 @@ class Step(NamedTuple):
 class Group:
     """Some environments that step together, and what they have paid so far."""
 
-    def __init__(self, name: str, observation: Any, action: Any, number: int, seed: int):
+    def __init__(self, recipe: Recipe, number: int, seed: int):
         import gymnasium
 
-        self._observation, self._action = observation, action
-        mode = gymnasium.vector.AutoresetMode.SAME_STEP
-        self._env = gymnasium.make_vec(
-            name.removeprefix(PREFIX),
-            number,
-            vectorization_mode="sync",
-            vector_kwargs={"autoreset_mode": mode},
+        self._recipe = recipe
+        self._env = gymnasium.vector.SyncVectorEnv(
+            [recipe.make] * number, autoreset_mode=gymnasium.vector.AutoresetMode.SAME_STEP
         )
         obs, _ = self._env.reset(seed=seed)
         self.obs = self._flat(obs)
         self.ended = np.zeros(number, bool)
         self._total, self._length = np.zeros(number), np.zeros(number, np.int64)
-        self.finished: list[tuple[float, int]] = []  # (return, length) of ended episodes
+        self.news = News([], 0)
 
     def step(self, action: np.ndarray) -> Step:
         """Step all environments; those whose episode ends begin a new one."""
         obs, reward, terminated, truncated, info = self._env.step(self._to_env(action))
-        self.obs = self._flat(obs)
+        before, self.obs = self.obs, self._flat(obs)
         next_obs = self.obs.copy()
-        self.ended = terminated | truncated
-        for i in np.flatnonzero(self.ended):
-            next_obs[i] = self._flat(info["final_obs"][i][None])[0]
+        for i in np.flatnonzero(terminated | truncated):
+            next_obs[i] = self._flat(np.asarray(info["final_obs"][i])[None])[0]
+        # What left the numbers ends here and starts anew; nobody learns from NaN.
+        broken = ~(np.isfinite(reward) & np.isfinite(next_obs).all(axis=1))
+        if broken.any():
+            reward, next_obs[broken] = np.where(broken, 0.0, reward), before[broken]
+            fresh, _ = self._env.reset(options={"reset_mask": broken})
+            self.obs[broken] = self._flat(fresh)[broken]
+        self.ended = terminated | truncated | broken
+        self._count(reward, broken)
+        cut = truncated & ~terminated & ~broken
+        return Step(reward.astype(np.float32), terminated | broken, cut, next_obs)
+
+    def _count(self, reward: np.ndarray, broken: np.ndarray) -> None:
         self._total += reward
         self._length += 1
-        for i in np.flatnonzero(self.ended):
-            self.finished.append((float(self._total[i]), int(self._length[i])))
+        ended = [(float(self._total[i]), int(self._length[i])) for i in np.flatnonzero(self.ended)]
+        self.news = News(self.news.finished + ended, self.news.diverged + int(broken.sum()))
         self._total[self.ended], self._length[self.ended] = 0.0, 0
-        return Step(reward.astype(np.float32), terminated, truncated & ~terminated, next_obs)
 
     def close(self) -> None:
         """Let the environments go."""
@@ -63,14 +98,14 @@ class Group:
 
     def _flat(self, obs: Any) -> np.ndarray:
         """Return observations as vectors of float32; one number of n as n zeros and ones."""
-        obs, space = np.asarray(obs), self._observation
+        obs, space = np.asarray(obs), self._recipe.observation
         if hasattr(space, "n"):
             return np.eye(space.n, dtype=np.float32)[obs - space.start]
         return obs.reshape(len(obs), -1).astype(np.float32)
 
     def _to_env(self, action: np.ndarray) -> np.ndarray:
         """Return actions in the environment's own range."""
-        space = self._action
+        space = self._recipe.action
         if hasattr(space, "n"):
             return action + space.start
         share = (np.clip(action, -1.0, 1.0).reshape(len(action), *space.shape) + 1.0) / 2.0
@@ -79,14 +114,18 @@ class Group:
 
 def _serve(connection: Connection, arguments: tuple) -> None:
     """Step a group for whoever holds the other end, until that closes."""
+    for number in (signal.SIGINT, signal.SIGTERM):  # the run decides when to stop, not a key
+        signal.signal(number, signal.SIG_IGN)
     group = Group(*arguments)
-    connection.send((group.obs, group.ended, None, []))
-    with contextlib.suppress(EOFError, BrokenPipeError, KeyboardInterrupt):
-        while True:
-            step = group.step(connection.recv())
-            connection.send((group.obs, group.ended, step, group.finished))
-            group.finished = []
-    group.close()
+    try:
+        connection.send((group.obs, group.ended, None, News([], 0)))
+        with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
+            while True:
+                step = group.step(connection.recv())
+                connection.send((group.obs, group.ended, step, group.news))
+                group.news = News([], 0)
+    finally:
+        group.close()
 
 
 class Remote:
@@ -101,7 +140,7 @@ class Remote:
         self._process = context.Process(target=_serve, args=(theirs, arguments), daemon=True)
         self._process.start()
         theirs.close()
-        self.finished: list[tuple[float, int]] = []
+        self.news = News([], 0)
         self._started = False
 
     def begin(self) -> None:
@@ -112,15 +151,31 @@ class Remote:
 
     def send(self, action: np.ndarray) -> None:
         """Let the group step."""
-        self._connection.send(action)
+        with self._alive():
+            self._connection.send(action)
 
     def receive(self) -> Step:
         """Return what the step gave, when it is done."""
-        try:
-            self.obs, self.ended, step, finished = self._connection.recv()
-        except EOFError as error:
-            raise RuntimeError(
-                "A process of environments has ended; its error is above."
-            ) from error
-        self.finished += finished
+        with self._alive():
+            self.obs, self.ended, step, news = self._connection.recv()
+        self.news = News(self.news.finished + news.finished, self.news.diverged + news.diverged)
         return step
+
+    def close(self) -> None:
+        """End the process."""
+        self._connection.close()
+        self._process.join(timeout=5)
+        if self._process.is_alive():
+            self._process.kill()
+
+    @contextlib.contextmanager
+    def _alive(self) -> Iterator[None]:
+        try:
+            yield
+        except (EOFError, BrokenPipeError, ConnectionResetError) as error:
+            self._process.join(timeout=5)
+            code = self._process.exitcode
+            raise UserError(
+                f"A process of Gymnasium environments ended (exit code {code}); what it said is "
+                "above."
+            ) from error

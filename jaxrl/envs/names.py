@@ -14,6 +14,7 @@ BRAX = (
     "swimmer",
     "walker2d",
 )
+AGENTS = {"arena": 4}  # those with more than one in an environment
 BACKENDS = ("generalized", "mjx", "positional", "spring")
 CLASSIC = ("arena", "cartpole", "pendulum", "recall")
 
@@ -24,6 +25,11 @@ def known(name: str) -> bool:
     return own or is_hosted(name) or is_custom(name)
 
 
+def imports_code(name: str) -> bool:
+    """Tell whether building `name` imports a module that it names itself."""
+    return is_custom(name) or (is_hosted(name) and ":" in name.removeprefix("gym:"))
+
+
 def is_hosted(name: str) -> bool:
     """Tell whether `name` is a Gymnasium environment, gym:<id>, which runs on the processor."""
     return name.startswith("gym:") and len(name) > len("gym:")
@@ -32,4 +38,8 @@ def is_hosted(name: str) -> bool:
 def is_custom(name: str) -> bool:
     """Tell whether `name` points to a user's own environment, module:Class."""
     module, _, attribute = name.partition(":")
-    return all(part.isidentifier() for part in module.split(".")) and attribute.isidentifier()
+    return (
+        module != "gym"
+        and all(part.isidentifier() for part in module.split("."))
+        and attribute.isidentifier()
+    )

@@ -96,6 +96,11 @@ class VectorEnv:
         return self.known or describe(self.env, self._start)
 
     @property
+    def whole_template(self) -> Template:
+        """The same, with all of Brax's state kept."""
+        return describe(self.env, self._start, keep_all=True)
+
+    @property
     def spec(self) -> EnvSpec:
         """Shapes of observations and actions."""
         template = self.template

@@ -61,13 +61,14 @@ def unpack(world: World, like: Any, kept: tuple[int, ...]) -> Any:
     return state.replace(obs=world.obs, metrics=world.metrics)
 
 
-def describe(env: Any, start: Any) -> Template:
+def describe(env: Any, start: Any, *, keep_all: bool = False) -> Template:
     """Return the template of an environment whose reset gives the shapes `start`."""
     discrete = hasattr(env, "num_actions")
     action = ActionSpec(int(env.num_actions if discrete else env.action_size), discrete)
     plain = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), start)
     agents = getattr(env, "num_agents", None)
-    kept = _read_by_step(env, plain, action, agents)
+    everything = tuple(range(len(jax.tree.leaves(_without_names(plain)))))
+    kept = everything if keep_all else _read_by_step(env, plain, action, agents)
     return Template(
         world=pack(plain, kept),
         action=action,

@@ -6,7 +6,7 @@ environment receives.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,11 +23,12 @@ class Distribution(NamedTuple):
     sample: Callable[[Array, Key], Array]
     mode: Callable[[Array], Array]
     log_prob: Callable[[Array, Array], Array]
-    entropy: Callable[[Array, Key], Array]
+    entropy: Callable[[Array, Any], Array]  # (params, noise [..., noise_size]); () if none is asked
     mean_of_raw: Callable[[Array], Array]  # for the action-bound loss and plots of std
     std: Callable[[Array], Array]
     to_env: Callable[[Array], Array]
     kl: Callable[[Array, Array], Array]  # KL(p ‖ q) of two parameter vectors, exactly
+    noise_size: int = 0  # standard normal numbers that `entropy` needs
 
 
 def _split(params: Array) -> tuple[Array, Array]:
@@ -42,8 +43,8 @@ def _normal_log_prob(params: Array, raw: Array) -> Array:
     return jnp.sum(-0.5 * jnp.square(z) - log_std - 0.5 * LOG_2PI, axis=-1)
 
 
-def _normal_entropy(params: Array, key: Key) -> Array:
-    del key
+def _normal_entropy(params: Array, noise: Any) -> Array:
+    del noise
     _, log_std = _split(params)
     return jnp.sum(log_std + 0.5 * (LOG_2PI + 1.0), axis=-1)
 
@@ -87,11 +88,14 @@ def tanh_normal(size: int) -> Distribution:
     def log_prob(params: Array, raw: Array) -> Array:
         return _normal_log_prob(params, raw) - jnp.sum(log_det_tanh(raw), axis=-1)
 
-    def entropy(params: Array, key: Key) -> Array:
-        stretch = jnp.sum(log_det_tanh(_normal_sample(params, key)), axis=-1)
-        return _normal_entropy(params, key) + stretch
+    def entropy(params: Array, noise: Array) -> Array:
+        mean, log_std = _split(params)
+        stretch = jnp.sum(log_det_tanh(mean + jnp.exp(log_std) * noise), axis=-1)
+        return _normal_entropy(params, noise) + stretch
 
-    return normal(size)._replace(log_prob=log_prob, entropy=entropy, to_env=jnp.tanh)
+    return normal(size)._replace(
+        log_prob=log_prob, entropy=entropy, to_env=jnp.tanh, noise_size=size
+    )
 
 
 def categorical(size: int) -> Distribution:
@@ -101,8 +105,8 @@ def categorical(size: int) -> Distribution:
         chosen = jnp.expand_dims(action, -1)
         return jnp.squeeze(jnp.take_along_axis(jax.nn.log_softmax(logits), chosen, -1), -1)
 
-    def entropy(logits: Array, key: Key) -> Array:
-        del key
+    def entropy(logits: Array, noise: Any) -> Array:
+        del noise
         log_p = jax.nn.log_softmax(logits)
         # A masked action has log_p = −inf and contributes nothing.
         return -jnp.sum(jnp.where(jnp.isfinite(log_p), jnp.exp(log_p) * log_p, 0.0), axis=-1)

@@ -129,7 +129,7 @@ def read_config(path: Path, allowed_env: str | None = None) -> TrainConfig:
         config = config_json.from_json(file.read_text(), str(file))
     except UnicodeDecodeError as error:
         raise UserError(f"{file} is not a text file: {error}") from error
-    if names.is_custom(config.env) and allowed_env != config.env:
+    if names.imports_code(config.env) and allowed_env != config.env:
         raise UserError(
             "This run uses an environment of your own; allow its code to be imported by adding "
             f"--env {config.env}"

@@ -34,10 +34,10 @@ def acting(policy: Policy, seed: int):
 
 
 def play(
-    host: HostEnv, act: Any, params: PyTree, carry: PyTree, number: int, seed: int
+    host: HostEnv, act: Any, params: PyTree, carry: PyTree, number: int, seed: tuple[int, ...]
 ) -> evaluation.Episodes:
     """Play the first episode of `number` environments to its end."""
-    with contextlib.closing(host.group(number, seed)) as group:
+    with contextlib.closing(host.group(number, *seed)) as group:
         alive = np.ones(number, bool)
         total, length = np.zeros(number, np.float32), np.zeros(number, np.int32)
         turn = 0

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.envs.host import HostEnv
-from jaxrl.envs.host_group import Step
+from jaxrl.envs.host_group import News, Step
 from jaxrl.runtime import evaluation
 from jaxrl.runtime.builder import compile_for_devices
 from jaxrl.runtime.host_play import acting, play
@@ -23,20 +23,21 @@ from jaxrl.types import Mean, Metrics, PyTree, Rollout, TrainState
 class HostPrograms:
     """The same methods as `compiled.Programs`, for environments on the host."""
 
-    def __init__(self, program: Program):
+    def __init__(self, program: Program, first_cycle: int = 0):
         self.program, self._host = program, _host(program)
         config, algorithm = program.config, program.algorithm
         self._state = abstract_state(program)
         number = config.num_envs // self._host.groups
-        self._groups = [
-            self._host.remote(number, config.seed + 1000 * i) for i in range(self._host.groups)
+        self.groups = [
+            self._host.remote(number, config.seed, i, first_cycle) for i in range(self._host.groups)
         ]
-        self._carries = [algorithm.initial_carry(number) for _ in self._groups]
+        self.carries = [algorithm.initial_carry(number) for _ in self.groups]
         self._fresh = True
-        self._act = jax.jit(acting(algorithm.policy(False), config.seed))
+        self.act = jax.jit(acting(algorithm.policy(False), config.seed))
         self._judge = jax.jit(acting(algorithm.policy(config.eval.deterministic), config.seed))
-        with ThreadPoolExecutor(1) as threads:
-            self._learning = threads.submit(self._compile)
+        threads = ThreadPoolExecutor(1, thread_name_prefix="compile")
+        self._learning = threads.submit(self._compile)
+        threads.shutdown(wait=False)
 
     def _compile(self) -> jax.stages.Compiled:
         learn = jax.jit(self.program.algorithm.learn, donate_argnums=0)
@@ -45,6 +46,11 @@ class HostPrograms:
     def first_state(self) -> TrainState:
         """Return the state a fresh run begins with."""
         return jax.jit(self.program.algorithm.init)(jax.random.key(self.program.config.seed))
+
+    def close(self) -> None:
+        """End the environments' processes."""
+        for group in self.groups:
+            group.close()
 
     def wait(self) -> None:
         """Return when training can begin."""
@@ -66,7 +72,7 @@ class HostPrograms:
         for i in range(self.program.config.iterations):
             turn = number * self.program.config.iterations + i
             params = self.program.algorithm.policy_params(state.learner)
-            experience = self._collect(params, turn)
+            experience = self.collect(params, turn)
             state, metrics = self._learning.result()(state, experience)
             total = jax.tree.map(jnp.add, total, metrics) if total else metrics
         return state, total
@@ -75,33 +81,35 @@ class HostPrograms:
         """Play whole episodes with the policy of cycle `number`."""
         config = self.program.config
         carry = self.program.algorithm.initial_carry(config.eval.num_envs)
-        seed = config.seed + 1_000_003 * (number + 1)
-        return play(self._host, self._judge, params, carry, config.eval.num_envs, seed)
+        return play(
+            self._host, self._judge, params, carry, config.eval.num_envs, (config.seed, number)
+        )
 
-    def _collect(self, params: PyTree, turn: int) -> Rollout:
+    def collect(self, params: PyTree, turn: int) -> Rollout:
         """Roll out all groups; none waits for another, only for its own last step."""
         length, rows = self.program.config.ppo.rollout_length, _Rows(self._host.groups)
         for t in range(length):
-            for g, group in enumerate(self._groups):
+            for g, group in enumerate(self.groups):
                 if t == 0:
                     group.begin()
                 else:
                     rows.outcomes[g].append(group.receive())
-                number = np.uint32((turn * length + t) * len(self._groups) + g)
-                acted = self._act(params, group.obs, self._carries[g], group.ended, number)
+                number = np.uint32((turn * length + t) * len(self.groups) + g)
+                acted = self.act(params, group.obs, self.carries[g], group.ended, number)
                 rows.decisions[g].append((group.obs, *jax.device_get(acted[:3])))
-                self._carries[g] = acted.after
+                self.carries[g] = acted.after
                 group.send(rows.decisions[g][-1][1])
-        for g, group in enumerate(self._groups):
+        for g, group in enumerate(self.groups):
             rows.outcomes[g].append(group.receive())
         horizon = self.program.config.ppo.bptt_horizon or length
         return rows.rollout(horizon, self._finished())
 
     def _finished(self) -> Metrics:
-        ended = [pair for group in self._groups for pair in group.finished]
-        for group in self._groups:
-            group.finished.clear()
-        return _episode_metrics(ended)
+        ended = [pair for group in self.groups for pair in group.news.finished]
+        diverged = sum(group.news.diverged for group in self.groups)
+        for group in self.groups:
+            group.news = News([], 0)
+        return _episode_metrics(ended, diverged)
 
 
 class _Rows:
@@ -130,10 +138,11 @@ class _Rows:
         )
 
 
-def _episode_metrics(ended: list[tuple[float, int]]) -> Metrics:
+def _episode_metrics(ended: list[tuple[float, int]], diverged: int) -> Metrics:
     count = np.float32(len(ended))
     sums = np.sum(np.array(ended, np.float64).reshape(-1, 2), axis=0).astype(np.float32)
     return {
+        "rollout/diverged": Mean(np.float32(diverged), np.float32(1)),  # type: ignore[arg-type]
         "rollout/ep_rew_mean": Mean(sums[0], count),  # type: ignore[arg-type]
         "rollout/ep_len_mean": Mean(sums[1], count),  # type: ignore[arg-type]
     }
@@ -165,7 +174,7 @@ def abstract_experience(program: Program) -> Rollout:
 
     reward = jax.ShapeDtypeStruct((number,), jnp.float32)
     one = jax.eval_shape(lambda: jnp.zeros((), jnp.float32))
-    names = _episode_metrics([])
+    names = _episode_metrics([], 0)
     return Rollout(
         obs=long(seen),
         action=long(acted.action),

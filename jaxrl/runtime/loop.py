@@ -44,6 +44,8 @@ def train(program: Program, folder: Path, *, resume: bool = False) -> Result:
         console = Console(config.total_iterations * config.steps_per_iteration)
         stack.callback(console.close)
         start, programs = _start(program, folder, checkpoints, console, resume)
+        if isinstance(programs, hosted.HostPrograms):
+            stack.callback(programs.close)
         cycles = int(start.state.iteration) // config.iterations
         step = cycles * config.iterations * config.steps_per_iteration
         resumed_at = step if resume else None
@@ -84,8 +86,11 @@ def _start(
         if resume:
             console.say("This run had not come to its first checkpoint: it starts over.")
     console.say(f"compiling the training program for {config.env} ...")
-    on_host = names.is_hosted(config.env)
-    programs = hosted.HostPrograms(program) if on_host else compiled.compile_programs(program)
+    if names.is_hosted(config.env):
+        cycles = int(start.state.iteration) // config.iterations if start else 0
+        programs = hosted.HostPrograms(program, cycles)
+    else:
+        programs = compiled.compile_programs(program)
     return start or starting.Start(programs.first_state(), {}, []), programs
 
 

@@ -3,11 +3,13 @@
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.algorithms import ppo
 from jaxrl.config import TrainConfig
 from jaxrl.envs import build as environments
+from jaxrl.envs.host import HostEnv
 from jaxrl.errors import UserError
 from jaxrl.runtime.policies import LoadedPolicy
 
@@ -15,10 +17,11 @@ from jaxrl.runtime.policies import LoadedPolicy
 def frames(
     policy: LoadedPolicy, config: TrainConfig, seed: int, deterministic: bool
 ) -> list[np.ndarray]:
-    """Play one episode and draw every state of it, the first included."""
-    env = environments.for_evaluation(environments.build(config), 1)
-    if not hasattr(env.env.inner, "draw"):
+    """Play one episode and draw every state of it, the first and the last included."""
+    env = environments.build(config)
+    if isinstance(env, HostEnv) or not hasattr(env.env.inner, "draw"):
         raise UserError(f"The environment '{config.env}' cannot draw itself.")
+    env = environments.for_drawing(env)
     act = ppo.make_policy(policy.networks, deterministic)
     length = -(-env.episode_length // env.action_repeat)
 
@@ -31,16 +34,16 @@ def frames(
             state, carry = loop
             action, carry, _ = act(params, env.observe(state), carry, key)
             after, outcome = env.advance(state, action)
-            return (after, carry), (state.world, outcome.terminated[0] | outcome.truncated[0])
+            return (after, carry), (after.world, outcome.terminated[0] | outcome.truncated[0])
 
-        start = (state, policy.networks.actor.initial_carry(env.rows))
-        _, played = jax.lax.scan(turn, start, jax.random.split(key_act, length))
-        return played
+        start = (state, policy.initial_carry(env.rows))
+        _, (later, over) = jax.lax.scan(turn, start, jax.random.split(key_act, length))
+        worlds = jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), state.world, later)
+        return env.brax_state(worlds).pipeline_state, over
 
-    worlds, over = jax.device_get(play(policy.params, jax.random.key(seed)))
+    inside, over = jax.device_get(play(policy.params, jax.random.key(seed)))
     last = int(np.argmax(over)) + 1 if over.any() else length
-    inside = jax.device_get(env.brax_state(worlds).pipeline_state)
-    states = (jax.tree.map(lambda leaf, t=t: leaf[t, 0], inside) for t in range(last))
+    states = (jax.tree.map(lambda leaf, t=t: leaf[t, 0], inside) for t in range(last + 1))
     return [env.env.inner.draw(state) for state in states]
 
 

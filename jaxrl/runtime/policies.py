@@ -43,7 +43,7 @@ class LoadedPolicy(NamedTuple):
 
     def __call__(self, obs: PyTree, key: Array | None = None) -> Array:
         """Return the most likely action; with a key, a random one."""
-        if self.networks.actor.initial_carry(1):
+        if jax.tree.leaves(self.initial_carry(1)):
             raise UserError("This policy has memory: use action, carry = policy.step(obs, carry).")
         return self.step(obs, (), key)[0]
 
@@ -116,16 +116,18 @@ def load_policy(path: str | Path, which: str = "best") -> LoadedPolicy:
     return _bind(networks, params, spec, header["info"])
 
 
-def load_teacher(path: Path, spec: EnvSpec) -> ppo.Teacher:
+def load_teacher(path: Path, spec: EnvSpec, networks: actor_critic.ActorCritic) -> ppo.Teacher:
     """Load a policy for another to learn from; it must see and do the same."""
     policy = load_policy(path)
-    if policy.networks.actor.initial_carry(1):
+    if jax.tree.leaves(policy.initial_carry(1)):
         raise UserError(f"--ppo.teacher: '{path}' has memory, which a teacher cannot have.")
     seen = [jax.tree.map(lambda s: s.shape, obs) for obs in (policy.spec.obs, spec.obs)]
-    if seen[0] != seen[1] or policy.spec.action != spec.action:
+    if policy.networks.distribution.noise_size != networks.distribution.noise_size:
+        raise UserError(f"--ppo.teacher: '{path}' has another --network.distribution.")
+    if seen[0] != seen[1] or policy.spec[1:] != spec[1:]:
         raise UserError(
-            f"--ppo.teacher: '{path}' maps observations {seen[0]} to {policy.spec.action}, this "
-            f"environment has {seen[1]} and {spec.action}."
+            f"--ppo.teacher: '{path}' maps observations {seen[0]} to {policy.spec[1:]}, this "
+            f"environment has {seen[1]} and {spec[1:]}."
         )
     return ppo.Teacher(policy.networks.actor, policy.params)
 
@@ -197,7 +199,7 @@ def run_episodes(
     if isinstance(env, HostEnv):
         decide = jax.jit(host_play.acting(act, seed))
         return host_play.play(
-            env, decide, policy.params, policy.initial_carry(episodes), episodes, seed
+            env, decide, policy.params, policy.initial_carry(episodes), episodes, (seed,)
         )
     env = environments.for_evaluation(env, episodes)
     carry = policy.initial_carry(env.rows)

@@ -48,7 +48,7 @@ def build(config: TrainConfig) -> Program:
     known = shelf.stored.template if shelf and shelf.stored else None
     env = environments.build(config, known)
     networks = actor_critic.build(env.spec, config.network)
-    teacher = config.ppo.teacher and policies.load_teacher(config.ppo.teacher, env.spec)
+    teacher = config.ppo.teacher and policies.load_teacher(config.ppo.teacher, env.spec, networks)
     algorithm = ppo.make(
         config.ppo, env, networks, config.total_iterations, blocks=mesh.size, teacher=teacher
     )

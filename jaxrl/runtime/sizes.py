@@ -63,11 +63,10 @@ def report(program: Program) -> str:
     if spec.tokens:
         width = math.prod(spec.obs.shape[:-1]) * sum(spec.tokens)
         peak += 2 * 4 * program.env.rows * config.ppo.rollout_length * width
-    horizon, parts = (
-        config.ppo.bptt_horizon or config.ppo.rollout_length,
-        config.ppo.num_minibatches,
-    )
-    rows = program.env.rows * config.ppo.rollout_length // horizon
+    length, parts = config.ppo.rollout_length, config.ppo.num_minibatches
+    horizon = config.ppo.bptt_horizon or length
+    batch = program.env.rows * length
+    segments = batch // horizon
     each = program.env.rows // config.num_envs
     agents = f" × {each} agents" if each > 1 else ""
     shapes = jax.tree.map(lambda s: f"{s.dtype}{list(s.shape)}", spec.obs)
@@ -77,8 +76,9 @@ def report(program: Program) -> str:
         ("action", f"{spec.action.size} {kind}"),
         ("devices", f"{program.mesh.size} × {program.mesh.devices.flat[0].device_kind}"),
         ("environments", f"{config.num_envs:,}{agents}"),
-        ("steps per iteration", f"{program.env.rows * config.ppo.rollout_length:,}"),
-        ("segments", f"{rows:,} of {horizon} steps, {rows // parts:,} per minibatch"),
+        ("environment steps per iteration", f"{config.steps_per_iteration:,}"),
+        ("batch", f"{program.env.rows:,} rows × {length} steps = {batch:,}"),
+        ("segments", f"{segments:,} of {horizon} steps, {segments // parts:,} per minibatch"),
         ("iterations in all", f"{config.total_iterations:,}"),
         ("environment steps in all", f"{config.total_iterations * config.steps_per_iteration:,}"),
         ("actor and critic", megabytes(num_bytes(state.learner.params))),
@@ -87,4 +87,4 @@ def report(program: Program) -> str:
         ("rollout", megabytes(num_bytes(experience))),
         ("estimated peak on all devices", megabytes(peak)),
     ]
-    return "\n".join(f"  {name:<30} {value}" for name, value in rows)
+    return "\n".join(f"  {name:<31} {value}" for name, value in rows)

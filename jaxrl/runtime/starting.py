@@ -43,7 +43,7 @@ def settings(config: TrainConfig) -> dict[str, Any]:
     """Return the settings that training depends on, as JSON values."""
     flat = config_json.flatten(dataclasses.asdict(config))
     kept = {name: value for name, value in flat.items() if not name.startswith(_FREE)}
-    return json.loads(json.dumps(kept))
+    return json.loads(json.dumps(kept, default=str))
 
 
 def never_saved(config: TrainConfig, checkpoints: Checkpoints, folder: Path) -> bool:

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.envs import arena
+from jaxrl.envs import arena, names
 from jaxrl.envs.arena import Arena
 from jaxrl.envs.vector import VectorEnv
 
@@ -142,6 +142,10 @@ def test_it_plays_as_its_slow_twin(monkeypatch):
                 np.testing.assert_array_equal(state.obs[i], twin.look(i))
             happened += [float(state.metrics[name]) for name in sorted(state.metrics)]
     assert (happened > 0.5).all()  # mined, delivered, stolen, shared and moved, all of it often
+
+
+def test_the_number_of_agents_is_known_before_anything_is_built():
+    assert {"arena": Arena.num_agents} == names.AGENTS
 
 
 def test_every_agent_has_a_row():

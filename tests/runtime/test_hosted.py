@@ -1,7 +1,9 @@
 """Environments on the host: what is collected, how it is learnt from, what is refused."""
 
 import dataclasses
+import os
 import shlex
+import signal
 
 import jax
 import numpy as np
@@ -9,7 +11,7 @@ import pytest
 
 from jaxrl import config_checks, evaluate, presets, train
 from jaxrl.config import NetworkConfig
-from jaxrl.envs import host
+from jaxrl.envs import host, names
 from jaxrl.errors import UserError
 from jaxrl.runtime import hosted, program
 from tests.runtime import tiny
@@ -41,7 +43,7 @@ def cut():
     programs = hosted.HostPrograms(_program("Cut-v0"))
     state = programs.first_state()
     params = programs.program.algorithm.policy_params(state.learner)
-    return programs, state, [programs._collect(params, turn) for turn in range(2)]
+    return programs, state, [programs.collect(params, turn) for turn in range(2)]
 
 
 def test_rollouts_join_time_and_groups(cut):
@@ -123,10 +125,57 @@ def test_what_gymnasium_or_we_cannot_do_is_named(changes, words):
         host.build(changes["env"], 2, 1)
 
 
+def test_discrete_observations_are_zeros_and_ones():
+    group = host.build("gym:FrozenLake-v1", 3, 1).group(3, 0)
+    steps = [group.step(np.full(3, 1)) for _ in range(40)]
+    assert any(step.terminated.any() for step in steps)
+    for step in steps:
+        np.testing.assert_array_equal(np.sort(step.next_obs)[:, -2:], [[0, 1]] * 3)
+    group.close()
+
+
+def test_without_a_time_limit_one_must_be_given():
+    with pytest.raises(UserError, match="--task.episode-length"):
+        host.build("gym:CliffWalking-v1", 2, 1)
+    group = host.build("gym:CliffWalking-v1", 2, 1, limit=3).group(2, 0)
+    cut = [group.step(np.zeros(2, int)).truncated.all() for _ in range(3)]
+    assert cut == [False, False, True]
+    group.close()
+
+
+def test_what_diverges_starts_anew_and_is_counted():
+    group = host.build("gym:tests.runtime.toys:Breaks-v0", 2, 1).group(2, 0)
+    steps = [group.step(np.zeros((2, 2))) for _ in range(4)]
+    assert [step.terminated.tolist() for step in steps] == [[False] * 2, [True] * 2] * 2
+    assert np.isfinite([step.next_obs for step in steps]).all() and group.news.diverged == 4
+    assert [step.reward[0] for step in steps] == [1, 0, 1, 0]
+    group.close()
+
+
+def test_signals_reach_the_run_not_its_environments():
+    remote = host.build("gym:CartPole-v1", 2, 1).remote(2, 0)
+    remote.begin()
+    os.kill(remote._process.pid, signal.SIGINT)
+    os.kill(remote._process.pid, signal.SIGTERM)
+    remote.send(np.zeros(2, int))
+    assert remote.receive().reward.tolist() == [1, 1]
+    remote._process.kill()
+    with pytest.raises(UserError, match="exit code -9"):
+        for _ in range(2):
+            remote.send(np.zeros(2, int))
+            remote.receive()
+    remote.close()
+
+
+def test_environments_that_name_a_module_are_not_imported_from_a_file():
+    assert names.imports_code("gym:module:Env-v0") and names.imports_code("module:Class")
+    assert not names.imports_code("gym:CartPole-v1") and not names.is_custom("gym:CartPole")
+
+
 def test_settings_without_meaning_are_refused():
     config = presets.get("gym-cartpole")
-    task = dataclasses.replace(config.task, episode_length=5, async_factor=3, action_repeat=2)
+    task = dataclasses.replace(config.task, reset_pool=5, async_factor=3, action_repeat=2)
     problems = config_checks.validate(dataclasses.replace(config, task=task, devices=2), 2)
     text = " ".join(problems)
-    for words in ("use 30 or 33", "--devices 1", "--task.episode-length", "--task.action-repeat"):
+    for words in ("use 30 or 33", "--devices 1", "--task.reset-pool", "--task.action-repeat"):
         assert words in text

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import jaxrl
-from jaxrl import evaluate, train
+from jaxrl import evaluate, render, train
 from jaxrl.runtime import run, sinks, summary
 from jaxrl.runtime.records import EvaluationRecord
 from tests.runtime import tiny
@@ -353,3 +353,19 @@ def test_resume_with_memory_and_priorities_equals_one_long_run(tmp_path):
     assert train.main(["--resume", str(parts), "--epochs", "2"]) == 0
     assert tiny.rows(parts) == tiny.rows(whole)
     tiny.assert_same_policy(parts, whole)
+
+
+def test_a_teacher_leads_a_run_and_its_continuation(finished, tmp_path, capsys):
+    settings = ["--ppo.teacher", str(finished), "--eval.num-envs", "0"]
+    folder = tiny.run(tmp_path / "run", *settings, "--epochs", "1")
+    assert train.main(["--resume", str(folder), "--epochs", "2"]) == 0
+    assert all(row["train/teacher_kl"] >= 0 for row in tiny.rows(folder))
+    assert train.main(tiny.flags(tmp_path / "other", "--env", "pendulum", *settings)) == 2
+    assert "--ppo.teacher" in capsys.readouterr().err
+
+
+def test_rendering_what_cannot_be_drawn_is_refused(finished, capsys):
+    assert render.main([str(finished)]) == 2
+    assert "cannot draw itself" in capsys.readouterr().err
+    assert render.main([str(finished), "--out", "episode.mp3"]) == 2
+    assert ".gif or .png" in capsys.readouterr().err

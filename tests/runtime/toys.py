@@ -10,8 +10,8 @@ class Count(gymnasium.Env):
     observation_space = gymnasium.spaces.Box(-1e6, 1e6, (1,), np.float32)
     action_space = gymnasium.spaces.Box(np.float32([0, 10]), np.float32([4, 20]), dtype=np.float32)
 
-    def __init__(self, lasts=10**9):
-        self.lasts = lasts
+    def __init__(self, lasts=10**9, breaks=10**9):
+        self.lasts, self.breaks = lasts, breaks
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -22,8 +22,19 @@ class Count(gymnasium.Env):
         assert self.action_space.contains(action), action
         self.steps += 1
         seen = np.full(1, self.steps, np.float32)
-        return seen, float(self.steps), self.steps >= self.lasts, False, {}
+        paid = float("nan") if self.steps == self.breaks else float(self.steps)
+        return seen, paid, self.steps >= self.lasts, False, {}
 
 
-for name, limit, lasts in (("Cut-v0", 3, 10**9), ("Ends-v0", 100, 4)):
-    gymnasium.register(id=name, entry_point=Count, max_episode_steps=limit, kwargs={"lasts": lasts})
+for name, limit, kwargs in (
+    ("Cut", 3, {}),
+    ("Ends", 100, {"lasts": 4}),
+    ("Breaks", 9, {"breaks": 2}),
+):
+    gymnasium.register(
+        id=f"{name}-v0",
+        entry_point=Count,
+        max_episode_steps=limit,
+        kwargs=kwargs,
+        disable_env_checker=True,  # it is meant to break
+    )

@@ -1,0 +1,87 @@
+"""How many minibatches to cut a batch into: time, memory and learning side by side.
+
+    python -m benchmarks.minibatches arena --counts 16 32 64 [--steps 20000000] [--quick]
+
+The batch stays the same; more minibatches are more and smaller gradient steps. Every count is a
+run of its own from the same seed, in this process; seconds are those of training alone.
+"""
+
+import time
+from dataclasses import replace
+from typing import Any
+
+import jax
+
+from benchmarks import report
+from jaxrl import presets
+from jaxrl.config import TrainConfig
+from jaxrl.runtime import program as programs
+from jaxrl.runtime.compiled import compile_programs
+
+
+def run(config: TrainConfig, cycles: int) -> tuple[dict[str, Any], list[tuple[float, float]]]:
+    """Train; return a row of the table, and (seconds, return of training episodes) per cycle."""
+    program = programs.build(config)
+    compiled = compile_programs(program)
+    state, curve, seconds, value = compiled.first_state(), [], 0.0, float("nan")
+    compiled.wait()
+    for number in range(cycles):
+        began = time.perf_counter()
+        state, metrics = compiled.train(state, number)
+        mean = metrics["rollout/ep_rew_mean"]
+        total, count = jax.device_get((mean.total, mean.count))
+        seconds += time.perf_counter() - began
+        if count > 0:
+            value = float(total / count)
+            curve.append((seconds, value))
+    agents = program.env.rows // config.num_envs
+    steps = cycles * config.iterations * config.steps_per_iteration
+    per_iteration = agents * config.steps_per_iteration
+    return {
+        "minibatches": config.ppo.num_minibatches,
+        "steps per minibatch": per_iteration // config.ppo.num_minibatches,
+        "agent steps/s": agents * steps / seconds,
+        "ms per iteration": 1e3 * seconds / (cycles * config.iterations),
+        "peak GiB": compiled.cycle_bytes() / 2**30,
+        "million agent steps": agents * steps / 1e6,
+        "return at the end": value,
+    }, curve
+
+
+def draw(curves: dict[int, list[tuple[float, float]]], preset: str):
+    def on(axes):
+        for (count, curve), color in zip(
+            curves.items(), (report.BLUE, report.ORANGE, report.GREY), strict=False
+        ):
+            axes.plot(*zip(*curve, strict=True), color=color, label=f"{count} minibatches")
+        axes.set(xlabel="seconds of training", ylabel="return of training episodes", title=preset)
+        axes.legend(frameon=False)
+
+    return on
+
+
+def main() -> None:
+    parser = report.parser(__doc__)
+    parser.add_argument("preset", nargs="?")
+    parser.add_argument("--counts", type=int, nargs="+")
+    parser.add_argument("--steps", type=float, default=20e6, help="environment steps of each run")
+    arguments = parser.parse_args()
+    programs.use_compilation_cache()
+    name = arguments.preset or ("arena-small" if arguments.quick else "arena")
+    config = presets.get(name)
+    counts = arguments.counts or ([2, 4] if arguments.quick else [16, 32, 64])
+    if arguments.quick:
+        config = replace(config, num_envs=8, iterations=5)
+    cycles = 1 if arguments.quick else None
+    rows, curves = [], {}
+    for count in counts:
+        one = replace(config, ppo=replace(config.ppo, num_minibatches=count))
+        number = cycles or max(1, round(arguments.steps / one.iterations / one.steps_per_iteration))
+        row, curves[count] = run(one, number)
+        rows.append(row)
+        print(report.table(rows[-1:]).splitlines()[-1], flush=True)
+    report.save("minibatches", rows, arguments.out, panels=[draw(curves, name)])
+
+
+if __name__ == "__main__":
+    main()
