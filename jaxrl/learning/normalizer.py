@@ -64,7 +64,7 @@ def _unless_broken(new: Moments, old: Moments) -> Moments:
 
 
 def _has_scale(x: Array) -> bool:
-    return jnp.issubdtype(x.dtype, jnp.inexact)
+    return x.dtype != jnp.uint8
 
 
 def std(moments: Moments) -> PyTree:
@@ -75,8 +75,8 @@ def std(moments: Moments) -> PyTree:
 def normalize(moments: Moments, x: PyTree, clip: float = 10.0) -> PyTree:
     """Return (x − mean) / std within ±clip; leading axes of x are free.
 
-    Without statistics (none kept, or none yet) x is returned as it is; so are integers, which
-    name things.
+    Without statistics (none kept, or none yet) x is returned as it is; so are bytes, which name
+    things (tokens) or have a scale of their own (pictures).
     """
 
     def scale(leaf: Array, mean: Array, deviation: Array) -> Array:

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import pytest
 
 from jaxrl import errors
-from jaxrl.envs import classic, names, probes, registry, vector
+from jaxrl.envs import arena, classic, names, probes, recall, registry, vector
 
 # Brax's swimmer needs a fluid, which only the generalized pipeline has.
 MISSING = {("swimmer", backend) for backend in ("mjx", "positional", "spring")}
@@ -73,7 +73,9 @@ def test_brax_names_are_those_of_brax():
 def test_our_environments_by_name():
     assert isinstance(registry.make("cartpole"), classic.CartPole)
     assert isinstance(registry.make("pendulum"), classic.Pendulum)
-    assert set(names.CLASSIC) == {"cartpole", "pendulum"}
+    assert isinstance(registry.make("arena"), arena.Arena)
+    assert isinstance(registry.make("recall"), recall.Recall)
+    assert set(names.CLASSIC) == {"arena", "cartpole", "pendulum", "recall"}
 
 
 @pytest.mark.parametrize("name", sorted(probes.PROBES))
