@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from jaxrl.runtime import snapshot
+from jaxrl.runtime import leaving, snapshot
 from jaxrl.runtime.snapshot import CheckpointError, DamagedError
 
 _FORMAT = 1
@@ -47,7 +47,7 @@ class Checkpoints:
 
     One process at a time may save into a directory; any number may restore from it. Nothing is
     created, moved or removed before the first save, which also clears leftovers of killed runs.
-    Close it, or use it as a context: a save still running when Python exits is given up.
+    Close it, or use it as a context, to hear of a save that failed.
     """
 
     def __init__(self, directory: Path, *, keep_last: int = 3):
@@ -62,6 +62,7 @@ class Checkpoints:
         self._damaged: set[int] = set()
         self._cleaned = False
         self._closed = False
+        leaving.finish(self, Checkpoints.wait)
 
     def save(
         self,
