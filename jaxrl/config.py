@@ -148,6 +148,11 @@ class PPOConfig:
     reward_scale: float = 1.0
     """Rewards are multiplied by this before learning (traced); logs show the plain ones."""
 
+    @property
+    def horizon(self) -> int:
+        """Steps per segment."""
+        return self.bptt_horizon or self.rollout_length
+
 
 @dataclass(frozen=True)
 class EvalConfig:

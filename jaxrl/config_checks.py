@@ -181,7 +181,7 @@ def _host_problems(config: TrainConfig, shards: int) -> list[str]:
 def _segment_problems(config: TrainConfig, shards: int) -> list[str]:
     """Check that rollouts cut into segments, and segments into minibatches, without a rest."""
     ppo = config.ppo
-    horizon = ppo.bptt_horizon or ppo.rollout_length
+    horizon = ppo.horizon
     if ppo.rollout_length % horizon:
         return [
             f"--ppo.bptt-horizon {horizon} must divide --ppo.rollout-length "

@@ -132,18 +132,13 @@ class _PPO:
     teacher: Teacher | None
 
     @property
-    def horizon(self) -> int:
-        """Steps per segment."""
-        return self.config.bptt_horizon or self.config.rollout_length
-
-    @property
     def judge(self) -> Judge:
         teacher = self.teacher and self.teacher.network
-        return Judge(self.config, self.networks, self.horizon, teacher)
+        return Judge(self.config, self.networks, teacher)
 
     @property
     def updater(self) -> Updater:
-        rows = self.env.rows * self.config.rollout_length // self.horizon
+        rows = self.env.rows * self.config.rollout_length // self.config.horizon
         return Updater(self.config, self.networks, rows, self.blocks)
 
     def policy(self, deterministic: bool) -> Policy:
@@ -187,7 +182,7 @@ class _PPO:
         params = policy_params(state.learner)
         policy, length = self.policy(False), self.config.rollout_length
         collector, experience = rollout(
-            self.env, policy, params, state.collector, key, length, pool, self.horizon
+            self.env, policy, params, state.collector, key, length, pool, self.config.horizon
         )
         return self.learn(state.replace(collector=collector), experience)
 

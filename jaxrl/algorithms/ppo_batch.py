@@ -64,7 +64,6 @@ class Judge:
 
     config: PPOConfig
     networks: ActorCritic
-    horizon: int
     teacher: Network | None
 
     def _judge(
@@ -84,7 +83,7 @@ class Judge:
             value, next_value, after = judge(params, inputs[0], inputs[1], carry, inputs[2])
             return after, (carry, value, next_value)
 
-        parts = segments.split_time((obs, next_obs, ended), self.horizon)
+        parts = segments.split_time((obs, next_obs, ended), self.config.horizon)
         after, (before, *values) = jax.lax.scan(part, carry, parts)
         value, next_value = segments.merge_time(tuple(values))
         return value, next_value, segments.cut_starts(before), after
@@ -116,7 +115,7 @@ class Judge:
             noise=(),
         )
         starts = {"actor": segments.cut_starts(experience.carry), "critic": before}
-        return segments.cut(whole, self.horizon)._replace(carry=starts), after
+        return segments.cut(whole, self.config.horizon)._replace(carry=starts), after
 
     def _steps(self, experience: Rollout, reward: Array, next_value: Array) -> PyTree:
         if self.config.advantage == "gae":

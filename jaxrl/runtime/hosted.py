@@ -21,7 +21,7 @@ from jaxrl.types import Mean, Metrics, PyTree, Rollout, TrainState
 
 
 class HostPrograms:
-    """The same methods as `compiled.Programs`, for environments on the host."""
+    """What `compiled.Programs` is to a run, for environments on the host."""
 
     def __init__(self, program: Program, first_cycle: int = 0):
         self.program, self._host = program, _host(program)
@@ -55,11 +55,6 @@ class HostPrograms:
     def wait(self) -> None:
         """Return when training can begin."""
         self._learning.result()
-
-    def cycle_bytes(self) -> int:
-        """Return the memory that learning needs on the device."""
-        need: Any = self._learning.result().memory_analysis()
-        return need.argument_size_in_bytes + need.temp_size_in_bytes
 
     def train(self, state: TrainState, number: int) -> tuple[TrainState, Metrics]:
         """Run cycle `number`; `state` is used up."""
@@ -101,8 +96,7 @@ class HostPrograms:
                 group.send(rows.decisions[g][-1][1])
         for g, group in enumerate(self.groups):
             rows.outcomes[g].append(group.receive())
-        horizon = self.program.config.ppo.bptt_horizon or length
-        return rows.rollout(horizon, self._finished())
+        return rows.rollout(self.program.config.ppo.horizon, self._finished())
 
     def _finished(self) -> Metrics:
         ended = [pair for group in self.groups for pair in group.news.finished]
@@ -156,7 +150,6 @@ def abstract_experience(program: Program) -> Rollout:
     """Return the shapes of a rollout."""
     config, host, algorithm = program.config, _host(program), program.algorithm
     length, number = config.ppo.rollout_length, host.num_envs
-    horizon = config.ppo.bptt_horizon or length
     seen = jax.ShapeDtypeStruct((number, *host.spec.obs.shape), jnp.float32)
     ended = jax.ShapeDtypeStruct((number,), bool)
     params = algorithm.policy_params(abstract_state(program).learner)
@@ -183,6 +176,6 @@ def abstract_experience(program: Program) -> Rollout:
         truncated=long(ended),
         next_obs=long(seen),
         extras=long(acted.extras),
-        carry=long(acted.before, length // horizon),
+        carry=long(acted.before, length // config.ppo.horizon),
         episodes={name: Mean(one, one) for name in names},  # type: ignore[arg-type]
     )

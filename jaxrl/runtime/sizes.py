@@ -64,7 +64,7 @@ def report(program: Program) -> str:
         width = math.prod(spec.obs.shape[:-1]) * sum(spec.tokens)
         peak += 2 * 4 * program.env.rows * config.ppo.rollout_length * width
     length, parts = config.ppo.rollout_length, config.ppo.num_minibatches
-    horizon = config.ppo.bptt_horizon or length
+    horizon = config.ppo.horizon
     batch = program.env.rows * length
     segments = batch // horizon
     each = program.env.rows // config.num_envs
