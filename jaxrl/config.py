@@ -165,6 +165,10 @@ class EvalConfig:
     deterministic: bool = True
     """Act by the distribution's mode."""
 
+    def samples(self, asked: bool | None) -> bool:
+        """Tell whether to sample actions: as asked, or else as the run does."""
+        return not self.deterministic if asked is None else asked
+
 
 @dataclass(frozen=True)
 class CheckpointConfig:

@@ -1,11 +1,24 @@
 """Errors that are the user's to mend: shown as one readable message, without a traceback."""
 
 import difflib
-from collections.abc import Iterable
+import sys
+from collections.abc import Callable, Iterable
 
 
 class UserError(Exception):
     """Something the user asked for cannot be done; the message names the field and the fix."""
+
+
+def exit_status(work: Callable[[], None]) -> int:
+    """Do the work of a command; say in one line what the user can mend."""
+    try:
+        work()
+    except BrokenPipeError:
+        return 1  # whoever read our output is gone
+    except (UserError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from jaxrl.errors import UserError
+from jaxrl.errors import UserError, exit_status
 
 
 @dataclass(frozen=True)
@@ -34,12 +34,7 @@ class Command:
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return the exit status."""
     command = tyro.cli(Command, args=arguments, prog="python -m jaxrl.evaluate")
-    try:
-        _evaluate(command)
-        return 0
-    except (UserError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    return exit_status(lambda: _evaluate(command))
 
 
 def _evaluate(command: Command) -> None:
@@ -50,7 +45,7 @@ def _evaluate(command: Command) -> None:
     config = folder.read_config(command.run, command.env)
     program.use_compilation_cache()
     file = policies.find(command.run, command.policy)
-    sampled = not config.eval.deterministic if command.stochastic is None else command.stochastic
+    sampled = config.eval.samples(command.stochastic)
     result = policies.run_episodes(
         policies.load_policy(file),
         config,

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from jaxrl.errors import UserError
+from jaxrl.errors import UserError, exit_status
 
 
 @dataclass(frozen=True)
@@ -33,12 +33,7 @@ class Command:
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return the exit status."""
     command = tyro.cli(Command, args=arguments, prog="python -m jaxrl.render")
-    try:
-        _render(command)
-        return 0
-    except (UserError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    return exit_status(lambda: _render(command))
 
 
 def _render(command: Command) -> None:
@@ -52,7 +47,7 @@ def _render(command: Command) -> None:
     config = folder.read_config(command.run, command.env)
     program.use_compilation_cache()
     policy = policies.load_policy(policies.find(command.run, command.policy))
-    sampled = not config.eval.deterministic if command.stochastic is None else command.stochastic
+    sampled = config.eval.samples(command.stochastic)
     drawn = pictures.frames(policy, config, command.seed, deterministic=not sampled)
     pictures.save(drawn, out, command.fps)
     print(f"{len(drawn) - 1} steps written to {out}")
