@@ -4,10 +4,10 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
-from jaxrl.envs.vector import VectorEnv, choose
+from jaxrl.envs.vector import VectorEnv
 from jaxrl.learning import segments
+from jaxrl.networks.memory import forget
 from jaxrl.types import Collector, Key, Policy, PyTree, Rollout
 
 
@@ -29,7 +29,6 @@ def rollout(
     """
     key_pool, key_steps = jax.random.split(key)
     pool = env.pool(key_pool) if pool is None else pool
-    blank = jax.tree.map(jnp.zeros_like, collector.carry)
 
     def step(state: tuple[Any, PyTree], key: Key):
         env_state, carry = state
@@ -38,8 +37,7 @@ def rollout(
         action, carry, extras = policy(params, obs, carry, key_action)
         env_state, outcome = env.step(env_state, action, pool, key_reset)
         ended = outcome.terminated | outcome.truncated
-        carry = choose(ended, blank, carry)
-        return (env_state, carry), (obs, action, extras, outcome)
+        return (env_state, forget(ended, carry)), (obs, action, extras, outcome)
 
     start = (collector.env, collector.carry)
     keys = jax.random.split(key_steps, length)

@@ -24,8 +24,13 @@ def initial_carry(kind: str, size: int, number: int) -> PyTree:
 
 
 def forget(ended: Array, carry: PyTree) -> PyTree:
-    """Empty the memory of the rows whose episode has ended."""
-    return jax.tree.map(lambda leaf: jnp.where(ended[:, None], 0.0, leaf), carry)
+    """Empty the memory, any tree of [N, ...], of the rows whose episode has ended."""
+
+    def clear(leaf: Array) -> Array:
+        mask = ended.reshape(ended.shape + (1,) * (leaf.ndim - 1))
+        return jnp.where(mask, jnp.zeros_like(leaf), leaf)
+
+    return jax.tree.map(clear, carry)
 
 
 class Memory(nn.Module):

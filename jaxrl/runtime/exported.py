@@ -68,8 +68,8 @@ def location(config: TrainConfig, mesh: Mesh) -> Path | None:
     made of them are always traced anew.
     """
     directory = jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]
-    own = names.is_custom(config.env) or config.task.randomize or config.ppo.teacher
-    own = own or names.is_hosted(config.env)
+    elsewhere = names.is_custom(config.env) or names.is_hosted(config.env)
+    own = elsewhere or config.task.randomize or config.ppo.teacher
     switched_off = os.environ.get("JAXRL_KEEP_PROGRAMS") == "0"
     if directory is None or own or switched_off or not importlib.util.find_spec("flatbuffers"):
         return None

@@ -12,6 +12,7 @@ from jaxrl.config import NetworkConfig, PPOConfig
 from jaxrl.envs import classic, probes
 from jaxrl.envs.vector import VectorEnv
 from jaxrl.networks import actor_critic
+from tests.algorithms.running import steps
 
 CONFIG = PPOConfig(rollout_length=8, update_epochs=2, num_minibatches=4, learning_rate=1e-3)
 NETWORK = NetworkConfig(hidden=(16, 16), critic_hidden=(16,))
@@ -21,16 +22,6 @@ def build(config=CONFIG, env=None, total=10, num_envs=16):
     env = env or VectorEnv(classic.Pendulum(), num_envs, 20, pool_size=8)
     networks = actor_critic.build(env.spec, NETWORK)
     return ppo.make(config, env, networks, total)
-
-
-def steps(algorithm, number, seed=0):
-    step = jax.jit(algorithm.train_step)
-    state = jax.jit(algorithm.init)(jax.random.key(seed))
-    metrics = []
-    for _ in range(number):
-        state, values = step(state)
-        metrics.append({k: float(m.total / m.count) for k, m in values.items() if m.count > 0})
-    return state, metrics
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,7 @@ from jaxrl.envs.vector import VectorEnv
 from jaxrl.learning import normalizer
 from jaxrl.networks import actor_critic
 from jaxrl.rollout import rollout
+from tests.algorithms.running import steps
 
 CONFIG = PPOConfig(rollout_length=8, update_epochs=2, num_minibatches=4, learning_rate=1e-3)
 SMALL = NetworkConfig(hidden=(8,), critic_hidden=(8,), distribution="normal")
@@ -28,16 +29,6 @@ ENV = VectorEnv(classic.Pendulum(), 16, 5, pool_size=8)  # episodes end inside s
 def build(config=CONFIG, network=SMALL, teacher=None, total=10):
     networks = actor_critic.build(ENV.spec, network)
     return ppo.make(config, ENV, networks, total, teacher=teacher)
-
-
-def steps(algorithm, number, seed=0):
-    step = jax.jit(algorithm.train_step)
-    state = jax.jit(algorithm.init)(jax.random.key(seed))
-    metrics = []
-    for _ in range(number):
-        state, values = step(state)
-        metrics.append({k: float(m.total / m.count) for k, m in values.items() if m.count > 0})
-    return state, metrics
 
 
 @functools.cache
