@@ -190,7 +190,7 @@ PRESETS["memory"] = _preset(
     steps=1e6,
     num_envs=256,
     epochs=4,
-    cycles=1,
+    cycles=4,
     network=NetworkConfig(hidden=(32,), critic_hidden=(32,), memory="lstm", memory_size=32),
     gamma=0.9,
     rollout_length=64,
