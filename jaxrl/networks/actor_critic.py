@@ -61,9 +61,10 @@ class _Actor(nn.Module):
         self, x: Array, carry: PyTree = (), ended: PyTree = None, *, from_features: bool = False
     ) -> tuple[Array, PyTree]:
         c = self.config
-        x = x if from_features else _torso(c, c.hidden)(x)
-        if memory_of(c, "actor") != "none":
-            x, _, carry = Memory(c.memory, c.memory_size, name="memory")(x, carry, ended)
+        if not from_features:
+            x = _torso(c, c.hidden)(x)
+            if memory_of(c, "actor") != "none":
+                x, _, carry = Memory(c.memory, c.memory_size, name="memory")(x, carry, ended)
         size = self.param_size // 2 if self.has_std else self.param_size
         # A small last layer starts the policy near uniform, whatever the observation.
         head = kernel_init(c.init, gain=0.01)
@@ -97,11 +98,12 @@ class _Critic(nn.Module):
     ) -> tuple[Array, Array | None, PyTree]:
         """Return the values of x and (after x) of next_x, and the memory."""
         c = self.config
-        torso = (lambda seen: seen) if from_features else _torso(c, c.critic_hidden)
-        x, next_x = torso(x), None if next_x is None else torso(next_x)
-        if memory_of(c, "critic") != "none":
-            memory = Memory(c.memory, c.memory_size, name="memory")
-            x, next_x, carry = memory(x, carry, ended, next_x)
+        if not from_features:
+            torso = _torso(c, c.critic_hidden)
+            x, next_x = torso(x), None if next_x is None else torso(next_x)
+            if memory_of(c, "critic") != "none":
+                memory = Memory(c.memory, c.memory_size, name="memory")
+                x, next_x, carry = memory(x, carry, ended, next_x)
         head = nn.Dense(1, kernel_init=kernel_init(c.init, 1.0), name="head")
         value, next_value = (None if seen is None else head(seen)[..., 0] for seen in (x, next_x))
         return value, next_value, carry  # type: ignore[return-value]
@@ -169,7 +171,8 @@ def build(spec: EnvSpec, config: NetworkConfig) -> ActorCritic:
         _network(actor, spec, views[0], memory_of(config, "actor"), size),
         _network(critic, spec, views[1], memory_of(config, "critic"), size),
     )
-    alike = config.hidden == config.critic_hidden and actor_keys == critic_keys and not has_memory
+    alike = config.hidden == config.critic_hidden and actor_keys == critic_keys
+    alike = alike and memory_of(config, "actor") == memory_of(config, "critic")
     both = (_side_by_side if alike else _one_by_one)(actor, critic, views)
 
     def judge(params: PyTree, obs: PyTree, next_obs: PyTree, carry: PyTree, ended: PyTree) -> Any:
@@ -188,16 +191,24 @@ def _one_by_one(actor: _Actor, critic: _Critic, views: tuple[Callable, Callable]
 
 
 def _side_by_side(actor: _Actor, critic: _Critic, views: tuple[Callable, Callable]):
-    """Return `both` for equal torsos: each pair of layers is one product, not two."""
-    torso = _torso(actor.config, actor.config.hidden)
+    """Return `both` for equal bodies: each pair of layers is one product, not two."""
+    c = actor.config
+    torso, memory = _torso(c, c.hidden), Memory(c.memory, c.memory_size)
+
+    def body(params: PyTree, carry: PyTree, x: Array, ended: PyTree) -> Array:
+        x = torso.apply({"params": params["MLP_0"]}, x)  # type: ignore[assignment]
+        if c.memory == "none":
+            return x
+        return memory.apply({"params": params["memory"]}, x, carry, ended)[0]
 
     def both(params: PyTree, obs: PyTree, carry: PyTree, ended: PyTree) -> tuple[Array, Array]:
-        x = views[0](obs)
-        torsos = [params[name]["params"]["MLP_0"] for name in ("actor", "critic")]
-        pair = jax.tree.map(lambda *leaves: jnp.stack(leaves), *torsos)
-        seen_by_actor, seen_by_critic = jax.vmap(lambda p: torso.apply({"params": p}, x))(pair)
-        output, _ = actor.apply(params["actor"], seen_by_actor, from_features=True)
-        value, *_ = critic.apply(params["critic"], seen_by_critic, from_features=True)
+        names = ("actor", "critic")
+        pair = [({key: params[n]["params"][key] for key in parts}, carry[n]) for n in names]
+        pair = jax.tree.map(lambda *leaves: jnp.stack(leaves), *pair)
+        seen = jax.vmap(body, (0, 0, None, None))(pair[0], pair[1], views[0](obs), ended)
+        output, _ = actor.apply(params["actor"], seen[0], from_features=True)
+        value, *_ = critic.apply(params["critic"], seen[1], from_features=True)
         return output, value  # type: ignore[return-value]
 
+    parts = ("MLP_0",) if c.memory == "none" else ("MLP_0", "memory")
     return both

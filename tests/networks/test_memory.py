@@ -79,6 +79,35 @@ def test_segments_equal_single_steps_with_forgetting(kind):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_gradients_are_those_of_single_steps(kind):
+    module, carry = Memory(kind, SIZE), _carry(kind)
+    params = {"params": _random(module.init(KEYS[0], X[0], carry)["params"])}
+
+    def weigh(outputs, carry):
+        weights = jnp.cos(jnp.arange(T * N * SIZE)).reshape(T, N, SIZE)
+        return jnp.sum(weights * jnp.stack(outputs)) + sum(map(jnp.sum, jax.tree.leaves(carry)))
+
+    def at_once(params, carry, x):
+        out, _, after = module.apply(params, x, carry, ENDED)
+        return weigh(list(out), after)
+
+    def step_by_step(params, carry, x):
+        outputs = []
+        for t in range(T):
+            out, _, carry = module.apply(params, x[t], carry)
+            outputs.append(out)
+            carry = jax.tree.map(lambda leaf, t=t: jnp.where(ENDED[t][:, None], 0.0, leaf), carry)
+        return weigh(outputs, carry)
+
+    ours, plain = (
+        jax.tree.leaves(jax.grad(function, (0, 1, 2))(params, carry, X))
+        for function in (at_once, step_by_step)
+    )
+    for a, b in zip(ours, plain, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
 def test_forget_gates_start_open_and_recurrent_weights_orthogonal():
     params = Memory("lstm", SIZE).init(KEYS[0], X[0], _carry("lstm"))["params"]
     bias = np.asarray(params["input"]["bias"]).reshape(4, SIZE)
