@@ -153,13 +153,13 @@ PRESETS: dict[str, TrainConfig] = {
 _REMEMBERING = NetworkConfig(hidden=(128,), critic_hidden=(128,), memory="lstm", memory_size=128)
 _SEGMENTS: dict[str, Any] = {
     "rollout_length": 64,
-    "gamma": 0.98,
+    "gamma": 0.99,
     "entropy_coef": 5e-3,
     "max_learning_rate": 5e-3,  # faster, and memory saturates
 }
 PRESETS["arena"] = _preset(
     "arena",
-    steps=100e6,
+    steps=60e6,
     num_envs=2048,
     epochs=10,
     cycles=4,
