@@ -6,8 +6,9 @@
 brax: PPO, or SAC where that is what brax publishes for the task, on the physics backend of our
 preset. sb3: stable-baselines3's PPO on the Gymnasium twin of our task, on the processor.
 Every run begins with empty caches; with --warm the first seed of a system does, and later ones
-find what it left. `--side-by-side` runs all seeds of a system at once: returns are then right,
-times are not, and are left out.
+find what it left. `--side-by-side` runs everything at once: returns are then right, times are not,
+and are left out. `--add` keeps the runs that an earlier call left in the same place, and only does
+what is missing: more seeds, other tasks.
 """
 
 import importlib.util
@@ -129,39 +130,56 @@ def first_time(run: list[dict[str, float]], target: float) -> float | None:
     return next((row["seconds"] for row in run if row["return"] >= target), None)
 
 
-def compare(peer: str, task: str, arguments: Any) -> tuple[list[dict], dict[str, list]]:
-    """Run all seeds of both systems; return two rows of the table and all curves."""
-    seeds, curves = range(arguments.seeds), {}
+def run_all(arguments: Any, known: dict[str, dict[str, list]]) -> dict[str, dict[str, list]]:
+    """Run every seed of both systems on every task; return all curves by task and system."""
+    peer = arguments.peer
+    curves = {task: dict(known.get(task, {})) for task in [*known, *arguments.tasks]}
+    jobs = [
+        (task, system, seed)
+        for task in arguments.tasks
+        for system in ("jaxrl", peer)
+        for seed in range(len(curves[task].get(system, [])), arguments.seeds)
+    ]
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
 
-        def caches(system: str, seed: int) -> Path:
-            return place / system if arguments.warm else place / f"{system}-{seed}"
+        def work(job: tuple[str, str, int]) -> list[dict[str, float]]:
+            task, system, seed = job
+            caches = place / (f"{task}-{system}" if arguments.warm else f"{task}-{system}-{seed}")
+            if system == "jaxrl":
+                run = ours(task, seed, caches, place, arguments.quick)
+            else:
+                run = theirs(peer, task, seed, caches, arguments.quick)
+            print(f"{task} {system} seed {seed}: {run[-1]['return']:,.0f}", flush=True)
+            return run
 
-        def run_ours(seed: int):
-            return ours(task, seed, caches("jaxrl", seed), place, arguments.quick)
+        with ThreadPoolExecutor(len(jobs) or 1 if arguments.side_by_side else 1) as threads:
+            for (task, system, _), run in zip(jobs, threads.map(work, jobs), strict=True):
+                curves[task][system] = [*curves[task].get(system, []), run]
+    return curves
 
-        def run_theirs(seed: int):
-            return theirs(peer, task, seed, caches(peer, seed), arguments.quick)
 
-        workers = len(seeds) if arguments.side_by_side else 1
-        for system, work in (("jaxrl", run_ours), (peer, run_theirs)):
-            with ThreadPoolExecutor(workers) as threads:
-                curves[system] = list(threads.map(work, seeds))
-            print(f"{task} {system}: {[round(run[-1]['return']) for run in curves[system]]}")
-    timed = not arguments.side_by_side
-    rows = [summarize(task, system, runs, timed) for system, runs in curves.items()]
+def compare(
+    peer: str, task: str, systems: dict[str, list], timed: bool, warm: bool
+) -> list[dict[str, Any]]:
+    """Return the rows of one task."""
+    rows = [summarize(task, system, runs, timed) for system, runs in systems.items()]
     goal = rows[1]["final return, IQM"]
     if timed:
-        for row, runs in zip(rows, curves.values(), strict=True):
+        for row, runs in zip(rows, systems.values(), strict=True):
             times = [first_time(run, goal) for run in runs]
             words = f"s until {peer}'s IQM"
-            if arguments.warm:
+            if warm:
                 row[f"{words}, first start"] = times.pop(0)
                 words += ", later starts"
             reached = [seconds for seconds in times if seconds is not None]
             row[words] = median(reached) if reached and len(reached) == len(times) else None
-    return rows, curves
+    return rows
+
+
+def earlier(path: Path) -> dict[str, dict[str, list]]:
+    """Return the curves of earlier calls."""
+    return json.loads(path.read_text())["curves"] if path.exists() else {}
 
 
 def panel(task: str, systems: dict[str, list], timed: bool):
@@ -187,19 +205,21 @@ def main() -> None:
     parser.add_argument("tasks", nargs="*")
     parser.add_argument("--seeds", type=int)
     parser.add_argument("--warm", action="store_true", help="let runs share compilation caches")
-    parser.add_argument("--side-by-side", action="store_true", help="all seeds at once, untimed")
+    parser.add_argument("--side-by-side", action="store_true", help="all runs at once, untimed")
+    parser.add_argument("--add", action="store_true", help="keep the runs already in --out")
     arguments = parser.parse_args()
     if arguments.peer == "sb3" and not importlib.util.find_spec("stable_baselines3"):
         raise SystemExit("stable-baselines3 is missing: pip install 'jaxrl[peers]'")
     arguments.seeds = arguments.seeds or (1 if arguments.quick else 5)
     usual = {"brax": ("fast", "ant"), "sb3": ("cartpole", "cartpole")}[arguments.peer]
-    rows, curves = [], {}
-    for task in arguments.tasks or [usual[0] if arguments.quick else usual[1]]:
-        pair, curves[task] = compare(arguments.peer, task, arguments)
-        rows += pair
-    timed = not arguments.side_by_side
-    panels = [panel(task, systems, timed) for task, systems in curves.items()]
-    name = f"peers-{arguments.peer}"
+    arguments.tasks = arguments.tasks or [usual[0] if arguments.quick else usual[1]]
+    name, timed = f"peers-{arguments.peer}", not arguments.side_by_side
+    known = earlier(arguments.out / f"{name}.json") if arguments.add else {}
+    curves = run_all(arguments, known)
+    rows, panels = [], []
+    for task, systems in curves.items():
+        rows += compare(arguments.peer, task, systems, timed, arguments.warm)
+        panels.append(panel(task, systems, timed))
     report.save(name, rows, arguments.out, module="peers", panels=panels, extra={"curves": curves})
 
 
