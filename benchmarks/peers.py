@@ -18,7 +18,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -27,6 +28,9 @@ import numpy as np
 
 from benchmarks import report
 from jaxrl import presets
+
+# task -> system -> seed -> its evaluations
+Curves = dict[str, dict[str, dict[str, list[dict[str, float]]]]]
 
 
 def follow(command: list[str], env: dict[str, str]) -> list[dict[str, float]]:
@@ -43,7 +47,7 @@ def follow(command: list[str], env: dict[str, str]) -> list[dict[str, float]]:
         wall = time.monotonic() - began
         if run.returncode or not rows:
             errors.seek(0)
-            raise SystemExit(f"{' '.join(command)} failed:\n{errors.read()[-3000:]}")
+            raise RuntimeError(f"{' '.join(command)} failed:\n{errors.read()[-3000:]}")
     rows[-1]["wall"] = wall
     return rows
 
@@ -57,7 +61,9 @@ def ours(task: str, seed: int, caches: Path, place: Path, quick: bool) -> list[d
     done = subprocess.run(command, env=_environment(caches), capture_output=True, text=True)
     wall = time.monotonic() - began
     if done.returncode:
-        raise SystemExit(f"{' '.join(command)} failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+        raise RuntimeError(
+            f"{' '.join(command)} failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
+        )
     logged = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     rate = median(row["time/fps"] for row in logged)
     # What came before the run's own clock started, and after it stopped, is counted as start.
@@ -130,33 +136,36 @@ def first_time(run: list[dict[str, float]], target: float) -> float | None:
     return next((row["seconds"] for row in run if row["return"] >= target), None)
 
 
-def run_all(arguments: Any, known: dict[str, dict[str, list]]) -> dict[str, dict[str, list]]:
-    """Run every seed of both systems on every task; return all curves by task and system."""
-    peer = arguments.peer
-    curves = {task: dict(known.get(task, {})) for task in [*known, *arguments.tasks]}
+def run_all(arguments: Any, curves: Curves, keep: Callable[[Curves], None]) -> None:
+    """Run every seed of both systems on every task; `keep` is told of every run that is done."""
     jobs = [
-        (task, system, seed)
+        (task, system, str(seed))
         for task in arguments.tasks
-        for system in ("jaxrl", peer)
-        for seed in range(len(curves[task].get(system, [])), arguments.seeds)
+        for system in ("jaxrl", arguments.peer)
+        for seed in range(arguments.seeds)
     ]
+    jobs = [(t, system, n) for t, system, n in jobs if n not in curves.get(t, {}).get(system, {})]
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
 
-        def work(job: tuple[str, str, int]) -> list[dict[str, float]]:
+        def work(job: tuple[str, str, str]) -> list[dict[str, float]]:
             task, system, seed = job
             caches = place / (f"{task}-{system}" if arguments.warm else f"{task}-{system}-{seed}")
             if system == "jaxrl":
-                run = ours(task, seed, caches, place, arguments.quick)
-            else:
-                run = theirs(peer, task, seed, caches, arguments.quick)
-            print(f"{task} {system} seed {seed}: {run[-1]['return']:,.0f}", flush=True)
-            return run
+                return ours(task, int(seed), caches, place, arguments.quick)
+            return theirs(system, task, int(seed), caches, arguments.quick)
 
         with ThreadPoolExecutor(len(jobs) or 1 if arguments.side_by_side else 1) as threads:
-            for (task, system, _), run in zip(jobs, threads.map(work, jobs), strict=True):
-                curves[task][system] = [*curves[task].get(system, []), run]
-    return curves
+            running = {threads.submit(work, job): job for job in jobs}
+            for done in as_completed(running):
+                task, system, seed = running[done]
+                if error := done.exception():
+                    print(f"{task} {system} seed {seed}: {error}", file=sys.stderr, flush=True)
+                    continue
+                curves.setdefault(task, {}).setdefault(system, {})[seed] = done.result()
+                keep(curves)
+                final = done.result()[-1]["return"]
+                print(f"{task} {system} seed {seed}: {final:,.0f}", flush=True)
 
 
 def compare(
@@ -164,22 +173,24 @@ def compare(
 ) -> list[dict[str, Any]]:
     """Return the rows of one task."""
     rows = [summarize(task, system, runs, timed) for system, runs in systems.items()]
-    goal = rows[1]["final return, IQM"]
-    if timed:
-        for row, runs in zip(rows, systems.values(), strict=True):
-            times = [first_time(run, goal) for run in runs]
-            words = f"s until {peer}'s IQM"
-            if warm:
-                row[f"{words}, first start"] = times.pop(0)
-                words += ", later starts"
-            reached = [seconds for seconds in times if seconds is not None]
-            row[words] = median(reached) if reached and len(reached) == len(times) else None
+    if not timed or peer not in systems:
+        return rows
+    goal = float(interquartile_mean(np.array([run[-1]["return"] for run in systems[peer]])))
+    for row, runs in zip(rows, systems.values(), strict=True):
+        times = [first_time(run, goal) for run in runs]
+        words = f"s until {peer}'s IQM"
+        if warm:
+            row[f"{words}, first start"] = times.pop(0)
+            words += ", later starts"
+        reached = [seconds for seconds in times if seconds is not None]
+        row[words] = median(reached) if reached and len(reached) == len(times) else None
     return rows
 
 
-def earlier(path: Path) -> dict[str, dict[str, list]]:
-    """Return the curves of earlier calls."""
-    return json.loads(path.read_text())["curves"] if path.exists() else {}
+def in_order(by_system: dict[str, dict[str, list]]) -> dict[str, list]:
+    """Return the runs of each system in the order of their seeds, ours first."""
+    names = sorted(by_system, key=lambda name: name != "jaxrl")
+    return {name: [by_system[name][n] for n in sorted(by_system[name], key=int)] for name in names}
 
 
 def panel(task: str, systems: dict[str, list], timed: bool):
@@ -214,13 +225,20 @@ def main() -> None:
     usual = {"brax": ("fast", "ant"), "sb3": ("cartpole", "cartpole")}[arguments.peer]
     arguments.tasks = arguments.tasks or [usual[0] if arguments.quick else usual[1]]
     name, timed = f"peers-{arguments.peer}", not arguments.side_by_side
-    known = earlier(arguments.out / f"{name}.json") if arguments.add else {}
-    curves = run_all(arguments, known)
-    rows, panels = [], []
-    for task, systems in curves.items():
-        rows += compare(arguments.peer, task, systems, timed, arguments.warm)
-        panels.append(panel(task, systems, timed))
-    report.save(name, rows, arguments.out, module="peers", panels=panels, extra={"curves": curves})
+    path, curves = arguments.out / f"{name}.json", {}
+    if arguments.add and path.exists():
+        curves = json.loads(path.read_text())["curves"]
+
+    def keep(curves: Curves) -> None:
+        rows, panels = [], []
+        for task, by_system in curves.items():
+            systems = in_order(by_system)
+            rows += compare(arguments.peer, task, systems, timed, arguments.warm)
+            panels.append(panel(task, systems, timed))
+        extra = {"curves": curves}
+        report.save(name, rows, arguments.out, module="peers", panels=panels, extra=extra)
+
+    run_all(arguments, curves, keep)
 
 
 if __name__ == "__main__":
