@@ -12,6 +12,8 @@ from typing import Literal
 
 import tyro
 
+from jaxrl.config_algorithms import OffPolicyConfig, PPOConfig
+
 
 @dataclass(frozen=True)
 class TaskConfig:
@@ -25,6 +27,8 @@ class TaskConfig:
     """Fresh start states drawn per cycle; as many as environments when not given."""
     random_first_age: bool = True
     """Start the first episodes at random ages, so that resets do not come in waves."""
+    episodic_reward: bool = False
+    """Pay nothing until an episode ends, then the sum of its rewards."""
     async_factor: int = 2
     """Groups of Gymnasium environments: some step while another's actions are computed."""
     randomize: str | None = None
@@ -47,12 +51,13 @@ class NetworkConfig:
     """Arithmetic of the hidden layers; parameters and outputs are always float32."""
     init: Literal["lecun", "orthogonal"] = "lecun"
     """Weight initialisation."""
-    distribution: Literal["tanh_normal", "normal"] = "tanh_normal"
-    """Continuous actions: squashed into their range, or clipped at its ends."""
+    distribution: Literal["tanh_normal", "normal", "noisy", "greedy"] = "tanh_normal"
+    """Continuous actions: squashed into their range, or clipped at its ends. The other two belong
+    to td3 and dqn, which choose them themselves."""
     state_dependent_std: bool = True
     """Let the network choose the spread of actions, or learn one number per action."""
     init_std: float = 0.7
-    """Spread of actions at the start."""
+    """Spread of actions at the start; td3: always."""
     min_std: float = 0.001
     """Spread never falls below this."""
     memory: Literal["none", "lstm", "gru"] = "none"
@@ -61,97 +66,6 @@ class NetworkConfig:
     """Its width."""
     memory_of: Literal["actor", "critic", "both"] = "both"
     """Who has it."""
-
-
-@dataclass(frozen=True)
-class PPOConfig:
-    """Proximal policy optimisation."""
-
-    rollout_length: int = 16
-    """Steps per environment and iteration."""
-    bptt_horizon: int | None = None
-    """Steps per segment: as far as memory is trained through time; the whole rollout if None."""
-    update_epochs: int = 4
-    """Passes over each rollout."""
-    num_minibatches: int = 8
-    """Minibatches per pass, each of whole segments."""
-    sampling: Literal["sequential", "uniform", "prioritized"] = "sequential"
-    """Segments of a minibatch: each once per pass, drawn afresh, or drawn by advantage."""
-    prio_alpha: float = 0.8
-    """prioritized: how much large advantages count; 0 is uniform (traced)."""
-    prio_beta0: float = 0.2
-    """prioritized: how far weights make up for that at the start; more later (traced)."""
-    accumulate: int = 1
-    """Parts a minibatch is taken in, one after the other: the same step in less memory."""
-    optimizer: Literal["adam", "muon"] = "adam"
-    """Muon takes orthogonal steps in weight matrices (and wants larger learning rates)."""
-    learning_rate: float = 3e-4
-    """The optimiser's step size (traced)."""
-    schedule: Literal["constant", "linear", "cosine", "exponential", "adaptive_kl"] = "constant"
-    """How the learning rate changes over the run; adaptive_kl steers by the KL divergence."""
-    schedule_floor: float = 0.0
-    """Where a falling schedule ends, as a share of the learning rate."""
-    desired_kl: float = 0.01
-    """adaptive_kl: the divergence aimed at (traced)."""
-    min_learning_rate: float = 1e-5
-    """adaptive_kl: lower bound (traced)."""
-    max_learning_rate: float = 1e-2
-    """adaptive_kl: upper bound (traced)."""
-    gamma: float = 0.99
-    """Discount per action (traced)."""
-    lam: float = 0.95
-    """GAE's lambda (traced)."""
-    advantage: Literal["gae", "vtrace"] = "gae"
-    """Advantages once per rollout, or for every minibatch by the policy as it is then."""
-    rho_clip: float = 1.0
-    """vtrace: most that a step's probability ratio may count (traced)."""
-    c_clip: float = 1.0
-    """vtrace: most that it may count for earlier steps (traced)."""
-    clip: float = 0.2
-    """Range of the probability ratio (traced)."""
-    value_clip: float = 0.0
-    """Range of the clipped value loss; 0 means the plain loss (traced)."""
-    value_coef: float = 0.5
-    """Weight of the value loss (traced)."""
-    entropy_coef: float = 0.0
-    """Weight of the entropy bonus (traced)."""
-    entropy_coef_end: float = 1.0
-    """Share of it left at the end of the run; it falls linearly."""
-    bound_coef: float = 0.0
-    """Weight of the loss on action means beyond 1.1 (traced)."""
-    l2_init_coef: float = 0.0
-    """Weight of the squared distance to the initial parameters (traced)."""
-    l2_init_coef_end: float = 1.0
-    """Share of it left at the end of the run."""
-    teacher: Path | None = None
-    """Run folder or policy file of a teacher without memory: stay close to what it would do."""
-    teacher_coef: float = 1.0
-    """Weight of the KL divergence from the teacher (traced)."""
-    teacher_coef_end: float = 0.0
-    """Share of it left at the end of the run."""
-    max_grad_norm: float = 0.5
-    """Gradients are scaled down to this norm; 0 switches it off."""
-    max_bad_updates: int = 50
-    """Stop the run after this many non-finite gradient steps in a row."""
-    adam_epsilon: float = 1e-5
-    """Adam's epsilon."""
-    target_kl: float = 0.0
-    """Skip an iteration's remaining updates once KL exceeds 1.5 × this; 0: never (traced)."""
-    normalize_advantage: Literal["batch", "minibatch", "none"] = "minibatch"
-    """Over which samples advantages get mean 0 and standard deviation 1."""
-    normalize_obs: bool = True
-    """Normalise observations by running statistics."""
-    normalize_reward: bool = False
-    """Divide rewards by the running deviation of the discounted return (as VecNormalize)."""
-    normalize_value: bool = False
-    """Let the critic predict normalised returns."""
-    reward_scale: float = 1.0
-    """Rewards are multiplied by this before learning (traced); logs show the plain ones."""
-
-    @property
-    def horizon(self) -> int:
-        """Steps per segment."""
-        return self.bptt_horizon or self.rollout_length
 
 
 @dataclass(frozen=True)
@@ -201,8 +115,8 @@ class TrainConfig:
     your own as module:Class."""
     backend: str | None = None
     """Brax physics: generalized, mjx, positional or spring; the environment's own if not given."""
-    algo: Literal["ppo"] = "ppo"
-    """Learning algorithm."""
+    algo: Literal["ppo", "sac", "td3", "dqn"] = "ppo"
+    """Learning algorithm: --ppo holds the settings of the first, --offpolicy of the others."""
     num_envs: int = 2048
     """Environments run side by side."""
     seed: int = 0
@@ -224,6 +138,7 @@ class TrainConfig:
     task: TaskConfig = field(default_factory=TaskConfig)
     network: NetworkConfig = field(default_factory=NetworkConfig)
     ppo: PPOConfig = field(default_factory=PPOConfig)
+    offpolicy: OffPolicyConfig = field(default_factory=OffPolicyConfig)
     eval: EvalConfig = field(default_factory=EvalConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     log: LogConfig = field(default_factory=LogConfig)
@@ -231,9 +146,14 @@ class TrainConfig:
     """Name of the preset this started from."""
 
     @property
+    def learning(self) -> PPOConfig | OffPolicyConfig:
+        """Settings of the algorithm that is used."""
+        return self.ppo if self.algo == "ppo" else self.offpolicy
+
+    @property
     def steps_per_iteration(self) -> int:
         """Environment steps in one iteration."""
-        return self.num_envs * self.ppo.rollout_length * self.task.action_repeat
+        return self.num_envs * self.learning.rollout_length * self.task.action_repeat
 
     @property
     def total_cycles(self) -> int:

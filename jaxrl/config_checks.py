@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 from jaxrl.config import TrainConfig
+from jaxrl.config_algorithms import PLAIN
 from jaxrl.envs import names
 from jaxrl.errors import UserError, nearest
 
@@ -28,6 +29,15 @@ _AT_LEAST_ONE = (
     "checkpoint.save_freq",
     "checkpoint.keep_last",
     "ppo.max_bad_updates",
+    "offpolicy.rollout_length",
+    "offpolicy.train_batches",
+    "offpolicy.batch_size",
+    "offpolicy.buffer_size",
+    "offpolicy.train_target",
+    "offpolicy.pi_delay_freq",
+    "offpolicy.rrd_batch_size",
+    "offpolicy.rrd_sample_size",
+    "offpolicy.max_bad_updates",
 )
 _NOT_NEGATIVE = (
     "seed",
@@ -45,6 +55,14 @@ _NOT_NEGATIVE = (
     "ppo.prio_alpha",
     "ppo.teacher_coef",
     "ppo.learning_rate",
+    "offpolicy.warmup",
+    "offpolicy.pi_lr",
+    "offpolicy.q_lr",
+    "offpolicy.alpha_lr",
+    "offpolicy.r_lr",
+    "offpolicy.max_grad_norm",
+    "offpolicy.pi_t_std",
+    "offpolicy.pi_t_clip",
 )
 _POSITIVE = (
     "ppo.desired_kl",
@@ -53,6 +71,9 @@ _POSITIVE = (
     "ppo.clip",
     "ppo.adam_epsilon",
     "ppo.reward_scale",
+    "offpolicy.reward_scale",
+    "offpolicy.adam_epsilon",
+    "offpolicy.alpha_init",
     "network.init_std",
     "network.min_std",
 )
@@ -64,6 +85,10 @@ _SHARE = (
     "ppo.entropy_coef_end",
     "ppo.l2_init_coef_end",
     "ppo.teacher_coef_end",
+    "offpolicy.gamma",
+    "offpolicy.polyak",
+    "offpolicy.epsilon_end",
+    "offpolicy.epsilon_share",
 )
 
 
@@ -76,6 +101,8 @@ def get(config: Any, path: str) -> Any:
 
 def flag(path: str) -> str:
     """Return the command-line flag of a dotted path."""
+    if path.rpartition(".")[2] in PLAIN:
+        path = path.rpartition(".")[2]
     return "--" + path.replace("_", "-")
 
 
@@ -142,7 +169,7 @@ def _size_problems(config: TrainConfig, device_count: int | None) -> list[str]:
     shards = config.devices or device_count or 1
     if device_count is not None and shards > device_count:
         problems.append(f"--devices {shards}: this machine has {device_count}.")
-    problems += _segment_problems(config, shards)
+    problems += (_segment_problems if config.algo == "ppo" else _replay_problems)(config, shards)
     if config.eval.num_envs and config.eval.num_envs % shards:
         fits = -(-config.eval.num_envs // shards) * shards
         problems.append(
@@ -199,6 +226,40 @@ def _segment_problems(config: TrainConfig, shards: int) -> list[str]:
         f"{ppo.num_minibatches}{taken} on {shards} device(s): use {_fits(config.num_envs, unit)}"
         + (", or fewer --devices." if shards > 1 else ".")
     ]
+
+
+def _replay_problems(config: TrainConfig, shards: int) -> list[str]:
+    """Check that batches can be shared out, and that there is room for what they are drawn from."""
+    c, problems = config.offpolicy, []
+    rows = config.num_envs * names.AGENTS.get(config.env, 1)
+    if config.num_envs % shards or c.batch_size % shards:
+        problems.append(
+            f"--num-envs {config.num_envs} and --batch-size {c.batch_size} must both divide over "
+            f"{shards} devices: use {_fits(config.num_envs, shards)} and "
+            f"{_fits(c.batch_size, shards)}, or fewer --devices."
+        )
+    if c.buffer_size < rows * c.rollout_length:
+        problems.append(
+            f"--offpolicy.buffer-size {c.buffer_size} is less than one rollout: use at least "
+            f"{rows * c.rollout_length}."
+        )
+    if c.warmup > c.buffer_size:
+        problems.append(
+            f"--offpolicy.warmup {c.warmup} is more than --offpolicy.buffer-size {c.buffer_size} "
+            "can hold."
+        )
+    if c.rrd_batch_size < c.rrd_sample_size:
+        problems.append(
+            f"--rrd-batch-size {c.rrd_batch_size} is less than one episode's "
+            f"--rrd-sample-size {c.rrd_sample_size}."
+        )
+    if c.rrd_bias_correction and c.rrd_sample_size < 2:
+        problems.append("--rrd-bias-correction needs --rrd-sample-size 2 or more.")
+    if c.critic == "c51" and (c.num_atoms < 2 or c.v_min >= c.v_max):
+        problems.append("--offpolicy.critic c51 needs 2 atoms or more, and v-min below v-max.")
+    if config.network.memory != "none":
+        problems.append(f"--network.memory: --algo {config.algo} learns from single steps: none.")
+    return problems
 
 
 def _fits(number: int, unit: int) -> str:

@@ -66,6 +66,7 @@ class Collector(struct.PyTreeNode):
     carry: PyTree  # the policy's memory
     critic_carry: PyTree  # the critic's
     reward_trace: Array  # [N] running discounted return, for reward normalisation
+    replay: PyTree = ()  # steps kept for learning from again
 
 
 class TrainState(struct.PyTreeNode):

@@ -8,7 +8,7 @@ ROOT = Path(__file__).parent.parent / "jaxrl"
 # A room may import itself and rooms before it. `envs.names` is plain strings, for the settings.
 ORDER = [
     {"errors", "envs.names"},
-    {"config", "config_checks", "config_json", "presets", "types"},
+    {"config", "config_algorithms", "config_checks", "config_json", "presets", "types"},
     {"learning"},
     {"networks", "envs"},
     {"rollout"},

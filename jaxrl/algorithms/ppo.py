@@ -13,12 +13,12 @@ import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
+from jaxrl.algorithms.acting import PolicyParams, make_policy
 from jaxrl.algorithms.ppo_batch import Batch, Judge, PPOState
 from jaxrl.algorithms.ppo_update import Updater
 from jaxrl.config import PPOConfig
 from jaxrl.envs.vector import VectorEnv
 from jaxrl.learning import losses, normalizer, schedules
-from jaxrl.learning.normalizer import Moments
 from jaxrl.learning.returns import running_returns
 from jaxrl.networks.actor_critic import ActorCritic, Network
 from jaxrl.rollout import rollout
@@ -60,25 +60,11 @@ TRACED = (
 )
 
 
-class PolicyParams(NamedTuple):
-    """What acting needs: weights, and the statistics of what they were trained on."""
-
-    actor: PyTree
-    observations: Moments
-
-
 class Teacher(NamedTuple):
     """A trained policy to learn from: its network, without memory, and its parameters."""
 
     network: Network
     params: PolicyParams
-
-
-class Extras(NamedTuple):
-    """What the policy notes for learning: the action before squashing, and its likelihood."""
-
-    raw_action: Array
-    log_prob: Array
 
 
 def make(
@@ -104,19 +90,6 @@ def make(
 def policy_params(learner: PPOState) -> PolicyParams:
     """Return the part of the learner that acting needs."""
     return PolicyParams(learner.params["actor"], learner.observations)
-
-
-def make_policy(networks: ActorCritic, deterministic: bool) -> Policy:
-    """Return the policy alone, as evaluation and loaded files use it."""
-    dist = networks.distribution
-
-    def act(params: PolicyParams, obs: PyTree, carry: PyTree, key: Key):
-        normal_obs = normalizer.normalize(params.observations, obs)
-        out, carry = networks.actor.apply(params.actor, normal_obs, carry)
-        raw = dist.mode(out) if deterministic else dist.sample(out, key)
-        return dist.to_env(raw), carry, Extras(raw, dist.log_prob(out, raw))
-
-    return act
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,7 @@ def build(config: TrainConfig, known: Template | None = None) -> Any:
         action_repeat=config.task.action_repeat,
         pool_size=config.task.reset_pool or config.num_envs,
         random_first_age=config.task.random_first_age,
+        episodic_reward=config.task.episodic_reward,
         known=template,
     )
 

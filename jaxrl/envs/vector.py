@@ -35,6 +35,7 @@ class EnvState(struct.PyTreeNode):
     world: World  # [N, ...]
     age: Array  # int32 [N], environment steps since the episode began
     statistics: Statistics
+    withheld: PyTree = ()  # rewards not yet paid out, [N, ...]; () where they are paid at once
 
 
 class Outcome(NamedTuple):
@@ -82,6 +83,7 @@ class VectorEnv:
     action_repeat: int = 1
     pool_size: int = 64
     random_first_age: bool = True
+    episodic_reward: bool = False  # pay nothing until an episode ends, then the sum
     known: Template | None = None  # from an earlier run: spares building the environment
 
     @functools.cached_property
@@ -165,7 +167,10 @@ class VectorEnv:
             turns = -(-self.episode_length // self.action_repeat)
             age = jax.random.randint(key_age, (self.num_envs,), 0, max(turns, 1))
             age = age * self.action_repeat
-        return EnvState(world, age, statistics.begin(age == 0, world.metrics))
+        agents = self.template.agents
+        shape = (self.num_envs, agents) if agents else (self.num_envs,)
+        withheld = jnp.zeros(shape, jnp.float32) if self.episodic_reward else ()
+        return EnvState(world, age, statistics.begin(age == 0, world.metrics), withheld)
 
     def brax_state(self, world: World) -> Any:
         """Return a state as Brax knows it, for its own functions and for looking inside."""
@@ -218,7 +223,12 @@ class VectorEnv:
         counted = statistics.count(
             state.statistics, world.metrics, mean, taken, terminated | truncated, healthy
         )
-        state = EnvState(world=self.world(world), age=age, statistics=counted)
+        withheld = state.withheld
+        if self.episodic_reward:
+            over = _rows(terminated | truncated, reward)
+            due = withheld + reward
+            reward, withheld = jnp.where(over, due, 0.0), jnp.where(over, 0.0, due)
+        state = EnvState(self.world(world), age, counted, withheld)
         return state, Outcome(reward, terminated, truncated, obs)
 
     def _for_agents(self, outcome: Outcome) -> Outcome:

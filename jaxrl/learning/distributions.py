@@ -128,4 +128,45 @@ def categorical(size: int) -> Distribution:
     )
 
 
-DISTRIBUTIONS = {"tanh_normal": tanh_normal, "normal": normal, "categorical": categorical}
+def noisy(size: int) -> Distribution:
+    """Build tanh(x) with normal noise on top, clipped at the environment's door."""
+
+    def sample(params: Array, key: Key) -> Array:
+        mean, log_std = _split(params)
+        noise = jax.random.normal(key, mean.shape, mean.dtype)
+        return jnp.tanh(mean) + jnp.exp(log_std) * noise
+
+    return normal(size)._replace(sample=sample, mode=lambda params: jnp.tanh(_split(params)[0]))
+
+
+def greedy(size: int) -> Distribution:
+    """Build the choice of the highest of `size` values, or (by the last parameter) a random one."""
+
+    def sample(params: Array, key: Key) -> Array:
+        key_which, key_random = jax.random.split(key)
+        choice = jnp.argmax(params[..., :-1], axis=-1)
+        other = jax.random.randint(key_random, choice.shape, 0, size)
+        return jnp.where(
+            jax.random.uniform(key_which, choice.shape) < params[..., -1], other, choice
+        )
+
+    return categorical(size)._replace(
+        param_size=size + 1,
+        sample=sample,
+        mode=lambda params: jnp.argmax(params[..., :-1], axis=-1),
+        log_prob=lambda params, action: jnp.zeros(action.shape, jnp.float32),
+    )
+
+
+DISTRIBUTIONS = {
+    "tanh_normal": tanh_normal,
+    "normal": normal,
+    "noisy": noisy,
+    "categorical": categorical,
+    "greedy": greedy,
+}
+
+
+def kind_for(wanted: str, discrete: bool) -> str:
+    """Return the distribution to use: choices are drawn by their logits unless taken greedily."""
+    return "categorical" if discrete and wanted != "greedy" else wanted

@@ -66,12 +66,18 @@ class _Actor(nn.Module):
             if memory_of(c, "actor") != "none":
                 x, _, carry = Memory(c.memory, c.memory_size, name="memory")(x, carry, ended)
         size = self.param_size // 2 if self.has_std else self.param_size
+        if c.distribution == "greedy":  # its share of random actions goes where weights go
+            size -= 1
         # A small last layer starts the policy near uniform, whatever the observation.
         head = kernel_init(c.init, gain=0.01)
         out = nn.Dense(size, kernel_init=head, name="head")(x)
+        if c.distribution == "greedy":
+            epsilon = self.param("epsilon", nn.initializers.ones, ())
+            share = jnp.broadcast_to(epsilon.reshape((1,) * out.ndim), (*out.shape[:-1], 1))
+            out = jnp.concatenate([out, share], axis=-1)
         if not self.has_std:
             return out, carry
-        if c.state_dependent_std:
+        if c.state_dependent_std and c.distribution != "noisy":
             raw = nn.Dense(size, kernel_init=head, name="std_head")(x)
             # softplus(raw + offset) is init_std at raw = 0.
             offset = jnp.log(jnp.expm1(c.init_std))
@@ -125,7 +131,7 @@ def one_hot(tokens: Array, sizes: tuple[int, ...]) -> Array:
     return wide.reshape(*wide.shape[:-2], -1)
 
 
-def _viewer(spec: EnvSpec, keys: tuple[str, ...]) -> Callable[[PyTree], Array]:
+def viewer(spec: EnvSpec, keys: tuple[str, ...]) -> Callable[[PyTree], Array]:
     """Return how an observation becomes the vector that a network reads."""
     if spec.tokens:
         return lambda obs: one_hot(obs, spec.tokens)
@@ -160,13 +166,13 @@ def _network(
 
 def build(spec: EnvSpec, config: NetworkConfig) -> ActorCritic:
     """Build networks that fit an environment's observations and actions."""
-    kind = "categorical" if spec.action.discrete else config.distribution
+    kind = distributions.kind_for(config.distribution, spec.action.discrete)
     distribution = distributions.DISTRIBUTIONS[kind](spec.action.size)
     actor_keys, critic_keys = observed_keys(spec.obs)
-    actor = _Actor(config, distribution.param_size, has_std=kind != "categorical")
+    actor = _Actor(config, distribution.param_size, has_std=not spec.action.discrete)
     critic = _Critic(config)
     size, has_memory = config.memory_size, config.memory != "none"
-    views = _viewer(spec, actor_keys), _viewer(spec, critic_keys)
+    views = viewer(spec, actor_keys), viewer(spec, critic_keys)
     alone = (
         _network(actor, spec, views[0], memory_of(config, "actor"), size),
         _network(critic, spec, views[1], memory_of(config, "critic"), size),

@@ -82,7 +82,7 @@ class HostPrograms:
 
     def collect(self, params: PyTree, turn: int) -> Rollout:
         """Roll out all groups; none waits for another, only for its own last step."""
-        length, rows = self.program.config.ppo.rollout_length, _Rows(self._host.groups)
+        length, rows = self.program.config.learning.rollout_length, _Rows(self._host.groups)
         for t in range(length):
             for g, group in enumerate(self.groups):
                 if t == 0:
@@ -96,7 +96,7 @@ class HostPrograms:
                 group.send(rows.decisions[g][-1][1])
         for g, group in enumerate(self.groups):
             rows.outcomes[g].append(group.receive())
-        return rows.rollout(self.program.config.ppo.horizon, self._finished())
+        return rows.rollout(self.program.config.learning.horizon, self._finished())
 
     def _finished(self) -> Metrics:
         ended = [pair for group in self.groups for pair in group.news.finished]
@@ -149,7 +149,7 @@ def _host(program: Program) -> HostEnv:
 def abstract_experience(program: Program) -> Rollout:
     """Return the shapes of a rollout."""
     config, host, algorithm = program.config, _host(program), program.algorithm
-    length, number = config.ppo.rollout_length, host.num_envs
+    length, number = config.learning.rollout_length, host.num_envs
     seen = jax.ShapeDtypeStruct((number, *host.spec.obs.shape), jnp.float32)
     ended = jax.ShapeDtypeStruct((number,), bool)
     params = algorithm.policy_params(abstract_state(program).learner)
@@ -176,6 +176,6 @@ def abstract_experience(program: Program) -> Rollout:
         truncated=long(ended),
         next_obs=long(seen),
         extras=long(acted.extras),
-        carry=long(acted.before, length // config.ppo.horizon),
+        carry=long(acted.before, length // config.learning.horizon),
         episodes={name: Mean(one, one) for name in names},  # type: ignore[arg-type]
     )

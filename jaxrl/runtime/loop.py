@@ -27,6 +27,11 @@ from jaxrl.runtime.run import Run
 from jaxrl.runtime.summary import Result
 from jaxrl.types import Metrics, TrainState
 
+_REMEDIES = {
+    True: "Try a lower --ppo.learning-rate, --ppo.max-grad-norm, or --ppo.normalize-reward.",
+    False: "Try lower learning rates (--offpolicy.q-lr), or a lower --offpolicy.reward-scale.",
+}
+
 
 class TrainingDiverged(UserError):
     """Gradients stayed non-finite; the last good checkpoint was kept."""
@@ -135,8 +140,7 @@ def _after_cycle(
     config, step = run.config, run.env_steps(cycles)
     streak = int(state.learner.bad_streak)
     _stop_if_diverged(run, values, step, streak)
-    updates = config.ppo.update_epochs * config.ppo.num_minibatches
-    values["train/n_updates"] = cycles * config.iterations * updates
+    values["train/n_updates"] = cycles * config.iterations * config.learning.updates
     values["train/n_skipped"] = int(state.learner.skipped)
     values["time/fps"] = config.iterations * config.steps_per_iteration / seconds
     agents = run.program.env.rows // config.num_envs
@@ -161,7 +165,7 @@ def _after_cycle(
 
 
 def _stop_if_diverged(run: Run, values: dict[str, float], step: int, streak: int) -> None:
-    if streak < run.config.ppo.max_bad_updates:
+    if streak < run.config.learning.max_bad_updates:
         return
     broken = [n for n, v in values.items() if n.startswith("train/") and not math.isfinite(v)]
     run.checkpoints.wait()
@@ -170,7 +174,7 @@ def _stop_if_diverged(run: Run, values: dict[str, float], step: int, streak: int
     raise TrainingDiverged(
         f"Training stopped at step {step:,}: gradients were not finite for {streak} updates in a "
         f"row (not finite: {', '.join(broken[:3]) or 'train/grad_norm'}). {kept} "
-        "Try a lower --ppo.learning-rate, --ppo.max-grad-norm, or --ppo.normalize-reward."
+        f"{_REMEDIES[run.config.algo == 'ppo']}"
     )
 
 

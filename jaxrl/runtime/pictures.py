@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.algorithms import ppo
+from jaxrl.algorithms import acting
 from jaxrl.config import TrainConfig
 from jaxrl.envs import build as environments
 from jaxrl.envs.host import HostEnv
@@ -22,7 +22,7 @@ def frames(
     if isinstance(env, HostEnv) or not hasattr(env.env.inner, "draw"):
         raise UserError(f"The environment '{config.env}' cannot draw itself.")
     env = environments.for_drawing(env)
-    act = ppo.make_policy(policy.networks, deterministic)
+    act = acting.make_policy(policy.networks, deterministic)
     length = -(-env.episode_length // env.action_repeat)
 
     @jax.jit

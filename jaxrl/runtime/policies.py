@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl import config_json
-from jaxrl.algorithms import ppo
+from jaxrl.algorithms import acting, ppo
 from jaxrl.config import NetworkConfig, TrainConfig
 from jaxrl.envs import build as environments
 from jaxrl.envs.host import HostEnv
@@ -144,9 +144,9 @@ def _read(file: Path) -> tuple[dict, dict[str, np.ndarray]]:
     return header, arrays
 
 
-def _abstract_params(networks: actor_critic.ActorCritic, spec: EnvSpec) -> ppo.PolicyParams:
+def _abstract_params(networks: actor_critic.ActorCritic, spec: EnvSpec) -> acting.PolicyParams:
     actor = jax.eval_shape(networks.actor.init, jax.random.key(0))
-    return ppo.PolicyParams(actor, jax.eval_shape(lambda: normalizer.init(spec.obs)))
+    return acting.PolicyParams(actor, jax.eval_shape(lambda: normalizer.init(spec.obs)))
 
 
 def _fill(target: PyTree, arrays: dict[str, np.ndarray], file: Path) -> PyTree:
@@ -163,7 +163,7 @@ def _fill(target: PyTree, arrays: dict[str, np.ndarray], file: Path) -> PyTree:
 def _bind(
     networks: actor_critic.ActorCritic, params: PyTree, spec: EnvSpec, info: dict
 ) -> LoadedPolicy:
-    greedy, random = ppo.make_policy(networks, True), ppo.make_policy(networks, False)
+    greedy, random = acting.make_policy(networks, True), acting.make_policy(networks, False)
     unused = jax.random.key(0)
 
     @jax.jit
@@ -195,7 +195,7 @@ def run_episodes(
         lambda s: s.shape, policy.spec.obs
     ):
         raise UserError("The policy was trained on observations of another shape.")
-    act = ppo.make_policy(policy.networks, deterministic)
+    act = acting.make_policy(policy.networks, deterministic)
     if isinstance(env, HostEnv):
         decide = jax.jit(host_play.acting(act, seed))
         return host_play.play(

@@ -10,11 +10,10 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from jaxrl import config_checks
-from jaxrl.algorithms import ppo
+from jaxrl.algorithms import build as algorithms
 from jaxrl.config import TrainConfig
 from jaxrl.envs import build as environments
 from jaxrl.envs.vector import VectorEnv
-from jaxrl.networks import actor_critic
 from jaxrl.runtime import exported, parallel, policies, sinks
 from jaxrl.types import Algorithm, Metrics, PyTree, TrainState
 
@@ -47,11 +46,9 @@ def build(config: TrainConfig) -> Program:
     shelf = exported.shelf(config, mesh)
     known = shelf.stored.template if shelf and shelf.stored else None
     env = environments.build(config, known)
-    networks = actor_critic.build(env.spec, config.network)
+    networks = algorithms.build_networks(config, env.spec)
     teacher = config.ppo.teacher and policies.load_teacher(config.ppo.teacher, env.spec, networks)
-    algorithm = ppo.make(
-        config.ppo, env, networks, config.total_iterations, blocks=mesh.size, teacher=teacher
-    )
+    algorithm = algorithms.make(config, env, networks, blocks=mesh.size, teacher=teacher)
     return Program(config, mesh, env, algorithm, shelf)
 
 

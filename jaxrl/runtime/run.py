@@ -7,6 +7,7 @@ from pathlib import Path
 
 import jax
 
+from jaxrl.algorithms import build as algorithms
 from jaxrl.config import TrainConfig
 from jaxrl.runtime import evaluation, policies, sinks, starting
 from jaxrl.runtime.checkpoint import Checkpoints
@@ -83,7 +84,8 @@ class Run:
         info = {"env": self.config.env, "env_steps": self.env_steps(cycles)} | self.last_evaluation
         params = jax.device_get(self.program.algorithm.policy_params(state.learner))
         path = self.folder / "policies" / f"{name}.npz"
-        policies.save_policy(path, params, self.program.env.spec, self.config.network, info)
+        network = algorithms.network_config(self.config)
+        policies.save_policy(path, params, self.program.env.spec, network, info)
 
     def save(self, state: TrainState, cycles: int, *, block: bool = False) -> None:
         """Write a checkpoint of the full state."""

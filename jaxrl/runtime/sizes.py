@@ -10,7 +10,7 @@ from jaxrl.envs import names
 from jaxrl.runtime import hosted
 from jaxrl.runtime import program as programs
 from jaxrl.runtime.program import Program
-from jaxrl.types import PyTree
+from jaxrl.types import PyTree, TrainState
 
 
 def num_bytes(tree: PyTree) -> int:
@@ -31,7 +31,7 @@ def _experience(program: Program) -> PyTree:
     """Return the shapes of one rollout."""
     if names.is_hosted(program.config.env):
         return hosted.abstract_experience(program)
-    algorithm, ppo = program.algorithm, program.config.ppo
+    algorithm, learning = program.algorithm, program.config.learning
 
     def collect(state, key):
         params, policy = algorithm.policy_params(state.learner), algorithm.policy(False)
@@ -42,9 +42,9 @@ def _experience(program: Program) -> PyTree:
             params,
             state.collector,
             key,
-            ppo.rollout_length,
+            learning.rollout_length,
             pool,
-            ppo.bptt_horizon,
+            learning.horizon,
         )[1]
 
     return jax.eval_shape(collect, programs.abstract_state(program), jax.random.key(0))
@@ -53,38 +53,62 @@ def _experience(program: Program) -> PyTree:
 def report(program: Program) -> str:
     """Return the sizes of everything a run holds, and an estimate of its peak."""
     config, experience = program.config, _experience(program)
-    state = programs.abstract_state(program)
-    spec = program.env.spec
-    minibatch = num_bytes(experience) // config.ppo.num_minibatches
-    # The state and the rollout, the rollout's normalised twin, and one shuffled minibatch with
-    # room for its activations: measured peaks lie near this sum. Tokens are judged as zeros and
-    # ones, before and after each step.
-    peak = num_bytes(state) + 2 * num_bytes(experience) + 3 * minibatch
-    if spec.tokens:
-        width = math.prod(spec.obs.shape[:-1]) * sum(spec.tokens)
-        peak += 2 * 4 * program.env.rows * config.ppo.rollout_length * width
-    length, parts = config.ppo.rollout_length, config.ppo.num_minibatches
-    horizon = config.ppo.horizon
-    batch = program.env.rows * length
-    segments = batch // horizon
+    state, spec = programs.abstract_state(program), program.env.spec
     each = program.env.rows // config.num_envs
     agents = f" × {each} agents" if each > 1 else ""
     shapes = jax.tree.map(lambda s: f"{s.dtype}{list(s.shape)}", spec.obs)
     kind = "choices" if spec.action.discrete else "numbers in [-1, 1]"
+    parts, peak = (_segments if config.algo == "ppo" else _replay)(program, state, experience)
     rows = [
         ("observation", str(shapes)),
         ("action", f"{spec.action.size} {kind}"),
         ("devices", f"{program.mesh.size} × {program.mesh.devices.flat[0].device_kind}"),
         ("environments", f"{config.num_envs:,}{agents}"),
         ("environment steps per iteration", f"{config.steps_per_iteration:,}"),
-        ("batch", f"{program.env.rows:,} rows × {length} steps = {batch:,}"),
-        ("segments", f"{segments:,} of {horizon} steps, {segments // parts:,} per minibatch"),
         ("iterations in all", f"{config.total_iterations:,}"),
         ("environment steps in all", f"{config.total_iterations * config.steps_per_iteration:,}"),
-        ("actor and critic", megabytes(num_bytes(state.learner.params))),
+        ("networks", megabytes(num_bytes(state.learner.params))),
         ("learner", megabytes(num_bytes(state.learner))),
-        ("environments' states", megabytes(num_bytes(state.collector))),
+        ("environments' states", megabytes(num_bytes(state.collector.env))),
         ("rollout", megabytes(num_bytes(experience))),
+        *parts,
         ("estimated peak on all devices", megabytes(peak)),
     ]
     return "\n".join(f"  {name:<31} {value}" for name, value in rows)
+
+
+def _segments(program: Program, state: TrainState, experience: PyTree) -> tuple[list, int]:
+    """Describe PPO's batch."""
+    ppo, rows, spec = program.config.ppo, program.env.rows, program.env.spec
+    minibatch = num_bytes(experience) // ppo.num_minibatches
+    # The state and the rollout, the rollout's normalised twin, and one shuffled minibatch with
+    # room for its activations: measured peaks lie near this sum. Tokens are judged as zeros and
+    # ones, before and after each step.
+    peak = num_bytes(state) + 2 * num_bytes(experience) + 3 * minibatch
+    if spec.tokens:
+        width = math.prod(spec.obs.shape[:-1]) * sum(spec.tokens)
+        peak += 2 * 4 * rows * ppo.rollout_length * width
+    batch = rows * ppo.rollout_length
+    segments = batch // ppo.horizon
+    share = segments // ppo.num_minibatches
+    return [
+        ("batch", f"{rows:,} rows × {ppo.rollout_length} steps = {batch:,}"),
+        ("segments", f"{segments:,} of {ppo.horizon} steps, {share:,} per minibatch"),
+    ], peak
+
+
+def _replay(program: Program, state: TrainState, experience: PyTree) -> tuple[list, int]:
+    """Describe what is kept, and what the batches of an iteration take."""
+    c, stored = program.config.offpolicy, state.collector.replay
+    rows, length = jax.tree.leaves(stored.ring.steps)[0].shape[:2]
+    step = num_bytes(stored.ring.steps) // (rows * length)
+    per_batch = c.batch_size * step
+    if c.reward == "rrd":
+        per_batch += c.rrd_batch_size // c.rrd_sample_size * c.rrd_sample_size * step
+    batches = c.train_batches * per_batch
+    kept = f"{rows:,} rows × {length:,} steps × {step:,} bytes"
+    return [
+        ("steps kept", f"{rows * length:,} ({kept})"),
+        ("replay", megabytes(num_bytes(stored))),
+        ("batch", f"{per_batch:,} bytes × {c.train_batches} = {megabytes(batches)}"),
+    ], num_bytes(state) + num_bytes(experience) + 2 * batches

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
 
-from jaxrl.algorithms import ppo
+from jaxrl.algorithms import acting, ppo
 from jaxrl.config import NetworkConfig, PPOConfig
 from jaxrl.envs import classic, probes, recall
 from jaxrl.envs.vector import VectorEnv
@@ -113,7 +113,7 @@ def test_a_teacher_is_followed_until_its_weight_is_gone():
     network = actor_critic.build(ENV.spec, SMALL).actor
     params = network.init(jax.random.key(7))
     params["params"]["head"]["bias"] += 0.5
-    teacher = ppo.Teacher(network, ppo.PolicyParams(params, normalizer.init(ENV.spec.obs)))
+    teacher = ppo.Teacher(network, acting.PolicyParams(params, normalizer.init(ENV.spec.obs)))
     config = replace(CONFIG, learning_rate=1e-2, teacher="run", teacher_coef=10.0)
     _, metrics = steps(build(config, teacher=teacher, total=20), 10)
     kl = [row["train/teacher_kl"] for row in metrics]

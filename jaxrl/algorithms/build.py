@@ -1,0 +1,60 @@
+"""From a configuration to an algorithm: which one, on which networks."""
+
+from dataclasses import replace
+from typing import Any
+
+from jaxrl.algorithms import dqn, off_policy, ppo, rewards, sac, td3
+from jaxrl.config import NetworkConfig, TrainConfig
+from jaxrl.errors import UserError
+from jaxrl.networks import actor_critic, q
+from jaxrl.networks.actor_critic import ActorCritic
+from jaxrl.types import Algorithm, EnvSpec
+
+_DISTRIBUTION = {"td3": "noisy", "dqn": "greedy"}
+
+
+def network_config(config: TrainConfig) -> NetworkConfig:
+    """Return the settings of the networks, with the way to explore that the algorithm needs."""
+    chosen: Any = _DISTRIBUTION.get(config.algo, config.network.distribution)
+    return replace(config.network, distribution=chosen)
+
+
+def make(
+    config: TrainConfig,
+    env: Any,
+    networks: ActorCritic,
+    blocks: int = 1,
+    teacher: ppo.Teacher | None = None,
+) -> Algorithm:
+    """Compose the algorithm of a configuration."""
+    if config.algo == "ppo":
+        return ppo.make(config.ppo, env, networks, config.total_iterations, blocks, teacher)
+    _check_actions(config, env.spec)
+    settings, shapes = config.offpolicy, network_config(config)
+    if config.algo == "dqn":
+        method = dqn.make(settings, networks)
+    else:
+        atoms = settings.num_atoms if settings.critic == "c51" else 1
+        critic = q.build(env.spec, shapes, layer_norm=settings.layer_norm, atoms=atoms)
+        if config.algo == "sac":
+            method = sac.make(settings, networks, critic, env.spec.action.size)
+        else:
+            method = td3.make(settings, networks, critic)
+    model = None
+    if settings.reward == "rrd":
+        model = rewards.decomposed(settings, q.build_reward(env.spec, shapes))
+    return off_policy.make(settings, env, networks, method, model, config.total_iterations, blocks)
+
+
+def _check_actions(config: TrainConfig, spec: EnvSpec) -> None:
+    if spec.action.discrete != (config.algo == "dqn"):
+        kind, fit = ("choices", "dqn") if spec.action.discrete else ("numbers", "sac or td3")
+        raise UserError(
+            f"--algo {config.algo} does not fit {config.env}, whose actions are {kind}: "
+            f"use {fit}, or ppo."
+        )
+
+
+def build_networks(config: TrainConfig, spec: EnvSpec) -> ActorCritic:
+    """Build the networks that act (and, for PPO, judge)."""
+    return actor_critic.build(spec, network_config(config))

@@ -1,0 +1,41 @@
+"""Where the rewards of a Bellman target come from: one seam for every off-policy method."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+
+from jaxrl.config import OffPolicyConfig
+from jaxrl.learning import rrd
+from jaxrl.learning.episodes import Pieces
+from jaxrl.learning.replay import Transition
+from jaxrl.networks.q import RewardNetwork
+from jaxrl.types import Array, Key, Mean, Metrics, PyTree
+
+
+class RewardModel(NamedTuple):
+    """A learnt reward: reward(params, transitions), and the loss that trains it on pieces."""
+
+    init: Callable[[Key], PyTree]
+    reward: Callable[[PyTree, Transition], Array]
+    loss: Callable[[PyTree, Pieces], tuple[Array, Metrics]]
+
+
+def decomposed(config: OffPolicyConfig, network: RewardNetwork) -> RewardModel:
+    """Compose randomized return decomposition."""
+
+    def reward(params: PyTree, batch: Transition) -> Array:
+        return network.apply(params, batch.obs, batch.action, batch.next_obs)
+
+    def loss(params: PyTree, pieces: Pieces) -> tuple[Array, Metrics]:
+        total, spread = rrd.loss(
+            reward(params, pieces.steps),
+            pieces.length,
+            pieces.returned,
+            whole_return=config.rrd_whole_return,
+            unbiased=config.rrd_bias_correction,
+        )
+        fixed = jax.lax.stop_gradient
+        return total, {"train/R_loss": Mean.of(fixed(total)), "train/R_var": Mean.of(fixed(spread))}
+
+    return RewardModel(network.init, reward, loss)

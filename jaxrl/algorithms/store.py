@@ -1,0 +1,132 @@
+"""What off-policy learning remembers: steps, whole episodes if it needs them, and draws of both.
+
+Rows are drawn from within each of `blocks` equal blocks, and every batch takes the same share of
+each: with one block per device no step ever has to travel to another device.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from jaxrl.config import OffPolicyConfig
+from jaxrl.learning import episodes, replay
+from jaxrl.learning.episodes import Book, Pieces
+from jaxrl.learning.replay import Ring, Transition
+from jaxrl.types import Array, EnvSpec, Key, PyTree, Rollout
+
+
+class Stored(struct.PyTreeNode):
+    """Steps of all rows, and what is known of their episodes: () if nobody asks."""
+
+    ring: Ring
+    book: Any  # Book or ()
+
+
+@dataclass(frozen=True)
+class Store:
+    """How steps are kept and drawn; every method is a pure function."""
+
+    config: OffPolicyConfig
+    spec: EnvSpec
+    rows: int
+    longest: int  # steps of the longest possible episode
+    blocks: int
+
+    @property
+    def length(self) -> int:
+        """Steps kept of each row: whole rollouts."""
+        chunk = self.config.rollout_length
+        return max(self.config.buffer_size // self.rows // chunk, 1) * chunk
+
+    def empty(self) -> Stored:
+        """Return a store without steps."""
+        spec = self.spec
+        discrete = spec.action.discrete
+        action = jnp.zeros((), jnp.int32) if discrete else jnp.zeros(spec.action.size, jnp.float32)
+        step = Transition(
+            spec.obs, action, jnp.zeros((), jnp.float32), jnp.zeros((), bool), spec.obs
+        )
+        book = episodes.init(self.rows, self.length) if self.config.keeps_episodes else ()
+        return Stored(replay.init(step, self.rows, self.length), book)
+
+    def add(self, stored: Stored, experience: Rollout) -> Stored:
+        """Write a rollout over the oldest steps."""
+        book = stored.book
+        if self.config.keeps_episodes:
+            ended = experience.terminated | experience.truncated
+            book = episodes.insert(book, stored.ring.written, experience.reward, ended)
+        steps = Transition(
+            experience.obs,
+            experience.action,
+            experience.reward,
+            experience.terminated,
+            experience.next_obs,
+        )
+        return Stored(replay.insert(stored.ring, steps), book)
+
+    def _usable(self, stored: Stored) -> tuple[Array, Array]:
+        if self.config.keeps_episodes:
+            return episodes.complete(stored.book)
+        return replay.kept(stored.ring)
+
+    def size(self, stored: Stored) -> Array:
+        """Return how many steps can be drawn."""
+        first, end = self._usable(stored)
+        return jnp.sum(end - first)
+
+    def draw(self, stored: Stored, key: Key, batches: int) -> Transition:
+        """Draw transitions for several gradient steps, [batches, batch_size, ...]."""
+        size = self.config.batch_size // self.blocks
+
+        def one(stored: Stored, key: Key) -> Transition:
+            row, number = replay.draw(key, *self._usable(stored), (batches, size))
+            steps = replay.take(stored.ring.steps, row, number)
+            if self.config.reward != "ircr":
+                return steps
+            first = number - replay.take(stored.book.age, row, number)
+            return steps._replace(reward=replay.take(stored.book.returned, row, first))
+
+        return self._in_blocks(one, stored, key)
+
+    def draw_pieces(self, stored: Stored, key: Key, batches: int) -> Pieces:
+        """Draw pieces of episodes, [batches, episodes, rrd_sample_size, ...]."""
+        c = self.config
+        number = max(c.rrd_batch_size // c.rrd_sample_size // self.blocks, 1)
+
+        def one(stored: Stored, key: Key) -> Pieces:
+            pieces = episodes.draw_pieces(
+                stored.book, stored.ring, key, batches * number, c.rrd_sample_size, self.longest
+            )
+            return jax.tree.map(lambda x: x.reshape(batches, number, *x.shape[1:]), pieces)
+
+        return self._in_blocks(one, stored, key)
+
+    def _in_blocks(self, one: Callable[[Stored, Key], PyTree], stored: Stored, key: Key) -> PyTree:
+        """Draw from each block of rows, [batches, size, ...] each, and join them."""
+        if self.blocks == 1:
+            return one(stored, key)
+        parts = jax.tree.map(lambda x: x.reshape(self.blocks, -1, *x.shape[1:]), stored)
+        drawn = jax.vmap(one)(parts, jax.random.split(key, self.blocks))
+
+        def join(x: Array) -> Array:
+            x = jnp.moveaxis(x, 0, 1)
+            return x.reshape(x.shape[0], -1, *x.shape[3:])
+
+        return jax.tree.map(join, drawn)
+
+
+def returns_seen(book: Book) -> tuple[Array, Array]:
+    """Return the lowest and highest return of the complete episodes that are kept."""
+    size = book.age.shape[1]
+    first, end = episodes.complete(book)
+    places = jnp.arange(size)[None]
+    # The number of the newest step at each place: it is a complete episode's if it lies between.
+    number = first[:, None] + (places - first[:, None]) % size
+    is_start = (number < end[:, None]) & (book.age == 0)
+    low = jnp.min(jnp.where(is_start, book.returned, jnp.inf))
+    high = jnp.max(jnp.where(is_start, book.returned, -jnp.inf))
+    return low, high

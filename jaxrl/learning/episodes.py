@@ -1,0 +1,124 @@
+"""Whole episodes in a ring of steps: which are complete, where they begin, what they returned.
+
+A finished episode is noted under the place of its first step, so that any of its steps, which
+knows its own age, finds it. An episode counts from its end until the first of its steps is
+overwritten; then it is gone whole. Nothing here looks at more than one place per row and step.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from jaxrl.learning import replay
+from jaxrl.learning.replay import Ring
+from jaxrl.types import Array, Key, PyTree
+
+
+class Book(struct.PyTreeNode):
+    """What is known of the episodes in a ring, [rows, ...] like it."""
+
+    age: Array  # int32 [rows, length], of each step within its episode
+    length: Array  # int32 [rows, length], of the episode that begins here, once it is finished
+    returned: Array  # float32 [rows, length], the sum of its rewards
+    age_now: Array  # int32 [rows], of the episode in progress
+    return_now: Array  # float32 [rows]
+    first: Array  # int32 [rows], number of the first step of the oldest complete episode
+    end: Array  # int32 [rows], number after the last step of the newest complete episode
+    finished: Array  # int32 [rows], episodes ever finished
+
+
+class Pieces(NamedTuple):
+    """Steps of episodes, [episodes, K, ...], and what they belong to, [episodes]."""
+
+    steps: PyTree
+    length: Array
+    returned: Array
+
+
+def init(rows: int, length: int) -> Book:
+    """Return the book of an empty ring."""
+    per_row, per_step = jnp.zeros(rows, jnp.int32), jnp.zeros((rows, length), jnp.int32)
+    none, nothing = per_step.astype(jnp.float32), per_row.astype(jnp.float32)
+    return Book(per_step, per_step, none, per_row, nothing, per_row, per_row, per_row)
+
+
+def insert(book: Book, written: Array, reward: Array, ended: Array) -> Book:
+    """Note steps [T, rows] that are being written to a ring after `written` [rows] others."""
+    size = book.age.shape[1]
+    rows = jnp.arange(reward.shape[1])
+    oldest = jnp.maximum(written + reward.shape[0] - size, 0)  # number of the first that remains
+    book = _evict(book, oldest)
+
+    def step(carry: tuple[Book, Array], inputs: tuple[Array, Array]):
+        book, number = carry
+        reward, ended = inputs
+        returned = book.return_now + reward
+        first = number - book.age_now
+        # Written beyond the end, nothing is written: only finished episodes are noted.
+        place = jnp.where(ended, first % size, size)
+        book = book.replace(
+            age=book.age.at[rows, number % size].set(book.age_now),
+            length=book.length.at[rows, place].set(book.age_now + 1, mode="drop"),
+            returned=book.returned.at[rows, place].set(returned, mode="drop"),
+            age_now=jnp.where(ended, 0, book.age_now + 1),
+            return_now=jnp.where(ended, 0.0, returned),
+            # An episode that outgrew the ring lost its beginning before it ended: it never counts.
+            first=jnp.where(ended & (first < oldest), number + 1, book.first),
+            end=jnp.where(ended, number + 1, book.end),
+            finished=book.finished + ended,
+        )
+        return (book, number + 1), None
+
+    (book, _), _ = jax.lax.scan(step, (book, written), (reward, ended))
+    return book
+
+
+def _evict(book: Book, oldest: Array) -> Book:
+    """Let go of the episodes that lose a step when those before `oldest` [rows] are lost."""
+    size, rows = book.age.shape[1], jnp.arange(oldest.shape[0])
+    age = book.age[rows, oldest % size]
+    length = book.length[rows, (oldest - age) % size]
+    following = jnp.where(age == 0, oldest, oldest - age + length)
+    # Where the episode at the edge is still going on, nothing complete follows it.
+    following = jnp.where(oldest < book.end, following, jnp.maximum(book.end, oldest))
+    return book.replace(first=jnp.where(oldest > book.first, following, book.first))
+
+
+def complete(book: Book) -> tuple[Array, Array]:
+    """Return the numbers [first, end) of the steps of complete episodes, per row."""
+    return book.first, jnp.maximum(book.end, book.first)
+
+
+def draw_pieces(book: Book, ring: Ring, key: Key, number: int, size: int, longest: int) -> Pieces:
+    """Draw `size` random steps from each of `number` episodes, long ones more often.
+
+    An episode is chosen by one of its steps, each equally likely. Its steps are drawn without
+    replacement, unless it has fewer than `size`.
+    """
+    key_episode, key_steps = jax.random.split(key)
+    row, chosen = replay.draw(key_episode, *complete(book), (number,))
+    first = chosen - replay.take(book.age, row, chosen)
+    length = replay.take(book.length, row, first)
+    offset = subset(key_steps, length, size, longest)
+    spread = jnp.broadcast_to(row[:, None], offset.shape)
+    steps = replay.take(ring.steps, spread, first[:, None] + offset)
+    return Pieces(steps, length, replay.take(book.returned, row, first))
+
+
+def subset(key: Key, length: Array, size: int, longest: int) -> Array:
+    """Draw `size` of the numbers below each length [n] (at most `longest`): int32 [n, size].
+
+    Without replacement where there are enough of them, else with.
+    """
+    key_order, key_repeat = jax.random.split(key)
+    limit = jnp.maximum(length, 1)[:, None]
+    repeated = jax.random.randint(key_repeat, (len(length), size), 0, limit)
+    if size > longest:
+        return repeated
+    # The largest of random numbers: a draw of different ones.
+    scores = jax.random.uniform(key_order, (len(length), longest))
+    scores = jnp.where(jnp.arange(longest)[None] < limit, scores, -1.0)
+    different = jax.lax.top_k(scores, size)[1].astype(repeated.dtype)
+    return jnp.where(size <= limit, different, repeated)

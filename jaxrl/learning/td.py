@@ -1,0 +1,57 @@
+"""Temporal differences: targets for action values, as numbers or as distributions over them."""
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl.types import Array
+
+
+def target(reward: Array, next_value: Array, terminated: Array, *, gamma: Array | float) -> Array:
+    """Return r + γ V(s'), and r alone where nothing follows; a time-out is no such end."""
+    return reward + gamma * jnp.where(terminated, 0.0, next_value)
+
+
+def support(lowest: float, highest: float, number: int) -> Array:
+    """Return the values that a distribution's atoms stand for."""
+    return jnp.linspace(lowest, highest, number, dtype=jnp.float32)
+
+
+def expected(logits: Array, atoms: Array) -> Array:
+    """Return the mean value of distributions [..., atoms]."""
+    return jnp.sum(jax.nn.softmax(logits) * _along_last(atoms, logits), axis=-1)
+
+
+def projected(
+    reward: Array, next_probs: Array, terminated: Array, atoms: Array, *, gamma: Array | float
+) -> Array:
+    """Return the distribution of r + γ Z(s') on the same atoms [..., atoms].
+
+    Each shifted atom is shared between its two neighbours by distance; what falls outside goes
+    to the ends. Reference: Bellemare et al., 2017.
+    """
+    spread = _along_last(atoms, next_probs)
+    moved = target(
+        reward[..., None],
+        jnp.broadcast_to(spread, next_probs.shape),
+        terminated[..., None],
+        gamma=gamma,
+    )
+    gap = atoms[1] - atoms[0]
+    moved = jnp.clip(moved, atoms[0], atoms[-1])
+    # [..., from, to]: how much of each shifted atom a standing one receives.
+    near = 1.0 - jnp.abs(moved[..., None] - _along_last(atoms, moved[..., None])) / gap
+    return jnp.sum(next_probs[..., None] * jnp.clip(near, 0.0, 1.0), axis=-2)
+
+
+def cross_entropy(logits: Array, probs: Array) -> Array:
+    """Return −Σ p log q for logits of q, [..., atoms] -> [...]."""
+    return -jnp.sum(probs * jax.nn.log_softmax(logits), axis=-1)
+
+
+def polyak(old: Array, new: Array, rate: Array | float) -> Array:
+    """Return a target that follows slowly: rate × old + (1 − rate) × new."""
+    return rate * old + (1.0 - rate) * new
+
+
+def _along_last(atoms: Array, like: Array) -> Array:
+    return atoms.reshape((1,) * (like.ndim - 1) + atoms.shape)

@@ -1,0 +1,139 @@
+"""The ring and its episodes against plain Python lists."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from jaxrl.learning import episodes, replay
+
+ROWS, SIZE = 3, 12
+
+
+def _steps(numbers):
+    """Steps that tell where they come from: [T, rows, 2] of (row, number)."""
+    rows = np.broadcast_to(np.arange(ROWS), (len(numbers), ROWS))
+    return jnp.asarray(np.stack([rows, np.broadcast_to(numbers[:, None], rows.shape)], -1))
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 4])
+def test_ring_holds_the_newest_steps(chunk):
+    ring = replay.init(jax.ShapeDtypeStruct((2,), jnp.int32), ROWS, SIZE)
+    insert = jax.jit(replay.insert)
+    for start in range(0, 5 * SIZE, chunk):
+        ring = insert(ring, _steps(np.arange(start, start + chunk)))
+        first, end = replay.kept(ring)
+        np.testing.assert_array_equal(end, start + chunk)
+        np.testing.assert_array_equal(first, max(0, start + chunk - SIZE))
+        numbers = np.arange(int(first[0]), int(end[0]))
+        for row in range(ROWS):
+            taken = replay.take(ring.steps, jnp.full(len(numbers), row), jnp.asarray(numbers))
+            np.testing.assert_array_equal(taken, np.stack([np.full_like(numbers, row), numbers], 1))
+
+
+def test_chunks_must_fit_the_ring():
+    ring = replay.init(jax.ShapeDtypeStruct((2,), jnp.int32), ROWS, SIZE)
+    with pytest.raises(ValueError, match="12 steps cannot be written 5 at a time"):
+        replay.insert(ring, _steps(np.arange(5)))
+
+
+def test_every_step_is_drawn_equally_often():
+    first, end = jnp.array([5, 7, 0]), jnp.array([9, 7, 2])
+    row, number = jax.jit(lambda k: replay.draw(k, first, end, (6000,)))(jax.random.key(0))
+    drawn = list(zip(np.asarray(row).tolist(), np.asarray(number).tolist(), strict=True))
+    allowed = [(0, 5), (0, 6), (0, 7), (0, 8), (2, 0), (2, 1)]
+    assert set(drawn) == set(allowed)
+    counts = [drawn.count(pair) for pair in allowed]
+    assert stats.chisquare(counts).pvalue > 1e-3
+
+
+def test_writing_copies_nothing_large():
+    """Many writes in one program stay in place: the ring is large, the program's memory small."""
+    ring = jax.eval_shape(
+        lambda: replay.init(jax.ShapeDtypeStruct((16,), jnp.float32), ROWS, 120_000)
+    )
+    steps = jax.ShapeDtypeStruct((4, ROWS, 16), jnp.float32)
+
+    def work(ring, steps):
+        def one(ring, _):
+            ring = replay.insert(ring, steps)
+            row, number = replay.draw(jax.random.key(0), *replay.kept(ring), (8,))
+            return ring, jnp.sum(replay.take(ring.steps, row, number))
+
+        return jax.lax.scan(one, ring, length=10)
+
+    compiled = jax.jit(work, donate_argnums=0).lower(ring, steps).compile()
+    assert compiled.memory_analysis().temp_size_in_bytes < 100_000
+    assert ring.steps.size * 4 > 20_000_000
+
+
+class _Lists:
+    """Episodes kept by the obvious means."""
+
+    def __init__(self):
+        self.written, self.now = 0, [[] for _ in range(ROWS)]
+        self.whole = [[] for _ in range(ROWS)]  # (first number, rewards)
+
+    def insert(self, reward, ended):
+        for t in range(len(reward)):
+            for row in range(ROWS):
+                self.now[row].append(float(reward[t, row]))
+                if ended[t, row]:
+                    rewards = self.now[row]
+                    self.whole[row].append((self.written + t + 1 - len(rewards), rewards))
+                    self.now[row] = []
+        self.written += len(reward)
+        oldest = self.written - SIZE
+        self.whole = [[e for e in row if e[0] >= oldest] for row in self.whole]
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 3])
+@pytest.mark.parametrize("chance", [0.05, 0.2, 0.6])
+def test_book_knows_exactly_the_whole_episodes(chunk, chance):
+    random, lists = np.random.default_rng(0), _Lists()
+    book, insert = episodes.init(ROWS, SIZE), jax.jit(episodes.insert)
+    seen = 0
+    for _ in range(90 // chunk):
+        reward = random.normal(size=(chunk, ROWS)).astype(np.float32)
+        ended = random.random((chunk, ROWS)) < chance
+        written = jnp.full(ROWS, lists.written, jnp.int32)
+        book = insert(book, written, reward, ended)
+        lists.insert(reward, ended)
+        first, end = (np.asarray(x) for x in episodes.complete(book))
+        for row in range(ROWS):
+            expected = lists.whole[row]
+            numbers = [n for start, rs in expected for n in range(start, start + len(rs))]
+            assert list(range(first[row], end[row])) == numbers
+            for start, rewards in expected:
+                seen += 1
+                assert int(book.length[row, start % SIZE]) == len(rewards)
+                assert float(book.returned[row, start % SIZE]) == pytest.approx(
+                    sum(rewards), abs=1e-5
+                )
+                ages = [int(book.age[row, (start + i) % SIZE]) for i in range(len(rewards))]
+                assert ages == list(range(len(rewards)))
+    assert seen > 10
+
+
+def test_pieces_come_from_one_episode_and_long_ones_more_often():
+    """Two episodes of 2 and 6 steps: pieces stay inside, and the long one is drawn 3 times of 4."""
+    ring = replay.init(jax.ShapeDtypeStruct((2,), jnp.int32), ROWS, SIZE)
+    book = episodes.init(ROWS, SIZE)
+    ended = np.zeros((SIZE, ROWS), bool)
+    ended[[1, 7], 1] = True  # only row 1 has complete episodes; its last steps are of a third
+    book = episodes.insert(book, ring.written, jnp.ones((SIZE, ROWS)), jnp.asarray(ended))
+    ring = replay.insert(ring, _steps(np.arange(SIZE)))
+    pieces = episodes.draw_pieces(book, ring, jax.random.key(1), 4000, 3, longest=8)
+    steps, length = np.asarray(pieces.steps), np.asarray(pieces.length)
+    assert (steps[..., 0] == 1).all()
+    short, long = steps[length == 2, :, 1], steps[length == 6, :, 1]
+    assert len(short) + len(long) == 4000
+    np.testing.assert_array_equal(pieces.returned, length)
+    assert set(short.ravel()) == {0, 1} and set(long.ravel()) == set(range(2, 8))
+    assert len(long) == pytest.approx(3000, abs=150)
+    # Three of six without replacement, three of two with.
+    assert all(len(set(piece)) == 3 for piece in long.tolist())
+    triples = [tuple(sorted(piece)) for piece in long.tolist()]
+    counts = [triples.count(triple) for triple in set(triples)]
+    assert len(counts) == 20 and stats.chisquare(counts).pvalue > 1e-3

@@ -1,0 +1,56 @@
+"""Targets by hand, and the projection of distributions against a plain loop."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxrl.learning import td
+
+
+def test_only_a_true_end_cuts_the_bootstrap():
+    reward, value = jnp.array([1.0, 1.0]), jnp.array([10.0, 10.0])
+    found = td.target(reward, value, jnp.array([False, True]), gamma=0.9)
+    np.testing.assert_allclose(found, [10.0, 1.0])
+
+
+def _project_slowly(reward, probs, terminated, atoms, gamma):
+    gap, result = atoms[1] - atoms[0], np.zeros_like(probs)
+    for j, p in enumerate(probs):
+        moved = reward + gamma * (0.0 if terminated else atoms[j])
+        place = (np.clip(moved, atoms[0], atoms[-1]) - atoms[0]) / gap
+        low = int(np.floor(place + 1e-6))
+        high = min(low + 1, len(atoms) - 1)
+        result[low] += p * (1 - (place - low))
+        result[high] += p * (place - low)
+    return result
+
+
+def test_projection_is_that_of_a_plain_loop():
+    random = np.random.default_rng(0)
+    atoms = np.asarray(td.support(-2.0, 3.0, 11))
+    probs = random.dirichlet(np.ones(11), size=6).astype(np.float32)
+    reward = random.normal(size=6).astype(np.float32) * 2
+    ended = np.array([0, 1, 0, 0, 1, 0], bool)
+    found = td.projected(reward, probs, ended, jnp.asarray(atoms), gamma=0.9)
+    for i in range(6):
+        expected = _project_slowly(reward[i], probs[i], ended[i], atoms, 0.9)
+        np.testing.assert_allclose(found[i], expected, atol=1e-5)
+    np.testing.assert_allclose(np.sum(found, axis=-1), 1.0, atol=1e-5)
+
+
+def test_mean_of_a_projection_is_the_target_while_it_fits():
+    atoms = td.support(-10.0, 10.0, 51)
+    logits = jax.random.normal(jax.random.key(0), (4, 51)) - jnp.abs(atoms)[None]
+    reward, ended = jnp.array([0.5, -1.0, 0.0, 2.0]), jnp.array([False, False, True, False])
+    moved = td.projected(reward, jax.nn.softmax(logits), ended, atoms, gamma=0.5)
+    mean = jnp.sum(moved * atoms[None], axis=-1)
+    expected = td.target(reward, td.expected(logits, atoms), ended, gamma=0.5)
+    np.testing.assert_allclose(mean, expected, atol=1e-4)
+
+
+def test_cross_entropy_is_least_where_the_distributions_agree():
+    probs = jnp.array([0.2, 0.5, 0.3])
+    best = td.cross_entropy(jnp.log(probs), probs)
+    assert float(best) == pytest.approx(-float(jnp.sum(probs * jnp.log(probs))))
+    assert td.cross_entropy(jnp.zeros(3), probs) > best
