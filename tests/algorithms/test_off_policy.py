@@ -1,0 +1,247 @@
+"""SAC, TD3 and DQN on environments with known answers, and their losses against other code."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxrl.algorithms import build, method, sac, td3
+from jaxrl.config import NetworkConfig, OffPolicyConfig, TrainConfig
+from jaxrl.envs import probes
+from jaxrl.envs.vector import VectorEnv
+from jaxrl.learning.replay import Transition
+from jaxrl.networks import actor_critic, q
+from jaxrl.types import ActionSpec, EnvSpec
+
+GAMMA = 0.9
+NETWORK = NetworkConfig((16,), (32,), activation="tanh", init_std=0.3)
+SETTINGS = {
+    "train_batches": 4,
+    "batch_size": 64,
+    "buffer_size": 2048,
+    "warmup": 64,
+    "gamma": GAMMA,
+    "pi_lr": 1e-2,
+    "q_lr": 1e-2,
+    "polyak": 0.9,
+    "normalize_obs": False,
+    "alpha_init": 0.01,
+    "alpha_lr": 0.0,
+}
+
+
+class Choices(probes.PROBES["truncation"]):
+    """The same for ever, whichever of two things is done."""
+
+    num_actions = 2
+    action_size = 2
+
+
+def train(algo, env_class, iterations, **changes):
+    """Return the trained learner, its networks, and obs -> greedy action."""
+    config = TrainConfig(
+        env=env_class.__name__,
+        algo=algo,
+        iterations=iterations,
+        epochs=1,
+        cycles=1,
+        network=NETWORK,
+        offpolicy=OffPolicyConfig(**SETTINGS | changes),
+    )
+    env = VectorEnv(env_class(), 16, env_class.episode_length, pool_size=16)
+    networks = build.build_networks(config, env.spec)
+    algorithm = build.make(config, env, networks)
+
+    @jax.jit
+    def run(key):
+        return jax.lax.scan(
+            lambda s, _: algorithm.train_step(s), algorithm.init(key), length=iterations
+        )[0]
+
+    learner = run(jax.random.key(0)).learner
+
+    def action(obs):
+        params = algorithm.policy_params(learner)
+        return np.asarray(algorithm.policy(True)(params, obs, (), jax.random.key(0))[0])
+
+    return learner, networks, action
+
+
+def column(*numbers):
+    return jnp.array(numbers, jnp.float32)[:, None]
+
+
+def _values(learner, networks, obs):
+    return np.asarray(networks.actor.apply(learner.params["critic"], obs, ())[0][..., :-1])
+
+
+@pytest.mark.learning
+def test_dqn_chooses_by_what_it_sees():
+    _, _, action = train("dqn", probes.PROBES["obs_action"], 100)
+    np.testing.assert_array_equal(action(column(-1.0, 1.0)), [0, 1])
+
+
+@pytest.mark.learning
+@pytest.mark.parametrize("double", [False, True])
+def test_dqn_bootstraps_at_a_time_out(double):
+    learner, networks, _ = train("dqn", Choices, 300, double=double)
+    np.testing.assert_allclose(_values(learner, networks, column(1.0)), 1 / (1 - GAMMA), rtol=0.05)
+
+
+@pytest.mark.learning
+@pytest.mark.parametrize(
+    "algo, changes",
+    [("sac", {}), ("td3", {}), ("sac", {"critic": "c51", "v_min": -3.0, "v_max": 0.5})],
+)
+def test_continuous_actions_find_their_target(algo, changes):
+    _, _, action = train(algo, probes.PROBES["continuous_action"], 250, **changes)
+    targets = column(-0.6, 0.0, 0.6)
+    np.testing.assert_allclose(action(targets), targets, atol=0.12)
+
+
+@pytest.mark.learning
+@pytest.mark.parametrize("critic", ["mse", "c51"])
+def test_td3_bootstraps_at_a_time_out(critic):
+    env_class, bounds = probes.PROBES["truncation"], {"v_min": 0.0, "v_max": 12.0}
+    learner, _, _ = train("td3", env_class, 300, critic=critic, **bounds)
+    spec = VectorEnv(env_class(), 1, 4).spec
+    settings = OffPolicyConfig(critic=critic, **bounds)
+    atoms = 101 if critic == "c51" else 1
+    value = method.Value(settings, q.build(spec, NETWORK, layer_norm=True, atoms=atoms))
+    found = value.both(learner.params["critic"], column(1.0), column(0.0))
+    np.testing.assert_allclose(found, 1 / (1 - GAMMA), rtol=0.06)
+
+
+# The losses again, written with other means: one network at a time, sums over numpy-like layers.
+
+SPEC = EnvSpec(jax.ShapeDtypeStruct((3,), jnp.float32), ActionSpec(2, False))
+HYPER = {
+    "gamma": jnp.asarray(0.97),
+    "target_entropy": jnp.asarray(-1.0),
+    "pi_t_std": jnp.asarray(0.3),
+    "pi_t_clip": jnp.asarray(0.4),
+}
+
+
+def _batch(number=7):
+    keys = jax.random.split(jax.random.key(5), 5)
+    return Transition(
+        obs=jax.random.normal(keys[0], (number, 3)),
+        action=jnp.tanh(jax.random.normal(keys[1], (number, 2))),
+        reward=jax.random.normal(keys[2], (number,)),
+        terminated=jnp.arange(number) % 3 == 0,
+        next_obs=jax.random.normal(keys[3], (number, 3)),
+    )
+
+
+def _mlp(params, x):
+    layers = params["MLP_0"]
+    i = 0
+    while f"Dense_{i}" in layers:
+        x = jnp.tanh(x @ layers[f"Dense_{i}"]["kernel"] + layers[f"Dense_{i}"]["bias"][None])
+        i += 1
+    return x
+
+
+def _linear(params, x):
+    return x @ params["kernel"] + params["bias"][None]
+
+
+def _q(params, i, obs, action):
+    one = jax.tree.map(lambda leaf: leaf[i], params["params"])
+    return _linear(one["head"], _mlp(one, jnp.hstack([obs, action])))[:, 0]
+
+
+def _make(algo):
+    settings = OffPolicyConfig()
+    kind = {"td3": "noisy"}.get(algo, "tanh_normal")
+    network = NetworkConfig((5, 4), (6,), activation="tanh", distribution=kind)
+    networks = actor_critic.build(SPEC, network)
+    critic = q.build(SPEC, network, layer_norm=False)
+    if algo == "sac":
+        return sac.make(settings, networks, critic, 2)
+    return td3.make(settings, networks, critic)
+
+
+def _slow(method):
+    other = jax.jit(method.init)(jax.random.key(3))
+    return {name: other[name] for name in method.targets}
+
+
+def _compare(method, slow, key, separate):
+    """Each loss's gradient, taken by itself, is that part of the gradient of the sum."""
+
+    @jax.jit
+    def both():
+        params, batch = method.init(jax.random.key(2)), _batch()
+        grads, _ = jax.grad(method.losses, has_aux=True)(params, slow, batch, key, HYPER)
+        losses = separate(params, batch)
+        return grads, {name: jax.grad(loss)(params[name]) for name, loss in losses.items()}
+
+    grads, expected = both()
+    assert grads.keys() == expected.keys()
+    for a, b in zip(jax.tree.leaves(grads), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+
+
+def test_sac_losses_are_those_of_another_account():
+    method, key = _make("sac"), jax.random.key(9)
+    slow, (now, then) = _slow(method), jax.random.split(key)
+
+    def act(params, obs, key):
+        hidden = _mlp(params["params"], obs)
+        mean = _linear(params["params"]["head"], hidden)
+        raw_std = _linear(params["params"]["std_head"], hidden) + np.log(np.expm1(0.7))
+        std = jnp.log1p(jnp.exp(raw_std)) + 0.001
+        x = mean + std * jax.random.normal(key, mean.shape)
+        density = jax.scipy.stats.norm.logpdf(x, mean, std) - jnp.log(1 - jnp.tanh(x) ** 2)
+        return jnp.tanh(x), density.sum(axis=1)
+
+    def separate(params, batch):
+        alpha = jnp.exp(params["alpha"]["log"])
+        action, density = act(params["actor"], batch.next_obs, then)
+        lower = jnp.minimum(*(_q(slow["critic"], i, batch.next_obs, action) for i in range(2)))
+        goal = batch.reward + 0.97 * (1 - batch.terminated) * (lower - alpha * density)
+
+        def critic(p):
+            return sum(
+                0.5 * jnp.mean((_q(p, i, batch.obs, batch.action) - goal) ** 2) for i in range(2)
+            )
+
+        def actor(p):
+            action, density = act(p, batch.obs, now)
+            worth = jnp.minimum(*(_q(params["critic"], i, batch.obs, action) for i in range(2)))
+            return jnp.mean(alpha * density - worth)
+
+        def weight(p):  # the density is not its to change
+            return -p["log"] * (jnp.mean(act(params["actor"], batch.obs, now)[1]) - 2)
+
+        return {"critic": critic, "actor": actor, "alpha": weight}
+
+    _compare(method, slow, key, separate)
+
+
+def test_td3_losses_are_those_of_another_account():
+    method, key = _make("td3"), jax.random.key(9)
+    slow = _slow(method)
+
+    def act(params, obs):
+        return jnp.tanh(_linear(params["params"]["head"], _mlp(params["params"], obs)))
+
+    def separate(params, batch):
+        noise = jnp.clip(0.3 * jax.random.normal(key, (7, 2)), -0.4, 0.4)
+        action = jnp.clip(act(slow["actor"], batch.next_obs) + noise, -1, 1)
+        lower = jnp.minimum(*(_q(slow["critic"], i, batch.next_obs, action) for i in range(2)))
+        goal = batch.reward + 0.97 * (1 - batch.terminated) * lower
+
+        def critic(p):
+            return sum(
+                0.5 * jnp.mean((_q(p, i, batch.obs, batch.action) - goal) ** 2) for i in range(2)
+            )
+
+        def actor(p):
+            return -jnp.mean(_q(params["critic"], 0, batch.obs, act(p, batch.obs)))
+
+        return {"critic": critic, "actor": actor}
+
+    _compare(method, slow, key, separate)
