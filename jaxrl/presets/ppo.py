@@ -1,46 +1,10 @@
-"""Named configurations: values, not flags. Any field can be overridden on the command line."""
+"""Named configurations of PPO."""
 
-import math
 from dataclasses import replace
 from typing import Any
 
-from jaxrl.config import EvalConfig, NetworkConfig, PPOConfig, TaskConfig, TrainConfig
-from jaxrl.errors import UserError, nearest
-
-
-def _preset(
-    env: str,
-    *,
-    steps: float,
-    num_envs: int = 4096,
-    epochs: int = 10,
-    cycles: int = 2,
-    backend: str | None = None,
-    task: TaskConfig | None = None,
-    network: NetworkConfig | None = None,
-    eval_envs: int = 128,
-    sampled_eval: bool = False,
-    preset: str | None = None,
-    devices: int | None = None,
-    **ppo: Any,
-) -> TrainConfig:
-    """Build a configuration that trains for about `steps` environment steps."""
-    config = TrainConfig(
-        env=env,
-        backend=backend,
-        num_envs=num_envs,
-        epochs=epochs,
-        cycles=cycles,
-        task=task or TaskConfig(),
-        network=network or NetworkConfig(),
-        ppo=PPOConfig(**ppo),
-        eval=EvalConfig(num_envs=eval_envs, deterministic=not sampled_eval),
-        preset=preset or env,
-        devices=devices,
-    )
-    iterations = math.ceil(steps / (config.steps_per_iteration * epochs * cycles))
-    return replace(config, iterations=iterations)
-
+from jaxrl.config import NetworkConfig, PPOConfig, TaskConfig, TrainConfig
+from jaxrl.presets.making import preset
 
 _ADAPTIVE: dict[str, Any] = {"schedule": "adaptive_kl", "learning_rate": 1e-3, "desired_kl": 0.01}
 _FAST: dict[str, Any] = _ADAPTIVE | {"desired_kl": 0.02}
@@ -58,7 +22,7 @@ _WIDE_AWAKE = NetworkConfig(
 _SMALL = NetworkConfig(hidden=(32, 32), critic_hidden=(64, 64))
 
 PRESETS: dict[str, TrainConfig] = {
-    "ant": _preset(
+    "ant": preset(
         "ant",
         backend="spring",
         steps=60e6,
@@ -72,14 +36,14 @@ PRESETS: dict[str, TrainConfig] = {
         entropy_coef=5e-3,
         **_FAST,
     ),
-    "halfcheetah": _preset(
+    "halfcheetah": preset(
         "halfcheetah", backend="spring", steps=50e6, gamma=0.99, reward_scale=0.1, **_FAST
     ),
     # A falling body: what comes after the next second must count, or it learns to leap and fall.
-    "hopper": _preset("hopper", backend="spring", steps=50e6, **_BALANCING),
-    "walker2d": _preset("walker2d", backend="positional", steps=60e6, **_BALANCING),
-    "swimmer": _preset("swimmer", backend="generalized", steps=30e6, gamma=0.995, **_ADAPTIVE),
-    "humanoid": _preset(
+    "hopper": preset("hopper", backend="spring", steps=50e6, **_BALANCING),
+    "walker2d": preset("walker2d", backend="positional", steps=60e6, **_BALANCING),
+    "swimmer": preset("swimmer", backend="generalized", steps=30e6, gamma=0.995, **_ADAPTIVE),
+    "humanoid": preset(
         "humanoid",
         backend="mjx",
         steps=50e6,
@@ -91,10 +55,10 @@ PRESETS: dict[str, TrainConfig] = {
         entropy_coef=1e-3,
         **_ADAPTIVE,
     ),
-    "humanoidstandup": _preset(
+    "humanoidstandup": preset(
         "humanoidstandup", backend="mjx", steps=50e6, gamma=0.97, reward_scale=0.01, **_ADAPTIVE
     ),
-    "reacher": _preset(
+    "reacher": preset(
         "reacher",
         backend="mjx",
         steps=20e6,
@@ -103,11 +67,11 @@ PRESETS: dict[str, TrainConfig] = {
         network=_WIDE_AWAKE,
         **_FAST,
     ),
-    "pusher": _preset(
+    "pusher": preset(
         "pusher", backend="generalized", steps=50e6, gamma=0.95, network=_WIDE_AWAKE, **_FAST
     ),
     # Once the pole stands, advantages are noise: small steps keep noise from tipping it over.
-    "inverted_pendulum": _preset(
+    "inverted_pendulum": preset(
         "inverted_pendulum",
         backend="mjx",
         steps=2e6,
@@ -115,7 +79,7 @@ PRESETS: dict[str, TrainConfig] = {
         gamma=0.97,
         **_STEADY,
     ),
-    "inverted_double_pendulum": _preset(
+    "inverted_double_pendulum": preset(
         "inverted_double_pendulum",
         backend="mjx",
         steps=10e6,
@@ -125,8 +89,8 @@ PRESETS: dict[str, TrainConfig] = {
         max_learning_rate=1e-3,
         **_ADAPTIVE,
     ),
-    "fast": _preset("fast", steps=5e4, num_envs=64, epochs=2, network=_SMALL, eval_envs=16),
-    "cartpole": _preset(
+    "fast": preset("fast", steps=5e4, num_envs=64, epochs=2, network=_SMALL, eval_envs=16),
+    "cartpole": preset(
         "cartpole",
         steps=5e5,
         num_envs=256,
@@ -137,7 +101,7 @@ PRESETS: dict[str, TrainConfig] = {
         learning_rate=2e-3,
         schedule="linear",
     ),
-    "pendulum": _preset(
+    "pendulum": preset(
         "pendulum",
         steps=1e6,
         num_envs=256,
@@ -157,7 +121,7 @@ _SEGMENTS: dict[str, Any] = {
     "entropy_coef": 5e-3,
     "max_learning_rate": 5e-3,  # faster, and memory saturates
 }
-PRESETS["arena"] = _preset(
+PRESETS["arena"] = preset(
     "arena",
     steps=60e6,
     num_envs=2048,
@@ -170,9 +134,9 @@ PRESETS["arena"] = _preset(
     **_SEGMENTS,
     **_ADAPTIVE,
 )
-PRESETS["arena-small"] = _preset(
+PRESETS["arena-small"] = preset(
     "arena",
-    preset="arena-small",
+    name="arena-small",
     steps=1e6,
     num_envs=64,
     epochs=5,
@@ -184,9 +148,9 @@ PRESETS["arena-small"] = _preset(
     **_SEGMENTS,
     **_ADAPTIVE,
 )
-PRESETS["memory"] = _preset(
+PRESETS["memory"] = preset(
     "recall",
-    preset="memory",
+    name="memory",
     steps=1e6,
     num_envs=256,
     epochs=4,
@@ -200,9 +164,9 @@ PRESETS["memory"] = _preset(
     learning_rate=3e-3,
     entropy_coef=1e-2,
 )
-PRESETS["quickstart"] = _preset(
+PRESETS["quickstart"] = preset(
     "inverted_pendulum",
-    preset="quickstart",
+    name="quickstart",
     backend="generalized",
     steps=6e5,
     num_envs=256,
@@ -214,9 +178,9 @@ PRESETS["quickstart"] = _preset(
     learning_rate=1e-3,
     schedule="linear",
 )
-PRESETS["gym-cartpole"] = _preset(
+PRESETS["gym-cartpole"] = preset(
     "gym:CartPole-v1",
-    preset="gym-cartpole",
+    name="gym-cartpole",
     devices=1,
     steps=2e5,
     num_envs=32,
@@ -232,28 +196,3 @@ PRESETS["gym-cartpole"] = _preset(
 )
 # The starting point for an environment of one's own.
 PRESETS["custom"] = TrainConfig(num_envs=1024, ppo=PPOConfig(**_ADAPTIVE))
-
-
-def get(name: str) -> TrainConfig:
-    """Return a preset by name."""
-    if name not in PRESETS:
-        known = ", ".join(sorted(PRESETS))
-        raise UserError(f"Unknown preset '{name}'.{nearest(name, PRESETS)} Known: {known}.")
-    return PRESETS[name]
-
-
-def table() -> str:
-    """Return all presets as a Markdown table."""
-    lines = ["| preset | environment | backend | environments | steps |", "|---|---|---|---:|---:|"]
-    for name, c in sorted(PRESETS.items()):
-        if name == "custom":
-            continue
-        steps = c.total_iterations * c.steps_per_iteration
-        millions = f"{steps / 1e6:.0f}" if steps >= 1e7 else f"{steps / 1e6:.2g}"
-        row = (f"`{name}`", c.env, c.backend or "-", f"{c.num_envs:,}", f"{millions} M")
-        lines.append("| " + " | ".join(row) + " |")
-    return "\n".join(lines)
-
-
-if __name__ == "__main__":
-    print(table())

@@ -1,0 +1,28 @@
+"""Named configurations: values, not flags. Any field can be overridden on the command line."""
+
+from jaxrl.config import TrainConfig
+from jaxrl.errors import UserError, nearest
+from jaxrl.presets import off_policy, ppo
+
+PRESETS: dict[str, TrainConfig] = {**ppo.PRESETS, **off_policy.PRESETS}
+
+
+def get(name: str) -> TrainConfig:
+    """Return a preset by name."""
+    if name not in PRESETS:
+        known = ", ".join(sorted(PRESETS))
+        raise UserError(f"Unknown preset '{name}'.{nearest(name, PRESETS)} Known: {known}.")
+    return PRESETS[name]
+
+
+def table() -> str:
+    """Return all presets as a Markdown table."""
+    lines = ["| preset | environment | backend | environments | steps |", "|---|---|---|---:|---:|"]
+    for name, c in sorted(PRESETS.items()):
+        if name == "custom":
+            continue
+        steps = c.total_iterations * c.steps_per_iteration
+        millions = f"{steps / 1e6:.0f}" if steps >= 1e7 else f"{steps / 1e6:.2g}"
+        row = (f"`{name}`", c.env, c.backend or "-", f"{c.num_envs:,}", f"{millions} M")
+        lines.append("| " + " | ".join(row) + " |")
+    return "\n".join(lines)

@@ -1,0 +1,5 @@
+"""Print all presets as a table."""
+
+from jaxrl import presets
+
+print(presets.table())

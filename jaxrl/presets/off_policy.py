@@ -1,0 +1,82 @@
+"""Named configurations of SAC, TD3 and DQN, and of learning from whole returns."""
+
+from dataclasses import replace
+from typing import Any
+
+from jaxrl.config import NetworkConfig, TaskConfig, TrainConfig
+from jaxrl.presets.making import preset
+
+_WIDE = NetworkConfig(hidden=(256, 256), critic_hidden=(256, 256), activation="relu")
+_EXPLORING = replace(_WIDE, init_std=0.1)  # td3: the noise on its actions
+_TASKS: dict[str, dict[str, Any]] = {
+    "ant": {"backend": "spring", "steps": 3e6},
+    "halfcheetah": {"backend": "spring", "steps": 3e6},
+    "hopper": {"backend": "spring", "steps": 3e6, "gamma": 0.997},
+    "walker2d": {"backend": "positional", "steps": 3e6},
+    "humanoid": {"backend": "mjx", "steps": 5e6},
+    "reacher": {"backend": "mjx", "steps": 1e6, "gamma": 0.95},
+    "pusher": {"backend": "generalized", "steps": 3e6, "gamma": 0.95},
+    "inverted_pendulum": {"backend": "mjx", "steps": 3e5},
+    "inverted_double_pendulum": {"backend": "mjx", "steps": 1e6},
+}
+_BATCHES: dict[str, Any] = {"train_batches": 32, "batch_size": 512, "warmup": 8192}
+_DECOMPOSED = ("ant", "halfcheetah", "hopper", "reacher", "walker2d")
+
+
+def _brax(algo: str, env: str, name: str, **more: Any) -> TrainConfig:
+    network = _EXPLORING if algo == "td3" else _WIDE
+    settings = {"num_envs": 128, "network": network, **_BATCHES, **_TASKS[env], **more}
+    return preset(env, name=name, algo=algo, **settings)
+
+
+PRESETS: dict[str, TrainConfig] = {
+    f"{algo}-{env}": _brax(algo, env, f"{algo}-{env}") for algo in ("sac", "td3") for env in _TASKS
+}
+PRESETS |= {
+    f"rrd-{env}": _brax(
+        "sac", env, f"rrd-{env}", task=TaskConfig(episodic_reward=True), reward="rrd"
+    )
+    for env in _DECOMPOSED
+}
+_SMALL = NetworkConfig(hidden=(64, 64), critic_hidden=(64, 64), activation="relu")
+# Two cores, a minute: a pendulum that is told how it did only at the end of each episode.
+PRESETS["rrd-quick"] = preset(
+    "pendulum",
+    name="rrd-quick",
+    algo="sac",
+    steps=3e4,
+    num_envs=16,
+    epochs=6,
+    cycles=4,
+    network=_SMALL,
+    eval_envs=32,
+    task=TaskConfig(episodic_reward=True),
+    reward="rrd",
+    train_batches=16,
+    batch_size=128,
+    buffer_size=100_000,
+    warmup=1000,
+    gamma=0.97,
+    pi_lr=1e-3,
+    q_lr=1e-3,
+    alpha_lr=1e-3,
+    r_lr=1e-3,
+)
+PRESETS["dqn-cartpole"] = preset(
+    "cartpole",
+    name="dqn-cartpole",
+    algo="dqn",
+    steps=6e4,
+    num_envs=16,
+    epochs=6,
+    cycles=4,
+    network=replace(_SMALL, layer_norm=True),
+    eval_envs=32,
+    train_batches=8,
+    batch_size=128,
+    buffer_size=50_000,
+    warmup=1000,
+    gamma=0.98,
+    q_lr=5e-4,
+    polyak=0.99,
+)
