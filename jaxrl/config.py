@@ -92,6 +92,9 @@ class CheckpointConfig:
     """Save the full state every this many epochs; the end of a run always is."""
     keep_last: int = 3
     """Newest checkpoints kept, besides the best one."""
+    replay: bool = True
+    """Keep the replay of off-policy learning too: a resumed run then goes on exactly. Without it
+    checkpoints are small, and a resumed run begins by filling it anew."""
 
 
 @dataclass(frozen=True)
@@ -111,8 +114,8 @@ class TrainConfig:
     """One training run: epochs × cycles × iterations, each iteration one rollout and learning."""
 
     env: str = "inverted_pendulum"
-    """One of Brax's, one of ours (arena, cartpole, pendulum, recall), Gymnasium's as gym:<id>, or
-    your own as module:Class."""
+    """One of Brax's, one of ours (arena, cartpole, catch, pendulum, recall), Gymnasium's as
+    gym:<id>, or your own as module:Class."""
     backend: str | None = None
     """Brax physics: generalized, mjx, positional or spring; the environment's own if not given."""
     algo: Literal["ppo", "sac", "td3", "dqn"] = "ppo"

@@ -29,7 +29,7 @@ class Method(NamedTuple):
     targets: tuple[str, ...]  # networks that have a slow copy
     rates: dict[str, str]  # network -> its learning rate among the hyper-parameters
     every: dict[str, int]  # network -> gradient steps per step of its own, if not each
-    # (share of the run that is over, actor's params) -> params to act with
+    # (share of the run that is over, actor's params) -> the same, exploring as it should then
     exploring: Callable[[Array, PyTree], PyTree] = lambda progress, params: params
 
 

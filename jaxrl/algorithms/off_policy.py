@@ -62,7 +62,6 @@ class OffPolicyState(struct.PyTreeNode):
     observations: Moments
     hyper: dict[str, Array]
     total_iterations: Array  # int32
-    progress: Array  # share of the run that is over
     updates: Array  # int32, gradient steps taken
     skipped: Array  # int32, gradient steps left out because they were not finite
     bad_streak: Array  # int32, how many of those in a row up to now
@@ -120,9 +119,8 @@ class _OffPolicy:
         return optimizer.adam(self.config.max_grad_norm, self.config.adam_epsilon)
 
     def policy_params(self, learner: OffPolicyState) -> PolicyParams:
-        """Return what acting needs, exploration included."""
-        actor = self.method.exploring(learner.progress, learner.params[self.method.actor])
-        return PolicyParams(actor, learner.observations)
+        """Return what acting needs."""
+        return PolicyParams(learner.params[self.method.actor], learner.observations)
 
     def init(self, key: Key, pool: PyTree = None) -> TrainState:
         key_env, key_method, key_reward, key_run = jax.random.split(key, 4)
@@ -137,7 +135,6 @@ class _OffPolicy:
             observations=normalizer.init(self.env.spec.obs),
             hyper={n: jnp.asarray(getattr(self.config, n), jnp.float32) for n in TRACED},
             total_iterations=jnp.asarray(self.total_iterations, jnp.int32),
-            progress=jnp.zeros((), jnp.float32),
             updates=whole,
             skipped=whole,
             bad_streak=whole,
@@ -184,14 +181,17 @@ class _OffPolicy:
             seen = normalizer.update(learner.observations, experience.obs)
             learner = learner.replace(observations=seen)
         iteration = state.iteration + 1
-        progress = iteration.astype(jnp.float32) / learner.total_iterations
+        actor = self.method.exploring(
+            iteration / learner.total_iterations, learner.params[self.method.actor]
+        )
+        learner = learner.replace(params=learner.params | {self.method.actor: actor})
         metrics = metrics | experience.episodes | {"replay/steps": Mean.of(size)}
         if self.config.keeps_episodes:
             metrics["replay/episodes"] = Mean.of(jnp.sum(stored.book.finished))
         return state.replace(
             iteration=iteration,
             collector=state.collector.replace(replay=stored),
-            learner=learner.replace(progress=progress),
+            learner=learner,
         ), metrics
 
     def _improve(

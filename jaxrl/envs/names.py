@@ -16,7 +16,7 @@ BRAX = (
 )
 AGENTS = {"arena": 4}  # those with more than one in an environment
 BACKENDS = ("generalized", "mjx", "positional", "spring")
-CLASSIC = ("arena", "cartpole", "pendulum", "recall")
+CLASSIC = ("arena", "cartpole", "catch", "pendulum", "recall")
 
 
 def known(name: str) -> bool:

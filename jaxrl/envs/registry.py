@@ -60,11 +60,12 @@ def _make_brax(name: str, kwargs: dict):
 
 def _make_own(name: str):
     _import_brax()
-    from jaxrl.envs import arena, classic, probes, recall
+    from jaxrl.envs import arena, catch, classic, probes, recall
 
     own: dict[str, type] = {
         "arena": arena.Arena,
         "cartpole": classic.CartPole,
+        "catch": catch.Catch,
         "pendulum": classic.Pendulum,
         "recall": recall.Recall,
     }

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxrl.config import NetworkConfig
 from jaxrl.learning import distributions
 from jaxrl.learning.distributions import Distribution
+from jaxrl.networks import pixels
 from jaxrl.networks.memory import Memory, initial_carry
 from jaxrl.networks.mlp import MLP, kernel_init
 from jaxrl.types import Array, EnvSpec, Key, PyTree
@@ -62,6 +63,7 @@ class _Actor(nn.Module):
     ) -> tuple[Array, PyTree]:
         c = self.config
         if not from_features:
+            x = pixels.Pixels()(x) if isinstance(x, pixels.Seen) else x
             x = _torso(c, c.hidden)(x)
             if memory_of(c, "actor") != "none":
                 x, _, carry = Memory(c.memory, c.memory_size, name="memory")(x, carry, ended)
@@ -106,6 +108,9 @@ class _Critic(nn.Module):
         c = self.config
         if not from_features:
             torso = _torso(c, c.critic_hidden)
+            if isinstance(x, pixels.Seen):
+                eye = pixels.Pixels()
+                x, next_x = eye(x), None if next_x is None else eye(next_x)  # type: ignore[arg-type]
             x, next_x = torso(x), None if next_x is None else torso(next_x)
             if memory_of(c, "critic") != "none":
                 memory = Memory(c.memory, c.memory_size, name="memory")
@@ -131,11 +136,22 @@ def one_hot(tokens: Array, sizes: tuple[int, ...]) -> Array:
     return wide.reshape(*wide.shape[:-2], -1)
 
 
-def viewer(spec: EnvSpec, keys: tuple[str, ...]) -> Callable[[PyTree], Array]:
-    """Return how an observation becomes the vector that a network reads."""
+def viewer(spec: EnvSpec, keys: tuple[str, ...]) -> Callable[[PyTree], Any]:
+    """Return how an observation becomes what a network reads: a vector, or pictures and one."""
     if spec.tokens:
         return lambda obs: one_hot(obs, spec.tokens)
+    if has_pictures(spec):
+        return lambda obs: pixels.split(_only(obs, keys), _only(spec.obs, keys))
     return lambda obs: select_obs(obs, keys)
+
+
+def has_pictures(spec: EnvSpec) -> bool:
+    """Tell whether some part of what is observed is a picture."""
+    return any(map(pixels.is_picture, jax.tree.leaves(spec.obs)))
+
+
+def _only(obs: PyTree, keys: tuple[str, ...]) -> PyTree:
+    return {key: obs[key] for key in keys} if isinstance(obs, dict) else obs
 
 
 def observed_keys(spec_obs: PyTree) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -150,11 +166,20 @@ def observed_keys(spec_obs: PyTree) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return shared, ((PRIVILEGED,) if PRIVILEGED in spec_obs else shared)
 
 
+def example_obs(spec: EnvSpec) -> PyTree:
+    """Return one observation of zeros, as networks get it: bytes as bytes, numbers normalised."""
+
+    def blank(s: jax.ShapeDtypeStruct) -> Array:
+        return jnp.zeros((1, *s.shape), jnp.uint8 if s.dtype == jnp.uint8 else jnp.float32)
+
+    return jax.tree.map(blank, spec.obs)
+
+
 def _network(
     module: nn.Module, spec: EnvSpec, view: Callable[[PyTree], Array], kind: str, size: int
 ) -> Network:
     def init(key: Key) -> PyTree:
-        example = jax.tree.map(lambda s: jnp.zeros((1, *s.shape), jnp.float32), spec.obs)
+        example = example_obs(spec)
         return module.init(key, view(example), initial_carry(kind, size, 1))
 
     def apply(params: PyTree, obs: PyTree, carry: PyTree) -> tuple[Array, PyTree]:
@@ -178,6 +203,7 @@ def build(spec: EnvSpec, config: NetworkConfig) -> ActorCritic:
         _network(critic, spec, views[1], memory_of(config, "critic"), size),
     )
     alike = config.hidden == config.critic_hidden and actor_keys == critic_keys
+    alike = alike and not has_pictures(spec)
     alike = alike and memory_of(config, "actor") == memory_of(config, "critic")
     both = (_side_by_side if alike else _one_by_one)(actor, critic, views)
 

@@ -1,14 +1,14 @@
 """Twin critics Q(s, a), computed together; and networks that guess a reward from (s, a, s')."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
 from jaxrl.config import NetworkConfig
-from jaxrl.networks import actor_critic
+from jaxrl.networks import actor_critic, pixels
 from jaxrl.networks.mlp import MLP, kernel_init
 from jaxrl.types import Array, EnvSpec, Key, PyTree
 
@@ -37,8 +37,11 @@ class _Tower(nn.Module):
     width: int
 
     @nn.compact
-    def __call__(self, x: Array) -> Array:
+    def __call__(self, seen: Any, beside: Array) -> Array:
+        """Map what is seen, with numbers beside it, to [..., width]."""
         c = self.config
+        x = pixels.Pixels()(seen) if isinstance(seen, pixels.Seen) else seen
+        x = jnp.concatenate([x, beside], axis=-1)
         x = MLP(c.critic_hidden, c.activation, self.layer_norm, c.init, c.precision)(x)
         x = nn.Dense(self.width, kernel_init=kernel_init(c.init, 1.0), name="head")(x)
         return x[..., 0] if self.width == 1 else x
@@ -49,46 +52,46 @@ def _as_vector(spec: EnvSpec, action: Array) -> Array:
     return jax.nn.one_hot(action, spec.action.size) if spec.action.discrete else action
 
 
-def _example(spec: EnvSpec) -> tuple[PyTree, Array]:
-    obs = jax.tree.map(lambda s: jnp.zeros((1, *s.shape), s.dtype), spec.obs)
+def _example_action(spec: EnvSpec) -> Array:
     if spec.action.discrete:
-        return obs, jnp.zeros(1, jnp.int32)
-    return obs, jnp.zeros((1, spec.action.size), jnp.float32)
+        return jnp.zeros(1, jnp.int32)
+    return jnp.zeros((1, spec.action.size), jnp.float32)
+
+
+def _viewer(spec: EnvSpec) -> Callable[[PyTree], Any]:
+    return actor_critic.viewer(spec, actor_critic.observed_keys(spec.obs)[1])
 
 
 def build(spec: EnvSpec, config: NetworkConfig, *, layer_norm: bool, atoms: int = 1) -> Critic:
     """Build two critics that fit an environment; they see what a critic may see."""
-    tower = _Tower(config, layer_norm, atoms)
-    view = actor_critic.viewer(spec, actor_critic.observed_keys(spec.obs)[1])
-
-    def join(obs: PyTree, action: Array) -> Array:
-        return jnp.concatenate([view(obs), _as_vector(spec, action)], axis=-1)
+    tower, view = _Tower(config, layer_norm, atoms), _viewer(spec)
 
     def init(key: Key) -> PyTree:
-        example = join(*_example(spec))
-        return jax.vmap(lambda k: tower.init(k, example))(jax.random.split(key, TWINS))
+        seen, action = view(actor_critic.example_obs(spec)), _as_vector(spec, _example_action(spec))
+        return jax.vmap(lambda k: tower.init(k, seen, action))(jax.random.split(key, TWINS))
 
     def apply(params: PyTree, obs: PyTree, action: Array) -> Array:
-        x = join(obs, action)
-        return jax.vmap(lambda p: tower.apply(p, x))(params)  # type: ignore[return-value]
+        seen, beside = view(obs), _as_vector(spec, action)
+        return jax.vmap(lambda p: tower.apply(p, seen, beside))(params)  # type: ignore[return-value]
 
     return Critic(init, apply)
 
 
 def build_reward(spec: EnvSpec, config: NetworkConfig) -> RewardNetwork:
     """Build a network that guesses a step's reward from (s, a, s − s')."""
-    tower = _Tower(config, layer_norm=False, width=1)
-    view = actor_critic.viewer(spec, actor_critic.observed_keys(spec.obs)[1])
+    tower, view = _Tower(config, layer_norm=False, width=1), _viewer(spec)
 
-    def join(obs: PyTree, action: Array, next_obs: PyTree) -> Array:
+    def look(obs: PyTree, next_obs: PyTree) -> Any:
         before, after = view(obs), view(next_obs)
-        return jnp.concatenate([before, _as_vector(spec, action), before - after], axis=-1)
+        if isinstance(before, pixels.Seen):
+            return pixels.change(before, after)
+        return jnp.concatenate([before, before - after], axis=-1)
 
     def init(key: Key) -> PyTree:
-        obs, action = _example(spec)
-        return tower.init(key, join(obs, action, obs))
+        obs = actor_critic.example_obs(spec)
+        return tower.init(key, look(obs, obs), _as_vector(spec, _example_action(spec)))
 
     def apply(params: PyTree, obs: PyTree, action: Array, next_obs: PyTree) -> Array:
-        return tower.apply(params, join(obs, action, next_obs))  # type: ignore[return-value]
+        return tower.apply(params, look(obs, next_obs), _as_vector(spec, action))  # type: ignore[return-value]
 
     return RewardNetwork(init, apply)

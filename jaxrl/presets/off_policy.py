@@ -80,3 +80,20 @@ PRESETS["dqn-cartpole"] = preset(
     q_lr=5e-4,
     polyak=0.99,
 )
+PRESETS["dqn-catch"] = preset(
+    "catch",
+    name="dqn-catch",
+    algo="dqn",
+    steps=2e4,
+    num_envs=16,
+    epochs=5,
+    cycles=2,
+    network=_SMALL,
+    eval_envs=32,
+    train_batches=4,
+    batch_size=64,
+    buffer_size=20_000,
+    warmup=500,
+    q_lr=5e-4,
+    polyak=0.98,
+)

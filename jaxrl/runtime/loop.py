@@ -17,7 +17,7 @@ import jax
 from jaxrl import config_json
 from jaxrl.envs import names
 from jaxrl.errors import UserError
-from jaxrl.runtime import compiled, files, hosted, plots, profiling, signals, sinks, starting
+from jaxrl.runtime import compiled, files, hosted, plots, profiling, signals, sinks, sizes, starting
 from jaxrl.runtime import folder as folders
 from jaxrl.runtime.checkpoint import Checkpoints
 from jaxrl.runtime.console import Console
@@ -64,6 +64,7 @@ def train(program: Program, folder: Path, *, resume: bool = False) -> Result:
             programs=programs,
             best=-math.inf if start.memory.get("best") is None else start.memory["best"],
             earlier=start.memory.get("elapsed", 0.0),
+            episodes=start.memory.get("episodes", 0),
             began=began,
             last_evaluation=start.memory.get("last_evaluation", {}),
         )
@@ -108,6 +109,11 @@ def _train_cycles(
     run.programs.wait()
     run.compile_seconds = time.monotonic() - run.began
     run.console.say(f"compiled in {run.compile_seconds:.1f} s")
+    if run.config.checkpoint.replay and (kept := sizes.num_bytes(state.collector.replay)):
+        run.console.say(
+            f"each checkpoint holds {sizes.megabytes(kept)} of replay: --checkpoint.no-replay "
+            "leaves it out, and a resume is then not exact"
+        )
     run.console.training_begins(run.env_steps(cycles))
     profiled = profiling.chosen_cycle(cycles, run.config.total_cycles)
     profiled = profiled if run.config.profile else None
@@ -116,7 +122,7 @@ def _train_cycles(
             began = time.monotonic()
             with profiling.trace(run.folder / "profile", when=cycles == profiled):
                 state, metrics = run.programs.train(state, cycles)
-                values = _to_host(metrics)
+                values = _to_host(run, metrics)
             cycles += 1
             _after_cycle(run, state, cycles, values, time.monotonic() - began)
     except TrainingDiverged:
@@ -127,9 +133,11 @@ def _train_cycles(
     return state, cycles
 
 
-def _to_host(metrics: Metrics) -> dict[str, float]:
+def _to_host(run: Run, metrics: Metrics) -> dict[str, float]:
     """Finish the means; a metric without data has no row."""
     pairs = jax.device_get(metrics)
+    if "rollout/ep_rew_mean" in pairs:
+        run.episodes += int(pairs["rollout/ep_rew_mean"].count)
     return {k: float(m.total / m.count) for k, m in sorted(pairs.items()) if m.count > 0}
 
 
@@ -148,6 +156,9 @@ def _after_cycle(
         values["time/agent_fps"] = agents * values["time/fps"]
     values["time/cycle_seconds"] = seconds
     values["time/compile_seconds"] = run.compile_seconds
+    values["time/epoch"] = math.ceil(cycles / config.cycles)
+    values["time/cycle"] = cycles
+    values["rollout/episodes"] = run.episodes
     values["time/total_timesteps"] = step
     values["time/iterations"] = cycles * config.iterations
     values["time/memory_mb"] = _memory_in_use()

@@ -33,6 +33,7 @@ class Run:
     best: float = -math.inf
     earlier: float = 0.0  # seconds spent before a resume
     began: float = field(default_factory=time.monotonic)
+    episodes: int = 0  # finished, before a resume included
     compile_seconds: float = 0.0
     last_evaluation: dict[str, float] = field(default_factory=dict)
     evaluated_at: int = -1  # cycles
@@ -92,10 +93,12 @@ class Run:
         metadata = {
             "best": self.best if math.isfinite(self.best) else None,
             "elapsed": self.elapsed,
+            "episodes": self.episodes,
             "last_evaluation": {k: v for k, v in self.last_evaluation.items() if math.isfinite(v)},
             "settings": starting.settings(self.config),
             "devices": self.program.mesh.size,
         }
+        state = starting.to_keep(self.config, state)
         # A state that was not evaluated must not pass for the one evaluated before it.
         fresh = self.evaluated_at == cycles
         metric = self.last_evaluation["eval/mean_reward"] if fresh else None

@@ -46,6 +46,13 @@ def settings(config: TrainConfig) -> dict[str, Any]:
     return json.loads(json.dumps(kept, default=str))
 
 
+def to_keep(config: TrainConfig, state: TrainState) -> TrainState:
+    """Return the part of a state that checkpoints hold: all of it, unless replay is left out."""
+    if config.checkpoint.replay or not jax.tree.leaves(state.collector.replay):
+        return state
+    return state.replace(collector=state.collector.replace(replay=()))
+
+
 def never_saved(config: TrainConfig, checkpoints: Checkpoints, folder: Path) -> bool:
     """Tell whether a run ended before it was to save, so that starting over loses nothing."""
     if checkpoints.steps() or (folder / "policies" / "final.npz").exists():
@@ -59,9 +66,15 @@ def never_saved(config: TrainConfig, checkpoints: Checkpoints, folder: Path) -> 
 
 def resumed(program: Program, checkpoints: Checkpoints) -> Start:
     """Start from the newest checkpoint that is whole."""
-    config = program.config
-    restored = checkpoints.restore(programs.abstract_state(program))
+    config, whole = program.config, programs.abstract_state(program)
+    restored = checkpoints.restore(to_keep(config, whole))
     state, remarks = restored.state, [f"warning: {text}" for text in restored.warnings]
+    if to_keep(config, whole) is not whole:
+        # Zeros are an empty store.
+        blank = jax.tree.map(
+            lambda s: jax.device_put(np.zeros(s.shape, s.dtype), s.sharding), whole.collector.replay
+        )
+        state = state.replace(collector=state.collector.replace(replay=blank))
     _refuse_other_settings(config, restored.metadata.get("settings", {}))
     if config.total_iterations < int(state.iteration):
         raise UserError(

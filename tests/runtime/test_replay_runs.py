@@ -1,0 +1,91 @@
+"""Runs of off-policy learning: resumed exactly, with and without replay, on several devices."""
+
+import shlex
+
+import numpy as np
+import pytest
+
+import jaxrl
+from jaxrl import evaluate, train
+from tests.runtime import tiny
+
+FLAGS = shlex.split(
+    "rrd-quick --devices 1 --num-envs 4 --epochs 2 --cycles 2 --iterations 12 --eval.num-envs 2 "
+    "--network.hidden 8 --network.critic-hidden 8 --train-batches 2 --batch-size 8 "
+    "--rrd-batch-size 8 --rrd-sample-size 4 --task.episode-length 10 "
+    "--offpolicy.buffer-size 160 --offpolicy.warmup 20"
+)
+
+
+def run(folder, *extra):
+    assert train.main([*FLAGS, "--run-dir", str(folder), *extra]) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    return run(tmp_path_factory.mktemp("runs") / "whole")
+
+
+def test_resume_equals_one_long_run(whole, tmp_path):
+    parts = run(tmp_path / "parts", "--epochs", "1")
+    assert train.main(["--resume", str(parts), "--epochs", "2"]) == 0
+    assert tiny.rows(parts) == tiny.rows(whole)
+    tiny.assert_same_policy(parts, whole)
+    last = tiny.rows(whole)[-1]
+    assert last["train/R_loss"] > 0 and last["train/n_updates"] == 96
+    # The ring was full before the end: what was overwritten is part of the test.
+    assert last["time/iterations"] * 4 > 160 > last["replay/steps"] > 20
+    assert last["rollout/episodes"] > 10 and last["replay/episodes"] > 10
+
+
+def test_checkpoints_without_replay_are_small_and_go_on(whole, tmp_path, capsys):
+    folder = run(tmp_path / "run", "--epochs", "1", "--checkpoint.no-replay")
+    assert "of replay" not in capsys.readouterr().out
+    small, large = (
+        sum(f.stat().st_size for f in (place / "checkpoints" / "96").rglob("*") if f.is_file())
+        for place in (folder, whole)
+    )
+    assert small < large
+    assert train.main(["--resume", str(folder), "--epochs", "2"]) == 0
+    rows = tiny.rows(folder)
+    assert rows[-1]["time/iterations"] == 48
+    assert rows[1]["replay/steps"] > rows[2]["replay/steps"] > 0  # filled anew
+
+
+def test_policies_are_loaded_and_judged(whole, capsys):
+    policy = jaxrl.load_policy(whole)
+    assert np.abs(policy(np.zeros(3, np.float32))).max() <= 1
+    assert evaluate.main([str(whole), "--episodes", "3"]) == 0
+    assert "mean_reward" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", ["--devices 2", "--algo td3 --offpolicy.reward ircr"])
+def test_variants_run(words, tmp_path):
+    folder = run(tmp_path / "run", *shlex.split(words), "--epochs", "1", "--eval.num-envs", "0")
+    assert np.isfinite(tiny.rows(folder)[-1]["train/q_loss"])
+
+
+def test_memory_is_told_beforehand(capsys):
+    assert train.main([*FLAGS, "--dry-run"]) == 0
+    out = capsys.readouterr().out
+    assert "160 (4 rows × 40 steps × 33 bytes)" in out
+    # batch_size + (rrd_batch_size // rrd_sample_size) × rrd_sample_size steps.
+    assert "528 bytes × 2" in out
+
+
+@pytest.mark.parametrize(
+    "words, complaint",
+    [
+        ("--algo dqn", "use sac or td3"),
+        ("--offpolicy.buffer-size 3", "less than one rollout: use at least 4"),
+        ("--offpolicy.warmup 200", "more than --offpolicy.buffer-size 160"),
+        ("--rrd-sample-size 16", "--rrd-batch-size 8 is less than"),
+        ("--batch-size 0", "--batch-size must be at least 1"),
+        ("--network.memory lstm", "learns from single steps"),
+        ("--devices 2 --batch-size 7", "--batch-size 7 must both divide over 2 devices"),
+    ],
+)
+def test_what_cannot_be_run_is_named(words, complaint, capsys):
+    assert train.main([*FLAGS, *shlex.split(words)]) == 2
+    assert complaint in capsys.readouterr().err
