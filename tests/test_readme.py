@@ -37,7 +37,8 @@ def test_every_flag_shown_exists():
     help_texts = "".join(map(_help, (train, evaluate, render)))
     known = set(re.findall(r"--[a-z][a-z0-9.-]*", help_texts))
     shown = set(re.findall(r"(?<=[\s`(])--[a-z][a-z0-9.-]*", README))
-    others = {"--logdir", "--seeds", "--warm", "--side-by-side"}  # TensorBoard's, and those of benchmarks.peers
+    # TensorBoard's, and those of benchmarks.peers.
+    others = {"--logdir", "--seeds", "--warm", "--side-by-side"}
     assert shown - known - others == set()
 
 
