@@ -98,6 +98,20 @@ class CheckpointConfig:
 
 
 @dataclass(frozen=True)
+class DataConfig:
+    """Recorded episodes to learn from."""
+
+    path: Path | None = None
+    """HDF5 file, or a folder of them, in robomimic's or LIBERO's layout."""
+    obs_keys: tuple[str, ...] = ()
+    """Observations to look at; all of them when none is named."""
+    part: str | None = None
+    """Only the episodes of this mask (train, valid, ...)."""
+    holdout: float = 0.1
+    """Share of the episodes kept aside to judge by."""
+
+
+@dataclass(frozen=True)
 class LogConfig:
     """Where metrics go besides metrics.jsonl."""
 
@@ -142,6 +156,7 @@ class TrainConfig:
     network: NetworkConfig = field(default_factory=NetworkConfig)
     ppo: PPOConfig = field(default_factory=PPOConfig)
     offpolicy: OffPolicyConfig = field(default_factory=OffPolicyConfig)
+    data: DataConfig = field(default_factory=DataConfig)
     eval: EvalConfig = field(default_factory=EvalConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     log: LogConfig = field(default_factory=LogConfig)
@@ -154,8 +169,15 @@ class TrainConfig:
         return self.ppo if self.algo == "ppo" else self.offpolicy
 
     @property
+    def offline(self) -> bool:
+        """Whether there is no environment, only recorded episodes."""
+        return self.offpolicy.rrd_reward_only
+
+    @property
     def steps_per_iteration(self) -> int:
-        """Environment steps in one iteration."""
+        """Environment steps in one iteration; gradient steps where there is no environment."""
+        if self.offline:
+            return self.offpolicy.train_batches
         return self.num_envs * self.learning.rollout_length * self.task.action_repeat
 
     @property

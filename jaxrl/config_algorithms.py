@@ -15,6 +15,7 @@ PLAIN = (
     "rrd_batch_size",
     "rrd_sample_size",
     "rrd_bias_correction",
+    "rrd_reward_only",
 )
 
 
@@ -187,6 +188,8 @@ class OffPolicyConfig:
     """rrd: steps drawn from each episode."""
     rrd_bias_correction: Plain[bool] = False
     """rrd: leave out the part of the loss that evens out rewards."""
+    rrd_reward_only: Plain[bool] = False
+    """rrd: learn nothing but the reward, from recorded episodes (--data.path)."""
     rrd_whole_return: bool = False
     """rrd: compare sums with the return, not means with the return per step."""
     max_bad_updates: int = 50

@@ -170,6 +170,7 @@ def _size_problems(config: TrainConfig, device_count: int | None) -> list[str]:
     if device_count is not None and shards > device_count:
         problems.append(f"--devices {shards}: this machine has {device_count}.")
     problems += (_segment_problems if config.algo == "ppo" else _replay_problems)(config, shards)
+    problems += _data_problems(config, shards)
     if config.eval.num_envs and config.eval.num_envs % shards:
         fits = -(-config.eval.num_envs // shards) * shards
         problems.append(
@@ -259,6 +260,28 @@ def _replay_problems(config: TrainConfig, shards: int) -> list[str]:
         problems.append("--offpolicy.critic c51 needs 2 atoms or more, and v-min below v-max.")
     if config.network.memory != "none":
         problems.append(f"--network.memory: --algo {config.algo} learns from single steps: none.")
+    return problems
+
+
+def _data_problems(config: TrainConfig, shards: int) -> list[str]:
+    """Check that recorded episodes and learning from them alone go together."""
+    problems, alone = [], config.offline
+    if alone != (config.env == names.OFFLINE):
+        problems.append(f"--rrd-reward-only goes with --env {names.OFFLINE}, and only with it.")
+    if not alone and config.data.path is not None:
+        problems.append("--data.path is for --rrd-reward-only: see the preset rrd-offline.")
+    if alone and (config.algo == "ppo" or config.offpolicy.reward != "rrd"):
+        problems.append("--rrd-reward-only needs --algo sac and --offpolicy.reward rrd.")
+    if alone and config.data.path is None:
+        problems.append("--data.path: which file or folder of recorded episodes?")
+    if alone and config.eval.num_envs:
+        problems.append("--rrd-reward-only has no environment to play in: use --eval.num-envs 0.")
+    if alone and shards > 1:
+        problems.append("--rrd-reward-only runs on one device: use --devices 1.")
+    if not 0 <= config.data.holdout < 1:
+        problems.append(
+            f"--data.holdout must be at least 0 and below 1, not {config.data.holdout}."
+        )
     return problems
 
 

@@ -101,7 +101,7 @@ def _start(command: Command) -> int:
     from jaxrl.runtime import folder, program, sizes
 
     program.use_compilation_cache()
-    built = program.build(command.config)
+    built = _build(command.config)
     if command.dry_run:
         print(config_json.to_json(command.config))
         print(sizes.report(built))
@@ -109,6 +109,12 @@ def _start(command: Command) -> int:
     path = folder.create(command.config)
     print(f"run folder: {path}", flush=True)
     return _train(built, path, resume=False)
+
+
+def _build(config: TrainConfig) -> "Program":
+    from jaxrl.runtime import offline, program
+
+    return offline.build(config) if config.offline else program.build(config)
 
 
 def _wake_devices() -> None:
@@ -132,7 +138,7 @@ def _resume(command: ResumeCommand) -> int:
         config = dataclasses.replace(config, total_steps=command.total_steps)
     config_checks.check(config)
     program.use_compilation_cache()
-    return _train(program.build(config), command.resume, resume=True)
+    return _train(_build(config), command.resume, resume=True)
 
 
 def _train(program: "Program", path: Path, *, resume: bool) -> int:

@@ -5,16 +5,17 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent / "jaxrl"
 
-# A room may import itself and rooms before it. `envs.names` is plain strings, for the settings.
+# A room may import itself and rooms before it. `envs.names` is plain strings, for the settings;
+# `data.record` is a command.
 ORDER = [
     {"errors", "envs.names"},
     {"config", "config_algorithms", "config_checks", "config_json", "presets", "types"},
     {"learning"},
-    {"networks", "envs"},
+    {"networks", "envs", "data"},
     {"rollout"},
     {"algorithms"},
     {"runtime"},
-    {"train", "evaluate", "render"},
+    {"train", "evaluate", "render", "data.record"},
 ]
 # Within these limits `learning` is stricter still: it knows arrays and nothing else.
 ONLY = {"learning": {"learning", "types"}}
@@ -22,7 +23,8 @@ ONLY = {"learning": {"learning", "types"}}
 
 def room_of(module: str) -> str:
     parts = module.split(".")[1:]
-    return "envs.names" if parts[:2] == ["envs", "names"] else parts[0]
+    apart = ".".join(parts[:2])
+    return apart if apart in ("envs.names", "data.record") else parts[0]
 
 
 def imports(path: Path) -> set[str]:

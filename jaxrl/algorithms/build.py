@@ -3,9 +3,11 @@
 from dataclasses import replace
 from typing import Any
 
-from jaxrl.algorithms import dqn, off_policy, ppo, rewards, sac, td3
+from jaxrl.algorithms import dqn, off_policy, ppo, reward_only, rewards, sac, td3
+from jaxrl.algorithms.store import Store
 from jaxrl.config import NetworkConfig, TrainConfig
 from jaxrl.errors import UserError
+from jaxrl.learning.normalizer import Moments
 from jaxrl.networks import actor_critic, q
 from jaxrl.networks.actor_critic import ActorCritic
 from jaxrl.types import Algorithm, EnvSpec
@@ -44,6 +46,16 @@ def make(
     if settings.reward == "rrd":
         model = rewards.decomposed(settings, q.build_reward(env.spec, shapes))
     return off_policy.make(settings, env, networks, method, model, config.total_iterations, blocks)
+
+
+def make_reward(
+    config: TrainConfig, spec: EnvSpec, moments: Moments, longest: int
+) -> reward_only.RewardLearning:
+    """Compose the learning of a reward alone, from recorded episodes."""
+    settings = config.offpolicy
+    model = rewards.decomposed(settings, q.build_reward(spec, network_config(config)))
+    store = Store(settings, spec, rows=1, longest=longest, blocks=1)
+    return reward_only.make(settings, model, store, moments, config.total_iterations)
 
 
 def _check_actions(config: TrainConfig, spec: EnvSpec) -> None:

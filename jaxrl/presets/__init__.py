@@ -23,6 +23,7 @@ def table() -> str:
             continue
         steps = c.total_iterations * c.steps_per_iteration
         millions = f"{steps / 1e6:.0f}" if steps >= 1e7 else f"{steps / 1e6:.2g}"
-        row = (f"`{name}`", c.env, c.backend or "-", f"{c.num_envs:,}", f"{millions} M")
+        number = "-" if c.offline else f"{c.num_envs:,}"
+        row = (f"`{name}`", c.env, c.backend or "-", number, f"{millions} M")
         lines.append("| " + " | ".join(row) + " |")
     return "\n".join(lines)

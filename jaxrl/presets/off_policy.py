@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from jaxrl.config import NetworkConfig, TaskConfig, TrainConfig
+from jaxrl.config import EvalConfig, NetworkConfig, OffPolicyConfig, TaskConfig, TrainConfig
 from jaxrl.presets.making import preset
 
 _WIDE = NetworkConfig(hidden=(256, 256), critic_hidden=(256, 256), activation="relu")
@@ -96,4 +96,25 @@ PRESETS["dqn-catch"] = preset(
     warmup=500,
     q_lr=5e-4,
     polyak=0.98,
+)
+PRESETS["rrd-offline"] = TrainConfig(
+    env="offline",
+    algo="sac",
+    preset="rrd-offline",
+    num_envs=1,
+    devices=1,
+    epochs=10,
+    cycles=5,
+    iterations=20,
+    network=_WIDE,
+    eval=EvalConfig(num_envs=0),
+    offpolicy=OffPolicyConfig(
+        train_batches=50,
+        batch_size=32,
+        reward="rrd",
+        rrd_batch_size=1024,
+        rrd_sample_size=64,
+        rrd_reward_only=True,
+        warmup=0,
+    ),
 )

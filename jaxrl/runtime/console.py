@@ -14,6 +14,7 @@ HEADLINE = {
     "rollout/ep_rew_mean": "return",
     "eval/mean_reward": "eval",
     "eval/success_rate": "success",
+    "train/R_loss": "R_loss",
     "train/approx_kl": "kl",
     "train/explained_variance": "ev",
     "train/learning_rate": "lr",

@@ -143,7 +143,7 @@ def _episode_metrics(ended: list[tuple[float, int]], diverged: int) -> Metrics:
 
 
 def _host(program: Program) -> HostEnv:
-    return program.env  # type: ignore[return-value]
+    return program.env
 
 
 def abstract_experience(program: Program) -> Rollout:

@@ -11,17 +11,30 @@ import math
 import time
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import jax
 
 from jaxrl import config_json
 from jaxrl.envs import names
 from jaxrl.errors import UserError
-from jaxrl.runtime import compiled, files, hosted, plots, profiling, signals, sinks, sizes, starting
+from jaxrl.runtime import (
+    compiled,
+    files,
+    hosted,
+    offline,
+    plots,
+    profiling,
+    reward_files,
+    signals,
+    sinks,
+    sizes,
+    starting,
+)
 from jaxrl.runtime import folder as folders
 from jaxrl.runtime.checkpoint import Checkpoints
 from jaxrl.runtime.console import Console
-from jaxrl.runtime.program import Program
+from jaxrl.runtime.program import EACH, Program
 from jaxrl.runtime.records import EvaluationRecord
 from jaxrl.runtime.run import Run
 from jaxrl.runtime.summary import Result
@@ -49,7 +62,7 @@ def train(program: Program, folder: Path, *, resume: bool = False) -> Result:
         console = Console(config.total_iterations * config.steps_per_iteration)
         stack.callback(console.close)
         start, programs = _start(program, folder, checkpoints, console, resume)
-        if isinstance(programs, hosted.HostPrograms):
+        if isinstance(programs, hosted.HostPrograms | offline.OfflinePrograms):
             stack.callback(programs.close)
         cycles = int(start.state.iteration) // config.iterations
         step = cycles * config.iterations * config.steps_per_iteration
@@ -62,9 +75,11 @@ def train(program: Program, folder: Path, *, resume: bool = False) -> Result:
             outputs=[*sinks.open_sinks(config, folder, stack, resumed_at), console],
             record=EvaluationRecord(folder / "evaluations.npz", resumed_at),
             programs=programs,
+            iteration_log=sinks.by_iteration(folder, stack, cycles * config.iterations, resume),
             best=-math.inf if start.memory.get("best") is None else start.memory["best"],
             earlier=start.memory.get("elapsed", 0.0),
             episodes=start.memory.get("episodes", 0),
+            losses=start.memory.get("losses", []),
             began=began,
             last_evaluation=start.memory.get("last_evaluation", {}),
         )
@@ -74,7 +89,7 @@ def train(program: Program, folder: Path, *, resume: bool = False) -> Result:
 
 def _start(
     program: Program, folder: Path, checkpoints: Checkpoints, console: Console, resume: bool
-) -> tuple[starting.Start, compiled.Programs | hosted.HostPrograms | None]:
+) -> tuple[starting.Start, Any]:
     """Return the state to go on from, and the programs, unless nothing is left to do."""
     config = program.config
     if resume and not starting.never_saved(config, checkpoints, folder):
@@ -92,7 +107,9 @@ def _start(
         if resume:
             console.say("This run had not come to its first checkpoint: it starts over.")
     console.say(f"compiling the training program for {config.env} ...")
-    if names.is_hosted(config.env):
+    if config.offline:
+        programs = offline.OfflinePrograms(program)
+    elif names.is_hosted(config.env):
         cycles = int(start.state.iteration) // config.iterations if start else 0
         programs = hosted.HostPrograms(program, cycles)
     else:
@@ -122,7 +139,7 @@ def _train_cycles(
             began = time.monotonic()
             with profiling.trace(run.folder / "profile", when=cycles == profiled):
                 state, metrics = run.programs.train(state, cycles)
-                values = _to_host(run, metrics)
+                values = _to_host(run, metrics, cycles)
             cycles += 1
             _after_cycle(run, state, cycles, values, time.monotonic() - began)
     except TrainingDiverged:
@@ -133,11 +150,17 @@ def _train_cycles(
     return state, cycles
 
 
-def _to_host(run: Run, metrics: Metrics) -> dict[str, float]:
+def _to_host(run: Run, metrics: Metrics, cycles: int) -> dict[str, float]:
     """Finish the means; a metric without data has no row."""
     pairs = jax.device_get(metrics)
     if "rollout/ep_rew_mean" in pairs:
         run.episodes += int(pairs["rollout/ep_rew_mean"].count)
+    for name in [name for name in pairs if name.startswith(EACH)]:
+        each = pairs.pop(name)
+        first = cycles * run.config.iterations + 1
+        for i, (total, count) in enumerate(zip(each.total, each.count, strict=True)):
+            if count > 0:
+                run.iteration_log(first + i, {name.removeprefix(EACH): float(total / count)})
     return {k: float(m.total / m.count) for k, m in sorted(pairs.items()) if m.count > 0}
 
 
@@ -162,6 +185,7 @@ def _after_cycle(
     values["time/total_timesteps"] = step
     values["time/iterations"] = cycles * config.iterations
     values["time/memory_mb"] = _memory_in_use()
+    run.average_losses(state, cycles, values)
     if run.is_due_for_evaluation(cycles):
         began = time.monotonic()
         values |= run.evaluate(state, cycles)
@@ -211,12 +235,15 @@ def _finish(run: Run, state: TrainState, cycles: int, stop: signals.StopRequest)
     run.console.close()
     if run.logged_at == cycles:
         run.save(state, cycles, block=True)
-        run.save_policy(state, cycles, "final")
+        run.save_networks(state, cycles, "final")
         if run.config.log.tensorboard and run.last_evaluation:
             settings = config_json.flatten(asdict(run.config))
             sinks.hyperparameters(run.folder / "tensorboard", settings, run.last_evaluation)
         title = dict.fromkeys([run.config.preset, run.config.env])  # often the same
         plots.learning_curve(run.folder, ": ".join(title))
+        if run.config.offline and run.program.env.held_out:
+            found = reward_files.report(run.folder, run.program.env)
+            print(f"held-out episodes: correlation of rewards {found['pearson']:.3f}")
     return Result(
         folder=run.folder,
         env_steps=run.env_steps(cycles),

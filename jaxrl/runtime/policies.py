@@ -1,32 +1,21 @@
-"""Policies as files: one npz with the weights, the normaliser, and how to build the network.
+"""Trained policies: loaded, called, and played in their environment."""
 
-No code and no pickle: the file names layers and numbers, this module knows how to read them.
-"""
-
-import dataclasses
-import json
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from jaxrl import config_json
 from jaxrl.algorithms import acting, ppo
-from jaxrl.config import NetworkConfig, TrainConfig
+from jaxrl.config import TrainConfig
 from jaxrl.envs import build as environments
 from jaxrl.envs.host import HostEnv
 from jaxrl.errors import UserError
 from jaxrl.learning import normalizer
 from jaxrl.networks import actor_critic
-from jaxrl.runtime import evaluation, files, host_play
-from jaxrl.types import ActionSpec, Array, EnvSpec, PyTree
-
-FORMAT = 1
-_HEADER = "policy.json"
+from jaxrl.runtime import evaluation, host_play, network_files
+from jaxrl.types import Array, EnvSpec, PyTree
 
 
 class LoadedPolicy(NamedTuple):
@@ -52,42 +41,6 @@ class LoadedPolicy(NamedTuple):
         return self.networks.actor.initial_carry(number)
 
 
-def _named_leaves(tree: PyTree) -> dict[str, Any]:
-    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
-    return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves}
-
-
-def _describe_obs(obs: PyTree) -> Any:
-    if isinstance(obs, dict):
-        return {name: _describe_obs(part) for name, part in obs.items()}
-    return {"shape": list(obs.shape), "dtype": str(obs.dtype)}
-
-
-def _obs_from(description: Any) -> PyTree:
-    if set(description) == {"shape", "dtype"}:
-        shape = tuple(int(n) for n in description["shape"])
-        return jax.ShapeDtypeStruct(shape, np.dtype(description["dtype"]))
-    return {name: _obs_from(part) for name, part in description.items()}
-
-
-def save_policy(
-    path: Path, params: PyTree, spec: EnvSpec, network: NetworkConfig, info: dict[str, Any]
-) -> None:
-    """Write a policy; the file appears whole or not at all."""
-    header = {
-        "format": FORMAT,
-        "obs": _describe_obs(spec.obs),
-        "action": {"size": spec.action.size, "discrete": spec.action.discrete},
-        "tokens": list(spec.tokens),
-        "network": dataclasses.asdict(network),
-        "info": info,
-    }
-    arrays = {name: np.asarray(leaf) for name, leaf in _named_leaves(params).items()}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with files.replacing(path) as file:
-        np.savez(file, allow_pickle=False, **{_HEADER: np.array(json.dumps(header))}, **arrays)
-
-
 def find(path: Path, which: str = "best") -> Path:
     """Return the policy file meant by a file, or by a run folder."""
     candidates = [path, path.parent / f"{path.name}.npz", path / "policies" / f"{which}.npz"]
@@ -104,16 +57,10 @@ def find(path: Path, which: str = "best") -> Path:
 def load_policy(path: str | Path, which: str = "best") -> LoadedPolicy:
     """Load a policy from a run folder or a policy file."""
     file = find(Path(path), which)
-    header, arrays = _read(file)
-    try:
-        tokens = tuple(int(n) for n in header.get("tokens", ()))
-        spec = EnvSpec(_obs_from(header["obs"]), ActionSpec(**header["action"]), tokens)
-        network = config_json.read(NetworkConfig, header["network"], str(file))
-        networks = actor_critic.build(spec, network)
-    except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"'{file}' is not a policy this version can read: {error!r}") from error
-    params = _fill(_abstract_params(networks, spec), arrays, file)
-    return _bind(networks, params, spec, header["info"])
+    stored = network_files.read(file)
+    networks = actor_critic.build(stored.spec, stored.config)
+    params = network_files.fill(_abstract_params(networks, stored.spec), stored.arrays, file)
+    return _bind(networks, params, stored.spec, stored.info)
 
 
 def load_teacher(path: Path, spec: EnvSpec, networks: actor_critic.ActorCritic) -> ppo.Teacher:
@@ -132,32 +79,9 @@ def load_teacher(path: Path, spec: EnvSpec, networks: actor_critic.ActorCritic) 
     return ppo.Teacher(policy.networks.actor, policy.params)
 
 
-def _read(file: Path) -> tuple[dict, dict[str, np.ndarray]]:
-    try:
-        with np.load(file, allow_pickle=False) as data:
-            arrays = {name: data[name] for name in data.files}
-        header = json.loads(str(arrays.pop(_HEADER)))
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise UserError(f"'{file}' is damaged or not a jaxrl policy: {error}") from error
-    if header.get("format") != FORMAT:
-        raise UserError(f"'{file}' has format {header.get('format')}, this version reads {FORMAT}.")
-    return header, arrays
-
-
 def _abstract_params(networks: actor_critic.ActorCritic, spec: EnvSpec) -> acting.PolicyParams:
     actor = jax.eval_shape(networks.actor.init, jax.random.key(0))
     return acting.PolicyParams(actor, jax.eval_shape(lambda: normalizer.init(spec.obs)))
-
-
-def _fill(target: PyTree, arrays: dict[str, np.ndarray], file: Path) -> PyTree:
-    """Put named arrays into the place of a tree of shapes."""
-    wanted = _named_leaves(target)
-    for name, leaf in wanted.items():
-        if name not in arrays or arrays[name].shape != leaf.shape:
-            have = arrays[name].shape if name in arrays else "nothing"
-            raise UserError(f"'{file}': leaf {name} is {have}, the network needs {leaf.shape}.")
-    leaves = [jnp.asarray(arrays[name], leaf.dtype) for name, leaf in wanted.items()]
-    return jax.tree.unflatten(jax.tree.structure(target), leaves)
 
 
 def _bind(

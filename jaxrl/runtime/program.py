@@ -3,7 +3,7 @@
 import contextlib
 import os
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,9 +13,11 @@ from jaxrl import config_checks
 from jaxrl.algorithms import build as algorithms
 from jaxrl.config import TrainConfig
 from jaxrl.envs import build as environments
-from jaxrl.envs.vector import VectorEnv
 from jaxrl.runtime import exported, parallel, policies, sinks
 from jaxrl.types import Algorithm, Metrics, PyTree, TrainState
+
+EACH = "iterations/"  # before the names of metrics that are kept iteration by iteration
+_BY_ITERATION = ("train/R_loss",)
 
 
 class Program(NamedTuple):
@@ -23,8 +25,8 @@ class Program(NamedTuple):
 
     config: TrainConfig
     mesh: Mesh
-    env: VectorEnv
-    algorithm: Algorithm
+    env: Any  # VectorEnv; HostEnv, or a DataSet where there is no environment
+    algorithm: Any  # Algorithm, or RewardLearning where there is no policy
     shelf: exported.Shelf | None = None  # traced programs of an earlier run
 
 
@@ -54,6 +56,9 @@ def build(config: TrainConfig) -> Program:
 
 def abstract_state(program: Program) -> TrainState:
     """Return shapes, types and places of the training state."""
+    if program.config.offline:
+        state = jax.eval_shape(program.algorithm.init, jax.eval_shape(jax.random.key, 0))
+        return parallel.abstract(program.mesh, state)
     pool = program.env.abstract_pool()
     state = jax.eval_shape(program.algorithm.init, jax.eval_shape(jax.random.key, 0), pool)
     return parallel.abstract(program.mesh, state)
@@ -68,4 +73,6 @@ def cycle(
         return algorithm.train_step(state, pool)
 
     state, metrics = jax.lax.scan(one, state, length=iterations)
-    return state, jax.tree.map(lambda x: jnp.sum(x, axis=0), metrics)
+    merged = jax.tree.map(lambda x: jnp.sum(x, axis=0), metrics)
+    each = {f"{EACH}{name}": metrics[name] for name in _BY_ITERATION if name in metrics}
+    return state, merged | each

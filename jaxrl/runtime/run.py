@@ -4,16 +4,18 @@ import math
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import mean
 
 import jax
 
 from jaxrl.algorithms import build as algorithms
 from jaxrl.config import TrainConfig
-from jaxrl.runtime import evaluation, policies, sinks, starting
+from jaxrl.runtime import evaluation, network_files, sinks, starting
 from jaxrl.runtime.checkpoint import Checkpoints
 from jaxrl.runtime.compiled import Programs
 from jaxrl.runtime.console import Console
 from jaxrl.runtime.hosted import HostPrograms
+from jaxrl.runtime.offline import OfflinePrograms
 from jaxrl.runtime.program import Program
 from jaxrl.runtime.records import EvaluationRecord
 from jaxrl.types import TrainState
@@ -29,14 +31,17 @@ class Run:
     checkpoints: Checkpoints
     outputs: list[sinks.Sink]
     record: EvaluationRecord
-    programs: Programs | HostPrograms | None  # None when nothing is left to do
+    programs: Programs | HostPrograms | OfflinePrograms | None  # None when nothing is left to do
+    iteration_log: sinks.Sink  # what is noted for every iteration
     best: float = -math.inf
     earlier: float = 0.0  # seconds spent before a resume
     began: float = field(default_factory=time.monotonic)
     episodes: int = 0  # finished, before a resume included
     compile_seconds: float = 0.0
     last_evaluation: dict[str, float] = field(default_factory=dict)
-    evaluated_at: int = -1  # cycles
+    losses: list[float] = field(default_factory=list)  # of a learnt reward, this epoch's cycles
+    score: float = -math.inf  # what "best" is measured by
+    scored_at: int = -1  # cycles
     logged_at: int = -1  # cycles
 
     @property
@@ -73,20 +78,35 @@ class Run:
         params = self.program.algorithm.policy_params(state.learner)
         result = jax.device_get(self.programs.evaluate(params, cycles))  # type: ignore[union-attr]
         self.record.add(self.env_steps(cycles), result)
-        self.last_evaluation, self.evaluated_at = evaluation.summarize(result), cycles
-        mean = self.last_evaluation["eval/mean_reward"]
-        if math.isfinite(mean) and mean > self.best:
-            self.best = mean
-            self.save_policy(state, cycles, "best")
+        self.last_evaluation = evaluation.summarize(result)
+        self._keep_if_best(state, cycles, self.last_evaluation["eval/mean_reward"])
         return self.last_evaluation | {"eval/best_mean_reward": self.best}
 
-    def save_policy(self, state: TrainState, cycles: int, name: str) -> None:
-        """Write policies/<name>.npz."""
+    def average_losses(self, state: TrainState, cycles: int, values: dict[str, float]) -> None:
+        """Note the loss of a learnt reward; at an epoch's end, add its mean to the values."""
+        if "train/R_loss" not in values:
+            return
+        self.losses.append(values["train/R_loss"])
+        if self.is_epoch_end(cycles):
+            values["train/R_loss_epoch"] = mean(self.losses)
+            self.losses = []
+            if self.config.offline:  # there is no other measure of what is best
+                self._keep_if_best(state, cycles, -values["train/R_loss_epoch"])
+
+    def _keep_if_best(self, state: TrainState, cycles: int, score: float) -> None:
+        self.score, self.scored_at = score, cycles
+        if math.isfinite(score) and score > self.best:
+            self.best = score
+            self.save_networks(state, cycles, "best")
+
+    def save_networks(self, state: TrainState, cycles: int, name: str) -> None:
+        """Write policies/<name>.npz, or rewards/<name>.npz where a reward is all that is learnt."""
         info = {"env": self.config.env, "env_steps": self.env_steps(cycles)} | self.last_evaluation
         params = jax.device_get(self.program.algorithm.policy_params(state.learner))
-        path = self.folder / "policies" / f"{name}.npz"
+        kind = "rewards" if self.config.offline else "policies"
+        path = self.folder / kind / f"{name}.npz"
         network = algorithms.network_config(self.config)
-        policies.save_policy(path, params, self.program.env.spec, network, info)
+        network_files.write(path, params, self.program.env.spec, network, info)
 
     def save(self, state: TrainState, cycles: int, *, block: bool = False) -> None:
         """Write a checkpoint of the full state."""
@@ -94,12 +114,12 @@ class Run:
             "best": self.best if math.isfinite(self.best) else None,
             "elapsed": self.elapsed,
             "episodes": self.episodes,
+            "losses": self.losses,
             "last_evaluation": {k: v for k, v in self.last_evaluation.items() if math.isfinite(v)},
             "settings": starting.settings(self.config),
             "devices": self.program.mesh.size,
         }
         state = starting.to_keep(self.config, state)
         # A state that was not evaluated must not pass for the one evaluated before it.
-        fresh = self.evaluated_at == cycles
-        metric = self.last_evaluation["eval/mean_reward"] if fresh else None
+        metric = self.score if self.scored_at == cycles else None
         self.checkpoints.save(self.env_steps(cycles), state, metadata, metric=metric, block=block)

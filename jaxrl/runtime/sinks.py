@@ -30,6 +30,18 @@ def jsonl(path: Path, stack: contextlib.ExitStack, resumed_at: int | None) -> Si
     return write
 
 
+def by_iteration(folder: Path, stack: contextlib.ExitStack, iterations: int, resume: bool) -> Sink:
+    """Append what is noted for single iterations to iterations.jsonl, once there is something."""
+    path, opened = folder / "iterations.jsonl", []
+
+    def write(iteration: int, metrics: dict[str, float]) -> None:
+        if not opened:
+            opened.append(jsonl(path, stack, iterations if resume else None))
+        opened[0](iteration, metrics)
+
+    return write
+
+
 def _keep_until(path: Path, step: int) -> None:
     rows = [row for row in read_jsonl(path) if row["step"] <= step]
     files.write_text(path, "".join(json.dumps(row) + "\n" for row in rows))

@@ -52,6 +52,8 @@ def _experience(program: Program) -> PyTree:
 
 def report(program: Program) -> str:
     """Return the sizes of everything a run holds, and an estimate of its peak."""
+    if program.config.offline:
+        return _offline(program)
     config, experience = program.config, _experience(program)
     state, spec = programs.abstract_state(program), program.env.spec
     each = program.env.rows // config.num_envs
@@ -73,6 +75,22 @@ def report(program: Program) -> str:
         ("rollout", megabytes(num_bytes(experience))),
         *parts,
         ("estimated peak on all devices", megabytes(peak)),
+    ]
+    return "\n".join(f"  {name:<31} {value}" for name, value in rows)
+
+
+def _offline(program: Program) -> str:
+    """Describe recorded episodes and what a piece of them takes."""
+    data, state, c = program.env, programs.abstract_state(program), program.config.offpolicy
+    step = 2 * num_bytes(data.spec.obs) + 4 * data.spec.action.size + 4 + 1
+    taken = c.rrd_batch_size // c.rrd_sample_size * c.rrd_sample_size * step
+    rows = [
+        ("training steps", f"{data.steps:,} in {len(data.pieces)} piece(s)"),
+        ("a piece", f"{data.piece_steps:,} steps × {step:,} bytes"),
+        ("", megabytes(data.piece_steps * step)),
+        ("batch", f"{taken:,} bytes × {c.train_batches} = {megabytes(c.train_batches * taken)}"),
+        ("reward network", megabytes(num_bytes(state.learner.params))),
+        ("gradient steps in all", f"{program.config.total_iterations * c.train_batches:,}"),
     ]
     return "\n".join(f"  {name:<31} {value}" for name, value in rows)
 

@@ -1,0 +1,1 @@
+"""Recorded episodes: reading, keeping and writing them."""

@@ -1,0 +1,201 @@
+"""A data set of episodes: looked through once, then handed to the device in pieces that fit.
+
+A piece is a store with one row: whole episodes one after the other, as replay would keep them.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxrl.data import hdf5
+from jaxrl.data.hdf5 import Episode, Place
+from jaxrl.errors import UserError
+from jaxrl.learning import episodes
+from jaxrl.learning.normalizer import Moments
+from jaxrl.learning.replay import Ring, Transition
+from jaxrl.types import ActionSpec, EnvSpec
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """Episodes on disk, and what was found when they were looked through."""
+
+    keys: tuple[str, ...]
+    training: list[Place]
+    held_out: list[Place]
+    spec: EnvSpec
+    moments: Moments  # of the training observations
+    lengths: dict[Place, int]
+    returns: dict[Place, float]
+    room: int  # most steps in one piece
+    _kept: dict[int, Any] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> int:
+        """One: episodes lie end to end."""
+        return 1
+
+    @property
+    def longest(self) -> int:
+        """Steps of the longest episode."""
+        return max(self.lengths.values())
+
+    @property
+    def steps(self) -> int:
+        """Steps of all training episodes."""
+        return sum(self.lengths[place] for place in self.training)
+
+    @property
+    def pieces(self) -> list[list[Place]]:
+        """Training episodes in order, as many in each piece as there is room for."""
+        pieces, size = [[]], 0
+        for place in self.training:
+            if pieces[-1] and size + self.lengths[place] > self.room:
+                pieces.append([])
+                size = 0
+            pieces[-1].append(place)
+            size += self.lengths[place]
+        return pieces
+
+    @property
+    def piece_steps(self) -> int:
+        """Steps of the largest piece: all are given that size, so that one program serves them."""
+        return max(sum(self.lengths[place] for place in piece) for piece in self.pieces)
+
+    def varies(self) -> bool:
+        """Tell whether returns differ: what always returns the same teaches no reward."""
+        values = np.array([self.returns[place] for place in self.training])
+        return bool(values.std() > 1e-6 * max(1.0, np.abs(values).max()))
+
+    def piece(self, number: int) -> tuple[Ring, episodes.Book]:
+        """Return a piece as a store with one row; the last one read is kept."""
+        if number not in self._kept:
+            self._kept.clear()
+            self._kept[number] = _as_store(
+                [hdf5.read(place, self.keys) for place in self.pieces[number]], self.piece_steps
+            )
+        return self._kept[number]
+
+
+def look_through(
+    path: Path,
+    *,
+    keys: tuple[str, ...],
+    part: str | None,
+    holdout: float,
+    seed: int,
+    room: int,
+    progress: Callable[[list[Place]], Iterable[Place]] = lambda places: places,
+) -> DataSet:
+    """Read every episode once: check it, and note lengths, returns and statistics."""
+    found = hdf5.places(path, part)
+    order = np.random.default_rng(seed).permutation(len(found))
+    aside = min(round(holdout * len(found)), len(found) - 1)
+    held_out = sorted(order[:aside])
+    training = [place for i, place in enumerate(found) if i not in set(held_out)]
+    sums, lengths, returns, shapes = _Sums(), {}, {}, None
+    for place in progress(found):
+        episode = hdf5.read(place, keys)
+        shapes = _same_shapes(place, episode, shapes)
+        lengths[place], returns[place] = len(episode.reward), float(episode.reward.sum())
+        if place in training:
+            sums.add(episode.obs)
+    assert shapes is not None
+    obs, actions = shapes
+    if max(lengths.values()) > room:
+        raise UserError(
+            f"--offpolicy.buffer-size {room} is less than the longest episode, "
+            f"{max(lengths.values())} steps."
+        )
+    spec = EnvSpec(obs, ActionSpec(actions, discrete=False))
+    return DataSet(
+        tuple(sorted(obs)),
+        training,
+        [found[i] for i in held_out],
+        spec,
+        sums.moments(obs),
+        lengths,
+        returns,
+        room,
+    )
+
+
+def _same_shapes(place: Place, episode: Episode, known: Any) -> Any:
+    obs = {k: jax.ShapeDtypeStruct(v.shape[1:], v.dtype) for k, v in sorted(episode.obs.items())}
+    found = (obs, episode.action.shape[1])
+    if known is not None and found != known:
+        for key in sorted(known[0].keys() | obs.keys()):
+            was, now = known[0].get(key), obs.get(key)
+            if was != now:
+                raise UserError(
+                    f"{place}: 'obs/{key}' is {now and now.shape}, earlier episodes have "
+                    f"{was and was.shape}."
+                )
+        raise UserError(f"{place}: 'actions' has {found[1]} numbers, others have {known[1]}.")
+    return found
+
+
+class _Sums:
+    """Sums for means and variances, in double precision."""
+
+    def __init__(self):
+        self.count, self.first, self.second = 0, {}, {}
+
+    def add(self, obs: dict[str, np.ndarray]) -> None:
+        self.count += len(next(iter(obs.values())))
+        for key, values in obs.items():
+            if values.dtype != np.uint8:
+                wide = values.astype(np.float64)
+                self.first[key] = self.first.get(key, 0.0) + wide.sum(axis=0)
+                self.second[key] = self.second.get(key, 0.0) + np.square(wide).sum(axis=0)
+
+    def moments(self, obs: dict[str, jax.ShapeDtypeStruct]) -> Moments:
+        mean, variance = {}, {}
+        for key, shape in obs.items():
+            first = self.first.get(key, np.zeros(shape.shape)) / max(self.count, 1)
+            second = self.second.get(key, np.ones(shape.shape) * self.count) / max(self.count, 1)
+            mean[key] = np.float32(first)
+            variance[key] = np.float32(np.maximum(second - np.square(first), 1e-12))
+        return Moments(np.float32(self.count), mean, variance)  # type: ignore[arg-type]
+
+
+def _as_store(read: list[Episode], steps: int) -> tuple[Ring, episodes.Book]:
+    """Lay episodes end to end in one row of `steps`; what is left over is never drawn."""
+
+    def row(arrays: list[np.ndarray]) -> np.ndarray:
+        joined = np.concatenate(arrays)
+        rest = np.zeros((steps - len(joined), *joined.shape[1:]), joined.dtype)
+        return np.concatenate([joined, rest])[None]
+
+    def rows(trees: list[Any]) -> Any:
+        return jax.tree.map(lambda *leaves: row(list(leaves)), *trees)
+
+    # Arrays of the host, where the types speak of the device's.
+    lengths = [len(e.reward) for e in read]
+    starts, used = np.cumsum([0, *lengths[:-1]]), sum(lengths)
+    taken: dict[str, Any] = {
+        "obs": rows([e.obs for e in read]),
+        "action": row([e.action for e in read]),
+        "reward": row([e.reward for e in read]),
+        "terminated": np.zeros((1, steps), bool),
+        "next_obs": rows([e.next_obs for e in read]),
+    }
+    length, returned = np.zeros((1, steps), np.int32), np.zeros((1, steps), np.float32)
+    length[0, starts] = lengths
+    returned[0, starts] = [e.reward.sum() for e in read]
+    one = np.zeros(1, np.int32)
+    book: dict[str, Any] = {
+        "age": row([np.arange(n, dtype=np.int32) for n in lengths]),
+        "length": length,
+        "returned": returned,
+        "age_now": one,
+        "return_now": one.astype(np.float32),
+        "first": one,
+        "end": one + np.int32(used),
+        "finished": one + np.int32(len(read)),
+    }
+    return Ring(Transition(**taken), book["end"]), episodes.Book(**book)

@@ -1,0 +1,161 @@
+"""Episodes in HDF5 files, as robomimic and LIBERO write them.
+
+    data/demo_0/actions, rewards, dones, obs/<key>, next_obs/<key> (LIBERO has none)
+    mask/<name>: demos that belong to a part of the data
+
+Nothing in a file is believed before it was looked at: whatever is missing, damaged or not finite
+is reported with the file, the demo and the key.
+"""
+
+import contextlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jaxrl.errors import UserError, nearest
+
+SUFFIXES = (".hdf5", ".h5")
+
+
+class Place(NamedTuple):
+    """Where an episode lies."""
+
+    file: Path
+    demo: str
+
+    def __str__(self) -> str:
+        return f"{self.file.name}: {self.demo}"
+
+
+class Episode(NamedTuple):
+    """One recorded episode of T steps."""
+
+    obs: dict[str, np.ndarray]  # [T, ...] each
+    next_obs: dict[str, np.ndarray]
+    action: np.ndarray  # [T, actions]
+    reward: np.ndarray  # float32 [T]
+
+
+def h5py() -> Any:
+    """Import h5py, or say how to get it."""
+    try:
+        import h5py
+    except ImportError as error:
+        raise UserError("Recorded episodes need h5py: pip install 'jaxrl[offline]'.") from error
+    return h5py
+
+
+def files(path: Path) -> list[Path]:
+    """Return the file meant, or the HDF5 files of a folder in order."""
+    if path.is_file():
+        return [path]
+    found = sorted(p for p in path.glob("*") if p.suffix in SUFFIXES) if path.is_dir() else []
+    if not found:
+        kind = "no such file or folder" if not path.exists() else "a folder without .hdf5 files"
+        raise UserError(f"--data.path: '{path}' is {kind}.")
+    return found
+
+
+@contextlib.contextmanager
+def opened(file: Path) -> Iterator[Any]:
+    """Open a file for reading."""
+    try:
+        handle = h5py().File(file, "r")
+    except OSError as error:
+        raise UserError(
+            f"'{file}' cannot be read: it is damaged, cut short, or no HDF5 file "
+            f"({str(error).splitlines()[0][:120]}). Pickles are never read."
+        ) from error
+    with handle:
+        yield handle
+
+
+def places(path: Path, part: str | None = None) -> list[Place]:
+    """Return all episodes, or those of a part, by number."""
+    found = []
+    for file in files(path):
+        with opened(file) as handle:
+            if "data" not in handle:
+                raise UserError(f"'{file}' has no group 'data': is it robomimic's or LIBERO's?")
+            demos = [name for name in handle["data"] if re.fullmatch(r"demo_\d+", name)]
+            if part is not None:
+                demos = _of_part(file, handle, part, demos)
+        found += [Place(file, demo) for demo in sorted(demos, key=lambda d: int(d[5:]))]
+    if not found:
+        raise UserError(f"'{path}' holds no episodes (data/demo_0, data/demo_1, ...).")
+    return found
+
+
+def _of_part(file: Path, handle: Any, part: str, demos: list[str]) -> list[str]:
+    masks = handle.get("mask", {})
+    if part not in masks:
+        raise UserError(
+            f"--data.part: '{file}' has no mask '{part}'.{nearest(part, masks)} "
+            f"It has: {', '.join(masks) or 'none'}."
+        )
+    wanted = {n.decode() if isinstance(n, bytes) else str(n) for n in masks[part][:]}
+    missing = sorted(wanted - set(demos))
+    if missing:
+        raise UserError(f"'{file}': mask '{part}' names {missing[0]}, which is not there.")
+    return [demo for demo in demos if demo in wanted]
+
+
+def read(place: Place, keys: tuple[str, ...] = ()) -> Episode:
+    """Read one episode; without keys, all of its observations."""
+    with opened(place.file) as handle:
+        group = handle["data"][place.demo]
+        action = _array(place, group, "actions")
+        reward = _array(place, group, "rewards").astype(np.float32)
+        obs_group = group.get("obs")
+        if obs_group is None:
+            raise UserError(f"{place}: 'obs' is missing.")
+        names = keys or tuple(sorted(obs_group))
+        obs = {key: _array(place, obs_group, key, "obs/") for key in names}
+        then = group.get("next_obs")
+        next_obs = {
+            key: _array(place, then, key, "next_obs/") if then is not None else _shifted(obs[key])
+            for key in names
+        }
+    _check_lengths(place, action, reward, obs, next_obs)
+    return Episode(obs, next_obs, action.astype(np.float32).reshape(len(action), -1), reward)
+
+
+def _array(place: Place, group: Any, key: str, prefix: str = "") -> np.ndarray:
+    """Read one dataset: there, readable, numbers, and finite."""
+    name = prefix + key
+    if key not in group:
+        raise UserError(f"{place}: '{name}' is missing.{nearest(key, list(group))}")
+    try:
+        data = np.asarray(group[key][()])
+    except (OSError, TypeError) as error:
+        raise UserError(f"{place}: '{name}' cannot be read ({error}).") from error
+    if data.dtype.kind not in "fiub":
+        raise UserError(f"{place}: '{name}' holds {data.dtype}, not numbers.")
+    if data.ndim == 0 or not len(data):
+        raise UserError(f"{place}: '{name}' has no steps.")
+    if data.dtype.kind == "f" and not np.isfinite(data).all():
+        first = int(np.argwhere(~np.isfinite(data))[0, 0])
+        raise UserError(f"{place}: '{name}' is not finite at step {first}.")
+    return data if data.dtype == np.uint8 and data.ndim == 4 else data.astype(np.float32)
+
+
+def _check_lengths(
+    place: Place, action: np.ndarray, reward: np.ndarray, obs: dict, next_obs: dict
+) -> None:
+    if reward.ndim != 1:
+        raise UserError(f"{place}: 'rewards' has the shape {reward.shape}, not one per step.")
+    named = {"actions": action} | {f"obs/{k}": v for k, v in obs.items()}
+    named |= {f"next_obs/{k}": v for k, v in next_obs.items()}
+    for name, data in named.items():
+        if len(data) != len(reward):
+            raise UserError(
+                f"{place}: '{name}' has {len(data)} steps, but 'rewards' has {len(reward)}."
+            )
+
+
+def _shifted(obs: np.ndarray) -> np.ndarray:
+    """Return the next observations where a file has none: the last one repeats."""
+    return np.concatenate([obs[1:], obs[-1:]])

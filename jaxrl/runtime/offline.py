@@ -1,0 +1,108 @@
+"""Learning from recorded episodes: a program without environments.
+
+Data that does not fit goes through the device piece by piece, another one in every cycle; while
+one is learnt from, the next is read.
+"""
+
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+
+import jax
+from rich import progress
+
+from jaxrl.algorithms import build as algorithms
+from jaxrl.algorithms.store import Stored
+from jaxrl.config import TrainConfig
+from jaxrl.data import dataset
+from jaxrl.data.dataset import DataSet
+from jaxrl.data.hdf5 import Place
+from jaxrl.errors import UserError
+from jaxrl.runtime import parallel
+from jaxrl.runtime.builder import compile_for_devices
+from jaxrl.runtime.program import Program, abstract_state, cycle
+from jaxrl.types import Metrics, TrainState
+
+
+def _bar(places: list[Place]) -> Iterable[Place]:
+    return progress.track(places, "reading episodes", transient=True)
+
+
+def build(config: TrainConfig) -> Program:
+    """Look through the data, and compose what learns from it."""
+    if config.data.path is None:
+        raise UserError("--data.path: which file or folder of recorded episodes?")
+    data = dataset.look_through(
+        config.data.path,
+        keys=config.data.obs_keys,
+        part=config.data.part,
+        holdout=config.data.holdout,
+        seed=config.seed,
+        room=config.offpolicy.buffer_size,
+        progress=_bar,
+    )
+    print(_described(data), flush=True)
+    algorithm = algorithms.make_reward(config, data.spec, data.moments, data.longest)
+    return Program(config, parallel.make_mesh(1), data, algorithm)
+
+
+def _described(data: DataSet) -> str:
+    values = [data.returns[place] for place in data.training]
+    lines = [
+        f"{len(data.training):,} episodes, {data.steps:,} steps, in {len(data.pieces)} piece(s); "
+        f"{len(data.held_out):,} held out; returns {min(values):.4g} to {max(values):.4g}"
+    ]
+    if not data.varies():
+        lines.append(
+            "warning: every episode has the same return: any reward that adds up to it fits, and "
+            "nothing can be learnt about single steps. Add episodes that went worse or better."
+        )
+    return "\n".join(lines)
+
+
+class OfflinePrograms:
+    """What `compiled.Programs` is to a run, for recorded episodes."""
+
+    def __init__(self, program: Program):
+        self.program, self._data = program, _data(program)
+        self._threads = ThreadPoolExecutor(1, thread_name_prefix="read")
+        self._next = self._threads.submit(self._piece, 0)
+        self._loaded: tuple[int, Stored] | None = None
+        self._compiled = None
+
+    def _piece(self, number: int) -> tuple[int, Stored]:
+        return number, Stored(*self._data.piece(number))
+
+    def _stored(self, number: int) -> Stored:
+        """Return piece `number` on the device, and begin to read the one after it."""
+        if self._loaded is None or self._loaded[0] != number:
+            read = self._next.result()
+            if read[0] != number:
+                read = self._piece(number)
+            self._loaded = number, jax.device_put(read[1])
+            if (count := len(self._data.pieces)) > 1:
+                self._next = self._threads.submit(self._piece, (number + 1) % count)
+        return self._loaded[1]
+
+    def first_state(self) -> TrainState:
+        """Return the state a fresh run begins with."""
+        return jax.jit(self.program.algorithm.init)(jax.random.key(self.program.config.seed))
+
+    def wait(self) -> None:
+        """Return when training can begin."""
+        algorithm, iterations = self.program.algorithm, self.program.config.iterations
+        run = jax.jit(lambda s, d: cycle(algorithm, iterations, s, d), donate_argnums=0)
+        shapes = jax.eval_shape(lambda d: d, self._stored(0))
+        self._compiled = compile_for_devices(run.lower(abstract_state(self.program), shapes))
+
+    def train(self, state: TrainState, number: int) -> tuple[TrainState, Metrics]:
+        """Run cycle `number`; `state` is used up."""
+        stored = self._stored(number % len(self._data.pieces))
+        return self._compiled(state, stored)  # type: ignore[misc]
+
+    def close(self) -> None:
+        """Stop reading ahead."""
+        self._threads.shutdown(cancel_futures=True)
+
+
+def _data(program: Program) -> DataSet:
+    return program.env

@@ -1,0 +1,99 @@
+"""Learnt rewards as files, and how well they do on episodes they have not seen."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from jaxrl.algorithms.reward_only import RewardParams
+from jaxrl.data import hdf5
+from jaxrl.data.dataset import DataSet
+from jaxrl.learning import normalizer
+from jaxrl.networks import q
+from jaxrl.runtime import files, network_files
+from jaxrl.types import EnvSpec
+
+_SHOWN = 4  # episodes in the picture
+
+
+class LoadedReward(NamedTuple):
+    """A learnt reward: call it with (obs, action, next_obs), any number of steps."""
+
+    guess: Callable[..., Any]
+    spec: EnvSpec
+    info: dict[str, Any]
+
+    def __call__(self, obs: Any, action: Any, next_obs: Any) -> np.ndarray:
+        """Return the guessed reward of each step."""
+        return np.asarray(self.guess(obs, action, next_obs))
+
+
+def load_reward(path: str | Path, which: str = "best") -> LoadedReward:
+    """Load a learnt reward from a run folder or a file."""
+    place = Path(path)
+    file = place if place.is_file() else place / "rewards" / f"{which}.npz"
+    spec, config, arrays, info = network_files.read(file)
+    network = q.build_reward(spec, config)
+    shapes = RewardParams(
+        jax.eval_shape(network.init, jax.random.key(0)),
+        jax.eval_shape(lambda: normalizer.init(spec.obs)),
+    )
+    params = network_files.fill(shapes, arrays, file)
+
+    @jax.jit
+    def guess(obs: Any, action: Any, next_obs: Any) -> jax.Array:
+        before, after = (normalizer.normalize(params.observations, x) for x in (obs, next_obs))
+        return network.apply(params.reward, before, action, after)
+
+    return LoadedReward(guess, spec, info)
+
+
+def report(folder: Path, data: DataSet) -> dict[str, float]:
+    """Compare guessed with true rewards on held-out episodes: rewards.json and a picture."""
+    reward = load_reward(folder)
+    pairs = []
+    for place in data.held_out:
+        episode = hdf5.read(place, data.keys)
+        pairs.append((reward(episode.obs, episode.action, episode.next_obs), episode.reward))
+    guessed, true = (np.concatenate(side) for side in zip(*pairs, strict=True))
+    found = {
+        "episodes": len(pairs),
+        "steps": len(true),
+        "pearson": _pearson(guessed, true),
+        "pearson_of_returns": _pearson(*np.array([(g.sum(), t.sum()) for g, t in pairs]).T),
+    }
+    files.write_text(folder / "rewards.json", json.dumps(found, indent=1) + "\n")
+    _draw(folder / "plots" / "rewards.png", pairs[:_SHOWN], found["pearson"])
+    return found
+
+
+def _pearson(a: np.ndarray, b: np.ndarray) -> float:
+    """Return the correlation, 0 where one side never changes."""
+    if len(a) < 2 or a.std() == 0 or b.std() == 0:
+        return 0.0
+    return float(np.corrcoef(a, b)[0, 1])
+
+
+def _draw(path: Path, pairs: list[tuple[np.ndarray, np.ndarray]], pearson: float) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    size = (7, 1.8 * len(pairs) + 0.6)
+    figure, places = plt.subplots(len(pairs), 1, figsize=size, dpi=120, squeeze=False)
+    for axes, (guessed, true) in zip(places.flat, pairs, strict=True):
+        axes.plot(true, color="#9aa5b1", linewidth=2.2, label="true reward")
+        axes.plot(guessed, color="#1f4e79", linewidth=1.2, label="learnt from returns")
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(alpha=0.25)
+    places.flat[0].legend(frameon=False, ncols=2)
+    places.flat[0].set_title(f"held-out episodes, correlation of all steps {pearson:.2f}")
+    places.flat[-1].set_xlabel("step")
+    figure.tight_layout()
+    path.parent.mkdir(exist_ok=True)
+    figure.savefig(path)
+    plt.close(figure)
