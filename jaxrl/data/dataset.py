@@ -100,6 +100,7 @@ def look_through(
     sums, lengths, returns, shapes = _Sums(), {}, {}, None
     for place in progress(found):
         episode = hdf5.read(place, keys)
+        keys = keys or tuple(sorted(episode.obs))  # what the first one has, all must have
         shapes = _same_shapes(place, episode, shapes)
         lengths[place], returns[place] = len(episode.reward), float(episode.reward.sum())
         if place in training:
@@ -113,7 +114,7 @@ def look_through(
         )
     spec = EnvSpec(obs, ActionSpec(actions, discrete=False))
     return DataSet(
-        tuple(sorted(obs)),
+        keys,
         training,
         [found[i] for i in held_out],
         spec,

@@ -114,6 +114,7 @@ PRESETS["rrd-offline"] = TrainConfig(
         reward="rrd",
         rrd_batch_size=1024,
         rrd_sample_size=64,
+        rrd_bias_correction=True,  # without it rewards are evened out, as acting wants them
         rrd_reward_only=True,
         warmup=0,
     ),

@@ -14,12 +14,15 @@ def learning_curve(folder: Path, title: str) -> Path | None:
     from matplotlib.ticker import EngFormatter
 
     rows = read_jsonl(folder / "metrics.jsonl")
+    alone = all("rollout/ep_rew_mean" not in row for row in rows)  # no episodes: a reward is learnt
     figure, axes = plt.subplots(figsize=(7, 4), dpi=120)
     drawn = False
     styles = {
         "rollout/ep_rew_mean": ("training episodes", "#9bb7d4", 1.4),
         "eval/mean_reward": ("evaluation (mean ± std)", "#1f4e79", 2.2),
     }
+    if alone and any("train/R_loss" in row for row in rows):
+        styles = {"train/R_loss": ("loss of the learnt reward", "#1f4e79", 2.2)}
     for name, (label, color, width) in styles.items():
         points = [(row["step"], row[name]) for row in rows if name in row]
         if points:
@@ -35,6 +38,8 @@ def learning_curve(folder: Path, title: str) -> Path | None:
         plt.close(figure)
         return None
     axes.set(xlabel="environment steps", ylabel="episode return", title=title)
+    if "train/R_loss" in styles:
+        axes.set(xlabel="gradient steps", ylabel="R_loss", yscale="log")
     axes.xaxis.set_major_formatter(EngFormatter())
     axes.grid(alpha=0.25)
     axes.legend(frameon=False)

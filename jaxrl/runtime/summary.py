@@ -21,7 +21,8 @@ class Result:
 
 def text(result: Result, config: TrainConfig) -> str:
     """Return the closing lines of a run, with the exact commands to go on."""
-    lines = ["", f"{result.env_steps:,} environment steps"]
+    unit = "gradient" if config.offline else "environment"
+    lines = ["", f"{result.env_steps:,} {unit} steps"]
     if result.last_evaluation:
         mean, std = (result.last_evaluation.get(f"eval/{k}_reward", 0.0) for k in ("mean", "std"))
         best = "" if result.best_reward is None else f"   best {result.best_reward:.1f}"
@@ -34,12 +35,15 @@ def text(result: Result, config: TrainConfig) -> str:
         longer = f" --epochs {config.epochs * 2}"
     else:
         longer = f" --total-steps {config.total_steps * 2}"
+    judge = f"evaluate         python -m jaxrl.evaluate {path} --episodes 100{own}"
+    if config.offline:
+        judge = f"rewards          {result.folder / 'plots' / 'rewards.png'}"
     return "\n".join(
         [
             *lines,
             f"run folder       {result.folder}",
             f"learning curve   {result.folder / 'plots' / 'learning_curve.png'}",
-            f"evaluate         python -m jaxrl.evaluate {path} --episodes 100{own}",
+            judge,
             f"resume           python -m jaxrl.train --resume {path}{longer}{own}",
             f"watch            tensorboard --logdir {path}",
         ]

@@ -1,0 +1,152 @@
+"""Reading recorded episodes: layouts, order, parts, and all that can be wrong with a file."""
+
+import pickle
+
+import h5py
+import numpy as np
+import pytest
+
+from jaxrl.data import dataset, hdf5, writing
+from jaxrl.data.hdf5 import Episode, Place
+from jaxrl.errors import UserError
+
+
+def _episode(steps, start=0.0):
+    state = np.arange(steps + 1, dtype=np.float32)[:, None] + start + np.zeros(3, np.float32)
+    action = np.full((steps, 2), 0.5, np.float32)
+    reward = np.arange(steps, dtype=np.float32) + start
+    return Episode({"state": state[:-1]}, {"state": state[1:]}, action, reward)
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "data.hdf5"
+    episodes = [_episode(3 + i, 10.0 * i) for i in range(12)]
+    writing.write(path, episodes, {"env_name": "x"}, {"train": [2, 11], "valid": [0]})
+    return path
+
+
+def test_what_was_written_is_read_in_the_order_of_numbers(file):
+    found = hdf5.places(file)
+    assert [place.demo for place in found] == [f"demo_{i}" for i in range(12)]  # 2 before 11
+    for i, place in enumerate(found):
+        episode, expected = hdf5.read(place), _episode(3 + i, 10.0 * i)
+        for a, b in zip(episode, expected, strict=True):
+            np.testing.assert_equal(a, b)
+    assert [place.demo for place in hdf5.places(file, "train")] == ["demo_2", "demo_11"]
+    with h5py.File(file) as handle:
+        assert handle["data"].attrs["total"] == sum(range(3, 15))
+
+
+def test_libero_files_have_no_next_observation(tmp_path):
+    """LIBERO's layout: several keys, pictures, uint8 rewards, nothing about what came next."""
+    path = tmp_path / "task_demo.hdf5"
+    pictures = np.random.default_rng(0).integers(0, 256, (4, 8, 8, 3)).astype(np.uint8)
+    with h5py.File(path, "w") as handle:
+        demo = handle.create_group("data/demo_0")
+        demo["actions"] = np.zeros((4, 7))
+        demo["rewards"] = np.array([0, 0, 0, 1], np.uint8)
+        demo["dones"] = np.array([0, 0, 0, 1], np.uint8)
+        demo["obs/agentview_rgb"] = pictures
+        demo["obs/joint_states"] = np.arange(28.0).reshape(4, 7)
+        demo["obs/ee_states"] = np.zeros((4, 6))
+    episode = hdf5.read(Place(path, "demo_0"), ("agentview_rgb", "joint_states"))
+    assert set(episode.obs) == {"agentview_rgb", "joint_states"}
+    assert episode.obs["agentview_rgb"].dtype == np.uint8
+    np.testing.assert_array_equal(episode.next_obs["agentview_rgb"], pictures[[1, 2, 3, 3]])
+    np.testing.assert_array_equal(episode.next_obs["joint_states"][:, 0], [7, 14, 21, 21])
+    np.testing.assert_array_equal(episode.reward, [0, 0, 0, 1])
+
+
+def _change(file, name, value):
+    with h5py.File(file, "a") as handle:
+        del handle[name]
+        if value is not None:
+            handle[name] = value
+
+
+@pytest.mark.parametrize(
+    "name, value, complaint",
+    [
+        ("data/demo_3/rewards", None, "demo_3: 'rewards' is missing"),
+        ("data/demo_3/obs/state", None, "demo_3: 'obs/state' is missing"),
+        ("data/demo_3/obs", None, "demo_3: 'obs' is missing"),
+        ("data/demo_3/actions", np.zeros((5, 2)), "'actions' has 5 steps, but 'rewards' has 6"),
+        ("data/demo_3/actions", np.zeros((6, 4)), "'actions' has 4 numbers, others have 2"),
+        ("data/demo_3/obs/state", np.full((6, 3), np.nan), "'obs/state' is not finite at step 0"),
+        ("data/demo_3/rewards", np.zeros((6, 1)), r"'rewards' has the shape \(6, 1\)"),
+        ("data/demo_3/rewards", np.zeros(0), "demo_3: 'rewards' has no steps"),
+        ("data/demo_3/rewards", np.array([b"a"] * 6), "not numbers"),
+        ("data", None, "no group 'data'"),
+    ],
+)
+def test_whatever_is_wrong_is_named(file, name, value, complaint):
+    _change(file, name, value)
+    with pytest.raises(UserError, match=complaint) as error:
+        _look(file)
+    assert file.name in str(error.value)
+
+
+def test_another_shape_is_named_with_both(file):
+    with h5py.File(file, "a") as handle:
+        for part in ("obs", "next_obs"):
+            del handle[f"data/demo_3/{part}/state"]
+            handle[f"data/demo_3/{part}/state"] = np.zeros((6, 2))
+    with pytest.raises(UserError, match=r"demo_3: 'obs/state' is \(2,\), earlier.*\(3,\)"):
+        _look(file)
+
+
+def test_files_that_are_none(tmp_path, file):
+    whole = file.read_bytes()
+    (tmp_path / "cut.hdf5").write_bytes(whole[: len(whole) // 2])
+    (tmp_path / "pickled.hdf5").write_bytes(pickle.dumps({"data": 1}))
+    for name in ("cut.hdf5", "pickled.hdf5"):
+        with pytest.raises(UserError, match=f"{name}' cannot be read.*Pickles are never read"):
+            hdf5.places(tmp_path / name)
+    with pytest.raises(UserError, match="no such file"):
+        hdf5.places(tmp_path / "nowhere")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match="a folder without .hdf5 files"):
+        hdf5.places(tmp_path / "empty")
+    with pytest.raises(UserError, match="has no mask 'tran'. Did you mean 'train'"):
+        hdf5.places(file, "tran")
+
+
+def _look(path, **changes):
+    settings = {"keys": (), "part": None, "holdout": 0.25, "seed": 0, "room": 40}
+    return dataset.look_through(path, **settings | changes)
+
+
+def test_a_folder_is_looked_through_and_cut_into_pieces_that_fit(tmp_path, file):
+    other = [_episode(5, 100.0)]
+    writing.write(tmp_path / "later.hdf5", other, {}, {})
+    data = _look(tmp_path)
+    assert (len(data.training), len(data.held_out)) == (10, 3)
+    assert not set(data.training) & set(data.held_out)
+    assert [place for piece in data.pieces for place in piece] == data.training
+    sizes = [sum(data.lengths[place] for place in piece) for piece in data.pieces]
+    assert len(sizes) > 1 and max(sizes) == data.piece_steps <= 40
+    states = np.concatenate([hdf5.read(place).obs["state"] for place in data.training])
+    np.testing.assert_allclose(data.moments.mean["state"], states.mean(axis=0), rtol=1e-5)
+    np.testing.assert_allclose(data.moments.variance["state"], states.var(axis=0), rtol=1e-4)
+    for number, piece in enumerate(data.pieces):
+        ring, book = data.piece(number)
+        assert ring.steps.reward.shape == (1, data.piece_steps)
+        assert int(book.end[0]) == sizes[number] and int(book.first[0]) == 0
+        at = 0
+        for place in piece:
+            episode = hdf5.read(place)
+            steps = len(episode.reward)
+            np.testing.assert_array_equal(ring.steps.reward[0, at : at + steps], episode.reward)
+            np.testing.assert_array_equal(book.age[0, at : at + steps], np.arange(steps))
+            assert book.length[0, at] == steps and book.returned[0, at] == episode.reward.sum()
+            at += steps
+    with pytest.raises(UserError, match="less than the longest episode, 14 steps"):
+        _look(tmp_path, room=13)
+
+
+def test_returns_that_never_vary_are_noticed(tmp_path, file):
+    assert _look(file).varies()
+    same = [_episode(4) for _ in range(4)]
+    writing.write(tmp_path / "same.hdf5", same, {}, {})
+    assert not _look(tmp_path / "same.hdf5").varies()

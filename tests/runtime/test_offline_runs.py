@@ -1,0 +1,110 @@
+"""The whole circle: train, record, learn the reward from returns alone, judge it."""
+
+import json
+import shlex
+
+import numpy as np
+import pytest
+
+from jaxrl import evaluate, train
+from jaxrl.data import hdf5, record
+from jaxrl.runtime.reward_files import load_reward
+from tests.runtime import tiny
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    """Episodes of a hardly trained pendulum, of 30 steps; what it is paid can be seen."""
+    place = tmp_path_factory.mktemp("circle")
+    words = shlex.split(
+        "pendulum --devices 1 --num-envs 8 --epochs 1 --cycles 1 --iterations 2 --eval.num-envs 0 "
+        "--network.hidden 8 --network.critic-hidden 8 --ppo.num-minibatches 2 "
+        "--ppo.rollout-length 8 --task.episode-length 30"
+    )
+    assert train.main([*words, "--run-dir", str(place / "run")]) == 0
+    command = [str(place / "run"), "--policy", "final", "--out", str(place / "data.hdf5")]
+    assert record.main([*command, "--episodes", "90", "--noise", "0", "0.5", "1"]) == 0
+    return place / "data.hdf5"
+
+
+FLAGS = shlex.split(
+    "rrd-offline --epochs 2 --cycles 2 --iterations 5 --train-batches 60 --rrd-batch-size 256 "
+    "--rrd-sample-size 8 --network.critic-hidden 32 32 --offpolicy.r-lr 3e-3 "
+    "--offpolicy.buffer-size 1500"
+)
+
+
+def _learn(data, folder, *extra):
+    assert train.main([*FLAGS, "--data.path", str(data), "--run-dir", str(folder), *extra]) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def learnt(recorded, tmp_path_factory):
+    return _learn(recorded, tmp_path_factory.mktemp("runs") / "learnt")
+
+
+def test_recorded_episodes_are_those_of_the_environment(recorded):
+    places = hdf5.places(recorded)
+    assert len(places) == 90 and len(hdf5.places(recorded, "valid")) == 9
+    for place in places[::9]:
+        episode = hdf5.read(place)
+        state, then = episode.obs["state"], episode.next_obs["state"]
+        assert len(state) == 30 and np.abs(episode.action).max() <= 1
+        np.testing.assert_array_equal(then[:-1], state[1:])
+        angle = np.arctan2(state[:, 1], state[:, 0])
+        cost = angle**2 + 0.1 * state[:, 2] ** 2 + 0.001 * (2 * episode.action[:, 0]) ** 2
+        np.testing.assert_allclose(episode.reward, -cost, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.learning
+def test_rewards_of_held_out_steps_are_found(learnt):
+    found = json.loads((learnt / "rewards.json").read_text())
+    assert found["episodes"] == 9 and found["pearson"] > 0.8
+    assert (learnt / "plots" / "rewards.png").stat().st_size > 10_000
+    assert (learnt / "plots" / "learning_curve.png").exists()
+
+
+def test_losses_are_there_by_iteration_cycle_and_epoch(learnt):
+    rows = tiny.rows(learnt)
+    lines = (learnt / "iterations.jsonl").read_text().splitlines()
+    each = [json.loads(line) for line in lines]
+    assert [row["step"] for row in rows] == [300, 600, 900, 1200]  # gradient steps
+    assert [line["step"] for line in each] == list(range(1, 21))
+    losses = np.array([line["train/R_loss"] for line in each]).reshape(4, 5).mean(axis=1)
+    np.testing.assert_allclose([row["train/R_loss"] for row in rows], losses, rtol=1e-4)
+    epochs = losses.reshape(2, 2).mean(axis=1)
+    found = [row["train/R_loss_epoch"] for row in rows if "train/R_loss_epoch" in row]
+    np.testing.assert_allclose(found, epochs, rtol=1e-4)
+
+
+def test_resume_equals_one_long_run(recorded, learnt, tmp_path):
+    """The data goes through in two pieces, another one in each cycle."""
+    parts = _learn(recorded, tmp_path / "parts", "--epochs", "1")
+    assert train.main(["--resume", str(parts), "--epochs", "2"]) == 0
+    assert tiny.rows(parts) == tiny.rows(learnt)
+    assert (parts / "iterations.jsonl").read_text() == (learnt / "iterations.jsonl").read_text()
+    places = [folder / "rewards" / "final.npz" for folder in (parts, learnt)]
+    ours, theirs = (dict(np.load(place)) for place in places)
+    for name in ours:
+        np.testing.assert_array_equal(ours[name], theirs[name])
+
+
+def test_a_learnt_reward_can_be_called(recorded, learnt):
+    reward, episode = load_reward(learnt), hdf5.read(hdf5.places(recorded)[0])
+    guess = reward(episode.obs, episode.action, episode.next_obs)
+    assert guess.shape == (30,) and np.isfinite(guess).all()
+
+
+def test_what_cannot_be_is_said(recorded, learnt, tmp_path, capsys):
+    assert train.main(["rrd-offline"]) == 2
+    assert "--data.path: which file" in capsys.readouterr().err
+    assert train.main(["pendulum", "--data.path", str(recorded)]) == 2
+    assert "see the preset rrd-offline" in capsys.readouterr().err
+    assert train.main([*FLAGS, "--data.path", str(recorded), "--data.obs-keys", "stat"]) == 2
+    assert "'obs/stat' is missing. Did you mean 'state'" in capsys.readouterr().err
+    assert train.main([*FLAGS, "--data.path", str(recorded), "--dry-run"]) == 0
+    assert "in 2 piece(s)" in capsys.readouterr().out
+    assert evaluate.main([str(learnt)]) == 2
+    assert "No policy" in capsys.readouterr().err
+    assert record.main([str(learnt), "--out", str(tmp_path / "x.hdf5")]) == 2
