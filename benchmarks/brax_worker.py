@@ -105,6 +105,17 @@ SAC: dict[str, dict[str, Any]] = {
 }
 
 
+SETTINGS_OF_SAC = {task: _SAC | settings for task, settings in SAC.items()}
+SETTINGS_OF_SAC["fast"] = {  # for --quick
+    "num_timesteps": 2_000,
+    "num_envs": 16,
+    "min_replay_size": 64,
+    "max_replay_size": 1024,
+    "batch_size": 16,
+    "grad_updates_per_step": 2,
+}
+
+
 def mend_jax() -> None:
     """Give JAX back what brax calls: a leading axis with one copy per device."""
     import jax
@@ -123,6 +134,8 @@ def main() -> None:
     parser.add_argument("--backend")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--evals", type=int, default=10)
+    parser.add_argument("--steps", type=int, help="instead of the published number")
+    parser.add_argument("--sac", action="store_true", help="SAC, where brax publishes both")
     arguments = parser.parse_args()
     mend_jax()
     from brax import envs
@@ -142,8 +155,10 @@ def main() -> None:
         print(json.dumps(row), flush=True)
 
     options = {"backend": arguments.backend} if arguments.backend else {}
-    is_ppo = arguments.task in PPO
-    settings = _PPO | PPO[arguments.task] if is_ppo else _SAC | SAC[arguments.task]
+    is_ppo = arguments.task in PPO and not arguments.sac
+    settings = _PPO | PPO[arguments.task] if is_ppo else SETTINGS_OF_SAC[arguments.task]
+    if arguments.steps:
+        settings = settings | {"num_timesteps": arguments.steps}
     train = functools.partial(
         ppo.train if is_ppo else sac.train,
         environment=envs.get_environment(arguments.task, **options),

@@ -66,6 +66,22 @@ def test_minibatches(tmp_path):
 
 
 @pytest.mark.slow
+def test_decomposition(tmp_path):
+    (row,) = run(tmp_path, "decomposition")
+    assert row["task"] == "rrd-quick" and row["seeds"] == 1
+    assert {"dense", "episodic", "rrd", "score"} <= row.keys()
+
+
+@pytest.mark.slow
+def test_off_policy_beside_brax(tmp_path):
+    ours, theirs = run(tmp_path, "off_policy")
+    assert ours["gradient steps/s"] == pytest.approx(ours["steps/s"] / 8)
+    assert ours["times brax"] * theirs["gradient steps/s"] == pytest.approx(
+        ours["gradient steps/s"]
+    )
+
+
+@pytest.mark.slow
 def test_time_to_return(tmp_path):
     cold, warm = run(tmp_path, "time_to_return")
     for row in (cold, warm):

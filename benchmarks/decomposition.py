@@ -1,0 +1,116 @@
+"""How much of what a dense reward teaches can be learnt from the return of whole episodes.
+
+    python -m benchmarks.decomposition halfcheetah hopper ant reacher --seeds 3 [--quick]
+
+Three runs of every seed, alike but for the reward: the environment's own at every step (dense),
+nothing until the end and then the sum (episodic), and rewards decomposed from those sums (rrd).
+The score is (rrd − episodic) / (dense − episodic), of means over seeds at equal steps: 0 is plain
+SAC on the sums, 1 is as good as if every reward had been told. All runs go side by side.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks import report
+
+KINDS = {
+    "dense": ["--offpolicy.reward", "env", "--task.no-episodic-reward"],
+    "episodic": ["--offpolicy.reward", "env", "--task.episodic-reward"],
+    "rrd": ["--offpolicy.reward", "rrd", "--task.episodic-reward"],
+}
+COLORS = {"dense": report.GREY, "episodic": report.ORANGE, "rrd": report.BLUE}
+QUICK = (
+    "--epochs 2 --cycles 1 --iterations 20 --num-envs 4 --offpolicy.warmup 200 --eval.num-envs 4"
+)
+# task -> kind -> seed -> [(steps, return)]
+Curves = dict[str, dict[str, dict[str, list[tuple[int, float]]]]]
+
+
+def preset(task: str) -> str:
+    return task if task.startswith("rrd-") else f"rrd-{task}"
+
+
+def run(task: str, kind: str, seed: int, place: Path, extra: list[str]) -> list[tuple[int, float]]:
+    """Train once; return its evaluations."""
+    folder = place / f"{task}-{kind}-{seed}"
+    command = [sys.executable, "-m", "jaxrl.train", preset(task), "--run-dir", str(folder)]
+    command += ["--seed", str(seed), "--checkpoint.no-replay", *KINDS[kind], *extra]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(
+            f"{' '.join(command)} failed:\n{done.stdout[-500:]}{done.stderr[-2000:]}"
+        )
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [(r["step"], r["eval/mean_reward"]) for r in rows if "eval/mean_reward" in r]
+
+
+def row(task: str, kinds: dict[str, dict[str, list]]) -> dict[str, Any]:
+    finals = {kind: [curve[-1][1] for curve in runs.values()] for kind, runs in kinds.items()}
+    means = {kind: float(np.mean(values)) for kind, values in finals.items()}
+    found: dict[str, Any] = {
+        "task": task,
+        "seeds": min(len(values) for values in finals.values()),
+        "million steps": next(iter(next(iter(kinds.values())).values()))[-1][0] / 1e6,
+    }
+    for kind in KINDS:
+        if kind in finals:
+            found[kind] = f"{means[kind]:,.0f} ± {np.std(finals[kind]):,.0f}"
+    if means.keys() == KINDS.keys() and means["dense"] != means["episodic"]:
+        gap = means["dense"] - means["episodic"]
+        found["score"] = (means["rrd"] - means["episodic"]) / gap
+    return found
+
+
+def panel(task: str, kinds: dict[str, dict[str, list]]):
+    def on(axes):
+        for kind, runs in kinds.items():
+            for i, curve in enumerate(runs.values()):
+                label = None if i else kind
+                axes.plot(*zip(*curve, strict=True), color=COLORS[kind], label=label)
+        axes.set(xlabel="environment steps", ylabel="evaluated return", title=task)
+        axes.legend(frameon=False)
+
+    return on
+
+
+def main() -> None:
+    parser = report.parser(__doc__)
+    parser.add_argument("tasks", nargs="*")
+    parser.add_argument("--seeds", type=int)
+    parser.add_argument("--at-once", type=int, help="runs side by side; all when not given")
+    parser.add_argument("--extra", default="", help="flags for all runs, in one string")
+    arguments = parser.parse_args()
+    tasks = arguments.tasks or (["rrd-quick"] if arguments.quick else ["halfcheetah"])
+    seeds = arguments.seeds or (1 if arguments.quick else 3)
+    extra = (QUICK if arguments.quick else arguments.extra).split()
+    jobs = [(task, kind, seed) for task in tasks for seed in range(seeds) for kind in KINDS]
+    curves: Curves = {}
+
+    def keep() -> None:
+        rows = [row(task, kinds) for task, kinds in curves.items()]
+        panels = [panel(task, kinds) for task, kinds in curves.items()]
+        report.save("decomposition", rows, arguments.out, panels=panels, extra={"curves": curves})
+
+    with (
+        tempfile.TemporaryDirectory() as name,
+        ThreadPoolExecutor(arguments.at_once or len(jobs)) as threads,
+    ):
+        running = {threads.submit(run, *job, Path(name), extra): job for job in jobs}
+        for done in as_completed(running):
+            task, kind, seed = running[done]
+            if error := done.exception():
+                print(f"{task} {kind} seed {seed}: {error}", file=sys.stderr, flush=True)
+                continue
+            curves.setdefault(task, {}).setdefault(kind, {})[str(seed)] = done.result()
+            keep()
+
+
+if __name__ == "__main__":
+    main()
