@@ -26,9 +26,10 @@ KINDS = {
     "rrd": ["--offpolicy.reward", "rrd", "--task.episodic-reward"],
 }
 COLORS = {"dense": report.GREY, "episodic": report.ORANGE, "rrd": report.BLUE}
-QUICK = (
-    "--epochs 2 --cycles 1 --iterations 20 --num-envs 4 --offpolicy.warmup 200 --eval.num-envs 4"
-)
+QUICK = [
+    *("--epochs", "1", "--cycles", "1", "--iterations", "20", "--num-envs", "4"),
+    *("--task.episode-length", "10", "--offpolicy.warmup", "40", "--eval.num-envs", "4"),
+]
 # task -> kind -> seed -> [(steps, return)]
 Curves = dict[str, dict[str, dict[str, list[tuple[int, float]]]]]
 
@@ -89,7 +90,7 @@ def main() -> None:
     arguments = parser.parse_args()
     tasks = arguments.tasks or (["rrd-quick"] if arguments.quick else ["halfcheetah"])
     seeds = arguments.seeds or (1 if arguments.quick else 3)
-    extra = (QUICK if arguments.quick else arguments.extra).split()
+    extra = QUICK if arguments.quick else str(arguments.extra).split()
     jobs = [(task, kind, seed) for task in tasks for seed in range(seeds) for kind in KINDS]
     curves: Curves = {}
 
