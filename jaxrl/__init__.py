@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from jaxrl.config import TrainConfig
     from jaxrl.runtime.policies import load_policy
+    from jaxrl.runtime.reward_files import load_reward
 
 __version__ = "0.1.0"
-__all__ = ["TrainConfig", "load_policy"]
+__all__ = ["TrainConfig", "load_policy", "load_reward"]
 
 
 def __getattr__(name: str) -> Any:
@@ -16,6 +17,10 @@ def __getattr__(name: str) -> Any:
         from jaxrl.runtime.policies import load_policy
 
         return load_policy
+    if name == "load_reward":
+        from jaxrl.runtime.reward_files import load_reward
+
+        return load_reward
     if name == "TrainConfig":
         from jaxrl.config import TrainConfig
 

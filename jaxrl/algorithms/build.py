@@ -32,6 +32,7 @@ def make(
     if config.algo == "ppo":
         return ppo.make(config.ppo, env, networks, config.total_iterations, blocks, teacher)
     _check_actions(config, env.spec)
+    _check_room(config, env.rows, env.longest_episode)
     settings, shapes = config.offpolicy, network_config(config)
     if config.algo == "dqn":
         method = dqn.make(settings, networks)
@@ -64,6 +65,16 @@ def _check_actions(config: TrainConfig, spec: EnvSpec) -> None:
         raise UserError(
             f"--algo {config.algo} does not fit {config.env}, whose actions are {kind}: "
             f"use {fit}, or ppo."
+        )
+
+
+def _check_room(config: TrainConfig, rows: int, longest: int) -> None:
+    """Whole episodes can only be kept where there is room for them."""
+    room = config.offpolicy.buffer_size // rows
+    if config.offpolicy.keeps_episodes and room < longest:
+        raise UserError(
+            f"--offpolicy.buffer-size {config.offpolicy.buffer_size} has room for {room} steps of "
+            f"each environment, but an episode has up to {longest}: use {longest * rows} or more."
         )
 
 

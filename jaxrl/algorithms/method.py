@@ -33,6 +33,23 @@ class Method(NamedTuple):
     exploring: Callable[[Array, PyTree], PyTree] = lambda progress, params: params
 
 
+def update_all(update: Callable, start: PyTree, batches: PyTree) -> tuple[PyTree, Metrics]:
+    """Scan `update` over batches and sum up what each noted, finished values all of them.
+
+    The notes of a gradient step travel as one vector: one kernel instead of one for each.
+    """
+    names: list[str] = []
+
+    def one(state: PyTree, batch: PyTree) -> tuple[PyTree, Array]:
+        state, noted = update(state, batch)
+        names[:] = sorted(noted)
+        return state, jnp.stack([noted[name].total for name in names])
+
+    end, notes = jax.lax.scan(one, start, batches)
+    count, sums = jnp.asarray(len(notes), jnp.float32), jnp.sum(notes, axis=0)
+    return end, {name: Mean(sums[i], count) for i, name in enumerate(names)}
+
+
 class Value(NamedTuple):
     """Critics seen as numbers, whether they predict numbers or distributions over them."""
 

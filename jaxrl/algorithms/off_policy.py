@@ -12,11 +12,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import optax
 from flax import struct
 from jax.flatten_util import ravel_pytree
 
 from jaxrl.algorithms.acting import PolicyParams, make_policy
-from jaxrl.algorithms.method import Method, Params
+from jaxrl.algorithms.method import Method, Params, update_all
 from jaxrl.algorithms.rewards import RewardModel
 from jaxrl.algorithms.store import Store, returns_seen
 from jaxrl.config import OffPolicyConfig
@@ -85,8 +86,7 @@ def make(
     blocks: int = 1,
 ) -> Algorithm:
     """Compose an off-policy algorithm; without a model rewards are the environment's own."""
-    longest = -(-env.episode_length // env.action_repeat)
-    store = Store(config, env.spec, env.rows, longest, blocks)
+    store = Store(config, env.spec, env.rows, env.longest_episode, blocks)
     learner = _OffPolicy(config, env, networks, method, model, store, total_iterations)
     return Algorithm(
         init=learner.init,
@@ -215,10 +215,9 @@ class _OffPolicy:
             params={name: pair[0] for name, pair in flat.items()},
             slow={name: ravel_pytree(tree)[0] for name, tree in learner.slow.items()},
         )
-        end, metrics = jax.lax.scan(partial(self._update, unravel), start, batches)
+        end, metrics = update_all(partial(self._update, unravel), start, batches)
         whole = {name: unravel[name](vector) for name, vector in end.params.items()}
         slow = {name: unravel[name](vector) for name, vector in end.slow.items()}
-        metrics = jax.tree.map(lambda x: jnp.sum(x, axis=0), metrics)
         return end.replace(params=whole, slow=slow), metrics
 
     def _normalized(self, seen: Moments, steps: Transition) -> Transition:
@@ -254,7 +253,7 @@ class _OffPolicy:
     ) -> tuple[OffPolicyState, Metrics]:
         """Move every network whose turn it is, then let the slow copies follow."""
         # All or none: one broken network must not be taught by the others.
-        finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(g)) for g in grads.values()]))
+        finite = jnp.isfinite(sum(optax.tree.norm(g) for g in grads.values()))
         params, states = dict(learner.params), dict(learner.optimizer)
         for name, gradient in grads.items():
             turn = learner.updates % self.method.every.get(name, 1) == 0

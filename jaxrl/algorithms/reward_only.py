@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from flax import struct
 from jax.flatten_util import ravel_pytree
 
+from jaxrl.algorithms.method import update_all
 from jaxrl.algorithms.rewards import RewardModel
 from jaxrl.algorithms.store import Store, Stored
 from jaxrl.config import OffPolicyConfig
@@ -93,11 +94,10 @@ class _RewardLearning:
         )
         drawn = drawn._replace(steps=steps._replace(obs=obs, next_obs=next_obs))
         flat, unravel = ravel_pytree(learner.params)
-        end, metrics = jax.lax.scan(
+        end, metrics = update_all(
             partial(self._update, unravel), learner.replace(params=flat), drawn
         )
         learner = end.replace(params=unravel(end.params))
-        metrics = jax.tree.map(lambda x: jnp.sum(x, axis=0), metrics)
         return state.replace(iteration=state.iteration + 1, learner=learner), metrics
 
     def _update(

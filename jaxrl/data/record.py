@@ -73,8 +73,8 @@ def play(
     def run(key: Key):
         key_start, key_steps = jax.random.split(key)
         start = env.reset(key_start, stagger=False)
-        steps = -(-env.episode_length // env.action_repeat)
-        return jax.lax.scan(step, (start, carry), jax.random.split(key_steps, steps))[1]
+        keys = jax.random.split(key_steps, env.longest_episode)
+        return jax.lax.scan(step, (start, carry), keys)[1]
 
     obs, action, outcome = jax.device_get(run(key))
     ended = outcome.terminated | outcome.truncated

@@ -31,6 +31,7 @@ class HostEnv:
     recipe: Recipe
     num_envs: int
     groups: int
+    longest_episode: int  # in actions
 
     @property
     def rows(self) -> int:
@@ -90,4 +91,5 @@ def build(name: str, num_envs: int, groups: int, limit: int | None = None) -> Ho
         raise UserError(
             f"--env: '{name}' has no time limit of its own: give --task.episode-length."
         )
-    return HostEnv(Recipe(name, limit, observation, action), num_envs, groups)
+    longest = limit or int(known.max_episode_steps)
+    return HostEnv(Recipe(name, limit, observation, action), num_envs, groups, longest)

@@ -112,6 +112,11 @@ class VectorEnv:
         return EnvSpec(obs, template.action, template.tokens)
 
     @property
+    def longest_episode(self) -> int:
+        """Actions in an episode that runs into its time limit."""
+        return -(-self.episode_length // self.action_repeat)
+
+    @property
     def rows(self) -> int:
         """Agents in all environments."""
         return self.num_envs * (self.template.agents or 1)
@@ -164,8 +169,8 @@ class VectorEnv:
             world = jax.tree.map(lambda leaf: leaf[row], pool)
         age = jnp.zeros(self.num_envs, jnp.int32)
         if stagger:
-            turns = -(-self.episode_length // self.action_repeat)
-            age = jax.random.randint(key_age, (self.num_envs,), 0, max(turns, 1))
+            turns = max(self.longest_episode, 1)
+            age = jax.random.randint(key_age, (self.num_envs,), 0, turns)
             age = age * self.action_repeat
         agents = self.template.agents
         shape = (self.num_envs, agents) if agents else (self.num_envs,)

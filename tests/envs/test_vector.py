@@ -451,3 +451,25 @@ def test_spec_tells_discrete_from_continuous():
     assert _vector(probes.Success()).spec.action == (2, True)
     assert _vector(probes.Counter()).spec.action == (1, False)
     assert _vector(probes.TerminationCut()).spec.obs.shape == (4,)
+
+
+def test_episodic_reward_is_paid_at_the_end():
+    """Counter pays 1, 2, 3, ... : under a limit of 4, nothing and then 10; logs are as ever."""
+    rewards = {}
+    for name in ("paid", "withheld"):
+        one = _vector(
+            probes.Counter(), num_envs=2, episode_length=4, episodic_reward=name == "withheld"
+        )
+        pool = one.pool(jax.random.key(0))
+        state = one.reset(jax.random.key(1), pool)
+        step = jax.jit(one.step)
+        outcomes = []
+        for t in range(9):
+            state, outcome = step(state, jnp.zeros((2, 1)), pool, jax.random.key(t))
+            outcomes.append(np.asarray(outcome.reward))
+        rewards[name] = np.stack(outcomes)[:, 0].tolist()
+        _, metrics = one.take_statistics(state)
+        mean = metrics["rollout/ep_rew_mean"]
+        assert float(mean.total / mean.count) == 10.0
+    assert rewards["paid"] == [1, 2, 3, 4, 1, 2, 3, 4, 1]
+    assert rewards["withheld"] == [0, 0, 0, 10, 0, 0, 0, 10, 0]

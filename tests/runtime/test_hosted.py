@@ -113,6 +113,16 @@ def test_a_run_trains_resumes_and_is_evaluated(tmp_path, capsys):
     assert "mean_reward" in capsys.readouterr().out
 
 
+def test_off_policy_learning_collects_on_the_host_too(tmp_path):
+    flags = shlex.split(
+        "gym-cartpole --algo dqn --num-envs 4 --epochs 1 --cycles 1 --iterations 12 "
+        "--eval.num-envs 0 --offpolicy.warmup 20 --train-batches 2 --batch-size 8"
+    )
+    assert train.main([*flags, "--run-dir", str(tmp_path / "run")]) == 0
+    (row,) = tiny.rows(tmp_path / "run")
+    assert np.isfinite(row["train/q_loss"]) and row["replay/steps"] > 20
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [

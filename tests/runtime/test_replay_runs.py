@@ -81,6 +81,7 @@ def test_memory_is_told_beforehand(capsys):
         ("--offpolicy.buffer-size 3", "less than one rollout: use at least 4"),
         ("--offpolicy.warmup 200", "more than --offpolicy.buffer-size 160"),
         ("--rrd-sample-size 16", "--rrd-batch-size 8 is less than"),
+        ("--offpolicy.buffer-size 36", "room for 9 steps of each environment"),
         ("--batch-size 0", "--batch-size must be at least 1"),
         ("--network.memory lstm", "learns from single steps"),
         ("--devices 2 --batch-size 7", "--batch-size 7 must both divide over 2 devices"),
