@@ -9,6 +9,7 @@ SAC on the sums, 1 is as good as if every reward had been told. All runs go side
 """
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -43,7 +44,9 @@ def run(task: str, kind: str, seed: int, place: Path, extra: list[str]) -> list[
     folder = place / f"{task}-{kind}-{seed}"
     command = [sys.executable, "-m", "jaxrl.train", preset(task), "--run-dir", str(folder)]
     command += ["--seed", str(seed), "--checkpoint.no-replay", *KINDS[kind], *extra]
-    done = subprocess.run(command, capture_output=True, text=True)
+    # Many runs share one device: none may take all of its memory.
+    env = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"} | os.environ
+    done = subprocess.run(command, env=env, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(
             f"{' '.join(command)} failed:\n{done.stdout[-500:]}{done.stderr[-2000:]}"
@@ -90,7 +93,7 @@ def main() -> None:
     arguments = parser.parse_args()
     tasks = arguments.tasks or (["rrd-quick"] if arguments.quick else ["halfcheetah"])
     seeds = arguments.seeds or (1 if arguments.quick else 3)
-    extra = QUICK if arguments.quick else str(arguments.extra).split()
+    extra = [*(QUICK if arguments.quick else []), *str(arguments.extra).split()]
     jobs = [(task, kind, seed) for task in tasks for seed in range(seeds) for kind in KINDS]
     curves: Curves = {}
 

@@ -1,11 +1,11 @@
 """SAC beside brax's SAC at brax's published settings: steps and gradient steps per second.
 
-    python -m benchmarks.off_policy hopper walker2d [--steps 400000] [--quick]
+    python -m benchmarks.off_policy hopper walker2d [--steps 1400000] [--quick]
 
 Both learn with the same batches, networks (2 × 256) and number of gradient steps per environment
-step, on the physics backend of our preset. Ours is timed over whole cycles with replay half full
-(writing costs the same whether it is full or not); brax by what it reports itself, past its first
-report, in a process of its own.
+step, on the physics backend of our preset. Ours is timed over whole cycles, past its warm-up (what
+is written is written in place, whether replay is full or not); brax by its own last report, in a
+process of its own, by when its replay is full.
 """
 
 import json
@@ -91,7 +91,7 @@ def draw(rows: list[dict[str, Any]]):
 def main() -> None:
     parser = report.parser(__doc__)
     parser.add_argument("tasks", nargs="*")
-    parser.add_argument("--steps", type=int, default=400_000, help="environment steps of brax")
+    parser.add_argument("--steps", type=int, default=1_400_000, help="environment steps of brax")
     arguments = parser.parse_args()
     programs.use_compilation_cache()
     rows = []

@@ -57,7 +57,7 @@ class NetworkConfig:
     state_dependent_std: bool = True
     """Let the network choose the spread of actions, or learn one number per action."""
     init_std: float = 0.7
-    """Spread of actions at the start; td3: always."""
+    """Spread of actions at the start."""
     min_std: float = 0.001
     """Spread never falls below this."""
     memory: Literal["none", "lstm", "gru"] = "none"

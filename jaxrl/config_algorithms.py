@@ -146,7 +146,7 @@ class OffPolicyConfig:
     train_target: int = 1
     """They follow every this many gradient steps."""
     layer_norm: bool = True
-    """Normalise the layers of the critics."""
+    """Normalise the layers of the critics (dqn: of its network)."""
     normalize_obs: bool = True
     """Normalise observations by running statistics."""
     critic: Literal["mse", "c51"] = "mse"
@@ -165,6 +165,8 @@ class OffPolicyConfig:
     """sac: Adam's step size for it; 0 leaves it as it is (traced)."""
     target_entropy: float = -1.0
     """sac: entropy aimed at, for each number of an action (traced)."""
+    std_act: float = 0.1
+    """td3: noise on the actions it explores with."""
     pi_delay_freq: int = 2
     """td3: gradient steps of the critics for each one of the actor."""
     pi_t_std: float = 0.2

@@ -5,6 +5,7 @@ from typing import Any
 
 from jaxrl.config import TrainConfig
 from jaxrl.config_algorithms import PLAIN
+from jaxrl.config_checks_replay import data_problems, near, replay_problems
 from jaxrl.envs import names
 from jaxrl.errors import UserError, nearest
 
@@ -62,6 +63,7 @@ _NOT_NEGATIVE = (
     "offpolicy.r_lr",
     "offpolicy.max_grad_norm",
     "offpolicy.pi_t_std",
+    "offpolicy.std_act",
     "offpolicy.pi_t_clip",
 )
 _POSITIVE = (
@@ -131,6 +133,11 @@ def _range_problems(config: TrainConfig) -> list[str]:
         widths = get(config, path)
         if not widths or min(widths) < 1:
             problems.append(f"{flag(path)} needs one or more widths of at least 1, not {widths}.")
+    if config.network.distribution in ("noisy", "greedy"):
+        problems.append(
+            f"--network.distribution {config.network.distribution} belongs to td3 or dqn, which "
+            "choose it themselves: use tanh_normal or normal."
+        )
     if config.seed >= 2**32:
         problems.append(f"--seed must be below 2**32, not {config.seed}.")
     changing = config.ppo.advantage == "vtrace" or config.ppo.sampling == "prioritized"
@@ -169,8 +176,8 @@ def _size_problems(config: TrainConfig, device_count: int | None) -> list[str]:
     shards = config.devices or device_count or 1
     if device_count is not None and shards > device_count:
         problems.append(f"--devices {shards}: this machine has {device_count}.")
-    problems += (_segment_problems if config.algo == "ppo" else _replay_problems)(config, shards)
-    problems += _data_problems(config, shards)
+    problems += (_segment_problems if config.algo == "ppo" else replay_problems)(config, shards)
+    problems += data_problems(config, shards)
     if config.eval.num_envs and config.eval.num_envs % shards:
         fits = -(-config.eval.num_envs // shards) * shards
         problems.append(
@@ -191,7 +198,7 @@ def _host_problems(config: TrainConfig, shards: int) -> list[str]:
     """Check what environments on the host cannot do."""
     problems, task = [], config.task
     if config.num_envs % task.async_factor:
-        fits = _fits(config.num_envs, task.async_factor)
+        fits = near(config.num_envs, task.async_factor)
         problems.append(
             f"--num-envs {config.num_envs} cannot be split into --task.async-factor "
             f"{task.async_factor} groups: use {fits}."
@@ -215,7 +222,7 @@ def _segment_problems(config: TrainConfig, shards: int) -> list[str]:
     if ppo.rollout_length % horizon:
         return [
             f"--ppo.bptt-horizon {horizon} must divide --ppo.rollout-length "
-            f"{ppo.rollout_length}: use a rollout length of {_fits(ppo.rollout_length, horizon)}."
+            f"{ppo.rollout_length}: use a rollout length of {near(ppo.rollout_length, horizon)}."
         ]
     # Each row of environments gives so many segments; they are shared out on every device.
     per_row, parts = ppo.rollout_length // horizon, shards * ppo.num_minibatches * ppo.accumulate
@@ -226,71 +233,9 @@ def _segment_problems(config: TrainConfig, shards: int) -> list[str]:
     taken = f" of --ppo.accumulate {ppo.accumulate} parts" if ppo.accumulate > 1 else ""
     return [
         f"--num-envs {config.num_envs} cannot be split into --ppo.num-minibatches "
-        f"{ppo.num_minibatches}{taken} on {shards} device(s): use {_fits(config.num_envs, unit)}"
+        f"{ppo.num_minibatches}{taken} on {shards} device(s): use {near(config.num_envs, unit)}"
         + (", or fewer --devices." if shards > 1 else ".")
     ]
-
-
-def _replay_problems(config: TrainConfig, shards: int) -> list[str]:
-    """Check that batches can be shared out, and that there is room for what they are drawn from."""
-    c, problems = config.offpolicy, []
-    rows = config.num_envs * names.AGENTS.get(config.env, 1)
-    if config.num_envs % shards or c.batch_size % shards:
-        problems.append(
-            f"--num-envs {config.num_envs} and --batch-size {c.batch_size} must both divide over "
-            f"{shards} devices: use {_fits(config.num_envs, shards)} and "
-            f"{_fits(c.batch_size, shards)}, or fewer --devices."
-        )
-    if c.buffer_size < rows * c.rollout_length:
-        problems.append(
-            f"--offpolicy.buffer-size {c.buffer_size} is less than one rollout: use at least "
-            f"{rows * c.rollout_length}."
-        )
-    if c.warmup > c.buffer_size:
-        problems.append(
-            f"--offpolicy.warmup {c.warmup} is more than --offpolicy.buffer-size {c.buffer_size} "
-            "can hold."
-        )
-    if c.rrd_batch_size < c.rrd_sample_size:
-        problems.append(
-            f"--rrd-batch-size {c.rrd_batch_size} is less than one episode's "
-            f"--rrd-sample-size {c.rrd_sample_size}."
-        )
-    if c.rrd_bias_correction and c.rrd_sample_size < 2:
-        problems.append("--rrd-bias-correction needs --rrd-sample-size 2 or more.")
-    if c.critic == "c51" and (c.num_atoms < 2 or c.v_min >= c.v_max):
-        problems.append("--offpolicy.critic c51 needs 2 atoms or more, and v-min below v-max.")
-    if config.network.memory != "none":
-        problems.append(f"--network.memory: --algo {config.algo} learns from single steps: none.")
-    return problems
-
-
-def _data_problems(config: TrainConfig, shards: int) -> list[str]:
-    """Check that recorded episodes and learning from them alone go together."""
-    problems, alone = [], config.offline
-    if alone != (config.env == names.OFFLINE):
-        problems.append(f"--rrd-reward-only goes with --env {names.OFFLINE}, and only with it.")
-    if not alone and config.data.path is not None:
-        problems.append("--data.path is for --rrd-reward-only: see the preset rrd-offline.")
-    if alone and (config.algo == "ppo" or config.offpolicy.reward != "rrd"):
-        problems.append("--rrd-reward-only needs --algo sac and --offpolicy.reward rrd.")
-    if alone and config.data.path is None:
-        problems.append("--data.path: which file or folder of recorded episodes?")
-    if alone and config.eval.num_envs:
-        problems.append("--rrd-reward-only has no environment to play in: use --eval.num-envs 0.")
-    if alone and shards > 1:
-        problems.append("--rrd-reward-only runs on one device: use --devices 1.")
-    if not 0 <= config.data.holdout < 1:
-        problems.append(
-            f"--data.holdout must be at least 0 and below 1, not {config.data.holdout}."
-        )
-    return problems
-
-
-def _fits(number: int, unit: int) -> str:
-    """Name the multiples of `unit` next to a number."""
-    near = {number // unit * unit, -(-number // unit) * unit} - {0}
-    return " or ".join(str(n) for n in sorted(near))
 
 
 def check(config: TrainConfig, device_count: int | None = None) -> None:

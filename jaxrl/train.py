@@ -59,7 +59,8 @@ def main(arguments: list[str] | None = None) -> int:
     except Exception as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
-        text = "The device ran out of memory: lower --num-envs or --ppo.rollout-length."
+        text = "The device ran out of memory: lower --num-envs, or what is kept of it "
+        text += "(--ppo.rollout-length, --offpolicy.buffer-size)."
         return _complain(f"{text} (--dry-run shows the sizes.)", error)
 
 

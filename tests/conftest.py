@@ -9,6 +9,8 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 _COUNT = "--xla_force_host_platform_device_count"
 if _COUNT not in os.environ.get("XLA_FLAGS", ""):
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_COUNT}=8".strip()
+# Most of the time is spent compiling programs that run for a moment.
+os.environ["XLA_FLAGS"] += " --xla_backend_optimization_level=0"
 
 # Tests replace parts of the code; a program traced without that must not stand in for them.
 os.environ.setdefault("JAXRL_KEEP_PROGRAMS", "0")

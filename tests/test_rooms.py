@@ -9,7 +9,15 @@ ROOT = Path(__file__).parent.parent / "jaxrl"
 # `data.record` is a command.
 ORDER = [
     {"errors", "envs.names"},
-    {"config", "config_algorithms", "config_checks", "config_json", "presets", "types"},
+    {
+        "config",
+        "config_algorithms",
+        "config_checks",
+        "config_checks_replay",
+        "config_json",
+        "presets",
+        "types",
+    },
     {"learning"},
     {"networks", "envs", "data"},
     {"rollout"},

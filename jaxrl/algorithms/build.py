@@ -12,13 +12,15 @@ from jaxrl.networks import actor_critic, q
 from jaxrl.networks.actor_critic import ActorCritic
 from jaxrl.types import Algorithm, EnvSpec
 
-_DISTRIBUTION = {"td3": "noisy", "dqn": "greedy"}
-
 
 def network_config(config: TrainConfig) -> NetworkConfig:
     """Return the settings of the networks, with the way to explore that the algorithm needs."""
-    chosen: Any = _DISTRIBUTION.get(config.algo, config.network.distribution)
-    return replace(config.network, distribution=chosen)
+    network, settings = config.network, config.offpolicy
+    if config.algo == "td3":
+        return replace(network, distribution="noisy", init_std=settings.std_act)
+    if config.algo == "dqn":
+        return replace(network, distribution="greedy", layer_norm=settings.layer_norm)
+    return network
 
 
 def make(
@@ -32,7 +34,6 @@ def make(
     if config.algo == "ppo":
         return ppo.make(config.ppo, env, networks, config.total_iterations, blocks, teacher)
     _check_actions(config, env.spec)
-    _check_room(config, env.rows, env.longest_episode)
     settings, shapes = config.offpolicy, network_config(config)
     if config.algo == "dqn":
         method = dqn.make(settings, networks)
@@ -46,7 +47,9 @@ def make(
     model = None
     if settings.reward == "rrd":
         model = rewards.decomposed(settings, q.build_reward(env.spec, shapes))
-    return off_policy.make(settings, env, networks, method, model, config.total_iterations, blocks)
+    store = Store(settings, env.spec, env.rows, env.longest_episode, blocks)
+    _check_room(config, store)
+    return off_policy.make(settings, env, networks, method, model, store, config.total_iterations)
 
 
 def make_reward(
@@ -68,13 +71,22 @@ def _check_actions(config: TrainConfig, spec: EnvSpec) -> None:
         )
 
 
-def _check_room(config: TrainConfig, rows: int, longest: int) -> None:
-    """Whole episodes can only be kept where there is room for them."""
-    room = config.offpolicy.buffer_size // rows
-    if config.offpolicy.keeps_episodes and room < longest:
+def _check_room(config: TrainConfig, store: Store) -> None:
+    """Whole episodes count from their end until their first step is overwritten: room for two."""
+    c = config.offpolicy
+    if not c.keeps_episodes:
+        return
+    least = 2 * store.longest + c.rollout_length
+    if store.length < least:
         raise UserError(
-            f"--offpolicy.buffer-size {config.offpolicy.buffer_size} has room for {room} steps of "
-            f"each environment, but an episode has up to {longest}: use {longest * rows} or more."
+            f"--offpolicy.buffer-size {c.buffer_size} has room for {store.length} steps of each "
+            f"environment, too few for episodes of up to {store.longest}: use "
+            f"{least * store.rows} or more."
+        )
+    if c.warmup > (most := store.rows * (store.length - 2 * store.longest)):
+        raise UserError(
+            f"--offpolicy.warmup {c.warmup} may never be reached: of --offpolicy.buffer-size "
+            f"{c.buffer_size} steps only {most} are sure to be of whole episodes."
         )
 
 

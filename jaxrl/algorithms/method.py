@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.config import OffPolicyConfig
-from jaxrl.learning import td
+from jaxrl.learning import normalizer, td
+from jaxrl.learning.normalizer import Moments
 from jaxrl.learning.replay import Transition
 from jaxrl.networks.q import Critic
 from jaxrl.types import Array, Key, Mean, Metrics, PyTree
@@ -29,8 +30,15 @@ class Method(NamedTuple):
     targets: tuple[str, ...]  # networks that have a slow copy
     rates: dict[str, str]  # network -> its learning rate among the hyper-parameters
     every: dict[str, int]  # network -> gradient steps per step of its own, if not each
-    # (share of the run that is over, actor's params) -> the same, exploring as it should then
+    # (share of the run that is over, actor's params) -> the same, exploring as it should then;
+    # 0 as long as nothing is learnt
     exploring: Callable[[Array, PyTree], PyTree] = lambda progress, params: params
+
+
+def normalized(seen: Moments, steps: Transition) -> Transition:
+    """Return transitions as networks read them."""
+    obs, next_obs = (normalizer.normalize(seen, x) for x in (steps.obs, steps.next_obs))
+    return steps._replace(obs=obs, next_obs=next_obs)
 
 
 def update_all(update: Callable, start: PyTree, batches: PyTree) -> tuple[PyTree, Metrics]:

@@ -17,7 +17,7 @@ from flax import struct
 from jax.flatten_util import ravel_pytree
 
 from jaxrl.algorithms.acting import PolicyParams, make_policy
-from jaxrl.algorithms.method import Method, Params, update_all
+from jaxrl.algorithms.method import Method, Params, normalized, update_all
 from jaxrl.algorithms.rewards import RewardModel
 from jaxrl.algorithms.store import Store, returns_seen
 from jaxrl.config import OffPolicyConfig
@@ -82,11 +82,10 @@ def make(
     networks: ActorCritic,
     method: Method,
     model: RewardModel | None,
+    store: Store,
     total_iterations: int,
-    blocks: int = 1,
 ) -> Algorithm:
     """Compose an off-policy algorithm; without a model rewards are the environment's own."""
-    store = Store(config, env.spec, env.rows, env.longest_episode, blocks)
     learner = _OffPolicy(config, env, networks, method, model, store, total_iterations)
     return Algorithm(
         init=learner.init,
@@ -181,13 +180,10 @@ class _OffPolicy:
             seen = normalizer.update(learner.observations, experience.obs)
             learner = learner.replace(observations=seen)
         iteration = state.iteration + 1
-        actor = self.method.exploring(
-            iteration / learner.total_iterations, learner.params[self.method.actor]
-        )
+        done = jnp.where(enough, iteration / learner.total_iterations, 0.0)
+        actor = self.method.exploring(done, learner.params[self.method.actor])
         learner = learner.replace(params=learner.params | {self.method.actor: actor})
         metrics = metrics | experience.episodes | {"replay/steps": Mean.of(size)}
-        if self.config.keeps_episodes:
-            metrics["replay/episodes"] = Mean.of(jnp.sum(stored.book.finished))
         return state.replace(
             iteration=iteration,
             collector=state.collector.replace(replay=stored),
@@ -200,7 +196,7 @@ class _OffPolicy:
         """Take train_batches gradient steps; networks are vectors meanwhile."""
         number = self.config.train_batches
         key_steps, key_pieces, key_losses = jax.random.split(key, 3)
-        normal = partial(self._normalized, learner.observations)
+        normal = partial(normalized, learner.observations)
         steps = normal(self.store.draw(stored, key_steps, number))
         if self.config.reward == "ircr":
             steps = steps._replace(reward=rrd.ircr_reward(steps.reward, *returns_seen(stored.book)))
@@ -219,10 +215,6 @@ class _OffPolicy:
         whole = {name: unravel[name](vector) for name, vector in end.params.items()}
         slow = {name: unravel[name](vector) for name, vector in end.slow.items()}
         return end.replace(params=whole, slow=slow), metrics
-
-    def _normalized(self, seen: Moments, steps: Transition) -> Transition:
-        obs, next_obs = (normalizer.normalize(seen, x) for x in (steps.obs, steps.next_obs))
-        return steps._replace(obs=obs, next_obs=next_obs)
 
     def _update(
         self, unravel: dict[str, Any], learner: OffPolicyState, batch: _Batch

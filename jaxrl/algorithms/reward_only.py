@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from flax import struct
 from jax.flatten_util import ravel_pytree
 
-from jaxrl.algorithms.method import update_all
+from jaxrl.algorithms.method import normalized, update_all
 from jaxrl.algorithms.rewards import RewardModel
 from jaxrl.algorithms.store import Store, Stored
 from jaxrl.config import OffPolicyConfig
@@ -72,10 +72,12 @@ class _RewardLearning:
     def init(self, key: Key) -> TrainState:
         key_params, key_run = jax.random.split(key)
         params, none = self.model.init(key_params), jnp.zeros((), jnp.int32)
+        unseen = normalizer.init(self.store.spec.obs)
+        seen = self.moments if self.config.normalize_obs else unseen
         learner = RewardState(
             params=params,
             optimizer=self._transform.init(ravel_pytree(params)[0]),
-            observations=jax.tree.map(jnp.asarray, self.moments),
+            observations=jax.tree.map(jnp.asarray, seen),
             hyper={"r_lr": jnp.asarray(self.config.r_lr, jnp.float32)},
             total_iterations=jnp.asarray(self.iterations, jnp.int32),
             skipped=none,
@@ -88,11 +90,8 @@ class _RewardLearning:
         """Take train_batches gradient steps on pieces of the stored episodes."""
         key = jax.random.fold_in(state.key, state.iteration)
         drawn = self.store.draw_pieces(stored, key, self.config.train_batches)
-        learner, steps = state.learner, drawn.steps
-        obs, next_obs = (
-            normalizer.normalize(learner.observations, x) for x in (steps.obs, steps.next_obs)
-        )
-        drawn = drawn._replace(steps=steps._replace(obs=obs, next_obs=next_obs))
+        learner = state.learner
+        drawn = drawn._replace(steps=normalized(learner.observations, drawn.steps))
         flat, unravel = ravel_pytree(learner.params)
         end, metrics = update_all(
             partial(self._update, unravel), learner.replace(params=flat), drawn

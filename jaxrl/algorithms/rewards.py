@@ -28,14 +28,15 @@ def decomposed(config: OffPolicyConfig, network: RewardNetwork) -> RewardModel:
         return network.apply(params, batch.obs, batch.action, batch.next_obs)
 
     def loss(params: PyTree, pieces: Pieces) -> tuple[Array, Metrics]:
-        total, spread = rrd.loss(
+        loss, miss, spread = rrd.loss(
             reward(params, pieces.steps),
             pieces.length,
             pieces.returned,
             whole_return=config.rrd_whole_return,
             unbiased=config.rrd_bias_correction,
         )
-        fixed = jax.lax.stop_gradient
-        return total, {"train/R_loss": Mean.of(fixed(total)), "train/R_var": Mean.of(fixed(spread))}
+        # R_fit is what is left of the miss without the spread: how well returns are explained.
+        noted = {"train/R_loss": miss, "train/R_var": spread, "train/R_fit": miss - spread}
+        return loss, {name: Mean.of(jax.lax.stop_gradient(x)) for name, x in noted.items()}
 
     return RewardModel(network.init, reward, loss)

@@ -74,9 +74,9 @@ class Store:
         return replay.kept(stored.ring)
 
     def size(self, stored: Stored) -> Array:
-        """Return how many steps can be drawn."""
+        """Return how many steps can be drawn: as if every block had what the poorest has."""
         first, end = self._usable(stored)
-        return jnp.sum(end - first)
+        return self.blocks * jnp.min(jnp.sum((end - first).reshape(self.blocks, -1), axis=1))
 
     def draw(self, stored: Stored, key: Key, batches: int) -> Transition:
         """Draw transitions for several gradient steps, [batches, batch_size, ...]."""
@@ -95,7 +95,7 @@ class Store:
     def draw_pieces(self, stored: Stored, key: Key, batches: int) -> Pieces:
         """Draw pieces of episodes, [batches, episodes, rrd_sample_size, ...]."""
         c = self.config
-        number = max(c.rrd_batch_size // c.rrd_sample_size // self.blocks, 1)
+        number = c.rrd_batch_size // c.rrd_sample_size // self.blocks
 
         def one(stored: Stored, key: Key) -> Pieces:
             pieces = episodes.draw_pieces(
@@ -117,6 +117,13 @@ class Store:
             return x.reshape(x.shape[0], -1, *x.shape[3:])
 
         return jax.tree.map(join, drawn)
+
+
+def interrupted(stored: PyTree) -> PyTree:
+    """Return a store, if it is one, for rows whose episodes in progress will not be continued."""
+    if not isinstance(stored, Stored) or not jax.tree.leaves(stored.book):
+        return stored
+    return stored.replace(book=episodes.interrupted(stored.book))
 
 
 def returns_seen(book: Book) -> tuple[Array, Array]:

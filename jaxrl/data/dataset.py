@@ -71,12 +71,19 @@ class DataSet:
         values = np.array([self.returns[place] for place in self.training])
         return bool(values.std() > 1e-6 * max(1.0, np.abs(values).max()))
 
+    def read(self, place: Place) -> Episode:
+        """Read one episode as networks take it: choices are whole numbers, one for each step."""
+        episode = hdf5.read(place, self.keys)
+        if not self.spec.action.discrete:
+            return episode
+        return episode._replace(action=episode.action[:, 0].astype(np.int32))
+
     def piece(self, number: int) -> tuple[Ring, episodes.Book]:
         """Return a piece as a store with one row; the last one read is kept."""
         if number not in self._kept:
             self._kept.clear()
             self._kept[number] = _as_store(
-                [hdf5.read(place, self.keys) for place in self.pieces[number]], self.piece_steps
+                [self.read(place) for place in self.pieces[number]], self.piece_steps
             )
         return self._kept[number]
 
@@ -95,8 +102,8 @@ def look_through(
     found = hdf5.places(path, part)
     order = np.random.default_rng(seed).permutation(len(found))
     aside = min(round(holdout * len(found)), len(found) - 1)
-    held_out = sorted(order[:aside])
-    training = [place for i, place in enumerate(found) if i not in set(held_out)]
+    held_out = [found[i] for i in sorted(order[:aside])]
+    training = set(found) - set(held_out)
     sums, lengths, returns, shapes = _Sums(), {}, {}, None
     for place in progress(found):
         episode = hdf5.read(place, keys)
@@ -105,24 +112,21 @@ def look_through(
         lengths[place], returns[place] = len(episode.reward), float(episode.reward.sum())
         if place in training:
             sums.add(episode.obs)
-    assert shapes is not None
-    obs, actions = shapes
-    if max(lengths.values()) > room:
+    if (longest := max(lengths.values())) > room:
         raise UserError(
-            f"--offpolicy.buffer-size {room} is less than the longest episode, "
-            f"{max(lengths.values())} steps."
+            f"--offpolicy.buffer-size {room} is less than the longest episode, {longest} steps."
         )
-    spec = EnvSpec(obs, ActionSpec(actions, discrete=False))
-    return DataSet(
-        keys,
-        training,
-        [found[i] for i in held_out],
-        spec,
-        sums.moments(obs),
-        lengths,
-        returns,
-        room,
-    )
+    spec = _spec(found[0], shapes)
+    used = [place for place in found if place in training]
+    return DataSet(keys, used, held_out, spec, sums.moments(spec.obs), lengths, returns, room)
+
+
+def _spec(place: Place, shapes: Any) -> EnvSpec:
+    """Return what is seen and done; our own recordings tell whether actions are choices."""
+    obs, actions = shapes
+    told = hdf5.action_spec(place.file)
+    choices = told is not None and told.discrete and actions == 1
+    return EnvSpec(obs, told if told and choices else ActionSpec(actions, discrete=False))
 
 
 def _same_shapes(place: Place, episode: Episode, known: Any) -> Any:
@@ -197,6 +201,6 @@ def _as_store(read: list[Episode], steps: int) -> tuple[Ring, episodes.Book]:
         "return_now": one.astype(np.float32),
         "first": one,
         "end": one + np.int32(used),
-        "finished": one + np.int32(len(read)),
+        "following": one,
     }
     return Ring(Transition(**taken), book["end"]), episodes.Book(**book)

@@ -8,6 +8,7 @@ is reported with the file, the demo and the key.
 """
 
 import contextlib
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxrl.errors import UserError, nearest
+from jaxrl.types import ActionSpec
 
 SUFFIXES = (".hdf5", ".h5")
 
@@ -85,8 +87,18 @@ def places(path: Path, part: str | None = None) -> list[Place]:
                 demos = _of_part(file, handle, part, demos)
         found += [Place(file, demo) for demo in sorted(demos, key=lambda d: int(d[5:]))]
     if not found:
-        raise UserError(f"'{path}' holds no episodes (data/demo_0, data/demo_1, ...).")
+        which = f" of the part '{part}'" if part else ""
+        raise UserError(f"'{path}' holds no episodes{which} (data/demo_0, data/demo_1, ...).")
     return found
+
+
+def action_spec(file: Path) -> ActionSpec | None:
+    """Return what the actions of our own recordings are; None for other people's files."""
+    with opened(file) as handle:
+        try:
+            return ActionSpec(**json.loads(handle["data"].attrs["env_args"])["action"])
+        except (KeyError, TypeError, ValueError):
+            return None
 
 
 def _of_part(file: Path, handle: Any, part: str, demos: list[str]) -> list[str]:
@@ -113,10 +125,10 @@ def read(place: Place, keys: tuple[str, ...] = ()) -> Episode:
         if obs_group is None:
             raise UserError(f"{place}: 'obs' is missing.")
         names = keys or tuple(sorted(obs_group))
-        obs = {key: _array(place, obs_group, key, "obs/") for key in names}
+        obs = {key: _seen(place, obs_group, key, "obs/") for key in names}
         then = group.get("next_obs")
         next_obs = {
-            key: _array(place, then, key, "next_obs/") if then is not None else _shifted(obs[key])
+            key: _seen(place, then, key, "next_obs/") if then is not None else _shifted(obs[key])
             for key in names
         }
     _check_lengths(place, action, reward, obs, next_obs)
@@ -139,7 +151,20 @@ def _array(place: Place, group: Any, key: str, prefix: str = "") -> np.ndarray:
     if data.dtype.kind == "f" and not np.isfinite(data).all():
         first = int(np.argwhere(~np.isfinite(data))[0, 0])
         raise UserError(f"{place}: '{name}' is not finite at step {first}.")
-    return data if data.dtype == np.uint8 and data.ndim == 4 else data.astype(np.float32)
+    return data
+
+
+def _seen(place: Place, group: Any, key: str, prefix: str) -> np.ndarray:
+    """Read one observation: a vector for each step, or a picture in bytes."""
+    data = _array(place, group, key, prefix)
+    if data.dtype == np.uint8 and data.ndim == 4:
+        return data
+    if data.ndim > 2:
+        raise UserError(
+            f"{place}: '{prefix}{key}' is {data.dtype}{list(data.shape[1:])}, neither a vector nor "
+            "a picture in bytes: name the observations to look at by --data.obs-keys."
+        )
+    return data.astype(np.float32).reshape(len(data), -1)
 
 
 def _check_lengths(

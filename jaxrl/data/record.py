@@ -46,6 +46,8 @@ class Command:
     """Share of the episodes that the mask `valid` names; `train` names the others."""
     seed: int = 0
     """Seed of everything random."""
+    env: str | None = None
+    """Needed only for your own environment: the module:Class that may be imported."""
 
 
 def play(
@@ -97,7 +99,9 @@ def _cut(row: int, obs: PyTree, action: np.ndarray, outcome: PyTree, ended: np.n
 def _record(command: Command) -> None:
     """Play, write, and say what was written."""
     h5py()  # missing, it should be missed before anything is played
-    config = folder.read_config(command.run)
+    config = folder.read_config(command.run, command.env)
+    if config.offline:
+        raise UserError(f"'{command.run}' learnt from recorded episodes and has no policy to play.")
     if names.is_hosted(config.env):
         raise UserError(f"{config.env} keeps its state to itself and cannot be recorded.")
     if not command.noise or not all(0 <= n <= 1 for n in command.noise):

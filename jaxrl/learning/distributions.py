@@ -29,6 +29,7 @@ class Distribution(NamedTuple):
     to_env: Callable[[Array], Array]
     kl: Callable[[Array, Array], Array]  # KL(p ‖ q) of two parameter vectors, exactly
     noise_size: int = 0  # standard normal numbers that `entropy` needs
+    kind: str = "normal"
 
 
 def _split(params: Array) -> tuple[Array, Array]:
@@ -94,7 +95,7 @@ def tanh_normal(size: int) -> Distribution:
         return _normal_entropy(params, noise) + stretch
 
     return normal(size)._replace(
-        log_prob=log_prob, entropy=entropy, to_env=jnp.tanh, noise_size=size
+        log_prob=log_prob, entropy=entropy, to_env=jnp.tanh, noise_size=size, kind="tanh_normal"
     )
 
 
@@ -125,6 +126,7 @@ def categorical(size: int) -> Distribution:
         std=jnp.zeros_like,
         to_env=lambda action: action,
         kl=kl,
+        kind="categorical",
     )
 
 
@@ -136,7 +138,9 @@ def noisy(size: int) -> Distribution:
         noise = jax.random.normal(key, mean.shape, mean.dtype)
         return jnp.tanh(mean) + jnp.exp(log_std) * noise
 
-    return normal(size)._replace(sample=sample, mode=lambda params: jnp.tanh(_split(params)[0]))
+    return normal(size)._replace(
+        sample=sample, mode=lambda params: jnp.tanh(_split(params)[0]), kind="noisy"
+    )
 
 
 def greedy(size: int) -> Distribution:
@@ -155,6 +159,7 @@ def greedy(size: int) -> Distribution:
         sample=sample,
         mode=lambda params: jnp.argmax(params[..., :-1], axis=-1),
         log_prob=lambda params, action: jnp.zeros(action.shape, jnp.float32),
+        kind="greedy",
     )
 
 

@@ -26,7 +26,7 @@ class Book(struct.PyTreeNode):
     return_now: Array  # float32 [rows]
     first: Array  # int32 [rows], number of the first step of the oldest complete episode
     end: Array  # int32 [rows], number after the last step of the newest complete episode
-    finished: Array  # int32 [rows], episodes ever finished
+    following: Array  # int32 [rows], what `first` becomes when the next steps are written
 
 
 class Pieces(NamedTuple):
@@ -46,44 +46,51 @@ def init(rows: int, length: int) -> Book:
 
 def insert(book: Book, written: Array, reward: Array, ended: Array) -> Book:
     """Note steps [T, rows] that are being written to a ring after `written` [rows] others."""
-    size = book.age.shape[1]
+    size, count = book.age.shape[1], reward.shape[0]
     rows = jnp.arange(reward.shape[1])
-    oldest = jnp.maximum(written + reward.shape[0] - size, 0)  # number of the first that remains
-    book = _evict(book, oldest)
+    oldest = jnp.maximum(written + count - size, 0)  # number of the first that remains
+    book = book.replace(first=book.following)
 
     def step(carry: tuple[Book, Array], inputs: tuple[Array, Array]):
         book, number = carry
         reward, ended = inputs
         returned = book.return_now + reward
         first = number - book.age_now
-        # Written beyond the end, nothing is written: only finished episodes are noted.
-        place = jnp.where(ended, first % size, size)
+        # An episode that outgrew the ring lost its beginning before it ended: it never counts.
+        whole = ended & (first >= oldest)
+        place = jnp.where(whole, first % size, size)  # beyond the end nothing is written
         book = book.replace(
             age=book.age.at[rows, number % size].set(book.age_now),
             length=book.length.at[rows, place].set(book.age_now + 1, mode="drop"),
             returned=book.returned.at[rows, place].set(returned, mode="drop"),
             age_now=jnp.where(ended, 0, book.age_now + 1),
             return_now=jnp.where(ended, 0.0, returned),
-            # An episode that outgrew the ring lost its beginning before it ended: it never counts.
-            first=jnp.where(ended & (first < oldest), number + 1, book.first),
+            first=jnp.where(ended & ~whole, number + 1, book.first),
             end=jnp.where(ended, number + 1, book.end),
-            finished=book.finished + ended,
         )
         return (book, number + 1), None
 
     (book, _), _ = jax.lax.scan(step, (book, written), (reward, ended))
-    return book
+    # Looked up now, after writing: reading what is about to be written over makes XLA copy it.
+    coming = jnp.maximum(written + 2 * count - size, 0)
+    return book.replace(following=_first_after(book, coming))
 
 
-def _evict(book: Book, oldest: Array) -> Book:
-    """Let go of the episodes that lose a step when those before `oldest` [rows] are lost."""
+def _first_after(book: Book, oldest: Array) -> Array:
+    """Return where complete episodes begin once the steps before `oldest` [rows] are lost."""
     size, rows = book.age.shape[1], jnp.arange(oldest.shape[0])
     age = book.age[rows, oldest % size]
     length = book.length[rows, (oldest - age) % size]
     following = jnp.where(age == 0, oldest, oldest - age + length)
     # Where the episode at the edge is still going on, nothing complete follows it.
     following = jnp.where(oldest < book.end, following, jnp.maximum(book.end, oldest))
-    return book.replace(first=jnp.where(oldest > book.first, following, book.first))
+    return jnp.where(oldest > book.first, following, book.first)
+
+
+def interrupted(book: Book) -> Book:
+    """Return the book for rows whose episodes in progress will not be continued."""
+    # As old as the ring: when it ends it has no beginning here, and so never counts.
+    return book.replace(age_now=jnp.full_like(book.age_now, book.age.shape[1]))
 
 
 def complete(book: Book) -> tuple[Array, Array]:

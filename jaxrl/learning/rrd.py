@@ -20,8 +20,10 @@ from jaxrl.types import Array
 
 def loss(
     guess: Array, length: Array, returned: Array, *, whole_return: bool, unbiased: bool
-) -> tuple[Array, Array]:
-    """Return (loss, the spread subtracted from it), means over episodes.
+) -> tuple[Array, Array, Array]:
+    """Return (loss to minimise, squared miss, estimated spread of it), means over episodes.
+
+    The loss is the squared miss, less the spread if `unbiased`.
 
     Args:
       guess: [episodes, K], r̂ of the steps drawn.
@@ -33,7 +35,7 @@ def loss(
     weight = jnp.square(steps) if whole_return else jnp.ones_like(steps)
     spread = jnp.mean(weight * subset_variance(guess, length))
     total = jnp.mean(weight * jnp.square(miss))
-    return (total - spread if unbiased else total), spread
+    return (total - spread if unbiased else total), total, spread
 
 
 def subset_variance(guess: Array, length: Array) -> Array:

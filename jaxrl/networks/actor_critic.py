@@ -140,8 +140,9 @@ def viewer(spec: EnvSpec, keys: tuple[str, ...]) -> Callable[[PyTree], Any]:
     """Return how an observation becomes what a network reads: a vector, or pictures and one."""
     if spec.tokens:
         return lambda obs: one_hot(obs, spec.tokens)
-    if has_pictures(spec):
-        return lambda obs: pixels.split(_only(obs, keys), _only(spec.obs, keys))
+    shapes = _only(spec.obs, keys)
+    if any(map(pixels.is_picture, jax.tree.leaves(shapes))):
+        return lambda obs: pixels.split(_only(obs, keys), shapes)
     return lambda obs: select_obs(obs, keys)
 
 

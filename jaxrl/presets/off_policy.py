@@ -1,13 +1,11 @@
 """Named configurations of SAC, TD3 and DQN, and of learning from whole returns."""
 
-from dataclasses import replace
 from typing import Any
 
 from jaxrl.config import EvalConfig, NetworkConfig, OffPolicyConfig, TaskConfig, TrainConfig
 from jaxrl.presets.making import preset
 
 _WIDE = NetworkConfig(hidden=(256, 256), critic_hidden=(256, 256), activation="relu")
-_EXPLORING = replace(_WIDE, init_std=0.1)  # td3: the noise on its actions
 _TASKS: dict[str, dict[str, Any]] = {
     "ant": {"backend": "spring", "steps": 3e6},
     "halfcheetah": {"backend": "spring", "steps": 3e6},
@@ -19,13 +17,19 @@ _TASKS: dict[str, dict[str, Any]] = {
     "inverted_pendulum": {"backend": "mjx", "steps": 3e5},
     "inverted_double_pendulum": {"backend": "mjx", "steps": 1e6},
 }
-_BATCHES: dict[str, Any] = {"train_batches": 32, "batch_size": 512, "warmup": 8192}
+_BATCHES: dict[str, Any] = {
+    "train_batches": 32,
+    "batch_size": 512,
+    "warmup": 8192,
+    "rrd_batch_size": 512,  # eight episodes: one for each of up to eight devices
+}
 _DECOMPOSED = ("ant", "halfcheetah", "hopper", "reacher", "walker2d")
 
 
 def _brax(algo: str, env: str, name: str, **more: Any) -> TrainConfig:
-    network = _EXPLORING if algo == "td3" else _WIDE
-    settings = {"num_envs": 128, "network": network, **_BATCHES, **_TASKS[env], **more}
+    settings = {"num_envs": 128, "network": _WIDE, **_BATCHES, **_TASKS[env], **more}
+    if algo == "td3":
+        settings["train_target"] = 2
     return preset(env, name=name, algo=algo, **settings)
 
 
@@ -52,6 +56,7 @@ PRESETS["rrd-quick"] = preset(
     eval_envs=32,
     task=TaskConfig(episodic_reward=True),
     reward="rrd",
+    rrd_batch_size=512,
     train_batches=16,
     batch_size=128,
     buffer_size=100_000,
@@ -70,7 +75,7 @@ PRESETS["dqn-cartpole"] = preset(
     num_envs=16,
     epochs=6,
     cycles=4,
-    network=replace(_SMALL, layer_norm=True),
+    network=_SMALL,
     eval_envs=32,
     train_batches=8,
     batch_size=128,

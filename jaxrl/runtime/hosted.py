@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxrl.algorithms import store
 from jaxrl.envs.host import HostEnv
 from jaxrl.envs.host_group import News, Step
 from jaxrl.runtime import evaluation
@@ -61,7 +62,11 @@ class HostPrograms:
         if self._fresh:  # its episodes are not the ones that an earlier process played
             self._fresh, collector = False, state.collector
             blank = jax.tree.map(jnp.zeros_like, (collector.critic_carry, collector.reward_trace))
-            collector = collector.replace(critic_carry=blank[0], reward_trace=blank[1])
+            collector = collector.replace(
+                critic_carry=blank[0],
+                reward_trace=blank[1],
+                replay=store.interrupted(collector.replay) if number else collector.replay,
+            )
             state = state.replace(collector=collector)
         total: Metrics = {}
         for i in range(self.program.config.iterations):

@@ -42,7 +42,7 @@ from jaxrl.types import Metrics, TrainState
 
 _REMEDIES = {
     True: "Try a lower --ppo.learning-rate, --ppo.max-grad-norm, or --ppo.normalize-reward.",
-    False: "Try lower learning rates (--offpolicy.q-lr), or a lower --offpolicy.reward-scale.",
+    False: "Try lower learning rates (--offpolicy.q-lr, r-lr), or --offpolicy.reward-scale.",
 }
 
 
@@ -171,7 +171,8 @@ def _after_cycle(
     config, step = run.config, run.env_steps(cycles)
     streak = int(state.learner.bad_streak)
     _stop_if_diverged(run, values, step, streak)
-    values["train/n_updates"] = cycles * config.iterations * config.learning.updates
+    planned = cycles * config.iterations * config.learning.updates
+    values["train/n_updates"] = int(getattr(state.learner, "updates", planned))
     values["train/n_skipped"] = int(state.learner.skipped)
     values["time/fps"] = config.iterations * config.steps_per_iteration / seconds
     agents = run.program.env.rows // config.num_envs

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import jax
 from rich import progress
 
+from jaxrl import config_checks
 from jaxrl.algorithms import build as algorithms
 from jaxrl.algorithms.store import Stored
 from jaxrl.config import TrainConfig
@@ -17,7 +18,7 @@ from jaxrl.data import dataset
 from jaxrl.data.dataset import DataSet
 from jaxrl.data.hdf5 import Place
 from jaxrl.errors import UserError
-from jaxrl.runtime import parallel
+from jaxrl.runtime import parallel, sinks
 from jaxrl.runtime.builder import compile_for_devices
 from jaxrl.runtime.program import Program, abstract_state, cycle
 from jaxrl.types import Metrics, TrainState
@@ -29,6 +30,8 @@ def _bar(places: list[Place]) -> Iterable[Place]:
 
 def build(config: TrainConfig) -> Program:
     """Look through the data, and compose what learns from it."""
+    config_checks.check(config, device_count=len(jax.local_devices()))
+    sinks.check_extras(config)
     if config.data.path is None:
         raise UserError("--data.path: which file or folder of recorded episodes?")
     data = dataset.look_through(
@@ -78,6 +81,7 @@ class OfflinePrograms:
             read = self._next.result()
             if read[0] != number:
                 read = self._piece(number)
+            self._loaded = None  # there may not be room for two
             self._loaded = number, jax.device_put(read[1])
             if (count := len(self._data.pieces)) > 1:
                 self._next = self._threads.submit(self._piece, (number + 1) % count)

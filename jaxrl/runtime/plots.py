@@ -14,15 +14,9 @@ def learning_curve(folder: Path, title: str) -> Path | None:
     from matplotlib.ticker import EngFormatter
 
     rows = read_jsonl(folder / "metrics.jsonl")
-    alone = all("rollout/ep_rew_mean" not in row for row in rows)  # no episodes: a reward is learnt
+    styles = _styles(rows)
     figure, axes = plt.subplots(figsize=(7, 4), dpi=120)
     drawn = False
-    styles = {
-        "rollout/ep_rew_mean": ("training episodes", "#9bb7d4", 1.4),
-        "eval/mean_reward": ("evaluation (mean ± std)", "#1f4e79", 2.2),
-    }
-    if alone and any("train/R_loss" in row for row in rows):
-        styles = {"train/R_loss": ("loss of the learnt reward", "#1f4e79", 2.2)}
     for name, (label, color, width) in styles.items():
         points = [(row["step"], row[name]) for row in rows if name in row]
         if points:
@@ -50,3 +44,14 @@ def learning_curve(folder: Path, title: str) -> Path | None:
     figure.savefig(path)
     plt.close(figure)
     return path
+
+
+def _styles(rows: list[dict[str, float]]) -> dict[str, tuple[str, str, float]]:
+    """Return what to draw, as (label, color, width): returns, or a loss where nobody played."""
+    played = any("rollout/ep_rew_mean" in row or "eval/mean_reward" in row for row in rows)
+    if not played and any("train/R_loss" in row for row in rows):
+        return {"train/R_loss": ("loss of the learnt reward", "#1f4e79", 2.2)}
+    return {
+        "rollout/ep_rew_mean": ("training episodes", "#9bb7d4", 1.4),
+        "eval/mean_reward": ("evaluation (mean ± std)", "#1f4e79", 2.2),
+    }

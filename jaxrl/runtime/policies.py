@@ -69,7 +69,7 @@ def load_teacher(path: Path, spec: EnvSpec, networks: actor_critic.ActorCritic) 
     if jax.tree.leaves(policy.initial_carry(1)):
         raise UserError(f"--ppo.teacher: '{path}' has memory, which a teacher cannot have.")
     seen = [jax.tree.map(lambda s: s.shape, obs) for obs in (policy.spec.obs, spec.obs)]
-    if policy.networks.distribution.noise_size != networks.distribution.noise_size:
+    if policy.networks.distribution.kind != networks.distribution.kind:
         raise UserError(f"--ppo.teacher: '{path}' has another --network.distribution.")
     if seen[0] != seen[1] or policy.spec[1:] != spec[1:]:
         raise UserError(

@@ -9,8 +9,8 @@ import jax
 import numpy as np
 
 from jaxrl.algorithms.reward_only import RewardParams
-from jaxrl.data import hdf5
 from jaxrl.data.dataset import DataSet
+from jaxrl.errors import UserError
 from jaxrl.learning import normalizer
 from jaxrl.networks import q
 from jaxrl.runtime import files, network_files
@@ -33,8 +33,7 @@ class LoadedReward(NamedTuple):
 
 def load_reward(path: str | Path, which: str = "best") -> LoadedReward:
     """Load a learnt reward from a run folder or a file."""
-    place = Path(path)
-    file = place if place.is_file() else place / "rewards" / f"{which}.npz"
+    file = _find(Path(path), which)
     spec, config, arrays, info = network_files.read(file)
     network = q.build_reward(spec, config)
     shapes = RewardParams(
@@ -51,12 +50,22 @@ def load_reward(path: str | Path, which: str = "best") -> LoadedReward:
     return LoadedReward(guess, spec, info)
 
 
+def _find(path: Path, which: str) -> Path:
+    """Return the file meant by a file, or by a run folder: stopped early, it has no best."""
+    names = dict.fromkeys([which, "final"] if which == "best" else [which])
+    candidates = [path, *(path / "rewards" / f"{name}.npz" for name in names)]
+    for candidate in candidates:
+        if candidate.is_file():
+            return candidate
+    raise UserError(f"No learnt reward at '{path}': give a run folder with rewards/{which}.npz.")
+
+
 def report(folder: Path, data: DataSet) -> dict[str, float]:
     """Compare guessed with true rewards on held-out episodes: rewards.json and a picture."""
     reward = load_reward(folder)
     pairs = []
     for place in data.held_out:
-        episode = hdf5.read(place, data.keys)
+        episode = data.read(place)
         pairs.append((reward(episode.obs, episode.action, episode.next_obs), episode.reward))
     guessed, true = (np.concatenate(side) for side in zip(*pairs, strict=True))
     found = {

@@ -39,7 +39,7 @@ class Run:
     episodes: int = 0  # finished, before a resume included
     compile_seconds: float = 0.0
     last_evaluation: dict[str, float] = field(default_factory=dict)
-    losses: list[float] = field(default_factory=list)  # of a learnt reward, this epoch's cycles
+    losses: list[list[float]] = field(default_factory=list)  # R_loss, R_fit of the epoch's cycles
     score: float = -math.inf  # what "best" is measured by
     scored_at: int = -1  # cycles
     logged_at: int = -1  # cycles
@@ -86,12 +86,14 @@ class Run:
         """Note the loss of a learnt reward; at an epoch's end, add its mean to the values."""
         if "train/R_loss" not in values:
             return
-        self.losses.append(values["train/R_loss"])
+        self.losses.append([values["train/R_loss"], values["train/R_fit"]])
         if self.is_epoch_end(cycles):
-            values["train/R_loss_epoch"] = mean(self.losses)
+            loss, fit = (mean(each) for each in zip(*self.losses, strict=True))
+            values["train/R_loss_epoch"], values["train/R_fit_epoch"] = loss, fit
             self.losses = []
             if self.config.offline:  # there is no other measure of what is best
-                self._keep_if_best(state, cycles, -values["train/R_loss_epoch"])
+                minimised = fit if self.config.offpolicy.rrd_bias_correction else loss
+                self._keep_if_best(state, cycles, -minimised)
 
     def _keep_if_best(self, state: TrainState, cycles: int, score: float) -> None:
         self.score, self.scored_at = score, cycles

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from jaxrl import config_json
+from jaxrl.algorithms import store
 from jaxrl.config import TrainConfig
 from jaxrl.errors import UserError
 from jaxrl.runtime import program as programs
@@ -55,7 +56,8 @@ def to_keep(config: TrainConfig, state: TrainState) -> TrainState:
 
 def never_saved(config: TrainConfig, checkpoints: Checkpoints, folder: Path) -> bool:
     """Tell whether a run ended before it was to save, so that starting over loses nothing."""
-    if checkpoints.steps() or (folder / "policies" / "final.npz").exists():
+    kept = (folder / kind / "final.npz" for kind in ("policies", "rewards"))
+    if checkpoints.steps() or any(file.exists() for file in kept):
         return False
     file = folder / "metrics.jsonl"
     rows = sinks.read_jsonl(file) if file.exists() else []
@@ -70,10 +72,10 @@ def resumed(program: Program, checkpoints: Checkpoints) -> Start:
     restored = checkpoints.restore(to_keep(config, whole))
     state, remarks = restored.state, [f"warning: {text}" for text in restored.warnings]
     if to_keep(config, whole) is not whole:
-        # Zeros are an empty store.
-        blank = jax.tree.map(
-            lambda s: jax.device_put(np.zeros(s.shape, s.dtype), s.sharding), whole.collector.replay
-        )
+        # Zeros are an empty store; what the episodes in progress did before is lost.
+        blank = jax.tree.map(lambda s: np.zeros(s.shape, s.dtype), whole.collector.replay)
+        places = jax.tree.map(lambda s: s.sharding, whole.collector.replay)
+        blank = jax.device_put(store.interrupted(blank), places)
         state = state.replace(collector=state.collector.replace(replay=blank))
     _refuse_other_settings(config, restored.metadata.get("settings", {}))
     if config.total_iterations < int(state.iteration):

@@ -37,7 +37,8 @@ def text(result: Result, config: TrainConfig) -> str:
         longer = f" --total-steps {config.total_steps * 2}"
     judge = f"evaluate         python -m jaxrl.evaluate {path} --episodes 100{own}"
     if config.offline:
-        judge = f"rewards          {result.folder / 'plots' / 'rewards.png'}"
+        picture = result.folder / "plots" / "rewards.png"
+        judge = f"rewards          {picture if picture.exists() else 'nothing was held out'}"
     return "\n".join(
         [
             *lines,

@@ -112,6 +112,45 @@ def test_td3_bootstraps_at_a_time_out(critic):
     np.testing.assert_allclose(found, 1 / (1 - GAMMA), rtol=0.06)
 
 
+def test_networks_move_and_slow_copies_follow_when_it_is_their_turn():
+    """TD3's actor takes every third gradient step, slow copies every second."""
+    changes = {"pi_delay_freq": 3, "train_target": 2, "train_batches": 1, "warmup": 1}
+    config = TrainConfig(
+        algo="td3", network=NETWORK, offpolicy=OffPolicyConfig(**SETTINGS | changes)
+    )
+    env = VectorEnv(probes.PROBES["continuous_action"](), 16, 1, pool_size=16)
+    algorithm = build.make(config, env, build.build_networks(config, env.spec))
+    step, state = jax.jit(algorithm.train_step), jax.jit(algorithm.init)(jax.random.key(0))
+    moved = []
+    for _ in range(6):
+        before, state = state.learner, step(state)[0]
+        after = state.learner
+        pairs = [(before.params[n], after.params[n]) for n in ("critic", "actor")]
+        pairs += [(before.slow[n], after.slow[n]) for n in ("critic", "actor")]
+        moved.append([not _same(*pair) for pair in pairs])
+        # What follows is a tenth of the way to where its network is now.
+        if moved[-1][2]:
+            for old, new, now in zip(
+                *map(jax.tree.leaves, (before.slow, after.slow)),
+                jax.tree.leaves({n: after.params[n] for n in after.slow}),
+                strict=True,
+            ):
+                np.testing.assert_allclose(new, 0.9 * old + 0.1 * now, atol=1e-6)
+    assert moved == [
+        [True, True, False, False],
+        [True, False, True, True],
+        [True, False, False, False],
+        [True, True, True, True],
+        [True, False, False, False],
+        [True, False, True, True],
+    ]
+
+
+def _same(one, other):
+    pairs = zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
+    return all(np.array_equal(a, b) for a, b in pairs)
+
+
 # The losses again, written with other means: one network at a time, sums over numpy-like layers.
 
 SPEC = EnvSpec(jax.ShapeDtypeStruct((3,), jnp.float32), ActionSpec(2, False))

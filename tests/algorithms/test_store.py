@@ -7,8 +7,9 @@ import optax
 import pytest
 
 from jaxrl.algorithms import rewards
-from jaxrl.algorithms.store import Store, returns_seen
+from jaxrl.algorithms.store import Store, interrupted, returns_seen
 from jaxrl.config import NetworkConfig, OffPolicyConfig
+from jaxrl.learning import episodes
 from jaxrl.networks import q
 from jaxrl.types import ActionSpec, EnvSpec, Rollout
 
@@ -62,6 +63,36 @@ def test_drawn_transitions_are_stored_ones(blocks):
             assert blocks == 1 or (row < 2) == (i < 4)
     np.testing.assert_allclose(drawn.next_obs, drawn.obs + 1)
     np.testing.assert_allclose(drawn.reward, drawn.obs[..., 0])
+
+
+def test_keeping_episodes_copies_nothing_large():
+    """One step at a time, as the presets do it: the program's memory stays small."""
+    settings = OffPolicyConfig(buffer_size=ROWS * 50_000, batch_size=8, reward="rrd")
+    store = Store(settings, SPEC, ROWS, 10, 1)
+    step = jax.tree.map(lambda x: x[:1], _rollout(np.random.default_rng(0), 0))
+
+    def work(stored, step):
+        def one(stored, _):
+            stored = store.add(stored, step)
+            drawn = store.draw(stored, jax.random.key(0), 1)
+            return stored, jnp.sum(drawn.reward)
+
+        return jax.lax.scan(one, stored, length=5)
+
+    stored = jax.eval_shape(store.empty)
+    compiled = jax.jit(work, donate_argnums=0).lower(stored, step).compile()
+    assert compiled.memory_analysis().temp_size_in_bytes < 50_000
+
+
+def test_an_interrupted_episode_never_counts():
+    """What was done before is lost, but its return would come whole: it must not be believed."""
+    store, _, _ = _filled(SETTINGS | {"reward": "rrd"}, times=1)
+    stored, random = interrupted(store.empty()), np.random.default_rng(0)
+    for i in range(4):  # rows end at 5, 10, 15, 20, or at 10 and 20
+        stored = store.add(stored, _rollout(random, i * T))
+    first, end = episodes.complete(stored.book)
+    np.testing.assert_array_equal(first, [5, 10, 10, 10])
+    np.testing.assert_array_equal(end, [20, 20, 20, 20])
 
 
 def test_ircr_pays_every_step_its_episodes_return():

@@ -50,12 +50,15 @@ def test_libero_files_have_no_next_observation(tmp_path):
         demo["obs/agentview_rgb"] = pictures
         demo["obs/joint_states"] = np.arange(28.0).reshape(4, 7)
         demo["obs/ee_states"] = np.zeros((4, 6))
+        demo["obs/gripper"] = np.arange(4.0)
     episode = hdf5.read(Place(path, "demo_0"), ("agentview_rgb", "joint_states"))
     assert set(episode.obs) == {"agentview_rgb", "joint_states"}
     assert episode.obs["agentview_rgb"].dtype == np.uint8
     np.testing.assert_array_equal(episode.next_obs["agentview_rgb"], pictures[[1, 2, 3, 3]])
     np.testing.assert_array_equal(episode.next_obs["joint_states"][:, 0], [7, 14, 21, 21])
     np.testing.assert_array_equal(episode.reward, [0, 0, 0, 1])
+    gripper = hdf5.read(Place(path, "demo_0"), ("gripper",)).obs["gripper"]
+    np.testing.assert_array_equal(gripper, [[0], [1], [2], [3]])
 
 
 def _change(file, name, value):
@@ -77,6 +80,7 @@ def _change(file, name, value):
         ("data/demo_3/rewards", np.zeros((6, 1)), r"'rewards' has the shape \(6, 1\)"),
         ("data/demo_3/rewards", np.zeros(0), "demo_3: 'rewards' has no steps"),
         ("data/demo_3/rewards", np.array([b"a"] * 6), "not numbers"),
+        ("data/demo_3/obs/state", np.zeros((6, 4, 4, 1)), "neither a vector nor a picture"),
         ("data", None, "no group 'data'"),
     ],
 )
@@ -150,3 +154,15 @@ def test_returns_that_never_vary_are_noticed(tmp_path, file):
     same = [_episode(4) for _ in range(4)]
     writing.write(tmp_path / "same.hdf5", same, {}, {})
     assert not _look(tmp_path / "same.hdf5").varies()
+
+
+def test_choices_stay_choices(tmp_path):
+    """Our recordings say what their actions are; a choice is no magnitude."""
+    episode = _episode(4)._replace(action=np.array([[0], [2], [1], [2]], np.float32))
+    about = {"action": {"size": 3, "discrete": True}}
+    writing.write(tmp_path / "choices.hdf5", [episode, episode], about, {})
+    data = _look(tmp_path / "choices.hdf5")
+    assert data.spec.action == (3, True)
+    ring, _ = data.piece(0)
+    assert ring.steps.action.dtype == np.int32
+    np.testing.assert_array_equal(ring.steps.action[0, :4], [0, 2, 1, 2])

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import pytest
 
 from jaxrl import errors
-from jaxrl.envs import arena, classic, names, probes, recall, registry, vector
+from jaxrl.envs import arena, catch, classic, names, probes, recall, registry, vector
 
 # Brax's swimmer needs a fluid, which only the generalized pipeline has.
 MISSING = {("swimmer", backend) for backend in ("mjx", "positional", "spring")}
@@ -75,7 +75,8 @@ def test_our_environments_by_name():
     assert isinstance(registry.make("pendulum"), classic.Pendulum)
     assert isinstance(registry.make("arena"), arena.Arena)
     assert isinstance(registry.make("recall"), recall.Recall)
-    assert set(names.CLASSIC) == {"arena", "cartpole", "pendulum", "recall"}
+    assert isinstance(registry.make("catch"), catch.Catch)
+    assert set(names.CLASSIC) == {"arena", "cartpole", "catch", "pendulum", "recall"}
 
 
 @pytest.mark.parametrize("name", sorted(probes.PROBES))

@@ -61,3 +61,11 @@ def test_all_networks_look_at_pictures_and_numbers(obs, discrete):
     for first, second in zip(values(now, then), values(other, then), strict=True):
         assert not np.allclose(first, second)  # what is seen matters to every one of them
     assert not np.allclose(paid, values(now, other)[3])  # and what follows, to the reward
+
+
+def test_a_critic_may_see_numbers_where_the_actor_sees_a_picture():
+    spec = EnvSpec({"camera": PICTURE, "privileged_state": VECTOR}, ActionSpec(2, False))
+    critic = q.build(spec, NETWORK, layer_norm=False)
+    obs = {"camera": _picture(0, 3), "privileged_state": jnp.ones((3, 4))}
+    value = jax.jit(lambda: critic.apply(critic.init(jax.random.key(0)), obs, jnp.zeros((3, 2))))()
+    assert value.shape == (2, 3)

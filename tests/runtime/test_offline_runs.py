@@ -8,6 +8,7 @@ import pytest
 
 from jaxrl import evaluate, train
 from jaxrl.data import hdf5, record
+from jaxrl.errors import UserError
 from jaxrl.runtime.reward_files import load_reward
 from tests.runtime import tiny
 
@@ -108,3 +109,9 @@ def test_what_cannot_be_is_said(recorded, learnt, tmp_path, capsys):
     assert evaluate.main([str(learnt)]) == 2
     assert "No policy" in capsys.readouterr().err
     assert record.main([str(learnt), "--out", str(tmp_path / "x.hdf5")]) == 2
+    assert "has no policy to play" in capsys.readouterr().err
+    (learnt / "rewards" / "best.npz").rename(tmp_path / "best.npz")  # as if stopped early
+    assert load_reward(learnt).spec == load_reward(tmp_path / "best.npz").spec
+    (tmp_path / "best.npz").rename(learnt / "rewards" / "best.npz")
+    with pytest.raises(UserError, match="No learnt reward"):
+        load_reward(tmp_path)

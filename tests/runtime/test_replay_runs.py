@@ -33,10 +33,10 @@ def test_resume_equals_one_long_run(whole, tmp_path):
     assert tiny.rows(parts) == tiny.rows(whole)
     tiny.assert_same_policy(parts, whole)
     last = tiny.rows(whole)[-1]
-    assert last["train/R_loss"] > 0 and last["train/n_updates"] == 96
+    assert last["train/R_loss"] > 0 and 0 < last["train/n_updates"] < 96  # none while it waited
     # The ring was full before the end: what was overwritten is part of the test.
     assert last["time/iterations"] * 4 > 160 > last["replay/steps"] > 20
-    assert last["rollout/episodes"] > 10 and last["replay/episodes"] > 10
+    assert last["rollout/episodes"] > 10
 
 
 def test_checkpoints_without_replay_are_small_and_go_on(whole, tmp_path, capsys):
@@ -50,7 +50,7 @@ def test_checkpoints_without_replay_are_small_and_go_on(whole, tmp_path, capsys)
     assert train.main(["--resume", str(folder), "--epochs", "2"]) == 0
     rows = tiny.rows(folder)
     assert rows[-1]["time/iterations"] == 48
-    assert rows[1]["replay/steps"] > rows[2]["replay/steps"] > 0  # filled anew
+    assert rows[1]["replay/steps"] > rows[2]["replay/steps"]  # filled anew
 
 
 def test_policies_are_loaded_and_judged(whole, capsys):
@@ -81,7 +81,10 @@ def test_memory_is_told_beforehand(capsys):
         ("--offpolicy.buffer-size 3", "less than one rollout: use at least 4"),
         ("--offpolicy.warmup 200", "more than --offpolicy.buffer-size 160"),
         ("--rrd-sample-size 16", "--rrd-batch-size 8 is less than"),
-        ("--offpolicy.buffer-size 36", "room for 9 steps of each environment"),
+        ("--offpolicy.buffer-size 80", "room for 20 steps of each environment"),
+        ("--offpolicy.warmup 100", "may never be reached"),
+        ("--network.distribution greedy", "belongs to td3 or dqn"),
+        ("--algo dqn --offpolicy.critic c51", "c51 is for sac and td3"),
         ("--batch-size 0", "--batch-size must be at least 1"),
         ("--network.memory lstm", "learns from single steps"),
         ("--devices 2 --batch-size 7", "--batch-size 7 must both divide over 2 devices"),
