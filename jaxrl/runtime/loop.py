@@ -38,7 +38,7 @@ from jaxrl.runtime.program import EACH, Program
 from jaxrl.runtime.records import EvaluationRecord
 from jaxrl.runtime.run import Run
 from jaxrl.runtime.summary import Result
-from jaxrl.types import Metrics, TrainState
+from jaxrl.types import Mean, Metrics, TrainState
 
 _REMEDIES = {
     True: "Try a lower --ppo.learning-rate, --ppo.max-grad-norm, or --ppo.normalize-reward.",
@@ -139,8 +139,9 @@ def _train_cycles(
             began = time.monotonic()
             with profiling.trace(run.folder / "profile", when=cycles == profiled):
                 state, metrics = run.programs.train(state, cycles)
-                values = _to_host(run, metrics, cycles)
+                metrics = jax.device_get(metrics)
             cycles += 1
+            values = _note(run, metrics, cycles)
             _after_cycle(run, state, cycles, values, time.monotonic() - began)
     except TrainingDiverged:
         raise
@@ -150,18 +151,27 @@ def _train_cycles(
     return state, cycles
 
 
-def _to_host(run: Run, metrics: Metrics, cycles: int) -> dict[str, float]:
+def _note(run: Run, metrics: Metrics, cycles: int) -> dict[str, float]:
+    """Count episodes, log what is known of single iterations, and return the cycle's means."""
+    if "rollout/ep_rew_mean" in metrics:
+        run.episodes += int(metrics["rollout/ep_rew_mean"].count)
+    each = {name for name in metrics if name.startswith(EACH)}
+    for name in each:
+        _log_iterations(run, name.removeprefix(EACH), metrics[name], cycles)
+    return _finished({name: mean for name, mean in metrics.items() if name not in each})
+
+
+def _log_iterations(run: Run, name: str, means: Mean, cycles: int) -> None:
+    """Write one line for each iteration of the cycle that has just ended."""
+    first = (cycles - 1) * run.config.iterations + 1
+    for i, (total, count) in enumerate(zip(means.total, means.count, strict=True)):
+        if count > 0:
+            run.iteration_log(first + i, {name: float(total / count)})
+
+
+def _finished(metrics: Metrics) -> dict[str, float]:
     """Finish the means; a metric without data has no row."""
-    pairs = jax.device_get(metrics)
-    if "rollout/ep_rew_mean" in pairs:
-        run.episodes += int(pairs["rollout/ep_rew_mean"].count)
-    for name in [name for name in pairs if name.startswith(EACH)]:
-        each = pairs.pop(name)
-        first = cycles * run.config.iterations + 1
-        for i, (total, count) in enumerate(zip(each.total, each.count, strict=True)):
-            if count > 0:
-                run.iteration_log(first + i, {name.removeprefix(EACH): float(total / count)})
-    return {k: float(m.total / m.count) for k, m in sorted(pairs.items()) if m.count > 0}
+    return {k: float(m.total / m.count) for k, m in sorted(metrics.items()) if m.count > 0}
 
 
 def _after_cycle(
@@ -171,6 +181,7 @@ def _after_cycle(
     config, step = run.config, run.env_steps(cycles)
     streak = int(state.learner.bad_streak)
     _stop_if_diverged(run, values, step, streak)
+    # Learners that wait for enough to learn from count their own.
     planned = cycles * config.iterations * config.learning.updates
     values["train/n_updates"] = int(getattr(state.learner, "updates", planned))
     values["train/n_skipped"] = int(state.learner.skipped)

@@ -7,6 +7,10 @@ import pytest
 
 import jaxrl
 from jaxrl import evaluate, train
+from jaxrl.runtime import folder as folders
+from jaxrl.runtime import program as programs
+from jaxrl.runtime import starting
+from jaxrl.runtime.checkpoint import Checkpoints
 from tests.runtime import tiny
 
 FLAGS = shlex.split(
@@ -51,6 +55,11 @@ def test_checkpoints_without_replay_are_small_and_go_on(whole, tmp_path, capsys)
     rows = tiny.rows(folder)
     assert rows[-1]["time/iterations"] == 48
     assert rows[1]["replay/steps"] > rows[2]["replay/steps"]  # filled anew
+    # What the episodes in progress did before is lost: a resume must not count them as whole.
+    program = programs.build(folders.read_config(folder))
+    with Checkpoints(folder / "checkpoints") as kept:
+        stored = starting.resumed(program, kept).state.collector.replay
+    assert (np.asarray(stored.book.age_now) == 40).all() and not stored.ring.written.any()
 
 
 def test_policies_are_loaded_and_judged(whole, capsys):
