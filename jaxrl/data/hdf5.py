@@ -57,7 +57,7 @@ def files(path: Path) -> list[Path]:
     found = sorted(p for p in path.glob("*") if p.suffix in SUFFIXES) if path.is_dir() else []
     if not found:
         kind = "no such file or folder" if not path.exists() else "a folder without .hdf5 files"
-        raise UserError(f"--data.path: '{path}' is {kind}.")
+        raise UserError(f"--data.path: '{path}': {kind}.")
     return found
 
 
