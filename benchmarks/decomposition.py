@@ -2,19 +2,18 @@
 
     python -m benchmarks.decomposition halfcheetah hopper ant reacher --seeds 3 [--quick]
 
-Three runs of every seed, alike but for the reward: the environment's own at every step (dense),
+Three programs for every task, alike but for the reward: the environment's own at every step (dense),
 nothing until the end and then the sum (episodic), and rewards decomposed from those sums (rrd).
 The score is (rrd − episodic) / (dense − episodic), of means over seeds at equal steps: 0 is plain
-SAC on the sums, 1 is as good as if every reward had been told. All runs go side by side.
+SAC on the sums, 1 is as good as if every reward had been told. The seeds of a kind are one program;
+tasks and kinds go side by side.
 """
 
 import json
 import os
 import subprocess
 import sys
-import tempfile
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -39,11 +38,10 @@ def preset(task: str) -> str:
     return task if task.startswith("rrd-") else f"rrd-{task}"
 
 
-def run(task: str, kind: str, seed: int, place: Path, extra: list[str]) -> list[tuple[int, float]]:
-    """Train once; return its evaluations."""
-    folder = place / f"{task}-{kind}-{seed}"
-    command = [sys.executable, "-m", "jaxrl.train", preset(task), "--run-dir", str(folder)]
-    command += ["--seed", str(seed), "--checkpoint.no-replay", *KINDS[kind], *extra]
+def run(task: str, kind: str, seeds: int, extra: list[str]) -> dict[str, list]:
+    """Train all seeds of one kind in one program; return their evaluations."""
+    command = [sys.executable, "-m", "benchmarks.seeds", preset(task)]
+    command += ["--num-seeds", str(seeds), *KINDS[kind], *extra]
     # Many runs share one device: none may take all of its memory.
     env = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"} | os.environ
     done = subprocess.run(command, env=env, capture_output=True, text=True)
@@ -51,8 +49,8 @@ def run(task: str, kind: str, seed: int, place: Path, extra: list[str]) -> list[
         raise RuntimeError(
             f"{' '.join(command)} failed:\n{done.stdout[-500:]}{done.stderr[-2000:]}"
         )
-    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return [(r["step"], r["eval/mean_reward"]) for r in rows if "eval/mean_reward" in r]
+    rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    return {str(i): [(r["step"], r["returns"][i]) for r in rows] for i in range(seeds)}
 
 
 def row(task: str, kinds: dict[str, dict[str, list]]) -> dict[str, Any]:
@@ -88,13 +86,13 @@ def main() -> None:
     parser = report.parser(__doc__)
     parser.add_argument("tasks", nargs="*")
     parser.add_argument("--seeds", type=int)
-    parser.add_argument("--at-once", type=int, help="runs side by side; all when not given")
+    parser.add_argument("--at-once", type=int, help="programs side by side; all when not given")
     parser.add_argument("--extra", default="", help="flags for all runs, in one string")
     arguments = parser.parse_args()
     tasks = arguments.tasks or (["rrd-quick"] if arguments.quick else ["halfcheetah"])
     seeds = arguments.seeds or (1 if arguments.quick else 3)
     extra = [*(QUICK if arguments.quick else []), *str(arguments.extra).split()]
-    jobs = [(task, kind, seed) for task in tasks for seed in range(seeds) for kind in KINDS]
+    jobs = [(task, kind) for task in tasks for kind in KINDS]
     curves: Curves = {}
 
     def keep() -> None:
@@ -102,17 +100,14 @@ def main() -> None:
         panels = [panel(task, kinds) for task, kinds in curves.items()]
         report.save("decomposition", rows, arguments.out, panels=panels, extra={"curves": curves})
 
-    with (
-        tempfile.TemporaryDirectory() as name,
-        ThreadPoolExecutor(arguments.at_once or len(jobs)) as threads,
-    ):
-        running = {threads.submit(run, *job, Path(name), extra): job for job in jobs}
+    with ThreadPoolExecutor(arguments.at_once or len(jobs)) as threads:
+        running = {threads.submit(run, *job, seeds, extra): job for job in jobs}
         for done in as_completed(running):
-            task, kind, seed = running[done]
+            task, kind = running[done]
             if error := done.exception():
-                print(f"{task} {kind} seed {seed}: {error}", file=sys.stderr, flush=True)
+                print(f"{task} {kind}: {error}", file=sys.stderr, flush=True)
                 continue
-            curves.setdefault(task, {}).setdefault(kind, {})[str(seed)] = done.result()
+            curves.setdefault(task, {})[kind] = done.result()
             keep()
 
 

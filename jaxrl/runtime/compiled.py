@@ -8,12 +8,15 @@ Drawing start states is a program of its own, so that the physics of `reset` is 
 serves all three. Random numbers follow from the seed and the number of the cycle: a resumed run
 draws what it would have drawn. Programs take plain numbers, since the first use of every small
 array function on an accelerator is a compilation too.
+
+Several seeds can be one program: every array then has a first axis of seeds. A small network keeps
+an accelerator as busy as a large one, so that many cost little more than one.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -38,6 +41,7 @@ class Programs:
     _init: Future  # (seed, pool) -> state
     _cycle: Future  # (state, pool) -> (state, metrics); the state given to it is used up
     _evaluate: Future | None  # (policy params, pools, seed, number) -> Episodes
+    seeds: tuple[int, ...] = ()  # of a population; (): one run, with the configuration's seed
 
     def first_state(self) -> TrainState:
         """Return the state a fresh run begins with."""
@@ -69,24 +73,26 @@ class Programs:
         self._cycle.result()
 
     @property
-    def _seed(self) -> np.uint32:
-        return np.uint32(self.program.config.seed)
+    def _seed(self) -> Any:
+        return np.asarray(self.seeds or self.program.config.seed, np.uint32)
 
     def _pool(self, stream: int, number: int) -> PyTree:
         return self._draw.result()(self._seed, np.uint32(stream), np.uint32(number))
 
 
-def compile_programs(program: Program) -> Programs:
-    """Start compiling all programs of a run, the slowest first.
+def compile_programs(program: Program, seeds: Sequence[int] = ()) -> Programs:
+    """Start compiling all programs of a run, or of one run for each seed, the slowest first.
 
     They are traced one after the other, or not at all if an earlier run kept them, but compiled
     side by side: XLA needs neither the interpreter nor the other programs' results.
     """
-    state, algorithm = abstract_state(program), program.algorithm
+    many = _Many(len(seeds))
+    state, algorithm = many.shapes(abstract_state(program)), program.algorithm
     everywhere = parallel.replicated(program.mesh)
     places = tuple(leaf.sharding for leaf in jax.tree.leaves(state))
-    pool = parallel.placed(program.env.abstract_pool(), everywhere)
+    pool = many.shapes(parallel.placed(program.env.abstract_pool(), everywhere))
     number = jax.ShapeDtypeStruct((), np.uint32, sharding=everywhere)
+    seed = many.shapes(number)
 
     def draw(seed: Array, stream: Array, number: Array) -> tuple:
         fresh = program.env.pool(_key(seed, stream, number))
@@ -99,17 +105,40 @@ def compile_programs(program: Program) -> Programs:
         state, metrics = cycle(algorithm, program.config.iterations, state, pool)
         return tuple(jax.tree.leaves(state)), {k: tuple(mean) for k, mean in metrics.items()}
 
-    with Builder(program.shelf, program.env.template) as build:
-        done = build(run_cycle, state, pool, places=(places, everywhere), uses_up_first=True)
-        drawn = build(draw, number, number, number, places=everywhere)
-        first = build(init, number, pool, places=places)
+    with Builder(None if seeds else program.shelf, program.env.template) as build:
+        train = many.copies(run_cycle, 0, 0)
+        done = build(train, state, pool, places=(places, everywhere), uses_up_first=True)
+        drawn = build(many.copies(draw, 0, None, None), seed, number, number, places=everywhere)
+        first = build(many.copies(init, 0, 0), seed, pool, places=places)
         played = None
         if program.config.eval.num_envs:
             params = algorithm.policy_params(state.learner)
             pools = [pool] * _pools_for_evaluation(program)
-            play = _evaluator(program)
-            played = build(play, params, pools, number, number, places=everywhere)
-    return Programs(program, jax.tree.structure(state), drawn, first, done, played)
+            play = many.copies(_evaluator(program), 0, 0, 0, None)
+            played = build(play, params, pools, seed, number, places=everywhere)
+    structure = jax.tree.structure(state)
+    return Programs(program, structure, drawn, first, done, played, tuple(seeds))
+
+
+class _Many(NamedTuple):
+    """How one run becomes a population; of 0, nothing changes."""
+
+    number: int
+
+    def shapes(self, tree: PyTree) -> PyTree:
+        """Give every array a first axis of seeds."""
+        if not self.number:
+            return tree
+        return jax.tree.map(
+            lambda leaf: jax.ShapeDtypeStruct(
+                (self.number, *leaf.shape), leaf.dtype, sharding=leaf.sharding
+            ),
+            tree,
+        )
+
+    def copies(self, function: Callable, *axes: int | None) -> Callable:
+        """Return the function for all seeds at once."""
+        return jax.vmap(function, in_axes=axes) if self.number else function
 
 
 def _key(seed: Array, stream: Array | int, number: Array | int) -> Key:
