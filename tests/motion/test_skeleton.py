@@ -1,0 +1,131 @@
+"""Forward kinematics against MuJoCo's, and what our humanoid is."""
+
+import jax.numpy as jnp
+import mujoco
+import numpy as np
+import pytest
+
+from jaxrl.errors import UserError
+from jaxrl.motion import skeleton
+
+ODD = """
+<mujoco>
+  <compiler angle="radian"/>
+  <worldbody>
+    <body name="base" pos="1 2 3" quat="0.5 0.5 -0.5 0.5">
+      <freejoint name="base"/><geom size="0.1"/>
+      <body name="arm" pos="0.1 -0.2 0.3" quat="0.8 0 0.6 0">
+        <joint name="arm_z" axis="0 0 1" pos="0.05 0 0" ref="0.3"/>
+        <joint name="arm_x" axis="1 1 0" pos="0.05 0 0"/>
+        <joint name="arm_y" axis="0 1 0" pos="0 0.02 -0.1"/>
+        <geom size="0.1"/>
+        <body name="plate" pos="0 0 0.4" euler="0.1 0.2 0.3">
+          <geom size="0.1"/>
+          <body name="hand" pos="0 0 0.1" euler="1 0 0">
+            <joint name="hand" type="ball" pos="0 0.1 0.1"/><geom size="0.1"/>
+            <body name="nail"><joint name="nail" type="slide" axis="0 1 1" ref="-0.1"/>
+              <geom size="0.1"/></body>
+          </body>
+        </body>
+      </body>
+    </body>
+  </worldbody>
+</mujoco>
+"""
+
+
+def _random_qpos(model, count):
+    rng = np.random.default_rng(0)
+    qpos = rng.normal(size=(count, model.nq))
+    for row in qpos:
+        mujoco.mj_normalizeQuat(model, row)
+    return qpos
+
+
+@pytest.mark.parametrize("xml", [None, ODD], ids=["ours", "odd"])
+def test_forward_kinematics_agrees_with_mujoco(xml):
+    model = skeleton.load_model() if xml is None else mujoco.MjModel.from_xml_string(xml)
+    bones = skeleton.describe(model)
+    qpos = _random_qpos(model, 6)
+    position, rotation = skeleton.forward_kinematics(bones, jnp.asarray(qpos).reshape(2, 3, -1))
+    assert position.shape == (2, 3, len(bones.bodies), 3)
+    data = mujoco.MjData(model)
+    position, rotation = np.asarray(position).reshape(6, -1, 3), rotation.reshape(6, -1, 4)
+    for i, row in enumerate(qpos):
+        data.qpos[:] = row
+        mujoco.mj_kinematics(model, data)
+        np.testing.assert_allclose(position[i], data.xpos[1:], atol=2e-6)
+        alike = np.abs(np.sum(np.asarray(rotation[i]) * data.xquat[1:], -1))
+        np.testing.assert_allclose(alike, 1.0, atol=1e-6)
+
+
+def test_our_humanoid_is_as_described():
+    model = skeleton.load_model()
+    bones = skeleton.describe(model)
+    assert len(bones.bodies) == 15
+    assert model.nu == model.nv - 6 == 28
+    assert model.body_mass.sum() == pytest.approx(45.0)
+    data = mujoco.MjData(model)
+    mujoco.mj_forward(model, data)
+    assert data.body("left_wrist").xpos[1] > 0 > data.body("right_wrist").xpos[1]
+    soles = data.geom("left_ankle").xpos[2] - model.geom("left_ankle").size[2]
+    assert soles == pytest.approx(0.0, abs=1e-5)  # it stands on the ground
+    np.testing.assert_allclose(data.actuator_length, 0.0, atol=1e-9)
+    touching = {tuple(sorted((int(c.geom1), int(c.geom2)))) for c in data.contact}
+    assert all(model.geom("floor").id in pair for pair in touching)
+
+
+def test_servos_measure_the_joint_angles():
+    """Actuator lengths are the angles we compute, in the same order."""
+    model = skeleton.load_model()
+    bones = skeleton.describe(model)
+    data = mujoco.MjData(model)
+    data.qpos[:] = _random_qpos(model, 1)[0]
+    mujoco.mj_forward(model, data)
+    angles = skeleton.joint_angles(bones, jnp.asarray(data.qpos, jnp.float32))
+    np.testing.assert_allclose(angles, data.actuator_length, atol=1e-5)
+
+
+def test_servos_pull_a_ball_joint_to_its_target():
+    """Weightless and fixed in the air, all three components of every ball joint arrive."""
+    model = skeleton.load_model()
+    model.opt.gravity[:] = 0
+    data = mujoco.MjData(model)
+    data.qpos[2] += 1.0
+    target = np.full(model.nu, 0.4)
+    target[[model.actuator(f"{side}_knee").id for side in ("left", "right")]] = -0.9
+    for k in range(0, model.nu, 3):
+        target[k] *= -1
+    target = np.clip(target, model.actuator_ctrlrange[:, 0] + 0.2, model.actuator_ctrlrange[:, 1])
+    data.ctrl[:] = target
+    for _ in range(960):
+        mujoco.mj_step(model, data)
+    angles = skeleton.joint_angles(skeleton.describe(model), jnp.asarray(data.qpos, jnp.float32))
+    limits = model.actuator_trnid[:, 0]
+    free = ~model.jnt_limited[limits].astype(bool)
+    np.testing.assert_allclose(np.asarray(angles)[free], target[free], atol=0.02)
+
+
+def test_the_humanoid_stays_finite_with_targets_at_rest():
+    model = skeleton.load_model()
+    data = mujoco.MjData(model)
+    data.qpos[2] += 0.02
+    fastest = 0.0
+    for _ in range(480):
+        mujoco.mj_step(model, data)
+        fastest = max(fastest, float(np.abs(data.qvel).max()))
+    assert fastest < 30.0
+    assert np.isfinite(data.qpos).all()
+
+
+def test_models_that_do_not_serve_are_refused(tmp_path):
+    with pytest.raises(UserError, match="no such file"):
+        skeleton.load_model(str(tmp_path / "none.xml"))
+    (tmp_path / "bad.xml").write_text("<mujoco><worldbody><body/>")
+    with pytest.raises(UserError, match="bad.xml"):
+        skeleton.load_model(str(tmp_path / "bad.xml"))
+    hinged = (
+        "<mujoco><worldbody><body><joint name='j'/><geom size='1'/></body></worldbody></mujoco>"
+    )
+    with pytest.raises(UserError, match="'j' is a hinge"):
+        skeleton.describe(mujoco.MjModel.from_xml_string(hinged))
