@@ -3,6 +3,9 @@
 Any model with a free joint at its root serves; `load_model(None)` gives our own humanoid.
 """
 
+# pyright: reportAttributeAccessIssue=false
+# MuJoCo is compiled and says nothing of its types.
+
 from pathlib import Path
 from typing import NamedTuple
 

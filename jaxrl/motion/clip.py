@@ -1,0 +1,151 @@
+"""One motion clip: the poses of a model at a steady rate, checked and made even.
+
+Poses are handled on the host in double precision, and their differences are MuJoCo's own, so that
+every kind of joint is treated alike: rotations go the short way round.
+"""
+
+# pyright: reportAttributeAccessIssue=false
+# MuJoCo is compiled and says nothing of its types.
+
+from typing import NamedTuple
+
+import mujoco
+import numpy as np
+from scipy.spatial.transform import Rotation
+
+from jaxrl.errors import UserError
+from jaxrl.motion.skeleton import Skeleton
+
+_UNIT = 0.2  # how far a quaternion's length may be from one; edited clips in use reach 0.08
+_LATE = 0.05  # a last frame that is late by this part of a step is on time
+
+
+class Clip(NamedTuple):
+    """A motion of F frames."""
+
+    name: str
+    fps: float
+    loops: bool  # the last frame is the first one of the next cycle
+    qpos: np.ndarray  # float64 [F, nq], in the model's order
+
+    @property
+    def seconds(self) -> float:
+        """How long it lasts."""
+        return (len(self.qpos) - 1) / self.fps
+
+
+def checked(clip: Clip, skeleton: Skeleton, file: str) -> Clip:
+    """Return the clip with unit quaternions whose signs do not jump, or say what is wrong with it."""
+    qpos = np.array(clip.qpos, np.float64)
+    if qpos.ndim != 2 or qpos.shape[1] != skeleton.model.nq:
+        raise UserError(
+            f"'{file}': a pose has {qpos.shape[-1] if qpos.ndim else 0} numbers, "
+            f"the model needs {skeleton.model.nq}."
+        )
+    if len(qpos) < 2:
+        raise UserError(f"'{file}': {len(qpos)} frame(s); a motion has at least 2.")
+    if not (np.isfinite(clip.fps) and clip.fps > 0):
+        raise UserError(f"'{file}': {clip.fps} frames per second; it should be above 0.")
+    for joint in skeleton.joints:
+        _check_finite(qpos[:, joint.columns], joint.name, file)
+    for start in skeleton.quaternions:
+        name = next(j.name for j in reversed(skeleton.joints) if j.qpos <= start)
+        columns = slice(start, start + 4)
+        qpos[:, columns] = unit_quaternions(qpos[:, columns], name, file)
+    return clip._replace(qpos=qpos)
+
+
+def _check_finite(values: np.ndarray, joint: str, file: str) -> None:
+    bad = np.flatnonzero(~np.isfinite(values).all(-1))
+    if len(bad):
+        raise UserError(f"'{file}': joint '{joint}' is not finite in frame {bad[0]}.")
+
+
+def unit_quaternions(values: np.ndarray, joint: str, file: str) -> np.ndarray:
+    """Return quaternions [F, 4] of unit length, each with the sign nearest to the one before."""
+    length = np.linalg.norm(values, axis=-1, keepdims=True)
+    bad = np.flatnonzero(~(np.abs(length[:, 0] - 1.0) < _UNIT))
+    if len(bad):
+        raise UserError(
+            f"'{file}': the rotation of '{joint}' in frame {bad[0]} has the length "
+            f"{length[bad[0], 0]:.3g}, not 1. It should be a quaternion (w, x, y, z)."
+        )
+    values = values / length
+    turned = np.sum(values[1:] * values[:-1], -1) < 0
+    sign = np.cumprod(np.concatenate([[1.0], np.where(turned, -1.0, 1.0)]))
+    return values * sign[:, None]
+
+
+def between(
+    model: mujoco.MjModel, qpos: np.ndarray, times: np.ndarray, wanted: np.ndarray
+) -> np.ndarray:
+    """Return the poses at the wanted times, of frames [F, nq] at rising times [F]."""
+    poses = np.empty((len(wanted), model.nq))
+    step = np.empty(model.nv)
+    index = np.clip(np.searchsorted(times, wanted, side="right") - 1, 0, len(times) - 2)
+    fraction = (wanted - times[index]) / (times[index + 1] - times[index])
+    for row, i, part in zip(poses, index, np.clip(fraction, 0.0, 1.0), strict=True):
+        mujoco.mj_differentiatePos(model, step, 1.0, qpos[i], qpos[i + 1])
+        row[:] = qpos[i]
+        mujoco.mj_integratePos(model, row, step, part)
+    return poses
+
+
+def steady(model: mujoco.MjModel, qpos: np.ndarray, times: np.ndarray, fps: float) -> np.ndarray:
+    """Return poses at a steady rate, of frames at any rising times that begin with 0."""
+    count = int(np.floor(times[-1] * fps + _LATE)) + 1
+    return between(model, qpos, times, np.arange(count) / fps)
+
+
+def resample(clip: Clip, fps: float, model: mujoco.MjModel) -> Clip:
+    """Return the clip at another rate; less than one step may be lost at its end."""
+    if fps == clip.fps:
+        return clip
+    qpos = steady(model, clip.qpos, np.arange(len(clip.qpos)) / clip.fps, fps)
+    if len(qpos) < 2:
+        raise UserError(f"Clip '{clip.name}' lasts {clip.seconds:.3f} s, less than one step.")
+    return clip._replace(fps=fps, qpos=qpos)
+
+
+def cycles(clip: Clip, count: int, model: mujoco.MjModel, blend: float = 0.2) -> Clip:
+    """Return a looping clip that goes on for some cycles.
+
+    Each begins where the last one ended, by place and heading. Cycles of captured motion do not
+    quite close: the rest of the gap is made up over the last `blend` seconds of each.
+    """
+    if not clip.loops:
+        raise UserError(f"Clip '{clip.name}' does not loop.")
+    cycle = _closed(clip, model, blend)
+    parts = [cycle]
+    for _ in range(count - 1):
+        parts.append(_onto(cycle, cycle[0], parts[-1][-1])[1:])
+    return clip._replace(qpos=np.concatenate(parts))
+
+
+def _closed(clip: Clip, model: mujoco.MjModel, blend: float) -> np.ndarray:
+    """Let the last pose be the first one, but for place and heading."""
+    qpos = clip.qpos.copy()
+    gap = np.empty(model.nv)
+    goal = _onto(qpos[:1], qpos[0], qpos[-1])[0]
+    mujoco.mj_differentiatePos(model, gap, 1.0, qpos[-1], goal)
+    count = min(len(qpos) - 1, max(1, round(blend * clip.fps)))
+    for i in range(1, count + 1):
+        part = i / count
+        mujoco.mj_integratePos(model, qpos[i - count - 1], gap, part * part * (3.0 - 2.0 * part))
+    return qpos
+
+
+def _onto(qpos: np.ndarray, pose: np.ndarray, goal: np.ndarray) -> np.ndarray:
+    """Move poses over the ground so that `pose` would have the place and heading of `goal`."""
+    turn = Rotation.from_rotvec([0.0, 0.0, _yaw(goal) - _yaw(pose)])
+    moved = qpos.copy()
+    away = qpos[:, :3] - pose[:3]
+    moved[:, :2] = goal[:2] + turn.apply(away)[:, :2]
+    root = turn * Rotation.from_quat(qpos[:, 3:7], scalar_first=True)
+    moved[:, 3:7] = root.as_quat(scalar_first=True)
+    return moved
+
+
+def _yaw(pose: np.ndarray) -> float:
+    """Return the turn about the vertical, as `rotations.heading` means it."""
+    return 2.0 * float(np.arctan2(pose[6], pose[3]))
