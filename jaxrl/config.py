@@ -36,6 +36,40 @@ class TaskConfig:
 
 
 @dataclass(frozen=True)
+class MotionConfig:
+    """Motion capture to follow."""
+
+    clips: Path | None = None
+    """A clip, or a folder of them; a small generated one when not given."""
+    model: Path | None = None
+    """MuJoCo model (MJCF) of the humanoid, with servos on its joints; our own when not given."""
+    loop_seconds: float = 5.0
+    """Clips that loop are repeated until they last this long."""
+    future: tuple[int, ...] = (1,)
+    """Frames ahead of now that are seen, at 30 a second."""
+    start: Literal["random", "start", "hybrid"] = "random"
+    """Where in its clip an episode starts; hybrid: some at the start."""
+    hybrid_share: float = 0.5
+    """hybrid: share of episodes that start at the start."""
+    random_heading: bool = True
+    """Turn every episode's clip about the vertical."""
+    substeps: int = 5
+    """Steps of physics for each frame."""
+    residual: bool = True
+    """Actions are added to the clip's next pose; or else they span the range of the servos."""
+    action_scale: float = 0.5
+    """residual: radians that an action of 1 adds."""
+    weights: tuple[float, float, float, float] = (0.5, 0.3, 0.1, 0.1)
+    """What perfect position, rotation, velocity and spin of the bodies pay per step."""
+    scales: tuple[float, float, float, float] = (100.0, 10.0, 0.1, 0.1)
+    """How fast each payment falls with the mean squared error."""
+    power_coef: float = 0.0005
+    """Price of a watt, per step."""
+    distance: float = 0.25
+    """An episode ends when a body is this far from where it should be, in metres."""
+
+
+@dataclass(frozen=True)
 class NetworkConfig:
     """Actor and critic."""
 
@@ -153,6 +187,7 @@ class TrainConfig:
     devices: int | None = None
     """Number of local devices to spread the environments over; all when not given."""
     task: TaskConfig = field(default_factory=TaskConfig)
+    motion: MotionConfig = field(default_factory=MotionConfig)
     network: NetworkConfig = field(default_factory=NetworkConfig)
     ppo: PPOConfig = field(default_factory=PPOConfig)
     offpolicy: OffPolicyConfig = field(default_factory=OffPolicyConfig)

@@ -78,6 +78,8 @@ class TrainState(struct.PyTreeNode):
     # The algorithm's own: parameters, optimiser, statistics, hyper-parameters. Every learner
     # also has the int32 scalars `total_iterations`, `skipped` and `bad_streak`.
     learner: Any
+    # What start states are drawn by, where that changes with what was learnt; () elsewhere.
+    curriculum: PyTree = ()
 
 
 class Algorithm(NamedTuple):

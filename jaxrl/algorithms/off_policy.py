@@ -145,7 +145,7 @@ class _OffPolicy:
             reward_trace=(),  # type: ignore[arg-type]
             replay=self.store.empty(),
         )
-        return TrainState(key_run, whole, collector, learner)
+        return TrainState(key_run, whole, collector, learner, self.env.first_curriculum)
 
     def train_step(self, state: TrainState, pool: PyTree = None) -> tuple[TrainState, Metrics]:
         """Run one iteration: collect, then learn."""

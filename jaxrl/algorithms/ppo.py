@@ -147,7 +147,8 @@ class _PPO:
             critic_carry=self.networks.critic.initial_carry(number),
             reward_trace=jnp.zeros(number, jnp.float32),
         )
-        return TrainState(key_run, jnp.zeros((), jnp.int32), collector, learner)
+        first = self.env.first_curriculum
+        return TrainState(key_run, jnp.zeros((), jnp.int32), collector, learner, first)
 
     def train_step(self, state: TrainState, pool: PyTree = None) -> tuple[TrainState, Metrics]:
         """Run one iteration: collect, then learn."""

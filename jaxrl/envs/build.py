@@ -43,7 +43,10 @@ def build(config: TrainConfig, known: Template | None = None) -> Any:
 def _make(config: TrainConfig) -> Any:
     """Build one environment."""
     with _on_host():
-        env = registry.make(config.env, config.backend)
+        if config.env in names.MOTION:
+            env = registry.make_motion(config.motion)
+        else:
+            env = registry.make(config.env, config.backend)
     if config.task.randomize:
         from jaxrl.envs.randomize import Randomized
 

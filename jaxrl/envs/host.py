@@ -32,6 +32,7 @@ class HostEnv:
     num_envs: int
     groups: int
     longest_episode: int  # in actions
+    first_curriculum: tuple = ()  # start states are the environments' own business
 
     @property
     def rows(self) -> int:

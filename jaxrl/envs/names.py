@@ -17,12 +17,13 @@ BRAX = (
 AGENTS = {"arena": 4}  # those with more than one in an environment
 BACKENDS = ("generalized", "mjx", "positional", "spring")
 OFFLINE = "offline"  # no environment: recorded episodes
+MOTION = ("imitation",)  # these follow motion clips
 CLASSIC = ("arena", "cartpole", "catch", "pendulum", "recall")
 
 
 def known(name: str) -> bool:
     """Tell whether `name` can be built: ours, Brax's, Gymnasium's, or a user's module:Class."""
-    own = name in (*BRAX, *CLASSIC, OFFLINE) or name.startswith("probe/")
+    own = name in (*BRAX, *CLASSIC, *MOTION, OFFLINE) or name.startswith("probe/")
     return own or is_hosted(name) or is_custom(name)
 
 

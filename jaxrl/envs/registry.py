@@ -9,6 +9,7 @@ import warnings
 
 import jax.numpy as jnp
 
+from jaxrl.config import MotionConfig
 from jaxrl.envs import names
 from jaxrl.errors import UserError, nearest
 
@@ -39,7 +40,7 @@ def make(name: str, backend: str | None = None, **kwargs):
         return _make_own(name)
     if names.is_custom(name):
         return _make_custom(name, kwargs)
-    every = (*names.BRAX, *names.CLASSIC)
+    every = (*names.BRAX, *names.CLASSIC, *names.MOTION)
     raise UserError(
         f"--env: unknown environment '{name}'.{nearest(name, every)} Known: {', '.join(every)}, "
         "or your own as module:Class."
@@ -73,6 +74,14 @@ def _make_own(name: str):
     if name not in own:
         raise UserError(f"--env: unknown environment '{name}'.{nearest(name, own)}")
     return own[name]()
+
+
+def make_motion(config: MotionConfig):
+    """Build the environment that follows motion clips."""
+    _import_brax()
+    from jaxrl.envs import imitation
+
+    return imitation.make(config)
 
 
 def _make_custom(name: str, kwargs: dict):

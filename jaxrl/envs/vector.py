@@ -143,15 +143,22 @@ class VectorEnv:
             self.template.world,
         )
 
-    def fresh(self, key: Key, number: int) -> World:
+    @property
+    def first_curriculum(self) -> PyTree:
+        """What start states are drawn by in the beginning; () where that never changes."""
+        return jax.tree.map(jnp.asarray, self.template.curriculum)
+
+    def fresh(self, key: Key, number: int, curriculum: PyTree = ()) -> World:
         """Draw `number` start states; Brax environments are written for raw keys."""
         keys = jax.random.key_data(jax.random.split(key, number))
+        given = (curriculum,) if jax.tree.leaves(curriculum) else ()
         with physics():
-            return self.world(strong(jax.vmap(self.env.reset)(keys)))
+            starts = jax.vmap(lambda key: self.env.reset(key, *given))(keys)
+            return self.world(strong(starts))
 
-    def pool(self, key: Key) -> World:
+    def pool(self, key: Key, curriculum: PyTree = ()) -> World:
         """Draw the start states of the episodes to come."""
-        return self.fresh(key, self.pool_size)
+        return self.fresh(key, self.pool_size, curriculum)
 
     def reset(
         self, key: Key, pool: World | None = None, *, stagger: bool | None = None

@@ -37,6 +37,7 @@ class Template(NamedTuple):
     kept: tuple[int, ...]  # which leaves of Brax's state `world.rest` holds
     agents: int | None = None  # how many play in one environment; None: no axis of agents
     tokens: tuple[int, ...] = ()  # values each feature of a token can take; (): no tokens
+    curriculum: PyTree = ()  # what start states are drawn by at first; (): nothing that changes
 
 
 def _without_names(state: Any) -> Any:
@@ -76,6 +77,7 @@ def describe(env: Any, start: Any, *, keep_all: bool = False) -> Template:
         kept=kept,
         agents=agents,
         tokens=tuple(getattr(env, "token_sizes", ())),
+        curriculum=env.first_curriculum() if hasattr(env, "first_curriculum") else (),
     )
 
 

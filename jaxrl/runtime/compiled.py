@@ -37,7 +37,7 @@ class Programs:
 
     program: Program
     _state: Any  # its structure: programs return plain tuples of arrays
-    _draw: Future  # (seed, stream, number) -> pool
+    _draw: Future  # (seed, stream, number, curriculum) -> pool
     _init: Future  # (seed, pool) -> state
     _cycle: Future  # (state, pool) -> (state, metrics); the state given to it is used up
     _evaluate: Future | None  # (policy params, pools, seed, number) -> Episodes
@@ -45,12 +45,12 @@ class Programs:
 
     def first_state(self) -> TrainState:
         """Return the state a fresh run begins with."""
-        pool = self._pool(_INIT, 0)
+        pool = self._pool(_INIT, 0, self._first_curriculum)
         return jax.tree.unflatten(self._state, self._init.result()(self._seed, pool))
 
     def train(self, state: TrainState, number: int) -> tuple[TrainState, Metrics]:
         """Run cycle `number`; `state` is used up."""
-        pool = self._pool(_TRAIN, number)
+        pool = self._pool(_TRAIN, number, state.curriculum)
         leaves, metrics = self._cycle.result()(state, pool)
         metrics = {name: Mean(*pair) for name, pair in metrics.items()}
         return jax.tree.unflatten(self._state, leaves), metrics
@@ -60,7 +60,8 @@ class Programs:
         if self._evaluate is None:
             raise ValueError("this run has no evaluation")
         enough = range(_pools_for_evaluation(self.program))
-        pools = [self._pool(_EVALUATE, number * len(enough) + i) for i in enough]
+        first = self._first_curriculum
+        pools = [self._pool(_EVALUATE, number * len(enough) + i, first) for i in enough]
         played = self._evaluate.result()(params, pools, self._seed, np.uint32(number))
         return evaluation.Episodes(*played)
 
@@ -76,8 +77,13 @@ class Programs:
     def _seed(self) -> Any:
         return np.asarray(self.seeds or self.program.config.seed, np.uint32)
 
-    def _pool(self, stream: int, number: int) -> PyTree:
-        return self._draw.result()(self._seed, np.uint32(stream), np.uint32(number))
+    @property
+    def _first_curriculum(self) -> PyTree:
+        first = self.program.env.template.curriculum
+        return jax.tree.map(lambda x: np.stack([x] * len(self.seeds)) if self.seeds else x, first)
+
+    def _pool(self, stream: int, number: int, curriculum: PyTree) -> PyTree:
+        return self._draw.result()(self._seed, np.uint32(stream), np.uint32(number), curriculum)
 
 
 def compile_programs(program: Program, seeds: Sequence[int] = ()) -> Programs:
@@ -94,8 +100,8 @@ def compile_programs(program: Program, seeds: Sequence[int] = ()) -> Programs:
     number = jax.ShapeDtypeStruct((), np.uint32, sharding=everywhere)
     seed = many.shapes(number)
 
-    def draw(seed: Array, stream: Array, number: Array) -> tuple:
-        fresh = program.env.pool(_key(seed, stream, number))
+    def draw(seed: Array, stream: Array, number: Array, curriculum: PyTree) -> tuple:
+        fresh = program.env.pool(_key(seed, stream, number), curriculum)
         return tuple(jax.tree.leaves(parallel.split_rows(fresh, program.mesh)))
 
     def init(seed: Array, pool: PyTree) -> tuple:
@@ -108,7 +114,8 @@ def compile_programs(program: Program, seeds: Sequence[int] = ()) -> Programs:
     with Builder(None if seeds else program.shelf, program.env.template) as build:
         train = many.copies(run_cycle, 0, 0)
         done = build(train, state, pool, places=(places, everywhere), uses_up_first=True)
-        drawn = build(many.copies(draw, 0, None, None), seed, number, number, places=everywhere)
+        pools = many.copies(draw, 0, None, None, 0)
+        drawn = build(pools, seed, number, number, state.curriculum, places=everywhere)
         first = build(many.copies(init, 0, 0), seed, pool, places=places)
         played = None
         if program.config.eval.num_envs:

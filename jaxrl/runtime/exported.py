@@ -64,12 +64,13 @@ def shelf(config: TrainConfig, mesh: Mesh) -> Shelf | None:
 def location(config: TrainConfig, mesh: Mesh) -> Path | None:
     """Return the file for these settings, or None where nothing can be kept.
 
-    Code of the user's own may change without notice, and so may a teacher's policy: programs
-    made of them are always traced anew.
+    Code of the user's own may change without notice, and so may a teacher's policy or a motion
+    clip: programs made of them are always traced anew.
     """
     directory = jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]
     elsewhere = names.is_custom(config.env) or names.is_hosted(config.env)
-    own = elsewhere or config.task.randomize or config.ppo.teacher
+    clips = config.env in names.MOTION
+    own = elsewhere or clips or config.task.randomize or config.ppo.teacher
     switched_off = os.environ.get("JAXRL_KEEP_PROGRAMS") == "0"
     if directory is None or own or switched_off or not importlib.util.find_spec("flatbuffers"):
         return None

@@ -39,7 +39,7 @@ def programs(tiny_program):
 
 def test_start_states_follow_from_seed_purpose_and_number(programs):
     def drawn(*which):
-        return np.asarray(programs._pool(*which)[0])
+        return np.asarray(programs._pool(*which, ())[0])
 
     np.testing.assert_array_equal(drawn(1, 5), drawn(1, 5))
     assert not np.isin(drawn(1, 5), drawn(1, 6)).any()

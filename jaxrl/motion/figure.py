@@ -1,0 +1,105 @@
+"""A humanoid under servo control: from poses and targets to what its bodies do.
+
+Of MuJoCo's state only what the next step reads is carried: where everything is, how fast it moves,
+and the last accelerations, from which the contact solver sets out.
+"""
+
+# pyright: reportAttributeAccessIssue=false, reportArgumentType=false
+# MuJoCo is compiled and says nothing of its types.
+
+import jax
+import jax.numpy as jnp
+import mujoco
+import numpy as np
+from flax import struct
+from mujoco import mjx
+
+from jaxrl.errors import UserError
+from jaxrl.motion import skeleton
+from jaxrl.motion.library import Reference
+from jaxrl.types import Array
+
+
+class Pose(struct.PyTreeNode):
+    """The physical state of one humanoid."""
+
+    qpos: Array
+    qvel: Array
+    warmstart: Array  # the accelerations of the last step
+
+
+class Figure:
+    """One humanoid, moved `fps` times a second in `substeps` steps of physics."""
+
+    def __init__(self, model: mujoco.MjModel, fps: float, substeps: int):
+        model.opt.timestep = 1.0 / (fps * substeps)
+        self.model, self.substeps = model, substeps
+        self.skeleton = skeleton.describe(model)
+        self.servos = _servos(model)  # which of the joints' angles each actuator holds
+        self.low, self.high = model.actuator_ctrlrange.T.astype(np.float32)
+        self._physics = mjx.put_model(model)
+
+    @property
+    def num_actuators(self) -> int:
+        """How many numbers a target has."""
+        return len(self.servos)
+
+    def start(self, qpos: Array, qvel: Array) -> Pose:
+        """Return the state at rest of forces."""
+        return Pose(qpos, qvel, jnp.zeros_like(qvel))
+
+    def angles(self, qpos: Array) -> Array:
+        """Return what the actuators measure in a pose, [nu]."""
+        return skeleton.joint_angles(self.skeleton, qpos)[..., self.servos]
+
+    def move(self, pose: Pose, target: Array) -> tuple[Pose, Array]:
+        """Hold a target for one control step; return the power spent at its end, in watts."""
+        data = self._data(pose).replace(ctrl=jnp.clip(target, self.low, self.high))
+
+        def once(data: mjx.Data, _: None) -> tuple[mjx.Data, None]:
+            return mjx.step(self._physics, data), None
+
+        data, _ = jax.lax.scan(once, data, length=self.substeps)
+        power = jnp.sum(jnp.abs(data.qfrc_actuator * data.qvel))
+        return Pose(data.qpos, data.qvel, data.qacc_warmstart), power
+
+    def shown(self, pose: Pose) -> Reference:
+        """Return what the bodies do, in the same terms as a clip does."""
+        data = self._data(pose)
+        for part in (mjx.kinematics, mjx.com_pos, mjx.com_vel):
+            data = part(self._physics, data)
+        spin, drift = data.cvel[1:, :3], data.cvel[1:, 3:]
+        # Speeds are those of the centre of mass, as if the bodies' frames were fixed to it.
+        arm = data.xpos[1:] - data.subtree_com[self._roots]
+        velocity = drift + jnp.cross(spin, arm)
+        return Reference(pose.qpos, pose.qvel, data.xpos[1:], data.xquat[1:], velocity, spin)
+
+    @property
+    def _roots(self) -> np.ndarray:
+        return self.model.body_rootid[1:]
+
+    def _data(self, pose: Pose) -> mjx.Data:
+        return mjx.make_data(self._physics).replace(
+            qpos=pose.qpos, qvel=pose.qvel, qacc_warmstart=pose.warmstart
+        )
+
+
+def _servos(model: mujoco.MjModel) -> np.ndarray:
+    """Return which of the joints' angles (after the root) each actuator holds."""
+    return np.array([_servo(model, i) for i in range(model.nu)], np.int32)
+
+
+def _servo(model: mujoco.MjModel, i: int) -> int:
+    name = model.actuator(i).name or f"number {i}"
+    joint, gear = int(model.actuator_trnid[i, 0]), model.actuator_gear[i]
+    ball = model.jnt_type[joint] == mujoco.mjtJoint.mjJNT_BALL
+    axes = np.flatnonzero(gear[: 3 if ball else 1])
+    on_joint = model.actuator_trntype[i] == mujoco.mjtTrn.mjTRN_JOINT
+    if not on_joint or len(axes) != 1 or gear[axes[0]] != 1.0:
+        raise UserError(
+            f"Actuator '{name}': a humanoid's actuators are position servos on its joints, "
+            "each with one 1 in its gear."
+        )
+    if not model.actuator_ctrllimited[i]:
+        raise UserError(f"Actuator '{name}' needs a ctrlrange: actions are scaled by it.")
+    return int(model.jnt_dofadr[joint]) - 6 + int(axes[0])
