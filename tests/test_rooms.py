@@ -19,7 +19,7 @@ ORDER = [
         "types",
     },
     {"learning"},
-    {"networks", "envs", "data"},
+    {"networks", "envs", "data", "motion"},
     {"rollout"},
     {"algorithms"},
     {"runtime"},

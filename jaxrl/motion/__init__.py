@@ -1,1 +1,1 @@
-"""Motion capture: clips of a humanoid, read from files and looked up inside compiled programs."""
+"""Reference motions: formats, library, resampling, metrics."""
