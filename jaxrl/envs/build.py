@@ -55,13 +55,19 @@ def _make(config: TrainConfig) -> Any:
 
 
 def for_evaluation(env: VectorEnv, num_envs: int) -> VectorEnv:
-    """Return the same world with another number of copies, all starting at age zero."""
-    return replace(env, num_envs=num_envs, random_first_age=False)
+    """Return the same world with another number of copies, all starting at age zero.
+
+    Where an environment has fixed starts to be judged by, there is one copy for each of them.
+    """
+    trials = env.template.trials
+    return replace(
+        env, num_envs=trials or num_envs, random_first_age=False, trials=bool(trials)
+    )
 
 
 def for_drawing(env: VectorEnv) -> VectorEnv:
     """Return one copy that carries all of Brax's state, also what only a picture shows."""
-    return replace(for_evaluation(env, 1), known=env.whole_template)
+    return replace(env, num_envs=1, random_first_age=False, known=env.whole_template)
 
 
 @contextlib.contextmanager

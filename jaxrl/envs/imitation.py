@@ -7,7 +7,7 @@ is cut (not ended: the future still has value) where the clip is over.
 
 import dataclasses
 import math
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -16,24 +16,25 @@ from brax.envs import base
 
 from jaxrl.config import MotionConfig
 from jaxrl.motion import clip as clips
-from jaxrl.motion import formats, ground, skeleton, views
+from jaxrl.motion import formats, ground, resampling, skeleton, views
 from jaxrl.motion import library as libraries
 from jaxrl.motion.clip import Clip
 from jaxrl.motion.figure import Figure, Pose
 from jaxrl.motion.library import Library, Reference
+from jaxrl.motion.resampling import Resampling
 from jaxrl.types import Array, Key
 
 _FPS = 30.0
+_MINOR = ("wrist", "hand", "toe")  # of bodies whose place does not decide on success
 
 
 class Imitation(base.Env):
-    """Track the clips of a library; `ends_early` False plays on whatever happens."""
+    """Track the clips of a library."""
 
     backend: str = "mjx"
 
-    def __init__(self, config: MotionConfig, figure: Figure, library: Library, ends_early=True):
+    def __init__(self, config: MotionConfig, figure: Figure, library: Library):
         self.config, self.figure, self.library = config, figure, library
-        self.ends_early = ends_early
         longest = float(max(libraries.length(library, jnp.arange(self.num_clips))))
         # The clip's end cuts an episode first.
         self.episode_length = math.ceil(longest * _FPS) + 2
@@ -57,14 +58,20 @@ class Imitation(base.Env):
         """One number for every servo."""
         return self.figure.num_actuators
 
-    def first_curriculum(self) -> np.ndarray:
-        """Return how likely each clip is drawn, to begin with."""
-        return np.asarray(self.library.weights)
+    @property
+    def num_trials(self) -> int:
+        """An evaluation plays every clip once."""
+        return self.num_clips
 
-    def reset(self, rng: Key, curriculum: Array | None = None) -> base.State:
+    def first_curriculum(self) -> Resampling:
+        """Return how likely each clip is drawn, to begin with."""
+        return jax.tree.map(np.asarray, resampling.init(self.num_clips))
+
+    def reset(self, rng: Key, curriculum: Resampling | None = None) -> base.State:
         """Start in a moment of a clip, both drawn, turned any way."""
         key_clip, key_turn, key_start = jax.random.split(rng, 3)
-        clip, time = libraries.draw(self.library, key_clip, curriculum)
+        weights = curriculum.weights if curriculum else None
+        clip, time = libraries.draw(self.library, key_clip, weights)
         time = jnp.round(time * _FPS) / _FPS
         # The last frame leaves nothing to follow.
         time = jnp.clip(time, 0.0, libraries.length(self.library, clip) - 1.0 / _FPS)
@@ -75,13 +82,25 @@ class Imitation(base.Env):
         return self._begin(clip, jnp.where(from_start, 0.0, time), turn)
 
     def trial(self, clip: Array) -> base.State:
-        """Start at the beginning of a clip, as it was recorded."""
-        return self._begin(clip, jnp.zeros(()), jnp.zeros(()))
+        """Start at the beginning of a clip, as it was captured; the end is the clip's alone."""
+        return self._begin(clip, jnp.zeros(()), jnp.zeros(()), judged=True)
 
-    def _begin(self, clip: Array, time: Array, turn: Array) -> base.State:
+    def record(self, state: base.State) -> dict[str, Array]:
+        """Return where all bodies are and should be: what tracking is judged by."""
+        info, pose = state.info, cast(Pose, state.pipeline_state)
+        meant = self._reference(info["clip"], info["time"], info["turn"])
+        minor = [any(part in name for part in _MINOR) for name in self.figure.skeleton.bodies]
+        return {
+            "played": self.figure.shown(pose).position,
+            "meant": meant.position,
+            "counts": jnp.asarray([not is_minor for is_minor in minor]),
+        }
+
+    def _begin(self, clip: Array, time: Array, turn: Array, judged: bool = False) -> base.State:
         shown = self._reference(clip, time, turn)
         pose = self.figure.start(shown.qpos, shown.qvel)
         info = {"clip": clip, "time": time, "turn": turn, "truncation": jnp.zeros(())}
+        info["judged"] = jnp.asarray(judged, jnp.float32)
         names = (*views.Terms._fields, "power")
         metrics = {f"reward_{name}": jnp.zeros(()) for name in names}
         return base.State(
@@ -107,7 +126,7 @@ class Imitation(base.Env):
         apart = views.distances(now, meant)
         lost = jnp.max(apart) > self.config.distance
         over = info["time"] >= libraries.length(self.library, info["clip"]) - 0.5 / _FPS
-        lost = lost & self.ends_early
+        lost = lost & (info["judged"] == 0)
         info["truncation"] = (over & ~lost).astype(jnp.float32)
         names = [f"reward_{name}" for name in (*views.Terms._fields, "power")]
         done = (over | lost).astype(jnp.float32)
@@ -141,11 +160,11 @@ class Imitation(base.Env):
         return jnp.concatenate(parts)
 
 
-def make(config: MotionConfig, ends_early: bool = True) -> Imitation:
+def make(config: MotionConfig) -> Imitation:
     """Build the environment that the settings describe."""
     model = skeleton.load_model(str(config.model) if config.model else None)
     figure = Figure(model, _FPS, config.substeps)
-    return Imitation(config, figure, library_of(config, model), ends_early)
+    return Imitation(config, figure, library_of(config, model))
 
 
 def library_of(config: MotionConfig, model: Any) -> Library:

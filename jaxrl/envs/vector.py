@@ -84,6 +84,7 @@ class VectorEnv:
     pool_size: int = 64
     random_first_age: bool = True
     episodic_reward: bool = False  # pay nothing until an episode ends, then the sum
+    trials: bool = False  # start in the environment's fixed starts, one in each copy
     known: Template | None = None  # from an earlier run: spares building the environment
 
     @functools.cached_property
@@ -160,6 +161,18 @@ class VectorEnv:
         """Draw the start states of the episodes to come."""
         return self.fresh(key, self.pool_size, curriculum)
 
+    def fixed(self) -> World:
+        """Return the environment's fixed starts."""
+        with physics():
+            return self.world(strong(jax.vmap(self.env.trial)(jnp.arange(self.num_envs))))
+
+    def record(self, state: EnvState) -> PyTree:
+        """Return what a trial is judged by, [N, ...]; () outside of trials."""
+        if not self.trials:
+            return ()
+        with physics():
+            return jax.vmap(self.env.record)(self.brax_state(state.world))
+
     def reset(
         self, key: Key, pool: World | None = None, *, stagger: bool | None = None
     ) -> EnvState:
@@ -169,7 +182,9 @@ class VectorEnv:
         """
         stagger = self.random_first_age if stagger is None else stagger
         key_start, key_age = jax.random.split(key)
-        if pool is None:
+        if self.trials:
+            world = self.fixed()
+        elif pool is None:
             world = self.fresh(key_start, self.num_envs)
         else:
             row = jnp.arange(self.num_envs) % _length(pool)

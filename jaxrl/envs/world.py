@@ -38,6 +38,7 @@ class Template(NamedTuple):
     agents: int | None = None  # how many play in one environment; None: no axis of agents
     tokens: tuple[int, ...] = ()  # values each feature of a token can take; (): no tokens
     curriculum: PyTree = ()  # what start states are drawn by at first; (): nothing that changes
+    trials: int = 0  # fixed starts that evaluation plays, one each; 0: as many drawn ones as asked
 
 
 def _without_names(state: Any) -> Any:
@@ -78,6 +79,7 @@ def describe(env: Any, start: Any, *, keep_all: bool = False) -> Template:
         agents=agents,
         tokens=tuple(getattr(env, "token_sizes", ())),
         curriculum=env.first_curriculum() if hasattr(env, "first_curriculum") else (),
+        trials=getattr(env, "num_trials", 0),
     )
 
 

@@ -12,14 +12,16 @@ _TASKS: dict[str, dict[str, Any]] = {
     "hopper": {"backend": "spring", "steps": 3e6, "gamma": 0.997},
     "walker2d": {"backend": "positional", "steps": 3e6},
     "humanoid": {"backend": "mjx", "steps": 5e6},
-    "reacher": {"backend": "mjx", "steps": 1e6, "gamma": 0.95},
+    # Its physics is slow however few there are: more of them, and more learning in between.
+    "reacher": {"backend": "mjx", "steps": 1e6, "gamma": 0.95, "num_envs": 512}
+    | {"train_batches": 128},
     "pusher": {"backend": "generalized", "steps": 3e6, "gamma": 0.95},
     "inverted_pendulum": {"backend": "mjx", "steps": 3e5},
     "inverted_double_pendulum": {"backend": "mjx", "steps": 1e6},
 }
 _BATCHES: dict[str, Any] = {
-    "train_batches": 32,
-    "batch_size": 512,
+    "train_batches": 64,
+    "batch_size": 256,
     "warmup": 8192,
     "rrd_batch_size": 512,  # eight episodes: one for each of up to eight devices
 }
@@ -27,7 +29,7 @@ _DECOMPOSED = ("ant", "halfcheetah", "hopper", "reacher", "walker2d")
 
 
 def _brax(algo: str, env: str, name: str, **more: Any) -> TrainConfig:
-    settings = {"num_envs": 128, "network": _WIDE, **_BATCHES, **_TASKS[env], **more}
+    settings = {"num_envs": 256, "network": _WIDE, **_BATCHES, **_TASKS[env], **more}
     if algo == "td3":
         settings["train_target"] = 2
     return preset(env, name=name, algo=algo, **settings)

@@ -153,6 +153,8 @@ def _key(seed: Array, stream: Array | int, number: Array | int) -> Key:
 
 
 def _pools_for_evaluation(program: Program) -> int:
+    if program.env.template.trials:
+        return 0
     return -(-program.config.eval.num_envs // program.env.pool_size)
 
 
@@ -161,10 +163,10 @@ def _evaluator(program: Program) -> Callable[..., tuple]:
     env = environments.for_evaluation(program.env, settings.num_envs)
     policy = program.algorithm.policy(settings.deterministic)
     carry = program.algorithm.initial_carry(env.rows)
-    episodes = evaluation.episodes(env, policy, carry, program.mesh)
+    episodes = evaluation.episodes(env, policy, carry, None if env.trials else program.mesh)
 
     def play(params: PyTree, pools: list[PyTree], seed: Array, number: Array):
-        pool = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *pools)
+        pool = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *pools) if pools else None
         return tuple(episodes(params, _key(seed, _PLAY, number), pool))
 
     return play

@@ -9,7 +9,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from jaxrl.envs.vector import VectorEnv
-from jaxrl.runtime import parallel
+from jaxrl.runtime import parallel, tracking
 from jaxrl.types import Array, Key, Policy, PyTree
 
 
@@ -19,6 +19,7 @@ class Episodes(NamedTuple):
     returns: Array
     lengths: Array
     successes: Array | None  # where the environment reports success
+    trace: PyTree = ()  # what trials recorded after every step, [steps, episodes, ...]
 
 
 def episodes(
@@ -37,7 +38,7 @@ def episodes(
         zeros = jnp.zeros(env.num_envs, jnp.float32)
 
         def turn_once(loop):
-            state, carry, alive, total, length, success, turn = loop
+            state, carry, alive, total, length, success, trace, turn = loop
             key_turn = jax.random.fold_in(key_act, turn)
             action, carry, _ = policy(params, env.observe(state), carry, key_turn)
             state, outcome = env.advance(state, action)
@@ -48,13 +49,16 @@ def episodes(
             success = jnp.where(alive, now, success)
             over = (outcome.terminated | outcome.truncated).reshape(env.num_envs, -1)
             alive = alive & ~jnp.any(over, axis=1)
-            return state, carry, alive, total, length, success, turn + 1
+            trace = jax.tree.map(lambda all, x: all.at[turn].set(x), trace, env.record(state))
+            return state, carry, alive, total, length, success, trace, turn + 1
 
         alive = jnp.ones(env.num_envs, bool)
-        start = (state, initial_carry, alive, zeros, jnp.zeros_like(state.age), zeros, 0)
+        seen = jax.eval_shape(env.record, state)
+        trace = jax.tree.map(lambda s: jnp.zeros((limit, *s.shape), s.dtype), seen)
+        start = (state, initial_carry, alive, zeros, jnp.zeros_like(state.age), zeros, trace, 0)
         end = jax.lax.while_loop(unfinished, turn_once, start)
         has_success = "success" in state.world.metrics
-        return Episodes(end[3], end[4], end[5] if has_success else None)
+        return Episodes(end[3], end[4], end[5] if has_success else None, end[6])
 
     return run
 
@@ -82,4 +86,6 @@ def summarize(result: Episodes) -> dict[str, float]:
     }
     if result.successes is not None:
         summary["eval/success_rate"] = float(np.mean(np.asarray(result.successes) > 0.5))
+    if result.trace:
+        summary |= tracking.summary(tracking.judge(result.trace, result.lengths))
     return summary

@@ -23,7 +23,8 @@ class EvaluationRecord:
 
     def add(self, step: int, result: Episodes) -> None:
         """Append one evaluation and write the file."""
-        self._rows.append((step, Episodes(*(None if x is None else np.asarray(x) for x in result))))  # type: ignore[arg-type]
+        kept = [None if x is None else np.asarray(x) for x in result[:3]]
+        self._rows.append((step, Episodes(*kept)))  # type: ignore[arg-type]
         arrays = {
             "timesteps": np.array([step for step, _ in self._rows], np.int64),
             "results": np.stack([np.asarray(r.returns) for _, r in self._rows]),
