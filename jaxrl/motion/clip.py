@@ -35,7 +35,7 @@ class Clip(NamedTuple):
 
 
 def checked(clip: Clip, skeleton: Skeleton, file: str) -> Clip:
-    """Return the clip with unit quaternions whose signs do not jump, or say what is wrong with it."""
+    """Return the clip with unit quaternions whose signs do not jump, or say what is wrong."""
     qpos = np.array(clip.qpos, np.float64)
     if qpos.ndim != 2 or qpos.shape[1] != skeleton.model.nq:
         raise UserError(
@@ -74,6 +74,18 @@ def unit_quaternions(values: np.ndarray, joint: str, file: str) -> np.ndarray:
     turned = np.sum(values[1:] * values[:-1], -1) < 0
     sign = np.cumprod(np.concatenate([[1.0], np.where(turned, -1.0, 1.0)]))
     return values * sign[:, None]
+
+
+def limited(clip: Clip, skeleton: Skeleton) -> Clip:
+    """Return the clip with hinges and slides kept within the model's limits.
+
+    A start beyond a limit is thrown back by the simulator, and no policy can hold it.
+    """
+    qpos = clip.qpos.copy()
+    for joint in skeleton.joints:
+        if joint.limits is not None and joint.kind in ("hinge", "slide"):
+            qpos[:, joint.qpos] = np.clip(qpos[:, joint.qpos], *joint.limits)
+    return clip._replace(qpos=qpos)
 
 
 def between(

@@ -5,18 +5,26 @@
 
 import mujoco
 import numpy as np
+from scipy import ndimage
 
 from jaxrl.motion.clip import Clip
 
 
-def grounded(clip: Clip, model: mujoco.MjModel, seconds: float | None = None) -> Clip:
-    """Raise or lower a clip as a whole, so that its lowest point is at height 0.
+def grounded(clip: Clip, model: mujoco.MjModel, part: float = 0.2, spread: float = 0.1) -> Clip:
+    """Put a clip onto the ground at height 0.
 
-    With `seconds`, only its beginning counts: for a clip that goes below the ground later on.
+    It is moved as a whole until its lowest point is below the ground in only a part of its frames:
+    by the very lowest frame, one foot that strays would let all the rest float. Then what is still
+    below the ground is lifted out of it, evenly over the frames within `spread` seconds.
     """
-    count = None if seconds is None else max(1, round(seconds * clip.fps))
+    heights = lowest(model, clip.qpos)
+    level = np.quantile(heights, part)
+    width = 2 * round(spread * clip.fps) + 1
+    edges = "wrap" if clip.loops else "nearest"
+    # A mean of the highest values around is nowhere below the value itself.
+    depth = ndimage.maximum_filter1d(np.maximum(level - heights, 0.0), width, mode=edges)
     qpos = clip.qpos.copy()
-    qpos[:, 2] -= lowest(model, qpos[:count]).min()
+    qpos[:, 2] += ndimage.uniform_filter1d(depth, width, mode=edges) - level
     return clip._replace(qpos=qpos)
 
 
@@ -24,14 +32,14 @@ def lowest(model: mujoco.MjModel, qpos: np.ndarray) -> np.ndarray:
     """Return the height of the lowest point of any moving part, for poses [F, nq]."""
     parts = _parts(model)
     data = mujoco.MjData(model)
-    heights = np.empty((len(qpos), len(parts)))
-    for row, pose in zip(heights, qpos, strict=True):
+    centre, up = np.empty((len(qpos), len(parts))), np.empty((len(qpos), len(parts), 3))
+    for i, pose in enumerate(qpos):
         data.qpos[:] = pose
         mujoco.mj_kinematics(model, data)
-        for k, geom in enumerate(parts):
-            up = data.geom_xmat[geom].reshape(3, 3)[2]  # of the part's axes, how far each points up
-            row[k] = data.geom_xpos[geom, 2] - _reach(model, geom, up)
-    return heights.min(-1)
+        centre[i] = data.geom_xpos[parts, 2]
+        up[i] = data.geom_xmat[parts, 6:]  # of the part's axes, how far each points up
+    below = [_reach(model, geom, up[:, k]) for k, geom in enumerate(parts)]
+    return (centre - np.stack(below, -1)).min(-1)
 
 
 def _parts(model: mujoco.MjModel) -> list[int]:
@@ -41,23 +49,22 @@ def _parts(model: mujoco.MjModel) -> list[int]:
     return solid or moving
 
 
-def _reach(model: mujoco.MjModel, geom: int, up: np.ndarray) -> float:
-    """Return how far below its centre a part reaches."""
+def _reach(model: mujoco.MjModel, geom: int, up: np.ndarray) -> np.ndarray:
+    """Return how far below its centre a part reaches, with its axes pointing up by [F, 3]."""
     shape, size = model.geom_type[geom], model.geom_size[geom]
     kinds = mujoco.mjtGeom
-    if shape == kinds.mjGEOM_SPHERE:
-        return size[0]
+    upright = np.abs(up[:, 2])
     if shape == kinds.mjGEOM_CAPSULE:
-        return size[0] + size[1] * abs(up[2])
+        return size[0] + size[1] * upright
     if shape == kinds.mjGEOM_CYLINDER:
-        return size[0] * np.hypot(up[0], up[1]) + size[1] * abs(up[2])
+        return size[0] * np.hypot(up[:, 0], up[:, 1]) + size[1] * upright
     if shape == kinds.mjGEOM_BOX:
-        return float(size @ np.abs(up))
+        return np.abs(up) @ size
     if shape == kinds.mjGEOM_ELLIPSOID:
-        return float(np.linalg.norm(size * up))
+        return np.linalg.norm(up * size, axis=-1)
     if shape == kinds.mjGEOM_MESH:
         mesh = model.geom_dataid[geom]
         start = model.mesh_vertadr[mesh]
         corners = model.mesh_vert[start : start + model.mesh_vertnum[mesh]]
-        return -float((corners @ up).min())
-    return float(model.geom_rbound[geom])
+        return -(up @ corners.T).min(-1)
+    return np.full(len(up), model.geom_rbound[geom])  # a sphere

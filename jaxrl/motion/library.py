@@ -4,7 +4,7 @@
 # MuJoCo is compiled and says nothing of its types.
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -13,9 +13,8 @@ import numpy as np
 from flax import struct
 
 from jaxrl.errors import UserError
-from jaxrl.motion import clip as clips
 from jaxrl.motion import formats, ground, rotations, skeleton
-from jaxrl.motion.clip import Clip
+from jaxrl.motion.clip import Clip, limited, resample
 from jaxrl.types import Array, Key
 
 
@@ -31,7 +30,7 @@ class Reference(NamedTuple):
 
 
 class Library(struct.PyTreeNode):
-    """Clips of one model at one rate, each padded by its last frame to the length of the longest."""
+    """Clips of one model at one rate, padded by their last frames to the longest's length."""
 
     reference: Reference  # [clips, frames, ...]
     frames: Array  # int32 [clips]
@@ -42,16 +41,17 @@ class Library(struct.PyTreeNode):
 
 
 def load(path: str, model: mujoco.MjModel, fps: float = 30.0) -> Library:
-    """Read the clips of a file or folder, put them on the ground, and build a library of them."""
-    read = formats.read(path, skeleton.describe(model))
+    """Read the clips of a file or folder, fit them to the model, and build a library of them."""
+    bones = skeleton.describe(model)
+    read = [limited(clip, bones) for clip in formats.read(path, bones)]
     return build([ground.grounded(clip, model) for clip in read], model, fps)
 
 
-def build(clips_: Sequence[Clip], model: mujoco.MjModel, fps: float = 30.0) -> Library:
+def build(clips: Sequence[Clip], model: mujoco.MjModel, fps: float = 30.0) -> Library:
     """Compute all that the clips show, at one rate."""
-    if not clips_:
+    if not clips:
         raise UserError("A motion library needs at least one clip.")
-    shown = [_shown(clips.resample(clip, fps, model).qpos, fps, model) for clip in clips_]
+    shown = [_shown(resample(clip, fps, model).qpos, fps, model) for clip in clips]
     frames = [len(one.qpos) for one in shown]
     longest = max(frames)
     padded = [jax.tree.map(lambda x: _padded(x, longest), one) for one in shown]
@@ -59,7 +59,7 @@ def build(clips_: Sequence[Clip], model: mujoco.MjModel, fps: float = 30.0) -> L
         reference=jax.tree.map(lambda *x: jnp.asarray(np.stack(x), jnp.float32), *padded),
         frames=jnp.asarray(frames, jnp.int32),
         weights=jnp.full((len(frames),), 1.0 / len(frames), jnp.float32),
-        names=tuple(clip.name for clip in clips_),
+        names=tuple(clip.name for clip in clips),
         fps=float(fps),
         quaternions=skeleton.describe(model).quaternions,
     )
@@ -86,7 +86,8 @@ def _shown(qpos: np.ndarray, fps: float, model: mujoco.MjModel) -> Reference:
         for body in range(bodies):
             kind = mujoco.mjtObj.mjOBJ_XBODY
             mujoco.mj_objectVelocity(model, data, kind, body + 1, motion[i, body], 0)
-    return Reference(qpos, qvel, position, rotation, motion[..., 3:], motion[..., :3])
+    shown = qpos, qvel, position, rotation, motion[..., 3:], motion[..., :3]
+    return Reference(*cast(tuple[Array, ...], shown))
 
 
 def _speeds(qpos: np.ndarray, fps: float, model: mujoco.MjModel) -> np.ndarray:

@@ -10,15 +10,19 @@ from pathlib import Path
 
 from jaxrl.errors import UserError
 from jaxrl.motion.clip import Clip
-from jaxrl.motion.formats import deepmimic
+from jaxrl.motion.formats import amass, deepmimic, named
+from jaxrl.motion.formats.arrays import Arrays
 from jaxrl.motion.skeleton import Skeleton
 
 SUFFIXES = (".txt", ".json", ".npz")
 
 
-def read(path: str | Path, skeleton: Skeleton) -> list[Clip]:
-    """Read the clips of a file, or of all motion files of a folder by name."""
-    return [_read(file, skeleton) for file in files(Path(path))]
+def read(path: str | Path, skeleton: Skeleton, fps: float | None = None) -> list[Clip]:
+    """Read the clips of a file, or of all motion files of a folder by name.
+
+    `fps` is the rate of loco-mujoco's files, which do not say it.
+    """
+    return [_read(file, skeleton, fps) for file in files(Path(path))]
 
 
 def files(path: Path) -> list[Path]:
@@ -35,5 +39,17 @@ def files(path: Path) -> list[Path]:
     return found
 
 
-def _read(file: Path, skeleton: Skeleton) -> Clip:
-    return deepmimic.read(file, skeleton)
+def _read(file: Path, skeleton: Skeleton, fps: float | None) -> Clip:
+    if file.suffix != ".npz":
+        return deepmimic.read(file, skeleton)
+    with Arrays(file) as arrays:
+        if "format" in arrays.names:
+            return named.read(file, arrays, skeleton)
+        if "poses" in arrays.names:
+            return amass.read(file, arrays, skeleton)
+        if any(name.startswith("q_") for name in arrays.names):
+            return named.read_plain(file, arrays, skeleton, fps)
+    raise UserError(
+        f"'{file}' is of no kind we know: it has neither 'format' (ours), nor 'poses' (AMASS), "
+        "nor 'q_<joint>' (loco-mujoco)."
+    )

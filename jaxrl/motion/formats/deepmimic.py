@@ -14,23 +14,18 @@ import numpy as np
 from jaxrl.errors import UserError
 from jaxrl.motion import clip as clips
 from jaxrl.motion.clip import Clip
+from jaxrl.motion.formats import checks
 from jaxrl.motion.skeleton import Skeleton
 
 FPS = 30.0
-_SIDE = (("hip", 4), ("knee", 1), ("ankle", 4), ("shoulder", 4), ("elbow", 1))
-ROW = (
-    ("chest", 4),
-    ("neck", 4),
-    *((f"{side}_{part}", width) for side in ("right", "left") for part, width in _SIDE),
-)
-_NUMBERS = 8 + sum(width for _, width in ROW)
+_NUMBERS = 8 + sum(width for _, width in checks.JOINTS)
 
 
 def read(file: Path, skeleton: Skeleton, fps: float = FPS) -> Clip:
     """Read a clip at a steady rate, whatever the durations of its frames."""
     content = _content(file)
     rows = _rows(file, content)
-    _check_joints(file, skeleton)
+    checks.our_humanoid(file, skeleton)
     qpos = _poses(rows, skeleton)
     raw = Clip(file.stem, fps, content.get("Loop") == "wrap", qpos)
     qpos = clips.checked(raw, skeleton, str(file)).qpos
@@ -68,29 +63,17 @@ def _rows(file: Path, content: Mapping[str, Any]) -> np.ndarray:
         raise UserError(f"'{file}': 'Frames' holds something other than numbers.") from error
 
 
-def _check_joints(file: Path, skeleton: Skeleton) -> None:
-    for name, width in ROW:
-        joint = skeleton.joint(name)
-        if joint is None or joint.kind != {4: "ball", 1: "hinge"}[width]:
-            what = "has none of that name" if joint is None else f"has a {joint.kind} there"
-            kind = {4: "ball joint", 1: "hinge"}[width]
-            raise UserError(
-                f"'{file}' moves a {kind} '{name}', but the model {what}: "
-                "DeepMimic's clips are for the humanoid that comes with this package."
-            )
-
-
 def _poses(rows: np.ndarray, skeleton: Skeleton) -> np.ndarray:
     qpos = np.tile(skeleton.model.qpos0, (len(rows), 1))
     qpos[:, 0:3] = _upright(rows[:, 1:4])
-    # Turn the world upright, and the body's own axes likewise.
     qpos[:, 3:7] = _turned(rows[:, 4:8])
     start = 8
-    for name, width in ROW:
+    for name, width in checks.JOINTS:
         joint = skeleton.joint(name)
         assert joint is not None
         values = rows[:, start : start + width]
-        qpos[:, joint.columns] = _turned(values) if width == 4 else values
+        # Its hinges turn about z, which is -y with Z up.
+        qpos[:, joint.columns] = _turned(values) if width == 4 else -joint.axis[1] * values
         start += width
     return qpos
 

@@ -1,0 +1,106 @@
+"""AMASS's motion files (.npz): poses of the SMPL body, carried over to our humanoid by rotations.
+
+    trans [F, 3] (Z up), poses [F, 3 * joints] (axis times angle), mocap_framerate
+
+SMPL's own axes are x left, y up, z forward, and it rests with its arms stretched out sideways,
+where ours hang. Several of its joints make up one of ours (three of the spine the chest); of its
+knees and elbows only the turn about our hinge is kept; fingers, toes and wrists are dropped. Body
+shapes are not looked at: sizes are our humanoid's, and the ground is for `ground` to find.
+"""
+
+from pathlib import Path
+
+import numpy as np
+from scipy.spatial.transform import Rotation
+
+from jaxrl.errors import UserError
+from jaxrl.motion import clip as clips
+from jaxrl.motion.clip import Clip
+from jaxrl.motion.formats import checks
+from jaxrl.motion.formats.arrays import Arrays
+from jaxrl.motion.skeleton import Skeleton
+
+# Numbers of SMPL's joints, from the trunk outwards, that make up each of ours.
+_FROM = {
+    "chest": (3, 6, 9),
+    "neck": (12, 15),
+    "right_hip": (2,),
+    "right_knee": (5,),
+    "right_ankle": (8,),
+    "right_shoulder": (14, 17),
+    "right_elbow": (19,),
+    "left_hip": (1,),
+    "left_knee": (4,),
+    "left_ankle": (7,),
+    "left_shoulder": (13, 16),
+    "left_elbow": (18,),
+}
+_JOINTS = 22  # of the trunk and limbs; hands and face follow
+# Our frames' axes, seen in SMPL's: x is its z, y its x, z its y.
+_AXES = Rotation.from_matrix([[0, 1, 0], [0, 0, 1], [1, 0, 0]])
+# How our arms are turned when SMPL's are stretched out: hanging arms, raised sideways.
+_RAISED = {
+    "left": Rotation.from_euler("x", 90, degrees=True),
+    "right": Rotation.from_euler("x", -90, degrees=True),
+}
+_PELVIS = np.array([-0.002, -0.223, 0.028])  # of the mean body, from where `trans` counts
+_HEIGHT = 0.93  # of the mean body's pelvis when it stands
+
+
+def read(file: Path, arrays: Arrays, skeleton: Skeleton) -> Clip:
+    """Read a clip at its own rate."""
+    checks.our_humanoid(file, skeleton)
+    poses = arrays.raw("poses")
+    if poses.ndim != 2 or poses.shape[1] < 3 * _JOINTS:
+        raise UserError(
+            f"'{file}': 'poses' has the shape {list(poses.shape)}; SMPL's have at least "
+            f"{3 * _JOINTS} numbers per frame."
+        )
+    found = arrays.columns({"poses": (None, poses.shape[1]), "trans": (None, 3)})
+    rates = [n for n in ("mocap_framerate", "mocap_frame_rate") if n in arrays.names]
+    fps = arrays.number(rates[0] if rates else "mocap_framerate")
+    for name, values in found.items():
+        bad = np.flatnonzero(~np.isfinite(values).all(-1))
+        if len(bad):
+            raise UserError(f"'{file}': '{name}' is not finite in frame {bad[0]}.")
+    qpos = _poses(found["poses"], found["trans"], skeleton)
+    return clips.checked(Clip(file.stem, fps, False, qpos), skeleton, str(file))
+
+
+def _poses(poses: np.ndarray, trans: np.ndarray, skeleton: Skeleton) -> np.ndarray:
+    turns = poses[:, : 3 * _JOINTS].reshape(len(poses), _JOINTS, 3)
+    qpos = np.tile(skeleton.model.qpos0, (len(poses), 1))
+    # Strides are as long as legs: what is walked shrinks with them, or the feet would slide.
+    qpos[:, :3] = (trans + _PELVIS) * (skeleton.model.qpos0[2] / _HEIGHT)
+    root = Rotation.from_rotvec(turns[:, 0]) * _AXES
+    qpos[:, 3:7] = root.as_quat(scalar_first=True)
+    for name, parts in _FROM.items():
+        joint = skeleton.joint(name)
+        assert joint is not None
+        turn = _local(name, turns[:, parts])
+        if joint.kind == "hinge":
+            qpos[:, joint.qpos] = _about(turn, joint.axis)
+        else:
+            qpos[:, joint.columns] = turn.as_quat(scalar_first=True)
+    return qpos
+
+
+def _local(name: str, turns: np.ndarray) -> Rotation:
+    """Return the rotation of one of our joints, made up of SMPL's turns [F, parts, 3]."""
+    # Seen in our axes, a rotation is the same one about an axis seen in ours.
+    turn = Rotation.identity(len(turns))
+    for k in range(turns.shape[1]):
+        turn = turn * Rotation.from_rotvec(_AXES.inv().apply(turns[:, k]))
+    side, _, part = name.partition("_")
+    if part == "shoulder":
+        return turn * _RAISED[side]
+    if part == "elbow":
+        return _RAISED[side].inv() * turn * _RAISED[side]
+    return turn
+
+
+def _about(turn: Rotation, axis: np.ndarray) -> np.ndarray:
+    """Return the angle in (-pi, pi] by which rotations turn about an axis."""
+    q = turn.as_quat(scalar_first=True)
+    angle = 2.0 * np.arctan2(q[:, 1:] @ axis, q[:, 0])
+    return np.arctan2(np.sin(angle), np.cos(angle))
