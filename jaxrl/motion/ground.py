@@ -10,7 +10,7 @@ from scipy import ndimage
 from jaxrl.motion.clip import Clip
 
 
-def grounded(clip: Clip, model: mujoco.MjModel, part: float = 0.2, spread: float = 0.1) -> Clip:
+def grounded(clip: Clip, model: mujoco.MjModel, part: float = 0.2, spread: float = 0.067) -> Clip:
     """Put a clip onto the ground at height 0.
 
     It is moved as a whole until its lowest point is below the ground in only a part of its frames:

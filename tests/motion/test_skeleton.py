@@ -1,12 +1,14 @@
 """Forward kinematics against MuJoCo's, and what our humanoid is."""
 
+import jax
 import jax.numpy as jnp
 import mujoco
 import numpy as np
 import pytest
+from mujoco import mjx
 
 from jaxrl.errors import UserError
-from jaxrl.motion import skeleton
+from jaxrl.motion import rotations, skeleton
 
 ODD = """
 <mujoco>
@@ -47,7 +49,8 @@ def test_forward_kinematics_agrees_with_mujoco(xml):
     model = skeleton.load_model() if xml is None else mujoco.MjModel.from_xml_string(xml)
     bones = skeleton.describe(model)
     qpos = _random_qpos(model, 6)
-    position, rotation = skeleton.forward_kinematics(bones, jnp.asarray(qpos).reshape(2, 3, -1))
+    moved = jax.jit(lambda qpos: skeleton.forward_kinematics(bones, qpos))
+    position, rotation = moved(jnp.asarray(qpos).reshape(2, 3, -1))
     assert position.shape == (2, 3, len(bones.bodies), 3)
     data = mujoco.MjData(model)
     position, rotation = np.asarray(position).reshape(6, -1, 3), rotation.reshape(6, -1, 4)
@@ -75,14 +78,19 @@ def test_our_humanoid_is_as_described():
     assert all(model.geom("floor").id in pair for pair in touching)
 
 
+def _angles(model, data):
+    bones = skeleton.describe(model)
+    shown = jax.jit(lambda qpos: skeleton.joint_angles(bones, qpos))
+    return np.asarray(shown(jnp.asarray(data.qpos, jnp.float32)))
+
+
 def test_servos_measure_the_joint_angles():
     """Actuator lengths are the angles we compute, in the same order."""
     model = skeleton.load_model()
-    bones = skeleton.describe(model)
     data = mujoco.MjData(model)
     data.qpos[:] = _random_qpos(model, 1)[0]
     mujoco.mj_forward(model, data)
-    angles = skeleton.joint_angles(bones, jnp.asarray(data.qpos, jnp.float32))
+    angles = _angles(model, data)
     np.testing.assert_allclose(angles, data.actuator_length, atol=1e-5)
 
 
@@ -100,10 +108,27 @@ def test_servos_pull_a_ball_joint_to_its_target():
     data.ctrl[:] = target
     for _ in range(960):
         mujoco.mj_step(model, data)
-    angles = skeleton.joint_angles(skeleton.describe(model), jnp.asarray(data.qpos, jnp.float32))
+    angles = _angles(model, data)
     limits = model.actuator_trnid[:, 0]
     free = ~model.jnt_limited[limits].astype(bool)
-    np.testing.assert_allclose(np.asarray(angles)[free], target[free], atol=0.02)
+    np.testing.assert_allclose(angles[free], target[free], atol=0.02)
+
+
+def test_servos_on_a_ball_joint_work_alike_in_mjx():
+    """Three servos with unit gears reach an exponential map, and MJX measures it as MuJoCo does."""
+    xml = """<mujoco><option gravity="0 0 0" integrator="implicitfast" timestep="0.02"/>
+      <worldbody><body><joint name="j" type="ball"/><geom size="0.1 0.2" type="capsule"/></body>
+      </worldbody><actuator>
+      <position joint="j" kp="40" kv="8" gear="1 0 0 0 0 0"/>
+      <position joint="j" kp="40" kv="8" gear="0 1 0 0 0 0"/>
+      <position joint="j" kp="40" kv="8" gear="0 0 1 0 0 0"/></actuator></mujoco>"""
+    target = jnp.asarray([1.2, -0.9, 0.7])
+    model = mjx.put_model(mujoco.MjModel.from_xml_string(xml))
+    data = mjx.make_data(model).replace(ctrl=target)
+    run = jax.jit(lambda d: jax.lax.fori_loop(0, 200, lambda _, d: mjx.step(model, d), d))
+    with jax.numpy_rank_promotion("allow"):
+        data = run(data)
+    np.testing.assert_allclose(rotations.to_exp_map(data.qpos), target, atol=2e-3)
 
 
 def test_the_humanoid_stays_finite_with_targets_at_rest():

@@ -11,7 +11,7 @@ from pathlib import Path
 from jaxrl.errors import UserError
 from jaxrl.motion.clip import Clip
 from jaxrl.motion.formats import amass, deepmimic, named
-from jaxrl.motion.formats.arrays import Arrays
+from jaxrl.motion.formats.arrays import opened
 from jaxrl.motion.skeleton import Skeleton
 
 SUFFIXES = (".txt", ".json", ".npz")
@@ -42,7 +42,7 @@ def files(path: Path) -> list[Path]:
 def _read(file: Path, skeleton: Skeleton, fps: float | None) -> Clip:
     if file.suffix != ".npz":
         return deepmimic.read(file, skeleton)
-    with Arrays(file) as arrays:
+    with opened(file) as arrays:
         if "format" in arrays.names:
             return named.read(file, arrays, skeleton)
         if "poses" in arrays.names:

@@ -1,34 +1,41 @@
 """Opening .npz files of arrays without ever reading a pickle."""
 
+import contextlib
 import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
 
 from jaxrl.errors import UserError, nearest
 
+_DAMAGED = (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error)
 
-class Arrays:
-    """The arrays of a file by name; whatever is missing or no number is reported with the file."""
 
-    def __init__(self, file: Path):
-        self.file = file
+@contextlib.contextmanager
+def opened(file: Path) -> Iterator["Arrays"]:
+    """Open a file for reading."""
+    with file.open("rb") as handle:  # of a damaged file, NumPy would leave it open
         try:
-            self._arrays = np.load(file, allow_pickle=False)
-        except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+            arrays = np.load(handle, allow_pickle=False)
+        except _DAMAGED as error:
             raise UserError(
                 f"'{file}' cannot be read: it is damaged, cut short, or no .npz file ({error}). "
                 "Pickles are never read."
             ) from error
-        if not hasattr(self._arrays, "files"):
-            raise UserError(f"'{file}' holds one array, not several by name: is it .npy?")
-        self.names: list[str] = list(self._arrays.files)
+        if isinstance(arrays, np.ndarray):
+            raise UserError(f"'{file}' holds one array, not several by name: is it a .npy file?")
+        yield Arrays(file, arrays)
 
-    def __enter__(self) -> "Arrays":
-        return self
 
-    def __exit__(self, *_) -> None:
-        self._arrays.close()
+class Arrays:
+    """The arrays of a file by name; whatever is missing or no number is reported with the file."""
+
+    def __init__(self, file: Path, arrays: Mapping[str, np.ndarray]):
+        self.file = file
+        self.names = list(arrays)
+        self._arrays = arrays
 
     def raw(self, name: str) -> np.ndarray:
         """Return an array as it is stored."""
@@ -37,7 +44,7 @@ class Arrays:
             raise UserError(f"'{self.file}': '{name}' is missing.{near}")
         try:
             return self._arrays[name]
-        except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        except _DAMAGED as error:
             raise UserError(
                 f"'{self.file}': '{name}' cannot be read ({error}). Pickles are never read."
             ) from error

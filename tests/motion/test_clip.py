@@ -1,0 +1,134 @@
+"""Clips: captured ones as measured elsewhere, other rates, cycles, the ground, and bad ones."""
+
+import json
+
+import numpy as np
+import pytest
+from scipy.spatial.transform import Rotation
+
+from jaxrl.errors import UserError
+from jaxrl.motion import clip as clips
+from jaxrl.motion import formats, ground, synthetic
+from jaxrl.motion.clip import Clip
+
+
+def _walk(motions, bones, name="walk"):
+    return formats.read(motions / f"humanoid3d_{name}.txt", bones)[0]
+
+
+@pytest.mark.parametrize(("name", "speed"), [("walk", 0.98), ("run", 3.56)])
+def test_speeds_and_lengths_of_captured_clips(motions, bones, name, speed):
+    clip = _walk(motions, bones, name)
+    content = json.loads((motions / f"humanoid3d_{name}.txt").read_text())
+    assert clip.seconds == pytest.approx(sum(row[0] for row in content["Frames"]), abs=1e-3)
+    gone = clip.qpos[-1, :2] - clip.qpos[0, :2]
+    assert gone[0] / clip.seconds == pytest.approx(speed, abs=0.01)
+    assert abs(gone[1]) < 0.05  # straight ahead
+    assert clip.loops
+
+
+def test_a_captured_walk_is_upright_and_on_its_feet(motions, bones, model):
+    clip = _walk(motions, bones)
+    assert 0.845 < clip.qpos[:, 2].min() < clip.qpos[:, 2].max() < 0.875
+    knees = [bones.joint(f"{side}_knee").qpos for side in ("left", "right")]
+    assert (clip.qpos[:, knees] <= 0).all()
+    low = ground.lowest(model, clip.qpos)
+    assert low.min() == pytest.approx(0.0, abs=0.01)  # soles are 0.05 below the ankles
+    low = ground.lowest(model, ground.grounded(clip, model).qpos)
+    assert low.min() > -1e-9
+    assert np.median(low) < 0.01
+
+
+@pytest.mark.parametrize("name", ["run", "crawl", "sideflip"])
+def test_clips_below_the_ground_are_lifted_without_floating(motions, bones, model, name):
+    clip = _walk(motions, bones, name)
+    assert ground.lowest(model, clip.qpos).min() < -0.06
+    low = ground.lowest(model, ground.grounded(clip, model).qpos)
+    assert low.min() > -1e-9
+    assert np.quantile(low, 0.2) < 0.025
+
+
+def test_another_rate_keeps_the_motion(bones, model):
+    clip = synthetic.stepping(bones)
+    finer = clips.resample(clip, 90.0, model)
+    assert finer.seconds == pytest.approx(clip.seconds)
+    np.testing.assert_allclose(finer.qpos[::3], clip.qpos, atol=1e-9)
+    truth = synthetic.stepping(bones, fps=90.0).qpos
+    np.testing.assert_allclose(finer.qpos, truth, atol=0.01)
+    coarse = clips.resample(clip, 7.0, model)
+    assert len(coarse.qpos) == 15 and coarse.fps == 7.0
+
+
+def test_cycles_go_on_where_the_last_ended(bones, model):
+    """A turning, travelling loop continues along its circle."""
+    base = synthetic.stepping(bones)
+    time = np.linspace(0.0, 1.0, len(base.qpos))
+    qpos = base.qpos.copy()
+    angle = 0.5 * np.pi * time
+    qpos[:, 0], qpos[:, 1] = np.sin(angle), 1.0 - np.cos(angle)
+    turn = Rotation.from_rotvec(np.outer(angle, [0, 0, 1]))
+    qpos[:, 3:7] = turn.as_quat(scalar_first=True)
+    clip = base._replace(qpos=qpos)
+    long = clips.cycles(clip, 4, model)
+    assert len(long.qpos) == 4 * (len(qpos) - 1) + 1
+    np.testing.assert_allclose(long.qpos[-1, :2], 0.0, atol=1e-9)  # the full circle
+    centre = np.hypot(long.qpos[:, 0], long.qpos[:, 1] - 1.0)
+    np.testing.assert_allclose(centre, 1.0, atol=1e-9)
+    np.testing.assert_allclose(long.qpos[60:121, 7:], qpos[:, 7:], atol=1e-9)
+
+
+def test_cycles_close_the_gap_of_captured_loops(motions, bones, model):
+    clip = _walk(motions, bones)
+    long = clips.cycles(clip, 3, model)
+    steps = np.abs(np.diff(long.qpos[:, 7:], axis=0)).max(-1)
+    own = np.abs(np.diff(clip.qpos[:, 7:], axis=0)).max()
+    assert steps.max() < 1.5 * own
+    gone = long.qpos[-1, 0] - long.qpos[0, 0]
+    assert gone / long.seconds == pytest.approx(0.98, abs=0.02)
+    with pytest.raises(UserError, match="does not loop"):
+        clips.cycles(clip._replace(loops=False), 2, model)
+
+
+def test_hinges_are_kept_within_limits(bones):
+    clip = synthetic.stepping(bones)
+    knee = bones.joint("left_knee").qpos
+    clip.qpos[3, knee] = 0.3
+    assert clips.limited(clip, bones).qpos[3, knee] == 0.0
+
+
+def test_signs_of_rotations_do_not_jump(bones):
+    clip = synthetic.stepping(bones)
+    expected = clip.qpos.copy()
+    clip.qpos[5:9, 7:11] *= -1.02
+    found = clips.checked(clip, bones, "f").qpos
+    np.testing.assert_allclose(found, expected, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda c: c._replace(qpos=c.qpos[:1]), r"'f.txt': 1 frame\(s\); .* at least 2"),
+        (lambda c: c._replace(qpos=c.qpos[:, :-1]), "42 numbers, the model needs 43"),
+        (lambda c: c._replace(fps=0.0), "0.0 frames per second"),
+    ],
+)
+def test_bad_clips_are_refused(bones, change, message):
+    with pytest.raises(UserError, match=message):
+        clips.checked(change(synthetic.stepping(bones)), bones, "f.txt")
+
+
+def test_bad_numbers_are_named_by_joint_and_frame(bones):
+    clip = synthetic.stepping(bones)
+    knee = bones.joint("left_knee").qpos
+
+    def changed(columns, value) -> Clip:
+        qpos = clip.qpos.copy()
+        qpos[4, columns] = value
+        return clip._replace(qpos=qpos)
+
+    with pytest.raises(UserError, match="'left_knee' is not finite in frame 4"):
+        clips.checked(changed(knee, np.nan), bones, "f")
+    with pytest.raises(UserError, match="'root' in frame 4 has the length 0"):
+        clips.checked(changed(slice(3, 7), 0.0), bones, "f")
+    with pytest.raises(UserError, match="'neck' in frame 4 has the length 2"):
+        clips.checked(changed(bones.joint("neck").columns, 1.0), bones, "f")

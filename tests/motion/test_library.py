@@ -1,0 +1,120 @@
+"""The library: velocities, look-ups between frames, turned references, and drawing."""
+
+import jax
+import jax.numpy as jnp
+import mujoco
+import numpy as np
+import pytest
+
+from jaxrl.errors import UserError
+from jaxrl.motion import library, synthetic
+
+QUERY = jax.jit(library.query)  # compiled as a whole, which is faster than one by one
+
+
+@pytest.fixture(scope="module")
+def two(bones, model):
+    """A clip that moves and turns, and a shorter one."""
+    clip = synthetic.stepping(bones, fps=60.0)
+    time = np.arange(len(clip.qpos)) / clip.fps
+    qpos = clip.qpos.copy()
+    qpos[:, 0] += 0.5 * time
+    qpos[:, 3], qpos[:, 6] = np.cos(0.4 * time), np.sin(0.4 * time)  # 0.8 rad/s about z
+    short = synthetic.stepping(bones, seconds=1.0)
+    return library.build([clip._replace(qpos=qpos), short], model)
+
+
+def test_clips_are_padded_to_the_longest(two):
+    assert two.names == ("stepping", "stepping")
+    assert two.reference.position.shape == (2, 61, 15, 3)
+    np.testing.assert_array_equal(two.frames, [61, 31])
+    np.testing.assert_allclose(library.length(two, jnp.arange(2)), [2.0, 1.0])
+    np.testing.assert_array_equal(two.reference.qpos[1, 60], two.reference.qpos[1, 30])
+
+
+def test_velocities_are_differences_of_what_is_shown(two):
+    """Of positions for the bodies; for the root, in the world and in its own frame."""
+    shown = jax.tree.map(lambda x: np.asarray(x[0], np.float64), two.reference)
+    expected = (shown.position[2:] - shown.position[:-2]) * two.fps / 2
+    np.testing.assert_allclose(shown.velocity[2:-2], expected[1:-1], atol=0.06)
+    assert np.abs(expected).max() > 0.8
+    np.testing.assert_allclose(shown.qvel[:, :3], shown.velocity[:, 0], atol=1e-6)
+    np.testing.assert_allclose(shown.qvel[:, 5], 0.8, atol=1e-5)
+    np.testing.assert_allclose(shown.spin[:, 0, 2], 0.8, atol=1e-5)
+
+
+def test_what_is_shown_is_what_mujoco_computes(two, model, bones):
+    """A simulator set to qpos and qvel has the velocities of the library."""
+    data = mujoco.MjData(model)
+    i, eps = 17, 1e-5
+    data.qpos[:] = np.asarray(two.reference.qpos[0, i], np.float64)
+    mujoco.mj_kinematics(model, data)
+    before = data.xpos[1:].copy()
+    mujoco.mj_integratePos(model, data.qpos, np.float64(two.reference.qvel[0, i]), eps)
+    mujoco.mj_kinematics(model, data)
+    moved = (data.xpos[1:] - before) / eps
+    np.testing.assert_allclose(two.reference.velocity[0, i], moved, atol=1e-3)
+
+
+def test_queries_at_frames_give_the_frames(two):
+    clip = jnp.asarray([0, 0, 1, 1, 0, 1])
+    time = jnp.asarray([0.0, 30.0 / 30, 7.0 / 30, 99.0, -1.0, 1.0])
+    frame = [0, 30, 7, 30, 0, 30]
+    for found in (
+        QUERY(two, clip, time),
+        jax.jit(jax.vmap(library.query, (None, 0, 0)))(two, clip, time),
+    ):
+        for name, values, stored in zip(found._fields, found, two.reference, strict=True):
+            np.testing.assert_allclose(values, stored[clip, frame], atol=2e-5, err_msg=name)
+
+
+def test_queries_between_frames_lie_between(two, bones):
+    found = QUERY(two, jnp.asarray(0), jnp.asarray(10.5 / 30))
+    truth = synthetic.stepping(bones, fps=60.0).qpos[21]
+    np.testing.assert_allclose(found.qpos[7:], truth[7:], atol=3e-3)
+    np.testing.assert_allclose(jnp.linalg.norm(found.rotation, axis=-1), 1.0, atol=1e-6)
+    np.testing.assert_allclose(found.qpos[6], np.sin(0.4 * 10.5 / 30), atol=1e-6)
+
+
+def test_turned_references_agree_with_mujoco(two, model):
+    angle = jnp.asarray([0.0, 1.0, -2.5])
+    shown = QUERY(two, jnp.zeros(3, jnp.int32), jnp.full(3, 0.7))
+    found = jax.jit(library.turned)(shown, angle)
+    np.testing.assert_allclose(found.position[0], shown.position[0], atol=1e-6)
+    data, motion = mujoco.MjData(model), np.empty(6)
+    for i in (1, 2):
+        data.qpos[:], data.qvel[:] = found.qpos[i], found.qvel[i]
+        mujoco.mj_forward(model, data)
+        # The query mixes frames, hence not exactly.
+        np.testing.assert_allclose(found.position[i], data.xpos[1:], atol=2e-3)
+        for body in (0, 5, 14):
+            kind = mujoco.mjtObj.mjOBJ_XBODY
+            mujoco.mj_objectVelocity(model, data, kind, body + 1, motion, 0)
+            np.testing.assert_allclose(found.velocity[i, body], motion[3:], atol=0.03)
+            np.testing.assert_allclose(found.spin[i, body], motion[:3], atol=0.03)
+
+
+def test_draws_follow_the_weights(two):
+    keys = jax.random.split(jax.random.key(0), 400)
+    clip, time = jax.jit(jax.vmap(library.draw, (None, 0, None)))(
+        two, keys, jnp.asarray([0.0, 2.0])
+    )
+    assert (clip == 1).all()
+    assert 0 <= time.min() < 0.1 and 0.9 < time.max() <= 1.0
+    clip, time = jax.jit(jax.vmap(library.draw, (None, 0)))(two, keys)
+    assert 0.4 < clip.mean() < 0.6
+    assert (time <= library.length(two, clip)).all()
+
+
+def test_all_captured_clips_make_a_library(motions, model):
+    built = library.load(str(motions), model)
+    assert len(built.names) == 14
+    for leaf in jax.tree.leaves(built):
+        assert np.isfinite(leaf).all()
+    assert np.abs(built.reference.qvel).max() < 25.0
+    np.testing.assert_allclose(library.length(built, 13), 38 / 30, atol=1e-6)  # the walk
+
+
+def test_a_library_of_nothing_is_refused(model):
+    with pytest.raises(UserError, match="at least one clip"):
+        library.build([], model)
