@@ -3,6 +3,7 @@
 # pyright: reportAttributeAccessIssue=false
 # MuJoCo is compiled and says nothing of its types.
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple, cast
 
@@ -14,7 +15,7 @@ from flax import struct
 
 from jaxrl.errors import UserError
 from jaxrl.motion import formats, ground, rotations, skeleton
-from jaxrl.motion.clip import Clip, limited, resample
+from jaxrl.motion.clip import Clip, cycles, limited, resample
 from jaxrl.types import Array, Key
 
 
@@ -40,11 +41,19 @@ class Library(struct.PyTreeNode):
     quaternions: tuple[int, ...] = struct.field(pytree_node=False)  # where they begin in qpos
 
 
-def load(path: str, model: mujoco.MjModel, fps: float = 30.0) -> Library:
-    """Read the clips of a file or folder, fit them to the model, and build a library of them."""
+def load(path: str, model: mujoco.MjModel, fps: float = 30.0, at_least: float = 0.0) -> Library:
+    """Read the clips of a file or folder, fit them to the model, and build a library of them.
+
+    Clips that loop are repeated until they last at least so many seconds.
+    """
     bones = skeleton.describe(model)
     read = [limited(clip, bones) for clip in formats.read(path, bones)]
-    return build([ground.grounded(clip, model) for clip in read], model, fps)
+    return build([_repeated(ground.grounded(c, model), model, at_least) for c in read], model, fps)
+
+
+def _repeated(clip: Clip, model: mujoco.MjModel, at_least: float) -> Clip:
+    count = math.ceil(at_least / clip.seconds)
+    return cycles(clip, count, model) if clip.loops and count > 1 else clip
 
 
 def build(clips: Sequence[Clip], model: mujoco.MjModel, fps: float = 30.0) -> Library:

@@ -8,6 +8,7 @@ import pytest
 
 from jaxrl.errors import UserError
 from jaxrl.motion import library, synthetic
+from jaxrl.motion.formats import named
 
 QUERY = jax.jit(library.query)  # compiled as a whole, which is faster than one by one
 
@@ -113,6 +114,14 @@ def test_all_captured_clips_make_a_library(motions, model):
         assert np.isfinite(leaf).all()
     assert np.abs(built.reference.qvel).max() < 25.0
     np.testing.assert_allclose(library.length(built, 13), 38 / 30, atol=1e-6)  # the walk
+
+
+def test_loops_are_repeated_until_they_last(tmp_path, bones, model):
+    for name, loops in (("a", True), ("b", False)):
+        clip = synthetic.stepping(bones, seconds=1.0)._replace(loops=loops)
+        named.write(tmp_path / f"{name}.npz", clip, bones)
+    built = library.load(str(tmp_path), model, at_least=2.5)
+    np.testing.assert_array_equal(built.frames, [91, 31])
 
 
 def test_a_library_of_nothing_is_refused(model):
