@@ -12,7 +12,7 @@ from typing import Literal
 
 import tyro
 
-from jaxrl.config_algorithms import OffPolicyConfig, PPOConfig
+from jaxrl.config_algorithms import OffPolicyConfig, PPOConfig, StyleConfig
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,8 @@ class MotionConfig:
     """A clip, or a folder of them; a small generated one when not given."""
     model: Path | None = None
     """MuJoCo model (MJCF) of the humanoid, with servos on its joints; our own when not given."""
-    loop_seconds: float = 5.0
-    """Clips that loop are repeated until they last this long."""
+    loop_seconds: float = 0.0
+    """Clips that loop are repeated until they last at least this long."""
     future: tuple[int, ...] = (1,)
     """Frames ahead of now that are seen, at 30 a second."""
     start: Literal["random", "start", "hybrid"] = "random"
@@ -65,6 +65,12 @@ class MotionConfig:
     """How fast each payment falls with the mean squared error."""
     power_coef: float = 0.0005
     """Price of a watt, per step."""
+    speeds: tuple[float, float] = (0.7, 1.3)
+    """stroll: range of the speeds that are asked for, in metres per second."""
+    speed_scale: float = 2.0
+    """stroll: how fast the payment falls with the squared error of the speed."""
+    style_frames: int = 10
+    """Frames that a discriminator sees (--style.weight)."""
     distance: float = 0.25
     """An episode ends when a body is this far from where it should be, in metres."""
 
@@ -92,6 +98,8 @@ class NetworkConfig:
     """Let the network choose the spread of actions, or learn one number per action."""
     init_std: float = 0.7
     """Spread of actions at the start."""
+    fixed_std: bool = False
+    """Leave it there: actions are spread alike from beginning to end."""
     min_std: float = 0.001
     """Spread never falls below this."""
     memory: Literal["none", "lstm", "gru"] = "none"
@@ -190,6 +198,7 @@ class TrainConfig:
     motion: MotionConfig = field(default_factory=MotionConfig)
     network: NetworkConfig = field(default_factory=NetworkConfig)
     ppo: PPOConfig = field(default_factory=PPOConfig)
+    style: StyleConfig = field(default_factory=StyleConfig)
     offpolicy: OffPolicyConfig = field(default_factory=OffPolicyConfig)
     data: DataConfig = field(default_factory=DataConfig)
     eval: EvalConfig = field(default_factory=EvalConfig)

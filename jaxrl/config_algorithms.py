@@ -116,6 +116,36 @@ class PPOConfig:
 
 
 @dataclass(frozen=True)
+class StyleConfig:
+    """A discriminator that pays for moving like the clips do (AMP), with ppo."""
+
+    weight: float = 0.0
+    """What style counts in the reward; 0: no discriminator."""
+    task_weight: float = 1.0
+    """What the task's own reward counts beside it."""
+    scale: float = 2.0
+    """Style rewards are multiplied by this."""
+    loss: Literal["bce", "least_squares"] = "bce"
+    """Cross-entropy, or the squared distance from ±1."""
+    gradient_penalty: float = 5.0
+    """Weight of the squared slope at demonstrations."""
+    logit_reg: float = 0.01
+    """Weight of the last layer's squared size."""
+    weight_decay: float = 1e-4
+    """Share by which all weights shrink, times the learning rate."""
+    learning_rate: float = 1e-4
+    """Adam's step size."""
+    hidden: tuple[int, ...] = (1024, 512)
+    """Widths of its layers."""
+    batch_size: int = 4096
+    """Histories of each kind per gradient step."""
+    updates: int = 8
+    """Gradient steps per iteration."""
+    replay: int = 100_000
+    """Histories of the agent's that are remembered."""
+
+
+@dataclass(frozen=True)
 class OffPolicyConfig:
     """SAC, TD3 and DQN, and where their rewards come from."""
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from jaxrl.algorithms import dqn, off_policy, ppo, reward_only, rewards, sac, td3
 from jaxrl.algorithms.store import Store
+from jaxrl.algorithms.style import Styling
 from jaxrl.config import NetworkConfig, TrainConfig
 from jaxrl.errors import UserError
 from jaxrl.learning.normalizer import Moments
@@ -32,7 +33,8 @@ def make(
 ) -> Algorithm:
     """Compose the algorithm of a configuration."""
     if config.algo == "ppo":
-        return ppo.make(config.ppo, env, networks, config.total_iterations, blocks, teacher)
+        total, style = config.total_iterations, _styling(config, env)
+        return ppo.make(config.ppo, env, networks, total, blocks, teacher, style)
     _check_actions(config, env.spec)
     settings, shapes = config.offpolicy, network_config(config)
     if config.algo == "dqn":
@@ -50,6 +52,16 @@ def make(
     store = Store(settings, env.spec, env.rows, env.longest_episode, blocks)
     _check_room(config, store)
     return off_policy.make(settings, env, networks, method, model, store, config.total_iterations)
+
+
+def _styling(config: TrainConfig, env: Any) -> Styling | None:
+    """Return what judges style, if style counts."""
+    if not config.style.weight:
+        return None
+    spec = env.spec.obs
+    if not (isinstance(spec, dict) and actor_critic.STYLE in spec):
+        raise UserError(f"--style.weight: '{config.env}' has no demonstrations: leave it at 0.")
+    return Styling(config.style, env.env.demonstrations, spec[actor_critic.STYLE].shape[0])
 
 
 def make_reward(

@@ -16,6 +16,7 @@ from jax.flatten_util import ravel_pytree
 from jaxrl.algorithms.acting import PolicyParams, make_policy
 from jaxrl.algorithms.ppo_batch import Batch, Judge, PPOState
 from jaxrl.algorithms.ppo_update import Updater
+from jaxrl.algorithms.style import Styling
 from jaxrl.config import PPOConfig
 from jaxrl.envs.vector import VectorEnv
 from jaxrl.learning import losses, normalizer, schedules
@@ -74,9 +75,10 @@ def make(
     total_iterations: int,
     blocks: int = 1,
     teacher: Teacher | None = None,
+    style: Styling | None = None,
 ) -> Algorithm:
     """Compose PPO for an environment; `blocks` is the number of devices rows are spread over."""
-    ppo = _PPO(config, env, env.spec, networks, total_iterations, blocks, teacher)
+    ppo = _PPO(config, env, env.spec, networks, total_iterations, blocks, teacher, style)
     return Algorithm(
         init=ppo.init,
         learn=ppo.learn,
@@ -103,6 +105,7 @@ class _PPO:
     total_iterations: int
     blocks: int
     teacher: Teacher | None
+    style: Styling | None
 
     @property
     def judge(self) -> Judge:
@@ -140,6 +143,7 @@ class _PPO:
             learning_rate=hyper["learning_rate"],
             skipped=jnp.zeros((), jnp.int32),
             bad_streak=jnp.zeros((), jnp.int32),
+            style=self.style.init(jax.random.fold_in(key, 4)) if self.style else (),
         )
         collector = Collector(
             env=self.env.reset(key_env, pool),
@@ -171,6 +175,10 @@ class _PPO:
         progress = state.iteration / learner.total_iterations
         improved, metrics = self.updater.improve(learner, batch, key, progress)
         improved = self._statistics(improved, experience, traces, batch)
+        if self.style:
+            key_style = jax.random.fold_in(key, 1)
+            seen, noted = self.style.learn(improved.style, experience, key_style)
+            improved, metrics = improved.replace(style=seen), metrics | noted
         metrics |= experience.episodes
         metrics["train/learning_rate"] = Mean.of(improved.learning_rate)
         metrics["train/explained_variance"] = Mean.of(
@@ -199,7 +207,8 @@ class _PPO:
 
     def _reward(self, learner: PPOState, experience: Rollout, trace: Array) -> tuple[Array, Array]:
         """Return the rewards learning uses, and the running discounted returns [T, N]."""
-        reward = experience.reward * learner.hyper["reward_scale"]
+        reward = self.style.reward(learner.style, experience) if self.style else experience.reward
+        reward = reward * learner.hyper["reward_scale"]
         if not self.config.normalize_reward:
             return reward, jnp.zeros_like(reward)
         ended = experience.terminated | experience.truncated

@@ -11,7 +11,7 @@ from jaxrl.config import PPOConfig
 from jaxrl.learning import normalizer, segments
 from jaxrl.learning.gae import gae
 from jaxrl.learning.normalizer import Moments
-from jaxrl.networks.actor_critic import ActorCritic, Network
+from jaxrl.networks.actor_critic import ActorCritic, Network, visible
 from jaxrl.types import Array, PyTree, Rollout
 
 
@@ -56,6 +56,7 @@ class PPOState(struct.PyTreeNode):
     learning_rate: Array  # moves with the schedule
     skipped: Array  # int32, gradient steps left out because they were not finite
     bad_streak: Array  # int32, how many of those in a row up to now
+    style: PyTree = ()  # what a discriminator has learnt, if there is one
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,7 @@ class Judge:
         advantage, target = self._advantages(learner, experience, reward, value, next_value)
         ended = experience.terminated | experience.truncated
         whole = Batch(
-            obs=obs,
+            obs=visible(obs),
             raw_action=experience.extras.raw_action,
             log_prob=experience.extras.log_prob,
             value=value,

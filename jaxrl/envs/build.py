@@ -44,7 +44,8 @@ def _make(config: TrainConfig) -> Any:
     """Build one environment."""
     with _on_host():
         if config.env in names.MOTION:
-            env = registry.make_motion(config.motion)
+            styled = config.style.weight > 0
+            env = registry.make_motion(config.env, config.motion, styled=styled)
         else:
             env = registry.make(config.env, config.backend)
     if config.task.randomize:
@@ -60,9 +61,7 @@ def for_evaluation(env: VectorEnv, num_envs: int) -> VectorEnv:
     Where an environment has fixed starts to be judged by, there is one copy for each of them.
     """
     trials = env.template.trials
-    return replace(
-        env, num_envs=trials or num_envs, random_first_age=False, trials=bool(trials)
-    )
+    return replace(env, num_envs=trials or num_envs, random_first_age=False, trials=bool(trials))
 
 
 def for_drawing(env: VectorEnv) -> VectorEnv:

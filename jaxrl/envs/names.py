@@ -17,7 +17,7 @@ BRAX = (
 AGENTS = {"arena": 4}  # those with more than one in an environment
 BACKENDS = ("generalized", "mjx", "positional", "spring")
 OFFLINE = "offline"  # no environment: recorded episodes
-MOTION = ("imitation",)  # these follow motion clips
+MOTION = ("imitation", "stroll")  # these follow motion clips
 CLASSIC = ("arena", "cartpole", "catch", "pendulum", "recall")
 
 

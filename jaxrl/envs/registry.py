@@ -76,12 +76,13 @@ def _make_own(name: str):
     return own[name]()
 
 
-def make_motion(config: MotionConfig):
-    """Build the environment that follows motion clips."""
+def make_motion(name: str, config: MotionConfig, *, styled: bool):
+    """Build an environment that is made of motion clips; `styled`: it shows how it moves."""
     _import_brax()
-    from jaxrl.envs import imitation
+    from jaxrl.envs import imitation, motion_base, strolling
 
-    return imitation.make(config)
+    known = {"imitation": imitation.Imitation, "stroll": strolling.Stroll}
+    return known[name](*motion_base.parts(config), styled=styled)
 
 
 def _make_custom(name: str, kwargs: dict):

@@ -36,6 +36,7 @@ class Figure:
         self.model, self.substeps = model, substeps
         self.skeleton = skeleton.describe(model)
         self.servos = _servos(model)  # which of the joints' angles each actuator holds
+        self.lag = _lag(model)  # seconds that each actuator follows behind its target
         self.low, self.high = model.actuator_ctrlrange.T.astype(np.float32)
         self._physics = mjx.put_model(model)
 
@@ -87,6 +88,12 @@ class Figure:
 def _servos(model: mujoco.MjModel) -> np.ndarray:
     """Return which of the joints' angles (after the root) each actuator holds."""
     return np.array([_servo(model, i) for i in range(model.nu)], np.int32)
+
+
+def _lag(model: mujoco.MjModel) -> np.ndarray:
+    """Return damping over stiffness of each servo; 0 where there is no stiffness."""
+    stiffness, damping = -model.actuator_biasprm[:, 1], -model.actuator_biasprm[:, 2]
+    return np.where(stiffness > 0, damping / np.maximum(stiffness, 1e-6), 0.0).astype(np.float32)
 
 
 def _servo(model: mujoco.MjModel, i: int) -> int:

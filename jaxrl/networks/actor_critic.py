@@ -16,6 +16,7 @@ from jaxrl.networks.mlp import MLP, kernel_init
 from jaxrl.types import Array, EnvSpec, Key, PyTree
 
 PRIVILEGED = "privileged_state"
+STYLE = "style"  # how the last frames looked: for a discriminator, not for actor or critic
 
 
 class Network(NamedTuple):
@@ -79,7 +80,9 @@ class _Actor(nn.Module):
             out = jnp.concatenate([out, share], axis=-1)
         if not self.has_std:
             return out, carry
-        if c.state_dependent_std and c.distribution != "noisy":
+        if c.fixed_std:
+            log_std = jnp.full_like(out, jnp.log(c.init_std))
+        elif c.state_dependent_std and c.distribution != "noisy":
             raw = nn.Dense(size, kernel_init=head, name="std_head")(x)
             # softplus(raw + offset) is init_std at raw = 0.
             offset = jnp.log(jnp.expm1(c.init_std))
@@ -163,8 +166,13 @@ def observed_keys(spec_obs: PyTree) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """
     if not isinstance(spec_obs, dict):
         return (), ()
-    shared = tuple(key for key in sorted(spec_obs) if key != PRIVILEGED)
+    shared = tuple(key for key in sorted(spec_obs) if key not in (PRIVILEGED, STYLE))
     return shared, ((PRIVILEGED,) if PRIVILEGED in spec_obs else shared)
+
+
+def visible(obs: PyTree) -> PyTree:
+    """Return the parts of an observation that networks may see."""
+    return {k: v for k, v in obs.items() if k != STYLE} if isinstance(obs, dict) else obs
 
 
 def example_obs(spec: EnvSpec) -> PyTree:

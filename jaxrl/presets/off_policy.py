@@ -14,7 +14,7 @@ _TASKS: dict[str, dict[str, Any]] = {
     "humanoid": {"backend": "mjx", "steps": 5e6},
     # Its physics is slow however few there are: more of them, and more learning in between.
     "reacher": {"backend": "mjx", "steps": 1e6, "gamma": 0.95, "num_envs": 512}
-    | {"train_batches": 128},
+    | {"train_batches": 128, "buffer_size": 1_200_000},
     "pusher": {"backend": "generalized", "steps": 3e6, "gamma": 0.95},
     "inverted_pendulum": {"backend": "mjx", "steps": 3e5},
     "inverted_double_pendulum": {"backend": "mjx", "steps": 1e6},

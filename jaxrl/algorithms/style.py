@@ -1,0 +1,145 @@
+"""Rewards for the manner of moving (AMP): a discriminator learns beside the policy.
+
+    rollout -> style rewards, step by step, before the advantages -> policy learns
+            -> discriminator learns: demonstrations against the agent's motion, new and remembered
+
+Rewards keep their place in the rollout [T, N]: each step is paid for the history that it completed.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import optax
+from flax import struct
+
+from jaxrl.config import StyleConfig
+from jaxrl.learning import discriminator, normalizer, optimizer
+from jaxrl.learning.normalizer import Moments
+from jaxrl.networks.actor_critic import STYLE
+from jaxrl.networks.mlp import MLP
+from jaxrl.types import Array, Key, Mean, Metrics, PyTree, Rollout
+
+
+class StyleState(struct.PyTreeNode):
+    """What learning about style changes."""
+
+    params: PyTree
+    optimizer: PyTree
+    moments: Moments  # of demonstrations and the agent's motion alike
+    replay: Array  # [rows, numbers], the agent's motion as it was earlier
+    filled: Array  # int32, rows of it that hold something
+
+
+class _Discriminator(nn.Module):
+    hidden: tuple[int, ...]
+
+    @nn.compact
+    def __call__(self, x: Array) -> Array:
+        x = MLP(self.hidden, "relu")(x)
+        # Small at first: everything looks equally real.
+        head = nn.initializers.variance_scaling(0.01, "fan_in", "uniform")
+        return nn.Dense(1, kernel_init=head, name="head")(x)[..., 0]
+
+
+class Styling(NamedTuple):
+    """Pure functions of style; `demonstrations(key, number)` gives real motion, [number, n]."""
+
+    config: StyleConfig
+    demonstrations: Callable[[Key, int], Array]
+    size: int
+
+    @property
+    def _network(self) -> _Discriminator:
+        return _Discriminator(self.config.hidden)
+
+    @property
+    def _transform(self) -> optax.GradientTransformation:
+        decay = optax.add_decayed_weights(self.config.weight_decay)
+        return optax.chain(optimizer.adam(1.0, 1e-8), decay)
+
+    def init(self, key: Key) -> StyleState:
+        """Start knowing nothing."""
+        params = self._network.init(key, jnp.zeros((1, self.size)))
+        return StyleState(
+            params=params,
+            optimizer=self._transform.init(params),
+            moments=normalizer.init(jax.ShapeDtypeStruct((self.size,), jnp.float32)),
+            replay=jnp.zeros((self.config.replay, self.size), jnp.float32),
+            filled=jnp.zeros((), jnp.int32),
+        )
+
+    def reward(self, state: StyleState, experience: Rollout) -> Array:
+        """Return the task's rewards mixed with those for style, [T, N]."""
+        seen = normalizer.normalize(state.moments, experience.next_obs[STYLE])
+        logit = self._logit(state.params, seen)
+        paid = self.config.scale * discriminator.reward(self.config.loss, logit)
+        return self.config.task_weight * experience.reward + self.config.weight * paid
+
+    def learn(self, state: StyleState, experience: Rollout, key: Key) -> tuple[StyleState, Metrics]:
+        """Tell the rollout's motion from demonstrations, then remember some of it."""
+        key_steps, key_keep = jax.random.split(key)
+        fresh = experience.next_obs[STYLE].reshape(-1, self.size)
+        demo = self.demonstrations(jax.random.fold_in(key, 2), self.config.batch_size)
+        both = jnp.concatenate([fresh[: len(demo)], demo])
+        state = state.replace(moments=normalizer.update(state.moments, both))
+
+        def step(state: StyleState, key: Key) -> tuple[StyleState, Metrics]:
+            return self._update(state, fresh, key)
+
+        keys = jax.random.split(key_steps, self.config.updates)
+        state, metrics = jax.lax.scan(step, state, keys)
+        merged = jax.tree.map(lambda x: jnp.sum(x, axis=0), metrics)
+        return self._remember(state, fresh, key_keep), merged
+
+    def _logit(self, params: PyTree, seen: Array) -> Array:
+        return self._network.apply(params, seen)  # type: ignore[return-value]
+
+    def _update(self, state: StyleState, fresh: Array, key: Key) -> tuple[StyleState, Metrics]:
+        key_demo, key_fresh, key_old, key_mix = jax.random.split(key, 4)
+        number, c = self.config.batch_size, self.config
+        new = fresh[jax.random.randint(key_fresh, (number,), 0, len(fresh))]
+        old = state.replay[jax.random.randint(key_old, (number,), 0, jnp.maximum(state.filled, 1))]
+        # Half of the agent's motion is remembered, once there is something to remember.
+        remembered = (jax.random.uniform(key_mix, (number, 1)) < 0.5) & (state.filled > 0)
+        agent = normalizer.normalize(state.moments, jnp.where(remembered, old, new))
+        demo = normalizer.normalize(state.moments, self.demonstrations(key_demo, number))
+
+        def loss(params: PyTree) -> tuple[Array, tuple]:
+            logits = self._logit(params, demo), self._logit(params, agent)
+            told = discriminator.classification_loss(c.loss, *logits)
+            slope = discriminator.gradient_penalty(lambda x: self._logit(params, x[None])[0], demo)
+            head = params["params"]["head"]["kernel"]
+            total = told + c.gradient_penalty * slope + c.logit_reg * jnp.sum(jnp.square(head))
+            return total, (told, slope, *logits)
+
+        grads, (told, slope, real, unreal) = jax.grad(loss, has_aux=True)(state.params)
+        done = optimizer.step(
+            self._transform,
+            state.params,
+            state.optimizer,
+            grads,
+            learning_rate=jnp.asarray(c.learning_rate),
+        )
+        noted: dict[str, Any] = {
+            "style/loss": told,
+            "style/gradient_penalty": slope,
+            "style/demo_accuracy": jnp.mean(real > 0.0),
+            "style/agent_accuracy": jnp.mean(unreal < 0.0),
+        }
+        state = state.replace(params=done.params, optimizer=done.opt_state)
+        return state, {name: Mean.of(value) for name, value in noted.items()}
+
+    def _remember(self, state: StyleState, fresh: Array, key: Key) -> StyleState:
+        """Fill the memory first, then overwrite random rows with a few of the newest."""
+        rows = self.config.replay
+        number = min(max(rows // 16, 1), len(fresh))
+        key_from, key_to = jax.random.split(key)
+        chosen = fresh[jax.random.randint(key_from, (number,), 0, len(fresh))]
+        at_random = jax.random.randint(key_to, (number,), 0, rows)
+        in_turn = (state.filled + jnp.arange(number)) % rows
+        place = jnp.where(state.filled < rows, in_turn, at_random)
+        filled = jnp.minimum(state.filled + number, rows)
+        return state.replace(replay=state.replay.at[place].set(chosen), filled=filled)
