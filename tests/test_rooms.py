@@ -6,7 +6,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent / "jaxrl"
 
 # A room may import itself and rooms before it. `envs.names` is plain strings, for the settings;
-# `data.record` is a command.
+# `data.record`, `motion.convert` and `motion.inspect` are commands.
 ORDER = [
     {"errors", "envs.names"},
     {
@@ -23,7 +23,7 @@ ORDER = [
     {"rollout"},
     {"algorithms"},
     {"runtime"},
-    {"train", "evaluate", "render", "data.record"},
+    {"train", "evaluate", "render", "data.record", "motion.convert", "motion.inspect"},
 ]
 # Within these limits `learning` is stricter still: it knows arrays and nothing else.
 ONLY = {"learning": {"learning", "types"}}
@@ -32,7 +32,7 @@ ONLY = {"learning": {"learning", "types"}}
 def room_of(module: str) -> str:
     parts = module.split(".")[1:]
     apart = ".".join(parts[:2])
-    return apart if apart in ("envs.names", "data.record") else parts[0]
+    return apart if any(apart in rooms for rooms in ORDER) else parts[0]
 
 
 def imports(path: Path) -> set[str]:

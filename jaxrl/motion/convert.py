@@ -1,7 +1,8 @@
 """Convert pickled motions: `python -m jaxrl.motion.convert IN OUT_FOLDER` writes one .npz each.
 
-IN is a file of PHC or puffer-phc (.pkl), or a folder of them. The .npz files hold numbers and
-names only, and are what `jaxrl.motion` loads; a pickle is never read anywhere else.
+IN is a file of PHC or puffer-phc (.pkl), IsaacGymEnvs (.npy) or MimicKit (.pkl), or a folder of
+them. The .npz files hold numbers and names only, and are what `jaxrl.motion` loads; a pickle is
+never read anywhere else.
 """
 
 import re
@@ -13,8 +14,12 @@ from typing import Annotated
 import tyro
 
 from jaxrl.errors import UserError, exit_status
-from jaxrl.motion import pickled_motions, smpl
-from jaxrl.motion.pickled_motions import Motion, SmplMotion
+from jaxrl.motion import amp_humanoid, pickled_motions, smpl
+from jaxrl.motion import skeleton as skeletons
+from jaxrl.motion.clip import Clip, checked
+from jaxrl.motion.formats import amass, named
+from jaxrl.motion.pickled_motions import Motion, SkeletonMotion, SmplMotion
+from jaxrl.motion.skeleton import Skeleton
 
 SUFFIXES = (".pkl", ".npy")
 
@@ -36,15 +41,26 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _convert(command: Command) -> None:
+    ours = skeletons.describe(skeletons.load_model())
     # All is read and checked before anything is written.
-    motions = [
-        _as_smpl(file, m) for file in files(command.source) for m in pickled_motions.read(file)
+    found = [
+        retarget(m, ours) for file in files(command.source) for m in pickled_motions.read(file)
     ]
-    names = file_names([motion.name for motion in motions])
     command.out.mkdir(parents=True, exist_ok=True)
-    retarget_and_write(motions, [command.out / f"{name}.npz" for name in names])
-    seconds = sum(len(motion.root) / motion.fps for motion in motions)
-    print(f"{len(motions)} motions, {seconds:,.1f} s, written to {command.out}")
+    for clip, name in zip(found, file_names([clip.name for clip in found]), strict=True):
+        named.write(command.out / f"{name}.npz", clip, ours)
+    seconds = sum(clip.seconds for clip in found)
+    print(f"{len(found)} motions, {seconds:,.1f} s, written to {command.out}")
+
+
+def retarget(motion: Motion, ours: Skeleton) -> Clip:
+    """Carry a motion of any of the layouts over to our humanoid."""
+    if isinstance(motion, SmplMotion):
+        trans, poses, fps = smpl.amass_fields(motion)
+        return checked(amass.retarget(trans, poses, fps, ours, motion.name), ours, motion.name)
+    if isinstance(motion, SkeletonMotion):
+        return amp_humanoid.from_skeleton_motion(motion, ours)
+    return amp_humanoid.from_rows(motion, ours)
 
 
 def files(source: Path) -> list[Path]:
@@ -73,26 +89,6 @@ def file_names(names: list[str]) -> list[str]:
         taken.add(free.lower())
         chosen.append(free)
     return chosen
-
-
-def _as_smpl(file: Path, motion: Motion) -> SmplMotion:
-    if isinstance(motion, SmplMotion):
-        return motion
-    raise UserError(
-        f"'{file}' holds a {type(motion).__name__}: it can be read (jaxrl.motion.pickled_motions), "
-        "but only motions of the SMPL body (PHC's files) can be carried over to our humanoid."
-    )
-
-
-def retarget_and_write(motions: list[SmplMotion], paths: list[Path]) -> None:
-    """Carry motions over to our humanoid, and write them by the names of its joints."""
-    from jaxrl.motion import skeleton  # pyright: ignore
-    from jaxrl.motion.formats import amass, named  # pyright: ignore
-
-    ours = skeleton.Skeleton.of(skeleton.load_model(None))
-    for motion, path in zip(motions, paths, strict=True):
-        trans, poses, fps = smpl.amass_fields(motion)
-        named.write(path, amass.retarget(trans, poses, fps, ours, motion.name), ours)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from scipy.spatial.transform import Rotation
 
 from jaxrl.errors import UserError
 from jaxrl.motion import clip as clips
+from jaxrl.motion import retargeting, smpl
 from jaxrl.motion.clip import Clip
 from jaxrl.motion.formats import checks
 from jaxrl.motion.formats.arrays import Arrays
@@ -38,12 +39,6 @@ _FROM = {
 _JOINTS = 22  # of the trunk and limbs; hands and face follow
 # Our frames' axes, seen in SMPL's: x is its z, y its x, z its y.
 _AXES = Rotation.from_matrix([[0, 1, 0], [0, 0, 1], [1, 0, 0]])
-# How our arms are turned when SMPL's are stretched out: hanging arms, raised sideways.
-_RAISED = {
-    "left": Rotation.from_euler("x", 90, degrees=True),
-    "right": Rotation.from_euler("x", -90, degrees=True),
-}
-_PELVIS = np.array([-0.002, -0.223, 0.028])  # of the mean body, from where `trans` counts
 _HEIGHT = 0.93  # of the mean body's pelvis when it stands
 
 
@@ -63,44 +58,31 @@ def read(file: Path, arrays: Arrays, skeleton: Skeleton) -> Clip:
         bad = np.flatnonzero(~np.isfinite(values).all(-1))
         if len(bad):
             raise UserError(f"'{file}': '{name}' is not finite in frame {bad[0]}.")
-    qpos = _poses(found["poses"], found["trans"], skeleton)
-    return clips.checked(Clip(file.stem, fps, False, qpos), skeleton, str(file))
+    clip = retarget(found["trans"], found["poses"], fps, skeleton, file.stem)
+    return clips.checked(clip, skeleton, str(file))
 
 
-def _poses(poses: np.ndarray, trans: np.ndarray, skeleton: Skeleton) -> np.ndarray:
+def retarget(
+    trans: np.ndarray, poses: np.ndarray, fps: float, skeleton: Skeleton, name: str
+) -> Clip:
+    """Carry the SMPL body's motion [F, 3], [F, 66 or more] over to our humanoid."""
     turns = poses[:, : 3 * _JOINTS].reshape(len(poses), _JOINTS, 3)
-    qpos = np.tile(skeleton.model.qpos0, (len(poses), 1))
     # Strides are as long as legs: what is walked shrinks with them, or the feet would slide.
-    qpos[:, :3] = (trans + _PELVIS) * (skeleton.model.qpos0[2] / _HEIGHT)
-    root = Rotation.from_rotvec(turns[:, 0]) * _AXES
-    qpos[:, 3:7] = root.as_quat(scalar_first=True)
-    for name, parts in _FROM.items():
-        joint = skeleton.joint(name)
-        assert joint is not None
-        turn = _local(name, turns[:, parts])
-        if joint.kind == "hinge":
-            qpos[:, joint.qpos] = _about(turn, joint.axis)
-        else:
-            qpos[:, joint.columns] = turn.as_quat(scalar_first=True)
-    return qpos
+    place = (trans + np.array(smpl.PELVIS)) * (skeleton.model.qpos0[2] / _HEIGHT)
+    qpos = retargeting.poses(
+        place,
+        Rotation.from_rotvec(turns[:, 0]) * _AXES,
+        {joint: _composed(turns[:, parts]) for joint, parts in _FROM.items()},
+        skeleton,
+        arms_out=True,
+    )
+    return Clip(name, fps, False, qpos)
 
 
-def _local(name: str, turns: np.ndarray) -> Rotation:
-    """Return the rotation of one of our joints, made up of SMPL's turns [F, parts, 3]."""
+def _composed(turns: np.ndarray) -> Rotation:
+    """Return the rotation that SMPL's turns [F, parts, 3] make up, in our axes."""
     # Seen in our axes, a rotation is the same one about an axis seen in ours.
     turn = Rotation.identity(len(turns))
     for k in range(turns.shape[1]):
         turn = turn * Rotation.from_rotvec(_AXES.inv().apply(turns[:, k]))
-    side, _, part = name.partition("_")
-    if part == "shoulder":
-        return turn * _RAISED[side]
-    if part == "elbow":
-        return _RAISED[side].inv() * turn * _RAISED[side]
     return turn
-
-
-def _about(turn: Rotation, axis: np.ndarray) -> np.ndarray:
-    """Return the angle in (-pi, pi] by which rotations turn about an axis."""
-    q = turn.as_quat(scalar_first=True)
-    angle = 2.0 * np.arctan2(q[:, 1:] @ axis, q[:, 0])
-    return np.arctan2(np.sin(angle), np.cos(angle))
