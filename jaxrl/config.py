@@ -73,6 +73,12 @@ class MotionConfig:
     """Frames that a discriminator sees (--style.weight)."""
     distance: float = 0.25
     """An episode ends when a body is this far from where it should be, in metres."""
+    resample_interval: int = 1
+    """Epochs after which clips that failed their evaluation come up more often; 0: never."""
+    resample_floor: float = 0.3
+    """Share of the episodes whose clips are drawn evenly all the same."""
+    resample_decay: float = 0.9
+    """How much a failure still counts one update later."""
 
 
 @dataclass(frozen=True)

@@ -44,6 +44,7 @@ _NOT_NEGATIVE = (
     "seed",
     "eval.num_envs",
     "eval.every",
+    "motion.resample_interval",
     "ppo.value_clip",
     "ppo.value_coef",
     "ppo.entropy_coef",
@@ -91,6 +92,8 @@ _SHARE = (
     "offpolicy.polyak",
     "offpolicy.epsilon_end",
     "offpolicy.epsilon_share",
+    "motion.resample_floor",
+    "motion.resample_decay",
 )
 
 
@@ -190,6 +193,10 @@ def _size_problems(config: TrainConfig, device_count: int | None) -> list[str]:
         problems.append(
             f"--task.episode-length {length} is shorter than --task.action-repeat "
             f"{config.task.action_repeat}."
+        )
+    if config.env in names.MOTION and config.task.action_repeat != 1:
+        problems.append(
+            f"--task.action-repeat must be 1 for {config.env}: every frame of a clip is judged."
         )
     return problems
 

@@ -1,14 +1,20 @@
-"""Evaluate: `python -m jaxrl.evaluate RUN --episodes 100` prints figures and writes JSON."""
+"""Evaluate: `python -m jaxrl.evaluate RUN --episodes 100` prints figures and writes JSON.
+
+A run that follows motion clips plays each of them once, whole, and writes a table of them too.
+"""
 
 import json
+import math
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 
-from jaxrl.errors import UserError, exit_status
+from jaxrl.config import TrainConfig
+from jaxrl.envs import names
+from jaxrl.errors import UserError, exit_status, nearest
 
 
 @dataclass(frozen=True)
@@ -17,8 +23,8 @@ class Command:
 
     run: Annotated[Path, tyro.conf.Positional]
     """Run folder."""
-    episodes: int = 100
-    """Number of episodes."""
+    episodes: int | None = None
+    """Number of episodes, 100 when not given; motion clips are played once each."""
     policy: Literal["best", "final"] = "best"
     """Which policy of the run."""
     stochastic: bool | None = None
@@ -26,7 +32,13 @@ class Command:
     seed: int = 0
     """Seed of the start states."""
     out: Path | None = None
-    """JSON file; RUN/evaluation-<policy>.json when not given."""
+    """JSON file; RUN/evaluation-<policy>.json when not given. A table of clips is put beside it."""
+    clips: Path | None = None
+    """Motion clips (a file or folder) to follow instead of those that the run was trained on."""
+    render: Path | None = None
+    """Also write a film of one clip beside its reference (.gif, or .png for one picture)."""
+    render_clip: str | None = None
+    """Name of that clip; the one that is followed worst when not given."""
     env: str | None = None
     """Needed only for your own environment: the module:Class that may be imported."""
 
@@ -38,37 +50,98 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _evaluate(command: Command) -> None:
-    if command.episodes < 1:
+    if command.episodes is not None and command.episodes < 1:
         raise UserError(f"--episodes must be at least 1, not {command.episodes}.")
-    from jaxrl.runtime import evaluation, files, folder, policies, program
+    from jaxrl.envs import build as environments
+    from jaxrl.runtime import evaluation, folder, policies, program
 
-    config = folder.read_config(command.run, command.env)
+    config = _on_clips(folder.read_config(command.run, command.env), command)
     program.use_compilation_cache()
     file = policies.find(command.run, command.policy)
+    env = environments.build(config)
+    _check_clips(command, env)
     sampled = config.eval.samples(command.stochastic)
     result = policies.run_episodes(
         policies.load_policy(file),
         config,
-        episodes=command.episodes,
+        episodes=command.episodes or 100,
         seed=command.seed,
         deterministic=not sampled,
+        env=env,
+        poses=command.render is not None,
     )
     summary = evaluation.summarize(result)
-    for name, value in summary.items():
-        print(f"{name.removeprefix('eval/'):<16} {value:>12,.3f}")
     report = {
         "policy": file.name,
         "env": config.env,
-        "episodes": command.episodes,
+        "episodes": len(result.returns),
         "seed": command.seed,
         "deterministic": not sampled,
         **{name.removeprefix("eval/"): value for name, value in summary.items()},
         "returns": [float(x) for x in result.returns],
         "lengths": [int(x) for x in result.lengths],
     }
-    out = command.out or command.run / f"evaluation-{command.policy}.json"
-    files.write_text(out, json.dumps(report, indent=2))
+    _publish(command, env, result, report)
+
+
+def _publish(command: Command, env: Any, result: Any, report: dict[str, Any]) -> None:
+    """Print the figures, and write them with all that is behind them."""
+    from jaxrl.runtime import clip_report, files
+
+    other = f"-{command.clips.stem}" if command.clips else ""
+    out = command.out or command.run / f"evaluation-{command.policy}{other}.json"
+    if not clip_report.is_about(result):
+        for name, value in report.items():
+            if isinstance(value, float):
+                print(f"{name:<16} {value:>12,.3f}")
+    else:
+        clips = clip_report.rows(result, env)
+        print(clip_report.printed(report, clips))
+        report |= clip_report.details(clips)
+        if command.clips:
+            report["clips_from"] = str(command.clips)
+        table = out.with_suffix(".tsv")
+        clip_report.write_table(table, clips)
+        print(f"every clip in {table}")
+        if command.render:
+            name = command.render_clip or clip_report.worst(clips)
+            clip_report.film(result, env, name, command.render)
+            print(f"film of {name} in {command.render}")
+    files.write_text(out, json.dumps(_plain(report), indent=2))
     print(f"written to {out}")
+
+
+def _plain(report: dict[str, Any]) -> dict[str, Any]:
+    """Let what is no number be null: JSON has no NaN."""
+    broken = {k for k, v in report.items() if isinstance(v, float) and not math.isfinite(v)}
+    return {k: None if k in broken else v for k, v in report.items()}
+
+
+def _on_clips(config: TrainConfig, command: Command) -> TrainConfig:
+    """Let the settings of a run name other clips."""
+    if command.clips is None:
+        return config
+    if config.env not in names.MOTION:
+        raise UserError(f"--clips: the environment '{config.env}' follows no motion clips.")
+    return replace(config, motion=replace(config.motion, clips=command.clips))
+
+
+def _check_clips(command: Command, env: Any) -> None:
+    """Refuse, before anything is played, what cannot be shown afterwards."""
+    template = getattr(env, "template", None)  # environments on the host have none
+    if template is not None and template.trials:
+        if command.episodes is not None:
+            print(f"--episodes is ignored: all {template.trials} clips are played, once each")
+    elif command.render or command.render_clip:
+        raise UserError("--render shows motion clips: for this run use python -m jaxrl.render.")
+    if command.render_clip and not command.render:
+        raise UserError("--render-clip needs --render: the file to write.")
+    if command.render and command.render.suffix not in (".gif", ".png"):
+        raise UserError(f"--render '{command.render}': the file must end in .gif or .png.")
+    known = env.env.library.names if command.render_clip else ()
+    if command.render_clip and command.render_clip not in known:
+        hint = nearest(command.render_clip, known)
+        raise UserError(f"--render-clip: there is no clip '{command.render_clip}'.{hint}")
 
 
 if __name__ == "__main__":

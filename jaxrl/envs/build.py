@@ -58,10 +58,14 @@ def _make(config: TrainConfig) -> Any:
 def for_evaluation(env: VectorEnv, num_envs: int) -> VectorEnv:
     """Return the same world with another number of copies, all starting at age zero.
 
-    Where an environment has fixed starts to be judged by, there is one copy for each of them.
+    Where an environment has fixed starts to be judged by, there is one copy for each of them, and
+    a shorter time limit of training does not cut them.
     """
-    trials = env.template.trials
-    return replace(env, num_envs=trials or num_envs, random_first_age=False, trials=bool(trials))
+    env = replace(env, num_envs=num_envs, random_first_age=False)
+    if not env.template.trials:
+        return env
+    length = env.template.episode_length
+    return replace(env, num_envs=env.template.trials, episode_length=length, trials=True)
 
 
 def for_drawing(env: VectorEnv) -> VectorEnv:

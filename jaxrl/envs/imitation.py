@@ -18,6 +18,7 @@ from jaxrl.motion import library as libraries
 from jaxrl.motion import resampling, views
 from jaxrl.motion.figure import Pose
 from jaxrl.motion.library import Reference
+from jaxrl.motion.metrics import within_training_limit
 from jaxrl.motion.resampling import Resampling
 from jaxrl.types import Array, Key, PyTree
 
@@ -40,6 +41,22 @@ class Imitation(MotionEnv):
     def first_curriculum(self) -> Resampling:
         """Return how likely each clip is drawn, to begin with."""
         return jax.tree.map(np.asarray, resampling.init(self.num_clips))
+
+    def next_curriculum(
+        self, curriculum: Resampling, episodes: Any
+    ) -> tuple[Resampling, dict[str, float]]:
+        """Let clips that failed their trials come up more often; say what to log.
+
+        A trial failed where training would have ended the episode.
+        """
+        trace, frames = episodes.trace, jnp.asarray(episodes.lengths, jnp.int32)
+        played, meant = (jnp.swapaxes(jnp.asarray(trace[k]), 0, 1) for k in ("played", "meant"))
+        limit = self.config.distance
+        failed = ~within_training_limit(played, meant, frames, limit=limit)
+        floor, decay = self.config.resample_floor, self.config.resample_decay
+        after = jax.jit(resampling.update)(curriculum, failed, floor=floor, decay=decay)
+        top, number = float(jnp.max(after.weights)), float(jnp.sum(failed))
+        return after, {"max_weight": top, "failed_clips": number}
 
     def reset(self, rng: Key, curriculum: Resampling | None = None) -> base.State:
         """Start in a moment of a clip, both drawn, turned any way."""

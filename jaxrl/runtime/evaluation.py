@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from jaxrl.envs.vector import VectorEnv
+from jaxrl.envs.vector import EnvState, VectorEnv
 from jaxrl.runtime import parallel, tracking
 from jaxrl.types import Array, Key, Policy, PyTree
 
@@ -23,14 +23,15 @@ class Episodes(NamedTuple):
 
 
 def episodes(
-    env: VectorEnv, policy: Policy, initial_carry: PyTree, mesh: Mesh | None = None
+    env: VectorEnv,
+    policy: Policy,
+    initial_carry: PyTree,
+    mesh: Mesh | None = None,
+    record: Callable[[EnvState], PyTree] | None = None,  # in place of env.record
 ) -> Callable[..., Episodes]:
     """Return (params, key, pool=None) -> one whole episode per environment, till all have ended."""
+    record = record or env.record
     limit = -(-env.episode_length // env.action_repeat)
-
-    def unfinished(loop) -> Array:
-        alive, turn = loop[2], loop[-1]
-        return jnp.any(alive) & (turn < limit)
 
     def run(params: PyTree, key: Key, pool: PyTree = None) -> Episodes:
         key_reset, key_act = jax.random.split(key)
@@ -49,18 +50,25 @@ def episodes(
             success = jnp.where(alive, now, success)
             over = (outcome.terminated | outcome.truncated).reshape(env.num_envs, -1)
             alive = alive & ~jnp.any(over, axis=1)
-            trace = jax.tree.map(lambda all, x: all.at[turn].set(x), trace, env.record(state))
+            trace = jax.tree.map(lambda all, x: all.at[turn].set(x), trace, record(state))
             return state, carry, alive, total, length, success, trace, turn + 1
 
         alive = jnp.ones(env.num_envs, bool)
-        seen = jax.eval_shape(env.record, state)
-        trace = jax.tree.map(lambda s: jnp.zeros((limit, *s.shape), s.dtype), seen)
+        trace = _blank(jax.eval_shape(record, state), limit)
         start = (state, initial_carry, alive, zeros, jnp.zeros_like(state.age), zeros, trace, 0)
-        end = jax.lax.while_loop(unfinished, turn_once, start)
+        end = jax.lax.while_loop(_unfinished(limit), turn_once, start)
         has_success = "success" in state.world.metrics
         return Episodes(end[3], end[4], end[5] if has_success else None, end[6])
 
     return run
+
+
+def _unfinished(limit: int) -> Callable[[tuple], Array]:
+    return lambda loop: jnp.any(loop[2]) & (loop[-1] < limit)
+
+
+def _blank(shapes: PyTree, steps: int) -> PyTree:
+    return jax.tree.map(lambda s: jnp.zeros((steps, *s.shape), s.dtype), shapes)
 
 
 def interquartile_mean(values: np.ndarray) -> float:
@@ -86,6 +94,6 @@ def summarize(result: Episodes) -> dict[str, float]:
     }
     if result.successes is not None:
         summary["eval/success_rate"] = float(np.mean(np.asarray(result.successes) > 0.5))
-    if result.trace:
+    if "played" in result.trace:
         summary |= tracking.summary(tracking.judge(result.trace, result.lengths))
     return summary

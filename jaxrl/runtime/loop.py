@@ -142,7 +142,8 @@ def _train_cycles(
                 metrics = jax.device_get(metrics)
             cycles += 1
             values = _note(run, metrics, cycles)
-            _after_cycle(run, state, cycles, values, time.monotonic() - began)
+            state = _measure(run, state, cycles, values, time.monotonic() - began)
+            _log_and_save(run, state, cycles, values)
     except TrainingDiverged:
         raise
     except Exception as error:
@@ -174,13 +175,12 @@ def _finished(metrics: Metrics) -> dict[str, float]:
     return {k: float(m.total / m.count) for k, m in sorted(metrics.items()) if m.count > 0}
 
 
-def _after_cycle(
+def _measure(
     run: Run, state: TrainState, cycles: int, values: dict[str, float], seconds: float
-) -> None:
-    """Log, and at the right moments evaluate and save."""
+) -> TrainState:
+    """Complete the values of a cycle, and at the right moments evaluate; return the state after."""
     config, step = run.config, run.env_steps(cycles)
-    streak = int(state.learner.bad_streak)
-    _stop_if_diverged(run, values, step, streak)
+    _stop_if_diverged(run, values, step, int(state.learner.bad_streak))
     # Learners that wait for enough to learn from count their own.
     planned = cycles * config.iterations * config.learning.updates
     values["train/n_updates"] = int(getattr(state.learner, "updates", planned))
@@ -200,14 +200,20 @@ def _after_cycle(
     run.average_losses(state, cycles, values)
     if run.is_due_for_evaluation(cycles):
         began = time.monotonic()
-        values |= run.evaluate(state, cycles)
+        state, found = run.evaluate(state, cycles)
+        values |= found
         values["time/eval_seconds"] = time.monotonic() - began
     values["time/time_elapsed"] = run.elapsed
+    return state
+
+
+def _log_and_save(run: Run, state: TrainState, cycles: int, values: dict[str, float]) -> None:
+    """Write what is known of a cycle, and at the right moments the state."""
     for write in run.outputs:
-        write(step, values)
+        write(run.env_steps(cycles), values)
     run.logged_at = cycles
     # In the midst of bad gradients nothing is saved: good checkpoints must not be pushed out.
-    if run.is_due_for_saving(cycles) and not streak:
+    if run.is_due_for_saving(cycles) and not int(state.learner.bad_streak):
         run.save(state, cycles)
 
 

@@ -14,7 +14,7 @@ from jaxrl.envs.host import HostEnv
 from jaxrl.errors import UserError
 from jaxrl.learning import normalizer
 from jaxrl.networks import actor_critic
-from jaxrl.runtime import evaluation, host_play, network_files
+from jaxrl.runtime import evaluation, host_play, network_files, tracking
 from jaxrl.types import Array, EnvSpec, PyTree
 
 
@@ -112,9 +112,14 @@ def run_episodes(
     episodes: int,
     seed: int = 0,
     deterministic: bool = True,
+    env: Any = None,
+    poses: bool = False,
 ) -> evaluation.Episodes:
-    """Play whole episodes in the environment of a configuration."""
-    env = environments.build(config)
+    """Play whole episodes in the environment of a configuration, which may be built already.
+
+    Trials of motion tracking can note the `poses` of their humanoid too, for drawing them.
+    """
+    env = env or environments.build(config)
     if jax.tree.map(lambda s: s.shape, env.spec.obs) != jax.tree.map(
         lambda s: s.shape, policy.spec.obs
     ):
@@ -127,5 +132,6 @@ def run_episodes(
         )
     env = environments.for_evaluation(env, episodes)
     carry = policy.initial_carry(env.rows)
-    play = jax.jit(evaluation.episodes(env, act, carry))
+    record = tracking.with_poses(env) if poses else None
+    play = jax.jit(evaluation.episodes(env, act, carry, record=record))
     return jax.device_get(play(policy.params, jax.random.key(seed)))

@@ -10,7 +10,7 @@ import jax
 
 from jaxrl.algorithms import build as algorithms
 from jaxrl.config import TrainConfig
-from jaxrl.runtime import evaluation, network_files, sinks, starting
+from jaxrl.runtime import curriculum, evaluation, network_files, sinks, starting
 from jaxrl.runtime.checkpoint import Checkpoints
 from jaxrl.runtime.compiled import Programs
 from jaxrl.runtime.console import Console
@@ -73,14 +73,21 @@ class Run:
         epoch = math.ceil(cycles / self.config.cycles)
         return self.is_epoch_end(cycles) and epoch % self.config.checkpoint.save_freq == 0
 
-    def evaluate(self, state: TrainState, cycles: int) -> dict[str, float]:
-        """Measure the policy and keep it if it is the best so far."""
+    def evaluate(self, state: TrainState, cycles: int) -> tuple[TrainState, dict[str, float]]:
+        """Measure the policy and keep it if it is the best so far.
+
+        The state is the same, but for what its start states are drawn by.
+        """
         params = self.program.algorithm.policy_params(state.learner)
         result = jax.device_get(self.programs.evaluate(params, cycles))  # type: ignore[union-attr]
         self.record.add(self.env_steps(cycles), result)
         self.last_evaluation = evaluation.summarize(result)
         self._keep_if_best(state, cycles, self.last_evaluation["eval/mean_reward"])
-        return self.last_evaluation | {"eval/best_mean_reward": self.best}
+        values = self.last_evaluation | {"eval/best_mean_reward": self.best}
+        if curriculum.changes(self.program) and curriculum.is_due(self.config, cycles):
+            state, changed = curriculum.updated(self.program, state, result)
+            values |= changed
+        return state, values
 
     def average_losses(self, state: TrainState, cycles: int, values: dict[str, float]) -> None:
         """Note the loss of a learnt reward; at an epoch's end, add its mean to the values."""

@@ -1,6 +1,7 @@
 """Environments as a user might write them: good ones, careless ones and wrong ones."""
 
 import dataclasses
+import types
 
 import jax
 import jax.numpy as jnp
@@ -8,6 +9,7 @@ import numpy as np
 from brax.envs import base
 
 from jaxrl.envs import probes
+from jaxrl.motion import resampling
 
 NOT_CALLABLE = 3
 
@@ -127,3 +129,58 @@ class Discrete(base.Env):
 
     def step(self, state, action):
         return dataclasses.replace(state, obs=state.obs + self.sys.speed)
+
+
+class Drill(base.Env):
+    """Three clips without physics: a dot follows targets at speeds it can and cannot reach.
+
+    The dot goes where its target is, but no farther than one unit of speed; so the last clip
+    fails whatever the policy does, and the first succeeds.
+    """
+
+    observation_size = action_size = 1
+    backend = "own"
+    num_trials = 3
+    episode_length = 12
+    library = types.SimpleNamespace(names=("still", "slow", "fast"), fps=30.0)
+    speeds = np.float32([0.0, 0.02, 0.2])
+    lengths = np.int32([5, 8, 10])
+
+    def first_curriculum(self):
+        return jax.tree.map(np.asarray, resampling.init(self.num_trials))
+
+    def next_curriculum(self, curriculum, episodes):
+        played, meant = (np.asarray(episodes.trace[name]) for name in ("played", "meant"))
+        within = np.arange(len(played))[:, None] < np.asarray(episodes.lengths)[None, :]
+        far = np.abs(played - meant).max((2, 3)) > 0.25
+        failed = (far & within).any(0)
+        after = resampling.update(curriculum, jnp.asarray(failed), floor=0.3, decay=0.9)
+        return after, {"max_weight": float(after.weights.max()), "failed_clips": failed.sum()}
+
+    def reset(self, rng, curriculum=None):
+        weights = curriculum.weights if curriculum else jnp.full(3, 1 / 3)
+        return self._begin(jax.random.categorical(rng, jnp.log(weights)))
+
+    def trial(self, clip):
+        return self._begin(clip)
+
+    def record(self, state):
+        clip, time, dot = (state.info[name] for name in ("clip", "time", "dot"))
+        target = jnp.asarray(self.speeds)[clip] * time
+        at = jnp.asarray([[1.0, 0.0, 0.0]])
+        return {"played": dot * at, "meant": target * at, "counts": jnp.ones(1, bool)}
+
+    def _begin(self, clip):
+        zero = jnp.zeros(())
+        info = {"clip": clip, "time": zero, "dot": zero, "truncation": zero}
+        metrics = {"clip": clip.astype(jnp.float32)}
+        return base.State(None, jnp.zeros(1), zero, zero, metrics, info)
+
+    def step(self, state, action):
+        clip, time = state.info["clip"], state.info["time"] + 1.0
+        target = jnp.asarray(self.speeds)[clip] * time
+        dot = jnp.minimum(target, 0.05 * time) + 0.01 * action[0]
+        over = (time >= jnp.asarray(self.lengths)[clip]).astype(jnp.float32)
+        info = {"clip": clip, "time": time, "dot": dot, "truncation": over}
+        obs = (target - dot)[None]
+        return dataclasses.replace(state, obs=obs, reward=-jnp.abs(obs[0]), done=over, info=info)
