@@ -52,11 +52,10 @@ class Imitation(MotionEnv):
         trace, frames = episodes.trace, jnp.asarray(episodes.lengths, jnp.int32)
         played, meant = (jnp.swapaxes(jnp.asarray(trace[k]), 0, 1) for k in ("played", "meant"))
         limit = self.config.distance
-        failed = ~within_training_limit(played, meant, frames, limit=limit)
+        failed = np.asarray(~within_training_limit(played, meant, frames, limit=limit))
         floor, decay = self.config.resample_floor, self.config.resample_decay
-        after = jax.jit(resampling.update)(curriculum, failed, floor=floor, decay=decay)
-        top, number = float(jnp.max(after.weights)), float(jnp.sum(failed))
-        return after, {"max_weight": top, "failed_clips": number}
+        after = resampling.update(curriculum, jnp.asarray(failed), floor=floor, decay=decay)
+        return after, {"max_weight": np.max(after.weights), "failed_clips": np.sum(failed)}
 
     def reset(self, rng: Key, curriculum: Resampling | None = None) -> base.State:
         """Start in a moment of a clip, both drawn, turned any way."""

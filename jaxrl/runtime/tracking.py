@@ -1,5 +1,6 @@
 """What trials of motion tracking showed, clip by clip."""
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -46,13 +47,25 @@ def judge(trace: PyTree, lengths: Array) -> Judgement:
     frames = jnp.asarray(lengths, jnp.int32)
     chosen = tuple(np.flatnonzero(np.asarray(trace["counts"])[0, 0]).tolist())
     with jax.numpy_rank_promotion("allow"):
-        errors = metrics.tracking_errors(played, meant, frames)
+        success, strict, errors = jax.device_get(_figures(played, meant, frames, chosen))
     return Judgement(
         frames=np.asarray(frames),
-        success=np.asarray(metrics.within_evaluation_limit(played, meant, frames, chosen)),
-        strict_success=np.asarray(metrics.within_training_limit(played, meant, frames)),
-        errors={name: np.asarray(metrics.per_clip(error)) for name, error in errors.items()},
+        success=success,
+        strict_success=strict,
+        errors=errors,
         worst=_worst(np.asarray(played), np.asarray(meant), np.asarray(frames)),
+    )
+
+
+@functools.partial(jax.jit, static_argnames="bodies")  # one by one, each would be compiled
+def _figures(
+    played: Array, meant: Array, frames: Array, bodies: tuple[int, ...]
+) -> tuple[Array, Array, dict[str, Array]]:
+    errors = metrics.tracking_errors(played, meant, frames)
+    return (
+        metrics.within_evaluation_limit(played, meant, frames, bodies),
+        metrics.within_training_limit(played, meant, frames),
+        {name: metrics.per_clip(error) for name, error in errors.items()},
     )
 
 
