@@ -1,0 +1,275 @@
+"""Following clips: what is seen and paid, where episodes start, and how they end."""
+
+import copy
+import dataclasses
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import mujoco
+import numpy as np
+import pytest
+from scipy.spatial.transform import Rotation
+
+from jaxrl.config import MotionConfig
+from jaxrl.envs import build as environments
+from jaxrl.envs.imitation import Imitation
+from jaxrl.envs.vector import VectorEnv
+from jaxrl.envs.world import TracedOnce, physics, strong, typed_like
+from jaxrl.motion import library as libraries
+from jaxrl.motion import resampling, skeleton, synthetic
+from jaxrl.motion.figure import Figure
+from jaxrl.runtime import clip_report, evaluation
+from jaxrl.runtime.evaluation import Episodes
+
+FPS = 30.0
+STEPS = 4  # of the short clip: it has one frame more
+
+
+@pytest.fixture(scope="module")
+def env():
+    """Two clips: one of two seconds that goes somewhere and turns, and one of five frames."""
+    model = skeleton.load_model()
+    clip = synthetic.stepping(skeleton.describe(model))
+    time, qpos = np.arange(len(clip.qpos)) / FPS, clip.qpos.copy()
+    qpos[:, 0] += 0.1 * time
+    qpos[:, 3], qpos[:, 6] = np.cos(0.1 * time), np.sin(0.1 * time)
+    short = clip._replace(name="short", qpos=clip.qpos[: STEPS + 1], loops=False)
+    library = libraries.build([clip._replace(qpos=qpos), short], model, FPS)
+    return Imitation(MotionConfig(substeps=4), Figure(model, FPS, 4), library)
+
+
+@pytest.fixture(scope="module")
+def play(env):
+    """Every function compiled once: physics takes its time."""
+
+    def step(state, action):
+        return typed_like(env.step(state, action), state)
+
+    functions = {
+        "step": step,
+        "begin": lambda *given: strong(env._begin(*given)),
+        "trial": lambda clip: strong(env.trial(clip)),
+        "resets": jax.vmap(env.reset, (0, None)),
+        "record": env.record,
+    }
+    return SimpleNamespace(**{name: _in_physics(jax.jit(f)) for name, f in functions.items()})
+
+
+def _in_physics(function):
+    def call(*given):
+        with physics():
+            return function(*given)
+
+    return call
+
+
+def _at(play, clip=0, time=0.0, turn=0.0):
+    return play.begin(jnp.int32(clip), jnp.float32(time), jnp.float32(turn))
+
+
+def _aside(state, metres, axis=1):
+    """Carry the humanoid off to the side, or up."""
+    pose = state.pipeline_state
+    moved = pose.replace(qpos=pose.qpos.at[axis].add(metres))
+    return dataclasses.replace(state, pipeline_state=moved)
+
+
+NOTHING = jnp.zeros(28)
+
+
+def test_sizes(env, play):
+    assert (env.observation_size, env.action_size, env.num_trials) == (583, 28, 2)
+    assert _at(play).obs.shape == (223 + 360,)
+    assert env._goal_size == 360
+    far = Imitation(dataclasses.replace(env.config, future=(1, 5, 15)), env.figure, env.library)
+    with physics():
+        seen = jax.eval_shape(far.trial, jnp.int32(0)).obs
+    assert seen.shape == (far.observation_size,) == (223 + 3 * 360,)
+    # As long as the longest clip, and then some: the clip's end comes first.
+    assert env.episode_length >= 60
+
+
+def test_an_episode_starts_in_a_moment_of_a_clip(env, play):
+    keys = jax.random.split(jax.random.PRNGKey(0), 64)
+    state = play.resets(keys, None)
+    frame = np.asarray(state.info["time"]) * FPS
+    clip, turn = np.asarray(state.info["clip"]), np.asarray(state.info["turn"])
+    np.testing.assert_allclose(frame, np.round(frame), atol=1e-4)
+    assert set(clip) == {0, 1}
+    assert frame.min() >= 0 and (frame <= np.where(clip == 0, 59.01, STEPS - 0.99)).all()
+    assert len(set(np.round(frame[clip == 0]))) > 15
+    assert turn.min() < -2 and turn.max() > 2
+    # The humanoid is where the clip is, and as fast.
+    qpos, qvel = env.library.reference.qpos, env.library.reference.qvel
+    rows = clip, np.round(frame).astype(int)
+    np.testing.assert_allclose(state.pipeline_state.qpos[:, 7:], qpos[rows][:, 7:], atol=1e-5)
+    np.testing.assert_allclose(state.pipeline_state.qvel[:, 3:], qvel[rows][:, 3:], atol=1e-4)
+    found = jax.vmap(play.record)(state)
+    np.testing.assert_allclose(found["played"], found["meant"], atol=2e-5)
+
+
+def test_clips_are_drawn_by_the_curriculum(env, play):
+    keys = jax.random.split(jax.random.PRNGKey(1), 64)
+    only = resampling.init(2).replace(weights=jnp.asarray([0.0, 1.0]))
+    assert (play.resets(keys, only).info["clip"] == 1).all()
+
+
+@pytest.mark.parametrize("start, share", [("start", 1.0), ("hybrid", 0.75)])
+def test_starts_at_the_start(env, start, share):
+    config = dataclasses.replace(env.config, start=start, hybrid_share=0.75, random_heading=False)
+    other = Imitation(config, env.figure, env.library)
+    keys = jax.random.split(jax.random.PRNGKey(2), 400)
+    with physics():
+        info = jax.jit(jax.vmap(lambda key: other.reset(key).info))(keys)
+    # Of those drawn anywhere, one in sixty or one in four is at the start by chance.
+    assert share <= np.mean(info["time"] == 0.0) + 0.06 <= share + 0.2
+    assert (info["turn"] == 0).all()
+
+
+def test_time_goes_on_by_one_frame(play):
+    state = _at(play, time=0.5)
+    for i in range(1, 4):
+        state = play.step(state, NOTHING)
+        assert float(state.info["time"]) == pytest.approx(0.5 + i / FPS, abs=1e-6)
+        assert state.info["clip"] == 0 and not state.done
+
+
+def test_the_clips_end_cuts_the_episode(play):
+    state = _at(play, clip=1)
+    for i in range(1, STEPS + 1):
+        state = play.step(state, NOTHING)
+        assert state.done == state.info["truncation"] == (i == STEPS)
+
+
+def test_straying_ends_it(play):
+    """A body that is 0.25 m off: nothing follows, and the clip's end makes no difference."""
+    near, far = (_aside(_at(play), metres) for metres in (0.2, 0.3))
+    assert not play.step(near, NOTHING).done
+    lost = play.step(far, NOTHING)
+    assert lost.done and not lost.info["truncation"]
+    last = play.step(_aside(_at(play, 1, (STEPS - 1) / FPS), 0.3), NOTHING)
+    assert last.done and not last.info["truncation"]
+
+
+def test_a_trial_goes_on_to_its_end_however_bad(play):
+    state = _aside(play.trial(jnp.int32(1)), 3.0)
+    assert state.info["clip"] == 1 and state.info["time"] == 0 and state.info["turn"] == 0
+    for i in range(1, STEPS + 1):
+        state = play.step(state, NOTHING)
+        assert state.done == state.info["truncation"] == (i == STEPS)
+
+
+@pytest.mark.parametrize("turn", [1.0, -2.7])
+def test_the_world_may_be_turned(play, turn):
+    """The same is seen and earned in any direction, before and after a step.
+
+    The step is in the air: friction, a pyramid, is not quite the same in all directions.
+    """
+    action = jnp.asarray(np.random.default_rng(0).uniform(-0.1, 0.1, 28), jnp.float32)
+    plain, turned = _at(play, time=0.5), _at(play, time=0.5, turn=turn)
+    assert np.abs(plain.pipeline_state.qpos[:7] - turned.pipeline_state.qpos[:7]).max() > 0.05
+    np.testing.assert_allclose(turned.obs, plain.obs, atol=2e-5)
+    plain, turned = (play.step(_aside(one, 0.1, axis=2), action) for one in (plain, turned))
+    np.testing.assert_allclose(turned.obs, plain.obs, atol=1e-3)
+    assert float(turned.reward) == pytest.approx(float(plain.reward), abs=1e-4)
+
+
+def _shown(env, qpos, qvel):
+    """Return what MuJoCo itself says of the bodies: places, turns, speeds and spins."""
+    data, motion = mujoco.MjData(env.figure.model), np.empty((15, 6))
+    data.qpos[:], data.qvel[:] = qpos, qvel
+    mujoco.mj_forward(env.figure.model, data)
+    for body, row in enumerate(motion):
+        kind = mujoco.mjtObj.mjOBJ_XBODY
+        mujoco.mj_objectVelocity(env.figure.model, data, kind, body + 1, row, 0)
+    turns = Rotation.from_quat(data.xquat[1:], scalar_first=True)
+    return data.xpos[1:].copy(), turns, motion[:, 3:], motion[:, :3]
+
+
+def test_a_step_pays_by_what_mujoco_says_of_the_bodies(env, play):
+    """Each term from poses and speeds alone, in doubles, with SciPy's rotations."""
+    action = jnp.asarray(np.random.default_rng(1).uniform(-0.3, 0.3, 28), jnp.float32)
+    start, frame = _at(play, time=0.5), 16
+    after = play.step(start, action)
+    now = _shown(env, after.pipeline_state.qpos, after.pipeline_state.qvel)
+    reference = env.library.reference
+    meant = _shown(env, reference.qpos[0, frame], reference.qvel[0, frame])
+    errors = [np.mean((a - b) ** 2) for a, b in zip(now, meant, strict=True) if a is not now[1]]
+    errors.insert(1, np.mean((now[1] * meant[1].inv()).magnitude() ** 2))
+    weights, scales = (0.5, 0.3, 0.1, 0.1), (100.0, 10.0, 0.1, 0.1)
+    paid = [w * np.exp(-k * e) for w, k, e in zip(weights, scales, errors, strict=True)]
+    names = ("position", "rotation", "velocity", "spin")
+    for name, value in zip(names, paid, strict=True):
+        assert float(after.metrics[f"reward_{name}"]) == pytest.approx(value, rel=2e-3), name
+        assert value < 0.999 * weights[names.index(name)], "the step should not be perfect"
+    cost = float(after.metrics["reward_power"])
+    assert cost < 0
+    assert float(after.reward) == pytest.approx(sum(paid) + cost, abs=1e-3)
+    apart = np.linalg.norm(now[0] - meant[0], axis=-1).mean()
+    assert float(after.metrics["distance"]) == pytest.approx(apart, rel=1e-3)
+
+
+def test_power_is_what_mujoco_says(env, play):
+    """In the air, where nothing but the servos acts, after MuJoCo's own steps."""
+    start = _aside(_at(play, time=0.5), 0.1, axis=2)
+    meant = jax.tree.map(lambda x: x[0, 16], env.library.reference)
+    target = np.clip(env._target(meant, NOTHING), env.figure.low, env.figure.high)
+    data = mujoco.MjData(env.figure.model)
+    data.qpos[:], data.qvel[:] = start.pipeline_state.qpos, start.pipeline_state.qvel
+    data.ctrl[:] = target
+    for _ in range(env.figure.substeps):
+        mujoco.mj_step(env.figure.model, data)
+    assert (np.abs(data.actuator_force) < env.figure.model.actuator_forcerange[:, 1]).all()
+    watts = np.abs(data.qfrc_actuator * data.qvel).sum()
+    cost = float(play.step(start, NOTHING).metrics["reward_power"])
+    assert watts > 1.0 and cost == pytest.approx(-0.0005 * watts, rel=1e-2)
+
+
+def test_perfect_tracking_pays_the_sum_of_the_weights(env, play):
+    """By a humanoid that is moved by hand to where the clip is, at no cost."""
+    there = jax.tree.map(lambda x: x[0, 16], env.library.reference)
+    puppet = copy.copy(env.figure)
+    puppet.move = lambda pose, target: (puppet.start(there.qpos, there.qvel), jnp.zeros(()))
+    config = dataclasses.replace(env.config, weights=(0.4, 0.3, 0.2, 0.05))
+    with physics():
+        after = jax.jit(Imitation(config, puppet, env.library).step)(_at(play, time=0.5), NOTHING)
+    assert float(after.reward) == pytest.approx(0.95, abs=1e-5)
+    assert float(after.metrics["distance"]) == pytest.approx(0.0, abs=1e-5)
+
+
+def test_failed_clips_are_those_that_training_would_have_ended(env):
+    """By the worst body of any frame that counts, and the limit of the settings."""
+    played = np.zeros((5, 2, 15, 3), np.float32)
+    played[4, 0, 3, 0] = 0.26
+    played[4, 1, 3, 0] = 9.0  # after the end
+    trace = {"played": played, "meant": np.zeros_like(played)}
+    episodes = Episodes(np.zeros(2), np.int32([5, 4]), None, trace)
+    after, values = env.next_curriculum(env.first_curriculum(), episodes)
+    np.testing.assert_allclose(after.failures, [1.0, 0.0])
+    np.testing.assert_allclose(after.weights, [0.15 + 0.7, 0.15], atol=1e-6)
+    assert values["max_weight"] == pytest.approx(0.85) and values["failed_clips"] == 1
+    wider = dataclasses.replace(env.config, distance=0.3)
+    _, values = Imitation(wider, env.figure, env.library).next_curriculum(after, episodes)
+    assert values["failed_clips"] == 0
+
+
+def test_all_clips_are_played_whole_and_judged(env):
+    """With a policy that does nothing: the servos follow the clips well for a while."""
+    one = VectorEnv(TracedOnce(lambda: env), num_envs=1, episode_length=3)
+    trials = environments.for_evaluation(dataclasses.replace(one, known=one.template), 1)
+
+    def idle(params, obs, carry, key):
+        return jnp.zeros((trials.num_envs, 28)), carry, ()
+
+    found = jax.jit(evaluation.episodes(trials, idle, ()))((), jax.random.key(0))
+    assert found.lengths.tolist() == [60, STEPS]
+    assert found.trace["played"].shape == (env.episode_length, 2, 15, 3)
+    meant = env.library.reference.position
+    np.testing.assert_allclose(found.trace["meant"][:60, 0], meant[0, 1:61], atol=2e-5)
+    np.testing.assert_allclose(found.trace["meant"][:STEPS, 1], meant[1, 1 : STEPS + 1], atol=2e-5)
+    left_out = np.asarray(env.figure.skeleton.bodies)[~np.asarray(found.trace["counts"][0, 0])]
+    assert sorted(left_out) == ["left_wrist", "right_wrist"]  # our humanoid has no toes
+    clips = clip_report.rows(jax.device_get(found), trials)
+    assert [clip["name"] for clip in clips] == ["stepping", "short"]
+    assert clips[1]["strict_success"] and 0 < clips[1]["mpjpe"] < 50
