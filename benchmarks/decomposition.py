@@ -2,7 +2,7 @@
 
     python -m benchmarks.decomposition halfcheetah hopper ant reacher --seeds 3 [--quick]
 
-Three programs for every task, alike but for the reward: the environment's own at every step (dense),
+Three programs for every task, alike but for the reward: the environment's own (dense),
 nothing until the end and then the sum (episodic), and rewards decomposed from those sums (rrd).
 The score is (rrd − episodic) / (dense − episodic), of means over seeds at equal steps: 0 is plain
 SAC on the sums, 1 is as good as if every reward had been told. The seeds of a kind are one program;

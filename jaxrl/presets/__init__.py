@@ -2,9 +2,9 @@
 
 from jaxrl.config import TrainConfig
 from jaxrl.errors import UserError, nearest
-from jaxrl.presets import off_policy, ppo
+from jaxrl.presets import motion, off_policy, ppo
 
-PRESETS: dict[str, TrainConfig] = {**ppo.PRESETS, **off_policy.PRESETS}
+PRESETS: dict[str, TrainConfig] = {**ppo.PRESETS, **off_policy.PRESETS, **motion.PRESETS}
 
 
 def get(name: str) -> TrainConfig:

@@ -6,9 +6,11 @@ from typing import Any
 
 from jaxrl.config import (
     EvalConfig,
+    MotionConfig,
     NetworkConfig,
     OffPolicyConfig,
     PPOConfig,
+    StyleConfig,
     TaskConfig,
     TrainConfig,
 )
@@ -24,6 +26,8 @@ def preset(
     backend: str | None = None,
     task: TaskConfig | None = None,
     network: NetworkConfig | None = None,
+    motion: MotionConfig | None = None,
+    style: StyleConfig | None = None,
     eval_envs: int = 128,
     sampled_eval: bool = False,
     name: str | None = None,
@@ -42,6 +46,8 @@ def preset(
         cycles=cycles,
         task=task or TaskConfig(),
         network=network or NetworkConfig(),
+        motion=motion or MotionConfig(),
+        style=style or StyleConfig(),
         ppo=PPOConfig(**(learning if on_policy else {})),
         offpolicy=OffPolicyConfig(**({} if on_policy else learning)),
         eval=EvalConfig(num_envs=eval_envs, deterministic=not sampled_eval),

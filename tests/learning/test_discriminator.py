@@ -38,9 +38,7 @@ def test_gradient_penalty_is_the_squared_slope_by_finite_differences():
         for column in range(4):
             step = np.zeros(4)
             step[column] = 1e-5
-            slopes[row, column] = (
-                logit(inputs[row] + step) - logit(inputs[row] - step)
-            ) / 2e-5
+            slopes[row, column] = (logit(inputs[row] + step) - logit(inputs[row] - step)) / 2e-5
     expected = np.mean(np.sum(slopes**2, axis=1))
     got = discriminator.gradient_penalty(lambda x: logit(x, jnp.sin), jnp.asarray(inputs))
     np.testing.assert_allclose(got, expected, rtol=1e-4)
