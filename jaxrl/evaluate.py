@@ -88,27 +88,26 @@ def _publish(command: Command, env: Any, result: Any, report: dict[str, Any]) ->
     """Print the figures, and write them with all that is behind them."""
     from jaxrl.runtime import clip_report, files
 
-    other = f"-{command.clips.stem}" if command.clips else ""
+    other = f"-{command.clips.resolve().stem}" if command.clips else ""
     out = command.out or command.run / f"evaluation-{command.policy}{other}.json"
-    if not clip_report.is_about(result):
+    clips = clip_report.rows(result, env) if clip_report.is_about(result) else []
+    if clips:
+        print(clip_report.printed(report, clips))
+        report |= clip_report.details(clips)
+        clip_report.write_table(out.with_suffix(".tsv"), clips)
+        print(f"every clip in {out.with_suffix('.tsv')}")
+    else:
         for name, value in report.items():
             if isinstance(value, float):
                 print(f"{name:<16} {value:>12,.3f}")
-    else:
-        clips = clip_report.rows(result, env)
-        print(clip_report.printed(report, clips))
-        report |= clip_report.details(clips)
-        if command.clips:
-            report["clips_from"] = str(command.clips)
-        table = out.with_suffix(".tsv")
-        clip_report.write_table(table, clips)
-        print(f"every clip in {table}")
-        if command.render:
-            name = command.render_clip or clip_report.worst(clips)
-            clip_report.film(result, env, name, command.render)
-            print(f"film of {name} in {command.render}")
+    if command.clips:
+        report["clips_from"] = str(command.clips)
     files.write_text(out, json.dumps(_plain(report), indent=2))
     print(f"written to {out}")
+    if command.render:
+        name = command.render_clip or clip_report.worst(clips)
+        clip_report.film(result, env, name, command.render)
+        print(f"film of {name} in {command.render}")
 
 
 def _plain(report: dict[str, Any]) -> dict[str, Any]:
@@ -131,7 +130,7 @@ def _check_clips(command: Command, env: Any) -> None:
     template = getattr(env, "template", None)  # environments on the host have none
     if template is not None and template.trials:
         if command.episodes is not None:
-            print(f"--episodes is ignored: all {template.trials} clips are played, once each")
+            print(f"--episodes is ignored: each clip is played once, {template.trials} in all")
     elif command.render or command.render_clip:
         raise UserError("--render shows motion clips: for this run use python -m jaxrl.render.")
     if command.render_clip and not command.render:

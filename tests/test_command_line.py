@@ -46,6 +46,9 @@ BAD_FLAGS = {
     "memory --ppo.advantage vtrace --ppo.normalize-advantage batch": "use minibatch",
     "gym-cartpole --env gym:Nope-v0": "cannot make 'gym:Nope-v0'",
     "cartpole --ppo.teacher /does/not/exist": "No policy at",
+    "--env imitation --task.action-repeat 2": "--task.action-repeat must be 1 for imitation",
+    "--env imitation --motion.resample-floor 2": "--motion.resample-floor must lie between 0 and 1",
+    "--env imitation --motion.resample-interval -1": "--motion.resample-interval must not be",
 }
 
 

@@ -74,7 +74,7 @@ def _cell(value: Any) -> str:
 def printed(summary: dict[str, Any], clips: list[dict[str, Any]]) -> str:
     """Return the figures of a report as a person reads them."""
     lines = [
-        f"{len(clips)} clips, each from its first frame to its last",
+        f"{'clips, each played whole':<34} {len(clips):>8}",
         f"{'success rate':<34} {summary['success_rate']:>8.1%}  "
         "never 0.5 m off on average, hands and toes apart",
         f"{'strict success rate':<34} {summary['success_rate_strict']:>8.1%}  "
@@ -84,8 +84,10 @@ def printed(summary: dict[str, Any], clips: list[dict[str, Any]]) -> str:
     ]
     for key, label in tracking.NAMES.items():
         name, unit = _SHOWN[key]
-        values = [summary.get(f"{label}_{which}", math.nan) for which in ("all", "succ")]
-        lines.append(f"{name + ', ' + unit:<34} {values[0]:>8.2f} {values[1]:>10.2f}")
+        every, good = (summary.get(f"{label}_{which}") for which in ("all", "succ"))
+        # Without a success there is no such mean.
+        told = "-" if good is None else f"{good:.2f}"
+        lines.append(f"{name + ', ' + unit:<34} {every:>8.2f} {told:>10}")
     for by, text in (("success", "failed"), ("strict_success", "failed strictly")):
         names = failed(clips, by)
         lines.append(f"{text}: {', '.join(names) if names else 'none'}")
