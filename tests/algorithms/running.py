@@ -1,13 +1,36 @@
 """Running an algorithm for a few iterations."""
 
+import functools
+
 import jax
+import jax.numpy as jnp
+
+# For programs that run for many seconds: what optimising costs, they save several times over.
+jit_for_long = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 1})
 
 
-def steps(algorithm, number, seed=0):
-    step = jax.jit(algorithm.train_step)
-    state = jax.jit(algorithm.init)(jax.random.key(seed))
-    metrics = []
-    for _ in range(number):
-        state, values = step(state)
-        metrics.append({k: float(m.total / m.count) for k, m in values.items() if m.count > 0})
-    return state, metrics
+class Compiled:
+    """An algorithm's programs, each compiled once, for as many runs as there are to be."""
+
+    def __init__(self, algorithm):
+        self.algorithm = algorithm
+        self.init, self.step = jax.jit(algorithm.init), jax.jit(algorithm.train_step)
+
+    def start(self, seed=0, **hyper):
+        """Return a first state; `hyper` replaces what the configuration says (PPO's only)."""
+        state = self.init(jax.random.key(seed))
+        if not hyper:
+            return state
+        assert hyper.keys() <= state.learner.hyper.keys()
+        hyper = state.learner.hyper | {name: jnp.float32(x) for name, x in hyper.items()}
+        learner = state.learner.replace(hyper=hyper, learning_rate=hyper["learning_rate"])
+        return state.replace(learner=learner)
+
+    def steps(self, number, seed=0, **hyper):
+        """Return the state after so many iterations, and the metrics of each."""
+        state, metrics = self.start(seed, **hyper), []
+        for _ in range(number):
+            state, values = self.step(state)
+            values = jax.device_get(values)
+            metrics.append({k: float(m.total / m.count) for k, m in values.items() if m.count > 0})
+        return state, metrics

@@ -16,7 +16,7 @@ from jaxrl.envs.vector import VectorEnv
 from jaxrl.learning import normalizer
 from jaxrl.networks import actor_critic
 from jaxrl.rollout import rollout
-from tests.algorithms.running import steps
+from tests.algorithms.running import Compiled, jit_for_long
 
 CONFIG = PPOConfig(rollout_length=8, update_epochs=2, num_minibatches=4, learning_rate=1e-3)
 SMALL = NetworkConfig(hidden=(8,), critic_hidden=(8,), distribution="normal")
@@ -46,11 +46,19 @@ def collected(network, horizon=None):
     return collect(jax.random.key(0))
 
 
-def params_after(config, network=SMALL, horizon=None):
-    """Return all parameters after learning twice from one and the same rollout."""
-    algorithm = build(replace(config, bptt_horizon=horizon), network)
+@functools.cache
+def learning(config, network):
+    return jax.jit(build(config, network).learn)
+
+
+def params_after(config, network=SMALL, horizon=None, **hyper):
+    """Return all parameters after learning twice from one and the same rollout.
+
+    `hyper` are traced settings other than those of `config`: they need no program of their own.
+    """
+    learn = learning(replace(config, bptt_horizon=horizon), network)
     state, experience = collected(network, horizon)
-    learn = jax.jit(algorithm.learn)
+    config = replace(config, **hyper)
     hyper = {name: jnp.float32(getattr(config, name)) for name in ppo.TRACED}
     learner = state.learner.replace(hyper=hyper, learning_rate=hyper["learning_rate"])
     state = state.replace(learner=learner)
@@ -93,7 +101,7 @@ def test_vtrace_begins_as_gae():
 
 def test_vtrace_follows_the_policy_as_it_moves():
     config = replace(CONFIG, learning_rate=1e-2, advantage="vtrace", update_epochs=1)
-    free, _ = params_after(replace(config, rho_clip=100.0, c_clip=100.0))
+    free, _ = params_after(config, rho_clip=100.0, c_clip=100.0)
     bound, metrics = params_after(config)
     assert metrics["train/clip_fraction"].total > 0
     assert np.abs(free - bound).max() > 1e-5
@@ -115,10 +123,11 @@ def test_a_teacher_is_followed_until_its_weight_is_gone():
     params["params"]["head"]["bias"] += 0.5
     teacher = ppo.Teacher(network, acting.PolicyParams(params, normalizer.init(ENV.spec.obs)))
     config = replace(CONFIG, learning_rate=1e-2, teacher="run", teacher_coef=10.0)
-    _, metrics = steps(build(config, teacher=teacher, total=20), 10)
+    _, metrics = Compiled(build(config, teacher=teacher, total=20)).steps(10)
     kl = [row["train/teacher_kl"] for row in metrics]
     assert kl[-1] < 0.2 * kl[0]
-    assert "train/teacher_kl" not in steps(build(), 1)[1][0]
+    _, without = jax.eval_shape(build().learn, *collected(SMALL))
+    assert "train/approx_kl" in without and "train/teacher_kl" not in without
 
 
 def test_weights_fall_to_their_share():
@@ -138,7 +147,7 @@ def _answers(env, network, iterations, **settings):
     config = PPOConfig(gamma=0.9, num_minibatches=4, normalize_obs=False, **settings)
     algorithm = ppo.make(config, env, networks, iterations)
 
-    @jax.jit
+    @(jax.jit if network.memory == "none" else jit_for_long)
     def run(key):
         return jax.lax.scan(
             lambda s, _: algorithm.train_step(s), algorithm.init(key), length=iterations
@@ -156,8 +165,8 @@ def test_only_memory_recalls_what_was_shown_long_ago(kind):
     env = VectorEnv(recall.Recall(), 64, 80, pool_size=64)
     network = NetworkConfig((16,), (16,), memory=kind, memory_size=16)
     settings = {"rollout_length": 32, "bptt_horizon": 16, "entropy_coef": 0.01}
-    number = 40 if kind == "none" else 150
-    found = _answers(env, network, number, learning_rate=5e-3, **settings)
+    # Six seeds of six end above 79.9; without a falling rate, what was learnt is lost at times.
+    found = _answers(env, network, 60, learning_rate=5e-3, schedule="linear", **settings)
     if kind == "none":
         assert found < 1 + 79 / 4 + 8
     else:
