@@ -12,6 +12,7 @@ from jaxrl.envs.vector import VectorEnv
 from jaxrl.learning.replay import Transition
 from jaxrl.networks import actor_critic, q
 from jaxrl.types import ActionSpec, EnvSpec
+from tests.algorithms.running import jit_for_long
 
 GAMMA = 0.9
 NETWORK = NetworkConfig((16,), (32,), activation="tanh", init_std=0.3)
@@ -52,7 +53,7 @@ def train(algo, env_class, iterations, **changes):
     networks = build.build_networks(config, env.spec)
     algorithm = build.make(config, env, networks)
 
-    @jax.jit
+    @(jit_for_long if changes.get("critic") == "c51" else jax.jit)
     def run(key):
         return jax.lax.scan(
             lambda s, _: algorithm.train_step(s), algorithm.init(key), length=iterations
