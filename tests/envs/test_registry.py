@@ -15,7 +15,7 @@ MISSING = {("swimmer", backend) for backend in ("mjx", "positional", "spring")}
 COMBINATIONS = [
     pytest.param(name, backend, id=f"{name}-{backend}")
     for name in names.BRAX
-    for backend in (*names.BACKENDS, None)
+    for backend in names.BACKENDS
     if (name, backend) not in MISSING
 ]
 # The layer above is the same for all, and dear to trace: each backend once is enough.
@@ -62,6 +62,11 @@ def test_backend_that_brax_lacks_is_the_users_to_mend(name, backend):
 @pytest.mark.parametrize("backend", names.BACKENDS)
 def test_backend_reaches_brax(backend):
     assert registry.make("inverted_pendulum", backend).backend == backend
+
+
+@pytest.mark.parametrize("name", sorted(set(names.BRAX) - {"fast"}))  # which is not physics
+def test_without_a_backend_it_is_one_of_those_above(name):
+    assert (name, registry.make(name).backend) in [param.values for param in COMBINATIONS]
 
 
 def test_brax_names_are_those_of_brax():
