@@ -19,7 +19,7 @@ COMBINATIONS = [
     if (name, backend) not in MISSING
 ]
 # The layer above is the same for all, and dear to trace: each backend once is enough.
-VECTORISED = [("inverted_pendulum", backend) for backend in names.BACKENDS] + [("swimmer", None)]
+VECTORISED = [("inverted_pendulum", backend) for backend in names.BACKENDS]
 
 
 def _types(tree):
