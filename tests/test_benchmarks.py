@@ -19,7 +19,8 @@ ROOT = Path(__file__).parent.parent
 def run(out, *words):
     """Run a benchmark in a process of its own, with one device; return its rows."""
     own = {"JAX_PLATFORMS": "cpu", "JAXRL_KEEP_PROGRAMS": "1"}
-    env = os.environ | own | {"XLA_FLAGS": "--xla_backend_optimization_level=0"}
+    env = os.environ | own
+    env["XLA_FLAGS"] = os.environ["XLA_FLAGS"].replace("device_count=8", "device_count=1")
     env["JAX_COMPILATION_CACHE_DIR"] = str(ROOT / ".cache" / "jax")
     command = [sys.executable, "-m", f"benchmarks.{words[0]}", *words[1:], "--quick"]
     done = subprocess.run(
