@@ -20,7 +20,10 @@ LONG = ["--epochs", "20", "--ppo.schedule", "linear"]
 
 def start(*arguments):
     environment = os.environ | {
+        # Nothing is replaced in these processes: they may keep and share what they trace.
+        "JAXRL_KEEP_PROGRAMS": "1",
         "JAX_COMPILATION_CACHE_DIR": str(ROOT / ".cache" / "jax"),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "PYTHONPATH": str(ROOT),
         "PYTHONUNBUFFERED": "1",
     }
@@ -118,10 +121,9 @@ def test_second_interrupt_exits_at_once(tmp_path):
     assert time.monotonic() - began < 20
 
 
-def test_a_second_process_is_kept_out(tmp_path):
-    path = tiny.run(tmp_path / "run")
-    with folders.locked(path):
-        process = start("--resume", path)
+def test_a_second_process_is_kept_out(uninterrupted):
+    with folders.locked(uninterrupted):
+        process = start("--resume", uninterrupted)
         output = finish(process)
     assert process.returncode == 2
     assert "Another process is training" in output
