@@ -138,7 +138,7 @@ def test_resume_with_more_epochs_equals_one_long_run(finished, tmp_path):
 
 
 def test_damaged_newest_checkpoint_falls_back_and_says_so(finished, tmp_path, capsys):
-    folder = tiny.run(tmp_path / "run")
+    folder = shutil.copytree(finished, tmp_path / "run")
     data = max((folder / "checkpoints" / "512").rglob("*"), key=lambda p: p.stat().st_size)
     broken = bytearray(data.read_bytes())
     broken[len(broken) // 2] ^= 0xFF
@@ -263,8 +263,8 @@ def test_best_policy_is_the_best_evaluated(tmp_path):
     assert points[-1]["eval/best_mean_reward"] == best["eval/mean_reward"]
 
 
-def test_resume_into_another_shape_names_the_leaf(tmp_path, capsys):
-    folder = tiny.run(tmp_path / "run", "--epochs", "1")
+def test_resume_into_another_shape_names_the_leaf(finished, tmp_path, capsys):
+    folder = shutil.copytree(finished, tmp_path / "run")
     config = json.loads((folder / "config.json").read_text())
     config["network"]["hidden"] = [16]
     (folder / "config.json").write_text(json.dumps(config))
