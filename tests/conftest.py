@@ -19,6 +19,8 @@ os.environ["XLA_FLAGS"] += (
 
 # Tests replace parts of the code; a program traced without that must not stand in for them.
 os.environ.setdefault("JAXRL_KEEP_PROGRAMS", "0")
+# Programs with MuJoCo's loops may hang otherwise (jaxrl.runtime.builder says why).
+os.environ["XLA_FLAGS"] += " --xla_cpu_multi_thread_eigen=false"
 
 import jax  # noqa: E402
 

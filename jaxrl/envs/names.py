@@ -27,6 +27,11 @@ def known(name: str) -> bool:
     return own or is_hosted(name) or is_custom(name)
 
 
+def solves_in_loops(name: str, backend: str | None) -> bool:
+    """Tell whether a step of physics iterates until it is satisfied, as MuJoCo's does."""
+    return name in MOTION or backend == "mjx"
+
+
 def imports_code(name: str) -> bool:
     """Tell whether building `name` imports a module that it names itself."""
     return is_custom(name) or (is_hosted(name) and ":" in name.removeprefix("gym:"))

@@ -15,18 +15,30 @@ from jaxrl.types import PyTree
 # Physics and networks are hundreds of kernels too small to fill a GPU: let those that do not
 # depend on each other run at the same time. XLA's default puts them in a row.
 _CUDA_OPTIONS = {"xla_gpu_command_buffer_scheduling_mode": "CONCURRENT"}
+# On processors, programs with loops of unknown length (MuJoCo's solver) now and then wait for ever
+# when XLA splits operations over threads: seen with jaxlib 0.10.2, every few hundred steps.
+_LOOPING_OPTIONS = {"xla_cpu_multi_thread_eigen": False}
 
 
-def compile_for_devices(lowered: Any, version: str | None = None) -> jax.stages.Compiled:
-    """Compile with the options that suit the devices; the user's XLA_FLAGS win."""
+def options(version: str | None = None, *, loops: bool = False) -> dict[str, Any]:
+    """Return what suits the devices, and physics that solves in loops; XLA_FLAGS win."""
     version = version or jax.local_devices()[0].client.platform_version
     wanted = _CUDA_OPTIONS if "cuda" in version else {}
+    if loops and version == "cpu":
+        wanted = _LOOPING_OPTIONS
     flags = os.environ.get("XLA_FLAGS", "")
-    options = {name: value for name, value in wanted.items() if name not in flags}
+    return {name: value for name, value in wanted.items() if name not in flags}
+
+
+def compile_for_devices(
+    lowered: Any, version: str | None = None, *, loops: bool = False
+) -> jax.stages.Compiled:
+    """Compile with the options that suit."""
+    wanted = options(version, loops=loops)
     try:
-        return lowered.compile(compiler_options=options)
+        return lowered.compile(compiler_options=wanted)
     except jax.errors.JaxRuntimeError as error:
-        if not any(name in str(error) for name in options):
+        if not any(name in str(error) for name in wanted):
             raise
         return lowered.compile()  # an XLA that does not know an option is as right without
 
@@ -38,8 +50,8 @@ class Builder:
     kept without naming a class, functions must return nothing but dicts, tuples and arrays.
     """
 
-    def __init__(self, shelf: exported.Shelf | None, template: Template):
-        self._shelf, self._template = shelf, template
+    def __init__(self, shelf: exported.Shelf | None, template: Template, *, loops: bool = False):
+        self._shelf, self._template, self._loops = shelf, template, loops
         self._traced: dict[str, bytes] = {}
         # First come, first compiled: with few cores, what is needed first must not wait.
         workers = min(4, os.cpu_count() or 1)
@@ -73,7 +85,8 @@ class Builder:
         lowered = None if kept else program.lower(*plain_shapes)
 
         def work() -> Compiled:
-            return Compiled(compile_for_devices(lowered or program.lower(*plain_shapes)))
+            program_now = lowered or program.lower(*plain_shapes)
+            return Compiled(compile_for_devices(program_now, loops=self._loops))
 
         return self._threads.submit(work)
 

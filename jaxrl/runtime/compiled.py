@@ -23,6 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.envs import build as environments
+from jaxrl.envs import names
 from jaxrl.runtime import evaluation, parallel
 from jaxrl.runtime.builder import Builder
 from jaxrl.runtime.program import Program, abstract_state, cycle
@@ -111,7 +112,9 @@ def compile_programs(program: Program, seeds: Sequence[int] = ()) -> Programs:
         state, metrics = cycle(algorithm, program.config.iterations, state, pool)
         return tuple(jax.tree.leaves(state)), {k: tuple(mean) for k, mean in metrics.items()}
 
-    with Builder(None if seeds else program.shelf, program.env.template) as build:
+    loops = names.solves_in_loops(program.config.env, program.config.backend)
+    shelf = None if seeds else program.shelf
+    with Builder(shelf, program.env.template, loops=loops) as build:
         train = many.copies(run_cycle, 0, 0)
         done = build(train, state, pool, places=(places, everywhere), uses_up_first=True)
         pools = many.copies(draw, 0, None, None, 0)

@@ -10,11 +10,12 @@ import jax.numpy as jnp
 from jaxrl.algorithms import acting, ppo
 from jaxrl.config import TrainConfig
 from jaxrl.envs import build as environments
+from jaxrl.envs import names
 from jaxrl.envs.host import HostEnv
 from jaxrl.errors import UserError
 from jaxrl.learning import normalizer
 from jaxrl.networks import actor_critic
-from jaxrl.runtime import evaluation, host_play, network_files, tracking
+from jaxrl.runtime import builder, evaluation, host_play, network_files, tracking
 from jaxrl.types import Array, EnvSpec, PyTree
 
 
@@ -133,5 +134,9 @@ def run_episodes(
     env = environments.for_evaluation(env, episodes)
     carry = policy.initial_carry(env.rows)
     record = tracking.with_poses(env) if poses else None
-    play = jax.jit(evaluation.episodes(env, act, carry, record=record))
+    loops = names.solves_in_loops(config.env, config.backend)
+    play = jax.jit(
+        evaluation.episodes(env, act, carry, record=record),
+        compiler_options=builder.options(loops=loops),
+    )
     return jax.device_get(play(policy.params, jax.random.key(seed)))

@@ -1,7 +1,7 @@
 import jax
 import pytest
 
-from jaxrl.runtime.builder import compile_for_devices
+from jaxrl.runtime.builder import compile_for_devices, options
 
 OPTION = "xla_gpu_command_buffer_scheduling_mode"
 CUDA = "PJRT C API\ncuda 13000"
@@ -34,6 +34,13 @@ def test_options_follow_the_devices_and_the_users_flags_win(monkeypatch, version
     lowered = Lowered()
     compile_for_devices(lowered, version)
     assert lowered.calls == [options]
+
+
+def test_processors_do_not_split_operations_of_physics_that_loops(monkeypatch):
+    monkeypatch.setenv("XLA_FLAGS", "")
+    assert options("cpu", loops=True) == {"xla_cpu_multi_thread_eigen": False}
+    assert options("cpu") == {}
+    assert options(CUDA, loops=True) == options(CUDA)
 
 
 def test_an_xla_without_the_option_compiles_without_it(monkeypatch):
