@@ -184,3 +184,30 @@ class Drill(base.Env):
         info = {"clip": clip, "time": time, "dot": dot, "truncation": over}
         obs = (target - dot)[None]
         return dataclasses.replace(state, obs=obs, reward=-jnp.abs(obs[0]), done=over, info=info)
+
+
+class Pacer(base.Env):
+    """A dot that nothing pays for; demonstrations move to the right at half of its top speed.
+
+    Its style is its last two speeds: only a discriminator can tell it how fast to go.
+    """
+
+    action_size = 1
+    observation_size = 1
+    backend = "own"
+    episode_length = 10
+    pace = 0.5
+
+    def demonstrations(self, key, number):
+        return self.pace + 0.05 * jax.random.normal(key, (number, 2))
+
+    def reset(self, rng):
+        zero = jnp.zeros(())
+        obs = {"state": jax.random.uniform(rng, (1,)), "style": jnp.zeros(2)}
+        return base.State(None, obs, zero, zero, {"speed": zero})
+
+    def step(self, state, action):
+        speed = jnp.clip(action[:1], -1.0, 1.0)
+        style = jnp.concatenate([state.obs["style"][1:], speed])
+        obs = {"state": state.obs["state"] + 0.1 * speed, "style": style}
+        return dataclasses.replace(state, obs=obs, metrics={"speed": speed[0]})
