@@ -10,6 +10,7 @@ import tyro
 
 from jaxrl import config_checks, config_json, presets
 from jaxrl.config import TrainConfig
+from jaxrl.envs import names
 from jaxrl.errors import UserError
 
 if TYPE_CHECKING:
@@ -107,6 +108,8 @@ def _start(command: Command) -> int:
         print(config_json.to_json(command.config))
         print(sizes.report(built))
         return 0
+    if command.config.env in names.MOTION and not command.config.motion.clips:
+        print(f"{names.WHERE_CLIPS_ARE}Name such a file, or a folder of them, by --motion.clips.")
     path = folder.create(command.config)
     print(f"run folder: {path}", flush=True)
     return _train(built, path, resume=False)

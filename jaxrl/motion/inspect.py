@@ -13,6 +13,7 @@ from typing import Annotated
 import numpy as np
 import tyro
 
+from jaxrl.envs import names
 from jaxrl.errors import UserError, exit_status
 from jaxrl.motion import drawing, formats, ground, synthetic
 from jaxrl.motion import skeleton as skeletons
@@ -23,13 +24,7 @@ from jaxrl.motion.survey import Beyond, Survey, survey
 _FPS = 25.0  # of a GIF at most: pauses in it are whole hundredths of a second
 _MOMENTS = 6
 _MOMENT_SIZE = (240, 360)
-_WHERE = """\
-No clip given: here is one made of sines. Captured ones can be had from
-  - the repository xbpeng/DeepMimic, folder data/motions (humanoid3d_*.txt);
-  - the package pybullet from PyPI, which carries fifteen of them in
-    pybullet_data/data/motions.
-Name such a file, or a folder of them.
-"""
+_NAME_IT = "Name such a file, or a folder of them."
 
 
 @dataclass(frozen=True)
@@ -75,7 +70,7 @@ def _clips(command: Command, skeleton: Skeleton) -> list[Clip]:
         return formats.read(command.clip, skeleton, command.fps)
     if command.model is not None:
         raise UserError("With a --model of your own, a clip for it is needed too.")
-    print(_WHERE)
+    print(f"{names.WHERE_CLIPS_ARE}{_NAME_IT}\n")
     return [synthetic.stepping(skeleton)]
 
 

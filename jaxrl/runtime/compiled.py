@@ -93,41 +93,47 @@ def compile_programs(program: Program, seeds: Sequence[int] = ()) -> Programs:
     They are traced one after the other, or not at all if an earlier run kept them, but compiled
     side by side: XLA needs neither the interpreter nor the other programs' results.
     """
-    many = _Many(len(seeds))
-    state, algorithm = many.shapes(abstract_state(program)), program.algorithm
+    many, pure = _Many(len(seeds)), _Pure(program)
+    state = many.shapes(abstract_state(program))
     everywhere = parallel.replicated(program.mesh)
     places = tuple(leaf.sharding for leaf in jax.tree.leaves(state))
     pool = many.shapes(parallel.placed(program.env.abstract_pool(), everywhere))
     number = jax.ShapeDtypeStruct((), np.uint32, sharding=everywhere)
     seed = many.shapes(number)
-
-    def draw(seed: Array, stream: Array, number: Array, curriculum: PyTree) -> tuple:
-        fresh = program.env.pool(_key(seed, stream, number), curriculum)
-        return tuple(jax.tree.leaves(parallel.split_rows(fresh, program.mesh)))
-
-    def init(seed: Array, pool: PyTree) -> tuple:
-        return tuple(jax.tree.leaves(algorithm.init(_key(seed, _INIT, 1), pool)))
-
-    def run_cycle(state: TrainState, pool: PyTree) -> tuple[tuple, dict[str, tuple]]:
-        state, metrics = cycle(algorithm, program.config.iterations, state, pool)
-        return tuple(jax.tree.leaves(state)), {k: tuple(mean) for k, mean in metrics.items()}
-
     loops = names.solves_in_loops(program.config.env, program.config.backend)
     shelf = None if seeds else program.shelf
     with Builder(shelf, program.env.template, loops=loops) as build:
-        train = many.copies(run_cycle, 0, 0)
+        train = many.copies(pure.run_cycle, 0, 0)
         done = build(train, state, pool, places=(places, everywhere), uses_up_first=True)
-        pools = many.copies(draw, 0, None, None, 0)
-        drawn = build(pools, seed, number, number, state.curriculum, places=everywhere)
-        first = build(many.copies(init, 0, 0), seed, pool, places=places)
+        draw = many.copies(pure.draw, 0, None, None, 0)
+        drawn = build(draw, seed, number, number, state.curriculum, places=everywhere)
+        first = build(many.copies(pure.init, 0, 0), seed, pool, places=places)
         played = None
         if program.config.eval.num_envs:
-            params = algorithm.policy_params(state.learner)
+            params = program.algorithm.policy_params(state.learner)
             pools = [pool] * _pools_for_evaluation(program)
             play = many.copies(_evaluator(program), 0, 0, 0, None)
             played = build(play, params, pools, seed, number, places=everywhere)
     structure = jax.tree.structure(state)
     return Programs(program, structure, drawn, first, done, played, tuple(seeds))
+
+
+class _Pure(NamedTuple):
+    """What a run computes, of plain numbers and trees; results are plain tuples and dicts."""
+
+    program: Program
+
+    def draw(self, seed: Array, stream: Array, number: Array, curriculum: PyTree) -> tuple:
+        fresh = self.program.env.pool(_key(seed, stream, number), curriculum)
+        return tuple(jax.tree.leaves(parallel.split_rows(fresh, self.program.mesh)))
+
+    def init(self, seed: Array, pool: PyTree) -> tuple:
+        return tuple(jax.tree.leaves(self.program.algorithm.init(_key(seed, _INIT, 1), pool)))
+
+    def run_cycle(self, state: TrainState, pool: PyTree) -> tuple[tuple, dict[str, tuple]]:
+        iterations = self.program.config.iterations
+        state, metrics = cycle(self.program.algorithm, iterations, state, pool)
+        return tuple(jax.tree.leaves(state)), {k: tuple(mean) for k, mean in metrics.items()}
 
 
 class _Many(NamedTuple):
