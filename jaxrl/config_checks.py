@@ -5,6 +5,7 @@ from typing import Any
 
 from jaxrl.config import TrainConfig
 from jaxrl.config_algorithms import PLAIN
+from jaxrl.config_checks_motion import motion_problems
 from jaxrl.config_checks_replay import data_problems, near, replay_problems
 from jaxrl.envs import names
 from jaxrl.errors import UserError, nearest
@@ -116,7 +117,7 @@ def validate(config: TrainConfig, device_count: int | None = None) -> list[str]:
     out_of_range = _range_problems(config)
     # Sizes can only be compared once each of them makes sense.
     sizes = [] if out_of_range else _size_problems(config, device_count)
-    return [*out_of_range, *_name_problems(config), *sizes]
+    return [*out_of_range, *_name_problems(config), *motion_problems(config), *sizes]
 
 
 def _range_problems(config: TrainConfig) -> list[str]:
@@ -156,7 +157,7 @@ def _range_problems(config: TrainConfig) -> list[str]:
 
 def _name_problems(config: TrainConfig) -> list[str]:
     problems = []
-    every = (*names.BRAX, *names.CLASSIC)
+    every = (*names.BRAX, *names.CLASSIC, *names.MOTION)
     if not names.known(config.env):
         problems.append(
             f"--env: unknown environment '{config.env}'.{nearest(config.env, every)} "
@@ -168,7 +169,7 @@ def _name_problems(config: TrainConfig) -> list[str]:
             f"{nearest(config.backend, names.BACKENDS)} Known: {', '.join(names.BACKENDS)}."
         )
     elif config.backend is not None and (
-        config.env in names.CLASSIC or names.is_hosted(config.env)
+        config.env in (*names.CLASSIC, *names.MOTION) or names.is_hosted(config.env)
     ):
         problems.append(f"--backend: '{config.env}' has no physics backend: use --backend None.")
     return problems

@@ -13,6 +13,7 @@ ORDER = [
         "config",
         "config_algorithms",
         "config_checks",
+        "config_checks_motion",
         "config_checks_replay",
         "config_json",
         "presets",
