@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import report
-from jaxrl import presets
+from jaxrl import presets, statistics
 
 # task -> system -> seed -> its evaluations
 Curves = dict[str, dict[str, dict[str, list[dict[str, float]]]]]
@@ -98,30 +98,16 @@ def _environment(caches: Path) -> dict[str, str]:
     return os.environ | own
 
 
-def interquartile_mean(values: np.ndarray, axis: int = -1) -> np.ndarray:
-    """Return the mean of the middle half along an axis."""
-    from scipy.stats import trim_mean
-
-    return trim_mean(values, 0.25, axis=axis)
-
-
-def interval(values: list[float], samples: int = 5000) -> tuple[float, float]:
-    """Return a 95 % bootstrap interval of the interquartile mean."""
-    drawn = np.random.default_rng(0).choice(values, (samples, len(values)))
-    low, high = np.percentile(interquartile_mean(drawn), [2.5, 97.5])
-    return float(low), float(high)
-
-
 def summarize(
     task: str, system: str, runs: list[list[dict[str, float]]], timed: bool
 ) -> dict[str, Any]:
     finals = [run[-1]["return"] for run in runs]
-    low, high = interval(finals)
+    low, high = statistics.interval(np.array(finals))
     row: dict[str, Any] = {
         "task": task,
         "system": system,
         "seeds": len(runs),
-        "final return, IQM": float(interquartile_mean(np.array(finals))),
+        "final return, IQM": float(statistics.interquartile_mean(np.array(finals))),
         "95 % interval": f"{low:,.0f} to {high:,.0f}",
         "million steps": runs[0][-1]["steps"] / 1e6,
     }
@@ -175,7 +161,9 @@ def compare(
     rows = [summarize(task, system, runs, timed) for system, runs in systems.items()]
     if not timed or peer not in systems:
         return rows
-    goal = float(interquartile_mean(np.array([run[-1]["return"] for run in systems[peer]])))
+    goal = float(
+        statistics.interquartile_mean(np.array([run[-1]["return"] for run in systems[peer]]))
+    )
     for row, runs in zip(rows, systems.values(), strict=True):
         times = [first_time(run, goal) for run in runs]
         words = f"s until {peer}'s IQM"

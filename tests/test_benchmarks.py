@@ -7,9 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
-from scipy import stats
 
 from benchmarks import peers, report
 
@@ -106,17 +104,6 @@ def test_beside_brax(tmp_path):
 def test_beside_stable_baselines3(tmp_path):
     ours, theirs = run(tmp_path, "peers", "sb3")
     assert theirs["million steps"] < ours["million steps"]
-
-
-def test_interquartile_mean_and_its_interval():
-    values = [1.0, 2.0, 3.0, 4.0, 100.0]
-    assert peers.interquartile_mean(np.array(values)) == 3.0  # of 2, 3, 4
-    low, high = peers.interval(values)
-    other = stats.bootstrap(
-        (values,), peers.interquartile_mean, method="percentile", n_resamples=5000, rng=1
-    ).confidence_interval
-    assert (low, high) == pytest.approx((other.low, other.high), rel=0.15)
-    assert low < 3.0 < high
 
 
 def test_first_time_a_return_is_reached():

@@ -8,7 +8,7 @@ ROOT = Path(__file__).parent.parent / "jaxrl"
 # A room may import itself and rooms before it. `envs.names` is plain strings, for the settings;
 # `data.record`, `motion.convert` and `motion.inspect` are commands.
 ORDER = [
-    {"errors", "envs.names"},
+    {"errors", "envs.names", "statistics"},
     {
         "config",
         "config_algorithms",

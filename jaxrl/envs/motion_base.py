@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from brax.envs import base
 
 from jaxrl.config import MotionConfig
+from jaxrl.envs.world import physics
 from jaxrl.motion import clip as clips
 from jaxrl.motion import library as libraries
 from jaxrl.motion import skeleton, synthetic
@@ -43,7 +44,8 @@ class MotionEnv(base.Env):
     @property
     def observation_size(self) -> Any:
         """Numbers seen."""
-        start = jax.eval_shape(self.reset, jax.ShapeDtypeStruct((2,), jnp.uint32))
+        with physics():
+            start = jax.eval_shape(self.reset, jax.ShapeDtypeStruct((2,), jnp.uint32))
         return jax.tree.map(lambda leaf: leaf.shape[0], start.obs)
 
     def demonstrations(self, key: Key, number: int) -> Array:

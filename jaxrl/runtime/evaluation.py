@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
+from jaxrl import statistics
 from jaxrl.envs.vector import EnvState, VectorEnv
 from jaxrl.runtime import parallel, tracking
 from jaxrl.types import Array, Key, Policy, PyTree
@@ -71,13 +72,6 @@ def _blank(shapes: PyTree, steps: int) -> PyTree:
     return jax.tree.map(lambda s: jnp.zeros((steps, *s.shape), s.dtype), shapes)
 
 
-def interquartile_mean(values: np.ndarray) -> float:
-    """Return the mean of the middle half, which a few odd episodes cannot move."""
-    ordered = np.sort(values)
-    cut = len(ordered) // 4
-    return float(np.mean(ordered[cut : len(ordered) - cut]))
-
-
 def summarize(result: Episodes) -> dict[str, float]:
     """Return the figures people compare, by SB3's names."""
     returns = np.asarray(result.returns, np.float64)
@@ -87,7 +81,7 @@ def summarize(result: Episodes) -> dict[str, float]:
     summary = {
         "eval/mean_reward": float(np.mean(returns)),
         "eval/std_reward": deviation,
-        "eval/iqm_reward": interquartile_mean(returns),
+        "eval/iqm_reward": float(statistics.interquartile_mean(returns)),
         "eval/min_reward": float(np.min(returns)),
         "eval/max_reward": float(np.max(returns)),
         "eval/mean_ep_length": float(np.mean(lengths)),

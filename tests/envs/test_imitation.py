@@ -81,7 +81,6 @@ NOTHING = jnp.zeros(28)
 def test_sizes(env, play):
     assert (env.observation_size, env.action_size, env.num_trials) == (583, 28, 2)
     assert _at(play).obs.shape == (223 + 360,)
-    assert env._goal_size == 360
     far = Imitation(dataclasses.replace(env.config, future=(1, 5, 15)), env.figure, env.library)
     with physics():
         seen = jax.eval_shape(far.trial, jnp.int32(0)).obs

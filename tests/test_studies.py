@@ -1,0 +1,111 @@
+"""Studies: what is run together, what is not run again, and what comes out."""
+
+import csv
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from experiments import run
+from experiments.study import PLAIN, Study, changed, grid
+from jaxrl import presets, train
+from jaxrl.errors import UserError
+from jaxrl.runtime import population
+from tests.runtime import tiny
+
+CONFIG = train._parse([*tiny.FLAGS, "--epochs", "1", "--cycles", "1"]).config
+
+
+def test_settings_are_changed_by_their_names():
+    config = changed(presets.get("ant"), {"ppo.lam": 0.5, "num_envs": 64})
+    assert (config.ppo.lam, config.num_envs) == (0.5, 64)
+    with pytest.raises(UserError, match="'ppo.lan', which no run has. Did you mean 'lam'"):
+        changed(presets.get("ant"), {"ppo.lan": 0.5})
+
+
+def test_grid():
+    assert grid({"ppo.lam": (0, 1), "num_envs": (8,)}) == {
+        "lam 0, num_envs 8": {"ppo.lam": 0, "num_envs": 8},
+        "lam 1, num_envs 8": {"ppo.lam": 1, "num_envs": 8},
+    }
+
+
+def test_what_shapes_the_program_or_switches_a_part_off_is_run_apart():
+    variants = [
+        {},
+        {"ppo.lam": 0.5},
+        {"seed": 3},
+        {"ppo.normalize_obs": False},
+        {"ppo.bound_coef": 0.1},  # 0 elsewhere: the loss is not even there
+        {"ppo.bound_coef": 0.2},
+    ]
+    configs = [changed(CONFIG, changes) for changes in variants]
+    assert population.groups(configs) == [[0, 1, 2], [3], [4, 5]]
+    with pytest.raises(UserError, match="traced settings only"):
+        population.build(configs)
+
+
+def test_members_learn_what_they_learn_alone():
+    members = [changed(CONFIG, {"seed": 1}), changed(CONFIG, {"seed": 1, "ppo.learning_rate": 0.1})]
+    together = population.build(members)
+    state, _ = together.programs.train(together.first_state(), 0)
+    weights = [np.asarray(state.learner.params["actor"]["params"]["head"]["kernel"])]
+    for place, member in enumerate(members):
+        alone = population.build([member])
+        own, _ = alone.programs.train(alone.first_state(), 0)
+        kernel = own.learner.params["actor"]["params"]["head"]["kernel"][0]
+        np.testing.assert_allclose(weights[0][place], kernel, rtol=1e-3, atol=1e-4)
+    assert not np.allclose(weights[0][0], weights[0][1], atol=1e-3)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A study of two variants, interrupted after the first program."""
+    out = tmp_path_factory.mktemp("study")
+    assert run.main(["cartpole_basics", "--tiny", "--out", str(out)]) == 0
+    return out
+
+
+def test_a_study_leaves_a_table_and_pictures(folder):
+    cells = run.load("cartpole_basics").cells(tiny=True)
+    with (folder / "results.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert {(row["variant"], int(row["seed"])) for row in rows} == set(cells)
+    assert len(rows) == 2 * len(cells)  # evaluations
+    text = (folder / "results.md").read_text()
+    assert PLAIN in text and "`ppo.lam = 1.0`" in text
+    for name in ("curves.png", "finals.png"):
+        assert (folder / name).read_bytes().startswith(b"\x89PNG")
+
+
+def test_finished_runs_are_not_run_again(folder, monkeypatch, capsys):
+    def refuse(*_):
+        raise AssertionError("nothing is left to train")
+
+    monkeypatch.setattr(population, "train", refuse)
+    assert run.main(["cartpole_basics", "--tiny", "--out", str(folder)]) == 0
+    assert "16 of 16 runs are finished already" in capsys.readouterr().out
+
+
+def test_an_interrupted_or_changed_run_is_run_again(folder, tmp_path):
+    kept = (folder / "runs.jsonl").read_text().splitlines()
+    other = json.loads(kept[1])
+    other["config"] = other["config"].replace('"lam": 0.95', '"lam": 0.94')
+    path = tmp_path / "runs.jsonl"
+    path.write_text("\n".join([kept[0], json.dumps(other), kept[2][:50]]))
+    cells = run.load("cartpole_basics").cells(tiny=True)
+    assert run.finished(path, cells) == {(PLAIN, 0)}
+
+
+def test_studies_that_do_not_exist(capsys):
+    assert run.main(["cartpole_basic"]) == 2
+    assert "Did you mean 'cartpole_basics'" in capsys.readouterr().err
+
+
+def test_every_study_can_be_run():
+    for path in (run.HERE / "studies").glob("*.py"):
+        study = run.load(path.stem)
+        assert isinstance(study, Study)
+        assert study.cells() and study.cells(tiny=True)
+        assert replace(study, seeds=1).cells(tiny=True)
