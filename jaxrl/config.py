@@ -53,7 +53,7 @@ class MotionConfig:
     """hybrid: share of episodes that start at the start."""
     random_heading: bool = True
     """Turn every episode's clip about the vertical."""
-    substeps: int = 4
+    substeps: int = 3
     """Steps of physics for each frame."""
     residual: bool = True
     """Actions are added to the clip's next pose; or else they span the range of the servos."""

@@ -19,7 +19,7 @@ FPS, SUBSTEPS = 30.0, 4
 @pytest.fixture(scope="module")
 def figure(model):
     model = copy.copy(model)
-    # So many that both solvers come to the same end, which the few of training need not.
+    # So many that both solvers come to the same end, which the one of training need not.
     model.opt.iterations, model.opt.ls_iterations = 20, 20
     return Figure(model, FPS, SUBSTEPS)
 
