@@ -89,9 +89,10 @@ class MotionEnv(base.Env):
         return {"state": view, "style": info["style"].reshape(-1)}
 
     def absolute_target(self, action: Array) -> Array:
-        """Return servo targets for actions that span their ranges."""
-        low, high = self.figure.low, self.figure.high
-        return 0.5 * (high + low) + 0.5 * (high - low) * jnp.clip(action, -1.0, 1.0)
+        """Return servo targets for actions that span their ranges; 0 is the pose at rest."""
+        low, high, rest = self.figure.low, self.figure.high, self.figure.rest
+        action = jnp.clip(action, -1.0, 1.0)
+        return rest + action * jnp.where(action > 0.0, high - rest, rest - low)
 
 
 def parts(config: MotionConfig) -> tuple[MotionConfig, Figure, Library]:

@@ -40,6 +40,8 @@ class Figure:
         self.servos = _servos(model)  # which of the joints' angles each actuator holds
         self.lag = _lag(model)  # seconds that each actuator follows behind its target
         self.low, self.high = model.actuator_ctrlrange.T.astype(np.float32)
+        rest = self.angles(jnp.asarray(model.qpos0, jnp.float32))
+        self.rest = np.clip(rest, self.low, self.high)  # what they hold in the model's own pose
         self._physics = mjx.put_model(model)
 
     @property

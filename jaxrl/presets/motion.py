@@ -56,7 +56,7 @@ PRESETS = {
         num_envs=4096,
         epochs=10,
         cycles=2,
-        network=replace(_TRACKER, init_std=0.1),
+        network=replace(_TRACKER, init_std=0.05, fixed_std=True),
         motion=replace(_WALK, power_coef=0.0),
         style=StyleConfig(weight=0.5, task_weight=0.5),
         num_minibatches=8,

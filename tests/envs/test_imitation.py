@@ -272,3 +272,11 @@ def test_all_clips_are_played_whole_and_judged(env):
     clips = clip_report.rows(jax.device_get(found), trials)
     assert [clip["name"] for clip in clips] == ["stepping", "short"]
     assert clips[1]["strict_success"] and 0 < clips[1]["mpjpe"] < 50
+
+
+def test_absolute_actions_span_the_servos_around_the_pose_at_rest(env):
+    figure = env.figure
+    none, full = jnp.zeros(28), jnp.ones(28)
+    np.testing.assert_allclose(env.absolute_target(none), figure.angles(figure.model.qpos0))
+    np.testing.assert_allclose(env.absolute_target(full), figure.high, rtol=1e-6)
+    np.testing.assert_allclose(env.absolute_target(-2.0 * full), figure.low, rtol=1e-6)
