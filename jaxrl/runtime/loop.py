@@ -9,7 +9,6 @@ epoch            evaluate, checkpoint, best policy
 import contextlib
 import math
 import time
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +16,14 @@ import jax
 
 from jaxrl import config_json
 from jaxrl.envs import names
-from jaxrl.errors import UserError
 from jaxrl.runtime import (
     compiled,
+    ending,
     files,
     hosted,
+    memory,
     offline,
-    plots,
     profiling,
-    reward_files,
     signals,
     sinks,
     sizes,
@@ -39,15 +37,6 @@ from jaxrl.runtime.records import EvaluationRecord
 from jaxrl.runtime.run import Run
 from jaxrl.runtime.summary import Result
 from jaxrl.types import Mean, Metrics, TrainState
-
-_REMEDIES = {
-    True: "Try a lower --ppo.learning-rate, --ppo.max-grad-norm, or --ppo.normalize-reward.",
-    False: "Try lower learning rates (--offpolicy.q-lr, r-lr), or --offpolicy.reward-scale.",
-}
-
-
-class TrainingDiverged(UserError):
-    """Gradients stayed non-finite; the last good checkpoint was kept."""
 
 
 def train(program: Program, folder: Path, *, resume: bool = False) -> Result:
@@ -84,7 +73,7 @@ def train(program: Program, folder: Path, *, resume: bool = False) -> Result:
             last_evaluation=start.memory.get("last_evaluation", {}),
         )
         state, cycles = _train_cycles(run, start.state, cycles, stop)
-        return _finish(run, state, cycles, stop)
+        return ending.finish(run, state, cycles, stop)
 
 
 def _start(
@@ -144,10 +133,10 @@ def _train_cycles(
             values = _note(run, metrics, cycles)
             state = _measure(run, state, cycles, values, time.monotonic() - began)
             _log_and_save(run, state, cycles, values)
-    except TrainingDiverged:
+    except ending.TrainingDiverged:
         raise
     except Exception as error:
-        _rescue(run, state, cycles, error)
+        ending.rescue(run, state, cycles, error)
         raise
     return state, cycles
 
@@ -180,7 +169,7 @@ def _measure(
 ) -> TrainState:
     """Complete the values of a cycle, and at the right moments evaluate; return the state after."""
     config, step = run.config, run.env_steps(cycles)
-    _stop_if_diverged(run, values, step, int(state.learner.bad_streak))
+    ending.stop_if_diverged(run, values, step, int(state.learner.bad_streak))
     # Learners that wait for enough to learn from count their own.
     planned = cycles * config.iterations * config.learning.updates
     values["train/n_updates"] = int(getattr(state.learner, "updates", planned))
@@ -196,7 +185,7 @@ def _measure(
     values["rollout/episodes"] = run.episodes
     values["time/total_timesteps"] = step
     values["time/iterations"] = cycles * config.iterations
-    values["time/memory_mb"] = _memory_in_use()
+    values["time/memory_mb"] = memory.in_use()
     run.average_losses(state, cycles, values)
     if run.is_due_for_evaluation(cycles):
         began = time.monotonic()
@@ -215,68 +204,3 @@ def _log_and_save(run: Run, state: TrainState, cycles: int, values: dict[str, fl
     # In the midst of bad gradients nothing is saved: good checkpoints must not be pushed out.
     if run.is_due_for_saving(cycles) and not int(state.learner.bad_streak):
         run.save(state, cycles)
-
-
-def _stop_if_diverged(run: Run, values: dict[str, float], step: int, streak: int) -> None:
-    if streak < run.config.learning.max_bad_updates:
-        return
-    broken = [n for n, v in values.items() if n.startswith("train/") and not math.isfinite(v)]
-    run.checkpoints.wait()
-    saved = run.checkpoints.steps()
-    kept = f"The checkpoint at step {max(saved):,} is untouched." if saved else "No checkpoint yet."
-    raise TrainingDiverged(
-        f"Training stopped at step {step:,}: gradients were not finite for {streak} updates in a "
-        f"row (not finite: {', '.join(broken[:3]) or 'train/grad_norm'}). {kept} "
-        f"{_REMEDIES[run.config.algo == 'ppo']}"
-    )
-
-
-def _rescue(run: Run, state: TrainState, cycles: int, error: Exception) -> None:
-    """After an unexpected error, save the state if that is safe, and say what remains."""
-    run.console.close()
-    where = f"Training stopped at step {run.env_steps(cycles):,}"
-    try:
-        if any(leaf.is_deleted() for leaf in jax.tree.leaves(state)):
-            raise RuntimeError("the failed cycle had used it up")
-        if run.logged_at < cycles:
-            raise RuntimeError("its cycle was not logged yet, and would be missing after a resume")
-        run.save(state, cycles, block=True)
-        error.add_note(f"{where}; the state was saved.")
-    except Exception as failure:
-        error.add_note(f"{where}; the state was not saved: {failure}.")
-    if run.checkpoints.steps():
-        error.add_note(f"Continue with: python -m jaxrl.train --resume {run.folder}")
-
-
-def _finish(run: Run, state: TrainState, cycles: int, stop: signals.StopRequest) -> Result:
-    """Save what a run leaves behind; a run that did nothing leaves everything as it was."""
-    run.console.close()
-    if run.logged_at == cycles:
-        run.save(state, cycles, block=True)
-        run.save_networks(state, cycles, "final")
-        if run.config.log.tensorboard and run.last_evaluation:
-            settings = config_json.flatten(asdict(run.config))
-            sinks.hyperparameters(run.folder / "tensorboard", settings, run.last_evaluation)
-        title = dict.fromkeys([run.config.preset, run.config.env])  # often the same
-        plots.learning_curve(run.folder, ": ".join(title))
-        if run.config.offline and run.program.env.held_out:
-            found = reward_files.report(run.folder, run.program.env)
-            print(f"held-out episodes: correlation of rewards {found['pearson']:.3f}")
-    return Result(
-        folder=run.folder,
-        env_steps=run.env_steps(cycles),
-        best_reward=run.best if math.isfinite(run.best) else None,
-        last_evaluation=run.last_evaluation,
-        stopped_by=stop.signal,
-    )
-
-
-def _memory_in_use() -> float:
-    """Return MiB in use: on the busiest device, or by this process where devices do not tell."""
-    stats = [d.memory_stats() for d in jax.local_devices()]
-    used = [s["bytes_in_use"] for s in stats if s and "bytes_in_use" in s]
-    if used:
-        return max(used) / 2**20
-    with contextlib.suppress(OSError):
-        return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 2**20
-    return math.nan

@@ -1,0 +1,77 @@
+"""How a run ends: done, asked to stop, or broken; and what it leaves behind."""
+
+import math
+from dataclasses import asdict
+
+import jax
+
+from jaxrl import config_json
+from jaxrl.errors import UserError
+from jaxrl.runtime import plots, reward_files, signals, sinks
+from jaxrl.runtime.run import Run
+from jaxrl.runtime.summary import Result
+from jaxrl.types import TrainState
+
+_REMEDIES = {
+    True: "Try a lower --ppo.learning-rate, --ppo.max-grad-norm, or --ppo.normalize-reward.",
+    False: "Try lower learning rates (--offpolicy.q-lr, r-lr), or --offpolicy.reward-scale.",
+}
+
+
+class TrainingDiverged(UserError):
+    """Gradients stayed non-finite; the last good checkpoint was kept."""
+
+
+def stop_if_diverged(run: Run, values: dict[str, float], step: int, streak: int) -> None:
+    """Give up when gradients have not been finite for long."""
+    if streak < run.config.learning.max_bad_updates:
+        return
+    broken = [n for n, v in values.items() if n.startswith("train/") and not math.isfinite(v)]
+    run.checkpoints.wait()
+    saved = run.checkpoints.steps()
+    kept = f"The checkpoint at step {max(saved):,} is untouched." if saved else "No checkpoint yet."
+    raise TrainingDiverged(
+        f"Training stopped at step {step:,}: gradients were not finite for {streak} updates in a "
+        f"row (not finite: {', '.join(broken[:3]) or 'train/grad_norm'}). {kept} "
+        f"{_REMEDIES[run.config.algo == 'ppo']}"
+    )
+
+
+def rescue(run: Run, state: TrainState, cycles: int, error: Exception) -> None:
+    """After an unexpected error, save the state if that is safe, and say what remains."""
+    run.console.close()
+    where = f"Training stopped at step {run.env_steps(cycles):,}"
+    try:
+        if any(leaf.is_deleted() for leaf in jax.tree.leaves(state)):
+            raise RuntimeError("the failed cycle had used it up")
+        if run.logged_at < cycles:
+            raise RuntimeError("its cycle was not logged yet, and would be missing after a resume")
+        run.save(state, cycles, block=True)
+        error.add_note(f"{where}; the state was saved.")
+    except Exception as failure:
+        error.add_note(f"{where}; the state was not saved: {failure}.")
+    if run.checkpoints.steps():
+        error.add_note(f"Continue with: python -m jaxrl.train --resume {run.folder}")
+
+
+def finish(run: Run, state: TrainState, cycles: int, stop: signals.StopRequest) -> Result:
+    """Save what a run leaves behind; a run that did nothing leaves everything as it was."""
+    run.console.close()
+    if run.logged_at == cycles:
+        run.save(state, cycles, block=True)
+        run.save_networks(state, cycles, "final")
+        if run.config.log.tensorboard and run.last_evaluation:
+            settings = config_json.flatten(asdict(run.config))
+            sinks.hyperparameters(run.folder / "tensorboard", settings, run.last_evaluation)
+        title = dict.fromkeys([run.config.preset, run.config.env])  # often the same
+        plots.learning_curve(run.folder, ": ".join(title))
+        if run.config.offline and run.program.env.held_out:
+            found = reward_files.report(run.folder, run.program.env)
+            print(f"held-out episodes: correlation of rewards {found['pearson']:.3f}")
+    return Result(
+        folder=run.folder,
+        env_steps=run.env_steps(cycles),
+        best_reward=run.best if math.isfinite(run.best) else None,
+        last_evaluation=run.last_evaluation,
+        stopped_by=stop.signal,
+    )
