@@ -4,11 +4,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from jaxrl.config import TrainConfig
+    from jaxrl.runtime.fitting import fit, resume
     from jaxrl.runtime.policies import load_policy
     from jaxrl.runtime.reward_files import load_reward
 
 __version__ = "0.1.0"
-__all__ = ["TrainConfig", "load_policy", "load_reward"]
+__all__ = ["TrainConfig", "fit", "load_policy", "load_reward", "resume"]
 
 
 def __getattr__(name: str) -> Any:
@@ -21,6 +22,10 @@ def __getattr__(name: str) -> Any:
         from jaxrl.runtime.reward_files import load_reward
 
         return load_reward
+    if name in ("fit", "resume"):
+        from jaxrl.runtime import fitting
+
+        return getattr(fitting, name)
     if name == "TrainConfig":
         from jaxrl.config import TrainConfig
 

@@ -1,6 +1,5 @@
 """Train: `python -m jaxrl.train [PRESET] [--any.flag VALUE]`, or `--resume RUN`."""
 
-import dataclasses
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from jaxrl.envs import names
 from jaxrl.errors import UserError
 
 if TYPE_CHECKING:
-    from jaxrl.runtime.program import Program
+    from jaxrl.runtime.summary import Result
 
 _PROGRAM = "python -m jaxrl.train"
 
@@ -100,25 +99,16 @@ def _start(command: Command) -> int:
     config_checks.check(command.config)
     # JAX is imported only now: help and errors about settings never wait for it.
     _wake_devices()
-    from jaxrl.runtime import folder, program, sizes
+    from jaxrl.runtime import fitting, sizes
 
-    program.use_compilation_cache()
-    built = _build(command.config)
+    built = fitting.build(command.config)
     if command.dry_run:
         print(config_json.to_json(command.config))
         print(sizes.report(built))
         return 0
     if command.config.env in names.MOTION and not command.config.motion.clips:
         print(f"{names.WHERE_CLIPS_ARE}Name such a file, or a folder of them, by --motion.clips.")
-    path = folder.create(command.config)
-    print(f"run folder: {path}", flush=True)
-    return _train(built, path, resume=False)
-
-
-def _build(config: TrainConfig) -> "Program":
-    from jaxrl.runtime import offline, program
-
-    return offline.build(config) if config.offline else program.build(config)
+    return _conclude(fitting.fit_program(built), command.config)
 
 
 def _wake_devices() -> None:
@@ -131,25 +121,17 @@ def _wake_devices() -> None:
 
 
 def _resume(command: ResumeCommand) -> int:
-    from jaxrl.runtime import folder, program
+    from jaxrl.runtime import fitting, folder
 
-    config = folder.read_config(command.resume, command.env)
-    if command.epochs is not None and command.total_steps is not None:
-        raise UserError("Give --epochs or --total-steps, not both.")
-    if command.epochs is not None:
-        config = dataclasses.replace(config, epochs=command.epochs, total_steps=None)
-    if command.total_steps is not None:
-        config = dataclasses.replace(config, total_steps=command.total_steps)
-    config_checks.check(config)
-    program.use_compilation_cache()
-    return _train(_build(config), command.resume, resume=True)
+    run, env, epochs, total_steps = command.resume, command.env, command.epochs, command.total_steps
+    result = fitting.resume(run, env=env, epochs=epochs, total_steps=total_steps)
+    return _conclude(result, folder.read_config(run, env))
 
 
-def _train(program: "Program", path: Path, *, resume: bool) -> int:
-    from jaxrl.runtime import loop, summary
+def _conclude(result: "Result", config: TrainConfig) -> int:
+    from jaxrl.runtime import summary
 
-    result = loop.train(program, path, resume=resume)
-    print(summary.text(result, program.config))
+    print(summary.text(result, config))
     return 128 + result.stopped_by if result.stopped_by else 0
 
 

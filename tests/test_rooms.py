@@ -24,7 +24,16 @@ ORDER = [
     {"rollout"},
     {"algorithms"},
     {"runtime"},
-    {"train", "evaluate", "render", "data.record", "motion.convert", "motion.inspect"},
+    {
+        "train",
+        "evaluate",
+        "render",
+        "export",
+        "callbacks",
+        "data.record",
+        "motion.convert",
+        "motion.inspect",
+    },
 ]
 # Within these limits `learning` is stricter still: it knows arrays and nothing else.
 ONLY = {"learning": {"learning", "types"}}

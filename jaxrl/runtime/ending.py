@@ -68,10 +68,16 @@ def finish(run: Run, state: TrainState, cycles: int, stop: signals.StopRequest) 
         if run.config.offline and run.program.env.held_out:
             found = reward_files.report(run.folder, run.program.env)
             print(f"held-out episodes: correlation of rewards {found['pearson']:.3f}")
+    if run.hooks.failure:
+        if run.logged_at == cycles:
+            again = f"python -m jaxrl.train --resume {run.folder}"
+            run.hooks.failure.add_note(f"The state was saved; continue with: {again}")
+        raise run.hooks.failure
     return Result(
         folder=run.folder,
         env_steps=run.env_steps(cycles),
         best_reward=run.best if math.isfinite(run.best) else None,
         last_evaluation=run.last_evaluation,
         stopped_by=stop.signal,
+        stopped_because=run.hooks.stopped,
     )

@@ -32,6 +32,7 @@ from jaxrl.runtime import (
 from jaxrl.runtime import folder as folders
 from jaxrl.runtime.checkpoint import Checkpoints
 from jaxrl.runtime.console import Console
+from jaxrl.runtime.hooks import Hooks
 from jaxrl.runtime.program import EACH, Program
 from jaxrl.runtime.records import EvaluationRecord
 from jaxrl.runtime.run import Run
@@ -39,7 +40,9 @@ from jaxrl.runtime.summary import Result
 from jaxrl.types import Mean, Metrics, TrainState
 
 
-def train(program: Program, folder: Path, *, resume: bool = False) -> Result:
+def train(
+    program: Program, folder: Path, *, resume: bool = False, hooks: Hooks | None = None
+) -> Result:
     """Train in `folder` until done or asked to stop."""
     began, config = time.monotonic(), program.config
     with contextlib.ExitStack() as stack:
@@ -70,6 +73,7 @@ def train(program: Program, folder: Path, *, resume: bool = False) -> Result:
             episodes=start.memory.get("episodes", 0),
             losses=start.memory.get("losses", []),
             began=began,
+            hooks=hooks or Hooks(),
             last_evaluation=start.memory.get("last_evaluation", {}),
         )
         state, cycles = _train_cycles(run, start.state, cycles, stop)
@@ -124,7 +128,8 @@ def _train_cycles(
     profiled = profiling.chosen_cycle(cycles, run.config.total_cycles)
     profiled = profiled if run.config.profile else None
     try:
-        while cycles < run.config.total_cycles and not stop:
+        run.tell("training_start", cycles)
+        while cycles < run.config.total_cycles and not (stop or run.ended):
             began = time.monotonic()
             with profiling.trace(run.folder / "profile", when=cycles == profiled):
                 state, metrics = run.programs.train(state, cycles)
@@ -133,6 +138,7 @@ def _train_cycles(
             values = _note(run, metrics, cycles)
             state = _measure(run, state, cycles, values, time.monotonic() - began)
             _log_and_save(run, state, cycles, values)
+        run.tell("training_end", cycles)
     except ending.TrainingDiverged:
         raise
     except Exception as error:
@@ -187,12 +193,28 @@ def _measure(
     values["time/iterations"] = cycles * config.iterations
     values["time/memory_mb"] = memory.in_use()
     run.average_losses(state, cycles, values)
-    if run.is_due_for_evaluation(cycles):
+    return _evaluate_and_tell(run, state, cycles, values)
+
+
+def _evaluate_and_tell(
+    run: Run, state: TrainState, cycles: int, values: dict[str, float]
+) -> TrainState:
+    """Evaluate where that is due or asked for, and tell callbacks what has happened."""
+    run.hooks.new_cycle()
+    run.tell("cycle", cycles, values)
+    if run.is_due_for_evaluation(cycles) or run.hooks.evaluate:
         began = time.monotonic()
         state, found = run.evaluate(state, cycles)
         values |= found
         values["time/eval_seconds"] = time.monotonic() - began
+        run.tell("evaluation", cycles, values)
+    if run.best_at == cycles:
+        run.tell("new_best", cycles, values)
+    if run.is_epoch_end(cycles):
+        run.tell("epoch", cycles, values)
     values["time/time_elapsed"] = run.elapsed
+    run.tell("log", cycles, values)
+    values |= run.hooks.log
     return state
 
 
@@ -202,5 +224,5 @@ def _log_and_save(run: Run, state: TrainState, cycles: int, values: dict[str, fl
         write(run.env_steps(cycles), values)
     run.logged_at = cycles
     # In the midst of bad gradients nothing is saved: good checkpoints must not be pushed out.
-    if run.is_due_for_saving(cycles) and not int(state.learner.bad_streak):
+    if (run.is_due_for_saving(cycles) or run.hooks.save) and not int(state.learner.bad_streak):
         run.save(state, cycles)

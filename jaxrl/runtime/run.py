@@ -2,9 +2,11 @@
 
 import math
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mean
+from types import MappingProxyType
 
 import jax
 
@@ -14,6 +16,7 @@ from jaxrl.runtime import curriculum, evaluation, network_files, sinks, starting
 from jaxrl.runtime.checkpoint import Checkpoints
 from jaxrl.runtime.compiled import Programs
 from jaxrl.runtime.console import Console
+from jaxrl.runtime.hooks import Hooks, Moment, best_or_none
 from jaxrl.runtime.hosted import HostPrograms
 from jaxrl.runtime.offline import OfflinePrograms
 from jaxrl.runtime.program import Program
@@ -33,7 +36,9 @@ class Run:
     record: EvaluationRecord
     programs: Programs | HostPrograms | OfflinePrograms | None  # None when nothing is left to do
     iteration_log: sinks.Sink  # what is noted for every iteration
+    hooks: Hooks = field(default_factory=Hooks)  # callbacks of the user's own
     best: float = -math.inf
+    best_at: int = -1  # cycles
     earlier: float = 0.0  # seconds spent before a resume
     began: float = field(default_factory=time.monotonic)
     episodes: int = 0  # finished, before a resume included
@@ -57,6 +62,27 @@ class Run:
     def env_steps(self, cycles: int) -> int:
         """Environment steps after so many cycles: Python integers cannot overflow."""
         return cycles * self.config.iterations * self.config.steps_per_iteration
+
+    @property
+    def ended(self) -> bool:
+        """Whether a callback has asked to stop, or failed."""
+        return bool(self.hooks.stopped or self.hooks.failure)
+
+    def tell(self, event: str, cycles: int, values: Mapping[str, float] | None = None) -> None:
+        """Tell callbacks what has happened; they get copies."""
+        moment = Moment(
+            event=event,
+            step=self.env_steps(cycles),
+            cycle=cycles,
+            epoch=math.ceil(cycles / self.config.cycles),
+            elapsed=self.elapsed,
+            metrics=MappingProxyType(dict(values or {})),
+            evaluation=MappingProxyType(dict(self.last_evaluation)),
+            best=best_or_none(self.best),
+            folder=self.folder,
+            config=self.config,
+        )
+        self.hooks.tell(moment)
 
     def is_epoch_end(self, cycles: int) -> bool:
         """Tell whether an epoch ends here; the last one may be short."""
@@ -105,7 +131,7 @@ class Run:
     def _keep_if_best(self, state: TrainState, cycles: int, score: float) -> None:
         self.score, self.scored_at = score, cycles
         if math.isfinite(score) and score > self.best:
-            self.best = score
+            self.best, self.best_at = score, cycles
             self.save_networks(state, cycles, "best")
 
     def save_networks(self, state: TrainState, cycles: int, name: str) -> None:

@@ -17,6 +17,7 @@ class Result:
     best_reward: float | None
     last_evaluation: dict[str, float]
     stopped_by: int | None = None  # signal number, when asked to stop
+    stopped_because: str = ""  # what a callback said, when one asked to stop
 
 
 def text(result: Result, config: TrainConfig) -> str:
@@ -27,6 +28,8 @@ def text(result: Result, config: TrainConfig) -> str:
         mean, std = (result.last_evaluation.get(f"eval/{k}_reward", 0.0) for k in ("mean", "std"))
         best = "" if result.best_reward is None else f"   best {result.best_reward:.1f}"
         lines.append(f"last evaluation  {mean:.1f} ± {std:.1f}{best}")
+    if result.stopped_because:
+        lines.append(f"stopped          {result.stopped_because}")
     path = shlex.quote(str(result.folder))
     own = f" --env {config.env}" if names.is_custom(config.env) else ""
     if result.stopped_by:

@@ -1,0 +1,160 @@
+"""Ready-made callbacks, for `jaxrl.fit(config, callbacks=[...])`.
+
+    import jaxrl
+    from jaxrl import callbacks, presets
+
+    jaxrl.fit(presets.get("cartpole"), callbacks=[
+        callbacks.StopOnReward(450),
+        lambda moment: {"spread": moment.metrics["rollout/ep_rew_mean"] / moment.step},
+    ])
+
+A callback is a function of a Moment, called once per cycle when all of it is known, or an object
+with any of the methods on_training_start, on_cycle, on_evaluation, on_new_best, on_epoch, on_log
+and on_training_end. It returns None (go on), False (stop), a dict (numbers for the log) or an Ask.
+What callbacks remember is theirs: a resumed run begins with new ones.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from jaxrl.envs import names
+from jaxrl.errors import UserError
+from jaxrl.runtime.hooks import EVENTS, Answer, Ask, Callback, Moment
+
+__all__ = [
+    "EVENTS",
+    "Answer",
+    "Ask",
+    "Callback",
+    "CheckpointEvery",
+    "EvaluateEvery",
+    "LogMetrics",
+    "Moment",
+    "RecordVideo",
+    "StopOnNoImprovement",
+    "StopOnReward",
+    "StopOnTime",
+]
+
+
+def _at_least_one(name: str, value: int) -> None:
+    if value < 1:
+        raise UserError(f"callbacks: {name} must be at least 1, not {value}.")
+
+
+@dataclass(frozen=True)
+class CheckpointEvery:
+    """Save the full state every so many cycles, besides what --checkpoint asks for.
+
+    SB3's CheckpointCallback. The newest --checkpoint.keep-last of all are kept, and the best.
+    """
+
+    cycles: int
+
+    def __post_init__(self) -> None:
+        _at_least_one("CheckpointEvery", self.cycles)
+
+    def on_log(self, moment: Moment) -> Ask:
+        """Ask for a checkpoint when it is time."""
+        return Ask(save=moment.cycle % self.cycles == 0)
+
+
+@dataclass(frozen=True)
+class EvaluateEvery:
+    """Evaluate every so many cycles, besides the end of each epoch. SB3's EvalCallback."""
+
+    cycles: int
+
+    def __post_init__(self) -> None:
+        _at_least_one("EvaluateEvery", self.cycles)
+
+    def on_cycle(self, moment: Moment) -> Ask:
+        """Ask for an evaluation when it is time."""
+        return Ask(evaluate=moment.cycle % self.cycles == 0)
+
+
+@dataclass(frozen=True)
+class StopOnReward:
+    """Stop once an evaluation's mean reward is high enough. SB3's StopTrainingOnRewardThreshold."""
+
+    threshold: float
+
+    def on_evaluation(self, moment: Moment) -> Ask:
+        """Compare the evaluation that has just ended."""
+        reached = moment.evaluation["eval/mean_reward"]
+        if reached < self.threshold:
+            return Ask()
+        return Ask(stop=f"mean reward {reached:.4g} has reached {self.threshold:.4g}")
+
+
+class StopOnNoImprovement:
+    """Stop after so many evaluations in a row without a new best.
+
+    SB3's StopTrainingOnNoModelImprovement; the first `at_least` evaluations never count.
+    """
+
+    def __init__(self, evaluations: int, at_least: int = 0) -> None:
+        _at_least_one("StopOnNoImprovement", evaluations)
+        self.evaluations, self.at_least = evaluations, at_least
+        self._seen = self._vain = 0
+        self._best: float | None = None
+
+    def on_training_start(self, moment: Moment) -> None:
+        """Begin from what an earlier part of the run has reached."""
+        self._seen = self._vain = 0
+        self._best = moment.best
+
+    def on_evaluation(self, moment: Moment) -> Ask:
+        """Count this evaluation."""
+        better = moment.best != self._best
+        self._best, self._seen = moment.best, self._seen + 1
+        self._vain = 0 if better or self._seen <= self.at_least else self._vain + 1
+        if self._vain < self.evaluations:
+            return Ask()
+        return Ask(stop=f"no better mean reward in {self._vain} evaluations")
+
+
+@dataclass(frozen=True)
+class StopOnTime:
+    """Stop when the run has taken so long, compilation and earlier parts of it included."""
+
+    minutes: float
+
+    def on_log(self, moment: Moment) -> Ask:
+        """Look at the clock."""
+        over = moment.elapsed >= 60 * self.minutes
+        return Ask(stop=f"{self.minutes:g} minutes are over" if over else "")
+
+
+@dataclass(frozen=True)
+class RecordVideo:
+    """Draw an episode of the best policy so far every so many epochs, as `jaxrl.render` does."""
+
+    epochs: int
+    suffix: str = ".gif"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _at_least_one("RecordVideo", self.epochs)
+
+    def on_epoch(self, moment: Moment) -> None:
+        """Write videos/step-<step> when it is time."""
+        if moment.epoch % self.epochs or moment.best is None:
+            return
+        from jaxrl import render  # slow to import, and needed by few
+
+        own = ["--env", moment.config.env] if names.imports_code(moment.config.env) else []
+        out = moment.folder / "videos" / f"step-{moment.step}{self.suffix}"
+        if render.main([str(moment.folder), "--out", str(out), "--seed", str(self.seed), *own]):
+            raise UserError("no video could be made; the reason is printed above.")
+
+
+@dataclass(frozen=True)
+class LogMetrics:
+    """Log what a function makes of a cycle's metrics; names without a slash go under custom/."""
+
+    function: Callable[[Mapping[str, float]], Mapping[str, float]]
+
+    def on_log(self, moment: Moment) -> Ask:
+        """Compute and hand over."""
+        return Ask(log=self.function(moment.metrics))

@@ -1,0 +1,80 @@
+"""Training from Python: what `python -m jaxrl.train` does, as functions.
+
+`jaxrl.train` is the module that people run, and a package cannot have a function of the same name
+beside it. So the function is `jaxrl.fit`.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+from jaxrl import config_checks
+from jaxrl.config import TrainConfig
+from jaxrl.errors import UserError
+from jaxrl.runtime import folder as folders
+from jaxrl.runtime import loop, offline
+from jaxrl.runtime import program as programs
+from jaxrl.runtime.hooks import Callback, Hooks
+from jaxrl.runtime.program import Program
+from jaxrl.runtime.summary import Result
+
+
+def build(config: TrainConfig) -> Program:
+    """Check the settings and build what they describe; nothing is compiled yet."""
+    config_checks.check(config)
+    programs.use_compilation_cache()
+    return offline.build(config) if config.offline else programs.build(config)
+
+
+def fit(config: TrainConfig, callbacks: Sequence[Callback] = ()) -> Result:
+    """Train in a new run folder.
+
+    Args:
+      config: settings, for example `presets.get("ant")`; `dataclasses.replace` changes them.
+      callbacks: called after cycles, evaluations and epochs; see `jaxrl.callbacks`.
+
+    Raises:
+      UserError: the settings cannot be run, or a callback failed (CallbackError).
+    """
+    hooks = Hooks(callbacks)  # what cannot be called is refused before anything is built
+    return fit_program(build(config), hooks)
+
+
+def fit_program(program: Program, hooks: Hooks | None = None) -> Result:
+    """Train what was built already, in a new run folder."""
+    path = folders.create(program.config)
+    print(f"run folder: {path}", flush=True)
+    return loop.train(program, path, hooks=hooks)
+
+
+def resume(
+    run: str | Path,
+    callbacks: Sequence[Callback] = (),
+    *,
+    epochs: int | None = None,
+    total_steps: int | None = None,
+    env: str | None = None,
+) -> Result:
+    """Continue a run exactly where its last checkpoint left it.
+
+    Args:
+      run: its folder.
+      callbacks: as for `fit`; those of the earlier part are not remembered.
+      epochs: train up to so many epochs in all.
+      total_steps: or up to so many environment steps in all.
+      env: the module:Class of an environment of your own, which may then be imported.
+    """
+    run, hooks = Path(run), Hooks(callbacks)
+    config = lengthened(folders.read_config(run, env), epochs, total_steps)
+    return loop.train(build(config), run, resume=True, hooks=hooks)
+
+
+def lengthened(config: TrainConfig, epochs: int | None, total_steps: int | None) -> TrainConfig:
+    """Return the settings with another end, if one is given."""
+    if epochs is not None and total_steps is not None:
+        raise UserError("Give --epochs or --total-steps, not both.")
+    if epochs is not None:
+        return dataclasses.replace(config, epochs=epochs, total_steps=None)
+    if total_steps is not None:
+        return dataclasses.replace(config, total_steps=total_steps)
+    return config
