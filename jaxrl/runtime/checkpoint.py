@@ -6,22 +6,23 @@ complete, so a folder named by a step is a finished checkpoint or was damaged la
 """
 
 import errno
-import hashlib
 import json
 import math
 import operator
 import os
 import shutil
+from collections.abc import Callable
 from concurrent import futures
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from jaxrl.runtime import leaving, snapshot
+import numpy as np
+
+from jaxrl.runtime import leaving, manifests, snapshot
+from jaxrl.runtime.manifests import Manifest
 from jaxrl.runtime.snapshot import CheckpointError, DamagedError
 
-_FORMAT = 1
-_MANIFEST = "manifest.json"
 _ARRAYS = "arrays"
 _UNFINISHED = (".saving-", ".deleting-")  # names of work in progress; never read
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -36,10 +37,17 @@ class Restored(NamedTuple):
     warnings: list[str]
 
 
-class _Manifest(NamedTuple):
-    metadata: dict
-    metric: float | None
+class Found(NamedTuple):
+    """A checkpoint as it lies on disk."""
+
+    step: int
     leaves: list[snapshot.Leaf]
+    arrays: list[np.ndarray]
+    metadata: dict
+    warnings: list[str]
+
+
+Check = Callable[[list[snapshot.Leaf]], None]
 
 
 class Checkpoints:
@@ -87,7 +95,7 @@ class Checkpoints:
         self.wait()
         taken = snapshot.take(state)
         score = None if metric is None or not math.isfinite(metric) else float(metric)
-        manifest = _Manifest(json.loads(json.dumps(metadata)), score, [])
+        manifest = Manifest(json.loads(json.dumps(metadata)), score, [])
         self._pending = step, self._worker.submit(self._write, step, taken, manifest)
         if block:
             self.wait()
@@ -97,6 +105,15 @@ class Checkpoints:
 
         Args:
           target: pytree of arrays or of jax.ShapeDtypeStruct; its shardings are honoured.
+        """
+        found = self.read(step, lambda leaves: snapshot.check_target(leaves, target))
+        state = snapshot.rebuild(found.leaves, found.arrays, target)
+        return Restored(found.step, state, found.metadata, found.warnings)
+
+    def read(self, step: int | None = None, check: Check = lambda leaves: None) -> Found:
+        """Read the newest whole checkpoint, or that of one step, as named arrays.
+
+        `check` is given its leaves before their arrays are read, and may raise.
         """
         self.wait()
         present = self.steps()
@@ -109,15 +126,14 @@ class Checkpoints:
         for candidate in wanted:
             folder = self.directory / str(candidate)
             try:
-                manifest = _read_manifest(folder)
-                snapshot.check_target(manifest.leaves, target)
+                manifest = manifests.read(folder)
+                check(manifest.leaves)
                 arrays = snapshot.read_arrays(folder / _ARRAYS, manifest.leaves)
             except DamagedError as error:
                 self._damaged.add(candidate)
                 warnings.append(f"checkpoint {folder} is damaged and was skipped: {error}")
                 continue
-            state = snapshot.rebuild(manifest.leaves, arrays, target)
-            return Restored(candidate, state, manifest.metadata, warnings)
+            return Found(candidate, manifest.leaves, arrays, manifest.metadata, warnings)
         raise CheckpointError(
             f"no whole checkpoint in {self.directory}; start a new run or bring back a copy:\n"
             + "\n".join(warnings)
@@ -165,7 +181,7 @@ class Checkpoints:
                 raise
             error.add_note(str(failure))  # the error of the run is the one to show
 
-    def _write(self, step: int, taken: snapshot.Snapshot, manifest: _Manifest) -> None:
+    def _write(self, step: int, taken: snapshot.Snapshot, manifest: Manifest) -> None:
         """Commit one step, then remove those no longer wanted. Runs in the worker thread."""
         self.directory.mkdir(parents=True, exist_ok=True)
         if not self._cleaned:
@@ -180,21 +196,21 @@ class Checkpoints:
             shutil.rmtree(draft, ignore_errors=True)
             draft.mkdir()
             snapshot.write_arrays(draft / _ARRAYS, taken.arrays)
-            _write_manifest(draft, manifest)
+            manifests.write(draft, manifest)
             if final.exists():
                 _move_aside(final, "damaged" if step in self._damaged else "replaced")
             draft.rename(final)
         except BaseException:
             shutil.rmtree(draft, ignore_errors=True)  # a full disk must get its space back
             raise
-        _sync(self.directory)
+        manifests.sync(self.directory)
         self._damaged.discard(step)
         self._prune(step)
 
-    def _holds(self, folder: Path, manifest: _Manifest) -> bool:
+    def _holds(self, folder: Path, manifest: Manifest) -> bool:
         """Say whether a folder is whole and has the same state; note it when it is damaged."""
         try:
-            leaves = _read_manifest(folder).leaves
+            leaves = manifests.read(folder).leaves
             snapshot.read_arrays(folder / _ARRAYS, leaves)
         except DamagedError:
             self._damaged.add(int(folder.name))
@@ -206,7 +222,7 @@ class Checkpoints:
         metrics = {}
         for step in set(self.steps()) - self._damaged:
             try:
-                metrics[step] = _read_manifest(self.directory / str(step)).metric
+                metrics[step] = manifests.read(self.directory / str(step)).metric
             except DamagedError:
                 continue
         keep = {just_saved, *sorted(metrics)[-self._keep_last :]}
@@ -240,49 +256,12 @@ def _usable(directory: Path) -> Path:
     return path
 
 
-def _body_digest(body: dict) -> str:
-    return hashlib.blake2b(json.dumps(body, sort_keys=True).encode(), digest_size=16).hexdigest()
-
-
-def _write_manifest(folder: Path, manifest: _Manifest) -> None:
-    leaves = [leaf._asdict() for leaf in manifest.leaves]
-    body = {"format": _FORMAT, **manifest._asdict(), "leaves": leaves}
-    with open(folder / _MANIFEST, "w", encoding="utf-8") as file:
-        json.dump({"digest": _body_digest(body), "body": body}, file)
-        file.flush()
-        os.fsync(file.fileno())
-    _sync(folder)
-
-
-def _read_manifest(folder: Path) -> _Manifest:
-    try:
-        document = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
-        body = document["body"]
-        if document["digest"] != _body_digest(body):
-            raise DamagedError(f"{_MANIFEST} does not match its digest")
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DamagedError(f"{_MANIFEST} cannot be read ({snapshot.first_line(error)})") from error
-    if body["format"] != _FORMAT:
-        raise DamagedError(f"format {body['format']} is unknown to this version of jaxrl")
-    leaves = [snapshot.Leaf.from_json(leaf) for leaf in body["leaves"]]
-    return _Manifest(body["metadata"], body["metric"], leaves)
-
-
 def _move_aside(folder: Path, why: str) -> None:
     """Rename a folder that is in the way; it is kept for a person to look at."""
     n = 1
     while (aside := folder.with_name(f"{folder.name}.{why}-{n}")).exists():
         n += 1
     folder.rename(aside)
-
-
-def _sync(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _explain(step: int, directory: Path, error: BaseException) -> str:

@@ -18,7 +18,7 @@ from jax import numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from jaxrl.errors import UserError
-from jaxrl.runtime import checkpoint, snapshot
+from jaxrl.runtime import checkpoint, manifests, snapshot
 from jaxrl.runtime.checkpoint import CheckpointError, Checkpoints
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -428,7 +428,7 @@ def binary_manifest(folder):
 
 def unknown_format(folder):
     body = {"format": 99}
-    document = {"digest": checkpoint._body_digest(body), "body": body}
+    document = {"digest": manifests._body_digest(body), "body": body}
     (folder / "manifest.json").write_text(json.dumps(document))
 
 
