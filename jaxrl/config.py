@@ -196,6 +196,9 @@ class TrainConfig:
     """Environment steps to train for, in whole cycles; takes the place of --epochs."""
     run_dir: Path | None = None
     """Run folder; runs/<preset>-<seed>-<stamp> when not given."""
+    init_from: Path | None = None
+    """Start with the policy, critic and normaliser of another run: its folder, or a policy file of
+    it, which has no critic. Counters, optimiser and replay begin anew."""
     profile: bool = False
     """Write a trace of one cycle into profile/, for TensorBoard's profiler or ui.perfetto.dev."""
     devices: int | None = None

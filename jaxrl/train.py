@@ -26,7 +26,10 @@ class Command:
     dry_run: bool = False
     """Print the settings, array sizes and a memory estimate, then stop."""
     resume: Path | None = None
-    """Continue the run in this folder; only --epochs or --total-steps may be given beside it."""
+    """Continue the run in this folder; beside it only --epochs, --total-steps and --reset-steps
+    may be given (and --env, and with the last one --seed and --run-dir)."""
+    reset_steps: bool = False
+    """With --resume: count from 0 in a new run folder, which starts from that run's full state."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,12 @@ class ResumeCommand:
     """Train up to this many epochs in all."""
     total_steps: int | None = None
     """Train up to this many environment steps in all."""
+    reset_steps: bool = False
+    """Start a new run from this one's full state: steps count from 0, schedules begin anew."""
+    seed: int | None = None
+    """Seed of that new run; this one's + 1 when not given."""
+    run_dir: Path | None = None
+    """Folder of that new run."""
     env: str | None = None
     """Needed only for your own environment: the module:Class that may be imported."""
 
@@ -96,6 +105,8 @@ def _parse(arguments: list[str]) -> Command:
 
 
 def _start(command: Command) -> int:
+    if command.reset_steps:
+        raise UserError("--reset-steps belongs to --resume RUN; a new run counts from 0 anyway.")
     config_checks.check(command.config)
     # JAX is imported only now: help and errors about settings never wait for it.
     _wake_devices()
@@ -123,9 +134,16 @@ def _wake_devices() -> None:
 def _resume(command: ResumeCommand) -> int:
     from jaxrl.runtime import fitting, folder
 
-    run, env, epochs, total_steps = command.resume, command.env, command.epochs, command.total_steps
-    result = fitting.resume(run, env=env, epochs=epochs, total_steps=total_steps)
-    return _conclude(result, folder.read_config(run, env))
+    result = fitting.resume(
+        command.resume,
+        epochs=command.epochs,
+        total_steps=command.total_steps,
+        env=command.env,
+        reset_steps=command.reset_steps,
+        seed=command.seed,
+        run_dir=command.run_dir,
+    )
+    return _conclude(result, folder.read_config(result.folder, command.env))
 
 
 def _conclude(result: "Result", config: TrainConfig) -> int:

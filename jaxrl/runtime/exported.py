@@ -28,7 +28,17 @@ from jaxrl.types import ActionSpec, PyTree
 
 KEPT = 64  # files; older ones are removed
 # Settings that no program depends on: the seed is an argument, the rest is the host's business.
-_FREE = ("seed", "run_dir", "profile", "preset", "devices", "log.", "checkpoint.", "eval.every")
+_FREE = (
+    "seed",
+    "run_dir",
+    "init_from",
+    "profile",
+    "preset",
+    "devices",
+    "log.",
+    "checkpoint.",
+    "eval.every",
+)
 _PACKAGES = ("jax", "jaxlib", "flax", "optax", "brax", "mujoco", "mujoco-mjx", "numpy")
 _JAX_SETTINGS = (
     "jax_enable_x64",

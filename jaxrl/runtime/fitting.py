@@ -12,7 +12,7 @@ from jaxrl import config_checks
 from jaxrl.config import TrainConfig
 from jaxrl.errors import UserError
 from jaxrl.runtime import folder as folders
-from jaxrl.runtime import loop, offline
+from jaxrl.runtime import inheriting, loop, offline
 from jaxrl.runtime import program as programs
 from jaxrl.runtime.hooks import Callback, Hooks
 from jaxrl.runtime.program import Program
@@ -40,11 +40,15 @@ def fit(config: TrainConfig, callbacks: Sequence[Callback] = ()) -> Result:
     return fit_program(build(config), hooks)
 
 
-def fit_program(program: Program, hooks: Hooks | None = None) -> Result:
-    """Train what was built already, in a new run folder."""
+def fit_program(
+    program: Program, hooks: Hooks | None = None, continues: Path | None = None
+) -> Result:
+    """Train what was built already, in a new run folder; from another run's state if told so."""
+    # What cannot be taken over is refused before there is a folder.
+    begins = inheriting.continued(program, continues) if continues else inheriting.learnt(program)
     path = folders.create(program.config)
     print(f"run folder: {path}", flush=True)
-    return loop.train(program, path, hooks=hooks)
+    return loop.train(program, path, hooks=hooks, begins=begins)
 
 
 def resume(
@@ -54,8 +58,15 @@ def resume(
     epochs: int | None = None,
     total_steps: int | None = None,
     env: str | None = None,
+    reset_steps: bool = False,
+    seed: int | None = None,
+    run_dir: Path | None = None,
 ) -> Result:
     """Continue a run exactly where its last checkpoint left it.
+
+    With `reset_steps` the continuation is a run of its own, in a new folder: it starts from the
+    full state of the other, which stays as it is, and counts from 0. Its length is then its own,
+    schedules begin anew, and its seed is another, so that no start state comes up twice.
 
     Args:
       run: its folder.
@@ -63,10 +74,19 @@ def resume(
       epochs: train up to so many epochs in all.
       total_steps: or up to so many environment steps in all.
       env: the module:Class of an environment of your own, which may then be imported.
+      reset_steps: count from 0, in a new run.
+      seed: of the new run; the old one + 1 when not given.
+      run_dir: folder of the new run.
     """
     run, hooks = Path(run), Hooks(callbacks)
     config = lengthened(folders.read_config(run, env), epochs, total_steps)
-    return loop.train(build(config), run, resume=True, hooks=hooks)
+    if not reset_steps:
+        if seed is not None or run_dir is not None:
+            raise UserError("--seed and --run-dir belong to a new run: add --reset-steps.")
+        return loop.train(build(config), run, resume=True, hooks=hooks)
+    seed = config.seed + 1 if seed is None else seed
+    config = dataclasses.replace(config, seed=seed, run_dir=run_dir, init_from=None)
+    return fit_program(build(config), hooks, continues=run)
 
 
 def lengthened(config: TrainConfig, epochs: int | None, total_steps: int | None) -> TrainConfig:

@@ -10,7 +10,7 @@ import contextlib
 import math
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 
@@ -21,6 +21,7 @@ from jaxrl.runtime import (
     ending,
     files,
     hosted,
+    inheriting,
     memory,
     offline,
     profiling,
@@ -33,17 +34,27 @@ from jaxrl.runtime import folder as folders
 from jaxrl.runtime.checkpoint import Checkpoints
 from jaxrl.runtime.console import Console
 from jaxrl.runtime.hooks import Hooks
+from jaxrl.runtime.inheriting import Learnt
 from jaxrl.runtime.program import EACH, Program
 from jaxrl.runtime.records import EvaluationRecord
 from jaxrl.runtime.run import Run
+from jaxrl.runtime.starting import Start
 from jaxrl.runtime.summary import Result
 from jaxrl.types import Mean, Metrics, TrainState
 
 
 def train(
-    program: Program, folder: Path, *, resume: bool = False, hooks: Hooks | None = None
+    program: Program,
+    folder: Path,
+    *,
+    resume: bool = False,
+    begins: Start | Learnt | None = None,
+    hooks: Hooks | None = None,
 ) -> Result:
-    """Train in `folder` until done or asked to stop."""
+    """Train in `folder` until done or asked to stop.
+
+    A new run begins with nothing learnt, or with what it was given of another one.
+    """
     began, config = time.monotonic(), program.config
     with contextlib.ExitStack() as stack:
         stack.enter_context(folders.locked(folder))
@@ -53,49 +64,71 @@ def train(
         )
         console = Console(config.total_iterations * config.steps_per_iteration)
         stack.callback(console.close)
-        start, programs = _start(program, folder, checkpoints, console, resume)
+        start, programs = _start(program, folder, checkpoints, console, resume, begins)
         if isinstance(programs, hosted.HostPrograms | offline.OfflinePrograms):
             stack.callback(programs.close)
+        outputs = _Outputs(console, checkpoints, stack)
+        run = _run(program, folder, start, programs, outputs, resume)
+        run.began, run.hooks = began, hooks or Hooks()
         cycles = int(start.state.iteration) // config.iterations
-        step = cycles * config.iterations * config.steps_per_iteration
-        resumed_at = step if resume else None
-        run = Run(
-            program=program,
-            folder=folder,
-            console=console,
-            checkpoints=checkpoints,
-            outputs=[*sinks.open_sinks(config, folder, stack, resumed_at), console],
-            record=EvaluationRecord(folder / "evaluations.npz", resumed_at),
-            programs=programs,
-            iteration_log=sinks.by_iteration(folder, stack, cycles * config.iterations, resume),
-            best=-math.inf if start.memory.get("best") is None else start.memory["best"],
-            earlier=start.memory.get("elapsed", 0.0),
-            episodes=start.memory.get("episodes", 0),
-            losses=start.memory.get("losses", []),
-            began=began,
-            hooks=hooks or Hooks(),
-            last_evaluation=start.memory.get("last_evaluation", {}),
-        )
         state, cycles = _train_cycles(run, start.state, cycles, stop)
         return ending.finish(run, state, cycles, stop)
 
 
+class _Outputs(NamedTuple):
+    """Where a run writes, and who closes it."""
+
+    console: Console
+    checkpoints: Checkpoints
+    stack: contextlib.ExitStack
+
+
+def _run(
+    program: Program, folder: Path, start: Start, programs: Any, to: _Outputs, resume: bool
+) -> Run:
+    """Put the host's side of a run together, with what it remembered before a resume."""
+    config, memory_of = program.config, start.memory.get
+    iterations = int(start.state.iteration)
+    resumed_at = iterations * config.steps_per_iteration if resume else None
+    return Run(
+        program=program,
+        folder=folder,
+        console=to.console,
+        checkpoints=to.checkpoints,
+        outputs=[*sinks.open_sinks(config, folder, to.stack, resumed_at), to.console],
+        record=EvaluationRecord(folder / "evaluations.npz", resumed_at),
+        programs=programs,
+        iteration_log=sinks.by_iteration(folder, to.stack, iterations, resume),
+        best=-math.inf if memory_of("best") is None else start.memory["best"],
+        earlier=memory_of("elapsed", 0.0),
+        episodes=memory_of("episodes", 0),
+        losses=memory_of("losses", []),
+        last_evaluation=memory_of("last_evaluation", {}),
+    )
+
+
 def _start(
-    program: Program, folder: Path, checkpoints: Checkpoints, console: Console, resume: bool
-) -> tuple[starting.Start, Any]:
+    program: Program,
+    folder: Path,
+    checkpoints: Checkpoints,
+    console: Console,
+    resume: bool,
+    begins: Start | Learnt | None,
+) -> tuple[Start, Any]:
     """Return the state to go on from, and the programs, unless nothing is left to do."""
     config = program.config
     if resume and not starting.never_saved(config, checkpoints, folder):
         start = starting.resumed(program, checkpoints)
         # From here on an interrupted continuation must know how long it was to be.
         files.write_text(folder / "config.json", config_json.to_json(config))
-        for remark in start.remarks:
-            console.say(remark)
         if int(start.state.iteration) >= config.total_iterations:
             console.say("This run has reached its end; a larger --epochs would continue it.")
-            return start, None
+            return _said(start, console), None
     else:
-        start = None
+        begins = inheriting.learnt(program) if resume else begins
+        start = begins if isinstance(begins, Start) else None
+        if start:
+            starting.keep_first(program, checkpoints, start.state)
         folders.describe(folder, config)
         if resume:
             console.say("This run had not come to its first checkpoint: it starts over.")
@@ -107,7 +140,19 @@ def _start(
         programs = hosted.HostPrograms(program, cycles)
     else:
         programs = compiled.compile_programs(program)
-    return start or starting.Start(programs.first_state(), {}, []), programs
+    if start is None:
+        start = Start(programs.first_state(), {}, [])
+        if isinstance(begins, Learnt):
+            start = inheriting.given(start.state, begins)
+            starting.keep_first(program, checkpoints, start.state)
+    return _said(start, console), programs
+
+
+def _said(start: Start, console: Console) -> Start:
+    """Tell the user what is to be known of a start."""
+    for remark in start.remarks:
+        console.say(remark)
+    return start
 
 
 def _train_cycles(

@@ -32,7 +32,8 @@ class Stored(NamedTuple):
     info: dict[str, Any]
 
 
-def _named_leaves(tree: PyTree) -> dict[str, Any]:
+def named_leaves(tree: PyTree) -> dict[str, Any]:
+    """Return the leaves of a tree, in order, by names with slashes."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
     return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves}
 
@@ -62,7 +63,7 @@ def write(
         "network": dataclasses.asdict(network),
         "info": info,
     }
-    arrays = {name: np.asarray(leaf) for name, leaf in _named_leaves(params).items()}
+    arrays = {name: np.asarray(leaf) for name, leaf in named_leaves(params).items()}
     path.parent.mkdir(parents=True, exist_ok=True)
     with files.replacing(path) as file:
         np.savez(file, allow_pickle=False, **{_HEADER: np.array(json.dumps(header))}, **arrays)
@@ -94,7 +95,7 @@ def _read(file: Path) -> tuple[dict, dict[str, np.ndarray]]:
 
 def fill(target: PyTree, arrays: dict[str, np.ndarray], file: Path) -> PyTree:
     """Put named arrays into the place of a tree of shapes."""
-    wanted = _named_leaves(target)
+    wanted = named_leaves(target)
     for name, leaf in wanted.items():
         if name not in arrays or arrays[name].shape != leaf.shape:
             have = arrays[name].shape if name in arrays else "nothing"

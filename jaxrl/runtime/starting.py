@@ -14,7 +14,7 @@ from jaxrl.config import TrainConfig
 from jaxrl.errors import UserError
 from jaxrl.runtime import program as programs
 from jaxrl.runtime import sinks
-from jaxrl.runtime.checkpoint import Checkpoints
+from jaxrl.runtime.checkpoint import Checkpoints, Restored
 from jaxrl.runtime.program import Program
 from jaxrl.types import TrainState
 
@@ -26,6 +26,7 @@ _FREE = (
     "profile",
     "devices",
     "preset",
+    "init_from",
     "log.",
     "eval.",
     "checkpoint.",
@@ -54,6 +55,12 @@ def to_keep(config: TrainConfig, state: TrainState) -> TrainState:
     return state.replace(collector=state.collector.replace(replay=()))
 
 
+def keep_first(program: Program, checkpoints: Checkpoints, state: TrainState) -> None:
+    """Save a first state that came from another run, which may be gone when this one resumes."""
+    metadata = {"settings": settings(program.config), "devices": program.mesh.size}
+    checkpoints.save(0, to_keep(program.config, state), metadata, block=True)
+
+
 def never_saved(config: TrainConfig, checkpoints: Checkpoints, folder: Path) -> bool:
     """Tell whether a run ended before it was to save, so that starting over loses nothing."""
     kept = (folder / kind / "final.npz" for kind in ("policies", "rewards"))
@@ -66,8 +73,10 @@ def never_saved(config: TrainConfig, checkpoints: Checkpoints, folder: Path) -> 
     return len(rows) <= first_save + 1
 
 
-def resumed(program: Program, checkpoints: Checkpoints) -> Start:
-    """Start from the newest checkpoint that is whole."""
+def restored_state(
+    program: Program, checkpoints: Checkpoints
+) -> tuple[TrainState, Restored, list[str]]:
+    """Return the newest state that is whole, with its checkpoint, and what to tell the user."""
     config, whole = program.config, programs.abstract_state(program)
     restored = checkpoints.restore(to_keep(config, whole))
     state, remarks = restored.state, [f"warning: {text}" for text in restored.warnings]
@@ -77,14 +86,21 @@ def resumed(program: Program, checkpoints: Checkpoints) -> Start:
         places = jax.tree.map(lambda s: s.sharding, whole.collector.replay)
         blank = jax.device_put(store.interrupted(blank), places)
         state = state.replace(collector=state.collector.replace(replay=blank))
-    _refuse_other_settings(config, restored.metadata.get("settings", {}))
+    if restored.metadata.get("devices") != program.mesh.size:
+        remarks.append("warning: another number of devices: numbers will differ in the last bits.")
+    return state, restored, remarks
+
+
+def resumed(program: Program, checkpoints: Checkpoints) -> Start:
+    """Start from the newest checkpoint that is whole."""
+    config = program.config
+    state, restored, remarks = restored_state(program, checkpoints)
+    refuse_other_settings(config, restored.metadata.get("settings", {}))
     if config.total_iterations < int(state.iteration):
         raise UserError(
             f"This run has done {restored.step:,} environment steps already: give a larger "
             "--epochs or --total-steps."
         )
-    if restored.metadata.get("devices") != program.mesh.size:
-        remarks.append("warning: another number of devices: numbers will differ in the last bits.")
     # A longer run moves the end of the schedules, nothing else.
     total = np.int32(config.total_iterations)
     place = state.learner.total_iterations.sharding
@@ -92,7 +108,7 @@ def resumed(program: Program, checkpoints: Checkpoints) -> Start:
     return Start(state.replace(learner=learner), restored.metadata, remarks)
 
 
-def _refuse_other_settings(config: TrainConfig, saved: dict[str, Any]) -> None:
+def refuse_other_settings(config: TrainConfig, saved: dict[str, Any]) -> None:
     """Changing a setting in the middle of a run would be half applied: refuse, naming it."""
     now = settings(config)
     changed = [name for name in now if name in saved and saved[name] != now[name]]

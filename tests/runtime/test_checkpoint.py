@@ -549,7 +549,7 @@ def test_newest_and_best_are_kept(tmp_path, metrics, kept, reopen):
 
 def test_old_ones_go_only_after_the_new_one_is_there(tmp_path, monkeypatch):
     checkpoints = save_all(tmp_path, {1: small(1)}, keep_last=1)
-    monkeypatch.setattr(checkpoint, "_sync", lambda folder: 1 / 0)
+    monkeypatch.setattr(manifests, "sync", lambda folder: 1 / 0)
     with pytest.raises(CheckpointError, match="division"):
         checkpoints.save(2, small(2), {}, block=True)
     assert checkpoints.steps() == [1]

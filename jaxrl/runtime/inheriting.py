@@ -1,0 +1,177 @@
+"""A new run that starts from another one: from its full state, or from what it has learnt.
+
+continued    everything but the counters: what SB3 calls reset_num_timesteps=True
+learnt       networks and normaliser alone (--init-from), in a run of other settings
+"""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from jaxrl import config_json
+from jaxrl.algorithms import build as algorithms
+from jaxrl.algorithms import store
+from jaxrl.config import NetworkConfig, TrainConfig
+from jaxrl.envs import names
+from jaxrl.errors import UserError
+from jaxrl.runtime import network_files, policies, starting
+from jaxrl.runtime import program as programs
+from jaxrl.runtime.checkpoint import Checkpoints
+from jaxrl.runtime.program import Program
+from jaxrl.runtime.starting import Start
+from jaxrl.types import PyTree, TrainState
+
+# What a learner has learnt, as opposed to how far it has come: not the optimiser, no counters.
+_LEARNT = ("params", "slow", "observations", "values", "returns")
+# Settings that weights alone do not show, but without which they mean something else.
+_ACTOR = ("hidden", "activation", "layer_norm", "memory", "memory_of", "state_dependent_std")
+_CRITIC = ("critic_hidden",)
+
+
+class Learnt(NamedTuple):
+    """Arrays by their place in the learner, and what to tell the user."""
+
+    arrays: dict[str, np.ndarray]
+    remark: str
+
+
+def continued(program: Program, source: Path) -> Start:
+    """Start from another run's last state, with all counters at 0.
+
+    Schedules begin anew, and so do the random numbers: repeating those of the first run would
+    repeat its choices. Episodes in progress, replay and curriculum are kept.
+    """
+    config = program.config
+    with Checkpoints(source / "checkpoints") as checkpoints:
+        state, restored, remarks = starting.restored_state(program, checkpoints)
+    saved = dict(restored.metadata.get("settings", {}))
+    saved.pop("seed", None)
+    starting.refuse_other_settings(config, saved)
+    learner = state.learner
+    zeros = {
+        name: _placed(np.int32(0), getattr(learner, name)) for name in ("skipped", "bad_streak")
+    }
+    total = _placed(np.int32(config.total_iterations), learner.total_iterations)
+    key = jax.random.fold_in(state.key, int(state.iteration))
+    state = state.replace(
+        key=jax.device_put(key, state.key.sharding, may_alias=False),
+        iteration=_placed(np.int32(0), state.iteration),
+        learner=learner.replace(total_iterations=total, **zeros),
+    )
+    if names.is_hosted(config.env):  # its episodes cannot be taken along
+        kept = store.interrupted(state.collector.replay)
+        state = state.replace(collector=state.collector.replace(replay=kept))
+    remarks.append(f"starting from the state of {source} at step {restored.step:,}, counted from 0")
+    return Start(state, {}, remarks)
+
+
+def _placed(value: Any, old: jax.Array) -> jax.Array:
+    """Put a number where an old one is; the next cycle uses the state up, so it must own it."""
+    return jax.device_put(np.asarray(value, old.dtype), old.sharding, may_alias=False)
+
+
+def learnt(program: Program) -> Learnt | None:
+    """Read what --init-from names, and check that it fits; None where it names nothing."""
+    path, config = program.config.init_from, program.config
+    if path is None:
+        return None
+    if config.offline:
+        raise UserError("--init-from: there is no policy in learning from recorded episodes.")
+    theirs = _settings_of(path) if (path / "checkpoints").is_dir() else None
+    if theirs is not None and theirs.algo == config.algo:
+        return _from_checkpoint(program, path, theirs)
+    return _from_policy(program, path)
+
+
+def _settings_of(path: Path) -> TrainConfig:
+    """Read a run's settings; none of its code is imported, so none need be allowed."""
+    file = path / "config.json"
+    if not file.is_file():
+        raise UserError(f"--init-from: '{path}' is not a run folder: it has no config.json.")
+    return config_json.from_json(file.read_text(), str(file))
+
+
+def _from_checkpoint(program: Program, path: Path, theirs: TrainConfig) -> Learnt:
+    """Take over actor, critic and statistics."""
+    networks = algorithms.network_config(theirs), algorithms.network_config(program.config)
+    alone = f", or take its policy alone: --init-from {path / 'policies' / 'final.npz'}"
+    _refuse_other_networks(path, *networks, _ACTOR)
+    _refuse_other_networks(path, *networks, _CRITIC, alone)
+    with Checkpoints(path / "checkpoints") as checkpoints:
+        found = checkpoints.read()
+    have = {
+        leaf.path.removeprefix("learner/"): data
+        for leaf, data in zip(found.leaves, found.arrays, strict=True)
+    }
+    wanted = {
+        name: leaf
+        for name, leaf in _named(programs.abstract_state(program).learner).items()
+        if name.split("/")[0] in _LEARNT
+    }
+    _refuse_other_shapes(path, have, wanted)
+    remark = f"starting from what {path} had learnt at step {found.step:,}: policy and critic"
+    return Learnt({name: have[name] for name in wanted}, remark)
+
+
+def _from_policy(program: Program, path: Path) -> Learnt:
+    """Take over the policy with its normaliser; everything else begins anew."""
+    file = policies.find(path, "final" if (path / "policies" / "final.npz").exists() else "best")
+    stored, ours = network_files.read(file), algorithms.network_config(program.config)
+    _refuse_other_networks(file, stored.config, ours, (*_ACTOR, "distribution"))
+    # The same tree with names for leaves tells where in the learner the policy's arrays belong.
+    learner = programs.abstract_state(program).learner
+    places = jax.tree.unflatten(jax.tree.structure(learner), list(_named(learner)))
+    place_of = _named(program.algorithm.policy_params(places))
+    have = {place_of[name]: data for name, data in stored.arrays.items() if name in place_of}
+    wanted = {place: _named(learner)[place] for place in place_of.values()}
+    _refuse_other_shapes(file, have, wanted)
+    return Learnt(have, f"starting from the policy {file}; the critic begins anew")
+
+
+def _named(tree: PyTree) -> dict[str, Any]:
+    return network_files.named_leaves(tree)
+
+
+def _refuse_other_networks(
+    path: Path, theirs: NetworkConfig, ours: NetworkConfig, fields: tuple[str, ...], other: str = ""
+) -> None:
+    for field in fields:
+        have, need = getattr(theirs, field), getattr(ours, field)
+        if have != need:
+            flag = f"--network.{field.replace('_', '-')}"
+            shown = " ".join(map(str, have)) if isinstance(have, tuple) else have
+            raise UserError(
+                f"--init-from: '{path}' has {flag} {have}, this run {need}: "
+                f"give {flag} {shown}{other}."
+            )
+
+
+def _refuse_other_shapes(path: Path, have: dict[str, np.ndarray], wanted: dict[str, Any]) -> None:
+    for name, leaf in wanted.items():
+        shape = list(have[name].shape) if name in have else "missing"
+        if shape != list(leaf.shape):
+            raise UserError(
+                f"--init-from: '{path}' does not fit this run: {name} is {shape} there, here "
+                f"{list(leaf.shape)}. Its environment must observe and act alike, and its networks "
+                "be of the same size."
+            )
+
+
+def given(state: TrainState, taken: Learnt) -> Start:
+    """Return a first state with what another run has learnt in its place."""
+    learner = state.learner
+    leaves = [
+        _placed(taken.arrays[name], leaf) if name in taken.arrays else leaf
+        for name, leaf in _named(learner).items()
+    ]
+    learner = jax.tree.unflatten(jax.tree.structure(learner), leaves)
+    if jax.tree.leaves(getattr(learner, "initial_params", ())):
+        # A copy: the two are used up separately.
+        learner = learner.replace(initial_params=jax.tree.map(lambda x: x.copy(), learner.params))
+    slow = getattr(learner, "slow", {})
+    if slow and not any(name.startswith("slow/") for name in taken.arrays):
+        followed = {name: learner.params[name] for name in slow}
+        learner = learner.replace(slow=jax.tree.map(lambda x: x.copy(), followed))
+    return Start(state.replace(learner=learner), {}, [taken.remark])

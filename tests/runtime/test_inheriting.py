@@ -1,0 +1,114 @@
+"""Runs that start from other runs: with their full state, or with what they have learnt."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from jaxrl import train
+from jaxrl.runtime.checkpoint import Checkpoints
+from tests.runtime import tiny
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    return tiny.run(tmp_path_factory.mktemp("source") / "run", "--ppo.l2-init-coef", "0.1")
+
+
+def leaves(folder, step):
+    """Return the arrays of a checkpoint by name."""
+    with Checkpoints(folder / "checkpoints") as checkpoints:
+        found = checkpoints.read(step)
+    return {leaf.path: data for leaf, data in zip(found.leaves, found.arrays, strict=True)}
+
+
+def restarted(source, folder, *extra):
+    flags = ["--resume", str(source), "--reset-steps", "--run-dir", str(folder), *extra]
+    assert train.main(flags) == 0
+    return folder
+
+
+def files(folder):
+    return {str(p): p.read_bytes() for p in folder.rglob("*") if p.is_file() and p.name != ".lock"}
+
+
+def test_a_full_state_goes_on_in_a_new_run_that_counts_from_0(source, tmp_path, capsys):
+    before = files(source)
+    folder = restarted(source, tmp_path / "new", "--epochs", "1")
+    assert "at step 512, counted from 0" in capsys.readouterr().out
+    assert files(source) == before
+    assert [row["step"] for row in tiny.rows(folder)] == [128, 256]
+    old, new = leaves(source, 512), leaves(folder, 0)
+    assert old.keys() == new.keys()
+    differ = {name for name in old if not np.array_equal(old[name], new[name])}
+    assert differ <= {"key", "iteration", "learner/total_iterations"}
+    assert {"key", "iteration"} <= differ and new["iteration"] == 0
+    config = json.loads((folder / "config.json").read_text())
+    assert config["seed"] == 1 and config["epochs"] == 1
+
+
+def test_it_can_be_interrupted_and_resumed_like_any_other(source, tmp_path):
+    whole = restarted(source, tmp_path / "whole", "--epochs", "2")
+    parts = restarted(source, tmp_path / "parts", "--epochs", "1")
+    early = shutil.copytree(parts, tmp_path / "early")
+    shutil.rmtree(early / "checkpoints" / "256")  # killed after its first state was saved
+    (early / "metrics.jsonl").unlink()
+    (early / "policies" / "final.npz").unlink()
+    for folder in (parts, early):
+        assert train.main(["--resume", str(folder), "--epochs", "2"]) == 0
+        assert tiny.rows(folder) == tiny.rows(whole)
+        tiny.assert_same_policy(folder, whole)
+
+
+def test_a_new_run_begins_with_what_another_has_learnt(source, tmp_path):
+    learnt = ("learner/params", "learner/observations", "learner/values", "learner/returns")
+    folder = tiny.run(
+        tmp_path / "new", "--init-from", str(source), "--epochs", "1", "--ppo.l2-init-coef", "0.1"
+    )
+    old, new = leaves(source, 512), leaves(folder, 0)
+    for name in (n for n in old if n.startswith(learnt)):
+        np.testing.assert_array_equal(new[name], old[name], err_msg=name)
+    actor = "params/critic/params/head/kernel"
+    np.testing.assert_array_equal(new[f"learner/initial_{actor}"], old[f"learner/{actor}"])
+    assert all(not data.any() for name, data in new.items() if "/mu" in name or "/nu" in name)
+    assert [row["step"] for row in tiny.rows(folder)] == [128, 256]
+
+
+def test_a_policy_file_gives_the_policy_alone(source, tmp_path, capsys):
+    file = source / "policies" / "final.npz"
+    wider = ("--network.critic-hidden", "16", "--epochs", "1")
+    folder = tiny.run(tmp_path / "new", "--init-from", str(file), *wider)
+    assert "the critic begins anew" in capsys.readouterr().out
+    new = leaves(folder, 0)
+    for name, data in tiny.policy(source).items():
+        place = name.replace("actor/", "params/actor/", 1)
+        np.testing.assert_array_equal(new[f"learner/{place}"], data, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("extra", "text"),
+    [
+        ("--network.activation relu", "give --network.activation swish"),
+        ("--network.hidden 16", "give --network.hidden 8."),
+        ("--network.critic-hidden 16", "or take its policy alone: --init-from"),
+        ("--env pendulum --backend None", "does not fit this run"),
+        ("--init-from /does/not/exist", "No policy at"),
+    ],
+)
+def test_what_does_not_fit_is_named_before_anything_is_written(
+    source, tmp_path, capsys, extra, text
+):
+    flags = tiny.flags(tmp_path / "new", "--init-from", str(source), *extra.split())
+    assert train.main(flags) == 2
+    message = capsys.readouterr().err
+    assert "--init-from" in message or "No policy" in message
+    assert text in message
+    assert not (tmp_path / "new").exists()
+
+
+def test_flags_of_a_new_run_need_one(source, tmp_path, capsys):
+    assert train.main(["--resume", str(source), "--seed", "3"]) == 2
+    assert "add --reset-steps" in capsys.readouterr().err
+    assert train.main(tiny.flags(tmp_path / "new", "--reset-steps")) == 2
+    assert "belongs to --resume" in capsys.readouterr().err
