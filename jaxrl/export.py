@@ -1,0 +1,45 @@
+"""Export: `python -m jaxrl.export RUN` writes a policy that runs without this project.
+
+The deterministic policy, normaliser included, as a program of JAX's export format, and as plain
+arrays with a short file beside them that needs NumPy and nothing else.
+"""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from jaxrl.errors import exit_status
+
+
+@dataclass(frozen=True)
+class Command:
+    """Write the policy of a run in forms that need no jaxrl."""
+
+    run: Annotated[Path, tyro.conf.Positional]
+    """Run folder, or a policy file."""
+    out: Path | None = None
+    """Folder to write into; RUN/exported when not given."""
+    policy: Literal["best", "final"] = "best"
+    """Which policy of the run."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line; return the exit status."""
+    command = tyro.cli(Command, args=arguments, prog="python -m jaxrl.export")
+    return exit_status(lambda: _export(command))
+
+
+def _export(command: Command) -> None:
+    from jaxrl.runtime import policies, policy_export
+
+    file = policies.find(command.run, command.policy)
+    inside = command.run if command.run.is_dir() else file.parent
+    for remark in policy_export.write(file, command.out or inside / "exported"):
+        print(remark)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
