@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from jaxrl.envs import statistics
+from jaxrl.envs.rows import as_mask, choose, length_of, sane
 from jaxrl.envs.statistics import Statistics
 from jaxrl.envs.world import (
     Template,
@@ -45,28 +46,6 @@ class Outcome(NamedTuple):
     terminated: Array
     truncated: Array
     next_obs: PyTree
-
-
-def _rows(mask: Array, leaf: Array) -> Array:
-    return mask.reshape(mask.shape + (1,) * (leaf.ndim - 1))
-
-
-def _length(tree: PyTree) -> int:
-    return jax.tree.leaves(tree)[0].shape[0]
-
-
-def choose(mask: Array, yes: PyTree, no: PyTree) -> PyTree:
-    """Pick per environment between two trees of [N, ...] arrays."""
-    return jax.tree.map(lambda a, b: jnp.where(_rows(mask, a), a, b), yes, no)
-
-
-def _sane(obs: PyTree, reward: Array) -> Array:
-    """Return [N]: can the learner bear what it would see? Physics passes 1e10 on its way to NaN."""
-    rows = [jnp.all(jnp.isfinite(reward).reshape(reward.shape[0], -1), axis=1)]
-    for leaf in jax.tree.leaves(obs):
-        if jnp.issubdtype(leaf.dtype, jnp.inexact):
-            rows.append(jnp.all((jnp.abs(leaf) < 1e10).reshape(leaf.shape[0], -1), axis=1))
-    return jnp.all(jnp.stack(rows), axis=0)
 
 
 @dataclass(frozen=True)
@@ -187,7 +166,7 @@ class VectorEnv:
         elif pool is None:
             world = self.fresh(key_start, self.num_envs)
         else:
-            row = jnp.arange(self.num_envs) % _length(pool)
+            row = jnp.arange(self.num_envs) % length_of(pool)
             world = jax.tree.map(lambda leaf: leaf[row], pool)
         age = jnp.zeros(self.num_envs, jnp.int32)
         if stagger:
@@ -218,7 +197,7 @@ class VectorEnv:
         """Advance, then give every ended episode a start from the pool."""
         state, outcome = self._advance(state, self.by_env(action))
         ended = outcome.terminated | outcome.truncated
-        index = jax.random.randint(key, (self.num_envs,), 0, _length(pool))
+        index = jax.random.randint(key, (self.num_envs,), 0, length_of(pool))
         start = jax.tree.map(lambda leaf: leaf[index], pool)
         return state.replace(
             world=choose(ended, start, state.world),
@@ -237,9 +216,9 @@ class VectorEnv:
         with physics():
             world, taken = jax.vmap(self._repeat)(before, action)
         world = typed_like(world, before)
-        healthy = _sane(world.obs, world.reward)
+        healthy = sane(world.obs, world.reward)
         obs = choose(healthy, world.obs, before.obs)
-        reward = jnp.where(_rows(healthy, world.reward), world.reward, 0.0).astype(jnp.float32)
+        reward = jnp.where(as_mask(healthy, world.reward), world.reward, 0.0).astype(jnp.float32)
         world = world.replace(obs=obs, reward=reward.astype(world.reward.dtype))
         age = state.age + taken
         cut_by_env = cut(world)
@@ -252,7 +231,7 @@ class VectorEnv:
         )
         withheld = state.withheld
         if self.episodic_reward:
-            over = _rows(terminated | truncated, reward)
+            over = as_mask(terminated | truncated, reward)
             due = withheld + reward
             reward, withheld = jnp.where(over, due, 0.0), jnp.where(over, 0.0, due)
         state = EnvState(self.world(world), age, counted, withheld)
