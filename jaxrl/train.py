@@ -65,12 +65,6 @@ def main(arguments: list[str] | None = None) -> int:
         return 1  # whoever read our output is gone
     except OSError as error:
         return _complain(f"{error.strerror or error}: {error.filename or 'writing'}", error)
-    except Exception as error:
-        if "RESOURCE_EXHAUSTED" not in str(error):
-            raise
-        text = "The device ran out of memory: lower --num-envs, or what is kept of it "
-        text += "(--ppo.rollout-length, --offpolicy.buffer-size)."
-        return _complain(f"{text} (--dry-run shows the sizes.)", error)
 
 
 def _complain(text: str, error: BaseException) -> int:

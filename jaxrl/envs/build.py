@@ -36,6 +36,7 @@ def build(config: TrainConfig, known: Template | None = None) -> Any:
         pool_size=config.task.reset_pool or config.num_envs,
         random_first_age=config.task.random_first_age,
         episodic_reward=config.task.episodic_reward,
+        keep_broken=config.task.on_nan == "stop",
         known=template,
     )
 
@@ -61,7 +62,7 @@ def for_evaluation(env: VectorEnv, num_envs: int) -> VectorEnv:
     Where an environment has fixed starts to be judged by, there is one copy for each of them, and
     a shorter time limit of training does not cut them.
     """
-    env = replace(env, num_envs=num_envs, random_first_age=False)
+    env = replace(env, num_envs=num_envs, random_first_age=False, keep_broken=False)
     if not env.template.trials:
         return env
     length = env.template.episode_length
@@ -70,7 +71,8 @@ def for_evaluation(env: VectorEnv, num_envs: int) -> VectorEnv:
 
 def for_drawing(env: VectorEnv) -> VectorEnv:
     """Return one copy that carries all of Brax's state, also what only a picture shows."""
-    return replace(env, num_envs=1, random_first_age=False, known=env.whole_template)
+    env = replace(env, num_envs=1, random_first_age=False, keep_broken=False)
+    return replace(env, known=env.whole_template)
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from jaxrl.envs import statistics
+from jaxrl.envs import broken, statistics
 from jaxrl.envs.rows import as_mask, choose, length_of, sane
 from jaxrl.envs.statistics import Statistics
 from jaxrl.envs.world import (
@@ -37,6 +37,7 @@ class EnvState(struct.PyTreeNode):
     age: Array  # int32 [N], environment steps since the episode began
     statistics: Statistics
     withheld: PyTree = ()  # rewards not yet paid out, [N, ...]; () where they are paid at once
+    broken: Any = ()  # Broken, where it is kept
 
 
 class Outcome(NamedTuple):
@@ -63,6 +64,7 @@ class VectorEnv:
     pool_size: int = 64
     random_first_age: bool = True
     episodic_reward: bool = False  # pay nothing until an episode ends, then the sum
+    keep_broken: bool = False  # keep what led to numbers that cannot be learnt from
     trials: bool = False  # start in the environment's fixed starts, one in each copy
     known: Template | None = None  # from an earlier run: spares building the environment
 
@@ -176,7 +178,14 @@ class VectorEnv:
         agents = self.template.agents
         shape = (self.num_envs, agents) if agents else (self.num_envs,)
         withheld = jnp.zeros(shape, jnp.float32) if self.episodic_reward else ()
-        return EnvState(world, age, statistics.begin(age == 0, world.metrics), withheld)
+        noted = ()
+        if self.keep_broken:
+            noted = broken.nothing(world, self._no_action(shape), jnp.zeros(shape, jnp.float32))
+        return EnvState(world, age, statistics.begin(age == 0, world.metrics), withheld, noted)
+
+    def _no_action(self, shape: tuple[int, ...]) -> Array:
+        size, discrete = self.template.action
+        return jnp.zeros(shape if discrete else (*shape, size), "int32" if discrete else "float32")
 
     def brax_state(self, world: World) -> Any:
         """Return a state as Brax knows it, for its own functions and for looking inside."""
@@ -217,6 +226,9 @@ class VectorEnv:
             world, taken = jax.vmap(self._repeat)(before, action)
         world = typed_like(world, before)
         healthy = sane(world.obs, world.reward)
+        noted = state.broken
+        if self.keep_broken:
+            noted = broken.note(noted, healthy, state.age, state.world, action, world)
         obs = choose(healthy, world.obs, before.obs)
         reward = jnp.where(as_mask(healthy, world.reward), world.reward, 0.0).astype(jnp.float32)
         world = world.replace(obs=obs, reward=reward.astype(world.reward.dtype))
@@ -234,7 +246,7 @@ class VectorEnv:
             over = as_mask(terminated | truncated, reward)
             due = withheld + reward
             reward, withheld = jnp.where(over, due, 0.0), jnp.where(over, 0.0, due)
-        state = EnvState(self.world(world), age, counted, withheld)
+        state = EnvState(self.world(world), age, counted, withheld, noted)
         return state, Outcome(reward, terminated, truncated, obs)
 
     def _for_agents(self, outcome: Outcome) -> Outcome:

@@ -4,15 +4,16 @@
 beside it. So the function is `jaxrl.fit`.
 """
 
+import contextlib
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from jaxrl import config_checks
 from jaxrl.config import TrainConfig
 from jaxrl.errors import UserError
 from jaxrl.runtime import folder as folders
-from jaxrl.runtime import inheriting, loop, offline
+from jaxrl.runtime import inheriting, loop, memory, offline, sizes
 from jaxrl.runtime import program as programs
 from jaxrl.runtime.hooks import Callback, Hooks
 from jaxrl.runtime.program import Program
@@ -48,7 +49,22 @@ def fit_program(
     begins = inheriting.continued(program, continues) if continues else inheriting.learnt(program)
     path = folders.create(program.config)
     print(f"run folder: {path}", flush=True)
-    return loop.train(program, path, hooks=hooks, begins=begins)
+    with _explained(program):
+        return loop.train(program, path, hooks=hooks, begins=begins)
+
+
+@contextlib.contextmanager
+def _explained(program: Program) -> Iterator[None]:
+    """Let an error of too little memory say what was large, and what makes it smaller."""
+    try:
+        yield
+    except Exception as error:
+        if not memory.ran_out(error):
+            raise
+        explained = UserError(sizes.too_large(program))
+        for note in getattr(error, "__notes__", []):
+            explained.add_note(note)
+        raise explained from error
 
 
 def resume(
@@ -83,7 +99,9 @@ def resume(
     if not reset_steps:
         if seed is not None or run_dir is not None:
             raise UserError("--seed and --run-dir belong to a new run: add --reset-steps.")
-        return loop.train(build(config), run, resume=True, hooks=hooks)
+        program = build(config)
+        with _explained(program):
+            return loop.train(program, run, resume=True, hooks=hooks)
     seed = config.seed + 1 if seed is None else seed
     config = dataclasses.replace(config, seed=seed, run_dir=run_dir, init_from=None)
     return fit_program(build(config), hooks, continues=run)

@@ -17,6 +17,7 @@ import jax
 from jaxrl import config_json
 from jaxrl.envs import names
 from jaxrl.runtime import (
+    broken_report,
     compiled,
     ending,
     files,
@@ -184,7 +185,7 @@ def _train_cycles(
             state = _measure(run, state, cycles, values, time.monotonic() - began)
             _log_and_save(run, state, cycles, values)
         run.tell("training_end", cycles)
-    except ending.TrainingDiverged:
+    except (ending.TrainingDiverged, broken_report.EnvironmentBroke):
         raise
     except Exception as error:
         ending.rescue(run, state, cycles, error)
@@ -220,6 +221,7 @@ def _measure(
 ) -> TrainState:
     """Complete the values of a cycle, and at the right moments evaluate; return the state after."""
     config, step = run.config, run.env_steps(cycles)
+    broken_report.stop_if_broken(run.program, state, run.folder)
     ending.stop_if_diverged(run, values, step, int(state.learner.bad_streak))
     # Learners that wait for enough to learn from count their own.
     planned = cycles * config.iterations * config.learning.updates
@@ -236,7 +238,7 @@ def _measure(
     values["rollout/episodes"] = run.episodes
     values["time/total_timesteps"] = step
     values["time/iterations"] = cycles * config.iterations
-    values["time/memory_mb"] = memory.in_use()
+    values |= memory.in_use()
     run.average_losses(state, cycles, values)
     return _evaluate_and_tell(run, state, cycles, values)
 

@@ -1,18 +1,32 @@
-"""How much memory is in use."""
+"""How much memory is in use, and what to say when it was too little."""
 
 import contextlib
-import math
+import os
 from pathlib import Path
 
 import jax
 
 
-def in_use() -> float:
-    """Return MiB in use: on the busiest device, or by this process where devices do not tell."""
+def in_use() -> dict[str, float]:
+    """Return MiB in use on the busiest device, and by this process.
+
+    A processor's memory is the process's own: where devices do not tell, the two are the same.
+    """
     stats = [d.memory_stats() for d in jax.local_devices()]
     used = [s["bytes_in_use"] for s in stats if s and "bytes_in_use" in s]
-    if used:
-        return max(used) / 2**20
-    with contextlib.suppress(OSError):
-        return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 2**20
-    return math.nan
+    host = _of_process()
+    device = max(used) / 2**20 if used else host
+    values = {"time/memory_mb": device, "time/host_memory_mb": host}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _of_process() -> float | None:
+    with contextlib.suppress(OSError):  # other systems have no /proc
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+    return None
+
+
+def ran_out(error: BaseException) -> bool:
+    """Tell whether an error means that a device had too little memory."""
+    return "RESOURCE_EXHAUSTED" in str(error)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from jaxrl import rollout as collecting
 from jaxrl.envs import names
-from jaxrl.runtime import hosted
+from jaxrl.runtime import hosted, network_files
 from jaxrl.runtime import program as programs
 from jaxrl.runtime.program import Program
 from jaxrl.types import PyTree, TrainState
@@ -77,6 +77,35 @@ def report(program: Program) -> str:
         ("estimated peak on all devices", megabytes(peak)),
     ]
     return "\n".join(f"  {name:<31} {value}" for name, value in rows)
+
+
+def too_large(program: Program) -> str:
+    """Say what did not fit: the largest arrays of a run, and the flags that make them smaller."""
+    lines = ["The device ran out of memory. The largest arrays, by an estimate before the start:"]
+    for name, leaf, flags in largest(program):
+        shape = f"{leaf.dtype}{list(leaf.shape)}"
+        lines.append(f"  {megabytes(num_bytes(leaf)):>14}  {name} {shape}: lower {flags}")
+    return "\n".join([*lines, "--dry-run shows all sizes."])
+
+
+def largest(program: Program, number: int = 5) -> list[tuple[str, jax.ShapeDtypeStruct, str]]:
+    """Return the largest arrays as (name, shape, flags), the largest first."""
+    config, state = program.config, programs.abstract_state(program)
+    length = "--ppo.rollout-length" if config.algo == "ppo" else "--offpolicy.rollout-length"
+    parts: dict[str, tuple[PyTree, str]] = {
+        "replay": (state.collector.replay, "--offpolicy.buffer-size"),
+        "environments": (state.collector.env, "--num-envs"),
+        "memory": (state.collector.carry, "--num-envs, --network.memory-size"),
+        "learner": (state.learner, "--network.hidden, --network.critic-hidden"),
+    }
+    if not config.offline:
+        parts["rollout"] = (_experience(program), f"--num-envs, {length}")
+    found = [
+        (f"{part}/{name}", leaf, flags)
+        for part, (tree, flags) in parts.items()
+        for name, leaf in network_files.named_leaves(tree).items()
+    ]
+    return sorted(found, key=lambda each: -num_bytes(each[1]))[:number]
 
 
 def _offline(program: Program) -> str:

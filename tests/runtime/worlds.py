@@ -8,3 +8,10 @@ class Overflow(probes.Exploding):
 
     def __init__(self):
         super().__init__(k=40, value=3e38, in_obs=False)
+
+
+class Breaks(probes.Exploding):
+    """Shows no number from the fifth step of every episode on."""
+
+    def __init__(self):
+        super().__init__(k=5, in_reward=False)

@@ -1,0 +1,84 @@
+"""When numbers or memory run out: what is said, and what is left to look at."""
+
+import shlex
+
+import jax
+import numpy as np
+import pytest
+
+import jaxrl
+from jaxrl import train
+from jaxrl.errors import UserError
+from jaxrl.runtime import compiled, fitting, memory, sizes
+from tests.runtime import tiny
+
+BREAKS = shlex.split(
+    "--env tests.runtime.worlds:Breaks --backend None --task.no-random-first-age --epochs 1 "
+    "--eval.num-envs 0"
+)
+
+
+def test_an_environment_that_breaks_stops_the_run_and_leaves_its_state(tmp_path, capsys):
+    folder = tmp_path / "run"
+    assert train.main(tiny.flags(folder, *BREAKS, "--task.on-nan", "stop")) == 2
+    message = capsys.readouterr().err
+    assert "environment 0 left the numbers at its step 5, step 4 of its episode" in message
+    assert "obs[0] is nan" in message and "(7 more broke later in the same cycle)" in message
+    with np.load(folder / "broken" / "environment-0-step-5.npz", allow_pickle=False) as data:
+        assert data["before/pipeline_state/steps"] == 4
+        np.testing.assert_array_equal(data["before/obs"], [1.0])
+        assert np.isnan(data["after/obs"]).all() and data["after/reward"] == 1.0
+        assert data["action"].shape == (1,) and data["action"].any()
+
+
+def test_by_default_it_is_restarted_and_counted(tmp_path):
+    folder = tiny.run(tmp_path / "run", *BREAKS)
+    rows = tiny.rows(folder)
+    # Means over iterations: 8 environments break three times in the 16 steps of two.
+    assert [row["rollout/diverged"] for row in rows] == [12.0, 12.0]
+    assert not (folder / "broken").exists()
+
+
+def test_stopping_changes_nothing_where_nothing_breaks(tmp_path):
+    plain, careful = tiny.run(tmp_path / "a"), tiny.run(tmp_path / "b", "--task.on-nan", "stop")
+    tiny.assert_same_policy(plain, careful)
+    assert tiny.rows(plain) == tiny.rows(careful)
+    last = tiny.rows(plain, timed=True)[-1]
+    assert last["time/memory_mb"] > 1 and last["time/host_memory_mb"] > 1
+    assert train.main(["--resume", str(careful), "--epochs", "3"]) == 0
+
+
+def test_memory_of_the_device_and_of_the_process_are_two_numbers(monkeypatch):
+    class Device:
+        def __init__(self, used):
+            self.used = used
+
+        def memory_stats(self):
+            return {"bytes_in_use": self.used * 2**20}
+
+    monkeypatch.setattr(jax, "local_devices", lambda: [Device(3), Device(7)])
+    values = memory.in_use()
+    assert values["time/memory_mb"] == 7.0
+    assert 20 < values["time/host_memory_mb"] < 1e6
+
+
+def test_too_little_memory_names_what_is_large_and_how_to_shrink_it(tmp_path, monkeypatch):
+    def greedy(self, state, number):
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 1 byte.")
+
+    monkeypatch.setattr(compiled.Programs, "train", greedy)
+    config = train._parse(tiny.flags(tmp_path / "run")).config
+    with pytest.raises(UserError, match="The device ran out of memory") as caught:
+        jaxrl.fit(config)
+    message = str(caught.value)
+    assert "rollout/obs float32[8, 8, 4]: lower --num-envs, --ppo.rollout-length" in message
+    assert any("step 0" in note for note in caught.value.__notes__)
+
+
+def test_the_largest_array_of_replay_is_named():
+    flags = "dqn-catch --devices 1 --offpolicy.buffer-size 1000000"
+    program = fitting.build(train._parse(shlex.split(flags)).config)
+    found = sizes.largest(program)
+    assert found[0][0].startswith("replay/") and found[0][2] == "--offpolicy.buffer-size"
+    amounts = [sizes.num_bytes(leaf) for _, leaf, _ in found]
+    assert amounts == sorted(amounts, reverse=True)
