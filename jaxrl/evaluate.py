@@ -1,5 +1,6 @@
 """Evaluate: `python -m jaxrl.evaluate RUN --episodes 100` prints figures and writes JSON.
 
+Where the environment reports success, it also tells what failed episodes have in common.
 A run that follows motion clips plays each of them once, whole, and writes a table of them too.
 """
 
@@ -8,13 +9,16 @@ import math
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
 from jaxrl.config import TrainConfig
 from jaxrl.envs import names
 from jaxrl.errors import UserError, exit_status, nearest
+
+if TYPE_CHECKING:
+    from jaxrl.runtime.evaluation import Episodes
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,8 @@ class Command:
     """Sample actions, or take the most likely ones; as the run's evaluation when not given."""
     seed: int = 0
     """Seed of the start states."""
+    only: tuple[int, ...] = ()
+    """Numbers of single episodes, from 0, to play again as they were with the same seed."""
     out: Path | None = None
     """JSON file; RUN/evaluation-<policy>.json when not given. A table of clips is put beside it."""
     clips: Path | None = None
@@ -52,8 +58,12 @@ def main(arguments: list[str] | None = None) -> int:
 def _evaluate(command: Command) -> None:
     if command.episodes is not None and command.episodes < 1:
         raise UserError(f"--episodes must be at least 1, not {command.episodes}.")
+    if command.only and min(command.only) < 0:
+        raise UserError(f"--only: episodes are counted from 0, there is no {min(command.only)}.")
+    if command.only and command.episodes is not None:
+        raise UserError("Give --episodes or --only, not both.")
     from jaxrl.envs import build as environments
-    from jaxrl.runtime import evaluation, folder, policies, program
+    from jaxrl.runtime import clip_report, episode_report, folder, policies, program
 
     config = _on_clips(folder.read_config(command.run, command.env), command)
     program.use_compilation_cache()
@@ -64,46 +74,86 @@ def _evaluate(command: Command) -> None:
     result = policies.run_episodes(
         policies.load_policy(file),
         config,
-        episodes=command.episodes or 100,
+        episodes=max(command.only) + 1 if command.only else command.episodes or 100,
         seed=command.seed,
         deterministic=not sampled,
         env=env,
         poses=command.render is not None,
+        record=episode_report.metrics_of,
     )
+    report = {"policy": file.name, "env": config.env}
+    report |= {"seed": command.seed, "deterministic": not sampled}
+    if clip_report.is_about(result):
+        _publish_clips(command, env, result, report | _figures(result))
+    else:
+        _publish(command, env, result, report)
+
+
+def _figures(result: "Episodes") -> dict[str, Any]:
+    """Return the means of all episodes, and what they are means of."""
+    from jaxrl.runtime import evaluation
+
     summary = evaluation.summarize(result)
-    report = {
-        "policy": file.name,
-        "env": config.env,
+    return {
         "episodes": len(result.returns),
-        "seed": command.seed,
-        "deterministic": not sampled,
         **{name.removeprefix("eval/"): value for name, value in summary.items()},
         "returns": [float(x) for x in result.returns],
         "lengths": [int(x) for x in result.lengths],
     }
-    _publish(command, env, result, report)
 
 
-def _publish(command: Command, env: Any, result: Any, report: dict[str, Any]) -> None:
-    """Print the figures, and write them with all that is behind them."""
-    from jaxrl.runtime import clip_report, files
+def _publish(command: Command, env: Any, result: "Episodes", report: dict[str, Any]) -> None:
+    """Print the figures of drawn episodes, what failed ones have in common, and write it all."""
+    from jaxrl.envs import build as environments
+    from jaxrl.envs.vector import VectorEnv
+    from jaxrl.runtime import episode_report, plots
 
+    number = len(result.returns)
+    if isinstance(env, VectorEnv):
+        env = environments.for_evaluation(env, number)
+    rows = episode_report.table(result, env, episode_report.start_positions(env, command.seed))
+    result = result._replace(trace=())
+    if command.only:
+        rows = episode_report.only(rows, command.only)
+        result = episode_report.only(result, command.only)
+        report["only"] = list(command.only)
+    report |= _figures(result)
+    report |= episode_report.details(rows, command.seed)
+    for name, value in report.items():
+        if isinstance(value, float) and name not in report["confidence"]:
+            print(f"{name:<16} {value:>12,.3f}")
+    print(episode_report.printed(report))
+    out = _out(command)
+    if rows.start is not None and rows.success is not None:
+        plots.outcomes(out.with_suffix(".png"), rows.start, rows.success)
+        print(f"start positions by outcome in {out.with_suffix('.png')}")
+    _write(out, report)
+
+
+def _out(command: Command) -> Path:
     other = f"-{command.clips.resolve().stem}" if command.clips else ""
-    out = command.out or command.run / f"evaluation-{command.policy}{other}.json"
-    clips = clip_report.rows(result, env) if clip_report.is_about(result) else []
-    if clips:
-        print(clip_report.printed(report, clips))
-        report |= clip_report.details(clips)
-        clip_report.write_table(out.with_suffix(".tsv"), clips)
-        print(f"every clip in {out.with_suffix('.tsv')}")
-    else:
-        for name, value in report.items():
-            if isinstance(value, float):
-                print(f"{name:<16} {value:>12,.3f}")
-    if command.clips:
-        report["clips_from"] = str(command.clips)
+    return command.out or command.run / f"evaluation-{command.policy}{other}.json"
+
+
+def _write(out: Path, report: dict[str, Any]) -> None:
+    from jaxrl.runtime import files
+
     files.write_text(out, json.dumps(_plain(report), indent=2))
     print(f"written to {out}")
+
+
+def _publish_clips(command: Command, env: Any, result: "Episodes", report: dict[str, Any]) -> None:
+    """Print the figures of motion clips, and write them with a table of all clips."""
+    from jaxrl.runtime import clip_report
+
+    out, clips = _out(command), clip_report.rows(result, env)
+    print(clip_report.printed(report, clips))
+    report |= clip_report.details(clips)
+    clip_report.write_table(out.with_suffix(".tsv"), clips)
+    print(f"every clip in {out.with_suffix('.tsv')}")
+    if command.clips:
+        report["clips_from"] = str(command.clips)
+    _write(out, report)
     if command.render:
         name = command.render_clip or clip_report.worst(clips)
         clip_report.film(result, env, name, command.render)
@@ -129,6 +179,8 @@ def _check_clips(command: Command, env: Any) -> None:
     """Refuse, before anything is played, what cannot be shown afterwards."""
     template = getattr(env, "template", None)  # environments on the host have none
     if template is not None and template.trials:
+        if command.only:
+            raise UserError("--only: motion clips are played once each; see the table of clips.")
         if command.episodes is not None:
             print(f"--episodes is ignored: each clip is played once, {template.trials} in all")
     elif command.render or command.render_clip:

@@ -7,9 +7,10 @@ jax2onnx wants versions of JAX of its own choosing, so it is no extra of this pr
 converts is policy.py with JAX's arrays in NumPy's place. The result is compared with NumPy's.
 """
 
-import importlib.util
+import importlib
 import sys
 from pathlib import Path
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -19,9 +20,8 @@ from jax2onnx import to_onnx  # pyright: ignore[reportMissingImports]
 
 def main(folder: Path) -> None:
     """Write policy.onnx: observation and memory in, action and memory out, rows free."""
-    spec = importlib.util.spec_from_file_location("policy", folder / "policy.py")
-    runner = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(runner)
+    sys.path.insert(0, str(folder))
+    runner: Any = importlib.import_module("policy")
     policy = runner.Policy(folder / "policy.npz")
     if policy.about["tokens"]:
         sys.exit("Policies that see tokens are not converted.")

@@ -1,6 +1,8 @@
-"""The learning curve of a run as a picture."""
+"""Pictures of a run: its learning curve, and where its episodes succeeded."""
 
 from pathlib import Path
+
+import numpy as np
 
 from jaxrl.runtime.sinks import read_jsonl
 
@@ -55,3 +57,30 @@ def _styles(rows: list[dict[str, float]]) -> dict[str, tuple[str, str, float]]:
         "rollout/ep_rew_mean": ("training episodes", "#9bb7d4", 1.4),
         "eval/mean_reward": ("evaluation (mean ± std)", "#1f4e79", 2.2),
     }
+
+
+def outcomes(path: Path, starts: np.ndarray, successes: np.ndarray) -> None:
+    """Draw where episodes started, [episodes, 2], and which of them succeeded."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(5, 5), dpi=120)
+    for won, label, color, mark in (
+        (True, "success", "#1f4e79", "o"),
+        (False, "failure", "#c0392b", "x"),
+    ):
+        chosen = starts[successes == won]
+        axes.scatter(*chosen.T, label=f"{label} ({len(chosen)})", color=color, marker=mark, s=18)
+    axes.set(
+        xlabel="x at the start", ylabel="y at the start", title=f"{successes.mean():.1%} succeeded"
+    )
+    axes.set_aspect("equal", adjustable="datalim")
+    axes.grid(alpha=0.25)
+    axes.legend(frameon=False)
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.tight_layout()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path)
+    plt.close(figure)

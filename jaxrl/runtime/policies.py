@@ -115,10 +115,12 @@ def run_episodes(
     deterministic: bool = True,
     env: Any = None,
     poses: bool = False,
+    record: Callable[[Any], PyTree] | None = None,
 ) -> evaluation.Episodes:
     """Play whole episodes in the environment of a configuration, which may be built already.
 
-    Trials of motion tracking can note the `poses` of their humanoid too, for drawing them.
+    Trials of motion tracking can note the `poses` of their humanoid too, for drawing them. What
+    `record` makes of each state, in environments without trials, is in the episodes' trace.
     """
     env = env or environments.build(config)
     if jax.tree.map(lambda s: s.shape, env.spec.obs) != jax.tree.map(
@@ -133,7 +135,8 @@ def run_episodes(
         )
     env = environments.for_evaluation(env, episodes)
     carry = policy.initial_carry(env.rows)
-    record = tracking.with_poses(env) if poses else None
+    if env.trials:
+        record = tracking.with_poses(env) if poses else None
     loops = names.solves_in_loops(config.env, config.backend)
     play = jax.jit(
         evaluation.episodes(env, act, carry, record=record),
