@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from jaxrl import evaluate, presets, render, train
+from jaxrl import evaluate, export, presets, render, train
 from jaxrl.data import record
 from tests.runtime import tiny
 
@@ -30,12 +30,24 @@ def test_own_environment_trains_as_written(tmp_path, monkeypatch):
     assert evaluate.main([str(folder), "--episodes", "3", *own]) == 0
 
 
+def test_callbacks_are_called_as_written(tmp_path, monkeypatch):
+    (code,) = re.findall(
+        r"```python\n(import jaxrl\nfrom jaxrl import callbacks.*?)```", README, re.S
+    )
+    small = train._parse(tiny.flags(tmp_path / "run")).config
+    monkeypatch.setattr(presets, "get", lambda name: small)
+    names = {}
+    exec(code, names)
+    assert names["result"].env_steps == 512
+    assert all("custom/spread" in row for row in tiny.rows(tmp_path / "run"))
+
+
 def test_preset_table_is_current():
     assert presets.table() in README
 
 
 def test_every_flag_shown_exists():
-    help_texts = "".join(map(_help, (train, evaluate, render, record)))
+    help_texts = "".join(map(_help, (train, evaluate, render, export, record)))
     known = set(re.findall(r"--[a-z][a-z0-9.-]*", help_texts))
     shown = set(re.findall(r"(?<=[\s`(])--[a-z][a-z0-9.-]*", README))
     # TensorBoard's, and those of benchmarks.peers.

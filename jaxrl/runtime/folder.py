@@ -77,8 +77,10 @@ def describe(path: Path, config: TrainConfig) -> None:
 
 def command_line() -> str:
     """Return the command as a person would type it again."""
-    arguments = [shlex.quote(a) for a in sys.argv[1:]]
-    return " ".join(["python -m jaxrl.train", *arguments])
+    program = Path(sys.argv[0])
+    ours = (program.parent.name, program.name) == ("jaxrl", "train.py")
+    start = "python -m jaxrl.train" if ours else f"python {shlex.quote(str(program))}"
+    return " ".join([start, *(shlex.quote(a) for a in sys.argv[1:])])
 
 
 def _provenance() -> dict:

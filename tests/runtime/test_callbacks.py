@@ -1,12 +1,14 @@
 """Callbacks: when they are called, what they may ask for, and that they cannot do harm."""
 
 import dataclasses
+import sys
 
 import pytest
 
 import jaxrl
 from jaxrl import callbacks, render, train
 from jaxrl.errors import UserError
+from jaxrl.runtime import folder
 from jaxrl.runtime.hooks import CallbackError
 from tests.runtime import tiny
 
@@ -68,6 +70,13 @@ def test_events_come_in_order_and_change_nothing(plain, tmp_path):
     assert shown[1].items() >= {k: v for k, v in logged[1].items() if k != "step"}.items()
     assert logged == tiny.rows(plain)
     tiny.assert_same_policy(tmp_path / "run", plain)
+
+
+def test_a_script_is_noted_as_what_was_run(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["my study.py", "--fast"])
+    assert folder.command_line() == "python 'my study.py' --fast"
+    monkeypatch.setattr(sys, "argv", ["/anywhere/jaxrl/train.py", "ant"])
+    assert folder.command_line() == "python -m jaxrl.train ant"
 
 
 def test_what_callbacks_see_is_read_only_and_made_of_floats(tmp_path):
