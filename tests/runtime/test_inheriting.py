@@ -8,7 +8,7 @@ import pytest
 
 from jaxrl import train
 from jaxrl.runtime.checkpoint import Checkpoints
-from tests.runtime import tiny
+from tests.runtime import test_replay_runs, tiny
 
 
 @pytest.fixture(scope="module")
@@ -112,3 +112,34 @@ def test_flags_of_a_new_run_need_one(source, tmp_path, capsys):
     assert "add --reset-steps" in capsys.readouterr().err
     assert train.main(tiny.flags(tmp_path / "new", "--reset-steps")) == 2
     assert "belongs to --resume" in capsys.readouterr().err
+
+
+def test_off_policy_runs_take_along_replay_or_only_what_was_learnt(tmp_path):
+    source = test_replay_runs.run(tmp_path / "source", "--epochs", "1")
+    (step,) = (int(p.name) for p in (source / "checkpoints").iterdir())
+    old, updates = leaves(source, step), tiny.rows(source)[-1]["train/n_updates"]
+    again = restarted(source, tmp_path / "again", "--epochs", "1")
+    # Replay is full enough from the start: nothing waits, and the count of updates goes on.
+    first = tiny.rows(again)[0]
+    assert first["train/n_updates"] == updates + 2 * 12 and first["time/iterations"] == 12
+    kept = leaves(again, 0)
+    for name in (n for n in old if n.startswith("collector/replay")):
+        np.testing.assert_array_equal(kept[name], old[name], err_msg=name)
+    flags = ("--init-from", str(source), "--epochs", "1")
+    new = leaves(test_replay_runs.run(tmp_path / "new", *flags), 0)
+    for name in (n for n in old if n.startswith(("learner/params", "learner/slow"))):
+        np.testing.assert_array_equal(new[name], old[name], err_msg=name)
+    assert new["learner/updates"] == 0
+
+
+def test_another_algorithm_takes_the_policy_alone(tmp_path, capsys):
+    same = ("--network.activation", "relu", "--task.episode-length", "10", "--epochs", "1")
+    source = tiny.run(tmp_path / "ppo", "--env", "pendulum", "--eval.num-envs", "0", *same)
+    capsys.readouterr()
+    flags = ("--init-from", str(source), "--network.distribution", "tanh_normal", *same)
+    folder = test_replay_runs.run(tmp_path / "sac", *flags)
+    assert "the critic begins anew" in capsys.readouterr().out
+    new, policy = leaves(folder, 0), tiny.policy(source)
+    for name, data in policy.items():
+        places = [n for n in new if n.startswith("learner/") and n.endswith(name.split("/", 1)[1])]
+        assert any(np.array_equal(new[place], data) for place in places), name
