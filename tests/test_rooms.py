@@ -20,6 +20,7 @@ ORDER = [
         "types",
     },
     {"learning"},
+    {"drawing"},
     {"networks", "envs", "data", "motion"},
     {"rollout"},
     {"algorithms"},

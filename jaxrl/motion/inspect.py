@@ -13,9 +13,10 @@ from typing import Annotated
 import numpy as np
 import tyro
 
+from jaxrl.drawing import painter
 from jaxrl.envs import names
 from jaxrl.errors import UserError, exit_status
-from jaxrl.motion import drawing, formats, ground, synthetic
+from jaxrl.motion import formats, ground, synthetic
 from jaxrl.motion import skeleton as skeletons
 from jaxrl.motion.clip import Clip, limited, resample
 from jaxrl.motion.skeleton import Skeleton
@@ -148,10 +149,10 @@ def _draw(clip: Clip, skeleton: Skeleton, out: Path, seconds: float) -> None:
     shown = resample(shown, min(_FPS, shown.fps), skeleton.model)
     if out.suffix == ".png":
         moments = np.linspace(0, len(shown.qpos) - 1, _MOMENTS).round().astype(int).tolist()
-        drawn = drawing.frames(skeleton.model, shown.qpos, size=_MOMENT_SIZE, moments=moments)
-        drawn = [drawing.side_by_side(drawn)]
+        drawn = painter.frames(skeleton.model, shown.qpos, size=_MOMENT_SIZE, moments=moments)
+        drawn = [painter.side_by_side(drawn)]
     else:
-        drawn = drawing.frames(skeleton.model, shown.qpos)
+        drawn = painter.frames(skeleton.model, shown.qpos)
     pictures.save(drawn, out, shown.fps)
     part = "" if shown.seconds > clip.seconds - 1.0 / shown.fps else f" of {clip.seconds:.2f} s"
     print(f"{shown.seconds:.2f} s{part} drawn to {out}")

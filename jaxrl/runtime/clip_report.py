@@ -102,7 +102,7 @@ def worst(clips: list[dict[str, Any]]) -> str:
 
 def film(result: Episodes, env: VectorEnv, clip: str, path: Path) -> None:
     """Write a film of one clip beside its reference."""
-    from jaxrl.motion import drawing  # pyright: ignore[reportAttributeAccessIssue]
+    from jaxrl.drawing import painter
 
     library = env.env.library
     chosen = library.names.index(clip)
@@ -110,5 +110,5 @@ def film(result: Episodes, env: VectorEnv, clip: str, path: Path) -> None:
     played = np.asarray(result.trace["qpos"])[:count, chosen]
     # States are noted after each step: the first one shows the clip's second frame.
     meant = np.asarray(library.reference.qpos)[chosen, 1 : count + 1]
-    drawn = drawing.frames(env.env.figure.model, played, beside=meant)
+    drawn = painter.frames(env.env.figure.model, played, beside=meant)
     pictures.save(drawn, path, library.fps)

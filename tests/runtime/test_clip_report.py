@@ -2,13 +2,13 @@
 
 import csv
 import json
-import sys
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from jaxrl import evaluate
+from jaxrl.drawing import painter
 from jaxrl.runtime import clip_report, tracking
 from jaxrl.runtime.evaluation import Episodes
 from tests.runtime import tiny
@@ -108,10 +108,7 @@ def test_a_film_shows_what_was_played_beside_the_reference(tmp_path, monkeypatch
         shown.update(model=model, qpos=qpos, beside=beside)
         return [np.zeros((4, 4, 3), np.uint8)] * len(qpos)
 
-    monkeypatch.setitem(sys.modules, "jaxrl.motion.drawing", SimpleNamespace(frames=frames))
-    monkeypatch.setattr(
-        sys.modules["jaxrl.motion"], "drawing", SimpleNamespace(frames=frames), False
-    )
+    monkeypatch.setattr(painter, "frames", frames)
     meant = np.arange(2 * 5 * 3.0).reshape(2, 5, 3)  # [clips, frames, nq]
     reference = SimpleNamespace(qpos=meant)
     library = SimpleNamespace(names=("a", "b"), fps=30.0, reference=reference)

@@ -5,12 +5,18 @@ import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
 
-from jaxrl.motion import camera, drawing, shapes
+from jaxrl.drawing import camera, painter, shapes
+from jaxrl.motion import skeleton
 
 SIZE = (160, 120)
 BALL = """<mujoco><worldbody><geom type="plane" size="0 0 1"/>
 <body pos="0 0 1"><freejoint/><geom size="0.25" rgba="0.9 0.1 0.1 1"/>MORE</body>
 </worldbody></mujoco>"""
+
+
+@pytest.fixture(scope="module")
+def model():
+    return skeleton.load_model()
 
 
 def _model(more=""):
@@ -75,7 +81,7 @@ def test_the_camera_turns_with_the_first_pose_and_follows_without_shaking():
 def test_a_ball_covers_the_pixels_that_the_projection_says(place):
     model = _model()
     pose = np.array([[*place, 1, 0, 0, 0]])
-    (picture,) = drawing.frames(model, pose, size=SIZE)
+    (picture,) = painter.frames(model, pose, size=SIZE)
     assert picture.shape == (120, 160, 3) and picture.dtype == np.uint8
     (view,) = camera.following(pose[:, :3], 0.0, 1.25, SIZE)
     centre, depth = _pinhole(view, np.array(place))
@@ -89,7 +95,7 @@ def test_the_near_part_covers_the_far_one():
     for distance, seen in ((-0.6, [0.1, 0.1, 0.9]), (0.6, [0.9, 0.1, 0.1])):
         where = " ".join(map(str, distance * view.axes[2]))
         model = _model(f'<geom size="0.2" rgba="0.1 0.1 0.9 1" pos="{where}"/>')
-        (picture,) = drawing.frames(model, np.array([[0, 0, 1.0, 1, 0, 0, 0]]), size=SIZE)
+        (picture,) = painter.frames(model, np.array([[0, 0, 1.0, 1, 0, 0, 0]]), size=SIZE)
         left, top, right, bottom = _box(_coloured(picture))
         middle = picture[(top + bottom) // 2, (left + right) // 2]
         assert np.argmax(middle) == np.argmax(seen)
@@ -110,7 +116,7 @@ def _lowest_row(model, pose, foot):
     data = mujoco.MjData(model)
     data.qpos[:] = pose
     mujoco.mj_kinematics(model, data)
-    (view,) = camera.following(pose[None, :3], 0.0, drawing.height(shapes.prepare(model)), SIZE)
+    (view,) = camera.following(pose[None, :3], 0.0, painter.height(shapes.prepare(model)), SIZE)
     signs = np.stack(np.meshgrid(*[[-1, 1]] * 3), -1).reshape(-1, 3)
     corners = signs * model.geom(foot).size @ data.geom(foot).xmat.reshape(3, 3).T
     return max(_pinhole(view, data.geom(foot).xpos + corner)[0][1] for corner in corners)
@@ -120,7 +126,7 @@ def test_a_raised_foot_moves_the_pixels(model):
     """The right leg is red and the left one blue, as in the model's file."""
     raised = _pose(model, right_hip=-1.0, right_knee=-1.5)
     standing, lifted = (
-        drawing.frames(model, pose[None], size=SIZE)[0] for pose in (model.qpos0, raised)
+        painter.frames(model, pose[None], size=SIZE)[0] for pose in (model.qpos0, raised)
     )
     for picture, pose in ((standing, model.qpos0), (lifted, raised)):
         assert _box(_red(picture))[3] == pytest.approx(
@@ -134,8 +140,8 @@ def test_a_raised_foot_moves_the_pixels(model):
 
 def test_a_second_figure_is_grey_and_beside_or_a_ghost(model):
     poses = np.tile(model.qpos0, (2, 1))
-    alone = drawing.frames(model, poses, size=SIZE)
-    beside = drawing.frames(model, poses, poses, size=SIZE)
+    alone = painter.frames(model, poses, size=SIZE)
+    beside = painter.frames(model, poses, poses, size=SIZE)
     assert len(alone) == len(beside) == 2
     # It stands to the right, where nothing else but ground and sky would be.
     left, _, right, _ = _box(_coloured(beside[0]))
@@ -144,7 +150,7 @@ def test_a_second_figure_is_grey_and_beside_or_a_ghost(model):
     assert dark[:, 80:].sum() > 0.5 * dark[:, left:80].sum()
     moved = poses.copy()
     moved[:, 0] += 0.4
-    ghost = drawing.frames(model, poses, moved, size=SIZE, ghost=True)
+    ghost = painter.frames(model, poses, moved, size=SIZE, ghost=True)
     np.testing.assert_array_equal(_box(_coloured(ghost[0])), _box(_coloured(alone[0])))
     changed = np.abs(ghost[0].astype(int) - alone[0]).max(-1) > 8
     assert changed.sum() > 100 and _box(changed)[2] > _box(_coloured(alone[0]))[2] + 10
@@ -155,21 +161,21 @@ def test_figures_that_cannot_be_seen(model):
     away = poses.copy()
     away[:, 1] -= 8.0  # behind the camera
     alone, ghost = (
-        drawing.frames(model, poses, other, size=SIZE, ghost=True) for other in (None, away)
+        painter.frames(model, poses, other, size=SIZE, ghost=True) for other in (None, away)
     )
     np.testing.assert_array_equal(alone, ghost)
     with pytest.raises(ValueError, match="1 poses, but 2 beside"):
-        drawing.frames(model, poses, np.tile(poses, (2, 1)))
+        painter.frames(model, poses, np.tile(poses, (2, 1)))
     with pytest.raises(ValueError, match="not finite"):
-        drawing.frames(model, poses * np.nan)
+        painter.frames(model, poses * np.nan)
 
 
 def test_moments_are_the_same_pictures(model):
     poses = np.tile(model.qpos0, (5, 1))
     poses[:, 0] = np.arange(5)
-    every, some = (drawing.frames(model, poses, size=SIZE, moments=m) for m in (None, [0, 3]))
+    every, some = (painter.frames(model, poses, size=SIZE, moments=m) for m in (None, [0, 3]))
     np.testing.assert_array_equal(some, [every[0], every[3]])
-    assert drawing.side_by_side(some).shape == (120, 320, 3)
+    assert painter.side_by_side(some).shape == (120, 320, 3)
 
 
 @pytest.mark.parametrize(
@@ -191,8 +197,8 @@ def test_every_kind_of_part(geom, upwards):
     body = shapes.prepare(model)
     (shape,) = shapes.placed(body, model.qpos0)  # the large one is for collisions only
     assert shape.points[:, 2].max() + shape.radius == pytest.approx(1 + upwards, abs=0.01)
-    (picture,) = drawing.frames(model, model.qpos0[None], size=SIZE)
-    (view,) = camera.following(model.qpos0[None, :3], 0.0, drawing.height(body), SIZE)
+    (picture,) = painter.frames(model, model.qpos0[None], size=SIZE)
+    (view,) = camera.following(model.qpos0[None, :3], 0.0, painter.height(body), SIZE)
     _, top, _, bottom = _box(_coloured(picture))
-    wide = view.focal * 2 * upwards / (3 * drawing.height(body))
+    wide = view.focal * 2 * upwards / (3 * painter.height(body))
     assert bottom - top == pytest.approx(wide, rel=0.25)

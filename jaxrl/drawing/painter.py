@@ -1,4 +1,4 @@
-"""Pictures of a humanoid, drawn without a graphics driver: discs, thick lines and polygons.
+"""Pictures of a model, drawn without a graphics driver: discs, thick lines and polygons.
 
 Shapes are painted from far to near, over their shadows and a grid on the ground whose lines are
 half a metre apart.
@@ -14,9 +14,9 @@ import numpy as np
 from PIL import Image, ImageDraw
 from scipy.spatial import ConvexHull, QhullError
 
-from jaxrl.motion import shapes
-from jaxrl.motion.camera import Camera, following
-from jaxrl.motion.shapes import Body, Shape
+from jaxrl.drawing import shapes
+from jaxrl.drawing.camera import Camera, following
+from jaxrl.drawing.shapes import Body, Shape
 
 _FINER = 2  # pictures are painted larger by this much, and shrunk, which makes edges smooth
 _ASIDE = 0.8  # how far away a second figure is shown, in heights of the figure
