@@ -14,8 +14,9 @@ import numpy as np
 from PIL import Image, ImageDraw
 from scipy.spatial import ConvexHull, QhullError
 
-from jaxrl.drawing import shapes
-from jaxrl.drawing.camera import Camera, following
+from jaxrl.drawing import parts, shapes, stage
+from jaxrl.drawing.camera import Camera, following, looking
+from jaxrl.drawing.parts import Bodies
 from jaxrl.drawing.shapes import Body, Shape
 
 _FINER = 2  # pictures are painted larger by this much, and shrunk, which makes edges smooth
@@ -50,16 +51,38 @@ def frames(
         raise ValueError(f"{len(qpos)} poses, but {len(beside)} beside them")
     if not all(np.isfinite(poses).all() for poses in (qpos, beside) if poses is not None):
         raise ValueError("poses that are not finite cannot be drawn")
+    other = None if beside is None else parts.bodies(model, beside)
+    where = parts.bodies(model, qpos)
+    return paint(model, where, other, size=size, ghost=ghost, moments=moments)
+
+
+def paint(
+    model: mujoco.MjModel,
+    where: Bodies,
+    beside: Bodies | None = None,
+    *,
+    size: tuple[int, int] = (480, 360),
+    ghost: bool = False,
+    moments: Sequence[int] | None = None,
+) -> list[np.ndarray]:
+    """Return the same of bodies that are somewhere already."""
     body = shapes.prepare(model)
-    tall = height(body)
-    aside = 0.0 if beside is None or ghost else _ASIDE * tall
-    cameras = following(
-        qpos[:, :3], _heading(qpos[0]), tall, (_FINER * size[0], _FINER * size[1]), aside
-    )
+    aside = 0.0 if beside is None or ghost else _ASIDE * height(body)
+    seen, floor = stage.look(body, where)
+    low = np.array([0.0, 0.0, floor])
+    where = where._replace(place=where.place - low)
+    beside = None if beside is None else beside._replace(place=beside.place - low)
+    large = (_FINER * size[0], _FINER * size[1])
+    if stage.is_figure(body):
+        turn = where.turn[0, 1]
+        heading = 2.0 * float(np.arctan2(turn[3], turn[0]))  # as `rotations.heading` means it
+        cameras = following(where.place[:, 1], heading, height(body), large, aside)
+    else:
+        cameras = looking(seen._replace(aim=seen.aim - low), large)
     pictures = []
-    for i in range(len(qpos)) if moments is None else moments:
-        figure = shapes.placed(body, qpos[i])
-        other = [] if beside is None else _greyed(shapes.placed(body, beside[i]))
+    for i in range(len(where.place)) if moments is None else moments:
+        figure = shapes.placed(body, where, i)
+        other = [] if beside is None else _greyed(shapes.placed(body, beside, i))
         other = [_moved(shape, aside * cameras[i].axes[0]) for shape in other]
         picture = _picture(cameras[i], figure, other, ghost)
         pictures.append(np.asarray(picture.reduce(_FINER)))
@@ -72,21 +95,14 @@ def side_by_side(pictures: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def height(body: Body) -> float:
-    """Return how tall a figure is at rest."""
-    return max(
-        float(shape.points[:, 2].max()) + shape.radius
-        for shape in shapes.placed(body, body.model.qpos0)
-    )
-
-
-def _heading(pose: np.ndarray) -> float:
-    """Return the turn about the vertical, as `rotations.heading` means it."""
-    return 2.0 * float(np.arctan2(pose[6], pose[3]))
+    """Return how high a figure reaches at rest."""
+    return float(stage.at_rest(body)[1][2])
 
 
 def _greyed(figure: list[Shape]) -> list[Shape]:
-    """Return shapes without colour, the brighter ones still brighter."""
-    return [s._replace(colour=np.full(3, 0.35 + 0.5 * float(s.colour.mean()))) for s in figure]
+    """Return what moves without colour, the brighter parts still brighter."""
+    moving = [s for s in figure if s.moves]
+    return [s._replace(colour=np.full(3, 0.35 + 0.5 * float(s.colour.mean()))) for s in moving]
 
 
 def _moved(shape: Shape, by: np.ndarray) -> Shape:
@@ -146,9 +162,10 @@ def _draw_shadow(draw: ImageDraw.ImageDraw, camera: Camera, shape: Shape) -> Non
 
 
 def _draw_shapes(draw: ImageDraw.ImageDraw, camera: Camera, figure: list[Shape]) -> None:
-    def depth(shape: Shape) -> float:
+    def depth(shape: Shape) -> tuple[bool, float]:
         # Of those just as deep, rods (which have two places) come before the parts they join.
-        return float(camera.seen(shape.order)[1].max()) + 1e-6 * len(shape.order)
+        far = float(camera.seen(shape.order)[1].max())
+        return not shape.moves, far + 1e-6 * len(shape.order)
 
     for shape in sorted(figure, key=depth, reverse=True):
         if shape.radius:

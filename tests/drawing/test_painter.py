@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
 
-from jaxrl.drawing import camera, painter, shapes
+from jaxrl.drawing import camera, painter, parts, shapes
 from jaxrl.motion import skeleton
 
 SIZE = (160, 120)
@@ -195,7 +195,9 @@ def test_every_kind_of_part(geom, upwards):
       <geom size="2" group="3"/></body></worldbody></mujoco>"""
     model = mujoco.MjModel.from_xml_string(xml)
     body = shapes.prepare(model)
-    (shape,) = shapes.placed(body, model.qpos0)  # the large one is for collisions only
+    (shape,) = shapes.placed(
+        body, parts.bodies(model, model.qpos0[None])
+    )  # the large one is for collisions only
     assert shape.points[:, 2].max() + shape.radius == pytest.approx(1 + upwards, abs=0.01)
     (picture,) = painter.frames(model, model.qpos0[None], size=SIZE)
     (view,) = camera.following(model.qpos0[None, :3], 0.0, painter.height(body), SIZE)
