@@ -1,4 +1,4 @@
-"""Render: `python -m jaxrl.render RUN --out episode.gif` shows what a policy does."""
+"""Render: `python -m jaxrl.render RUN --out episode.html` shows what a policy does."""
 
 import sys
 from dataclasses import dataclass
@@ -9,23 +9,35 @@ import tyro
 
 from jaxrl.errors import UserError, exit_status
 
+_KINDS = (".html", ".gif", ".mp4", ".png")
+
 
 @dataclass(frozen=True)
 class Command:
-    """Play one episode with the policy of a run, as a GIF (or one picture of it, a PNG)."""
+    """Play episodes with the policy of a run: a page in 3-D, a film, or a picture."""
 
     run: Annotated[Path, tyro.conf.Positional]
     """Run folder."""
     out: Path | None = None
-    """File to write; RUN/videos/<policy>.gif when not given."""
+    """File to write, .html, .gif, .mp4 or .png; RUN/videos/<policy>.gif when not given."""
+    episodes: int = 1
+    """How many episodes."""
+    failures: bool = False
+    """Of 100 episodes (or all motion clips) show those that failed, or else earned least."""
+    clip: str | None = None
+    """Of a run that follows motion clips: the one to show, by its name."""
     policy: Literal["best", "final"] = "best"
     """Which policy of the run."""
     stochastic: bool | None = None
     """Sample actions, or take the most likely ones; as the run's evaluation when not given."""
     seed: int = 0
-    """Seed of the episode."""
-    fps: float = 10.0
-    """Pictures per second."""
+    """Seed of the episodes."""
+    fps: float | None = None
+    """Pictures per second. When not given about 25, or 10 of worlds that have no seconds."""
+    seconds: float | None = None
+    """Show no more than this of each episode."""
+    gl: bool = False
+    """Let MuJoCo draw the pictures, which needs a graphics library."""
     env: str | None = None
     """Needed only for your own environment: the module:Class that may be imported."""
 
@@ -36,21 +48,43 @@ def main(arguments: list[str] | None = None) -> int:
     return exit_status(lambda: _render(command))
 
 
+def _check(command: Command, out: Path) -> None:
+    if out.suffix not in _KINDS:
+        raise UserError(f"--out '{out}': the file must end in {', '.join(_KINDS)}.")
+    for name, value in (("fps", command.fps), ("seconds", command.seconds)):
+        if value is not None and not value > 0:
+            raise UserError(f"--{name} must be greater than 0, not {value}.")
+    if command.episodes < 1:
+        raise UserError(f"--episodes must be at least 1, not {command.episodes}.")
+    if command.failures and command.clip:
+        raise UserError("--failures looks through all clips: leave out --clip, or --failures.")
+
+
 def _render(command: Command) -> None:
     out = command.out or command.run / "videos" / f"{command.policy}.gif"
-    if out.suffix not in (".gif", ".png"):
-        raise UserError(f"--out '{out}': the file must end in .gif or .png.")
-    if not command.fps > 0:
-        raise UserError(f"--fps must be greater than 0, not {command.fps}.")
-    from jaxrl.runtime import folder, pictures, policies, program
+    _check(command, out)
+    from jaxrl.runtime import films, folder, pictures, policies, program, watching
 
+    pictures.check(out)
     config = folder.read_config(command.run, command.env)
     program.use_compilation_cache()
     policy = policies.load_policy(policies.find(command.run, command.policy))
-    sampled = config.eval.samples(command.stochastic)
-    drawn = pictures.frames(policy, config, command.seed, deterministic=not sampled)
-    pictures.save(drawn, out, command.fps)
-    print(f"{len(drawn) - 1} steps written to {out}")
+    env = watching.build(config)
+    watched = watching.episodes(
+        policy,
+        config,
+        env,
+        number=command.episodes,
+        seed=command.seed,
+        deterministic=not config.eval.samples(command.stochastic),
+        failures=command.failures,
+        clip=command.clip,
+    )
+    title = f"{config.env}, {command.policy} policy"
+    films.write(films.Film(env, title, command.fps, command.seconds, command.gl), watched, out)
+    for one in watched:
+        print(f"{one.title}, {len(one.rewards)} steps")
+    print(f"written to {out}")
 
 
 if __name__ == "__main__":

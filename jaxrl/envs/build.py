@@ -7,12 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from jaxrl.config import TrainConfig
 from jaxrl.envs import host, names, registry
 from jaxrl.envs.vector import VectorEnv
 from jaxrl.envs.world import Template, TracedOnce
 from jaxrl.errors import UserError
+from jaxrl.types import Array
 
 
 def build(config: TrainConfig, known: Template | None = None) -> Any:
@@ -69,10 +71,30 @@ def for_evaluation(env: VectorEnv, num_envs: int) -> VectorEnv:
     return replace(env, num_envs=env.template.trials, episode_length=length, trials=True)
 
 
-def for_drawing(env: VectorEnv) -> VectorEnv:
-    """Return one copy that carries all of Brax's state, also what only a picture shows."""
-    env = replace(env, num_envs=1, random_first_age=False, keep_broken=False)
-    return replace(env, known=env.whole_template)
+def for_drawing(env: VectorEnv, num_envs: int, trials: tuple[int, ...] | None = None) -> VectorEnv:
+    """Return copies for evaluation that carry all of Brax's state, also what only a picture shows.
+
+    Of an environment's fixed starts only some may be played, by their numbers.
+    """
+    env = replace(env, keep_broken=False)
+    env = for_evaluation(replace(env, known=env.whole_template), num_envs)
+    if not env.trials or trials is None:
+        return env
+    return replace(env, env=_SomeTrials(env.env, trials), num_envs=len(trials))
+
+
+class _SomeTrials:
+    """An environment with some of its fixed starts."""
+
+    def __init__(self, env: Any, numbers: tuple[int, ...]):
+        self._env, self._numbers = env, jnp.asarray(numbers)
+
+    def trial(self, number: Array) -> Any:
+        """Start in one of them."""
+        return self._env.trial(self._numbers[number])
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._env, name)
 
 
 @contextlib.contextmanager

@@ -13,6 +13,8 @@ import jax.numpy as jnp
 from brax.envs import base
 from flax import struct
 
+from jaxrl.envs import looks
+
 
 def _first_state(joints: Any, obs: jax.Array) -> base.State:
     """Wrap a start state; Brax names its own physics state as the type, but takes any pytree."""
@@ -78,6 +80,16 @@ class CartPole(base.Env):
             reward=jnp.ones((), jnp.float32),
             done=failed.astype(jnp.float32),
         )
+
+    @property
+    def mj_model(self) -> Any:
+        """The cart and its pole, as they are drawn."""
+        return looks.load("cartpole")
+
+    def shown(self, state: base.State) -> dict[str, jax.Array]:
+        """Return the joints of that model."""
+        joints = cast(CartPoleState, state.pipeline_state)
+        return {"qpos": jnp.stack([joints.x, joints.theta])}
 
     def _accelerations(
         self, joints: CartPoleState, force: jax.Array
@@ -146,6 +158,15 @@ class Pendulum(base.Env):
             reward=-cost,
             done=jnp.zeros((), jnp.float32),
         )
+
+    @property
+    def mj_model(self) -> Any:
+        """The pendulum, as it is drawn."""
+        return looks.load("pendulum")
+
+    def shown(self, state: base.State) -> dict[str, jax.Array]:
+        """Return the joint of that model."""
+        return {"qpos": cast(PendulumState, state.pipeline_state).theta[None]}
 
     def _observe(self, joints: PendulumState) -> jax.Array:
         return jnp.stack([jnp.cos(joints.theta), jnp.sin(joints.theta), joints.theta_dot])

@@ -76,6 +76,12 @@ class Imitation(MotionEnv):
             "counts": jnp.asarray([not is_minor for is_minor in minor]),
         }
 
+    def shown(self, state: base.State) -> dict[str, Array]:
+        """Return the humanoid's pose, and as a ghost the clip's."""
+        info, pose = state.info, cast(Pose, state.pipeline_state)
+        meant = self.reference(info["clip"], info["time"], info["turn"])
+        return {"qpos": pose.qpos, "ghost": meant.qpos}
+
     def _begin(self, clip: Array, time: Array, turn: Array, judged: bool = False) -> base.State:
         shown = self.reference(clip, time, turn)
         pose = self.figure.start(shown.qpos, shown.qvel)

@@ -24,6 +24,7 @@ class MotionEnv(base.Env):
     """A humanoid that starts in moments of clips; `styled`: it also shows how it moves."""
 
     backend: str = "mjx"
+    dt = 1.0 / FPS
 
     def __init__(
         self, config: MotionConfig, figure: Figure, library: Library, *, styled: bool = False
@@ -35,6 +36,11 @@ class MotionEnv(base.Env):
     def num_clips(self) -> int:
         """Clips of the library."""
         return len(self.library.names)
+
+    @property
+    def mj_model(self) -> Any:
+        """The humanoid, as it is drawn."""
+        return self.figure.model
 
     @property
     def action_size(self) -> int:

@@ -1,57 +1,27 @@
-"""Watching a policy: one episode as pictures, in a file."""
+"""Pictures into files: a film, or one of them."""
 
+import importlib.util
+import warnings
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.algorithms import acting
-from jaxrl.config import TrainConfig
-from jaxrl.envs import build as environments
-from jaxrl.envs.host import HostEnv
 from jaxrl.errors import UserError
-from jaxrl.runtime.policies import LoadedPolicy
+
+_NEEDED = ("imageio", "imageio_ffmpeg")  # for films
+_INK = "#3a424b"
 
 
-def frames(
-    policy: LoadedPolicy, config: TrainConfig, seed: int, deterministic: bool
-) -> list[np.ndarray]:
-    """Play one episode and draw every state of it, the first and the last included."""
-    env = environments.build(config)
-    if isinstance(env, HostEnv) or not hasattr(env.env.inner, "draw"):
-        raise UserError(f"The environment '{config.env}' cannot draw itself.")
-    env = environments.for_drawing(env)
-    act = acting.make_policy(policy.networks, deterministic)
-    length = -(-env.episode_length // env.action_repeat)
-
-    @jax.jit
-    def play(params, key):
-        key_reset, key_act = jax.random.split(key)
-        state = env.reset(key_reset, stagger=False)
-
-        def turn(loop, key):
-            state, carry = loop
-            action, carry, _ = act(params, env.observe(state), carry, key)
-            after, outcome = env.advance(state, action)
-            return (after, carry), (after.world, outcome.terminated[0] | outcome.truncated[0])
-
-        start = (state, policy.initial_carry(env.rows))
-        _, (later, over) = jax.lax.scan(turn, start, jax.random.split(key_act, length))
-        worlds = jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), state.world, later)
-        return env.brax_state(worlds).pipeline_state, over
-
-    inside, over = jax.device_get(play(policy.params, jax.random.key(seed)))
-    last = int(np.argmax(over)) + 1 if over.any() else length
-    states = (jax.tree.map(lambda leaf, t=t: leaf[t, 0], inside) for t in range(last + 1))
-    return [env.env.inner.draw(state) for state in states]
-
-
-def save(pictures: list[np.ndarray], path: Path, frames_per_second: float) -> None:
-    """Write a GIF of all pictures, or a PNG of the middle one."""
+def save(pictures: Sequence[np.ndarray], path: Path, frames_per_second: float) -> None:
+    """Write a GIF or MP4 of all pictures, or a PNG of the middle one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".mp4":
+        _save_video(pictures, path, frames_per_second)
+        return
     from PIL import Image
 
-    path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".png":
         Image.fromarray(pictures[len(pictures) // 2]).save(path)
         return
@@ -59,3 +29,39 @@ def save(pictures: list[np.ndarray], path: Path, frames_per_second: float) -> No
     images = [Image.fromarray(p).convert("P", palette=Image.Palette.ADAPTIVE) for p in pictures]
     pause = round(1000 / frames_per_second)
     images[0].save(path, save_all=True, append_images=images[1:], duration=pause, loop=0)
+
+
+def captioned(picture: np.ndarray, text: str) -> np.ndarray:
+    """Return a picture with a line of text in its upper left corner."""
+    from PIL import Image, ImageDraw
+
+    image = Image.fromarray(picture)
+    pen = ImageDraw.Draw(image)
+    pen.text((10, 8), text, fill=_INK, font_size=14, stroke_width=2, stroke_fill="#f4f6f8")
+    return np.asarray(image)
+
+
+def check(path: Path) -> None:
+    """Refuse a film that cannot be written, before anything is played."""
+    if path.suffix == ".mp4" and not all(map(importlib.util.find_spec, _NEEDED)):
+        raise UserError(
+            f"--out '{path}': films as .mp4 need imageio with FFmpeg: pip install 'jaxrl[video]'. "
+            "A .gif or .html needs nothing."
+        )
+
+
+def _save_video(pictures: Sequence[np.ndarray], path: Path, frames_per_second: float) -> None:
+    import imageio.v2
+
+    writer: Any = imageio.v2.get_writer  # it says too little of its types
+    with warnings.catch_warnings(), writer(path, fps=frames_per_second, macro_block_size=1) as film:
+        # FFmpeg is started as a process of its own at once, which JAX's threads do not mind.
+        warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)
+        for picture in pictures:
+            film.append_data(_even(picture))
+
+
+def _even(picture: np.ndarray) -> np.ndarray:
+    """Repeat the last row or column where their number is odd, which videos cannot have."""
+    high, wide = picture.shape[:2]
+    return np.pad(picture, ((0, high % 2), (0, wide % 2), (0, 0)), mode="edge")

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import jaxrl
-from jaxrl import evaluate, render, train
+from jaxrl import evaluate, train
 from jaxrl.runtime import run, sinks, summary
 from jaxrl.runtime.records import EvaluationRecord
 from tests.runtime import tiny
@@ -362,10 +362,3 @@ def test_a_teacher_leads_a_run_and_its_continuation(finished, tmp_path, capsys):
     assert all(row["train/teacher_kl"] >= 0 for row in tiny.rows(folder))
     assert train.main(tiny.flags(tmp_path / "other", "--env", "pendulum", *settings)) == 2
     assert "--ppo.teacher" in capsys.readouterr().err
-
-
-def test_rendering_what_cannot_be_drawn_is_refused(finished, capsys):
-    assert render.main([str(finished)]) == 2
-    assert "cannot draw itself" in capsys.readouterr().err
-    assert render.main([str(finished), "--out", "episode.mp3"]) == 2
-    assert ".gif or .png" in capsys.readouterr().err
