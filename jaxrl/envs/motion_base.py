@@ -98,7 +98,8 @@ class MotionEnv(base.Env):
         """Return servo targets for actions that span their ranges; 0 is the pose at rest."""
         low, high, rest = self.figure.low, self.figure.high, self.figure.rest
         action = jnp.clip(action, -1.0, 1.0)
-        return rest + action * jnp.where(action > 0.0, high - rest, rest - low)
+        reach = jnp.where(action > 0.0, high - rest, rest - low)
+        return jnp.asarray(rest) + action * reach
 
 
 def parts(config: MotionConfig) -> tuple[MotionConfig, Figure, Library]:
