@@ -85,6 +85,40 @@ class MotionConfig:
 
 
 @dataclass(frozen=True)
+class PickConfig:
+    """An arm that brings a cube to a target (pick_place)."""
+
+    difficulty: Literal["easy", "medium", "hard", "curriculum"] = "hard"
+    """Fixed places; the cube drawn; cube and target drawn; drawn ever more widely with success."""
+    substeps: int = 5
+    """Steps of physics for each of the 25 actions a second."""
+    attach_distance: float = 0.05
+    """The suction cup takes hold of a cube whose centre is this near, in metres."""
+    success_distance: float = 0.05
+    """The held cube is at its target when this near, in metres."""
+    lift_height: float = 0.08
+    """Lifting pays up to this height, in metres."""
+    approach_reward: float = 5.0
+    """What a metre towards the cube pays."""
+    grasp_reward: float = 2.0
+    """What taking hold of it pays, and letting go costs."""
+    lift_reward: float = 1.0
+    """What lifting it pays."""
+    place_reward: float = 5.0
+    """What a metre towards the target pays."""
+    success_reward: float = 10.0
+    """What arriving there pays."""
+    time_cost: float = 0.02
+    """Price of every action."""
+    drop_cost: float = 0.5
+    """Price of letting go before, and of a cube out of reach."""
+    raise_at: float = 0.8
+    """curriculum: share of a cycle's episodes that must succeed for a wider spread."""
+    raise_by: float = 0.1
+    """curriculum: how much wider, as a share of the whole."""
+
+
+@dataclass(frozen=True)
 class NetworkConfig:
     """Actor and critic."""
 
@@ -179,8 +213,8 @@ class TrainConfig:
     """One training run: epochs × cycles × iterations, each iteration one rollout and learning."""
 
     env: str = "inverted_pendulum"
-    """One of Brax's, one of ours (arena, cartpole, catch, pendulum, recall), Gymnasium's as
-    gym:<id>, or your own as module:Class."""
+    """One of Brax's, one of ours (arena, cartpole, catch, pendulum, pick_place, recall),
+    Gymnasium's as gym:<id>, or your own as module:Class."""
     backend: str | None = None
     """Brax physics: generalized, mjx, positional or spring; the environment's own if not given."""
     algo: Literal["ppo", "sac", "td3", "dqn"] = "ppo"
@@ -208,6 +242,7 @@ class TrainConfig:
     """Number of local devices to spread the environments over; all when not given."""
     task: TaskConfig = field(default_factory=TaskConfig)
     motion: MotionConfig = field(default_factory=MotionConfig)
+    pick: PickConfig = field(default_factory=PickConfig)
     network: NetworkConfig = field(default_factory=NetworkConfig)
     ppo: PPOConfig = field(default_factory=PPOConfig)
     style: StyleConfig = field(default_factory=StyleConfig)

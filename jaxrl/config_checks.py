@@ -28,6 +28,7 @@ _AT_LEAST_ONE = (
     "ppo.update_epochs",
     "ppo.num_minibatches",
     "ppo.accumulate",
+    "pick.substeps",
     "checkpoint.save_freq",
     "checkpoint.keep_last",
     "ppo.max_bad_updates",
@@ -46,6 +47,13 @@ _NOT_NEGATIVE = (
     "eval.num_envs",
     "eval.every",
     "motion.resample_interval",
+    "pick.approach_reward",
+    "pick.grasp_reward",
+    "pick.lift_reward",
+    "pick.place_reward",
+    "pick.success_reward",
+    "pick.time_cost",
+    "pick.drop_cost",
     "ppo.value_clip",
     "ppo.value_coef",
     "ppo.entropy_coef",
@@ -78,6 +86,9 @@ _POSITIVE = (
     "offpolicy.reward_scale",
     "offpolicy.adam_epsilon",
     "offpolicy.alpha_init",
+    "pick.attach_distance",
+    "pick.success_distance",
+    "pick.lift_height",
     "network.init_std",
     "network.min_std",
 )
@@ -95,6 +106,8 @@ _SHARE = (
     "offpolicy.epsilon_share",
     "motion.resample_floor",
     "motion.resample_decay",
+    "pick.raise_at",
+    "pick.raise_by",
 )
 
 
@@ -157,7 +170,7 @@ def _range_problems(config: TrainConfig) -> list[str]:
 
 def _name_problems(config: TrainConfig) -> list[str]:
     problems = []
-    every = (*names.BRAX, *names.CLASSIC, *names.MOTION)
+    every = (*names.BRAX, *names.CLASSIC, *names.MOTION, *names.ARM)
     if not names.known(config.env):
         problems.append(
             f"--env: unknown environment '{config.env}'.{nearest(config.env, every)} "
@@ -169,9 +182,9 @@ def _name_problems(config: TrainConfig) -> list[str]:
             f"{nearest(config.backend, names.BACKENDS)} Known: {', '.join(names.BACKENDS)}."
         )
     elif config.backend is not None and (
-        config.env in (*names.CLASSIC, *names.MOTION) or names.is_hosted(config.env)
+        config.env in (*names.CLASSIC, *names.MOTION, *names.ARM) or names.is_hosted(config.env)
     ):
-        problems.append(f"--backend: '{config.env}' has no physics backend: use --backend None.")
+        problems.append(f"--backend: '{config.env}' has no choice of physics: use --backend None.")
     return problems
 
 

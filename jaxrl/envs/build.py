@@ -49,6 +49,8 @@ def _make(config: TrainConfig) -> Any:
         if config.env in names.MOTION:
             styled = config.style.weight > 0
             env = registry.make_motion(config.env, config.motion, styled=styled)
+        elif config.env in names.ARM:
+            env = registry.make_arm(config.pick)
         else:
             env = registry.make(config.env, config.backend)
     if config.task.randomize:

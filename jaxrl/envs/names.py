@@ -24,18 +24,19 @@ No clip given: here is one made of sines. Captured ones can be had from
   - the package pybullet from PyPI, which carries fifteen of them in
     pybullet_data/data/motions.
 """
+ARM = ("pick_place",)  # an arm on a table
 CLASSIC = ("arena", "cartpole", "catch", "pendulum", "recall")
 
 
 def known(name: str) -> bool:
     """Tell whether `name` can be built: ours, Brax's, Gymnasium's, or a user's module:Class."""
-    own = name in (*BRAX, *CLASSIC, *MOTION, OFFLINE) or name.startswith("probe/")
+    own = name in (*BRAX, *CLASSIC, *MOTION, *ARM, OFFLINE) or name.startswith("probe/")
     return own or is_hosted(name) or is_custom(name)
 
 
 def solves_in_loops(name: str, backend: str | None) -> bool:
     """Tell whether a step of physics iterates until it is satisfied, as MuJoCo's does."""
-    return name in MOTION or backend == "mjx"
+    return name in (*MOTION, *ARM) or backend == "mjx"
 
 
 def imports_code(name: str) -> bool:

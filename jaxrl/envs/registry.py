@@ -9,7 +9,7 @@ import warnings
 
 import jax.numpy as jnp
 
-from jaxrl.config import MotionConfig
+from jaxrl.config import MotionConfig, PickConfig
 from jaxrl.envs import names
 from jaxrl.errors import UserError, nearest
 
@@ -40,7 +40,7 @@ def make(name: str, backend: str | None = None, **kwargs):
         return _make_own(name)
     if names.is_custom(name):
         return _make_custom(name, kwargs)
-    every = (*names.BRAX, *names.CLASSIC, *names.MOTION)
+    every = (*names.BRAX, *names.CLASSIC, *names.MOTION, *names.ARM)
     raise UserError(
         f"--env: unknown environment '{name}'.{nearest(name, every)} Known: {', '.join(every)}, "
         "or your own as module:Class."
@@ -83,6 +83,14 @@ def make_motion(name: str, config: MotionConfig, *, styled: bool):
 
     known = {"imitation": imitation.Imitation, "stroll": strolling.Stroll}
     return known[name](*motion_base.parts(config), styled=styled)
+
+
+def make_arm(config: PickConfig):
+    """Build the arm with its cube and target."""
+    _import_brax()
+    from jaxrl.envs import pick_place
+
+    return pick_place.PickPlace(config)
 
 
 def _make_custom(name: str, kwargs: dict):

@@ -38,6 +38,7 @@ class Template(NamedTuple):
     agents: int | None = None  # how many play in one environment; None: no axis of agents
     tokens: tuple[int, ...] = ()  # values each feature of a token can take; (): no tokens
     curriculum: PyTree = ()  # what start states are drawn by at first; (): nothing that changes
+    last_curriculum: PyTree = ()  # what evaluations draw them by
     trials: int = 0  # fixed starts that evaluation plays, one each; 0: as many drawn ones as asked
 
 
@@ -71,6 +72,7 @@ def describe(env: Any, start: Any, *, keep_all: bool = False) -> Template:
     agents = getattr(env, "num_agents", None)
     everything = tuple(range(len(jax.tree.leaves(_without_names(plain)))))
     kept = everything if keep_all else _read_by_step(env, plain, action, agents)
+    first = env.first_curriculum() if hasattr(env, "first_curriculum") else ()
     return Template(
         world=pack(plain, kept),
         action=action,
@@ -78,7 +80,8 @@ def describe(env: Any, start: Any, *, keep_all: bool = False) -> Template:
         kept=kept,
         agents=agents,
         tokens=tuple(getattr(env, "token_sizes", ())),
-        curriculum=env.first_curriculum() if hasattr(env, "first_curriculum") else (),
+        curriculum=first,
+        last_curriculum=env.last_curriculum() if hasattr(env, "last_curriculum") else first,
         trials=getattr(env, "num_trials", 0),
     )
 

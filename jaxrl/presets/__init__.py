@@ -2,9 +2,14 @@
 
 from jaxrl.config import TrainConfig
 from jaxrl.errors import UserError, nearest
-from jaxrl.presets import motion, off_policy, ppo
+from jaxrl.presets import motion, off_policy, pick, ppo
 
-PRESETS: dict[str, TrainConfig] = {**ppo.PRESETS, **off_policy.PRESETS, **motion.PRESETS}
+PRESETS: dict[str, TrainConfig] = {
+    **ppo.PRESETS,
+    **off_policy.PRESETS,
+    **motion.PRESETS,
+    **pick.PRESETS,
+}
 
 
 def get(name: str) -> TrainConfig:

@@ -46,7 +46,8 @@ class Programs:
 
     def first_state(self) -> TrainState:
         """Return the state a fresh run begins with."""
-        pool = self._pool(_INIT, 0, self._first_curriculum)
+        first = self._for_all_seeds(self.program.env.template.curriculum)
+        pool = self._pool(_INIT, 0, first)
         return jax.tree.unflatten(self._state, self._init.result()(self._seed, pool))
 
     def train(self, state: TrainState, number: int) -> tuple[TrainState, Metrics]:
@@ -61,8 +62,8 @@ class Programs:
         if self._evaluate is None:
             raise ValueError("this run has no evaluation")
         enough = range(_pools_for_evaluation(self.program))
-        first = self._first_curriculum
-        pools = [self._pool(_EVALUATE, number * len(enough) + i, first) for i in enough]
+        last = self._for_all_seeds(self.program.env.template.last_curriculum)
+        pools = [self._pool(_EVALUATE, number * len(enough) + i, last) for i in enough]
         played = self._evaluate.result()(params, pools, self._seed, np.uint32(number))
         return evaluation.Episodes(*played)
 
@@ -78,10 +79,8 @@ class Programs:
     def _seed(self) -> Any:
         return np.asarray(self.seeds or self.program.config.seed, np.uint32)
 
-    @property
-    def _first_curriculum(self) -> PyTree:
-        first = self.program.env.template.curriculum
-        return jax.tree.map(lambda x: np.stack([x] * len(self.seeds)) if self.seeds else x, first)
+    def _for_all_seeds(self, tree: PyTree) -> PyTree:
+        return jax.tree.map(lambda x: np.stack([x] * len(self.seeds)) if self.seeds else x, tree)
 
     def _pool(self, stream: int, number: int, curriculum: PyTree) -> PyTree:
         return self._draw.result()(self._seed, np.uint32(stream), np.uint32(number), curriculum)

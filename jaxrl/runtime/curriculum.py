@@ -1,12 +1,18 @@
-"""What start states are drawn by, changed by what evaluation has shown.
+"""What start states are drawn by, changed by what training or evaluation has shown.
 
-An environment with a curriculum and with trials may offer
+An environment with a curriculum may offer
+
+    curriculum_after(curriculum, metrics) -> (curriculum, values to log)
+
+which is called after every cycle with the means of its log, and, if it has trials,
 
     next_curriculum(curriculum, episodes) -> (curriculum, values to log)
 
-It is called on the host with host arrays, at the end of epochs, after every trial was played once.
+which is called at the end of epochs, after every trial was played once. Both run on the host, with
+host arrays.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -21,10 +27,14 @@ from jaxrl.types import PyTree, TrainState
 
 def changes(program: Program) -> bool:
     """Tell whether evaluations change what start states are drawn by."""
+    return _offers(program, "next_curriculum") and bool(program.env.template.trials)
+
+
+def _offers(program: Program, name: str) -> bool:
     template = getattr(program.env, "template", None)  # others than ours have none
-    if template is None or not (template.trials and jax.tree.leaves(template.curriculum)):
+    if template is None or not jax.tree.leaves(template.curriculum):
         return False
-    return hasattr(program.env.env, "next_curriculum")
+    return hasattr(program.env.env, name)
 
 
 def is_due(config: TrainConfig, cycles: int) -> bool:
@@ -40,8 +50,22 @@ def updated(
     program: Program, state: TrainState, episodes: Episodes
 ) -> tuple[TrainState, dict[str, float]]:
     """Return the state with the curriculum that follows, and what to log of it."""
-    before = jax.device_get(state.curriculum)
-    after, values = program.env.env.next_curriculum(before, episodes)
+    return _replaced(state, program.env.env.next_curriculum, episodes)
+
+
+def after_cycle(
+    program: Program, state: TrainState, metrics: dict[str, float]
+) -> tuple[TrainState, dict[str, float]]:
+    """Return the same after a cycle of training, if the environment goes by that."""
+    if not _offers(program, "curriculum_after"):
+        return state, {}
+    return _replaced(state, program.env.env.curriculum_after, metrics)
+
+
+def _replaced(
+    state: TrainState, follow: Callable[[PyTree, Any], tuple[PyTree, dict]], seen: Any
+) -> tuple[TrainState, dict[str, float]]:
+    after, values = follow(jax.device_get(state.curriculum), seen)
     placed = _like(state.curriculum, after)
     return state.replace(curriculum=placed), {
         f"curriculum/{k}": float(v) for k, v in values.items()

@@ -98,7 +98,8 @@ def _fingerprint(config: TrainConfig, mesh: Mesh) -> str:
     ]
     digest = hashlib.sha256(json.dumps(parts, default=str).encode())
     package = Path(__file__).parent.parent
-    for source in sorted(package.rglob("*.py")):
+    # The code, and the models it reads.
+    for source in sorted([*package.rglob("*.py"), *package.rglob("*.xml")]):
         digest.update(str(source.relative_to(package)).encode() + source.read_bytes())
     return digest.hexdigest()[:32]
 
@@ -130,6 +131,8 @@ def load(path: Path) -> Stored | None:
             tuple(header["kept"]),
             header["agents"],
             tuple(header["tokens"]),
+            _arrays(header["curriculum"]),
+            _arrays(header["last_curriculum"]),
         )
         return Stored(template, programs)
     except Exception:  # a damaged file is no worse than none: it is written anew
@@ -148,6 +151,8 @@ def save(path: Path, stored: Stored) -> None:
         "kept": list(stored.template.kept),
         "agents": stored.template.agents,
         "tokens": list(stored.template.tokens),
+        "curriculum": _numbers(stored.template.curriculum),
+        "last_curriculum": _numbers(stored.template.last_curriculum),
     }
     arrays: dict[str, Any] = {
         name: np.frombuffer(program, np.uint8) for name, program in stored.programs.items()
@@ -174,3 +179,14 @@ def _shapes(described: Any) -> PyTree:
     if described.keys() == {"shape", "dtype"} and isinstance(described["dtype"], str):
         return jax.ShapeDtypeStruct(tuple(described["shape"]), np.dtype(described["dtype"]))
     return {name: _shapes(part) for name, part in described.items()}
+
+
+def _numbers(curriculum: dict[str, np.ndarray] | tuple[()]) -> dict[str, list]:
+    """Write a few arrays with names as JSON; environments that are kept have no others."""
+    arrays = {name: np.asarray(array) for name, array in dict(curriculum).items()}
+    return {name: [str(array.dtype), array.tolist()] for name, array in arrays.items()}
+
+
+def _arrays(numbers: dict[str, list]) -> dict[str, np.ndarray] | tuple[()]:
+    arrays = {name: np.asarray(values, dtype) for name, (dtype, values) in numbers.items()}
+    return arrays or ()

@@ -19,6 +19,7 @@ from jaxrl.envs import names
 from jaxrl.runtime import (
     broken_report,
     compiled,
+    curriculum,
     ending,
     files,
     hosted,
@@ -182,6 +183,8 @@ def _train_cycles(
                 metrics = jax.device_get(metrics)
             cycles += 1
             values = _note(run, metrics, cycles)
+            state, changed = curriculum.after_cycle(run.program, state, values)
+            values |= changed
             state = _measure(run, state, cycles, values, time.monotonic() - began)
             _log_and_save(run, state, cycles, values)
         run.tell("training_end", cycles)
