@@ -16,6 +16,8 @@ from mujoco import mjx
 
 from jaxrl.types import Array
 
+_UNTURNED = np.array([[1, 0, 0, 0]], np.float32)
+
 
 class Chain:
     """Hinges in a row, each at the origin of its body; then a free body, then bodies at rest."""
@@ -37,11 +39,11 @@ class Chain:
         links, link_places = self._links(data.qpos[:number])
         cube = data.qpos[number:]
         turned = cube[3:7] / jnp.linalg.norm(cube[3:7])
-        rest = np.float32([[1, 0, 0, 0]] * (model.nbody - number - 2))
-        xquat = jnp.concatenate([np.float32([[1, 0, 0, 0]]), links, turned[None], rest])
+        rest = np.tile(_UNTURNED, (model.nbody - number - 2, 1))
+        xquat = jnp.concatenate([_UNTURNED, links, turned[None], rest])
         ends = model.body_pos[number + 2 :].astype(np.float32)
         xpos = jnp.concatenate([np.zeros((1, 3), np.float32), link_places, cube[None, :3], ends])
-        axes = jnp.concatenate([_rotate(links, self._axes), np.float32([[0, 0, 1]])])
+        axes = jnp.concatenate([_rotate(links, self._axes), np.eye(3, dtype=np.float32)[2:]])
         bodies = np.arange(model.nbody)
         xipos, ximat = _attached(xpos, xquat, bodies, model.body_ipos, model.body_iquat)
         geoms = _attached(xpos, xquat, model.geom_bodyid, model.geom_pos, model.geom_quat)
@@ -66,7 +68,7 @@ class Chain:
         half = 0.5 * angles[:, None]
         own = jnp.concatenate([jnp.cos(half), jnp.sin(half) * self._axes], axis=1)
         turned = jax.lax.associative_scan(_multiply, own)
-        before = jnp.concatenate([np.float32([[1, 0, 0, 0]]), turned[:-1]])
+        before = jnp.concatenate([_UNTURNED, turned[:-1]])
         return turned, jnp.cumsum(_rotate(before, self._offsets), axis=0)
 
 
@@ -88,11 +90,11 @@ def _multiply(a: Array, b: Array) -> Array:
     return jnp.concatenate([real, w * v + t * u + jnp.cross(u, v)], axis=1)
 
 
-def _rotate(quat: Array, vector: np.ndarray) -> Array:
+def _rotate(quat: Array, vector: Array | np.ndarray) -> Array:
     """Return vectors turned by quaternions, [n, 3]."""
     w, u = quat[:, :1], quat[:, 1:]
     across = 2.0 * jnp.cross(u, vector)
-    return vector + w * across + jnp.cross(u, across)
+    return jnp.asarray(vector) + w * across + jnp.cross(u, across)
 
 
 def _matrix(quat: Array) -> Array:

@@ -113,8 +113,7 @@ def compile_programs(program: Program, seeds: Sequence[int] = ()) -> Programs:
             pools = [pool] * _pools_for_evaluation(program)
             play = many.copies(_evaluator(program), 0, 0, 0, None)
             played = build(play, params, pools, seed, number, places=everywhere)
-    structure = jax.tree.structure(state)
-    return Programs(program, structure, drawn, first, done, played, tuple(seeds))
+    return Programs(program, jax.tree.structure(state), drawn, first, done, played, tuple(seeds))
 
 
 class _Pure(NamedTuple):

@@ -211,3 +211,30 @@ class Pacer(base.Env):
         style = jnp.concatenate([state.obs["style"][1:], speed])
         obs = {"state": state.obs["state"] + 0.1 * speed, "style": style}
         return dataclasses.replace(state, obs=obs, metrics={"speed": speed[0]})
+
+
+class Widening(base.Env):
+    """Every step pays the level that the episode started at; every episode succeeds."""
+
+    observation_size = action_size = 1
+    backend = "own"
+    episode_length = 4
+
+    def first_curriculum(self):
+        return {"level": np.float32(0.25)}
+
+    def last_curriculum(self):
+        return {"level": np.float32(1.0)}
+
+    def curriculum_after(self, curriculum, metrics):
+        level = curriculum["level"] + np.float32(0.125) * (metrics["rollout/success_rate"] > 0.8)
+        return {"level": level}, {"level": level}
+
+    def reset(self, rng, curriculum=None):
+        level = jnp.asarray(curriculum["level"] if curriculum else 1.0, jnp.float32)
+        zero, metrics = jnp.zeros(()), {"success": jnp.zeros(())}
+        return base.State(None, level[None], zero, zero, metrics, {})
+
+    def step(self, state, action):
+        paid = state.obs[0]
+        return dataclasses.replace(state, reward=paid, metrics={"success": jnp.ones(())})

@@ -52,6 +52,37 @@ def test_it_can_be_switched_off(tmp_path):
     assert not [name for name in tiny.rows(folder)[-1] if name.startswith("curriculum/")]
 
 
+WIDENING = "tests.envs.custom_worlds:Widening"
+
+
+@pytest.fixture(scope="module")
+def widened(tmp_path_factory):
+    """A run whose starts grow with the success of training."""
+    folder = tmp_path_factory.mktemp("run") / "wide"
+    return tiny.run(folder, "--env", WIDENING, "--task.episode-length", "4", "--epochs", "3")
+
+
+def test_the_level_follows_training_cycle_by_cycle(widened):
+    rows = tiny.rows(widened)
+    levels = [row["curriculum/level"] for row in rows]
+    assert levels == [0.375, 0.5, 0.625, 0.75, 0.875, 1.0]
+    paid = [row["rollout/ep_rew_mean"] / 4 for row in rows]
+    assert paid[0] == 0.25 and paid == sorted(paid) and paid[-1] > 0.8
+
+
+def test_evaluations_are_on_the_whole_spread(widened):
+    assert {row["eval/mean_reward"] for row in tiny.rows(widened) if "eval/mean_reward" in row} == {
+        4.0
+    }
+
+
+def test_a_resumed_run_keeps_its_level(widened, tmp_path):
+    own = ("--env", WIDENING, "--task.episode-length", "4")
+    folder = tiny.run(tmp_path / "short", *own, "--epochs", "1")
+    assert train.main(["--resume", str(folder), "--env", WIDENING, "--epochs", "3"]) == 0
+    assert tiny.rows(folder) == tiny.rows(widened)
+
+
 @pytest.mark.parametrize("interval, due", [(0, []), (1, [3, 6, 9]), (2, [6])])
 def test_it_is_due_at_the_ends_of_whole_epochs(interval, due):
     motion = SimpleNamespace(resample_interval=interval)

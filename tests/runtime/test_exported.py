@@ -96,7 +96,15 @@ def shape(*dims, dtype=np.float32):
 def test_templates_come_back_as_they_were(tmp_path, obs):
     world = World(obs, {"success": shape()}, (shape(2, 3), shape(dtype=np.int32)))
     stored = exported.Stored(
-        Template(world, ActionSpec(4, True), 55, (0, 2)), {"draw": b"\x00\xff program"}
+        Template(
+            world,
+            ActionSpec(4, True),
+            55,
+            (0, 2),
+            curriculum={"level": np.float32(0.1)},
+            last_curriculum={"level": np.float32(1.0)},
+        ),
+        {"draw": b"\x00\xff program"},
     )
     exported.save(tmp_path / "x.npz", stored)
     assert exported.load(tmp_path / "x.npz") == stored
