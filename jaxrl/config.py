@@ -96,6 +96,8 @@ class PickConfig:
     """The suction cup takes hold of a cube whose centre is this near, in metres."""
     success_distance: float = 0.05
     """The held cube is at its target when this near, in metres."""
+    hold: int = 5
+    """Actions for which it must stay there."""
     lift_height: float = 0.08
     """Lifting pays up to this height, in metres."""
     approach_reward: float = 5.0
@@ -107,7 +109,7 @@ class PickConfig:
     place_reward: float = 5.0
     """What a metre towards the target pays."""
     success_reward: float = 10.0
-    """What arriving there pays."""
+    """What arriving and staying there pays."""
     time_cost: float = 0.02
     """Price of every action."""
     drop_cost: float = 0.5

@@ -29,6 +29,7 @@ _AT_LEAST_ONE = (
     "ppo.num_minibatches",
     "ppo.accumulate",
     "pick.substeps",
+    "pick.hold",
     "checkpoint.save_freq",
     "checkpoint.keep_last",
     "ppo.max_bad_updates",
@@ -184,7 +185,9 @@ def _name_problems(config: TrainConfig) -> list[str]:
     elif config.backend is not None and (
         config.env in (*names.CLASSIC, *names.MOTION, *names.ARM) or names.is_hosted(config.env)
     ):
-        problems.append(f"--backend: '{config.env}' has no choice of physics: use --backend None.")
+        problems.append(
+            f"--backend: '{config.env}' has no physics backend to choose: use --backend None."
+        )
     return problems
 
 

@@ -48,6 +48,10 @@ BAD_FLAGS = {
     "cartpole --ppo.teacher /does/not/exist": "No policy at",
     "--env imitation --task.action-repeat 2": "--task.action-repeat must be 1 for imitation",
     "--env imitation --motion.resample-floor 2": "--motion.resample-floor must lie between 0 and 1",
+    "--env pick_place --pick.hold 0": "--pick.hold must be at least 1",
+    "--env pick_place --pick.raise-at 2": "--pick.raise-at must lie between 0 and 1",
+    "--env pick_place --pick.attach-distance 0": "--pick.attach-distance must be greater than 0",
+    "--env pick_place --backend mjx": "'pick_place' has no physics backend to choose",
     "--env imitation --motion.resample-interval -1": "--motion.resample-interval must not be",
 }
 

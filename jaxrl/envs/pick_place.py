@@ -1,8 +1,8 @@
 """Pick up a cube and bring it to a target, in the interface of a Brax environment.
 
 Seven joint speeds and a suction cup. The cup takes hold of a cube close to it while its action is
-above 0, and lets go below -0.5. An episode ends when the held cube is at the target, or when it is
-out of reach; the time limit cuts it.
+above 0, and lets go below -0.5. An episode ends when the held cube has stayed at the target for a
+moment, or when it is out of reach; the time limit cuts it.
 """
 
 import dataclasses
@@ -50,7 +50,7 @@ class PickPlace(base.Env):
     backend: str = "mjx"
     episode_length = 150
     action_size: int = JOINTS + 1
-    observation_size: int = 2 * JOINTS + 16
+    observation_size: int = 2 * JOINTS + 17
 
     def __init__(self, config: PickConfig):
         self.config, self.arm = config, Arm(FPS, config.substeps)
@@ -91,11 +91,12 @@ class PickPlace(base.Env):
         metrics |= {name: jnp.zeros(()) for name in ("success", "held", "drops")}
         return base.State(
             pipeline_state=pose,  # type: ignore[arg-type]
-            obs=_observe(pose, now, Task(target, cube)),
+            obs=self._observe(pose, now, Task(target, cube), jnp.zeros(())),
             reward=jnp.zeros(()),
             done=jnp.zeros(()),
             metrics=metrics,
-            info={"target": target, "start": cube, "tip": now.tip, "held": held},
+            info={"target": target, "start": cube, "tip": now.tip, "held": held}
+            | {"stayed": jnp.zeros(())},
         )
 
     def step(self, state: base.State, action: Array) -> base.State:
@@ -107,7 +108,8 @@ class PickPlace(base.Env):
         held = self._holds(before, action[JOINTS])
         pose = self.arm.move(pose, action[:JOINTS] * self.arm.max_speed, held)
         now = Moment(self.arm.tip(pose), self.arm.cube(pose), held)
-        success = pick_reward.reached(self.config, now, task)
+        stayed = jnp.where(pick_reward.there(self.config, now, task), info["stayed"] + 1.0, 0.0)
+        success = stayed >= self.config.hold
         lost = jnp.sum(jnp.square(now.cube)) > OUT_OF_REACH**2
         paid = pick_reward.terms(self.config, before, now, task, success, lost)
         metrics = {f"reward_{name}": value for name, value in paid._asdict().items()}
@@ -115,11 +117,11 @@ class PickPlace(base.Env):
         return dataclasses.replace(
             state,
             pipeline_state=pose,  # type: ignore[arg-type]
-            obs=_observe(pose, now, task),
+            obs=self._observe(pose, now, task, stayed),
             reward=sum(paid),
             done=(success | lost).astype(jnp.float32),
             metrics={k: jnp.asarray(v, jnp.float32) for k, v in metrics.items()},
-            info=info | {"tip": now.tip, "held": held & ~success},
+            info=info | {"tip": now.tip, "held": held & ~success, "stayed": stayed},
         )
 
     def _holds(self, before: Moment, suction: Array) -> Array:
@@ -127,18 +129,17 @@ class PickPlace(base.Env):
         near = pick_reward.distance(before.tip, before.cube) < self.config.attach_distance
         return jnp.where(before.held, suction >= LET_GO, near & (suction > 0.0))
 
-
-def _observe(pose: Pose, now: Moment, task: Task) -> Array:
-    """Return joints and their speeds, places, ways to go, and whether the cube is held."""
-    return jnp.concatenate(
-        [
-            pose.qpos[:JOINTS],
-            pose.qvel[:JOINTS],
-            now.tip,
-            now.cube,
-            task.target,
-            now.cube - now.tip,
-            task.target - now.cube,
-            now.held[None].astype(jnp.float32),
-        ]
-    )
+    def _observe(self, pose: Pose, now: Moment, task: Task, stayed: Array) -> Array:
+        """Return joints and speeds, places, ways to go, whether and how long all is well."""
+        return jnp.concatenate(
+            [
+                pose.qpos[:JOINTS],
+                pose.qvel[:JOINTS],
+                now.tip,
+                now.cube,
+                task.target,
+                now.cube - now.tip,
+                task.target - now.cube,
+                jnp.stack([now.held.astype(jnp.float32), stayed / self.config.hold]),
+            ]
+        )

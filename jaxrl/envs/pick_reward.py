@@ -44,7 +44,7 @@ def distance(a: Array, b: Array) -> Array:
     return jnp.sqrt(jnp.sum(jnp.square(a - b)) + 1e-12)
 
 
-def reached(config: PickConfig, now: Moment, task: Task) -> Array:
+def there(config: PickConfig, now: Moment, task: Task) -> Array:
     """Tell whether the held cube is at the target."""
     return now.held & (distance(now.cube, task.target) < config.success_distance)
 

@@ -48,7 +48,7 @@ PRESETS: dict[str, TrainConfig] = {
     "pick-place": _pick(
         "curriculum",
         "pick-place",
-        steps=100e6,
+        steps=20e6,
         num_envs=4096,
         epochs=10,
         cycles=6,

@@ -151,13 +151,15 @@ def test_few_iterations_do_as_many_do(play):
     np.testing.assert_allclose(_cube(state), data.qpos[7:10], atol=0.02)
 
 
-def test_success_ends_the_episode(play):
+def test_a_cube_that_stays_at_the_target_is_success(play):
     cube = np.asarray(CUBE.usual)
     state = _at_cube(play, target=cube + [0, 0, 0.045])
-    after = play.step(state, _action(ON))
+    after = _times(play, state, _action(ON), CONFIG.hold - 1)
+    assert after.metrics["success"] == 0 and after.done == 0 and after.info["held"]
+    after = play.step(after, _action(ON))
     assert after.metrics["success"] == 1 and after.done == 1 and not after.info["held"]
     assert after.metrics["reward_success"] == CONFIG.success_reward
-    unheld = play.step(state, _action(OFF))
+    unheld = _times(play, state, _action(OFF), CONFIG.hold)
     assert unheld.metrics["success"] == 0 and unheld.done == 0
 
 
@@ -170,8 +172,8 @@ def test_a_cube_out_of_reach_ends_the_episode_without_success(play):
 
 def test_what_is_seen(env, play):
     state = play.step(_at_cube(play), _action(ON))
-    joints, speeds, tip, cube, target, to_cube, to_target, held = np.split(
-        np.asarray(state.obs), np.cumsum([7, 7, 3, 3, 3, 3, 3])
+    joints, speeds, tip, cube, target, to_cube, to_target, held, stayed = np.split(
+        np.asarray(state.obs), np.cumsum([7, 7, 3, 3, 3, 3, 3, 1])
     )
     pose = state.pipeline_state
     np.testing.assert_array_equal(joints, pose.qpos[:7])
@@ -180,7 +182,7 @@ def test_what_is_seen(env, play):
     np.testing.assert_allclose(target, TARGET.usual)
     np.testing.assert_allclose(to_cube, cube - tip, atol=1e-7)
     np.testing.assert_allclose(to_target, target - cube, atol=1e-7)
-    assert held == 1 and state.obs.shape == (env.observation_size,)
+    assert held == 1 and stayed == 0 and state.obs.shape == (env.observation_size,)
 
 
 TASK = Task(target=jnp.asarray([0.5, 0.4, 0.125]), start=jnp.asarray([0.5, 0.0, 0.025]))
