@@ -79,7 +79,7 @@ def _evaluate(command: Command) -> None:
         deterministic=not sampled,
         env=env,
         poses=command.render is not None,
-        record=episode_report.metrics_of,
+        record=episode_report.recorder(env),
     )
     report = {"policy": file.name, "env": config.env}
     report |= {"seed": command.seed, "deterministic": not sampled}

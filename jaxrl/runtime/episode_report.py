@@ -32,9 +32,11 @@ class Table(NamedTuple):
     start: np.ndarray | None = None  # [episodes, 2]
 
 
-def metrics_of(state: EnvState) -> PyTree:
-    """Return what is to be noted after every step."""
-    return dict(state.world.metrics)
+def recorder(env: Any) -> Callable[[EnvState], PyTree] | None:
+    """Return what notes the metrics of every step, where there are failures to be told apart."""
+    if not isinstance(env, VectorEnv) or "success" not in env.template.world.metrics:
+        return None
+    return lambda state: dict(state.world.metrics)
 
 
 def table(result: Episodes, env: Any, start: np.ndarray | None = None) -> Table:

@@ -47,7 +47,8 @@ def _experience(program: Program) -> PyTree:
             learning.horizon,
         )[1]
 
-    return jax.eval_shape(collect, programs.abstract_state(program), jax.random.key(0))
+    key = jax.eval_shape(jax.random.key, 0)  # nothing is allocated: there may be no room
+    return jax.eval_shape(collect, programs.abstract_state(program), key)
 
 
 def report(program: Program) -> str:
