@@ -16,12 +16,13 @@ import numpy as np
 from flax import struct
 from mujoco import mjx
 
-from jaxrl.envs.pick_chain import Chain
+from jaxrl.envs.pick_chain import Chain, seen_from
 from jaxrl.types import Array
 
 MODEL = Path(__file__).parent / "assets" / "pick_place.xml"
 HOME = np.float32([0.0, 0.433, 0.0, -1.766, 0.0, 0.942, 0.0])  # cup 0.3 m above the table
 JOINTS = len(HOME)
+TOUCHING = 0.027  # metres from the mouth of the cup to the centre of a cube that it holds
 # What MuJoCo computes of a state, once it is known where the bodies are.
 _POSITION = (
     mjx.com_pos,
@@ -51,7 +52,7 @@ class Arm:
         self.substeps = substeps
         self.low, self.high = self.model.jnt_range[:JOINTS].T.astype(np.float32)
         self.max_speed = self.model.actuator_ctrlrange[:, 1].astype(np.float32)
-        self._tip = self.model.site("tip").id
+        self._tip, self._flange = self.model.site("tip").id, self.model.body("link_7").id
         self._chain = Chain(self.model)
         self._physics = mjx.put_model(self.model)
 
@@ -61,15 +62,29 @@ class Arm:
         still = jnp.zeros(self.model.nv)
         return Pose(jnp.concatenate([joints, cube, level]), still, jnp.zeros_like(still))
 
-    def move(self, pose: Pose, speeds: Array, suction: Array) -> Pose:
+    def grip(self, pose: Pose) -> Array:
+        """Return how the cube would be held if it were taken now: its place and rotation, [7].
+
+        It is seen from the flange, keeps its rotation, and is drawn along until it touches the cup.
+        """
+        data = self._chain.placed(self._data(pose))
+        flange, tip = data.xmat[self._flange], data.site_xpos[self._tip]
+        away = self.cube(pose) - tip
+        away = away / jnp.maximum(jnp.linalg.norm(away), 1e-6)
+        place = flange.T @ (tip + TOUCHING * away - data.xpos[self._flange])
+        return jnp.concatenate([place, seen_from(data.xquat[self._flange], pose.qpos[-4:])])
+
+    def move(self, pose: Pose, speeds: Array, suction: Array, grip: Array) -> Pose:
         """Hold joint speeds for one control step, with the suction on or off."""
+        weld = self._physics.eq_data.at[0, 3:10].set(grip)
+        physics = self._physics.replace(eq_data=weld)
         data = self._data(pose).replace(eq_active=suction[None])
 
         def once(data: mjx.Data, _: None) -> tuple[mjx.Data, None]:
             data = data.replace(ctrl=self._within_range(data.qpos[:JOINTS], speeds))
             data = self._chain.placed(data)
             for part in (*_POSITION, *_FORCES):
-                data = part(self._physics, data)
+                data = part(physics, data)
             return data, None
 
         data, _ = jax.lax.scan(once, data, length=self.substeps)

@@ -90,6 +90,12 @@ def _multiply(a: Array, b: Array) -> Array:
     return jnp.concatenate([real, w * v + t * u + jnp.cross(u, v)], axis=1)
 
 
+def seen_from(frame: Array, quat: Array) -> Array:
+    """Return a rotation as seen from a frame that is turned itself, [4]."""
+    back = frame * np.array([1, -1, -1, -1], np.float32)
+    return _multiply(back[None], quat[None])[0]
+
+
 def _rotate(quat: Array, vector: Array | np.ndarray) -> Array:
     """Return vectors turned by quaternions, [n, 3]."""
     w, u = quat[:, :1], quat[:, 1:]

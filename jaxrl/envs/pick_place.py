@@ -96,7 +96,7 @@ class PickPlace(base.Env):
             done=jnp.zeros(()),
             metrics=metrics,
             info={"target": target, "start": cube, "tip": now.tip, "held": held}
-            | {"stayed": jnp.zeros(())},
+            | {"stayed": jnp.zeros(()), "grip": self.arm.grip(pose)},
         )
 
     def step(self, state: base.State, action: Array) -> base.State:
@@ -106,7 +106,8 @@ class PickPlace(base.Env):
         before = Moment(info["tip"], self.arm.cube(pose), info["held"])
         action = jnp.clip(action, -1.0, 1.0)
         held = self._holds(before, action[JOINTS])
-        pose = self.arm.move(pose, action[:JOINTS] * self.arm.max_speed, held)
+        grip = jnp.where(before.held, info["grip"], self.arm.grip(pose))
+        pose = self.arm.move(pose, action[:JOINTS] * self.arm.max_speed, held, grip)
         now = Moment(self.arm.tip(pose), self.arm.cube(pose), held)
         stayed = jnp.where(pick_reward.there(self.config, now, task), info["stayed"] + 1.0, 0.0)
         success = stayed >= self.config.hold
@@ -121,7 +122,7 @@ class PickPlace(base.Env):
             reward=sum(paid),
             done=(success | lost).astype(jnp.float32),
             metrics={k: jnp.asarray(v, jnp.float32) for k, v in metrics.items()},
-            info=info | {"tip": now.tip, "held": held & ~success, "stayed": stayed},
+            info=info | {"tip": now.tip, "held": held & ~success, "stayed": stayed, "grip": grip},
         )
 
     def _holds(self, before: Moment, suction: Array) -> Array:

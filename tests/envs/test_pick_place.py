@@ -8,11 +8,10 @@ import jax.numpy as jnp
 import mujoco
 import numpy as np
 import pytest
-from mujoco import mjx
 
 from jaxrl.config import PickConfig
 from jaxrl.envs import pick_arm, pick_place, pick_reward
-from jaxrl.envs.pick_arm import HOME, Arm, Pose
+from jaxrl.envs.pick_arm import HOME, Pose
 from jaxrl.envs.pick_place import CUBE, TARGET, PickPlace
 from jaxrl.envs.pick_reward import Moment, Task
 from jaxrl.envs.world import physics, strong, typed_like
@@ -21,6 +20,7 @@ CONFIG = PickConfig()
 # The arm with its cup at the top of a cube in the usual place, pointing down.
 ABOVE = np.float32([-0.291, 0.921, 0.0, -1.733, 0.0, 0.488, 0.0])
 ON, OFF = 1.0, -1.0
+FIXED = ("geom_xpos", "geom_xmat", "site_xpos", "site_xmat")
 
 
 @pytest.fixture(scope="module")
@@ -70,18 +70,19 @@ def _cube(state):
     return np.asarray(state.pipeline_state.qpos[7:10])
 
 
-def test_bodies_are_where_mujoco_has_them():
-    arm, random = Arm(25.0, 5), np.random.default_rng(0)
+def test_bodies_are_where_mujoco_has_them(env):
+    random, theirs = np.random.default_rng(0), mujoco.MjData(env.arm.model)
     for _ in range(3):
         qpos = random.normal(size=14).astype(np.float32)
-        data = arm._data(Pose(jnp.asarray(qpos), jnp.zeros(13), jnp.zeros(13)))
-        ours = arm._chain.placed(data)
-        with physics():
-            theirs = mjx.kinematics(arm._physics, data)
-        for name in ["qpos", "xanchor", "xaxis", "xpos", "xquat", "xmat", "xipos", "ximat"]:
-            np.testing.assert_allclose(getattr(ours, name), getattr(theirs, name), atol=1e-5)
-        for name in ["geom_xpos", "geom_xmat", "site_xpos", "site_xmat"]:
-            np.testing.assert_allclose(getattr(ours, name), getattr(theirs, name), atol=1e-5)
+        qpos[10:] /= np.linalg.norm(qpos[10:])
+        pose = Pose(jnp.asarray(qpos), jnp.zeros(13), jnp.zeros(13))
+        ours = env.arm._chain.placed(env.arm._data(pose))
+        theirs.qpos[:] = qpos
+        mujoco.mj_kinematics(env.arm.model, theirs)
+        for name in ("xanchor", "xaxis", "xpos", "xquat", "xmat", "xipos", "ximat", *FIXED):
+            expected = getattr(theirs, name)
+            got = np.asarray(getattr(ours, name)).reshape(expected.shape)
+            np.testing.assert_allclose(got, expected, atol=1e-5, err_msg=name)
 
 
 def test_the_arm_has_the_measures_of_the_robot():
@@ -111,13 +112,36 @@ def test_a_held_cube_follows_and_a_released_one_falls(play):
     state = _times(play, state, _action(0.0, 0, -0.5), 12)  # lift, with the suction left alone
     assert state.info["held"] and _cube(state)[2] > 0.15
     beside = np.linalg.norm(_cube(state) - np.asarray(state.info["tip"]))
-    assert beside == pytest.approx(0.025, abs=0.01)
+    assert beside == pytest.approx(pick_arm.TOUCHING, abs=0.005)
     height = _cube(state)[2]
     state = play.step(state, _action(OFF))
     assert not state.info["held"] and state.metrics["drops"] == 1
     state = _times(play, state, _action(OFF), 40)
     assert _cube(state)[2] == pytest.approx(0.025, abs=0.003) and height > 0.15
     assert abs(state.pipeline_state.qvel[9]) < 0.05  # at rest on the table
+
+
+def test_a_cube_is_held_as_it_was_taken(play):
+    """The cup comes in at a slant: the cube stays level, and is drawn in until it touches."""
+    slanted = [-0.677, 0.906, 0.371, -2.017, 0.624, -0.158, 0.8]  # by 24 degrees
+    state = play.step(_begin(play, joints=slanted), _action(ON))
+    assert state.info["held"]
+    state = _times(play, state, _action(ON), 10)
+    assert abs(state.pipeline_state.qpos[10]) > 0.995  # still level
+    assert np.max(np.abs(state.pipeline_state.qvel[7:])) < 0.2
+    state = _times(play, state, _action(ON, 0, -0.5), 10)
+    beside = np.linalg.norm(_cube(state) - np.asarray(state.info["tip"]))
+    assert _cube(state)[2] > 0.12 and beside == pytest.approx(pick_arm.TOUCHING, abs=0.005)
+
+
+def test_a_held_cube_pressed_onto_the_table_stays_calm(play):
+    state = play.step(_at_cube(play), _action(ON))
+    fastest, lowest = 0.0, 1.0
+    for _ in range(25):
+        state = play.step(state, _action(ON, 0, 0.5, 0, 0, 0, 0.5))
+        fastest = max(fastest, np.max(np.abs(state.pipeline_state.qvel[7:10])))
+        lowest = min(lowest, _cube(state)[2])
+    assert state.info["held"] and fastest < 1.5 and lowest > 0.005
 
 
 def test_the_cup_takes_hold_only_when_near_and_on(play):
@@ -140,8 +164,8 @@ def test_few_iterations_do_as_many_do(play):
     model.opt.timestep, model.opt.iterations, model.opt.ls_iterations = 0.04 / 20, 100, 50
     data = mujoco.MjData(model)
     data.qpos[:7], data.qpos[7:10] = ABOVE, CUBE.usual
-    data.eq_active[0] = 1
     state = _at_cube(play)
+    data.eq_active[0], model.eq_data[0, 3:10] = 1, state.info["grip"]
     for _ in range(25):
         speeds = [0.3, -0.4, 0, 0.2, 0, 0, 0]
         state = play.step(state, _action(ON, *speeds))
