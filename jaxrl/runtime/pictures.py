@@ -51,7 +51,7 @@ def check(path: Path) -> None:
 
 
 def _save_video(pictures: Sequence[np.ndarray], path: Path, frames_per_second: float) -> None:
-    import imageio.v2
+    import imageio.v2  # pyright: ignore[reportMissingImports]
 
     writer: Any = imageio.v2.get_writer  # it says too little of its types
     with warnings.catch_warnings(), writer(path, fps=frames_per_second, macro_block_size=1) as film:
