@@ -55,6 +55,26 @@ class PickPlace(base.Env):
     def __init__(self, config: PickConfig):
         self.config, self.arm = config, Arm(FPS, config.substeps)
 
+    @property
+    def mj_model(self) -> Any:
+        """The model it is drawn by."""
+        return self.arm.model
+
+    @property
+    def dt(self) -> float:
+        """Seconds per action."""
+        return 1.0 / FPS
+
+    def shown(self, state: base.State) -> dict[str, Array]:
+        """Return what a picture of a state shows."""
+        pose = cast(Pose, state.pipeline_state)
+        quat = jnp.asarray([[1.0, 0.0, 0.0, 0.0]])
+        return {"qpos": pose.qpos, "mocap_pos": state.info["target"][None], "mocap_quat": quat}
+
+    def start_position(self, state: base.State) -> Array:
+        """Return where the cube lies, [2]."""
+        return state.info["start"][:2]
+
     def first_curriculum(self) -> Any:
         """Return how widely starts are spread at first; () where that never changes."""
         if self.config.difficulty != "curriculum":
