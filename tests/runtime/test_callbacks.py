@@ -206,4 +206,5 @@ def test_videos_are_drawn_by_render_at_the_end_of_epochs(tmp_path, monkeypatch):
     ]
     monkeypatch.undo()
     with pytest.raises(CallbackError, match="RecordVideo.*no video could be made"):
-        jaxrl.fit(settings(tmp_path / "two"), callbacks=[callbacks.RecordVideo(epochs=1)])
+        video = callbacks.RecordVideo(epochs=1, suffix=".tiff")  # render refuses it
+        jaxrl.fit(settings(tmp_path / "two"), callbacks=[video])
