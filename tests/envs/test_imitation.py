@@ -21,6 +21,7 @@ from jaxrl.motion import resampling, skeleton, synthetic
 from jaxrl.motion.figure import Figure
 from jaxrl.runtime import clip_report, evaluation
 from jaxrl.runtime.evaluation import Episodes
+from tests.envs.playing import in_physics
 
 FPS = 30.0
 STEPS = 4  # of the short clip: it has one frame more
@@ -53,15 +54,7 @@ def play(env):
         "resets": jax.vmap(env.reset, (0, None)),
         "record": env.record,
     }
-    return SimpleNamespace(**{name: _in_physics(jax.jit(f)) for name, f in functions.items()})
-
-
-def _in_physics(function):
-    def call(*given):
-        with physics():
-            return function(*given)
-
-    return call
+    return SimpleNamespace(**{name: in_physics(jax.jit(f)) for name, f in functions.items()})
 
 
 def _at(play, clip=0, time=0.0, turn=0.0):

@@ -14,7 +14,8 @@ from jaxrl.envs import pick_arm, pick_place, pick_reward
 from jaxrl.envs.pick_arm import HOME, Pose
 from jaxrl.envs.pick_place import CUBE, TARGET, PickPlace
 from jaxrl.envs.pick_reward import Moment, Task
-from jaxrl.envs.world import physics, strong, typed_like
+from jaxrl.envs.world import strong, typed_like
+from tests.envs.playing import in_physics
 
 CONFIG = PickConfig()
 # The arm with its cup at the top of a cube in the usual place, pointing down.
@@ -36,15 +37,7 @@ def play(env):
         return typed_like(env.step(state, action), state)
 
     functions = {"step": step, "begin": lambda *given: strong(env.begin(*given))}
-    return SimpleNamespace(**{name: _in_physics(jax.jit(f)) for name, f in functions.items()})
-
-
-def _in_physics(function):
-    def call(*given):
-        with physics():
-            return function(*given)
-
-    return call
+    return SimpleNamespace(**{name: in_physics(jax.jit(f)) for name, f in functions.items()})
 
 
 def _action(suction, *speeds):
@@ -254,7 +247,7 @@ def _starts(difficulty, level=None):
     env = PickPlace(dataclasses.replace(CONFIG, difficulty=difficulty))
     given = () if level is None else ({"level": jnp.float32(level)},)
     keys = jax.random.split(jax.random.key(0), 500)
-    states = _in_physics(jax.jit(jax.vmap(lambda key: env.reset(key, *given))))(keys)
+    states = in_physics(jax.jit(jax.vmap(lambda key: env.reset(key, *given))))(keys)
     joints = np.asarray(states.pipeline_state.qpos[:, :7])
     assert 0.028 < np.max(np.abs(joints - HOME)) <= 0.03 + 1e-6
     return np.asarray(states.info["start"]), np.asarray(states.info["target"])
