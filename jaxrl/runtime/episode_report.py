@@ -12,6 +12,7 @@ import jax
 import numpy as np
 
 from jaxrl.envs.vector import EnvState, VectorEnv
+from jaxrl.runtime import builder
 from jaxrl.runtime.evaluation import Episodes
 from jaxrl.types import PyTree
 
@@ -76,7 +77,9 @@ def start_positions(env: Any, seed: int) -> np.ndarray | None:
         state = whole.reset(jax.random.split(key)[0], stagger=False)  # as evaluation draws them
         return jax.vmap(locate)(whole.brax_state(state.world))
 
-    return np.asarray(jax.jit(starts)(jax.random.key(seed)))[:, :2]
+    # Whatever its physics: a program that runs once gains nothing from being split over threads.
+    play = jax.jit(starts, compiler_options=builder.options(loops=True))
+    return np.asarray(play(jax.random.key(seed)))[:, :2]
 
 
 def bootstrap(values: np.ndarray, share: float = 0.95) -> tuple[float, float]:
