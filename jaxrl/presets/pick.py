@@ -48,10 +48,10 @@ PRESETS: dict[str, TrainConfig] = {
     "pick-place": _pick(
         "curriculum",
         "pick-place",
-        steps=20e6,
+        steps=12e6,
         num_envs=4096,
         epochs=10,
-        cycles=6,
+        cycles=4,
         network=_LARGE,
         eval_envs=1024,
         rollout_length=16,
