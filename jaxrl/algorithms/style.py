@@ -128,6 +128,9 @@ class Styling(NamedTuple):
             "style/gradient_penalty": slope,
             "style/demo_accuracy": jnp.mean(real > 0.0),
             "style/agent_accuracy": jnp.mean(unreal < 0.0),
+            "style/demo_logit": jnp.mean(real),
+            "style/agent_logit": jnp.mean(unreal),
+            "style/agent_reward": c.scale * jnp.mean(discriminator.reward(c.loss, unreal)),
         }
         state = state.replace(params=done.params, optimizer=done.opt_state)
         return state, {name: Mean.of(value) for name, value in noted.items()}
