@@ -17,11 +17,18 @@ class EnvironmentBroke(UserError):
     """An environment's observation or reward was not a number that can be learnt from."""
 
 
-def stop_if_broken(program: Program, state: TrainState, folder: Path) -> None:
-    """Raise if an environment broke in this cycle, where that is to stop the run."""
+def stop_if_broken(program: Program, state: TrainState, folders: list[Path]) -> None:
+    """Raise if an environment broke in this cycle, where that is to stop the run.
+
+    There is a folder for each member.
+    """
     if program.config.task.on_nan != "stop" or program.config.offline:
         return
-    noted = state.collector.env.broken
+    for noted, folder in zip(program.each(state.collector.env.broken), folders, strict=True):
+        _stop_if_broken(program, noted, folder)
+
+
+def _stop_if_broken(program: Program, noted: broken.Broken, folder: Path) -> None:
     at = jax.device_get(noted.at)
     if not (at != broken.NEVER).any():
         return

@@ -47,41 +47,48 @@ def is_due(config: TrainConfig, cycles: int) -> bool:
 
 
 def updated(
-    program: Program, state: TrainState, episodes: Episodes
-) -> tuple[TrainState, dict[str, float]]:
-    """Return the state with the curriculum that follows, and what to log of it."""
-    return _replaced(state, program.env.env.next_curriculum, episodes)
+    program: Program, state: TrainState, episodes: list[Episodes]
+) -> tuple[TrainState, list[dict[str, float]]]:
+    """Return the state with the curriculum of each member that follows, and what to log of it."""
+    return _replaced(program, state, program.env.env.next_curriculum, episodes)
 
 
 def after_cycle(
-    program: Program, state: TrainState, metrics: dict[str, float]
-) -> tuple[TrainState, dict[str, float]]:
+    program: Program, state: TrainState, metrics: list[dict[str, float]]
+) -> tuple[TrainState, list[dict[str, float]]]:
     """Return the same after a cycle of training, if the environment goes by that."""
     if not _offers(program, "curriculum_after"):
-        return state, {}
-    return _replaced(state, program.env.env.curriculum_after, metrics)
+        return state, [{} for _ in metrics]
+    return _replaced(program, state, program.env.env.curriculum_after, metrics)
 
 
 def _replaced(
-    state: TrainState, follow: Callable[[PyTree, Any], tuple[PyTree, dict]], seen: Any
-) -> tuple[TrainState, dict[str, float]]:
-    after, values = follow(jax.device_get(state.curriculum), seen)
-    placed = _like(state.curriculum, after)
-    return state.replace(curriculum=placed), {
-        f"curriculum/{k}": float(v) for k, v in values.items()
-    }
+    program: Program,
+    state: TrainState,
+    follow: Callable[[PyTree, Any], tuple[PyTree, dict]],
+    seen: list[Any],
+) -> tuple[TrainState, list[dict[str, float]]]:
+    before = program.each(jax.device_get(state.curriculum))
+    followed = [follow(old, known) for old, known in zip(before, seen, strict=True)]
+    for old, (new, _) in zip(before, followed, strict=True):
+        _check_alike(old, new)
+    after = program.together([new for new, _ in followed])
+    placed = jax.tree.map(_placed, state.curriculum, after)
+    values = [{f"curriculum/{k}": float(v) for k, v in noted.items()} for _, noted in followed]
+    return state.replace(curriculum=placed), values
 
 
-def _like(old: PyTree, new: PyTree) -> PyTree:
-    """Put new numbers where the old ones are: the compiled programs take no others."""
+def _check_alike(old: PyTree, new: PyTree) -> None:
+    """The compiled programs take nothing but other numbers."""
     if jax.tree.structure(new) != jax.tree.structure(old):
         raise UserError("next_curriculum must return what it was given, with other numbers.")
+    for was, now in zip(
+        *(map(np.shape, jax.tree.leaves(tree)) for tree in (old, new)), strict=True
+    ):
+        if now != was:
+            raise UserError(f"next_curriculum turned an array {was} into one {now}.")
 
-    def place(was: jax.Array, now: Any) -> jax.Array:
-        now = np.asarray(now)
-        if now.shape != was.shape:
-            raise UserError(f"next_curriculum turned an array {was.shape} into one {now.shape}.")
-        # The next cycle uses the state up, so it must own its memory.
-        return jax.device_put(now.astype(was.dtype), was.sharding, may_alias=False)
 
-    return jax.tree.map(place, old, new)
+def _placed(was: jax.Array, now: Any) -> jax.Array:
+    """Put new numbers where the old ones are; the next cycle uses them up, so they are copied."""
+    return jax.device_put(np.asarray(now).astype(was.dtype), was.sharding, may_alias=False)

@@ -8,6 +8,8 @@ import jax
 from jaxrl import config_json
 from jaxrl.errors import UserError
 from jaxrl.runtime import plots, reward_files, signals, sinks
+from jaxrl.runtime.hooks import best_or_none
+from jaxrl.runtime.member import Member
 from jaxrl.runtime.run import Run
 from jaxrl.runtime.summary import Result
 from jaxrl.types import TrainState
@@ -22,17 +24,19 @@ class TrainingDiverged(UserError):
     """Gradients stayed non-finite; the last good checkpoint was kept."""
 
 
-def stop_if_diverged(run: Run, values: dict[str, float], step: int, streak: int) -> None:
+def stop_if_diverged(run: Run, rows: list[dict[str, float]], cycles: int) -> None:
     """Give up when gradients have not been finite for long."""
-    if streak < run.config.learning.max_bad_updates:
+    member, values = run.members[0], rows[0]
+    if member.bad_streak < run.config.learning.max_bad_updates:
         return
     broken = [n for n, v in values.items() if n.startswith("train/") and not math.isfinite(v)]
     run.checkpoints.wait()
     saved = run.checkpoints.steps()
     kept = f"The checkpoint at step {max(saved):,} is untouched." if saved else "No checkpoint yet."
     raise TrainingDiverged(
-        f"Training stopped at step {step:,}: gradients were not finite for {streak} updates in a "
-        f"row (not finite: {', '.join(broken[:3]) or 'train/grad_norm'}). {kept} "
+        f"Training stopped at step {run.env_steps(cycles):,}: gradients were not finite for "
+        f"{member.bad_streak} updates in a row (not finite: "
+        f"{', '.join(broken[:3]) or 'train/grad_norm'}). {kept} "
         f"{_REMEDIES[run.config.algo == 'ppo']}"
     )
 
@@ -59,12 +63,9 @@ def finish(run: Run, state: TrainState, cycles: int, stop: signals.StopRequest) 
     run.console.close()
     if run.logged_at == cycles:
         run.save(state, cycles, block=True)
-        run.save_networks(state, cycles, "final")
-        if run.config.log.tensorboard and run.last_evaluation:
-            settings = config_json.flatten(asdict(run.config))
-            sinks.hyperparameters(run.folder / "tensorboard", settings, run.last_evaluation)
-        title = dict.fromkeys([run.config.preset, run.config.env])  # often the same
-        plots.learning_curve(run.folder, ": ".join(title))
+        for member, policy in zip(run.members, run.networks(state), strict=True):
+            member.save_networks(policy, cycles, "final")
+            _describe(member)
         if run.config.offline and run.program.env.held_out:
             found = reward_files.report(run.folder, run.program.env)
             print(f"held-out episodes: correlation of rewards {found['pearson']:.3f}")
@@ -76,8 +77,17 @@ def finish(run: Run, state: TrainState, cycles: int, stop: signals.StopRequest) 
     return Result(
         folder=run.folder,
         env_steps=run.env_steps(cycles),
-        best_reward=run.best if math.isfinite(run.best) else None,
-        last_evaluation=run.last_evaluation,
+        best_reward=best_or_none(run.top.best),
+        last_evaluation=run.top.last_evaluation,
         stopped_by=stop.signal,
         stopped_because=run.hooks.stopped,
     )
+
+
+def _describe(member: Member) -> None:
+    """Write what a person looks at when all is done."""
+    if member.config.log.tensorboard and member.last_evaluation:
+        settings = config_json.flatten(asdict(member.config))
+        sinks.hyperparameters(member.folder / "tensorboard", settings, member.last_evaluation)
+    title = dict.fromkeys([member.config.preset, member.config.env])  # often the same
+    plots.learning_curve(member.folder, ": ".join(title))

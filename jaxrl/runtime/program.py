@@ -2,11 +2,13 @@
 
 import contextlib
 import os
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import Mesh
 
 from jaxrl import config_checks
@@ -28,6 +30,17 @@ class Program(NamedTuple):
     env: Any  # VectorEnv; HostEnv, or a DataSet where there is no environment
     algorithm: Any  # Algorithm, or RewardLearning where there is no policy
     shelf: exported.Shelf | None = None  # traced programs of an earlier run
+    members: tuple[TrainConfig, ...] = ()  # of a population; (): one run, which has no such axis
+
+    def each(self, tree: PyTree) -> list[PyTree]:
+        """Return every member's part of a tree of arrays."""
+        if not self.members:
+            return [tree]
+        return [jax.tree.map(itemgetter(i), tree) for i in range(len(self.members))]
+
+    def together(self, parts: list[PyTree]) -> PyTree:
+        """Put the members' parts together again, on the host."""
+        return jax.tree.map(lambda *x: np.stack(x), *parts) if self.members else parts[0]
 
 
 def use_compilation_cache() -> None:

@@ -10,6 +10,7 @@ from jaxrl import train
 from jaxrl.errors import UserError
 from jaxrl.motion import resampling
 from jaxrl.runtime import curriculum, parallel
+from jaxrl.runtime.program import Program
 from jaxrl.types import TrainState
 from tests.runtime import tiny
 
@@ -96,14 +97,14 @@ def _updated(answer):
     first = jax.device_put(resampling.init(3), parallel.replicated(mesh))
     state = TrainState(*4 * [None], first)
     env = SimpleNamespace(next_curriculum=lambda *_: (answer, {"count": np.int64(2)}))
-    program = SimpleNamespace(env=SimpleNamespace(env=env))
-    return first, curriculum.updated(program, state, None)
+    program = Program(None, mesh, SimpleNamespace(env=env), None)
+    return first, curriculum.updated(program, state, [None])
 
 
 def test_every_array_keeps_its_place_and_type():
     answer = resampling.Resampling([1, 0, 0], np.int64(1), np.float64([0.5, 0.25, 0.25]))
     answer = answer.replace(failures=np.asarray(answer.failures))
-    before, (after, values) = _updated(answer)
+    before, (after, (values,)) = _updated(answer)
     for old, new, given in zip(
         *map(jax.tree.leaves, (before, after.curriculum, answer)), strict=True
     ):

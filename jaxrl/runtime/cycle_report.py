@@ -1,0 +1,128 @@
+"""What the host does between two compiled cycles: read, judge, evaluate, tell, write and save.
+
+Everything comes as one row of values for each member of the run.
+"""
+
+import math
+import time
+
+import jax
+
+from jaxrl.runtime import broken_report, curriculum, ending, memory
+from jaxrl.runtime.member import Member
+from jaxrl.runtime.program import EACH
+from jaxrl.runtime.run import Run
+from jaxrl.types import Mean, Metrics, TrainState
+
+Row = dict[str, float]
+
+
+def note(run: Run, metrics: Metrics, cycles: int) -> list[Row]:
+    """Count episodes, log what is known of single iterations, and return the cycle's means."""
+    parts = run.program.each(metrics)
+    return [_note(*each, cycles) for each in zip(run.members, parts, strict=True)]
+
+
+def _note(member: Member, metrics: Metrics, cycles: int) -> Row:
+    if "rollout/ep_rew_mean" in metrics:
+        member.episodes += int(metrics["rollout/ep_rew_mean"].count)
+    each = {name for name in metrics if name.startswith(EACH)}
+    for name in each:
+        _log_iterations(member, name.removeprefix(EACH), metrics[name], cycles)
+    return _finished({name: mean for name, mean in metrics.items() if name not in each})
+
+
+def _log_iterations(member: Member, name: str, means: Mean, cycles: int) -> None:
+    """Write one line for each iteration of the cycle that has just ended."""
+    first = (cycles - 1) * member.config.iterations + 1
+    for i, (total, count) in enumerate(zip(means.total, means.count, strict=True)):
+        if count > 0:
+            member.iteration_log(first + i, {name: float(total / count)})
+
+
+def _finished(metrics: Metrics) -> Row:
+    """Finish the means; a metric without data has no row."""
+    return {k: float(m.total / m.count) for k, m in sorted(metrics.items()) if m.count > 0}
+
+
+def complete(
+    run: Run, state: TrainState, cycles: int, rows: list[Row], seconds: float
+) -> TrainState:
+    """Add what else is known of a cycle, and stop where it went wrong; return the state after."""
+    state, changed = curriculum.after_cycle(run.program, state, rows)
+    broken_report.stop_if_broken(run.program, state, [member.folder for member in run.members])
+    names = ("updates", "skipped", "bad_streak")
+    counted = {n: getattr(state.learner, n) for n in names if hasattr(state.learner, n)}
+    counters = run.program.each(jax.device_get(counted))
+    for member, row, new, counter in zip(run.members, rows, changed, counters, strict=True):
+        row |= new
+        member.bad_streak = int(counter["bad_streak"])
+        row["train/n_skipped"] = int(counter["skipped"])
+        # Learners that wait for enough to learn from count their own.
+        planned = cycles * run.config.iterations * run.config.learning.updates
+        row["train/n_updates"] = int(counter.get("updates", planned))
+        row["rollout/episodes"] = member.episodes
+        row |= _times(run, cycles, seconds)
+    ending.stop_if_diverged(run, rows, cycles)
+    _average_losses(run, state, cycles, rows)
+    return state
+
+
+def _times(run: Run, cycles: int, seconds: float) -> Row:
+    """Return what clocks and counters say, which is the same for all members."""
+    config = run.config
+    fps = config.iterations * config.steps_per_iteration / seconds
+    agents = run.program.env.rows // config.num_envs
+    return {
+        "time/fps": fps,
+        **({"time/agent_fps": agents * fps} if agents > 1 else {}),
+        "time/cycle_seconds": seconds,
+        "time/compile_seconds": run.compile_seconds,
+        "time/epoch": math.ceil(cycles / config.cycles),
+        "time/cycle": cycles,
+        "time/total_timesteps": run.env_steps(cycles),
+        "time/iterations": cycles * config.iterations,
+        **memory.in_use(),
+    }
+
+
+def _average_losses(run: Run, state: TrainState, cycles: int, rows: list[Row]) -> None:
+    """Note what a learnt reward lost; without an environment, it says which one is best."""
+    epoch_ends = run.is_epoch_end(cycles)
+    for i, (member, row) in enumerate(zip(run.members, rows, strict=True)):
+        loss = member.average_losses(row, epoch_ends=epoch_ends)
+        if loss is not None and run.config.offline:
+            member.keep_if_best(run.networks(state)[i], cycles, -loss)
+
+
+def evaluate_and_tell(run: Run, state: TrainState, cycles: int, rows: list[Row]) -> TrainState:
+    """Evaluate where that is due or asked for, and tell callbacks what has happened."""
+    values = rows[0]
+    run.hooks.new_cycle()
+    run.tell("cycle", cycles, values)
+    if run.is_due_for_evaluation(cycles) or run.hooks.evaluate:
+        began = time.monotonic()
+        state, found = run.evaluate(state, cycles)
+        for row, new in zip(rows, found, strict=True):
+            row |= new
+            row["time/eval_seconds"] = time.monotonic() - began
+        run.tell("evaluation", cycles, values)
+    if run.top.best_at == cycles:
+        run.tell("new_best", cycles, values)
+    if run.is_epoch_end(cycles):
+        run.tell("epoch", cycles, values)
+    for row in rows:
+        row["time/time_elapsed"] = run.elapsed
+    run.tell("log", cycles, values)
+    values |= run.hooks.log
+    return state
+
+
+def log_and_save(run: Run, state: TrainState, cycles: int, rows: list[Row]) -> None:
+    """Write what is known of a cycle, and at the right moments the state."""
+    for member, row in zip(run.members, rows, strict=True):
+        member.log(cycles, row)
+    run.logged_at = cycles
+    # In the midst of bad gradients nothing is saved: good checkpoints must not be pushed out.
+    if (run.is_due_for_saving(cycles) or run.hooks.save) and not run.in_trouble:
+        run.save(state, cycles)

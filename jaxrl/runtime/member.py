@@ -1,0 +1,94 @@
+"""What the host keeps of one member of a run: where its results go, and what was best so far."""
+
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from jaxrl.algorithms import build as algorithms
+from jaxrl.config import TrainConfig
+from jaxrl.runtime import evaluation, network_files, sinks
+from jaxrl.runtime.evaluation import Episodes
+from jaxrl.runtime.records import EvaluationRecord
+from jaxrl.types import EnvSpec, PyTree
+
+
+@dataclass
+class Member:
+    """An ordinary run has one member, which is all of it."""
+
+    config: TrainConfig
+    spec: EnvSpec
+    folder: Path
+    outputs: list[sinks.Sink]
+    record: EvaluationRecord
+    iteration_log: sinks.Sink  # what is noted for every iteration
+    best: float = -math.inf
+    best_at: int = -1  # cycles
+    episodes: int = 0  # finished, before a resume included
+    last_evaluation: dict[str, float] = field(default_factory=dict)
+    losses: list[list[float]] = field(default_factory=list)  # R_loss, R_fit of the epoch's cycles
+    score: float = -math.inf  # what "best" is measured by
+    scored_at: int = -1  # cycles
+    bad_streak: int = 0  # gradients in a row that were not finite
+
+    def env_steps(self, cycles: int) -> int:
+        """Environment steps after so many cycles: Python integers cannot overflow."""
+        return cycles * self.config.iterations * self.config.steps_per_iteration
+
+    def log(self, cycles: int, values: dict[str, float]) -> None:
+        """Write what is known of a cycle."""
+        for write in self.outputs:
+            write(self.env_steps(cycles), values)
+
+    def evaluated(self, result: Episodes, policy: PyTree, cycles: int) -> dict[str, float]:
+        """Note an evaluation, keep the policy if it is the best so far, and return the figures."""
+        self.record.add(self.env_steps(cycles), result)
+        self.last_evaluation = evaluation.summarize(result)
+        self.keep_if_best(policy, cycles, self.last_evaluation["eval/mean_reward"])
+        return self.last_evaluation | {"eval/best_mean_reward": self.best}
+
+    def average_losses(self, values: dict[str, float], *, epoch_ends: bool) -> float | None:
+        """Note the loss of a learnt reward; at an epoch's end add its mean, and return it."""
+        if "train/R_loss" not in values:
+            return None
+        self.losses.append([values["train/R_loss"], values["train/R_fit"]])
+        if not epoch_ends:
+            return None
+        loss, fit = (mean(each) for each in zip(*self.losses, strict=True))
+        values["train/R_loss_epoch"], values["train/R_fit_epoch"] = loss, fit
+        self.losses = []
+        return fit if self.config.offpolicy.rrd_bias_correction else loss
+
+    def keep_if_best(self, policy: PyTree, cycles: int, score: float) -> None:
+        """Write the networks if no score was higher."""
+        self.score, self.scored_at = score, cycles
+        if math.isfinite(score) and score > self.best:
+            self.best, self.best_at = score, cycles
+            self.save_networks(policy, cycles, "best")
+
+    def save_networks(self, policy: PyTree, cycles: int, name: str) -> None:
+        """Write policies/<name>.npz, or rewards/<name>.npz where a reward is all that is learnt."""
+        info = {"env": self.config.env, "env_steps": self.env_steps(cycles)} | self.last_evaluation
+        kind = "rewards" if self.config.offline else "policies"
+        path = self.folder / kind / f"{name}.npz"
+        network = algorithms.network_config(self.config)
+        network_files.write(path, policy, self.spec, network, info)
+
+    def memory(self) -> dict[str, Any]:
+        """Return what a resumed run must know of this one, as JSON values."""
+        return {
+            "best": self.best if math.isfinite(self.best) else None,
+            "episodes": self.episodes,
+            "losses": self.losses,
+            "last_evaluation": {k: v for k, v in self.last_evaluation.items() if math.isfinite(v)},
+        }
+
+    def remember(self, memory: dict[str, Any]) -> None:
+        """Take up what was known before a resume."""
+        best = memory.get("best")
+        self.best = -math.inf if best is None else best
+        self.episodes = memory.get("episodes", 0)
+        self.losses = memory.get("losses", [])
+        self.last_evaluation = memory.get("last_evaluation", {})
