@@ -6,14 +6,13 @@ Every variant is a name and the settings it changes, by their dotted names; "as 
 What can be an array of the training state is trained in one program for all variants and seeds.
 """
 
-import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from jaxrl import config_checks, presets
 from jaxrl.config import TrainConfig
-from jaxrl.errors import UserError, nearest
+from jaxrl.config_changes import changed, combinations
 
 PLAIN = "as it is"
 
@@ -45,23 +44,6 @@ class Study:
 def grid(axes: Mapping[str, tuple]) -> dict[str, dict[str, Any]]:
     """Return a variant for every combination of values."""
     return {
-        ", ".join(f"{n.rpartition('.')[2]} {v}" for n, v in zip(axes, values, strict=True)): dict(
-            zip(axes, values, strict=True)
-        )
-        for values in itertools.product(*axes.values())
+        ", ".join(f"{name.rpartition('.')[2]} {value}" for name, value in changes.items()): changes
+        for changes in combinations(axes)
     }
-
-
-def changed(config: Any, changes: Mapping[str, Any]) -> Any:
-    """Return a configuration with settings replaced by their dotted names."""
-    for path, value in changes.items():
-        config = _replaced(config, path.split("."), value, path)
-    return config
-
-
-def _replaced(part: Any, names: list[str], value: Any, path: str) -> Any:
-    known = [f.name for f in fields(part)] if hasattr(part, "__dataclass_fields__") else []
-    if names[0] not in known:
-        raise UserError(f"A study changes '{path}', which no run has.{nearest(names[0], known)}")
-    inner = value if len(names) == 1 else _replaced(getattr(part, names[0]), names[1:], value, path)
-    return replace(part, **{names[0]: inner})

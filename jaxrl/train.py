@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from jaxrl import config_checks, config_json, presets
+from jaxrl import config_changes, config_json, presets
 from jaxrl.config import TrainConfig
 from jaxrl.envs import names
 from jaxrl.errors import UserError
@@ -23,6 +23,11 @@ class Command:
     """Train an agent."""
 
     config: Annotated[TrainConfig, tyro.conf.arg(name="")]
+    num_seeds: int = 1
+    """Train so many seeds at once, from --seed on, as one program; each has a folder of its own."""
+    vary: tuple[str, ...] = ()
+    """Train every combination of these values, as ppo.learning-rate=1e-4,3e-4 ppo.gamma=0.97,0.99,
+    each with all seeds, in the same program."""
     dry_run: bool = False
     """Print the settings, array sizes and a memory estimate, then stop."""
     resume: Path | None = None
@@ -101,14 +106,15 @@ def _parse(arguments: list[str]) -> Command:
 def _start(command: Command) -> int:
     if command.reset_steps:
         raise UserError("--reset-steps belongs to --resume RUN; a new run counts from 0 anyway.")
-    config_checks.check(command.config)
+    members = config_changes.members(command.config, command.num_seeds, command.vary)
+    config_changes.check(members)
     # JAX is imported only now: help and errors about settings never wait for it.
     _wake_devices()
     from jaxrl.runtime import fitting, sizes
 
-    built = fitting.build(command.config)
+    built = fitting.build_population(members) if len(members) > 1 else fitting.build(members[0])
     if command.dry_run:
-        print(config_json.to_json(command.config))
+        print(config_json.to_json(members[0]))
         print(sizes.report(built))
         return 0
     if command.config.env in names.MOTION and not command.config.motion.clips:

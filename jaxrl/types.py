@@ -30,6 +30,11 @@ class Mean(NamedTuple):
 Metrics = dict[str, Mean]
 
 
+def finished(metrics: Metrics) -> dict[str, float]:
+    """Finish the means; a metric without data has no value."""
+    return {k: float(m.total / m.count) for k, m in sorted(metrics.items()) if m.count > 0}
+
+
 class ActionSpec(NamedTuple):
     """What an environment expects: `size` choices, or `size` numbers in [-1, 1]."""
 

@@ -12,6 +12,7 @@ ORDER = [
     {
         "config",
         "config_algorithms",
+        "config_changes",
         "config_checks",
         "config_checks_motion",
         "config_checks_replay",

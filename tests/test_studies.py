@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from experiments import run
-from experiments.study import PLAIN, Study, changed, grid
+from experiments.study import PLAIN, Study, grid
 from jaxrl import presets, train
+from jaxrl.config_changes import changed
 from jaxrl.errors import UserError
 from jaxrl.runtime import population
 from tests.runtime import tiny

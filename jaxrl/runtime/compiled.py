@@ -9,11 +9,11 @@ serves all three. Random numbers follow from the seed and the number of the cycl
 draws what it would have drawn. Programs take plain numbers, since the first use of every small
 array function on an accelerator is a compilation too.
 
-Several seeds can be one program: every array then has a first axis of seeds. A small network keeps
-an accelerator as busy as a large one, so that many cost little more than one.
+Several members can be one program: every array then has a first axis of members. A small network
+keeps an accelerator as busy as a large one, so that many cost little more than one.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -21,7 +21,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
+from jaxrl.config import TrainConfig
 from jaxrl.envs import build as environments
 from jaxrl.envs import names
 from jaxrl.runtime import evaluation, parallel
@@ -42,13 +44,14 @@ class Programs:
     _init: Future  # (seed, pool) -> state
     _cycle: Future  # (state, pool) -> (state, metrics); the state given to it is used up
     _evaluate: Future | None  # (policy params, pools, seed, number) -> Episodes
-    seeds: tuple[int, ...] = ()  # of a population; (): one run, with the configuration's seed
 
     def first_state(self) -> TrainState:
         """Return the state a fresh run begins with."""
-        first = self._for_all_seeds(self.program.env.template.curriculum)
+        first = self._for_all(self.program.env.template.curriculum)
         pool = self._pool(_INIT, 0, first)
-        return jax.tree.unflatten(self._state, self._init.result()(self._seed, pool))
+        state = jax.tree.unflatten(self._state, self._init.result()(self._seed, pool))
+        members = self.program.members
+        return state.replace(learner=_with_settings(state.learner, members)) if members else state
 
     def train(self, state: TrainState, number: int) -> tuple[TrainState, Metrics]:
         """Run cycle `number`; `state` is used up."""
@@ -62,7 +65,7 @@ class Programs:
         if self._evaluate is None:
             raise ValueError("this run has no evaluation")
         enough = range(_pools_for_evaluation(self.program))
-        last = self._for_all_seeds(self.program.env.template.last_curriculum)
+        last = self._for_all(self.program.env.template.last_curriculum)
         pools = [self._pool(_EVALUATE, number * len(enough) + i, last) for i in enough]
         played = self._evaluate.result()(params, pools, self._seed, np.uint32(number))
         return evaluation.Episodes(*played)
@@ -77,43 +80,43 @@ class Programs:
 
     @property
     def _seed(self) -> Any:
-        return np.asarray(self.seeds or self.program.config.seed, np.uint32)
+        members = self.program.members
+        seeds = [member.seed for member in members] if members else self.program.config.seed
+        return np.asarray(seeds, np.uint32)
 
-    def _for_all_seeds(self, tree: PyTree) -> PyTree:
-        return jax.tree.map(lambda x: np.stack([x] * len(self.seeds)) if self.seeds else x, tree)
+    def _for_all(self, tree: PyTree) -> PyTree:
+        return self.program.together([tree] * max(len(self.program.members), 1))
 
     def _pool(self, stream: int, number: int, curriculum: PyTree) -> PyTree:
         return self._draw.result()(self._seed, np.uint32(stream), np.uint32(number), curriculum)
 
 
-def compile_programs(program: Program, seeds: Sequence[int] = ()) -> Programs:
-    """Start compiling all programs of a run, or of one run for each seed, the slowest first.
+def compile_programs(program: Program) -> Programs:
+    """Start compiling all programs of a run, or of all members at once, the slowest first.
 
     They are traced one after the other, or not at all if an earlier run kept them, but compiled
     side by side: XLA needs neither the interpreter nor the other programs' results.
     """
-    many, pure = _Many(len(seeds)), _Pure(program)
-    state = many.shapes(abstract_state(program))
+    many, pure, state = _Many(program), _Pure(program), abstract_state(program)
     everywhere = parallel.replicated(program.mesh)
     places = tuple(leaf.sharding for leaf in jax.tree.leaves(state))
     pool = many.shapes(parallel.placed(program.env.abstract_pool(), everywhere))
     number = jax.ShapeDtypeStruct((), np.uint32, sharding=everywhere)
     seed = many.shapes(number)
     loops = names.solves_in_loops(program.config.env, program.config.backend)
-    shelf = None if seeds else program.shelf
-    with Builder(shelf, program.env.template, loops=loops) as build:
+    with Builder(program.shelf, program.env.template, loops=loops) as build:
         train = many.copies(pure.run_cycle, 0, 0)
-        done = build(train, state, pool, places=(places, everywhere), uses_up_first=True)
+        done = build(train, state, pool, places=(places, seed.sharding), uses_up_first=True)
         draw = many.copies(pure.draw, 0, None, None, 0)
-        drawn = build(draw, seed, number, number, state.curriculum, places=everywhere)
+        drawn = build(draw, seed, number, number, state.curriculum, places=seed.sharding)
         first = build(many.copies(pure.init, 0, 0), seed, pool, places=places)
         played = None
         if program.config.eval.num_envs:
             params = program.algorithm.policy_params(state.learner)
             pools = [pool] * _pools_for_evaluation(program)
             play = many.copies(_evaluator(program), 0, 0, 0, None)
-            played = build(play, params, pools, seed, number, places=everywhere)
-    return Programs(program, jax.tree.structure(state), drawn, first, done, played, tuple(seeds))
+            played = build(play, params, pools, seed, number, places=seed.sharding)
+    return Programs(program, jax.tree.structure(state), drawn, first, done, played)
 
 
 class _Pure(NamedTuple):
@@ -123,7 +126,7 @@ class _Pure(NamedTuple):
 
     def draw(self, seed: Array, stream: Array, number: Array, curriculum: PyTree) -> tuple:
         fresh = self.program.env.pool(_key(seed, stream, number), curriculum)
-        return tuple(jax.tree.leaves(parallel.split_rows(fresh, self.program.mesh)))
+        return tuple(jax.tree.leaves(parallel.split_rows(fresh, _mesh_of_rows(self.program))))
 
     def init(self, seed: Array, pool: PyTree) -> tuple:
         return tuple(jax.tree.leaves(self.program.algorithm.init(_key(seed, _INIT, 1), pool)))
@@ -135,24 +138,40 @@ class _Pure(NamedTuple):
 
 
 class _Many(NamedTuple):
-    """How one run becomes a population; of 0, nothing changes."""
+    """How one run becomes a population; without members, nothing changes."""
 
-    number: int
+    program: Program
 
     def shapes(self, tree: PyTree) -> PyTree:
-        """Give every array a first axis of seeds."""
-        if not self.number:
-            return tree
-        return jax.tree.map(
-            lambda leaf: jax.ShapeDtypeStruct(
-                (self.number, *leaf.shape), leaf.dtype, sharding=leaf.sharding
-            ),
-            tree,
-        )
+        """Give every array a first axis of members."""
+        number = len(self.program.members)
+        return parallel.copies(tree, number, self.program.mesh) if number else tree
 
     def copies(self, function: Callable, *axes: int | None) -> Callable:
-        """Return the function for all seeds at once."""
-        return jax.vmap(function, in_axes=axes) if self.number else function
+        """Return the function for all members at once."""
+        if not self.program.members:
+            return function
+        return parallel.for_copies(function, self.program.mesh, *axes)
+
+
+def _with_settings(learner: Any, members: tuple[TrainConfig, ...]) -> Any:
+    """Give every member the settings that are arrays of its own."""
+    hyper = {
+        name: jax.device_put(
+            np.asarray([getattr(member.learning, name) for member in members], old.dtype),
+            old.sharding,
+            may_alias=False,
+        )
+        for name, old in learner.hyper.items()
+    }
+    if hasattr(learner, "learning_rate"):  # PPO's, which moves from there by its schedule
+        learner = learner.replace(learning_rate=hyper["learning_rate"].copy())
+    return learner.replace(hyper=hyper)
+
+
+def _mesh_of_rows(program: Program) -> Mesh | None:
+    """Return the devices that rows are split over: none where members are."""
+    return None if program.members else program.mesh
 
 
 def _key(seed: Array, stream: Array | int, number: Array | int) -> Key:
@@ -170,7 +189,8 @@ def _evaluator(program: Program) -> Callable[..., tuple]:
     env = environments.for_evaluation(program.env, settings.num_envs)
     policy = program.algorithm.policy(settings.deterministic)
     carry = program.algorithm.initial_carry(env.rows)
-    episodes = evaluation.episodes(env, policy, carry, None if env.trials else program.mesh)
+    mesh = None if env.trials else _mesh_of_rows(program)
+    episodes = evaluation.episodes(env, policy, carry, mesh)
 
     def play(params: PyTree, pools: list[PyTree], seed: Array, number: Array):
         pool = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *pools) if pools else None

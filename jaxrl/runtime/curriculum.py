@@ -30,6 +30,11 @@ def changes(program: Program) -> bool:
     return _offers(program, "next_curriculum") and bool(program.env.template.trials)
 
 
+def follows_training(program: Program) -> bool:
+    """Tell whether training itself does, cycle by cycle."""
+    return _offers(program, "curriculum_after")
+
+
 def _offers(program: Program, name: str) -> bool:
     template = getattr(program.env, "template", None)  # others than ours have none
     if template is None or not jax.tree.leaves(template.curriculum):
@@ -57,7 +62,7 @@ def after_cycle(
     program: Program, state: TrainState, metrics: list[dict[str, float]]
 ) -> tuple[TrainState, list[dict[str, float]]]:
     """Return the same after a cycle of training, if the environment goes by that."""
-    if not _offers(program, "curriculum_after"):
+    if not follows_training(program):
         return state, [{} for _ in metrics]
     return _replaced(program, state, program.env.env.curriculum_after, metrics)
 

@@ -7,12 +7,13 @@ import math
 import time
 
 import jax
+import numpy as np
 
-from jaxrl.runtime import broken_report, curriculum, ending, memory
+from jaxrl.runtime import broken_report, curriculum, ending, memory, overview
 from jaxrl.runtime.member import Member
 from jaxrl.runtime.program import EACH
 from jaxrl.runtime.run import Run
-from jaxrl.types import Mean, Metrics, TrainState
+from jaxrl.types import Mean, Metrics, TrainState, finished
 
 Row = dict[str, float]
 
@@ -29,7 +30,7 @@ def _note(member: Member, metrics: Metrics, cycles: int) -> Row:
     each = {name for name in metrics if name.startswith(EACH)}
     for name in each:
         _log_iterations(member, name.removeprefix(EACH), metrics[name], cycles)
-    return _finished({name: mean for name, mean in metrics.items() if name not in each})
+    return finished({name: mean for name, mean in metrics.items() if name not in each})
 
 
 def _log_iterations(member: Member, name: str, means: Mean, cycles: int) -> None:
@@ -38,11 +39,6 @@ def _log_iterations(member: Member, name: str, means: Mean, cycles: int) -> None
     for i, (total, count) in enumerate(zip(means.total, means.count, strict=True)):
         if count > 0:
             member.iteration_log(first + i, {name: float(total / count)})
-
-
-def _finished(metrics: Metrics) -> Row:
-    """Finish the means; a metric without data has no row."""
-    return {k: float(m.total / m.count) for k, m in sorted(metrics.items()) if m.count > 0}
 
 
 def complete(
@@ -95,33 +91,61 @@ def _average_losses(run: Run, state: TrainState, cycles: int, rows: list[Row]) -
             member.keep_if_best(run.networks(state)[i], cycles, -loss)
 
 
-def evaluate_and_tell(run: Run, state: TrainState, cycles: int, rows: list[Row]) -> TrainState:
-    """Evaluate where that is due or asked for, and tell callbacks what has happened."""
-    values = rows[0]
+def evaluate_and_tell(
+    run: Run, state: TrainState, cycles: int, rows: list[Row]
+) -> tuple[TrainState, Row]:
+    """Evaluate where that is due or asked for, and tell callbacks what has happened.
+
+    Returns the state after, and the row of the whole run: that of its only member, if it has one.
+    """
+    values = overview.joined(rows) if run.overview else rows[0]
     run.hooks.new_cycle()
     run.tell("cycle", cycles, values)
     if run.is_due_for_evaluation(cycles) or run.hooks.evaluate:
-        began = time.monotonic()
-        state, found = run.evaluate(state, cycles)
-        for row, new in zip(rows, found, strict=True):
-            row |= new
-            row["time/eval_seconds"] = time.monotonic() - began
+        state = _evaluate(run, state, cycles, rows, values)
         run.tell("evaluation", cycles, values)
     if run.top.best_at == cycles:
         run.tell("new_best", cycles, values)
     if run.is_epoch_end(cycles):
         run.tell("epoch", cycles, values)
-    for row in rows:
+    for row in (*rows, values):
         row["time/time_elapsed"] = run.elapsed
     run.tell("log", cycles, values)
     values |= run.hooks.log
+    return state, values
+
+
+def _evaluate(run: Run, state: TrainState, cycles: int, rows: list[Row], values: Row) -> TrainState:
+    """Add to each row what an evaluation showed, and to that of the whole run if it is another."""
+    began = time.monotonic()
+    state, found = run.evaluate(state, cycles)
+    for row, new in zip(rows, found, strict=True):
+        row |= new
+    if run.overview:
+        values |= overview.joined(found) | _evaluated_together(run, run.overview, cycles, found)
+    for row in (*rows, values):
+        row["time/eval_seconds"] = time.monotonic() - began
     return state
 
 
-def log_and_save(run: Run, state: TrainState, cycles: int, rows: list[Row]) -> None:
+def _evaluated_together(run: Run, top: Member, cycles: int, found: list[Row]) -> Row:
+    """Note an evaluation of all members, show it, and return its figures."""
+    members = run.program.members
+    top.record.add(top.env_steps(cycles), overview.as_episodes(found))
+    top.last_evaluation = overview.figures(members, found)
+    returns = [values["eval/mean_reward"] for values in found]
+    top.scores(overview.middle(np.array(returns))[0], cycles)
+    for line in overview.lines(members, returns):
+        run.console.say(line)
+    return top.last_evaluation
+
+
+def log_and_save(run: Run, state: TrainState, cycles: int, rows: list[Row], values: Row) -> None:
     """Write what is known of a cycle, and at the right moments the state."""
     for member, row in zip(run.members, rows, strict=True):
         member.log(cycles, row)
+    if run.overview:
+        run.overview.log(cycles, values)
     run.logged_at = cycles
     # In the midst of bad gradients nothing is saved: good checkpoints must not be pushed out.
     if (run.is_due_for_saving(cycles) or run.hooks.save) and not run.in_trouble:

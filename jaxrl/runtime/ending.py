@@ -1,13 +1,14 @@
 """How a run ends: done, asked to stop, or broken; and what it leaves behind."""
 
 import math
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import jax
 
 from jaxrl import config_json
+from jaxrl.config import TrainConfig
 from jaxrl.errors import UserError
-from jaxrl.runtime import plots, reward_files, signals, sinks
+from jaxrl.runtime import overview, plots, population_plot, reward_files, signals, sinks
 from jaxrl.runtime.hooks import best_or_none
 from jaxrl.runtime.member import Member
 from jaxrl.runtime.run import Run
@@ -25,17 +26,31 @@ class TrainingDiverged(UserError):
 
 
 def stop_if_diverged(run: Run, rows: list[dict[str, float]], cycles: int) -> None:
-    """Give up when gradients have not been finite for long."""
-    member, values = run.members[0], rows[0]
-    if member.bad_streak < run.config.learning.max_bad_updates:
-        return
+    """Give up when gradients have not been finite for long; a population, when all have.
+
+    Until then a lost member goes on as it is beside the others: its steps are left out.
+    """
+    limit = run.config.learning.max_bad_updates
+    for member in run.members:
+        lost = member.bad_streak >= limit
+        if lost and not member.lost and len(run.members) > 1:
+            run.console.say(
+                f"warning: {member.folder.name} learns no more: its gradients were not finite for "
+                f"{member.bad_streak} updates in a row"
+            )
+        member.lost = lost
+    if all(member.lost for member in run.members):
+        raise _diverged(run, rows[0], cycles)
+
+
+def _diverged(run: Run, values: dict[str, float], cycles: int) -> TrainingDiverged:
     broken = [n for n, v in values.items() if n.startswith("train/") and not math.isfinite(v)]
     run.checkpoints.wait()
     saved = run.checkpoints.steps()
     kept = f"The checkpoint at step {max(saved):,} is untouched." if saved else "No checkpoint yet."
-    raise TrainingDiverged(
+    return TrainingDiverged(
         f"Training stopped at step {run.env_steps(cycles):,}: gradients were not finite for "
-        f"{member.bad_streak} updates in a row (not finite: "
+        f"{run.members[0].bad_streak} updates in a row (not finite: "
         f"{', '.join(broken[:3]) or 'train/grad_norm'}). {kept} "
         f"{_REMEDIES[run.config.algo == 'ppo']}"
     )
@@ -66,6 +81,8 @@ def finish(run: Run, state: TrainState, cycles: int, stop: signals.StopRequest) 
         for member, policy in zip(run.members, run.networks(state), strict=True):
             member.save_networks(policy, cycles, "final")
             _describe(member)
+        if run.overview:
+            population_plot.curves(run.folder, run.program.members, _title(run.config))
         if run.config.offline and run.program.env.held_out:
             found = reward_files.report(run.folder, run.program.env)
             print(f"held-out episodes: correlation of rewards {found['pearson']:.3f}")
@@ -74,11 +91,24 @@ def finish(run: Run, state: TrainState, cycles: int, stop: signals.StopRequest) 
             again = f"python -m jaxrl.train --resume {run.folder}"
             run.hooks.failure.add_note(f"The state was saved; continue with: {again}")
         raise run.hooks.failure
+    result = _result(run, run.top, cycles, stop)
+    if run.overview:
+        members = tuple(_result(run, member, cycles, stop) for member in run.members)
+        returns = [m.last_evaluation.get("eval/mean_reward", math.nan) for m in members]
+        configs = run.program.members
+        known = run.top.last_evaluation
+        middle = overview.lines(configs, returns, each=False) if known else []
+        number = overview.number(configs)
+        result = replace(result, members=members, number=number, middle=tuple(middle))
+    return result
+
+
+def _result(run: Run, member: Member, cycles: int, stop: signals.StopRequest) -> Result:
     return Result(
-        folder=run.folder,
-        env_steps=run.env_steps(cycles),
-        best_reward=best_or_none(run.top.best),
-        last_evaluation=run.top.last_evaluation,
+        folder=member.folder,
+        env_steps=member.env_steps(cycles),
+        best_reward=best_or_none(member.best),
+        last_evaluation=member.last_evaluation,
         stopped_by=stop.signal,
         stopped_because=run.hooks.stopped,
     )
@@ -89,5 +119,8 @@ def _describe(member: Member) -> None:
     if member.config.log.tensorboard and member.last_evaluation:
         settings = config_json.flatten(asdict(member.config))
         sinks.hyperparameters(member.folder / "tensorboard", settings, member.last_evaluation)
-    title = dict.fromkeys([member.config.preset, member.config.env])  # often the same
-    plots.learning_curve(member.folder, ": ".join(title))
+    plots.learning_curve(member.folder, _title(member.config))
+
+
+def _title(config: TrainConfig) -> str:
+    return ": ".join(dict.fromkeys([config.preset, config.env]))  # often the same

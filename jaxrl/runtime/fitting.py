@@ -9,11 +9,11 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from jaxrl import config_checks
+from jaxrl import config_changes, config_checks
 from jaxrl.config import TrainConfig
 from jaxrl.errors import UserError
 from jaxrl.runtime import folder as folders
-from jaxrl.runtime import inheriting, loop, memory, offline, sizes
+from jaxrl.runtime import inheriting, loop, memory, offline, population, sizes
 from jaxrl.runtime import program as programs
 from jaxrl.runtime.hooks import Callback, Hooks
 from jaxrl.runtime.program import Program
@@ -27,18 +27,27 @@ def build(config: TrainConfig) -> Program:
     return offline.build(config) if config.offline else programs.build(config)
 
 
-def fit(config: TrainConfig, callbacks: Sequence[Callback] = ()) -> Result:
+def build_population(members: Sequence[TrainConfig]) -> Program:
+    """Check the settings of several members and build the one program that trains them all."""
+    config_changes.check(members)
+    programs.use_compilation_cache()
+    return population.program_of(members)
+
+
+def fit(config: TrainConfig | Sequence[TrainConfig], callbacks: Sequence[Callback] = ()) -> Result:
     """Train in a new run folder.
 
     Args:
-      config: settings, for example `presets.get("ant")`; `dataclasses.replace` changes them.
+      config: settings, for example `presets.get("ant")`; `dataclasses.replace` changes them. Of
+        several, which differ in seeds and traced settings, all are trained by one program.
       callbacks: called after cycles, evaluations and epochs; see `jaxrl.callbacks`.
 
     Raises:
       UserError: the settings cannot be run, or a callback failed (CallbackError).
     """
     hooks = Hooks(callbacks)  # what cannot be called is refused before anything is built
-    return fit_program(build(config), hooks)
+    alone = isinstance(config, TrainConfig)
+    return fit_program(build(config) if alone else build_population(config), hooks)
 
 
 def fit_program(
@@ -47,8 +56,10 @@ def fit_program(
     """Train what was built already, in a new run folder; from another run's state if told so."""
     # What cannot be taken over is refused before there is a folder.
     begins = inheriting.continued(program, continues) if continues else inheriting.learnt(program)
-    path = folders.create(program.config)
+    path = folders.create(program.config, program.members)
     print(f"run folder: {path}", flush=True)
+    if program.members and (warning := sizes.too_many(program)):
+        print(f"warning: {warning}", flush=True)
     with _explained(program):
         return loop.train(program, path, hooks=hooks, begins=begins)
 
@@ -95,16 +106,29 @@ def resume(
       run_dir: folder of the new run.
     """
     run, hooks = Path(run), Hooks(callbacks)
-    config = lengthened(folders.read_config(run, env), epochs, total_steps)
+    config, *members = (lengthened(c, epochs, total_steps) for c in _settings_of(run, env))
     if not reset_steps:
         if seed is not None or run_dir is not None:
             raise UserError("--seed and --run-dir belong to a new run: add --reset-steps.")
-        program = build(config)
+        program = build_population(members) if members else build(config)
         with _explained(program):
             return loop.train(program, run, resume=True, hooks=hooks)
+    if members:
+        raise UserError(
+            f"--reset-steps: '{run}' has several members. A new run can start from the policy of "
+            f"one: --init-from {folders.of_members(run, members)[0]}."
+        )
     seed = config.seed + 1 if seed is None else seed
     config = dataclasses.replace(config, seed=seed, run_dir=run_dir, init_from=None)
     return fit_program(build(config), hooks, continues=run)
+
+
+def _settings_of(run: Path, env: str | None) -> list[TrainConfig]:
+    """Return the settings of a run, and then those of its members if it has several."""
+    config = folders.read_config(run, env)
+    if whole := folders.population_of(run):
+        raise UserError(f"'{run}' is a member of '{whole}', which goes on as a whole: resume that.")
+    return [config, *folders.read_members(run, env)]
 
 
 def lengthened(config: TrainConfig, epochs: int | None, total_steps: int | None) -> TrainConfig:

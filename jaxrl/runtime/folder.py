@@ -10,7 +10,7 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import jax
@@ -19,12 +19,13 @@ from jaxrl import config_json
 from jaxrl.config import TrainConfig
 from jaxrl.envs import names
 from jaxrl.errors import UserError
-from jaxrl.runtime import files
+from jaxrl.runtime import files, overview
 
 PACKAGES = ("jaxrl", "jax", "jaxlib", "flax", "optax", "brax", "mujoco-mjx", "orbax-checkpoint")
+_MEMBERS = "members.json"  # of a population: the names of its members' folders
 
 
-def create(config: TrainConfig) -> Path:
+def create(config: TrainConfig, members: Sequence[TrainConfig] = ()) -> Path:
     """Make a new, empty run folder; never reuse one that holds a run."""
     if config.run_dir is not None:
         path = Path(config.run_dir)
@@ -35,7 +36,8 @@ def create(config: TrainConfig) -> Path:
             )
     else:
         stamp = time.strftime("%Y%m%d-%H%M%S")
-        path = _unused(Path("runs") / f"{config.preset}-s{config.seed}-{stamp}")
+        last = f"-{members[-1].seed}" if members else ""
+        path = _unused(Path("runs") / f"{config.preset}-s{config.seed}{last}-{stamp}")
     try:
         path.mkdir(parents=True, exist_ok=config.run_dir is not None)
     except OSError as error:
@@ -68,11 +70,54 @@ def locked(path: Path) -> Iterator[None]:
         file.close()
 
 
-def describe(path: Path, config: TrainConfig) -> None:
+def describe(path: Path, config: TrainConfig, members: Sequence[TrainConfig] = ()) -> None:
     """Record what is run: settings, command, versions, devices, git state."""
+    provenance = json.dumps(_provenance(), indent=2)
+    for place in (path, *of_members(path, members)):
+        place.mkdir(exist_ok=True)
+        files.write_text(place / "command.txt", command_line() + "\n")
+        files.write_text(place / "provenance.json", provenance)
+    write_settings(path, config, members)
+
+
+def write_settings(path: Path, config: TrainConfig, members: Sequence[TrainConfig] = ()) -> None:
+    """Write the settings of a run, and those of every member into its own folder."""
+    for place, member in zip(of_members(path, members), members, strict=True):
+        files.write_text(place / "config.json", config_json.to_json(member))
+    if members:
+        files.write_text(path / _MEMBERS, json.dumps(overview.names(members), indent=2))
     files.write_text(path / "config.json", config_json.to_json(config))
-    files.write_text(path / "command.txt", command_line() + "\n")
-    files.write_text(path / "provenance.json", json.dumps(_provenance(), indent=2))
+
+
+def of_members(path: Path, members: Sequence[TrainConfig]) -> list[Path]:
+    """Return the folders of a population's members; each is that of an ordinary run."""
+    return [path / name for name in overview.names(members)] if members else []
+
+
+def read_members(path: Path, allowed_env: str | None = None) -> list[TrainConfig]:
+    """Return the settings of a population's members; none if this is an ordinary run."""
+    return [read_config(path / name, allowed_env) for name in _names(path)]
+
+
+def _names(path: Path) -> list[str]:
+    """Return the names of a population's members, which are folders of it and nothing else."""
+    file = path / _MEMBERS
+    if not file.is_file():
+        return []
+    try:
+        names = json.loads(file.read_text())
+        inside = [Path(name).name == name and name != ".." for name in names]
+    except (ValueError, TypeError) as error:
+        raise UserError(f"{file} is not a list of folders: {error}") from error
+    if not (names and all(inside)):
+        raise UserError(f"{file} must name folders beside it, not {names}.")
+    return names
+
+
+def population_of(path: Path) -> Path | None:
+    """Return the run that a folder is a member of, if it is one."""
+    above = path.resolve().parent
+    return above if path.resolve().name in _names(above) else None
 
 
 def command_line() -> str:

@@ -68,8 +68,12 @@ def continued(program: Program, source: Path) -> Start:
 
 
 def _placed(value: Any, old: jax.Array) -> jax.Array:
-    """Put a number where an old one is; the next cycle uses the state up, so it must own it."""
-    return jax.device_put(np.asarray(value, old.dtype), old.sharding, may_alias=False)
+    """Put numbers where old ones are, the same for all members of a population.
+
+    The next cycle uses the state up, so it must own them.
+    """
+    new = np.broadcast_to(np.asarray(value, old.dtype), old.shape)
+    return jax.device_put(new, old.sharding, may_alias=False)
 
 
 def learnt(program: Program) -> Learnt | None:
@@ -107,7 +111,7 @@ def _from_checkpoint(program: Program, path: Path, theirs: TrainConfig) -> Learn
     }
     wanted = {
         name: leaf
-        for name, leaf in _named(programs.abstract_state(program).learner).items()
+        for name, leaf in _named(programs.abstract_state(program.one).learner).items()
         if name.split("/")[0] in _LEARNT
     }
     _refuse_other_shapes(path, have, wanted)
@@ -121,7 +125,7 @@ def _from_policy(program: Program, path: Path) -> Learnt:
     stored, ours = network_files.read(file), algorithms.network_config(program.config)
     _refuse_other_networks(file, stored.config, ours, (*_ACTOR, "distribution"))
     # The same tree with names for leaves tells where in the learner the policy's arrays belong.
-    learner = programs.abstract_state(program).learner
+    learner = programs.abstract_state(program.one).learner
     places = jax.tree.unflatten(jax.tree.structure(learner), list(_named(learner)))
     place_of = _named(program.algorithm.policy_params(places))
     have = {place_of[name]: data for name, data in stored.arrays.items() if name in place_of}

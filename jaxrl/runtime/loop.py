@@ -8,22 +8,23 @@ epoch            evaluate, checkpoint, best policy
 
 import contextlib
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 
-from jaxrl import config_json
+from jaxrl.config import TrainConfig
 from jaxrl.envs import names
 from jaxrl.runtime import (
     broken_report,
     compiled,
     cycle_report,
     ending,
-    files,
     hosted,
     inheriting,
     offline,
+    overview,
     profiling,
     signals,
     sinks,
@@ -71,7 +72,7 @@ def train(
         outputs = _Outputs(console, checkpoints, stack)
         run = _run(program, folder, start, programs, outputs, resume)
         run.began, run.hooks = began, hooks or Hooks()
-        cycles = int(start.state.iteration) // config.iterations
+        cycles = starting.iterations_of(start.state) // config.iterations
         state, cycles = _train_cycles(run, start.state, cycles, stop)
         return ending.finish(run, state, cycles, stop)
 
@@ -88,23 +89,34 @@ def _run(
     program: Program, folder: Path, start: Start, programs: Any, to: _Outputs, resume: bool
 ) -> Run:
     """Put the host's side of a run together, with what it remembered before a resume."""
-    config, iterations = program.config, int(start.state.iteration)
-    resumed_at = iterations * config.steps_per_iteration if resume else None
-    member = Member(
-        config=config,
-        spec=program.env.spec,
-        folder=folder,
-        outputs=[*sinks.open_sinks(config, folder, to.stack, resumed_at), to.console],
-        record=EvaluationRecord(folder / "evaluations.npz", resumed_at),
-        iteration_log=sinks.by_iteration(folder, to.stack, iterations, resume),
-    )
-    member.remember(start.memory)
+    config, iterations = program.config, starting.iterations_of(start.state)
+
+    def member(config: TrainConfig, folder: Path, memory: dict, *also: sinks.Sink) -> Member:
+        resumed_at = iterations * config.steps_per_iteration if resume else None
+        made = Member(
+            config=config,
+            spec=program.env.spec,
+            folder=folder,
+            outputs=[*sinks.open_sinks(config, folder, to.stack, resumed_at), *also],
+            record=EvaluationRecord(folder / "evaluations.npz", resumed_at),
+            iteration_log=sinks.by_iteration(folder, to.stack, iterations, resume),
+        )
+        made.remember(memory)
+        return made
+
+    top = member(config, folder, start.memory, to.console)
+    remembered = start.memory.get("members", [{}] * len(program.members))
+    places = folders.of_members(folder, program.members)
+    # The whole population is one run of a tracking service, not one for each member.
+    quiet = [replace(c, log=replace(c.log, wandb=False)) for c in program.members]
+    members = [member(*each) for each in zip(quiet, places, remembered, strict=True)]
     return Run(
         program=program,
         console=to.console,
         checkpoints=to.checkpoints,
-        members=[member],
+        members=members or [top],
         programs=programs,
+        overview=top if members else None,
         earlier=start.memory.get("elapsed", 0.0),
     )
 
@@ -122,8 +134,8 @@ def _start(
     if resume and not starting.never_saved(config, checkpoints, folder):
         start = starting.resumed(program, checkpoints)
         # From here on an interrupted continuation must know how long it was to be.
-        files.write_text(folder / "config.json", config_json.to_json(config))
-        if int(start.state.iteration) >= config.total_iterations:
+        folders.write_settings(folder, config, program.members)
+        if starting.iterations_of(start.state) >= config.total_iterations:
             console.say("This run has reached its end; a larger --epochs would continue it.")
             return _said(start, console), None
     else:
@@ -131,14 +143,15 @@ def _start(
         start = begins if isinstance(begins, Start) else None
         if start:
             starting.keep_first(program, checkpoints, start.state)
-        folders.describe(folder, config)
+        folders.describe(folder, config, program.members)
         if resume:
             console.say("This run had not come to its first checkpoint: it starts over.")
-    console.say(f"compiling the training program for {config.env} ...")
+    number = f" of {overview.number(program.members)}" if program.members else ""
+    console.say(f"compiling the training program{number} for {config.env} ...")
     if config.offline:
         programs = offline.OfflinePrograms(program)
     elif names.is_hosted(config.env):
-        cycles = int(start.state.iteration) // config.iterations if start else 0
+        cycles = starting.iterations_of(start.state) // config.iterations if start else 0
         programs = hosted.HostPrograms(program, cycles)
     else:
         programs = compiled.compile_programs(program)
@@ -184,8 +197,8 @@ def _train_cycles(
             cycles += 1
             rows = cycle_report.note(run, metrics, cycles)
             state = cycle_report.complete(run, state, cycles, rows, time.monotonic() - began)
-            state = cycle_report.evaluate_and_tell(run, state, cycles, rows)
-            cycle_report.log_and_save(run, state, cycles, rows)
+            state, values = cycle_report.evaluate_and_tell(run, state, cycles, rows)
+            cycle_report.log_and_save(run, state, cycles, rows, values)
         run.tell("training_end", cycles)
     except (ending.TrainingDiverged, broken_report.EnvironmentBroke):
         raise

@@ -32,6 +32,7 @@ class Member:
     score: float = -math.inf  # what "best" is measured by
     scored_at: int = -1  # cycles
     bad_streak: int = 0  # gradients in a row that were not finite
+    lost: bool = False  # of a population that goes on: too many of them
 
     def env_steps(self, cycles: int) -> int:
         """Environment steps after so many cycles: Python integers cannot overflow."""
@@ -63,10 +64,16 @@ class Member:
 
     def keep_if_best(self, policy: PyTree, cycles: int, score: float) -> None:
         """Write the networks if no score was higher."""
+        if self.scores(score, cycles):
+            self.save_networks(policy, cycles, "best")
+
+    def scores(self, score: float, cycles: int) -> bool:
+        """Note what "best" is measured by; tell whether it was never higher."""
         self.score, self.scored_at = score, cycles
         if math.isfinite(score) and score > self.best:
             self.best, self.best_at = score, cycles
-            self.save_networks(policy, cycles, "best")
+            return True
+        return False
 
     def save_networks(self, policy: PyTree, cycles: int, name: str) -> None:
         """Write policies/<name>.npz, or rewards/<name>.npz where a reward is all that is learnt."""

@@ -20,6 +20,21 @@ def in_use() -> dict[str, float]:
     return {name: value for name, value in values.items() if value is not None}
 
 
+def of_device() -> int | None:
+    """Return how many bytes programs may use on the smallest device; None where that is unknown.
+
+    A processor has the machine's memory, or as much of it as this process is given.
+    """
+    stats = [device.memory_stats() for device in jax.local_devices()]
+    limits = [s["bytes_limit"] for s in stats if s and "bytes_limit" in s]
+    if not limits:
+        with contextlib.suppress(OSError, ValueError):
+            limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+        with contextlib.suppress(OSError, ValueError):  # a container's own limit, or "max"
+            limits.append(int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    return min(limits, default=None)
+
+
 def _of_process() -> float | None:
     with contextlib.suppress(OSError):  # other systems have no /proc
         pages = int(Path("/proc/self/statm").read_text().split()[1])

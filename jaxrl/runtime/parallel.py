@@ -2,7 +2,11 @@
 
 The maths never sees a device axis. Placing the state is enough: the compiler then splits the
 environments and averages gradients and statistics over all of them.
+
+Of a population it is the members that are split: they have nothing to tell each other.
 """
+
+from collections.abc import Callable
 
 import jax
 import numpy as np
@@ -55,3 +59,23 @@ def split_rows(tree: PyTree, mesh: Mesh | None) -> PyTree:
     if mesh is None or mesh.size == 1:
         return tree
     return jax.lax.with_sharding_constraint(tree, jax.tree.map(lambda _: rows(mesh), tree))
+
+
+def copies(tree: PyTree, number: int, mesh: Mesh) -> PyTree:
+    """Give every array a first axis of members, split over the devices."""
+    return jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct((number, *leaf.shape), leaf.dtype, sharding=rows(mesh)),
+        tree,
+    )
+
+
+def for_copies(function: Callable, mesh: Mesh, *axes: int | None) -> Callable:
+    """Return a function for all members at once; axes are 0 where arguments differ by member."""
+    many = jax.vmap(function, in_axes=axes)
+    if mesh.size == 1:
+        return many
+    split = tuple(PartitionSpec() if axis is None else PartitionSpec("data") for axis in axes)
+    # Each device runs its own members to their own end: loops need not wait for other devices.
+    return jax.shard_map(
+        many, mesh=mesh, in_specs=split, out_specs=PartitionSpec("data"), check_vma=False
+    )

@@ -50,6 +50,8 @@ def find(path: Path, which: str = "best") -> Path:
     for candidate in candidates:
         if candidate.is_file():
             return candidate
+    if inside := sorted(path.glob("*/policies")):
+        raise UserError(f"'{path}' holds several runs: name one of them, as {inside[0].parent}.")
     raise UserError(
         f"No policy at '{path}': give a run folder that holds policies/{which}.npz, or that file."
     )

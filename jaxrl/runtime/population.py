@@ -9,16 +9,19 @@ from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from jaxrl import config_json
+from jaxrl import config_checks, config_json
 from jaxrl.algorithms import off_policy, ppo
 from jaxrl.config import TrainConfig
+from jaxrl.envs import names
 from jaxrl.errors import UserError
+from jaxrl.runtime import curriculum, parallel
 from jaxrl.runtime import program as programs
 from jaxrl.runtime.compiled import Programs, compile_programs
-from jaxrl.types import TrainState
+from jaxrl.runtime.evaluation import Episodes
+from jaxrl.runtime.program import Program
+from jaxrl.types import Metrics, TrainState, finished
 
 
 class Point(NamedTuple):
@@ -30,10 +33,10 @@ class Point(NamedTuple):
 
 def traced_names(config: TrainConfig) -> tuple[str, ...]:
     """Return the settings that may differ between members, by their dotted names."""
-    section, names = (
+    section, traced = (
         ("ppo", ppo.TRACED) if config.algo == "ppo" else ("offpolicy", off_policy.TRACED)
     )
-    return tuple(f"{section}.{name}" for name in names)
+    return tuple(f"{section}.{name}" for name in traced)
 
 
 def _shape(config: TrainConfig) -> tuple:
@@ -66,33 +69,60 @@ class Population(NamedTuple):
 
     def first_state(self) -> TrainState:
         """Return the state all members begin with, each with its own settings."""
-        state = self.programs.first_state()
-        section = "ppo" if self.members[0].algo == "ppo" else "offpolicy"
-        hyper = {
-            name: jnp.asarray([getattr(getattr(m, section), name) for m in self.members], old.dtype)
-            for name, old in state.learner.hyper.items()
-        }
-        hyper = {k: jax.device_put(v, state.learner.hyper[k].sharding) for k, v in hyper.items()}
-        learner = state.learner.replace(hyper=hyper)
-        if hasattr(learner, "learning_rate"):  # PPO's, which moves from there by its schedule
-            learner = learner.replace(learning_rate=hyper["learning_rate"] + 0.0)
-        return state.replace(learner=learner)
+        return self.programs.first_state()
 
-    def evaluate(self, state: TrainState, cycles: int) -> np.ndarray:
-        """Return the mean return of every member."""
+    def evaluate(self, state: TrainState, cycles: int) -> Episodes:
+        """Play every member's episodes, [members, episodes]."""
         params = self.programs.program.algorithm.policy_params(state.learner)
-        played = self.programs.evaluate(params, cycles)
-        return np.mean(np.asarray(played.returns, np.float64), axis=1)
+        return jax.device_get(self.programs.evaluate(params, cycles))
+
+
+def program_of(members: Sequence[TrainConfig]) -> Program:
+    """Build what members are trained by who have everything in common but traced settings."""
+    if len(groups(members)) != 1:
+        raise UserError(_differing(members))
+    if names.is_hosted(members[0].env) or members[0].offline:
+        raise UserError(
+            f"--num-seeds: '{members[0].env}' does not run on the device, so its seeds cannot "
+            "share a program: run one after the other."
+        )
+    # Each member is built for one device: rows of environments are not split, members are.
+    program = programs.build(replace(members[0], devices=1))
+    mesh = parallel.make_mesh(devices_for(members))
+    return program._replace(config=members[0], members=tuple(members), mesh=mesh, shelf=None)
+
+
+def _differing(members: Sequence[TrainConfig]) -> str:
+    """Say which settings keep members from being one program."""
+    shapes = [dict(_shape(member)) for member in members]
+    wrong = [name for name in shapes[0] if len({repr(shape[name]) for shape in shapes}) > 1]
+    free = traced_names(members[0])
+    zero = " (0 for some, which leaves a part of the program out)" if wrong[0] in free else ""
+    return (
+        f"Members of a population may differ in seeds and traced settings only, not in "
+        f"{config_checks.flag(wrong[0])}{zero}: train them one after the other. Traced are "
+        f"{', '.join(map(config_checks.flag, free))}."
+    )
+
+
+def devices_for(members: Sequence[TrainConfig]) -> int:
+    """Return how many devices members can be dealt to evenly."""
+    present, asked, number = len(jax.local_devices()), members[0].devices, len(members)
+    if asked is None:
+        return max(d for d in range(1, present + 1) if number % d == 0)
+    if asked > present:
+        raise UserError(f"--devices {asked}: this machine has {present}.")
+    if number % asked:
+        raise UserError(
+            f"--devices {asked}: {number} members cannot be dealt to them evenly: use "
+            f"{-(-number // asked) * asked} members, or another number of devices."
+        )
+    return asked
 
 
 def build(members: Sequence[TrainConfig]) -> Population:
     """Compile one program for members that have everything in common but traced settings."""
-    if len(groups(members)) != 1:
-        raise UserError("Members of a population may differ in seeds and traced settings only.")
-    # One device: rows of environments and members would both want to be split.
-    program = programs.build(replace(members[0], devices=1))
-    seeds = [member.seed for member in members]
-    return Population(compile_programs(program, seeds), tuple(members))
+    return Population(compile_programs(program_of(members)), tuple(members))
 
 
 def train(
@@ -100,13 +130,26 @@ def train(
 ) -> list[Point]:
     """Train all members to their end; `report` is told of every evaluation."""
     population = build(members)
-    config, points = members[0], []
+    program, config, points = population.programs.program, members[0], []
     state = population.first_state()
     per_cycle = config.iterations * config.steps_per_iteration
     for cycles in range(1, config.total_cycles + 1):
-        state, _ = population.programs.train(state, cycles - 1)
+        state, metrics = population.programs.train(state, cycles - 1)
+        state = _next_start_states(program, state, metrics)
         if cycles % config.cycles and cycles < config.total_cycles:
             continue
-        points.append(Point(cycles * per_cycle, population.evaluate(state, cycles)))
+        played = population.evaluate(state, cycles)
+        if curriculum.changes(program) and curriculum.is_due(config, cycles):
+            state, _ = curriculum.updated(program, state, program.each(played))
+        returns = np.mean(np.asarray(played.returns, np.float64), axis=1)
+        points.append(Point(cycles * per_cycle, returns))
         report(points[-1])
     return points
+
+
+def _next_start_states(program: Program, state: TrainState, metrics: Metrics) -> TrainState:
+    """Return the state with what the start states of the next cycle are drawn by."""
+    if not curriculum.follows_training(program):
+        return state  # no need to wait for the metrics
+    rows = [finished(part) for part in program.each(jax.device_get(metrics))]
+    return curriculum.after_cycle(program, state, rows)[0]

@@ -42,6 +42,11 @@ class Program(NamedTuple):
         """Put the members' parts together again, on the host."""
         return jax.tree.map(lambda *x: np.stack(x), *parts) if self.members else parts[0]
 
+    @property
+    def one(self) -> "Program":
+        """What a single member would be, alone."""
+        return self._replace(members=(), mesh=parallel.make_mesh(1)) if self.members else self
+
 
 def use_compilation_cache() -> None:
     """Keep compiled programs between runs; the user's own setting wins."""
@@ -69,6 +74,9 @@ def build(config: TrainConfig) -> Program:
 
 def abstract_state(program: Program) -> TrainState:
     """Return shapes, types and places of the training state."""
+    if program.members:
+        alone = abstract_state(program.one)
+        return parallel.copies(alone, len(program.members), program.mesh)
     if program.config.offline:
         state = jax.eval_shape(program.algorithm.init, jax.eval_shape(jax.random.key, 0))
         return parallel.abstract(program.mesh, state)

@@ -31,6 +31,7 @@ class Run:
     checkpoints: Checkpoints
     members: list[Member]
     programs: Programs | HostPrograms | OfflinePrograms | None  # None when nothing is left to do
+    overview: Member | None = None  # of a population: all members together
     hooks: Hooks = field(default_factory=Hooks)  # callbacks of the user's own
     earlier: float = 0.0  # seconds spent before a resume
     began: float = field(default_factory=time.monotonic)
@@ -40,7 +41,7 @@ class Run:
     @property
     def top(self) -> Member:
         """What stands for the whole run."""
-        return self.members[0]
+        return self.overview or self.members[0]
 
     @property
     def folder(self) -> Path:
@@ -69,7 +70,7 @@ class Run:
     @property
     def in_trouble(self) -> bool:
         """Whether a member's gradients were not finite a moment ago."""
-        return any(member.bad_streak for member in self.members)
+        return any(member.bad_streak and not member.lost for member in self.members)
 
     def tell(self, event: str, cycles: int, values: Mapping[str, float] | None = None) -> None:
         """Tell callbacks what has happened; they get copies."""
@@ -130,10 +131,12 @@ class Run:
         """Write a checkpoint of the full state."""
         metadata = {
             "elapsed": self.elapsed,
-            "settings": starting.settings(self.config),
             "devices": self.program.mesh.size,
+            **starting.all_settings(self.program),
             **self.top.memory(),
         }
+        if self.overview:
+            metadata["members"] = [member.memory() for member in self.members]
         state = starting.to_keep(self.config, state)
         # A state that was not evaluated must not pass for the one evaluated before it.
         metric = self.top.score if self.top.scored_at == cycles else None

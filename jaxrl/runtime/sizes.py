@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from jaxrl import rollout as collecting
 from jaxrl.envs import names
-from jaxrl.runtime import hosted, network_files
+from jaxrl.runtime import hosted, memory, network_files
 from jaxrl.runtime import program as programs
 from jaxrl.runtime.program import Program
 from jaxrl.types import PyTree, TrainState
@@ -55,6 +55,7 @@ def report(program: Program) -> str:
     """Return the sizes of everything a run holds, and an estimate of its peak."""
     if program.config.offline:
         return _offline(program)
+    members, program = program, program.one
     config, experience = program.config, _experience(program)
     state, spec = programs.abstract_state(program), program.env.spec
     each = program.env.rows // config.num_envs
@@ -76,13 +77,54 @@ def report(program: Program) -> str:
         ("rollout", megabytes(num_bytes(experience))),
         *parts,
         ("estimated peak on all devices", megabytes(peak)),
+        *_seeds(members, peak),
     ]
     return "\n".join(f"  {name:<31} {value}" for name, value in rows)
+
+
+def _seeds(program: Program, peak: int) -> list[tuple[str, str]]:
+    """Say how many members there is room for, each of which needs `peak` bytes."""
+    rows, number, devices = [], len(program.members), program.mesh.size
+    if number:
+        per_device = number // devices
+        each = f" on each of {devices} devices" if devices > 1 else ""
+        rows.append(
+            (f"estimated peak of {per_device} together", megabytes(per_device * peak) + each)
+        )
+    memory_of_one = memory.of_device()
+    if memory_of_one is not None and not names.is_hosted(program.config.env):
+        present = devices if number else len(jax.local_devices())
+        rows += [
+            ("memory of a device", megabytes(memory_of_one)),
+            ("seeds that fit (--num-seeds)", f"about {memory_of_one // peak * present:,}"),
+        ]
+    return rows
+
+
+def too_many(program: Program) -> str | None:
+    """Say beforehand that members will hardly fit; None where they should."""
+    room, number = memory.of_device(), len(program.members) // program.mesh.size
+    need = estimated_peak(program.one)
+    if room is None or number * need <= room:
+        return None
+    return (
+        f"{number} members need about {megabytes(number * need)} of a device that has "
+        f"{megabytes(room)}: about {room // need} fit"
+    )
+
+
+def estimated_peak(program: Program) -> int:
+    """Return how many bytes one run needs, on all devices together."""
+    describe = _segments if program.config.algo == "ppo" else _replay
+    return describe(program, programs.abstract_state(program), _experience(program))[1]
 
 
 def too_large(program: Program) -> str:
     """Say what did not fit: the largest arrays of a run, and the flags that make them smaller."""
     lines = ["The device ran out of memory. The largest arrays, by an estimate before the start:"]
+    if program.members:
+        lines[:0] = [f"{len(program.members)} members were too many at once: lower --num-seeds."]
+        program = program.one
     for name, leaf, flags in largest(program):
         shape = f"{leaf.dtype}{list(leaf.shape)}"
         lines.append(f"  {megabytes(num_bytes(leaf)):>14}  {name} {shape}: lower {flags}")

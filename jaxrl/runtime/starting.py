@@ -48,6 +48,18 @@ def settings(config: TrainConfig) -> dict[str, Any]:
     return json.loads(json.dumps(kept, default=str))
 
 
+def all_settings(program: Program) -> dict[str, Any]:
+    """Return the same of a run, and of every member of a population."""
+    each = [settings(config) for config in program.members]
+    alone = {"settings": settings(program.config)}
+    return alone | ({"settings_of_members": each} if each else {})
+
+
+def iterations_of(state: TrainState) -> int:
+    """Return how many iterations a state has behind it, all members alike."""
+    return int(np.ravel(jax.device_get(state.iteration))[0])
+
+
 def to_keep(config: TrainConfig, state: TrainState) -> TrainState:
     """Return the part of a state that checkpoints hold: all of it, unless replay is left out."""
     if config.checkpoint.replay or not jax.tree.leaves(state.collector.replay):
@@ -57,14 +69,14 @@ def to_keep(config: TrainConfig, state: TrainState) -> TrainState:
 
 def keep_first(program: Program, checkpoints: Checkpoints, state: TrainState) -> None:
     """Save a first state that came from another run, which may be gone when this one resumes."""
-    metadata = {"settings": settings(program.config), "devices": program.mesh.size}
+    metadata = {**all_settings(program), "devices": program.mesh.size}
     checkpoints.save(0, to_keep(program.config, state), metadata, block=True)
 
 
 def never_saved(config: TrainConfig, checkpoints: Checkpoints, folder: Path) -> bool:
     """Tell whether a run ended before it was to save, so that starting over loses nothing."""
-    kept = (folder / kind / "final.npz" for kind in ("policies", "rewards"))
-    if checkpoints.steps() or any(file.exists() for file in kept):
+    places = ("policies", "rewards", "*/policies")  # the last, of a population's members
+    if checkpoints.steps() or any(any(folder.glob(f"{place}/final.npz")) for place in places):
         return False
     file = folder / "metrics.jsonl"
     rows = sinks.read_jsonl(file) if file.exists() else []
@@ -96,15 +108,18 @@ def resumed(program: Program, checkpoints: Checkpoints) -> Start:
     config = program.config
     state, restored, remarks = restored_state(program, checkpoints)
     refuse_other_settings(config, restored.metadata.get("settings", {}))
-    if config.total_iterations < int(state.iteration):
+    saved = restored.metadata.get("settings_of_members", [])
+    for member, known in zip(program.members, saved, strict=True):
+        refuse_other_settings(member, known)
+    if config.total_iterations < iterations_of(state):
         raise UserError(
             f"This run has done {restored.step:,} environment steps already: give a larger "
             "--epochs or --total-steps."
         )
     # A longer run moves the end of the schedules, nothing else.
-    total = np.int32(config.total_iterations)
-    place = state.learner.total_iterations.sharding
-    learner = state.learner.replace(total_iterations=jax.device_put(total, place))
+    old = state.learner.total_iterations
+    total = jax.device_put(np.full(old.shape, config.total_iterations, np.int32), old.sharding)
+    learner = state.learner.replace(total_iterations=total)
     return Start(state.replace(learner=learner), restored.metadata, remarks)
 
 

@@ -18,13 +18,19 @@ class Result:
     last_evaluation: dict[str, float]
     stopped_by: int | None = None  # signal number, when asked to stop
     stopped_because: str = ""  # what a callback said, when one asked to stop
+    members: tuple["Result", ...] = ()  # of a population
+    number: str = ""  # how many of them, in words
+    middle: tuple[str, ...] = ()  # what they reached together, in words
 
 
 def text(result: Result, config: TrainConfig) -> str:
     """Return the closing lines of a run, with the exact commands to go on."""
     unit = "gradient" if config.offline else "environment"
-    lines = ["", f"{result.env_steps:,} {unit} steps"]
-    if result.last_evaluation:
+    each = f" of each of {result.number}" if result.members else ""
+    lines = ["", f"{result.env_steps:,} {unit} steps{each}"]
+    if result.members:
+        lines += _members(result)
+    elif result.last_evaluation:
         mean, std = (result.last_evaluation.get(f"eval/{k}_reward", 0.0) for k in ("mean", "std"))
         best = "" if result.best_reward is None else f"   best {result.best_reward:.1f}"
         lines.append(f"last evaluation  {mean:.1f} ± {std:.1f}{best}")
@@ -38,7 +44,8 @@ def text(result: Result, config: TrainConfig) -> str:
         longer = f" --epochs {config.epochs * 2}"
     else:
         longer = f" --total-steps {config.total_steps * 2}"
-    judge = f"evaluate         python -m jaxrl.evaluate {path} --episodes 100{own}"
+    judged = shlex.quote(str((result.members or (result,))[0].folder))
+    judge = f"evaluate         python -m jaxrl.evaluate {judged} --episodes 100{own}"
     if config.offline:
         picture = result.folder / "plots" / "rewards.png"
         judge = f"rewards          {picture if picture.exists() else 'nothing was held out'}"
@@ -52,3 +59,15 @@ def text(result: Result, config: TrainConfig) -> str:
             f"watch            tensorboard --logdir {path}",
         ]
     )
+
+
+def _members(result: Result) -> list[str]:
+    """Return the middle of each variant with its interval, then a line for every member."""
+    lines = [f"last evaluation  {line}" for line in result.middle]
+    width = max(len(member.folder.name) for member in result.members)
+    for member in result.members:
+        if member.best_reward is not None:
+            last = member.last_evaluation.get("eval/mean_reward", 0.0)
+            name = f"{member.folder.name:<{width}}"
+            lines.append(f"  {name}  {last:10.1f}   best {member.best_reward:.1f}")
+    return lines

@@ -1,0 +1,66 @@
+"""Configurations that differ in a few settings, which are given by their dotted names."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+from jaxrl import config_checks
+from jaxrl.config import TrainConfig
+from jaxrl.errors import UserError, nearest
+
+
+def changed(config: Any, changes: Mapping[str, Any]) -> Any:
+    """Return a configuration with settings replaced."""
+    for path, value in changes.items():
+        config = _replaced(config, path.split("."), value, path)
+    return config
+
+
+def _replaced(part: Any, names: list[str], value: Any, path: str) -> Any:
+    known = [f.name for f in fields(part)] if hasattr(part, "__dataclass_fields__") else []
+    if names[0] not in known:
+        raise UserError(f"To change is '{path}', which no run has.{nearest(names[0], known)}")
+    inner = value if len(names) == 1 else _replaced(getattr(part, names[0]), names[1:], value, path)
+    return replace(part, **{names[0]: inner})
+
+
+def combinations(axes: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+    """Return the changes of every combination of values, the last name varying fastest."""
+    return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
+
+
+def axis(text: str) -> tuple[str, tuple[float, ...]]:
+    """Read `ppo.learning-rate=1e-4,3e-4`: the name of a setting, and its values."""
+    name, _, listed = text.partition("=")
+    try:
+        values = tuple(float(value) for value in listed.split(","))
+    except ValueError:
+        raise UserError(
+            f"--vary {text}: write a setting and its values, as ppo.learning-rate=1e-4,3e-4."
+        ) from None
+    return name.removeprefix("--").replace("-", "_"), values
+
+
+def members(config: TrainConfig, num_seeds: int, vary: Sequence[str] = ()) -> list[TrainConfig]:
+    """Return every combination of what is varied, each with `num_seeds` seeds."""
+    if num_seeds < 1:
+        raise UserError(f"--num-seeds must be at least 1, not {num_seeds}.")
+    axes = dict(map(axis, vary))
+    if len(axes) < len(vary):
+        raise UserError("--vary: name every setting once, with all of its values.")
+    for name in axes:
+        changed(config, {name: 0.0})  # or there is no such setting
+        if not isinstance(config_checks.get(config, name), float):
+            raise UserError(f"--vary {name}: only what --help marks as (traced) can vary.")
+    return [
+        replace(changed(config, changes), seed=seed)
+        for changes in combinations(axes)
+        for seed in range(config.seed, config.seed + num_seeds)
+    ]
+
+
+def check(members: Sequence[TrainConfig]) -> None:
+    """Raise a UserError for what cannot be run; of several, each is built for one device."""
+    for member in members:
+        config_checks.check(replace(member, devices=1) if len(members) > 1 else member)

@@ -1,0 +1,59 @@
+"""The learning curve of a population: every seed, their middle, and how sure it is."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from jaxrl import statistics
+from jaxrl.config import TrainConfig
+from jaxrl.runtime import folder as folders
+from jaxrl.runtime import overview
+from jaxrl.runtime.sinks import read_jsonl
+
+_COLORS = ("#1f4e79", "#d9822b", "#3d8b5f", "#a8326e", "#7a6ff0", "#8a6d3b", "#5c6b7a", "#c94f4f")
+
+
+def curves(folder: Path, members: Sequence[TrainConfig], title: str) -> Path | None:
+    """Draw plots/learning_curve.png from the members' logs; None when there is nothing to draw."""
+    steps, returns = _evaluations(folders.of_members(folder, members))
+    if not len(steps):
+        return None
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+    from matplotlib.ticker import EngFormatter
+
+    figure, axes = plt.subplots(figsize=(7, 4), dpi=120)
+    for i, (label, places) in enumerate(overview.variants(members).items()):
+        color, chosen = _COLORS[i % len(_COLORS)], returns[places]
+        for one in chosen:
+            axes.plot(steps, one, color=color, linewidth=0.7, alpha=0.35)
+        low, high = statistics.interval(chosen)
+        axes.fill_between(steps, low, high, color=color, alpha=0.18, linewidth=0)
+        middle = statistics.interquartile_mean(chosen, axis=0)
+        name = label or f"interquartile mean of {len(places)} seeds, 95 % interval"
+        axes.plot(steps, middle, color=color, linewidth=2.2, label=name)
+    axes.set(xlabel="environment steps of each seed", ylabel="evaluated return", title=title)
+    axes.xaxis.set_major_formatter(EngFormatter())
+    axes.grid(alpha=0.25)
+    axes.legend(frameon=False, fontsize=8)
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.tight_layout()
+    path = folder / "plots" / "learning_curve.png"
+    path.parent.mkdir(exist_ok=True)
+    figure.savefig(path)
+    plt.close(figure)
+    return path
+
+
+def _evaluations(places: Sequence[Path]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the steps at which all members were evaluated, and their returns [members, points]."""
+    name = "eval/mean_reward"
+    logs = [
+        {row["step"]: row[name] for row in read_jsonl(place / "metrics.jsonl") if name in row}
+        for place in places
+    ]
+    steps = sorted(set(logs[0]).intersection(*logs[1:]))
+    return np.array(steps), np.array([[log[step] for step in steps] for log in logs])
