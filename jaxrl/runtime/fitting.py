@@ -13,7 +13,7 @@ from jaxrl import config_changes, config_checks
 from jaxrl.config import TrainConfig
 from jaxrl.errors import UserError
 from jaxrl.runtime import folder as folders
-from jaxrl.runtime import inheriting, loop, memory, offline, population, sizes
+from jaxrl.runtime import inheriting, loop, memory, offline, overview, population, sizes
 from jaxrl.runtime import program as programs
 from jaxrl.runtime.hooks import Callback, Hooks
 from jaxrl.runtime.program import Program
@@ -31,7 +31,9 @@ def build_population(members: Sequence[TrainConfig]) -> Program:
     """Check the settings of several members and build the one program that trains them all."""
     config_changes.check(members)
     programs.use_compilation_cache()
-    return population.program_of(members)
+    program = population.program_of(members)
+    overview.names(members)  # refuses two that are the same, before there is a folder
+    return program
 
 
 def fit(config: TrainConfig | Sequence[TrainConfig], callbacks: Sequence[Callback] = ()) -> Result:
@@ -113,14 +115,18 @@ def resume(
         program = build_population(members) if members else build(config)
         with _explained(program):
             return loop.train(program, run, resume=True, hooks=hooks)
+    _refuse_several(run, members)
+    seed = config.seed + 1 if seed is None else seed
+    config = dataclasses.replace(config, seed=seed, run_dir=run_dir, init_from=None)
+    return fit_program(build(config), hooks, continues=run)
+
+
+def _refuse_several(run: Path, members: list[TrainConfig]) -> None:
     if members:
         raise UserError(
             f"--reset-steps: '{run}' has several members. A new run can start from the policy of "
             f"one: --init-from {folders.of_members(run, members)[0]}."
         )
-    seed = config.seed + 1 if seed is None else seed
-    config = dataclasses.replace(config, seed=seed, run_dir=run_dir, init_from=None)
-    return fit_program(build(config), hooks, continues=run)
 
 
 def _settings_of(run: Path, env: str | None) -> list[TrainConfig]:

@@ -21,7 +21,9 @@ def labels(members: Sequence[TrainConfig]) -> list[str]:
     """Return what sets each member apart besides its seed, as flags; "" where nothing does."""
     flat = [config_json.flatten(asdict(member)) for member in members]
     differing = [
-        name for name in flat[0] if name != "seed" and len({repr(f[name]) for f in flat}) > 1
+        name
+        for name in flat[0]
+        if name not in ("seed", "run_dir", "preset") and len({repr(f[name]) for f in flat}) > 1
     ]
     return [",".join(f"{n.replace('_', '-')}={f[n]:g}" for n in differing) for f in flat]
 
