@@ -58,6 +58,16 @@ def test_overlap(tmp_path):
 
 
 @pytest.mark.slow
+def test_populations(tmp_path):
+    together, apart = run(tmp_path, "populations")
+    assert (together["how"], apart["how"]) == ("one program", "one after another")
+    assert together["seeds"] == apart["seeds"] == 2
+    assert together["return (IQM)"] == pytest.approx(apart["return (IQM)"], rel=0.1)
+    assert together["times faster"] == pytest.approx(apart["seconds"] / together["seconds"])
+    assert together["device MiB"] > 1 and together["training, s"] < together["seconds"]
+
+
+@pytest.mark.slow
 def test_minibatches(tmp_path):
     few, many = run(tmp_path, "minibatches")
     assert many["steps per minibatch"] * 2 == few["steps per minibatch"]

@@ -9,6 +9,8 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import jax
+
 from jaxrl import config_changes, config_checks
 from jaxrl.config import TrainConfig
 from jaxrl.errors import UserError
@@ -60,10 +62,21 @@ def fit_program(
     begins = inheriting.continued(program, continues) if continues else inheriting.learnt(program)
     path = folders.create(program.config, program.members)
     print(f"run folder: {path}", flush=True)
-    if program.members and (warning := sizes.too_many(program)):
-        print(f"warning: {warning}", flush=True)
+    for remark in _remarks(program) if program.members else ():
+        print(remark, flush=True)
     with _explained(program):
         return loop.train(program, path, hooks=hooks, begins=begins)
+
+
+def _remarks(program: Program) -> list[str]:
+    """Return what is to be known of a population before it starts."""
+    remarks, used, present = [], program.mesh.size, len(jax.local_devices())
+    if program.config.devices is None and used < present:
+        number = overview.number(program.members)
+        remarks.append(f"{number} are dealt to {used} of {present} devices, to share them evenly")
+    if warning := sizes.too_many(program):
+        remarks.append(f"warning: {warning}")
+    return remarks
 
 
 @contextlib.contextmanager
