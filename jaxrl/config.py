@@ -25,6 +25,9 @@ class TaskConfig:
     """Environment steps per action; all counts and limits are in environment steps."""
     reset_pool: int | None = None
     """Fresh start states drawn per cycle; as many as environments when not given."""
+    fresh_resets: bool = True
+    """Episodes start in states from that pool; or else each environment always returns to the one
+    state that it began with, which is what wrappers that cache the first reset do."""
     random_first_age: bool = True
     """Start the first episodes at random ages, so that resets do not come in waves."""
     episodic_reward: bool = False

@@ -57,6 +57,8 @@ class PPOConfig:
     """Discount per action (traced)."""
     lam: float = 0.95
     """GAE's lambda (traced)."""
+    bootstrap_truncated: bool = True
+    """Time limits cut an episode, whose value goes on; or else they count as its end (traced)."""
     advantage: Literal["gae", "vtrace"] = "gae"
     """Advantages once per rollout, or for every minibatch by the policy as it is then."""
     rho_clip: float = 1.0

@@ -236,6 +236,8 @@ def _host_problems(config: TrainConfig, shards: int) -> list[str]:
         problems.append(f"--task.action-repeat must be 1 for {config.env}.")
     if task.on_nan != "restart":
         problems.append(f"--task.on-nan must be restart for {config.env}: it keeps its state.")
+    if not task.fresh_resets:
+        problems.append(f"--task.fresh-resets is always so for {config.env}: it resets itself.")
     if task.episodic_reward:
         problems.append(f"--task.episodic-reward is not for {config.env}: use no-episodic-reward.")
     return problems

@@ -44,6 +44,7 @@ TRACED = (
     "max_learning_rate",
     "gamma",
     "lam",
+    "bootstrap_truncated",
     "clip",
     "value_clip",
     "value_coef",
@@ -59,6 +60,7 @@ TRACED = (
     "prio_beta0",
     "teacher_coef",
 )
+SWITCHES = ("value_clip", "bound_coef", "l2_init_coef")  # of these; 0 leaves a loss out altogether
 
 
 class Teacher(NamedTuple):
@@ -168,6 +170,7 @@ class _PPO:
         """Improve the learner by one rollout, then update the statistics it will freeze next."""
         key = jax.random.fold_in(jax.random.fold_in(state.key, state.iteration), 1)
         learner = self._scheduled(state)
+        experience = self._endings(learner, experience)
         reward, traces = self._reward(learner, experience, state.collector.reward_trace)
         batch, critic_carry = self.judge.batch(
             learner, experience, reward, state.collector.critic_carry
@@ -204,6 +207,11 @@ class _PPO:
         floor = learner.hyper["schedule_floor"]
         factor = schedules.multiplier(self.config.schedule, progress, floor)
         return learner.replace(learning_rate=learner.hyper["learning_rate"] * factor)
+
+    def _endings(self, learner: PPOState, experience: Rollout) -> Rollout:
+        """Let time limits end the task itself, where they are not to be seen through."""
+        final = experience.truncated & (learner.hyper["bootstrap_truncated"] == 0.0)
+        return experience._replace(terminated=experience.terminated | final)
 
     def _reward(self, learner: PPOState, experience: Rollout, trace: Array) -> tuple[Array, Array]:
         """Return the rewards learning uses, and the running discounted returns [T, N]."""

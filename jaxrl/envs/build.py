@@ -36,6 +36,7 @@ def build(config: TrainConfig, known: Template | None = None) -> Any:
         episode_length=length,
         action_repeat=config.task.action_repeat,
         pool_size=config.task.reset_pool or config.num_envs,
+        fresh_resets=config.task.fresh_resets,
         random_first_age=config.task.random_first_age,
         episodic_reward=config.task.episodic_reward,
         keep_broken=config.task.on_nan == "stop",
@@ -66,7 +67,8 @@ def for_evaluation(env: VectorEnv, num_envs: int) -> VectorEnv:
     Where an environment has fixed starts to be judged by, there is one copy for each of them, and
     a shorter time limit of training does not cut them.
     """
-    env = replace(env, num_envs=num_envs, random_first_age=False, keep_broken=False)
+    plain = {"random_first_age": False, "fresh_resets": True, "keep_broken": False}
+    env = replace(env, num_envs=num_envs, **plain)
     if not env.template.trials:
         return env
     length = env.template.episode_length

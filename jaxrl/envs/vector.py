@@ -38,6 +38,7 @@ class EnvState(struct.PyTreeNode):
     statistics: Statistics
     withheld: PyTree = ()  # rewards not yet paid out, [N, ...]; () where they are paid at once
     broken: Any = ()  # Broken, where it is kept
+    start: Any = ()  # World, where every episode starts in the same
 
 
 class Outcome(NamedTuple):
@@ -62,6 +63,7 @@ class VectorEnv:
     episode_length: int
     action_repeat: int = 1
     pool_size: int = 64
+    fresh_resets: bool = True  # or else return to the first state, each to its own
     random_first_age: bool = True
     episodic_reward: bool = False  # pay nothing until an episode ends, then the sum
     keep_broken: bool = False  # keep what led to numbers that cannot be learnt from
@@ -181,7 +183,9 @@ class VectorEnv:
         noted = ()
         if self.keep_broken:
             noted = broken.nothing(world, self._no_action(shape), jnp.zeros(shape, jnp.float32))
-        return EnvState(world, age, statistics.begin(age == 0, world.metrics), withheld, noted)
+        counted = statistics.begin(age == 0, world.metrics)
+        start = () if self.fresh_resets else world
+        return EnvState(world, age, counted, withheld, noted, start)
 
     def _no_action(self, shape: tuple[int, ...]) -> Array:
         size, discrete = self.template.action
@@ -203,16 +207,21 @@ class VectorEnv:
     def step(
         self, state: EnvState, action: Array, pool: World, key: Key
     ) -> tuple[EnvState, Outcome]:
-        """Advance, then give every ended episode a start from the pool."""
+        """Advance, then start anew where an episode ended."""
         state, outcome = self._advance(state, self.by_env(action))
         ended = outcome.terminated | outcome.truncated
-        index = jax.random.randint(key, (self.num_envs,), 0, length_of(pool))
-        start = jax.tree.map(lambda leaf: leaf[index], pool)
         return state.replace(
-            world=choose(ended, start, state.world),
+            world=choose(ended, self._restart(state, pool, key), state.world),
             age=jnp.where(ended, 0, state.age),
             statistics=statistics.restart(state.statistics, ended),
         ), self._for_agents(outcome)
+
+    def _restart(self, state: EnvState, pool: World, key: Key) -> World:
+        """Return where each environment's next episode would start."""
+        if not self.fresh_resets:
+            return state.start
+        index = jax.random.randint(key, (self.num_envs,), 0, length_of(pool))
+        return jax.tree.map(lambda leaf: leaf[index], pool)
 
     def take_statistics(self, state: EnvState) -> tuple[EnvState, Metrics]:
         """Return the means over finished episodes and forget them."""
@@ -246,7 +255,7 @@ class VectorEnv:
             over = as_mask(terminated | truncated, reward)
             due = withheld + reward
             reward, withheld = jnp.where(over, due, 0.0), jnp.where(over, 0.0, due)
-        state = EnvState(self.world(world), age, counted, withheld, noted)
+        state = EnvState(self.world(world), age, counted, withheld, noted, state.start)
         return state, Outcome(reward, terminated, truncated, obs)
 
     def _for_agents(self, outcome: Outcome) -> Outcome:

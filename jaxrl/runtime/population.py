@@ -44,12 +44,12 @@ def _shape(config: TrainConfig) -> tuple:
 
     Some settings switch a part of the program off when they are 0: whether they are counts too.
     """
-    free = traced_names(config)
+    free, switches = traced_names(config), {f"ppo.{name}" for name in ppo.SWITCHES}
     flat = config_json.flatten(asdict(config))
     return tuple(
-        (name, value == 0 if name in free else value)
+        (name, value == 0 if name in switches else value)
         for name, value in sorted(flat.items())
-        if name not in ("seed", "run_dir", "preset")
+        if name not in {"seed", "run_dir", "preset", *free} - switches
     )
 
 

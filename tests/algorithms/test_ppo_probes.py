@@ -77,10 +77,12 @@ def test_value_is_discounted():
     np.testing.assert_allclose(value(column(0.0, 1.0)), [GAMMA, 1.0], atol=0.04)
 
 
-def test_time_out_bootstraps():
-    _, value, _, _ = train("truncation", iterations=150, lam=0.95)
-    # Treating the time limit of 4 as an ending would give at most 3.44.
-    np.testing.assert_allclose(value(column(1.0)), [1 / (1 - GAMMA)], atol=0.6)
+# The value of 1 for ever; if the limit of 4 counts as an ending, something between the mean of what
+# is left after each step (lambda 1) and 1 + gamma · 3/4 · V = V (lambda 0).
+@pytest.mark.parametrize("bootstrap, low, high", [(True, 9.4, 10.6), (False, 2.26, 3.08)])
+def test_time_out_bootstraps(bootstrap, low, high):
+    _, value, _, _ = train("truncation", iterations=150, lam=0.95, bootstrap_truncated=bootstrap)
+    assert low < value(column(1.0)) < high
 
 
 @pytest.mark.parametrize("normalize_value", [False, True])

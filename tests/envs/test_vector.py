@@ -210,6 +210,16 @@ def test_resets_come_from_the_pool():
     np.testing.assert_array_equal(states.world.obs[..., 0], inside.secret)
 
 
+def test_resets_without_fresh_states_return_each_environment_to_its_own_first():
+    env = _vector(probes.FreshStart(), fresh_resets=False)
+    start, pool, states, outcomes, _ = _play(env, 7)
+    first = start.world.obs
+    assert len(np.unique(first)) == 4 and not np.isin(first, pool.obs).any()
+    assert outcomes.terminated[[2, 5]].all()
+    np.testing.assert_array_equal(states.world.obs, np.broadcast_to(first, (7, 4, 1)))
+    np.testing.assert_array_equal(states.age[:, 0], [0, 1, 2, 0, 1, 2, 0])
+
+
 def test_first_ages_are_uniform():
     start = _staggered()[0]
     counts = np.bincount(start.age, minlength=16)

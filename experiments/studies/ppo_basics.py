@@ -1,0 +1,37 @@
+"""What matters in PPO: settings people turn, and mistakes people make, on Brax's ant."""
+
+from experiments.study import Study
+
+STUDY = Study(
+    preset="ant",
+    variants={
+        "lambda 0": {"ppo.lam": 0.0},
+        "lambda 0.8": {"ppo.lam": 0.8},
+        "lambda 1": {"ppo.lam": 1.0},
+        "clip 0.05": {"ppo.clip": 0.05},
+        "clip 0.4": {"ppo.clip": 0.4},
+        "gamma 0.99": {"ppo.gamma": 0.99},
+        "no entropy bonus": {"ppo.entropy_coef": 0.0},
+        "rewards as they are": {"ppo.reward_scale": 1.0},
+        "time limits are endings": {"ppo.bootstrap_truncated": False},
+        # Each of these shapes the program, and is compiled apart.
+        "observations as they are": {"ppo.normalize_obs": False},
+        "advantages as they are": {"ppo.normalize_advantage": "none"},
+        "always the same starts": {"task.fresh_resets": False},
+    },
+    seeds=5,
+    settings={"epochs": 8, "cycles": 1, "eval.num_envs": 64},  # 15 M steps
+    tiny={
+        "env": "pendulum",  # physics would take minutes to compile
+        "backend": None,
+        "num_envs": 8,
+        "epochs": 2,
+        "iterations": 1,
+        "eval.num_envs": 2,
+        "task.episode_length": 10,
+        "network.hidden": (8,),
+        "network.critic_hidden": (8,),
+        "ppo.num_minibatches": 2,
+        "ppo.rollout_length": 4,
+    },
+)
