@@ -1,16 +1,23 @@
-"""What a study leaves behind: curves with bands, final figures with intervals, comparisons."""
+"""What a study shows: curves with bands, final figures with intervals, comparisons.
+
+The pictures are functions of records, for results.md and for notebooks alike.
+"""
 
 import contextlib
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 
+from experiments.records import Record
 from experiments.study import PLAIN, Study
 from jaxrl import statistics
 
-_COLORS = ("#1f4e79", "#d9822b", "#3d8b5f", "#a8326e", "#7a6ff0", "#8a6d3b", "#5c6b7a", "#c94f4f")
+_COLOR, _GREY = "#1f6fb4", "#8a8f98"
+_COLUMNS = 4
 
 
 class _Bar:
@@ -19,116 +26,136 @@ class _Bar:
 
     def say(self, text: str) -> None:
         """Show what is being run."""
-        self._progress.update(self._task, description=text)
+        shown = textwrap.shorten(text, 44, placeholder=" ...")
+        self._progress.update(self._task, description=shown)
 
-    def advance(self) -> None:
-        """Note one evaluation more."""
-        self._progress.advance(self._task)
+    def advance(self, number: int) -> None:
+        """Note so much more of the total."""
+        self._progress.advance(self._task, number)
 
 
 @contextlib.contextmanager
 def progress(total: int) -> Iterator[_Bar]:
     """Show one bar for the whole study, with the time that is left."""
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import TimeRemainingColumn as TimeLeft
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-    with Progress(*columns) as shown:
+    text = TextColumn("{task.description}")
+    with Progress(text, BarColumn(), TimeElapsedColumn(), TextColumn("left"), TimeLeft()) as shown:
         yield _Bar(shown, total)
 
 
-def by_variant(rows: list[dict[str, Any]]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Return steps [points] and returns [seeds, points] of each variant."""
-    found: dict[str, list[dict[str, Any]]] = {}
-    for row in sorted(rows, key=lambda row: row["seed"]):
-        found.setdefault(row["variant"], []).append(row)
+def by_variant(study: Study, records: list[Record]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Return steps [points] and the study's metric [seeds, points] of each variant, in order."""
+    found: dict[str, list[Record]] = {name: [] for name in (PLAIN, *study.variants)}
+    for record in sorted(records, key=lambda record: record.seed):
+        found[record.variant].append(record)
     return {
-        name: (np.array(runs[0]["steps"]), np.array([run["returns"] for run in runs]))
+        name: (np.array(runs[0].steps), np.array([run.figures[study.metric] for run in runs]))
         for name, runs in found.items()
+        if runs
     }
 
 
-def write(name: str, study: Study, rows: list[dict[str, Any]], out: Path) -> None:
+def write(name: str, study: Study, records: list[Record], out: Path) -> None:
     """Write results.md and its pictures."""
-    curves = by_variant(rows)
-    order = [variant for variant in (PLAIN, *study.variants) if variant in curves]
-    _draw_curves(curves, order, out / "curves.png")
-    _draw_finals(curves, order, out / "finals.png")
-    seeds = len(next(iter(curves.values()))[1])
-    lines = [
-        f"# {name}",
-        "",
-        f"Preset `{study.preset}`, {seeds} seeds for each variant. Returns are interquartile means "
-        "of the last evaluation, with 95 % bootstrap intervals over seeds. The last column is the "
-        "share of pairs of runs in which the variant does better than the preset as it is.",
-        "",
-        "| variant | changes | return | interval | better |",
-        "|---|---|---:|---:|---:|",
-        *(_line(study, curves, variant) for variant in order),
-        "",
-        "![learning curves](curves.png)",
-        "",
-        "![final returns](finals.png)",
-        "",
-    ]
-    (out / "results.md").write_text("\n".join(lines))
+    for picture, draw in (("curves.png", draw_curves), ("finals.png", draw_finals)):
+        draw(study, records).savefig(out / picture, dpi=130)
+    steps, values = next(iter(by_variant(study, records).values()))
+    text = f"""# {name}
+
+Preset `{study.preset}`, {len(values)} seeds of {_short(steps[-1])} steps for each variant. \
+`{study.metric}` of the last evaluation as interquartile means with 95 % bootstrap intervals over \
+seeds. *Better* is the share of pairs of runs in which the variant does better than the preset \
+as it is; {"lower" if study.lower_is_better else "higher"} is better.
+
+{table(study, records)}
+
+![learning curves](curves.png)
+
+![final figures](finals.png)
+"""
+    (out / "results.md").write_text(text)
 
 
-def _line(study: Study, curves: dict, variant: str) -> str:
-    final = curves[variant][1][:, -1]
-    low, high = statistics.interval(final)
-    changes = ", ".join(f"`{k} = {v}`" for k, v in study.variants.get(variant, {}).items())
-    better = ""
-    if variant != PLAIN and PLAIN in curves:
-        share = statistics.probability_of_improvement(final, curves[PLAIN][1][:, -1])
-        better = f"{100 * share:.0f} %"
-    middle = statistics.interquartile_mean(final)
-    return f"| {variant} | {changes} | {middle:,.1f} | {low:,.1f} to {high:,.1f} | {better} |"
-
-
-def _figure(width: float, height: float):
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(width, height))
-    axes.spines[["top", "right"]].set_visible(False)
-    return figure, axes
-
-
-def _save(figure: Any, path: Path) -> None:
-    from matplotlib import pyplot
-
-    figure.tight_layout()
-    figure.savefig(path, dpi=130)
-    pyplot.close(figure)
-
-
-def _draw_curves(curves: dict, order: list[str], path: Path) -> None:
-    figure, axes = _figure(8, 4.5)
-    for color, variant in zip(_cycled(order), order, strict=True):
-        steps, returns = curves[variant]
-        low, high = statistics.interval(returns)
-        axes.fill_between(steps, low, high, color=color, alpha=0.18, linewidth=0)
-        middle = statistics.interquartile_mean(returns, axis=0)
-        axes.plot(steps, middle, color=color, label=variant)
-    axes.set(xlabel="environment steps", ylabel="evaluated return")
-    axes.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    _save(figure, path)
-
-
-def _draw_finals(curves: dict, order: list[str], path: Path) -> None:
-    figure, axes = _figure(7, 0.8 + 0.35 * len(order))
-    for place, (color, variant) in enumerate(zip(_cycled(order), order, strict=True)):
-        final = curves[variant][1][:, -1]
+def table(study: Study, records: list[Record]) -> str:
+    """Return the last evaluations as a table in Markdown."""
+    curves = by_variant(study, records)
+    lines = ["| variant | changes | mean | interval | better |", "|---|---|---:|---:|---:|"]
+    for variant, (_, values) in curves.items():
+        final = values[:, -1]
         low, high = statistics.interval(final)
-        axes.plot([low, high], [place, place], color=color, linewidth=6, alpha=0.35)
-        axes.plot(final, [place] * len(final), "o", color=color, markersize=3)
-        axes.plot(statistics.interquartile_mean(final), place, "|", color=color, markersize=14)
-    axes.set(yticks=range(len(order)), yticklabels=order, xlabel="final return")
-    axes.invert_yaxis()
-    _save(figure, path)
+        changes = ", ".join(f"`{k} = {v}`" for k, v in study.variants.get(variant, {}).items())
+        shown = f"{_short(statistics.interquartile_mean(final))} | {_short(low)} to {_short(high)}"
+        better = f"{100 * _better(study, curves, variant):.0f} %" if variant != PLAIN else ""
+        lines.append(f"| {variant} | {changes} | {shown} | {better} |")
+    return "\n".join(lines)
 
 
-def _cycled(order: list[str]) -> list[str]:
-    return [_COLORS[i % len(_COLORS)] for i in range(len(order))]
+def _better(study: Study, curves: dict, variant: str) -> float:
+    """Return how often a variant's run does better than one of the preset as it is."""
+    sign = -1.0 if study.lower_is_better else 1.0
+    final, plain = sign * curves[variant][1][:, -1], sign * curves[PLAIN][1][:, -1]
+    return statistics.probability_of_improvement(final, plain)
+
+
+def _short(number: float) -> str:
+    """Write a number with three or four digits."""
+    if abs(number) >= 1e6:
+        return f"{number / 1e6:,.3g} M"
+    return f"{number:,.0f}" if abs(number) >= 100 else f"{number:.3g}"
+
+
+def draw_curves(study: Study, records: list[Record]) -> Figure:
+    """Draw one panel for every variant: its curve, before the preset's as it is."""
+    curves = by_variant(study, records)
+    variants = [name for name in curves if name != PLAIN] or [PLAIN]
+    columns = min(_COLUMNS, len(variants))
+    rows = -(-len(variants) // columns)
+    figure = Figure(figsize=(2.6 * columns + 0.6, 2.0 * rows + 0.4), layout="constrained")
+    grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+    for axes in grid.flat[len(variants) :]:
+        axes.remove()
+    for axes, variant in zip(grid.flat, variants, strict=False):
+        _curve(axes, *curves[PLAIN], _GREY)
+        _curve(axes, *curves[variant], _COLOR)
+        axes.set_title(variant, fontsize=9)
+        axes.xaxis.set_major_formatter(lambda x, _: _short(x))
+        _plain(axes)
+    figure.supxlabel("environment steps", fontsize=9)
+    figure.supylabel(f"{study.metric} (grey: {PLAIN})", fontsize=9)
+    return figure
+
+
+def _curve(axes: Any, steps: np.ndarray, values: np.ndarray, color: str) -> None:
+    low, high = statistics.interval(values)
+    axes.fill_between(steps, low, high, color=color, alpha=0.25, linewidth=0)
+    axes.plot(steps, statistics.interquartile_mean(values, axis=0), color=color, linewidth=1.5)
+
+
+def draw_finals(study: Study, records: list[Record]) -> Figure:
+    """Draw the last evaluations with intervals, and beside them how often each does better."""
+    curves = by_variant(study, records)
+    figure = Figure(figsize=(8.5, 0.9 + 0.28 * len(curves)), layout="constrained")
+    left, right = figure.subplots(1, 2, sharey=True, width_ratios=(3, 1))
+    for place, (variant, (_, values)) in enumerate(curves.items()):
+        final, color = values[:, -1], _GREY if variant == PLAIN else _COLOR
+        left.plot(statistics.interval(final), [place] * 2, color=color, linewidth=7, alpha=0.3)
+        left.plot(final, [place] * len(final), ".", color=color, markersize=4)
+        left.plot(statistics.interquartile_mean(final), place, "|", color=color, markersize=13)
+        if variant != PLAIN:
+            right.plot(_better(study, curves, variant), place, "o", color=color, markersize=5)
+    plain = statistics.interquartile_mean(curves[PLAIN][1][:, -1])
+    left.axvline(float(plain), color=_GREY, linewidth=0.8, linestyle=":")
+    right.axvline(0.5, color=_GREY, linewidth=0.8, linestyle=":")
+    left.set(yticks=range(len(curves)), yticklabels=list(curves), xlabel=study.metric)
+    right.set(xlim=(-0.05, 1.05), xticks=(0, 0.5, 1), xlabel="better than as it is")
+    left.invert_yaxis()
+    _plain(left)
+    _plain(right)
+    return figure
+
+
+def _plain(axes: Any) -> None:
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(labelsize=8)

@@ -6,39 +6,70 @@ Every variant is a name and the settings it changes, by their dotted names; "as 
 What can be an array of the training state is trained in one program for all variants and seeds.
 """
 
+import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
-from jaxrl import config_checks, presets
+from jaxrl import config_checks, config_json, presets
 from jaxrl.config import TrainConfig
 from jaxrl.config_changes import changed, combinations
+from jaxrl.errors import UserError, nearest
 
+HERE = Path(__file__).parent
 PLAIN = "as it is"
+Cell = tuple[str, int]  # variant, seed
 
 
 @dataclass(frozen=True)
 class Study:
-    """What is run, and what is changed."""
+    """What is run, what is changed, and what it is judged by."""
 
     preset: str
     variants: Mapping[str, Mapping[str, Any]]
     seeds: int = 5
     settings: Mapping[str, Any] = field(default_factory=dict)  # for all variants
-    tiny: Mapping[str, Any] = field(default_factory=dict)  # what --tiny sets besides
+    metric: str = "eval/mean_reward"  # any that an evaluation logs
+    lower_is_better: bool = False
+    tiny: Mapping[str, Any] = field(default_factory=dict)  # what `shrunk` sets
+    is_shrunk: bool = False
 
-    def cells(self, *, tiny: bool = False) -> dict[tuple[str, int], TrainConfig]:
+    def shrunk(self) -> "Study":
+        """Return the same study of next to nothing, which can be run but not be learnt from."""
+        seeds = min(self.seeds, 2)
+        plain = {"metric": "eval/mean_reward", "lower_is_better": False}
+        return replace(self, seeds=seeds, is_shrunk=True, **plain)
+
+    def config(self, changes: Mapping[str, Any]) -> TrainConfig:
+        """Return the preset with changes.
+
+        What shrinks comes last: variants that it makes alike are one program less to compile.
+        """
+        config = changed(changed(presets.get(self.preset), self.settings), changes)
+        config = changed(config, self.tiny if self.is_shrunk else {})
+        # There and back: values of a wrong type do not pass.
+        config = config_json.from_json(config_json.to_json(config), "the study")
+        config_checks.check(config)
+        return config
+
+    def cells(self) -> dict[Cell, TrainConfig]:
         """Return the configuration of every variant and seed."""
-        base = changed(presets.get(self.preset), self.settings)
-        base = changed(base, self.tiny if tiny else {})
-        seeds = min(self.seeds, 2) if tiny else self.seeds
         found = {}
         for name, changes in {PLAIN: {}, **self.variants}.items():
-            config = changed(base, changes)
-            config_checks.check(config)
-            for seed in range(seeds):
+            config = self.config(changes)
+            for seed in range(self.seeds):
                 found[name, seed] = replace(config, seed=seed)
         return found
+
+
+def load(name: str) -> Study:
+    """Return the study of a file in experiments/studies."""
+    known = sorted(p.stem for p in (HERE / "studies").glob("*.py") if p.stem != "__init__")
+    if name not in known:
+        hint = nearest(name, known)
+        raise UserError(f"Unknown study '{name}'.{hint} Known: {', '.join(known)}.")
+    return importlib.import_module(f"experiments.studies.{name}").STUDY
 
 
 def grid(axes: Mapping[str, tuple]) -> dict[str, dict[str, Any]]:

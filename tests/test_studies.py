@@ -2,13 +2,12 @@
 
 import csv
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from experiments import run
-from experiments.study import PLAIN, Study, grid
+from experiments import records, run
+from experiments.study import HERE, PLAIN, grid, load
 from jaxrl import presets, train
 from jaxrl.config_changes import changed
 from jaxrl.errors import UserError
@@ -69,7 +68,7 @@ def folder(tmp_path_factory):
 
 
 def test_a_study_leaves_a_table_and_pictures(folder):
-    cells = run.load("cartpole_basics").cells(tiny=True)
+    cells = load("cartpole_basics").shrunk().cells()
     with (folder / "results.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert {(row["variant"], int(row["seed"])) for row in rows} == set(cells)
@@ -95,8 +94,8 @@ def test_an_interrupted_or_changed_run_is_run_again(folder, tmp_path):
     other["config"] = other["config"].replace('"lam": 0.95', '"lam": 0.94')
     path = tmp_path / "runs.jsonl"
     path.write_text("\n".join([kept[0], json.dumps(other), kept[2][:50]]))
-    cells = run.load("cartpole_basics").cells(tiny=True)
-    assert run.finished(path, cells) == {(PLAIN, 0)}
+    cells = load("cartpole_basics").shrunk().cells()
+    assert records.kept(path, cells).keys() == {(PLAIN, 0)}
 
 
 def test_studies_that_do_not_exist(capsys):
@@ -105,8 +104,7 @@ def test_studies_that_do_not_exist(capsys):
 
 
 def test_every_study_can_be_run():
-    for path in (run.HERE / "studies").glob("*.py"):
-        study = run.load(path.stem)
-        assert isinstance(study, Study)
-        assert study.cells() and study.cells(tiny=True)
-        assert replace(study, seeds=1).cells(tiny=True)
+    for path in (HERE / "studies").glob("*.py"):
+        study = load(path.stem)
+        assert study.cells() and study.shrunk().cells()
+        assert len(population.groups(list(study.shrunk().cells().values()))) <= 4

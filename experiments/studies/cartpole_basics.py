@@ -1,5 +1,6 @@
 """What matters in PPO, on the smallest task: two cores need a few minutes for it."""
 
+from experiments import tiny
 from experiments.study import Study
 
 STUDY = Study(
@@ -14,16 +15,5 @@ STUDY = Study(
         "advantages as they are": {"ppo.normalize_advantage": "none"},
     },
     seeds=5,
-    tiny={
-        "num_envs": 8,
-        "epochs": 2,
-        "cycles": 1,
-        "iterations": 2,
-        "eval.num_envs": 4,
-        "task.episode_length": 20,
-        "network.hidden": (8,),
-        "network.critic_hidden": (8,),
-        "ppo.num_minibatches": 2,
-        "ppo.rollout_length": 8,
-    },
+    tiny=tiny.PPO | {"env": "cartpole"},
 )

@@ -1,5 +1,6 @@
 """What matters in PPO: settings people turn, and mistakes people make, on Brax's ant."""
 
+from experiments import tiny
 from experiments.study import Study
 
 STUDY = Study(
@@ -21,17 +22,5 @@ STUDY = Study(
     },
     seeds=5,
     settings={"epochs": 8, "cycles": 1, "eval.num_envs": 64},  # 15 M steps
-    tiny={
-        "env": "pendulum",  # physics would take minutes to compile
-        "backend": None,
-        "num_envs": 8,
-        "epochs": 2,
-        "iterations": 1,
-        "eval.num_envs": 2,
-        "task.episode_length": 10,
-        "network.hidden": (8,),
-        "network.critic_hidden": (8,),
-        "ppo.num_minibatches": 2,
-        "ppo.rollout_length": 4,
-    },
+    tiny=tiny.PPO,
 )

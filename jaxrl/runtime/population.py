@@ -16,7 +16,7 @@ from jaxrl.algorithms import off_policy, ppo
 from jaxrl.config import TrainConfig
 from jaxrl.envs import names
 from jaxrl.errors import UserError
-from jaxrl.runtime import curriculum, parallel
+from jaxrl.runtime import curriculum, evaluation, parallel
 from jaxrl.runtime import program as programs
 from jaxrl.runtime.compiled import Programs, compile_programs
 from jaxrl.runtime.evaluation import Episodes
@@ -28,7 +28,12 @@ class Point(NamedTuple):
     """One evaluation of all members."""
 
     step: int
-    returns: np.ndarray  # [members], each the mean over its episodes
+    figures: tuple[dict[str, float], ...]  # of every member: what `evaluation.summarize` names
+
+    @property
+    def returns(self) -> np.ndarray:
+        """[members], each the mean over its episodes."""
+        return np.array([figures["eval/mean_reward"] for figures in self.figures])
 
 
 def traced_names(config: TrainConfig) -> tuple[str, ...]:
@@ -126,10 +131,15 @@ def build(members: Sequence[TrainConfig]) -> Population:
 
 
 def train(
-    members: Sequence[TrainConfig], report: Callable[[Point], Any] = lambda point: None
+    members: Sequence[TrainConfig],
+    report: Callable[[Point], Any] = lambda point: None,
+    built: Population | None = None,
 ) -> list[Point]:
-    """Train all members to their end; `report` is told of every evaluation."""
-    population = build(members)
+    """Train all members to their end; `report` is told of every evaluation.
+
+    A population that was built before has had time to be compiled.
+    """
+    population = built or build(members)
     program, config, points = population.programs.program, members[0], []
     state = population.first_state()
     per_cycle = config.iterations * config.steps_per_iteration
@@ -139,10 +149,10 @@ def train(
         if cycles % config.cycles and cycles < config.total_cycles:
             continue
         played = population.evaluate(state, cycles)
+        each = program.each(played)
         if curriculum.changes(program) and curriculum.is_due(config, cycles):
-            state, _ = curriculum.updated(program, state, program.each(played))
-        returns = np.mean(np.asarray(played.returns, np.float64), axis=1)
-        points.append(Point(cycles * per_cycle, returns))
+            state, _ = curriculum.updated(program, state, each)
+        points.append(Point(cycles * per_cycle, tuple(map(evaluation.summarize, each))))
         report(points[-1])
     return points
 

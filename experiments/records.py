@@ -1,0 +1,77 @@
+"""What runs of a study left: kept line by line as they end, and as a table to read and share."""
+
+import csv
+import json
+import math
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from experiments.study import Cell
+from jaxrl import config_json
+from jaxrl.config import TrainConfig
+
+
+class Record(NamedTuple):
+    """One run."""
+
+    variant: str
+    seed: int
+    steps: list[int]  # of its evaluations
+    figures: dict[str, list[float]]  # what each of them gave, by name
+
+
+def keep(path: Path, cell: Cell, config: TrainConfig, points: list, place: int) -> None:
+    """Add the run of member `place` of a population."""
+    names = dict.fromkeys(name for point in points for name in point.figures[place])
+    record = Record(
+        *cell,
+        steps=[point.step for point in points],
+        figures={n: [float(p.figures[place].get(n, math.nan)) for p in points] for n in names},
+    )
+    with path.open("a") as file:
+        text = json.dumps(record._asdict() | {"config": config_json.to_json(config)})
+        file.write(text + "\n")
+
+
+def kept(path: Path, cells: dict[Cell, TrainConfig]) -> dict[Cell, Record]:
+    """Return the runs that were made with the settings that the cells have now."""
+    found = {}
+    for row in _rows(path):
+        cell = row["variant"], row["seed"]
+        if cell in cells and row.pop("config") == config_json.to_json(cells[cell]):
+            found[cell] = Record(**row)
+    return found
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
+    """Read all lines but one that was interrupted."""
+    if not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_text().splitlines() if line.endswith("}")]
+
+
+def write_table(records: list[Record], path: Path) -> None:
+    """Write a tidy table: one line for every evaluation."""
+    names = list(dict.fromkeys(name for record in records for name in record.figures))
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["variant", "seed", "step", *names])
+        for record in records:
+            for i, step in enumerate(record.steps):
+                given = [record.figures[n][i] if n in record.figures else "" for n in names]
+                writer.writerow([record.variant, record.seed, step, *given])
+
+
+def read_table(path: Path) -> list[Record]:
+    """Read what `write_table` wrote."""
+    found: dict[Cell, Record] = {}
+    with path.open(newline="") as file:
+        for row in csv.DictReader(file):
+            cell = row.pop("variant"), int(row.pop("seed"))
+            record = found.setdefault(cell, Record(*cell, [], {name: [] for name in row}))
+            record.steps.append(int(row["step"]))
+            for name, value in row.items():
+                record.figures[name].append(float(value) if value else math.nan)
+    for record in found.values():
+        del record.figures["step"]
+    return list(found.values())

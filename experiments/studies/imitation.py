@@ -1,0 +1,24 @@
+"""Following motion capture: a discriminator of style, memory, and drawing failed clips more often.
+
+Without `--set motion.clips FOLDER` there is one generated clip: none to draw more often.
+"""
+
+from experiments import tiny
+from experiments.study import Study
+
+_STYLE, _MEMORY = {"style.weight": 0.5}, {"network.memory": "lstm", "network.memory_size": 256}
+
+STUDY = Study(
+    preset="imitate",
+    variants={
+        "all clips alike": {"motion.resample_interval": 0},
+        "with AMP": _STYLE,
+        "with LSTM": _MEMORY,
+        "with AMP and LSTM": _STYLE | _MEMORY,
+    },
+    seeds=3,
+    settings={"num_envs": 2048, "epochs": 8, "cycles": 1, "iterations": 23},  # 6 M steps
+    metric="eval/mpjpe_all",  # millimetres
+    lower_is_better=True,
+    tiny=tiny.PPO | {"style.weight": 0.0, "network.memory_size": 8},
+)

@@ -1,0 +1,26 @@
+"""Rewards from returns: how many steps of an episode are drawn, and whether the loss is corrected.
+
+The half-cheetah is told what it earned only at the end of each episode. Two variants say what there
+is to lose and to win: learning from the sums themselves, and from every step's reward.
+"""
+
+from experiments import tiny
+from experiments.study import Study
+
+_SIZE, _CORRECTED = "offpolicy.rrd_sample_size", "offpolicy.rrd_bias_correction"
+
+STUDY = Study(
+    preset="rrd-halfcheetah",
+    variants={
+        "8 steps": {_SIZE: 8},
+        "256 steps": {_SIZE: 256},
+        "8 steps, corrected": {_SIZE: 8, _CORRECTED: True},
+        "64 steps, corrected": {_CORRECTED: True},
+        "256 steps, corrected": {_SIZE: 256, _CORRECTED: True},
+        "the sums themselves": {"offpolicy.reward": "env"},
+        "every step's reward": {"offpolicy.reward": "env", "task.episodic_reward": False},
+    },
+    seeds=5,
+    settings={"total_steps": 600_000, "cycles": 1, "iterations": 293, "eval.num_envs": 64},
+    tiny=tiny.REPLAY,
+)

@@ -1,0 +1,36 @@
+"""What `--tiny` sets: tasks and shapes so small that nothing can be learnt, only run."""
+
+from typing import Any
+
+_SHAPES: dict[str, Any] = {
+    "epochs": 2,
+    "cycles": 1,
+    "eval.num_envs": 4,
+    "network.hidden": (8,),
+    "network.critic_hidden": (8,),
+}
+# Physics takes minutes to compile on a small machine; these have none.
+PPO: dict[str, Any] = _SHAPES | {
+    "env": "pendulum",
+    "backend": None,
+    "num_envs": 8,
+    "iterations": 2,
+    "task.episode_length": 20,
+    "ppo.num_minibatches": 2,
+    "ppo.rollout_length": 8,
+}
+REPLAY: dict[str, Any] = _SHAPES | {
+    "env": "pendulum",
+    "backend": None,
+    "num_envs": 4,
+    "iterations": 16,
+    "total_steps": None,
+    "task.episode_length": 8,
+    "offpolicy.buffer_size": 256,
+    "offpolicy.warmup": 32,
+    "offpolicy.train_batches": 2,
+    "offpolicy.batch_size": 8,
+    "offpolicy.reward": "rrd",
+    "offpolicy.rrd_batch_size": 8,
+    "offpolicy.rrd_sample_size": 4,
+}
