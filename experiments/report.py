@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from experiments.records import Record
 from experiments.study import PLAIN, Study
@@ -37,11 +38,13 @@ class _Bar:
 @contextlib.contextmanager
 def progress(total: int) -> Iterator[_Bar]:
     """Show one bar for the whole study, with the time that is left."""
+    from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
     from rich.progress import TimeRemainingColumn as TimeLeft
 
-    text = TextColumn("{task.description}")
-    with Progress(text, BarColumn(), TimeElapsedColumn(), TextColumn("left"), TimeLeft()) as shown:
+    text, left = TextColumn("{task.description}"), TextColumn("left")
+    columns = (text, BarColumn(), TimeElapsedColumn(), left, TimeLeft())
+    with Progress(*columns, console=Console(force_jupyter=False)) as shown:
         yield _Bar(shown, total)
 
 
@@ -64,7 +67,7 @@ def write(name: str, study: Study, records: list[Record], out: Path) -> None:
     steps, values = next(iter(by_variant(study, records).values()))
     text = f"""# {name}
 
-Preset `{study.preset}`, {len(values)} seeds of {_short(steps[-1])} steps for each variant. \
+Preset `{study.preset}`, {len(values)} seeds of {short(steps[-1])} steps for each variant. \
 `{study.metric}` of the last evaluation as interquartile means with 95 % bootstrap intervals over \
 seeds. *Better* is the share of pairs of runs in which the variant does better than the preset \
 as it is; {"lower" if study.lower_is_better else "higher"} is better.
@@ -84,9 +87,10 @@ def table(study: Study, records: list[Record]) -> str:
     lines = ["| variant | changes | mean | interval | better |", "|---|---|---:|---:|---:|"]
     for variant, (_, values) in curves.items():
         final = values[:, -1]
-        low, high = statistics.interval(final)
+        low, high = map(float, statistics.interval(final))
         changes = ", ".join(f"`{k} = {v}`" for k, v in study.variants.get(variant, {}).items())
-        shown = f"{_short(statistics.interquartile_mean(final))} | {_short(low)} to {_short(high)}"
+        mean = float(statistics.interquartile_mean(final))
+        shown = f"{short(mean)} | {short(low)} to {short(high)}"
         better = f"{100 * _better(study, curves, variant):.0f} %" if variant != PLAIN else ""
         lines.append(f"| {variant} | {changes} | {shown} | {better} |")
     return "\n".join(lines)
@@ -99,7 +103,7 @@ def _better(study: Study, curves: dict, variant: str) -> float:
     return statistics.probability_of_improvement(final, plain)
 
 
-def _short(number: float) -> str:
+def short(number: float) -> str:
     """Write a number with three or four digits."""
     if abs(number) >= 1e6:
         return f"{number / 1e6:,.3g} M"
@@ -114,13 +118,15 @@ def draw_curves(study: Study, records: list[Record]) -> Figure:
     rows = -(-len(variants) // columns)
     figure = Figure(figsize=(2.6 * columns + 0.6, 2.0 * rows + 0.4), layout="constrained")
     grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
-    for axes in grid.flat[len(variants) :]:
-        axes.remove()
+    for spare in range(len(variants), rows * columns):
+        grid.flat[spare].remove()
+        grid.flat[spare - columns].tick_params(labelbottom=True)  # the last of its column now
     for axes, variant in zip(grid.flat, variants, strict=False):
         _curve(axes, *curves[PLAIN], _GREY)
         _curve(axes, *curves[variant], _COLOR)
         axes.set_title(variant, fontsize=9)
-        axes.xaxis.set_major_formatter(lambda x, _: _short(x))
+        axes.xaxis.set_major_locator(MaxNLocator(4))
+        axes.xaxis.set_major_formatter(lambda x, _: f"{x / 1e6:.3g} M" if x >= 1e5 else short(x))
         _plain(axes)
     figure.supxlabel("environment steps", fontsize=9)
     figure.supylabel(f"{study.metric} (grey: {PLAIN})", fontsize=9)
@@ -140,7 +146,8 @@ def draw_finals(study: Study, records: list[Record]) -> Figure:
     left, right = figure.subplots(1, 2, sharey=True, width_ratios=(3, 1))
     for place, (variant, (_, values)) in enumerate(curves.items()):
         final, color = values[:, -1], _GREY if variant == PLAIN else _COLOR
-        left.plot(statistics.interval(final), [place] * 2, color=color, linewidth=7, alpha=0.3)
+        bar = {"color": color, "linewidth": 7, "alpha": 0.3, "solid_capstyle": "butt"}
+        left.plot(statistics.interval(final), [place] * 2, **bar)
         left.plot(final, [place] * len(final), ".", color=color, markersize=4)
         left.plot(statistics.interquartile_mean(final), place, "|", color=color, markersize=13)
         if variant != PLAIN:

@@ -5,9 +5,12 @@ command.
 """
 
 import argparse
+import contextlib
+import io
 import json
 import os
 import sys
+import tempfile
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -15,11 +18,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from experiments import records, report, study
+from experiments.records import Record
 from experiments.study import HERE, Cell, Study
 from jaxrl.config import TrainConfig
 from jaxrl.errors import exit_status
 
-Item, Made = TypeVar("Item"), TypeVar("Made")
+Item = TypeVar("Item")
+Made = TypeVar("Made")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -74,6 +79,22 @@ def execute(name: str, chosen: Study, out: Path, at_once: int = 64) -> None:
     records.write_table(found, out / "results.csv")
     report.write(name, chosen, found, out)
     print(f"written to {out / 'results.md'}")
+
+
+def results(name: str) -> tuple[Study, list[Record]]:
+    """Return a study and the table of it that is kept here.
+
+    Where there is none yet, and where JAXRL_TINY is set, its shrunk form is run instead.
+    """
+    chosen, table = study.load(name), HERE / "results" / name / "results.csv"
+    if table.exists() and not os.environ.get("JAXRL_TINY"):
+        return chosen, records.read_table(table)
+    print("These are not results: nothing was trained for longer than a moment.")
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder)
+        with contextlib.redirect_stdout(io.StringIO()):
+            execute(name, chosen.shrunk(), out)
+        return chosen.shrunk(), records.read_table(out / "results.csv")
 
 
 def _run(cells: dict[Cell, TrainConfig], path: Path, at_once: int) -> None:

@@ -10,7 +10,7 @@ import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from jaxrl import config_checks, config_json, presets
 from jaxrl.config import TrainConfig
@@ -20,6 +20,14 @@ from jaxrl.errors import UserError, nearest
 HERE = Path(__file__).parent
 PLAIN = "as it is"
 Cell = tuple[str, int]  # variant, seed
+
+
+class Between(NamedTuple):
+    """A range that a setting is searched in; on a logarithmic scale where its size is not known."""
+
+    low: float
+    high: float
+    log: bool = False
 
 
 @dataclass(frozen=True)
@@ -32,6 +40,8 @@ class Study:
     settings: Mapping[str, Any] = field(default_factory=dict)  # for all variants
     metric: str = "eval/mean_reward"  # any that an evaluation logs
     lower_is_better: bool = False
+    # Settings to search, each a Between or a tuple of choices; see experiments/search.py.
+    search: Mapping[str, Between | tuple[Any, ...]] = field(default_factory=dict)
     tiny: Mapping[str, Any] = field(default_factory=dict)  # what `shrunk` sets
     is_shrunk: bool = False
 

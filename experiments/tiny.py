@@ -2,26 +2,22 @@
 
 from typing import Any
 
-_SHAPES: dict[str, Any] = {
+_ALL: dict[str, Any] = {
+    "devices": 1,
     "epochs": 2,
     "cycles": 1,
     "eval.num_envs": 4,
     "network.hidden": (8,),
     "network.critic_hidden": (8,),
 }
-# Physics takes minutes to compile on a small machine; these have none.
-PPO: dict[str, Any] = _SHAPES | {
-    "env": "pendulum",
-    "backend": None,
+PPO: dict[str, Any] = _ALL | {
     "num_envs": 8,
     "iterations": 2,
     "task.episode_length": 20,
     "ppo.num_minibatches": 2,
     "ppo.rollout_length": 8,
 }
-REPLAY: dict[str, Any] = _SHAPES | {
-    "env": "pendulum",
-    "backend": None,
+REPLAY: dict[str, Any] = _ALL | {
     "num_envs": 4,
     "iterations": 16,
     "total_steps": None,
@@ -30,7 +26,8 @@ REPLAY: dict[str, Any] = _SHAPES | {
     "offpolicy.warmup": 32,
     "offpolicy.train_batches": 2,
     "offpolicy.batch_size": 8,
-    "offpolicy.reward": "rrd",
     "offpolicy.rrd_batch_size": 8,
     "offpolicy.rrd_sample_size": 4,
 }
+# Physics takes minutes to compile on a small machine.
+NO_PHYSICS: dict[str, Any] = {"env": "pendulum", "backend": None}

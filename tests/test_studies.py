@@ -107,4 +107,4 @@ def test_every_study_can_be_run():
     for path in (HERE / "studies").glob("*.py"):
         study = load(path.stem)
         assert study.cells() and study.shrunk().cells()
-        assert len(population.groups(list(study.shrunk().cells().values()))) <= 4
+        assert len(population.groups(list(study.shrunk().cells().values()))) <= 3

@@ -1,7 +1,7 @@
 """What matters in PPO, on the smallest task: two cores need a few minutes for it."""
 
 from experiments import tiny
-from experiments.study import Study
+from experiments.study import Between, Study
 
 STUDY = Study(
     preset="cartpole",
@@ -15,5 +15,12 @@ STUDY = Study(
         "advantages as they are": {"ppo.normalize_advantage": "none"},
     },
     seeds=5,
-    tiny=tiny.PPO | {"env": "cartpole"},
+    search={
+        "ppo.learning_rate": Between(1e-4, 1e-2, log=True),
+        "ppo.lam": Between(0.8, 1.0),
+        "ppo.clip": Between(0.05, 0.4),
+        "ppo.entropy_coef": Between(1e-4, 3e-2, log=True),
+        "ppo.update_epochs": (2, 4, 8),
+    },
+    tiny=tiny.PPO,
 )

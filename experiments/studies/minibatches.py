@@ -24,5 +24,5 @@ STUDY = Study(
     },
     seeds=5,
     settings={"epochs": 8, "cycles": 1, "eval.num_envs": 64},
-    tiny=tiny.PPO,
+    tiny=tiny.PPO | tiny.NO_PHYSICS,
 )

@@ -1,7 +1,7 @@
 """What matters in PPO: settings people turn, and mistakes people make, on Brax's ant."""
 
 from experiments import tiny
-from experiments.study import Study
+from experiments.study import Between, Study
 
 STUDY = Study(
     preset="ant",
@@ -21,6 +21,15 @@ STUDY = Study(
         "always the same starts": {"task.fresh_resets": False},
     },
     seeds=5,
+    search={
+        "ppo.desired_kl": Between(3e-3, 1e-1, log=True),
+        "ppo.lam": Between(0.8, 1.0),
+        "ppo.clip": Between(0.05, 0.4),
+        "ppo.entropy_coef": Between(1e-4, 3e-2, log=True),
+        "ppo.update_epochs": (2, 4, 8),
+    },
     settings={"epochs": 8, "cycles": 1, "eval.num_envs": 64},  # 15 M steps
-    tiny=tiny.PPO,
+    tiny=tiny.PPO
+    | tiny.NO_PHYSICS
+    | {"ppo.normalize_advantage": "minibatch", "task.fresh_resets": True},
 )

@@ -22,5 +22,5 @@ STUDY = Study(
     },
     seeds=5,
     settings={"total_steps": 600_000, "cycles": 1, "iterations": 293, "eval.num_envs": 64},
-    tiny=tiny.REPLAY,
+    tiny=tiny.REPLAY | tiny.NO_PHYSICS | {"offpolicy.reward": "rrd", "task.episodic_reward": True},
 )

@@ -1,0 +1,47 @@
+"""Run notebooks from top to bottom, in place: `python -m experiments.notebooks [NAME ...]`."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from jaxrl.errors import UserError, exit_status, nearest
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line; return the exit status."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("names", nargs="*", help="all of them if none is named")
+    command = parser.parse_args(arguments)
+    return exit_status(lambda: _refresh(command.names))
+
+
+def _refresh(names: list[str]) -> None:
+    known = sorted(path.stem for path in HERE.glob("*.ipynb"))
+    for name in names:
+        if name not in known:
+            raise UserError(f"Unknown notebook '{name}'.{nearest(name, known)} Known: {known}.")
+    for name in names or known:
+        print(name, flush=True)
+        path = HERE / f"{name}.ipynb"
+        path.write_text(executed(path))
+
+
+def executed(path: Path) -> str:
+    """Return the notebook with the outputs of a new run; an error in a cell is raised."""
+    try:
+        import nbformat
+        from nbclient import NotebookClient
+    except ImportError as error:
+        raise UserError("Notebooks need: pip install 'jaxrl[notebook]'") from error
+    notebook = nbformat.read(path, as_version=4)
+    settings = {"resources": {"metadata": {"path": str(ROOT)}}, "timeout": 600}
+    # The time of every cell would be a change in every file.
+    NotebookClient(notebook, record_timing=False, **settings).execute()
+    return nbformat.writes(notebook) + "\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,163 @@
+"""Search good settings of a study's preset: `python -m experiments.search STUDY --trials 32`.
+
+Several trials are members of one program. What was tried is kept as it comes, line by line, and an
+interrupted search goes on by the same command. Needs optuna: pip install 'jaxrl[search]'.
+"""
+
+import argparse
+import importlib
+import sys
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from experiments import report, study
+from experiments.study import HERE, Between, Study
+from jaxrl import config_checks, statistics
+from jaxrl.config import TrainConfig
+from jaxrl.errors import UserError, exit_status
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line; return the exit status."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("study", help="name of a file in experiments/studies")
+    parser.add_argument("--trials", type=int, default=32, help="settings to try, in all")
+    parser.add_argument("--at-once", type=int, default=8, help="trials before the next are chosen")
+    parser.add_argument("--seeds", type=int, default=1, help="runs of each trial")
+    parser.add_argument("--tiny", action="store_true", help="runs of next to nothing")
+    parser.add_argument("--out", type=Path, help="folder; experiments/results/STUDY if not given")
+    command = parser.parse_args(arguments)
+    return exit_status(lambda: _command(command))
+
+
+def _command(command: argparse.Namespace) -> None:
+    chosen = study.load(command.study)
+    if not chosen.search:
+        raise UserError(f"The study '{command.study}' names nothing to search: give it `search`.")
+    chosen = replace(chosen.shrunk() if command.tiny else chosen, seeds=command.seeds)
+    out = command.out or HERE / "results" / command.study
+    out.mkdir(parents=True, exist_ok=True)
+    execute(command.study, chosen, out, command.trials, command.at_once)
+
+
+def execute(name: str, chosen: Study, out: Path, trials: int, at_once: int) -> None:
+    """Try settings until there are so many trials, then write what they gave."""
+    from jaxrl.runtime import program
+
+    program.use_compilation_cache()
+    optuna = _optuna()
+    searched = _opened(optuna, name, chosen, out / "search.jsonl")
+    finished = len(_told(searched))
+    with report.progress(trials) as bar:
+        bar.advance(finished)
+        while finished < trials:
+            number = min(at_once, trials - finished)
+            asked = [searched.ask() for _ in range(number)]
+            bar.say(f"trials {finished + 1} to {finished + number} of {trials}")
+            for trial, value in zip(asked, _tried(chosen, asked), strict=True):
+                usable = value is not None and np.isfinite(value)
+                # What cannot be run, or broke, counts as tried.
+                state = optuna.trial.TrialState
+                searched.tell(trial, value if usable else None, None if usable else state.PRUNED)
+            finished += number
+            bar.advance(number)
+    (out / "search.md").write_text(_table(name, chosen, _told(searched)))
+    print(f"written to {out / 'search.md'}")
+
+
+def _optuna() -> Any:
+    try:
+        optuna: Any = importlib.import_module("optuna")
+        importlib.import_module("optuna.storages.journal")
+    except ImportError as error:
+        raise UserError("Searching needs optuna: pip install 'jaxrl[search]'") from error
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna
+
+
+def _opened(optuna: Any, name: str, chosen: Study, journal: Path) -> Any:
+    """Return the search as it was left; what an interruption cut off is given up."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that a part of optuna is new is no news to users
+        # Trials that are asked for together should not all be the same.
+        sampler = optuna.samplers.TPESampler(seed=0, constant_liar=True)
+        storage = optuna.storages.JournalStorage(
+            optuna.storages.journal.JournalFileBackend(str(journal))
+        )
+        searched = optuna.create_study(
+            study_name=name,
+            storage=storage,
+            sampler=sampler,
+            direction="minimize" if chosen.lower_is_better else "maximize",
+            load_if_exists=True,
+        )
+    for trial in searched.get_trials(states=(optuna.trial.TrialState.RUNNING,)):
+        searched.tell(trial.number, state=optuna.trial.TrialState.FAIL)
+    return searched
+
+
+def _told(searched: Any) -> list[Any]:
+    """Return all trials that have come to an end by themselves."""
+    return [trial for trial in searched.trials if trial.state.name in ("COMPLETE", "PRUNED")]
+
+
+def _suggested(trial: Any, chosen: Study) -> dict[str, Any]:
+    return {
+        name: trial.suggest_float(name, choices.low, choices.high, log=choices.log)
+        if isinstance(choices, Between)
+        else trial.suggest_categorical(name, choices)
+        for name, choices in chosen.search.items()
+    }
+
+
+def _tried(chosen: Study, asked: list[Any]) -> list[float | None]:
+    """Run all trials; return the interquartile mean of each over its seeds, None if it cannot."""
+    from jaxrl.runtime import population
+
+    runs: list[tuple[int, TrainConfig]] = []
+    for place, trial in enumerate(asked):
+        config = study.changed(chosen.config({}), _suggested(trial, chosen))
+        if not config_checks.validate(config):
+            runs += [(place, replace(config, seed=seed)) for seed in range(chosen.seeds)]
+    reached: dict[int, list[float]] = {}
+    for group in population.groups([config for _, config in runs]):
+        last = population.train([runs[i][1] for i in group])[-1]
+        for i, figures in zip(group, last.figures, strict=True):
+            reached.setdefault(runs[i][0], []).append(figures[chosen.metric])
+    return [
+        float(statistics.interquartile_mean(np.array(reached[place]))) if place in reached else None
+        for place in range(len(asked))
+    ]
+
+
+def _table(name: str, chosen: Study, trials: list[Any]) -> str:
+    """Return all trials as a table in Markdown, the best ones first."""
+    sign = 1.0 if chosen.lower_is_better else -1.0
+    ordered = sorted(trials, key=lambda t: np.inf if t.value is None else sign * t.value)
+    names, best = list(chosen.search), ordered[0].params
+    flags = " ".join(f"{config_checks.flag(name)} {_text(best[name])}" for name in names)
+    lines = [
+        f"# Search of {name}",
+        "",
+        f"{len(trials)} trials of the preset `{chosen.preset}`, judged by `{chosen.metric}` after "
+        f"their last step. The best: `python -m jaxrl.train {chosen.preset} {flags}`",
+        "",
+        f"| {chosen.metric} | {' | '.join(names)} |",
+        "|---:" * (len(names) + 1) + "|",
+    ]
+    for trial in ordered:
+        value = "-" if trial.value is None else report.short(trial.value)
+        lines.append(f"| {value} | {' | '.join(_text(trial.params[n]) for n in names)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _text(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,44 @@
+"""Notebooks run from top to bottom, and are committed as they were run."""
+
+import json
+import os
+import re
+
+import pytest
+
+from experiments.notebooks.__main__ import HERE, ROOT, executed, main
+
+NOTEBOOKS = {path.stem: path for path in sorted(HERE.glob("*.ipynb"))}
+PLACES = re.compile(r"/(?:home|root|tmp|usr|work|mnt|Users)/")  # of somebody's machine
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """What kernels find in their environment: programs of tests, on one device."""
+    flags = [flag for flag in os.environ["XLA_FLAGS"].split() if "device_count" not in flag]
+    monkeypatch.setenv("XLA_FLAGS", " ".join(flags))
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".cache" / "jax"))
+    monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.5")
+    monkeypatch.setenv("JAXRL_TINY", "1")
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_runs_from_top_to_bottom(name, small):
+    pytest.importorskip("nbclient")
+    pytest.importorskip("ipykernel")
+    executed(NOTEBOOKS[name])  # raises what a cell raises
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_committed_with_the_outputs_of_one_run(name):
+    cells = json.loads(NOTEBOOKS[name].read_text())["cells"]
+    code = [cell for cell in cells if cell["cell_type"] == "code"]
+    assert [cell["execution_count"] for cell in code] == list(range(1, len(code) + 1))
+    outputs = json.dumps([cell["outputs"] for cell in code])
+    assert "image/png" in outputs and '"error"' not in outputs
+    assert not PLACES.search(re.sub(r'"image/png": "[^"]*"', "", outputs))
+
+
+def test_unknown_notebooks_are_named(capsys):
+    assert main(["tuor"]) == 2
+    assert "Did you mean 'tour'" in capsys.readouterr().err
