@@ -48,10 +48,10 @@ PRESETS: dict[str, TrainConfig] = {
     "pick-place": _pick(
         "curriculum",
         "pick-place",
-        steps=12e6,
+        steps=14e6,
         num_envs=4096,
-        epochs=10,
-        cycles=4,
+        epochs=6,
+        cycles=6,
         network=_LARGE,
         eval_envs=1024,
         rollout_length=16,
