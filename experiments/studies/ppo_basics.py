@@ -28,7 +28,7 @@ STUDY = Study(
         "ppo.entropy_coef": Between(1e-4, 3e-2, log=True),
         "ppo.update_epochs": (2, 4, 8),
     },
-    settings={"epochs": 6, "cycles": 1, "eval.num_envs": 64},
+    settings={"epochs": 6, "cycles": 1, "eval.num_envs": 64},  # 11 M steps
     tiny=tiny.PPO
     | tiny.NO_PHYSICS
     | {"ppo.normalize_advantage": "minibatch", "task.fresh_resets": True},
