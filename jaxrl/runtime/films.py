@@ -37,6 +37,7 @@ def write(film: Film, watched: Sequence[Watched], path: Path) -> None:
     if film.gl and (model is None or path.suffix == ".html"):
         raise UserError("--gl: there is nothing for MuJoCo to draw here; leave it out.")
     if path.suffix == ".html":
+        path.parent.mkdir(parents=True, exist_ok=True)
         files.write_text(path, _page(film, watched, model))
         return
     drawn = [_pictures(film, one, model, path.suffix) for one in watched]

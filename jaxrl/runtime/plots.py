@@ -1,10 +1,13 @@
-"""Pictures of a run: its learning curve, and where its episodes succeeded."""
+"""Pictures of a run: its learning curve, its phases, and where its episodes succeeded."""
 
 from pathlib import Path
 
 import numpy as np
 
+from jaxrl.runtime import phases
 from jaxrl.runtime.sinks import read_jsonl
+
+_TERM_COLORS = ("#8a6d3b", "#d9822b", "#7a6ff0", "#3d8b5f", "#1f4e79")
 
 
 def learning_curve(folder: Path, title: str) -> Path | None:
@@ -57,6 +60,42 @@ def _styles(rows: list[dict[str, float]]) -> dict[str, tuple[str, str, float]]:
         "rollout/ep_rew_mean": ("training episodes", "#9bb7d4", 1.4),
         "eval/mean_reward": ("evaluation (mean ± std)", "#1f4e79", 2.2),
     }
+
+
+def phases_of_picking(folder: Path, grasp_reward: float) -> Path | None:
+    """Draw plots/phases.png from metrics.jsonl; None where nothing was picked."""
+    course = phases.course(read_jsonl(folder / "metrics.jsonl"), grasp_reward)
+    if course is None:
+        return None
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+    from matplotlib.ticker import EngFormatter, PercentFormatter
+
+    figure, (top, bottom) = plt.subplots(2, 1, figsize=(8, 5.6), dpi=120, sharex=True)
+    for axes in (top, bottom):
+        for number, phase in enumerate(course.phases):
+            axes.axvspan(phase.start, phase.end, color="#1f4e79", alpha=0.03 + 0.04 * number, lw=0)
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+        axes.grid(alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+    above = top.get_xaxis_transform()
+    for phase in course.phases:
+        top.text(phase.start, 1.04, f" {phase.name}", rotation=30, fontsize=9, transform=above)
+    top.plot(course.steps, course.succeeded, color="#1f4e79", linewidth=2.2)
+    top.set(ylabel="episodes that succeed", ylim=(-0.03, 1.03), xlim=(0, course.steps[-1]))
+    for (term, shares), color in zip(course.terms.items(), _TERM_COLORS, strict=True):
+        bottom.plot(course.steps, shares, color=color, label=term)
+    bottom.set(xlabel="environment steps", ylabel="reward, of the most it paid")
+    bottom.xaxis.set_major_formatter(EngFormatter())
+    bottom.legend(frameon=False, ncols=len(phases.TERMS), fontsize=9, loc="lower right")
+    figure.tight_layout()
+    path = folder / "plots" / "phases.png"
+    path.parent.mkdir(exist_ok=True)
+    figure.savefig(path)
+    plt.close(figure)
+    return path
 
 
 def outcomes(path: Path, starts: np.ndarray, successes: np.ndarray) -> None:

@@ -94,9 +94,21 @@ class Tab:
             assert time.monotonic() < end, f"never true: {script}; {self.errors}"
             time.sleep(0.05)
 
-    def picture(self) -> np.ndarray:
-        """Return what is to be seen, [height, width, 3]."""
-        data = self._do("Page.captureScreenshot", format="png")["data"]
+    def resize(self, width: int, height: int, *, dark: bool = False) -> None:
+        """Let the page be this large; a narrow one is a phone's."""
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
+        self._do("Emulation.setDeviceMetricsOverride", **size)
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self._do("Emulation.setEmulatedMedia", features=[scheme])
+
+    def move(self, x: float, y: float) -> None:
+        """Move the pointer to a place in the page."""
+        self._do("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+
+    def picture(self, *, whole: bool = False) -> np.ndarray:
+        """Return what is to be seen, or the whole page, [height, width, 3]."""
+        shot = {"format": "png", "captureBeyondViewport": whole}
+        data = self._do("Page.captureScreenshot", **shot)["data"]
         return np.asarray(Image.open(io.BytesIO(base64.b64decode(data))).convert("RGB"))
 
     def _do(self, method: str, **params):

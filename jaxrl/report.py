@@ -1,0 +1,40 @@
+"""Report: `python -m jaxrl.report RUN [RUN...]` writes a page of one run, or compares several."""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from jaxrl.errors import UserError, exit_status
+from jaxrl.reporting import pages, reading
+
+
+@dataclass(frozen=True)
+class Command:
+    """Write a page that opens without a network: what a run did, or how several compare."""
+
+    runs: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    """Run folders, or folders that hold runs, as the seeds of one."""
+    out: Path | None = None
+    """File to write; RUN/report.html of one folder, comparison.html of several."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line; return the exit status."""
+    command = tyro.cli(Command, args=arguments, prog="python -m jaxrl.report")
+    return exit_status(lambda: _report(command))
+
+
+def _report(command: Command) -> None:
+    if not command.runs:
+        raise UserError("Name at least one run folder: python -m jaxrl.report RUN")
+    alone = len(command.runs) == 1
+    out = command.out or (command.runs[0] / "report.html" if alone else Path("comparison.html"))
+    pages.write(reading.find(command.runs), out)
+    print(f"written to {out}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

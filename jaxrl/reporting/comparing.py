@@ -1,0 +1,159 @@
+"""The parts of a page that compares runs."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from jaxrl import statistics
+from jaxrl.reporting import charts, logged, markup, media, seeds, settings, spending
+from jaxrl.reporting.charts import Line
+from jaxrl.reporting.markup import Markup, section, tag
+from jaxrl.reporting.overview import BEST, EVALUATED, LOSS, RETURN, SUCCESS
+from jaxrl.reporting.reading import Curve, Record
+from jaxrl.reporting.seeds import Group
+from jaxrl.runtime import console
+
+_CURVES = {
+    EVALUATED: "evaluated return",
+    RETURN: "return in training",
+    SUCCESS: "success in evaluations",
+    LOSS: "loss of the learnt reward",
+}
+
+
+def _key(group: Group, text: str) -> Markup:
+    return tag("span", text, class_=f"key c{group.color}")
+
+
+def _have_seeds(kinds: Sequence[Group]) -> bool:
+    return any(len(group.records) > 1 for group in kinds)
+
+
+def curves(kinds: Sequence[Group]) -> Markup:
+    """Return the curves that tell most, overlaid."""
+    units = " or ".join(dict.fromkeys(r.unit for g in kinds for r in g.records))
+    drawn = []
+    for metric, title in _CURVES.items():
+        found = [_logged(group, metric) for group in kinds]
+        if lines := _overlaid(kinds, found, found):
+            drawn.append(charts.chart(f"{title} over {units}", lines, class_="large"))
+        if metric == EVALUATED:
+            found = [_timed(group, metric) for group in kinds]
+            if lines := _overlaid(kinds, found, [seeds.at_the_same_times(each) for each in found]):
+                drawn.append(charts.chart(f"{title} over minutes", lines, class_="large"))
+    note = "thick: interquartile mean of the seeds, with its 95 % bootstrap interval"
+    shown = tag("div", *drawn, class_="pair") if drawn else ""
+    return section("Learning curves", shown, note=note if _have_seeds(kinds) else "")
+
+
+def _logged(group: Group, metric: str) -> list[Curve]:
+    return [record.curves[metric] for record in group.records if metric in record.curves]
+
+
+def _timed(group: Group, metric: str) -> list[Curve]:
+    found = [seeds.over_time(record, metric, spending.ELAPSED) for record in group.records]
+    return [curve for curve in found if len(curve.steps)]
+
+
+def _overlaid(
+    kinds: Sequence[Group], alone: Sequence[list[Curve]], comparable: Sequence[list[Curve]]
+) -> list[Line]:
+    """Return seeds as faint lines, and what they have in common as thick ones."""
+    lines = []
+    for group, single, shared in zip(kinds, alone, comparable, strict=True):
+        if len(single) > 1:
+            lines += [Line("", *curve, group.color, faint=True) for curve in single]
+        lines += seeds.line(group, shared)
+    return lines
+
+
+def _figure(
+    of: Callable[[Record], float | None], write: Callable[[float], str]
+) -> Callable[[Sequence[Record]], str]:
+    """Return what writes a figure: one run's own, or the middle half of several."""
+
+    def written(records: Sequence[Record]) -> str:
+        known = np.array([value for record in records if (value := of(record)) is not None])
+        if not len(known):
+            return "–"
+        middle = write(float(statistics.interquartile_mean(known)))
+        low, high = (write(float(end)) for end in statistics.interval(known))
+        return middle if low == high else f"{middle} ({low} to {high})"
+
+    return written
+
+
+_FIGURES = {
+    "last evaluation": _figure(lambda r: r.last(EVALUATED), markup.number),
+    "best evaluation": _figure(lambda r: r.last(BEST), markup.number),
+    "success": _figure(lambda r: r.last(SUCCESS), lambda v: f"{v:.1%}"),
+    "return in training": _figure(lambda r: r.last(RETURN), markup.number),
+    "R_loss": _figure(lambda r: r.last(LOSS), markup.number),
+    "steps": _figure(lambda r: r.step, markup.steps),
+    "time": _figure(lambda r: r.last(spending.ELAPSED), console.duration),
+    "compiling": _figure(lambda r: spending.seconds(r).get("compiling"), console.duration),
+    "steps per second": _figure(lambda r: r.last(spending.SPEED), lambda v: f"{v:,.0f}"),
+    "memory, MiB": _figure(spending.peak_memory, lambda v: f"{v:,.0f}"),
+}
+
+
+def figures(kinds: Sequence[Group]) -> Markup:
+    """Return what was reached, one column for each group."""
+    rows = [(name, *(write(g.records) for g in kinds)) for name, write in _FIGURES.items()]
+    known = [row for row in rows if set(row[1:]) != {"–"}]
+    known += [("runs", *(str(len(group.records)) for group in kinds))]
+    head = ("", *(_key(group, group.label) for group in kinds))
+    note = "of several seeds: interquartile mean (95 % bootstrap interval)"
+    table = markup.table(head, known, "figures")
+    return section("Final figures", table, note=note if _have_seeds(kinds) else "")
+
+
+def members(kinds: Sequence[Group]) -> Markup:
+    """Return every run with its seed and what it reached."""
+    rows = [
+        (
+            _key(group, record.name),
+            record.config.seed,
+            _FIGURES["last evaluation"]([record]),
+            _FIGURES["best evaluation"]([record]),
+            markup.steps(record.step),
+            f"{record.step / record.planned:.0%}" if record.planned else "–",
+        )
+        for group in kinds
+        for record in group.records
+    ]
+    head = ("run", "seed", "last evaluation", "best evaluation", "steps", "of the plan")
+    return section("Runs", markup.table(head, rows, "figures"))
+
+
+def differences(kinds: Sequence[Group]) -> Markup:
+    """Return the settings, versions and devices that are not the same everywhere."""
+    configs = [replace(group.records[0].config, seed=0) for group in kinds]
+    rows = [(name, *values) for name, values in settings.differing(configs).items()]
+    origins = [settings.origin(group.records[0]) for group in kinds]
+    for name in dict.fromkeys(name for origin in origins for name in origin):
+        values = [origin.get(name, "–") for origin in origins]
+        rows += [(name, *values)] if len(set(values)) > 1 else []
+    told = tag("p", "The settings are the same in all of them, but for the seed.")
+    head = ("setting", *(_key(group, group.label) for group in kinds))
+    return section("What differs", markup.table(head, rows, "settings") if rows else told)
+
+
+def everything(kinds: Sequence[Group]) -> list[Markup]:
+    """Return small charts of all metrics, overlaid."""
+    names = dict.fromkeys(n for g in kinds for r in g.records for n in r.curves)
+    found = {n: [one for g in kinds for one in seeds.line(g, _logged(g, n))] for n in names}
+    # Colours are explained above; names in every small chart would leave no room for it.
+    plain = {n: [one._replace(label="") for one in lines] for n, lines in found.items() if lines}
+    return logged.charts_of(plain)
+
+
+def films(kinds: Sequence[Group]) -> Markup:
+    """Return the newest film of the first run of each group that has one."""
+    shown = []
+    for group in kinds:
+        found = (film for record in group.records if (film := media.films(record.folder, 1)))
+        if film := next(found, None):
+            shown.append(tag("div", _key(group, group.label), film))
+    return section("Films and pictures", tag("div", *shown, class_="pair") if shown else "")

@@ -1,0 +1,82 @@
+"""Whole pages: one run told, or several compared."""
+
+import html
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from jaxrl.errors import UserError
+from jaxrl.reporting import (
+    comparing,
+    logged,
+    measured,
+    media,
+    overview,
+    reading,
+    seeds,
+    settings,
+    spending,
+)
+from jaxrl.reporting.markup import section, tag
+from jaxrl.reporting.reading import Record
+from jaxrl.runtime import files
+
+_TEMPLATE = Path(__file__).parent / "web" / "page.html"
+
+
+def write(runs: Sequence[Path], out: Path) -> None:
+    """Write one page about all these runs."""
+    records = [reading.read(run) for run in runs]
+    page = of_run(records[0]) if len(records) == 1 else of_runs(records)
+    if not out.parent.is_dir():
+        raise UserError(f"--out '{out}': the folder '{out.parent}' does not exist.")
+    files.write_text(out, page)
+
+
+def of_run(record: Record) -> str:
+    """Return the page of one run."""
+    config = record.config
+    title = ": ".join(dict.fromkeys([config.preset, config.env]))
+    when = str(record.provenance.get("started", "")).replace("T", " ")[:16]
+    about = [config.algo.upper(), f"seed {config.seed}", when, record.name]
+    parts = [
+        tag("h1", title),
+        tag("p", " · ".join(filter(None, about)), class_="soft"),
+        tag("code", record.command, class_="command") if record.command else "",
+        overview.tiles(record) if record.rows else tag("p", "Nothing was logged yet."),
+        overview.learning_curve(record),
+        section("Films and pictures", media.films(record.folder)),
+        overview.learning_phases(record),
+        measured.evaluations(record),
+        *logged.charts_of({name: [overview.line("", c)] for name, c in record.curves.items()}),
+        spending.time_and_memory(record),
+        settings.of_run(record),
+        settings.versions(record),
+    ]
+    return _page(f"{title}, {record.name}", parts)
+
+
+def of_runs(records: Sequence[Record]) -> str:
+    """Return the page that compares runs."""
+    kinds = seeds.groups(records)
+    title = f"{len(records)} runs of {kinds[0].label}" if len(kinds) == 1 else "Runs compared"
+    places = {record.folder.resolve().parent for record in records}
+    about = [places.pop().name] if len(places) == 1 else []
+    about += [f"{len(records)} runs of {len(kinds)} settings"] if len(kinds) > 1 else []
+    parts = [
+        tag("h1", title),
+        tag("p", " · ".join(about), class_="soft"),
+        comparing.figures(kinds),
+        comparing.curves(kinds),
+        comparing.differences(kinds),
+        comparing.films(kinds),
+        *comparing.everything(kinds),
+        comparing.members(kinds),
+    ]
+    return _page(title, parts)
+
+
+def _page(title: str, parts: Sequence[str]) -> str:
+    filling = {"title": html.escape(title), "body": "\n".join(filter(None, parts))}
+    template = _TEMPLATE.read_text(encoding="utf-8")
+    return re.sub(r"\$(title|body)\b", lambda found: filling[found[1]], template)

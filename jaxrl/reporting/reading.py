@@ -1,0 +1,173 @@
+"""What a run folder tells: settings, points of the log, versions, sizes."""
+
+import json
+import math
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jaxrl import config_json
+from jaxrl.config import TrainConfig
+from jaxrl.errors import UserError
+
+_LOG, _SETTINGS = "metrics.jsonl", "config.json"
+
+
+class Curve(NamedTuple):
+    """One metric over steps."""
+
+    steps: np.ndarray
+    values: np.ndarray
+
+    @property
+    def last(self) -> float:
+        """The newest value that is a number; NaN if none is."""
+        finite = self.values[np.isfinite(self.values)]
+        return float(finite[-1]) if len(finite) else math.nan
+
+
+class Record(NamedTuple):
+    """All that is known of one run, but for its films."""
+
+    folder: Path
+    config: TrainConfig
+    rows: list[dict[str, float]]
+    curves: dict[str, Curve]
+    provenance: dict[str, Any]
+    command: str
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        return self.folder.resolve().name
+
+    @property
+    def step(self) -> int:
+        """How far it came."""
+        return int(self.rows[-1]["step"]) if self.rows else 0
+
+    @property
+    def planned(self) -> int:
+        """How far it was to go."""
+        return self.config.total_iterations * self.config.steps_per_iteration
+
+    @property
+    def unit(self) -> str:
+        """What its steps are."""
+        return "gradient steps" if self.config.offline else "environment steps"
+
+    def last(self, metric: str) -> float | None:
+        """Return the newest value of a metric; None where there is none."""
+        value = self.curves[metric].last if metric in self.curves else math.nan
+        return value if math.isfinite(value) else None
+
+
+def find(paths: Iterable[Path]) -> list[Path]:
+    """Return the runs meant: each folder is one, or holds some, as the seeds of a run."""
+    return [run for path in paths for run in _runs(Path(path))]
+
+
+def _runs(path: Path) -> list[Path]:
+    if not path.exists():
+        raise UserError(f"'{path}' does not exist.")
+    if not path.is_dir():
+        raise UserError(f"'{path}' is not a run folder but a file.")
+    if (path / _LOG).exists():
+        return [path]
+    inner = [log.parent for log in path.glob(f"*/{_LOG}") if (log.parent / _SETTINGS).is_file()]
+    if inner:
+        return sorted(inner, key=lambda run: _by_number(run.name))
+    if not (path / _SETTINGS).is_file():
+        raise UserError(f"'{path}' is not a run folder: it has no {_SETTINGS}, and holds no runs.")
+    return [path]
+
+
+def _by_number(name: str) -> list[tuple[int, str]]:
+    """Sort seed-10 after seed-9."""
+    parts = re.split(r"(\d+)", name)
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in parts]
+
+
+def read(folder: Path) -> Record:
+    """Read a run; a line of the log that a crash cut off is left out."""
+    settings = folder / _SETTINGS
+    if not settings.is_file():
+        raise UserError(f"'{folder}' is not a run folder: it has no {_SETTINGS}.")
+    config = config_json.from_json(_text(settings), str(settings))
+    rows = _rows(folder / _LOG) if (folder / _LOG).exists() else []
+    command = folder / "command.txt"
+    return Record(
+        folder=folder,
+        config=config,
+        rows=rows,
+        curves=_curves(rows),
+        provenance=json_object(folder / "provenance.json"),
+        command=_text(command).strip() if command.is_file() else "",
+    )
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{file} is not a text file: {error}") from error
+
+
+def _rows(file: Path) -> list[dict[str, float]]:
+    *whole, rest = _text(file).split("\n")  # what has no end of line was cut off by a crash
+    return [_row(line, f"{file}, line {number}") for number, line in enumerate(whole, 1)]
+
+
+def _row(line: str, where: str) -> dict[str, float]:
+    remedy = "Remove this line to go on without it."
+    try:
+        row = json.loads(line)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise UserError(f"{where} is not valid JSON: {error}. {remedy}") from error
+    if not isinstance(row, dict) or "step" not in row:
+        raise UserError(f"{where} is not a point of a log: it has no 'step'. {remedy}")
+    row = {name: math.nan if value is None else value for name, value in row.items()}
+    for name, value in row.items():
+        if not isinstance(value, int | float):
+            raise UserError(f"{where}: '{name}' is no number but {value!r:.40}. {remedy}")
+    if not math.isfinite(row["step"]):
+        raise UserError(f"{where}: 'step' is no number. {remedy}")
+    return row
+
+
+def _curves(rows: list[dict[str, float]]) -> dict[str, Curve]:
+    points: dict[str, list[tuple[float, float]]] = {}
+    for row in rows:
+        for name, value in row.items():
+            if name != "step":
+                points.setdefault(name, []).append((row["step"], value))
+    return {n: Curve(*np.array(p, np.float64).T) for n, p in points.items()}
+
+
+def json_object(file: Path) -> dict[str, Any]:
+    """Return what a JSON file says; nothing where it is missing or damaged: a page does without."""
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def state_bytes(folder: Path) -> dict[str, int]:
+    """Return bytes of the parts of the training state, as the newest checkpoint lists them."""
+    saved = [p for p in folder.glob("checkpoints/*/manifest.json") if p.parent.name.isdigit()]
+    if not saved:
+        return {}
+    body = json_object(max(saved, key=lambda file: int(file.parent.name))).get("body", {})
+    found: dict[str, int] = {}
+    try:
+        for leaf in body.get("leaves", []):
+            part = "/".join(leaf["path"].split("/")[:2])
+            size = math.prod(leaf["stored_shape"]) * np.dtype(leaf["stored_dtype"]).itemsize
+            found[part] = found.get(part, 0) + size
+    except (AttributeError, KeyError, TypeError):  # damaged, or of another version
+        return {}
+    return found
