@@ -31,7 +31,7 @@ def _report(command: Command) -> None:
     if not command.runs:
         raise UserError("Name at least one run folder: python -m jaxrl.report RUN")
     alone = len(command.runs) == 1
-    out = command.out or (command.runs[0] / "report.html" if alone else Path("comparison.html"))
+    out = command.out or (command.runs[0] / pages.NAME if alone else Path("comparison.html"))
     pages.write(reading.find(command.runs), out)
     print(f"written to {out}")
 

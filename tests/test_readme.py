@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from jaxrl import evaluate, export, presets, render, train
+from jaxrl import evaluate, export, presets, render, report, train
 from jaxrl.data import record
 from tests.runtime import tiny
 
@@ -47,7 +47,7 @@ def test_preset_table_is_current():
 
 
 def test_every_flag_shown_exists():
-    help_texts = "".join(map(_help, (train, evaluate, render, export, record)))
+    help_texts = "".join(map(_help, (train, evaluate, render, report, export, record)))
     known = set(re.findall(r"--[a-z][a-z0-9.-]*", help_texts))
     shown = set(re.findall(r"(?<=[\s`(])--[a-z][a-z0-9.-]*", README))
     # TensorBoard's, and those of benchmarks.peers.

@@ -25,11 +25,12 @@ ORDER = [
     {"networks", "envs", "data", "motion"},
     {"rollout"},
     {"algorithms"},
-    {"runtime"},
+    {"runtime", "reporting"},
     {
         "train",
         "evaluate",
         "render",
+        "report",
         "export",
         "callbacks",
         "data.record",

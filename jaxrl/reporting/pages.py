@@ -21,6 +21,7 @@ from jaxrl.reporting.markup import section, tag
 from jaxrl.reporting.reading import Record
 from jaxrl.runtime import files
 
+NAME = "report.html"  # in a run folder
 _TEMPLATE = Path(__file__).parent / "web" / "page.html"
 
 

@@ -75,8 +75,7 @@ def _runs(path: Path) -> list[Path]:
         raise UserError(f"'{path}' does not exist.")
     if not path.is_dir():
         raise UserError(f"'{path}' is not a run folder but a file.")
-    if (path / _LOG).exists():
-        return [path]
+    # Several seeds that share a program also leave a log of their own above their folders.
     inner = [log.parent for log in path.glob(f"*/{_LOG}") if (log.parent / _SETTINGS).is_file()]
     if inner:
         return sorted(inner, key=lambda run: _by_number(run.name))

@@ -8,6 +8,7 @@ import jax
 from jaxrl import config_json
 from jaxrl.config import TrainConfig
 from jaxrl.errors import UserError
+from jaxrl.reporting import pages, reading
 from jaxrl.runtime import overview, plots, population_plot, reward_files, signals, sinks
 from jaxrl.runtime.hooks import best_or_none
 from jaxrl.runtime.member import Member
@@ -86,6 +87,7 @@ def finish(run: Run, state: TrainState, cycles: int, stop: signals.StopRequest) 
         if run.config.offline and run.program.env.held_out:
             found = reward_files.report(run.folder, run.program.env)
             print(f"held-out episodes: correlation of rewards {found['pearson']:.3f}")
+        _write_report(run)
     if run.hooks.failure:
         if run.logged_at == cycles:
             again = f"python -m jaxrl.train --resume {run.folder}"
@@ -120,7 +122,16 @@ def _describe(member: Member) -> None:
         settings = config_json.flatten(asdict(member.config))
         sinks.hyperparameters(member.folder / "tensorboard", settings, member.last_evaluation)
     plots.learning_curve(member.folder, _title(member.config))
+    plots.phases_of_picking(member.folder, member.config.pick.grasp_reward)
 
 
 def _title(config: TrainConfig) -> str:
     return ": ".join(dict.fromkeys([config.preset, config.env]))  # often the same
+
+
+def _write_report(run: Run) -> None:
+    """Write the page of the run, which must not fail for it: all that matters is saved by now."""
+    try:
+        pages.write(reading.find([run.folder]), run.folder / pages.NAME)
+    except Exception as error:
+        run.console.say(f"warning: {run.folder / pages.NAME} was not written: {error}")

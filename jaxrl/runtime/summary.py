@@ -6,6 +6,7 @@ from pathlib import Path
 
 from jaxrl.config import TrainConfig
 from jaxrl.envs import names
+from jaxrl.reporting import pages
 
 
 @dataclass(frozen=True)
@@ -49,10 +50,12 @@ def text(result: Result, config: TrainConfig) -> str:
     if config.offline:
         picture = result.folder / "plots" / "rewards.png"
         judge = f"rewards          {picture if picture.exists() else 'nothing was held out'}"
+    page = result.folder / pages.NAME
     return "\n".join(
         [
             *lines,
             f"run folder       {result.folder}",
+            *([f"report           {page}"] if page.exists() else []),
             f"learning curve   {result.folder / 'plots' / 'learning_curve.png'}",
             judge,
             f"resume           python -m jaxrl.train --resume {path}{longer}{own}",

@@ -77,9 +77,13 @@ class Tab:
         ]
         for domain in ("Network", "Runtime", "Page", "Log"):
             self._do(f"{domain}.enable")
-        self._do("Page.navigate", url=file.as_uri())
-        self.until("document.readyState === 'complete'")
+        self.go(file)
         return self
+
+    def go(self, file: Path) -> None:
+        """Show another file."""
+        self._do("Page.navigate", url=file.as_uri())
+        self.until(f"location.href === '{file.as_uri()}' && document.readyState === 'complete'")
 
     def ask(self, script: str):
         """Return what an expression gives in the page."""
@@ -105,10 +109,9 @@ class Tab:
         """Move the pointer to a place in the page."""
         self._do("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
 
-    def picture(self, *, whole: bool = False) -> np.ndarray:
-        """Return what is to be seen, or the whole page, [height, width, 3]."""
-        shot = {"format": "png", "captureBeyondViewport": whole}
-        data = self._do("Page.captureScreenshot", **shot)["data"]
+    def picture(self) -> np.ndarray:
+        """Return what is to be seen, [height, width, 3]."""
+        data = self._do("Page.captureScreenshot", format="png")["data"]
         return np.asarray(Image.open(io.BytesIO(base64.b64decode(data))).convert("RGB"))
 
     def _do(self, method: str, **params):

@@ -57,6 +57,7 @@ def test_folder_holds_everything(finished):
         "policies/best.npz",
         "policies/final.npz",
         "plots/learning_curve.png",
+        "report.html",
     ]:
         assert (finished / name).stat().st_size > 0, name
     assert sorted(p.name for p in (finished / "checkpoints").iterdir()) == ["256", "512"]
@@ -251,6 +252,7 @@ def test_summary_names_the_next_commands(finished):
     text = summary.text(summary.Result(finished, 512, 1.0, evaluation), config)
     for command in ("jaxrl.evaluate", "--resume", "tensorboard --logdir", str(finished)):
         assert command in text
+    assert f"report           {finished / 'report.html'}\n" in text
     assert "best" not in summary.text(summary.Result(finished, 0, None, evaluation), config)
 
 
