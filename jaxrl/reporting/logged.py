@@ -11,9 +11,9 @@ from jaxrl.reporting.markup import Markup, section, tag
 _TERM = "rollout/ep_reward_"
 _TITLES = {
     _TERM: "Reward terms",
-    "rollout/": "Episodes",
-    "eval/": "Evaluation curves",
-    "train/": "Learning",
+    "rollout": "Episodes",
+    "eval": "Evaluation curves",
+    "train": "Learning",
 }
 # Counters, and what other parts of the page show.
 _COUNTERS = {"rollout/episodes", "train/n_updates", "eval/best_mean_reward"}
@@ -23,9 +23,9 @@ def grouped(names: Iterable[str]) -> dict[str, list[str]]:
     """Return the names of metrics under the titles of their groups; time has its own part."""
     found: dict[str, list[str]] = {title: [] for title in _TITLES.values()}
     for name in names:
-        prefix = _TERM if name.startswith(_TERM) else name.partition("/")[0] + "/"
-        if prefix != "time/" and name not in _COUNTERS:
-            title = _TITLES.get(prefix, prefix.rstrip("/").capitalize())
+        prefix = _TERM if name.startswith(_TERM) else name.rpartition("/")[0]
+        if prefix != "time" and name not in _COUNTERS:
+            title = _TITLES.get(prefix, prefix.capitalize() or "Other")
             found.setdefault(title, []).append(name)
     return {title: group for title, group in found.items() if group}
 
@@ -51,7 +51,7 @@ def _group(title: str, metrics: dict[str, Sequence[Line]]) -> Markup:
 
 
 def _short(name: str) -> str:
-    return name.removeprefix(_TERM) if name.startswith(_TERM) else name.partition("/")[2]
+    return name.removeprefix(_TERM) if name.startswith(_TERM) else name.rpartition("/")[2]
 
 
 def only_value(lines: Sequence[Line]) -> float | None:

@@ -1,7 +1,5 @@
 """What a run reached: figures in large type, the learning curve, and phases."""
 
-import statistics
-
 import numpy as np
 
 from jaxrl.reporting import charts, markup
@@ -27,9 +25,8 @@ def tiles(record: Record) -> Markup:
     found = [*_learnt(record), (record.unit, markup.steps(record.step), share)]
     if (elapsed := last(ELAPSED)) is not None:
         found.append(("time", console.duration(elapsed), "compilation included"))
-    if SPEED in record.curves:
-        middle = statistics.median(record.curves[SPEED].values)
-        found.append(("steps per second", f"{middle:,.0f}", "median of the cycles"))
+    if len(speeds := record.finite(SPEED)):
+        found.append(("steps per second", f"{np.median(speeds):,.0f}", "median of the cycles"))
     if (most := peak_memory(record)) is not None:
         found.append(("memory", f"{most:,.0f} MiB", "most at the end of a cycle"))
     return markup.tiles(found)
@@ -93,5 +90,5 @@ def learning_phases(record: Record) -> Markup:
             charts.chart("reward terms, of the most each paid", terms, spans=spans, class_="large"),
             class_="pair",
         ),
-        markup.table(("", "phase", record.unit, "lasts"), rows),
+        markup.table(("", "phase", record.unit, "lasts"), rows, "phases"),
     )

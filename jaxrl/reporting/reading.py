@@ -22,12 +22,6 @@ class Curve(NamedTuple):
     steps: np.ndarray
     values: np.ndarray
 
-    @property
-    def last(self) -> float:
-        """The newest value that is a number; NaN if none is."""
-        finite = self.values[np.isfinite(self.values)]
-        return float(finite[-1]) if len(finite) else math.nan
-
 
 class Record(NamedTuple):
     """All that is known of one run, but for its films."""
@@ -59,10 +53,15 @@ class Record(NamedTuple):
         """What its steps are."""
         return "gradient steps" if self.config.offline else "environment steps"
 
+    def finite(self, metric: str) -> np.ndarray:
+        """Return all values of a metric that are numbers."""
+        values = self.curves[metric].values if metric in self.curves else np.zeros(0)
+        return values[np.isfinite(values)]
+
     def last(self, metric: str) -> float | None:
         """Return the newest value of a metric; None where there is none."""
-        value = self.curves[metric].last if metric in self.curves else math.nan
-        return value if math.isfinite(value) else None
+        values = self.finite(metric)
+        return float(values[-1]) if len(values) else None
 
 
 def find(paths: Iterable[Path]) -> list[Path]:

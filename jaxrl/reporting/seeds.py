@@ -70,7 +70,7 @@ def line(group: Group, curves: Sequence[Curve]) -> list[Line]:
 
 def over_time(record: Record, metric: str, clock: str) -> Curve:
     """Return a metric over minutes instead of steps."""
-    rows = [row for row in record.rows if metric in row and clock in row]
+    rows = [row for row in record.rows if metric in row and np.isfinite(row.get(clock, np.nan))]
     return Curve(
         np.array([row[clock] / 60 for row in rows], np.float64),
         np.array([row[metric] for row in rows], np.float64),

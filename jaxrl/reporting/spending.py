@@ -21,8 +21,8 @@ _LISTED = 0.01  # share of the training state that is worth a line
 
 def peak_memory(record: Record) -> float | None:
     """Return the most MiB in use after any cycle."""
-    curve = record.curves.get("time/memory_mb")
-    return None if curve is None else float(np.nanmax(curve.values, initial=0.0))
+    values = record.finite("time/memory_mb")
+    return float(values.max()) if len(values) else None
 
 
 def seconds(record: Record) -> dict[str, float]:
@@ -32,18 +32,14 @@ def seconds(record: Record) -> dict[str, float]:
     """
     if ELAPSED not in record.curves:
         return {}
-    each = [row["time/compile_seconds"] for row in record.rows if "time/compile_seconds" in row]
+    each = record.finite("time/compile_seconds").tolist()
     spent = {
         "compiling": sum(value for value, _ in itertools.groupby(each)),
-        "training": _sum(record, "time/cycle_seconds"),
-        "evaluating": _sum(record, "time/eval_seconds"),
+        "training": float(record.finite("time/cycle_seconds").sum()),
+        "evaluating": float(record.finite("time/eval_seconds").sum()),
     }
     whole = record.last(ELAPSED) or 0.0
     return spent | {"saving, logging": max(0.0, whole - sum(spent.values()))}
-
-
-def _sum(record: Record, name: str) -> float:
-    return float(np.nansum(record.curves[name].values)) if name in record.curves else 0.0
 
 
 def time_and_memory(record: Record) -> Markup:

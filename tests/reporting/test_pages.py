@@ -86,11 +86,19 @@ def test_metrics_are_in_groups_and_constants_take_no_room(run):
     page = _page(run)
     assert "never changed: diverged 0" in _section(page, "Episodes")
     assert 'title="train/loss"' in page and 'title="rollout/diverged"' not in page
-    names = ["time/fps", "custom/x", "train/a", "rollout/ep_reward_lift", "rollout/ep_len_mean"]
+    names = [
+        "time/fps",
+        "own",
+        "custom/x",
+        "train/a",
+        "rollout/ep_reward_lift",
+        "rollout/ep_len_mean",
+    ]
     assert logged.grouped(names) == {
         "Reward terms": ["rollout/ep_reward_lift"],
         "Episodes": ["rollout/ep_len_mean"],
         "Learning": ["train/a"],
+        "Other": ["own"],
         "Custom": ["custom/x"],
     }
 
@@ -156,6 +164,17 @@ def test_runs_that_stopped_early_or_logged_nothing(tmp_path):
     assert "Nothing was logged yet" in page and "Settings" in page and "<svg" not in page
     unevaluated = [{"step": 10, "rollout/ep_rew_mean": 5.5}]
     assert "not evaluated" in _page(folders.make(tmp_path / "unevaluated", unevaluated))
+
+
+def test_a_run_of_nothing_but_nan_has_a_page(tmp_path):
+    rows = [
+        {name: float("nan") for name in row} | {"step": row["step"]} for row in folders.points()
+    ]
+    broken = folders.make(tmp_path / "broken", rows)
+    page = _page(broken)
+    assert "time/fps" in page and "600" in page and "steps per second</span>" not in page
+    fine = folders.make(tmp_path / "fine")
+    assert "Final figures" in pages.of_runs([reading.read(broken), reading.read(fine)])
 
 
 def test_phases_are_shown_where_they_were_logged(tmp_path, run):
