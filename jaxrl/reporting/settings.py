@@ -58,7 +58,7 @@ def origin(record: Record) -> dict[str, str]:
         "platform": told.get("platform"),
         "python": told.get("python"),
         **(versions if isinstance(versions, dict) else {}),
-        "commit": git.get("commit"),
+        "commit": str(git.get("commit") or "")[:12],
         "changed since": f"{len(changed)} files" if changed else "",
         "XLA flags": told.get("xla_flags"),
     }
