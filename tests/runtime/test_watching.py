@@ -78,8 +78,10 @@ def test_no_failures_are_said_so():
 
 def test_a_page_tells_of_every_episode(watched, tmp_path):
     _, _, env, shown = watched
-    films.write(films.Film(env, "cartpole"), shown, tmp_path / "page.html")
-    (found,) = re.findall(r"const FILM = (.*);</script>", (tmp_path / "page.html").read_text())
+    films.write(films.Film(env, "cartpole"), shown, tmp_path / "new" / "page.html")
+    (found,) = re.findall(
+        r"const FILM = (.*);</script>", (tmp_path / "new" / "page.html").read_text()
+    )
     told = json.loads(found)["episodes"]
     assert [one["title"] for one in told] == [one.title for one in shown]
     assert [one["steps"] for one in told] == [len(one.rewards) for one in shown]
