@@ -1,0 +1,63 @@
+"""Any run, so small that it takes a moment."""
+
+from dataclasses import replace
+
+from jaxrl.config import MotionConfig, TrainConfig
+from jaxrl.envs import names
+
+# Physics takes long to compile, and has tests of its own: cheap worlds of the same kind stand in.
+STAND_INS = {
+    "imitation": "tests.envs.custom_worlds:Drill",
+    "stroll": "tests.envs.custom_worlds:Pacer",
+    "pick_place": "tests.envs.custom_worlds:Widening",
+} | dict.fromkeys(names.BRAX, "pendulum")
+
+
+def has_physics(config: TrainConfig) -> bool:
+    """Tell whether another world would have to stand in."""
+    return config.env in STAND_INS
+
+
+def with_stand_in(config: TrainConfig) -> TrainConfig:
+    """Return the same run in a world without physics; whoever has none is left as it is."""
+    if not has_physics(config):
+        return config
+    return replace(config, env=STAND_INS[config.env], backend=None, motion=MotionConfig())
+
+
+def shrunk(config: TrainConfig) -> TrainConfig:
+    """Return the same run with few and small arrays, two epochs at most, on a cheap world."""
+    config = replace(
+        config,
+        epochs=1 if config.total_steps is None and config.epochs == 1 else 2,
+        cycles=1,
+        iterations=2 if config.algo == "ppo" else 12,
+        total_steps=None,
+        devices=1,
+        network=replace(config.network, hidden=(8,), critic_hidden=(8,), memory_size=8),
+        ppo=_ppo(config),
+        style=replace(config.style, hidden=(8,), batch_size=8, updates=1, replay=16),
+        offpolicy=_off_policy(config),
+    )
+    if config.offline:
+        return config
+    return replace(
+        with_stand_in(config),
+        num_envs=4,
+        task=replace(config.task, episode_length=10, reset_pool=None, action_repeat=1),
+        eval=replace(config.eval, num_envs=min(config.eval.num_envs, 2)),
+    )
+
+
+def _ppo(config: TrainConfig):
+    horizon = config.ppo.bptt_horizon and 4
+    return replace(
+        config.ppo, rollout_length=8, bptt_horizon=horizon, num_minibatches=2, update_epochs=1
+    )
+
+
+def _off_policy(config: TrainConfig):
+    small = replace(
+        config.offpolicy, train_batches=2, batch_size=8, rrd_batch_size=8, rrd_sample_size=4
+    )
+    return small if config.offline else replace(small, buffer_size=160, warmup=20)

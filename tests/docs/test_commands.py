@@ -1,0 +1,130 @@
+"""Every command and every Python block of the documents is run, small, as it is written."""
+
+import importlib
+import shutil
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from jaxrl import export, presets
+from jaxrl.runtime import fitting
+from tests.docs import reading, running
+from tests.docs.shrinking import shrunk
+
+GIVEN = ("humanoid3d_walk.txt", "motions")  # clips that the reader is to have; nobody reads them
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A small run, with its policy exported: what documents call RUN, or runs/ant-s0-..."""
+    folder = tmp_path_factory.mktemp("documents") / "run"
+    config = replace(presets.get("pendulum"), epochs=1, run_dir=folder)
+    fitting.fit(shrunk(config))
+    assert export.main([str(folder)]) == 0
+    return folder
+
+
+@pytest.fixture
+def commands(trained, tmp_path, monkeypatch):
+    """What tries commands, in a directory with the files that a reader is to have."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    shutil.copytree(trained / "exported", tmp_path, dirs_exist_ok=True)
+    for name in GIVEN:
+        Path(name).touch()
+    before = set(sys.modules)
+    yield running.Commands(trained, monkeypatch)
+    for name in set(sys.modules) - before:  # modules of this directory, by names others may use
+        if str(tmp_path) in str(getattr(sys.modules[name], "__file__", None)):
+            del sys.modules[name]
+
+
+@pytest.mark.parametrize("document", reading.DOCUMENTS)
+def test_everything_shown_runs(document, commands):
+    for one in reading.shown((reading.ROOT / document).read_text()):
+        try:
+            if one.kind == "command":
+                commands.attempt(one.text)
+            else:
+                _execute(commands.placed(one.text), one.file)
+        except Exception as error:
+            error.add_note(f"{document}: {one.text}")
+            raise
+
+
+def _execute(code: str, file: str | None) -> None:
+    """Run Python as a script would, or put it where the document says."""
+    if file:
+        Path(file).parent.mkdir(parents=True, exist_ok=True)
+        Path(file).write_text(code)
+        importlib.invalidate_caches()
+        return
+    names = {"observation": np.zeros(3, np.float32), "observations": np.zeros((2, 3), np.float32)}
+    exec(compile(code, "document", "exec"), names | {"__name__": "__main__"})
+
+
+def test_commands_are_found_wherever_they_stand():
+    text = """
+Say `make train`, or `python -m benchmarks.throughput
+ant`, in a table | `pip install 'jaxrl[gym]'` |, not `python`.
+
+```
+python -m jaxrl.train ant   # a preset
+python3 -m venv onnx && onnx/bin/pip install jax2onnx
+watch            tensorboard --logdir runs/x
+runs/<preset>/   no command
+```
+
+In `reach.py`:
+
+```python
+import jax
+```
+"""
+    found = [(one.kind, one.text.strip(), one.file) for one in reading.shown(text)]
+    assert found == [
+        ("command", "make train", None),
+        ("command", "python -m benchmarks.throughput ant", None),
+        ("command", "pip install 'jaxrl[gym]'", None),
+        ("command", "python -m jaxrl.train ant", None),
+        ("command", "python3 -m venv onnx", None),
+        ("command", "onnx/bin/pip install jax2onnx", None),
+        ("command", "tensorboard --logdir runs/x", None),
+        ("python", "import jax", "reach.py"),
+    ]
+
+
+def test_every_command_has_a_rule():
+    """Also where a document fails before it comes to them."""
+    missing = [
+        f"{document}: {one.text}"
+        for document in reading.DOCUMENTS
+        for one in reading.shown((reading.ROOT / document).read_text())
+        if one.kind == "command" and not running.rule_for(one.text)
+    ]
+    assert not missing
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "make nothing",
+        "pip install 'jaxrl[nothing]'",
+        "python -m jaxrl.train ant --ppo.clp 0.1",
+        "python -m jaxrl.train ant --num-envs 100 --ppo.num-minibatches 8",
+        "python -m jaxrl.evaluate RUN --episode 3",
+        "python -m jaxrl.nothing RUN",
+        "python -m benchmarks.throughput antt",
+        "python -m benchmarks.minibatches arena --count x",
+        "python -m experiments.run cartpole_basic",
+        "onnx/bin/python tools/nothing.py",
+        "python -m nothing",
+    ],
+)
+def test_what_is_wrong_is_noticed(wrong, commands):
+    with pytest.raises((AssertionError, Exception, SystemExit)):
+        commands.attempt(wrong)
