@@ -44,8 +44,8 @@ def shown(text: str) -> list[Shown]:
 
 
 def _file(before: str) -> str | None:
-    """Return the last file that the paragraph before a block names as `file.py`."""
-    named = re.findall(r"`([\w/]+\.py)`", before.strip().rpartition("\n\n")[2])
+    """Return the file that a block is in, if the paragraph before it says "in `file.py`"."""
+    named = re.findall(r"\b[Ii]n\s+`([\w/]+\.py)`", before.strip().rpartition("\n\n")[2])
     return named[-1] if named else None
 
 

@@ -1,6 +1,7 @@
 """Every command and every Python block of the documents is run, small, as it is written."""
 
 import importlib
+import re
 import shutil
 import sys
 from dataclasses import replace
@@ -96,6 +97,16 @@ import jax
         ("command", "tensorboard --logdir runs/x", None),
         ("python", "import jax", "reach.py"),
     ]
+
+
+def test_files_that_are_shown_are_new_and_used():
+    """A block that is taken for a file by mistake would never run."""
+    for document in reading.DOCUMENTS:
+        found = reading.shown((reading.ROOT / document).read_text())
+        commands = " ".join(one.text for one in found if one.kind == "command")
+        for file in filter(None, (one.file for one in found)):
+            assert not (reading.ROOT / file).exists(), f"{document} writes to {file}"
+            assert re.search(rf"\b{Path(file).stem}\b", commands), f"{document}: {file}"
 
 
 def test_every_command_has_a_rule():
