@@ -30,18 +30,6 @@ def test_own_environment_trains_as_written(tmp_path, monkeypatch):
     assert evaluate.main([str(folder), "--episodes", "3", *own]) == 0
 
 
-def test_callbacks_are_called_as_written(tmp_path, monkeypatch):
-    (code,) = re.findall(
-        r"```python\n(import jaxrl\nfrom jaxrl import callbacks.*?)```", README, re.S
-    )
-    small = train._parse(tiny.flags(tmp_path / "run")).config
-    monkeypatch.setattr(presets, "get", lambda name: small)
-    names = {}
-    exec(code, names)
-    assert names["result"].env_steps == 512
-    assert all("custom/spread" in row for row in tiny.rows(tmp_path / "run"))
-
-
 def test_preset_table_is_current():
     assert presets.table() in README
 

@@ -18,7 +18,9 @@ from experiments import run as studies
 from experiments.study import Study
 from jaxrl import config_checks, presets, train
 from jaxrl.config import TrainConfig
-from jaxrl.runtime import fitting, population, sizes
+from jaxrl.runtime import compiled, fitting, population, sizes
+from jaxrl.runtime.compiled import Programs, compile_programs
+from jaxrl.runtime.program import Program
 from tests.docs.reading import ROOT
 from tests.docs.shrinking import has_physics, shrunk, with_stand_in
 
@@ -34,7 +36,7 @@ class Parsed(Exception):
 class Commands:
     """Tries commands in a working directory; `trained` is a run to work on."""
 
-    known: set[str] = set()  # programs that were trained by an earlier command, of any document
+    known: dict[str, Path] = {}  # programs that an earlier command has run, of any document
 
     def __init__(self, trained: Path, monkeypatch: Any):
         self.trained, self.patch, self.number = trained, monkeypatch, 0
@@ -63,29 +65,32 @@ class Commands:
     def trains(self, command: str) -> None:
         """Check the settings as they are; then train, small. With physics: build, full size.
 
-        What would compile a program that an earlier command has run is not run again, unless
-        another command goes on from there.
+        Programs that an earlier command has compiled are not run again.
         """
         words = shlex.split(self.placed(command))[3:]
         if "--help" in words:
             return _succeeds(train, words)
         if "--resume" in words:
             assert tyro.cli(train.ResumeCommand, args=words)
-            return self._once(str([w for w in words if w.startswith("--")]), words)
+            flags = [word for word in words if word.startswith("--")]
+            with self.patch.context() as patch:
+                patch.setattr(compiled, "compile_programs", compile_once)
+                return self._once(str(flags), lambda folder: _succeeds(train, words))
         config = self.parse(words).config
         config_checks.check(config)
-        physics, goes_on = has_physics(config), config.init_from or config.run_dir
-        same = replace(config if physics else shrunk(config), init_from=None)
-        program = repr((population._shape(same), bool(config.init_from), config.run_dir))
-        if physics and not goes_on:
-            return self._once(program, words, lambda: _described(self.build, config))
-        return self._once(program, words)
+        if has_physics(config) and not (config.init_from or config.run_dir):
+            return self._once(_program(config), lambda folder: _described(self.build, config))
+        program = _program(shrunk(config)) + str(bool(config.init_from))
+        self._once(program, lambda folder: _succeeds(train, [*words, "--run-dir", str(folder)]))
+        if config.run_dir:  # another command goes on from there
+            shutil.copytree(self.known[program], config.run_dir)
 
-    def _once(self, program: str, words: list[str], do: Callable[[], None] | None = None) -> None:
-        """Do something for a program, or train it, unless that was done before."""
+    def _once(self, program: str, do: Callable[[Path], Any]) -> None:
+        """Do something for a program, in a folder of its own, unless that was done before."""
         if program not in self.known:
-            self.known.add(program)
-            do() if do else _succeeds(train, words)
+            folder = self.trained.parent / f"run-{len(self.known)}"
+            do(folder)
+            self.known[program] = folder
 
     def plays(self, command: str) -> None:
         """Run it on a run; what needs motion clips is parsed only, and tested elsewhere."""
@@ -102,7 +107,7 @@ class Commands:
             assert studies.load(words[0]).cells(tiny=True)
             return self.parses(command)
         self.patch.setattr(studies, "HERE", Path("experiments").absolute())
-        assert studies.main(words) == 0
+        assert studies.main([*words, "--tiny"]) == 0
 
     def parses(self, command: str) -> None:
         """Let the module read its arguments, and no more."""
@@ -140,6 +145,7 @@ class Commands:
             assert (ROOT / file).exists(), file
 
 
+_COMPILED: dict[str, Programs] = {}
 _PARSERS = (
     (argparse.ArgumentParser, "parse_args"),
     (argparse.ArgumentParser, "parse_known_args"),
@@ -165,11 +171,20 @@ def rule_for(command: str) -> Callable[[Commands, str], None] | None:
 
 
 def _small(command: train.Command) -> train.Command:
-    """Leave out evaluations that nobody is going to ask for."""
-    config = shrunk(command.config)
-    if config.run_dir is None:
-        config = replace(config, epochs=1, eval=replace(config.eval, num_envs=0))
-    return replace(command, config=config)
+    return command if command.dry_run else replace(command, config=shrunk(command.config))
+
+
+def _program(config: TrainConfig) -> str:
+    """Return what must be equal for two commands to run the same program."""
+    return repr(population._shape(replace(config, epochs=1, init_from=None)))
+
+
+def compile_once(program: Program) -> Programs:
+    """Give a run that is resumed the programs of the run before."""
+    same = _program(program.config)
+    if same not in _COMPILED:
+        _COMPILED[same] = compile_programs(program)
+    return replace(_COMPILED[same], program=program)
 
 
 def _described(build: Callable, config: TrainConfig) -> None:

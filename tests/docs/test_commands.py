@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from jaxrl import export, presets
-from jaxrl.runtime import fitting
+from jaxrl.runtime import compiled, fitting
 from tests.docs import reading, running
 from tests.docs.shrinking import shrunk
 
@@ -22,8 +22,10 @@ GIVEN = ("humanoid3d_walk.txt", "motions")  # clips that the reader is to have; 
 def trained(tmp_path_factory):
     """A small run, with its policy exported: what documents call RUN, or runs/ant-s0-..."""
     folder = tmp_path_factory.mktemp("documents") / "run"
-    config = replace(presets.get("pendulum"), epochs=1, run_dir=folder)
-    fitting.fit(shrunk(config))
+    config = replace(presets.get("ant"), epochs=1, run_dir=folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compiled, "compile_programs", running.compile_once)
+        fitting.fit(shrunk(config))
     assert export.main([str(folder)]) == 0
     return folder
 
