@@ -6,8 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from jaxrl import evaluate, export, presets, render, report, train
-from jaxrl.data import record
+from jaxrl import evaluate, presets, train
 from tests.runtime import tiny
 
 README = (Path(__file__).parent.parent / "README.md").read_text()
@@ -32,22 +31,3 @@ def test_own_environment_trains_as_written(tmp_path, monkeypatch):
 
 def test_preset_table_is_current():
     assert presets.table() in README
-
-
-def test_every_flag_shown_exists():
-    help_texts = "".join(map(_help, (train, evaluate, render, report, export, record)))
-    known = set(re.findall(r"--[a-z][a-z0-9.-]*", help_texts))
-    shown = set(re.findall(r"(?<=[\s`(])--[a-z][a-z0-9.-]*", README))
-    # TensorBoard's, and those of benchmarks.peers.
-    others = {"--logdir", "--seeds", "--warm", "--side-by-side"}
-    assert shown - known - others == set()
-
-
-def _help(module) -> str:
-    import contextlib
-    import io
-
-    out = io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.suppress(SystemExit):
-        module.main(["--help"])
-    return out.getvalue()

@@ -31,7 +31,7 @@ def shrunk(config: TrainConfig) -> TrainConfig:
         config,
         epochs=1 if config.total_steps is None and config.epochs == 1 else 2,
         cycles=1,
-        iterations=2 if config.algo == "ppo" else 12,
+        iterations=_iterations(config),
         total_steps=None,
         devices=1,
         network=replace(config.network, hidden=(8,), critic_hidden=(8,), memory_size=8),
@@ -49,6 +49,13 @@ def shrunk(config: TrainConfig) -> TrainConfig:
     )
 
 
+def _iterations(config: TrainConfig) -> int:
+    """Return as many as learning takes to begin: whole episodes are longer than single steps."""
+    if config.algo == "ppo":
+        return 2
+    return 12 if config.offpolicy.keeps_episodes else 3
+
+
 def _ppo(config: TrainConfig):
     horizon = config.ppo.bptt_horizon and 4
     return replace(
@@ -60,4 +67,4 @@ def _off_policy(config: TrainConfig):
     small = replace(
         config.offpolicy, train_batches=2, batch_size=8, rrd_batch_size=8, rrd_sample_size=4
     )
-    return small if config.offline else replace(small, buffer_size=160, warmup=20)
+    return small if config.offline else replace(small, buffer_size=160, warmup=8)

@@ -1,0 +1,81 @@
+"""What pages point at is there: other pages, pictures, modules, functions, flags, settings."""
+
+import contextlib
+import importlib
+import io
+import re
+
+import pytest
+
+from tests.docs import reading
+from tests.docs.reading import DOCUMENTS, ROOT
+
+# Flags of other people's programs.
+FOREIGN = {"--logdir"}
+
+
+def _text(document):
+    return (ROOT / document).read_text()
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_links_lead_somewhere(document):
+    broken = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", _text(document)):
+        path, _, anchor = link.partition("#")
+        if path.startswith("http"):
+            continue
+        target = ROOT / document if not path else (ROOT / document).parent / path
+        if not target.exists() or (anchor and anchor not in _anchors(target.read_text())):
+            broken.append(link)
+    assert not broken
+
+
+def _anchors(text):
+    """Return the anchors that GitHub makes of headings."""
+    headings = re.findall(r"^#+ (.+)$", text, re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_every_page_is_in_the_index():
+    index = _text("docs/README.md")
+    pages = {path.name for path in (ROOT / "docs").glob("*.md")} - {"README.md"}
+    assert {page for page in pages if f"({page})" not in index} == set()
+    assert "(docs/README.md)" in _text("README.md")
+
+
+@pytest.mark.parametrize("document", [d for d in DOCUMENTS if d.startswith("docs/")])
+def test_modules_and_functions_that_are_named_exist(document):
+    own = {one.file for one in reading.shown(_text(document)) if one.file}
+    missing = []
+    for path, name in re.findall(r"`([\w/]+\.py)(?:: ([\w.]+))?`", _text(document)):
+        found = [p for p in ROOT.glob(f"**/{path}") if ".venv" not in p.parts]
+        sources = "\n".join(p.read_text() for p in found)
+        parts = name.split(".") if name else []
+        known = all(re.search(rf"^\s*(def|class) {part}\b", sources, re.M) for part in parts)
+        if path not in own and not (found and known):
+            missing.append(f"{path} {name}")
+    assert not missing
+
+
+def test_every_flag_shown_exists():
+    shown, modules = set(), {"jaxrl.train"}
+    for document in (d for d in DOCUMENTS if d.startswith(("docs/", "README"))):
+        shown |= set(re.findall(r"(?<=[\s`({])--[a-z][a-z0-9.-]*", _text(document)))
+        found = reading.shown(_text(document))
+        modules |= set(re.findall(r"python -m ([\w.]+)", " ".join(one.text for one in found)))
+    known = set(re.findall(r"--[a-z][a-z0-9.-]*", "".join(map(_help, sorted(modules)))))
+    sections = {f"{flag.partition('.')[0]}." for flag in known}  # shown as --ppo.*
+    assert shown - known - sections - FOREIGN == set()
+
+
+def _help(name: str) -> str:
+    """Return what a command says of itself."""
+    out, module = io.StringIO(), importlib.import_module(name)
+    if not hasattr(module, "main"):
+        return ""
+    with pytest.MonkeyPatch.context() as patch, contextlib.suppress(SystemExit):
+        patch.setattr("sys.argv", [name, "--help"])
+        with contextlib.redirect_stdout(out):
+            module.main()
+    return out.getvalue()
