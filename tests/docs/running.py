@@ -14,8 +14,7 @@ from typing import Any
 
 import tyro
 
-from experiments import run as studies
-from experiments.study import Study
+from experiments import run, study
 from jaxrl import config_checks, presets, train
 from jaxrl.config import TrainConfig
 from jaxrl.runtime import compiled, fitting, population, sizes
@@ -24,8 +23,9 @@ from jaxrl.runtime.program import Program
 from tests.docs.reading import ROOT
 from tests.docs.shrinking import has_physics, shrunk, with_stand_in
 
-# A run that somebody has trained: `RUN`, or a folder with a stamp or dots in place of it.
-RUN = re.compile(r"\bRUN\b|runs/[a-z0-9_-]+-s\d+-[\w.-]+")
+# A run that somebody has trained: `RUN`, or a folder with a stamp or dots in place of it; or a
+# folder of runs.
+RUN = re.compile(r"\bRUN\b|\bFOLDER\b|runs/[a-z0-9_-]+-s\d+-[\w.-]+")
 _MOTION = re.compile(r"runs/(imitate|amp)")
 
 
@@ -40,19 +40,21 @@ class Commands:
 
     def __init__(self, trained: Path, monkeypatch: Any):
         self.trained, self.patch, self.number = trained, monkeypatch, 0
-        self.build, self.parse, cells = fitting.build, train._parse, Study.cells
+        self.build, self.parse, cells = fitting.build, train._parse, study.Study.cells
         monkeypatch.setattr(fitting, "build", lambda config: self.build(shrunk(config)))
         monkeypatch.setattr(train, "_parse", lambda words: _small(self.parse(words)))
         monkeypatch.setattr(
-            Study, "cells", lambda *a, **k: {c: shrunk(x) for c, x in cells(*a, **k).items()}
+            study.Study, "cells", lambda *a, **k: {c: shrunk(x) for c, x in cells(*a, **k).items()}
         )
 
     def placed(self, text: str) -> str:
         """Put a fresh copy of the run in the place of every run that somebody is to have."""
 
-        def copy(_: re.Match) -> str:
+        def copy(found: re.Match) -> str:
             self.number += 1
-            return str(shutil.copytree(self.trained, f"copies/{self.number}"))
+            folder = Path(f"copies/{self.number}")
+            shutil.copytree(self.trained, folder / "run")
+            return str(folder if found.group() == "FOLDER" else folder / "run")
 
         return RUN.sub(copy, text)
 
@@ -102,19 +104,21 @@ class Commands:
     def studies(self, command: str) -> None:
         """Run a study of the document's own; others are tested with the studies."""
         words = shlex.split(command)[3:]
-        own = Path("experiments/studies") / f"{words[0]}.py"
-        if not own.exists():
-            assert studies.load(words[0]).cells(tiny=True)
+        file = Path("experiments/studies") / f"{words[0]}.py"
+        if not file.exists():
+            assert (ROOT / file).exists(), file
             return self.parses(command)
-        self.patch.setattr(studies, "HERE", Path("experiments").absolute())
-        assert studies.main([*words, "--tiny"]) == 0
+        for module in (run, study):  # wherever studies are looked for
+            self.patch.setattr(module, "HERE", Path("experiments").absolute(), raising=False)
+        assert run.main([*words, "--tiny"]) == 0
 
     def parses(self, command: str) -> None:
         """Let the module read its arguments, and no more."""
         module, *words = shlex.split(command)[2:]
+        inside: list[bool] = []
         with self.patch.context() as patch:
             for owner, name in _PARSERS:
-                patch.setattr(owner, name, _stopping(getattr(owner, name)))
+                patch.setattr(owner, name, _stopping(getattr(owner, name), inside))
             patch.setattr(sys, "argv", [module, *words])
             try:
                 importlib.import_module(module).main()
@@ -199,9 +203,17 @@ def _succeeds(module: Any, words: list[str]) -> None:
     assert not status, f"{module.__name__} {shlex.join(words)}: exit status {status}"
 
 
-def _stopping(parse: Any) -> Any:
-    def stop(*arguments: Any, **named: Any):
-        found = parse(*arguments, **named)
+def _stopping(parse: Callable, inside: list[bool]) -> Callable:
+    """Return a parser that stops when it is done; one that another parser calls does not."""
+
+    def stop(*arguments: Any, **named: Any) -> Any:
+        if inside:
+            return parse(*arguments, **named)
+        inside.append(True)
+        try:
+            found = parse(*arguments, **named)
+        finally:
+            inside.clear()
         raise Parsed(*(found if isinstance(found, tuple) else (found, [])))
 
     return stop

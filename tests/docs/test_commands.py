@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from jaxrl import export, presets
+from jaxrl.errors import UserError
 from jaxrl.runtime import compiled, fitting
 from tests.docs import reading, running
 from tests.docs.shrinking import shrunk
@@ -132,12 +133,14 @@ def test_every_command_has_a_rule():
         "python -m jaxrl.evaluate RUN --episode 3",
         "python -m jaxrl.nothing RUN",
         "python -m benchmarks.throughput antt",
-        "python -m benchmarks.minibatches arena --count x",
+        "python -m benchmarks.minibatches arena --counts x",
+        "python -m benchmarks.throughput ant --ppo.clip 0.3",
+        "python -m benchmarks.seeds sac-hopper --ppo.clp 0.3",
         "python -m experiments.run cartpole_basic",
         "onnx/bin/python tools/nothing.py",
         "python -m nothing",
     ],
 )
 def test_what_is_wrong_is_noticed(wrong, commands):
-    with pytest.raises((AssertionError, Exception, SystemExit)):
+    with pytest.raises((AssertionError, ImportError, SystemExit, UserError)):
         commands.attempt(wrong)
