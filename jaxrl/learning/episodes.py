@@ -90,7 +90,7 @@ def _first_after(book: Book, oldest: Array) -> Array:
 def interrupted(book: Book) -> Book:
     """Return the book for rows whose episodes in progress will not be continued."""
     # As old as the ring: when it ends it has no beginning here, and so never counts.
-    return book.replace(age_now=jnp.full_like(book.age_now, book.age.shape[1]))
+    return book.replace(age_now=jnp.full_like(book.age_now, book.age.shape[-1]))
 
 
 def complete(book: Book) -> tuple[Array, Array]:

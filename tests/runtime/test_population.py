@@ -5,11 +5,13 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from jaxrl import train
 from jaxrl.errors import UserError
+from jaxrl.learning import episodes
 from jaxrl.runtime import compiled, curriculum, parallel, population, program
 from jaxrl.types import TrainState
 from tests.envs import custom_worlds
@@ -161,3 +163,10 @@ def test_training_without_a_folder_follows_the_curriculum(monkeypatch):
     assert [len(point.returns) for point in points] == [2, 2]
     assert told[:2] == [pytest.approx([1 / 3] * 3)] * 2
     assert told[2:] == [pytest.approx([0.1, 0.1, 0.8])] * 2
+
+
+def test_episodes_in_progress_are_given_up_in_all_members_alike():
+    stored = jax.tree.map(lambda leaf: jnp.stack([leaf] * 2), episodes.init(3, 5))
+    alone = jax.vmap(episodes.interrupted)(stored)
+    for a, b in zip(*map(jax.tree.leaves, (episodes.interrupted(stored), alone)), strict=True):
+        np.testing.assert_array_equal(a, b)
