@@ -52,7 +52,7 @@ def _command(command: argparse.Namespace) -> None:
     chosen = replace(chosen, settings={**chosen.settings, **given})
     if command.tiny:
         chosen = chosen.shrunk()
-    out = command.out or HERE / "results" / command.study
+    out = study.folder(command.study, command.out, tiny=command.tiny)
     execute(command.study, chosen, out, command.at_once)
 
 
@@ -66,7 +66,6 @@ def _value(text: str) -> Any:
 
 def execute(name: str, chosen: Study, out: Path, at_once: int = 64) -> None:
     """Run what is not finished yet, then write the report."""
-    out.mkdir(parents=True, exist_ok=True)
     cells, kept = chosen.cells(), out / "runs.jsonl"
     done = records.kept(kept, cells)
     missing = {cell: config for cell, config in cells.items() if cell not in done}

@@ -5,6 +5,7 @@ interrupted search goes on by the same command. Needs optuna: pip install 'jaxrl
 """
 
 import argparse
+import hashlib
 import importlib
 import sys
 import warnings
@@ -15,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from experiments import report, study
-from experiments.study import HERE, Between, Study
-from jaxrl import config_checks, statistics
+from experiments.study import Between, Study
+from jaxrl import config_checks, config_json, statistics
 from jaxrl.config import TrainConfig
 from jaxrl.errors import UserError, exit_status
 
@@ -39,8 +40,7 @@ def _command(command: argparse.Namespace) -> None:
     if not chosen.search:
         raise UserError(f"The study '{command.study}' names nothing to search: give it `search`.")
     chosen = replace(chosen.shrunk() if command.tiny else chosen, seeds=command.seeds)
-    out = command.out or HERE / "results" / command.study
-    out.mkdir(parents=True, exist_ok=True)
+    out = study.folder(command.study, command.out, tiny=command.tiny)
     execute(command.study, chosen, out, command.trials, command.at_once)
 
 
@@ -50,7 +50,7 @@ def execute(name: str, chosen: Study, out: Path, trials: int, at_once: int) -> N
 
     program.use_compilation_cache()
     optuna = _optuna()
-    searched = _opened(optuna, name, chosen, out / "search.jsonl")
+    searched = _opened(optuna, chosen, out / "search.jsonl")
     finished = len(_told(searched))
     with report.progress(trials) as bar:
         bar.advance(finished)
@@ -79,8 +79,12 @@ def _optuna() -> Any:
     return optuna
 
 
-def _opened(optuna: Any, name: str, chosen: Study, journal: Path) -> Any:
-    """Return the search as it was left; what an interruption cut off is given up."""
+def _opened(optuna: Any, chosen: Study, journal: Path) -> Any:
+    """Return the search as it was left; what an interruption cut off is given up.
+
+    Trials of other settings, ranges or numbers of seeds say nothing about this one's: its name.
+    """
+    about = config_json.to_json(chosen.config({})), chosen.metric, chosen.seeds, chosen.search
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that a part of optuna is new is no news to users
         # Trials that are asked for together should not all be the same.
@@ -89,7 +93,7 @@ def _opened(optuna: Any, name: str, chosen: Study, journal: Path) -> Any:
             optuna.storages.journal.JournalFileBackend(str(journal))
         )
         searched = optuna.create_study(
-            study_name=name,
+            study_name=hashlib.sha256(repr(about).encode()).hexdigest(),
             storage=storage,
             sampler=sampler,
             direction="minimize" if chosen.lower_is_better else "maximize",

@@ -82,6 +82,13 @@ def load(name: str) -> Study:
     return importlib.import_module(f"experiments.studies.{name}").STUDY
 
 
+def folder(name: str, given: Path | None, *, tiny: bool) -> Path:
+    """Return where a study's results go, and make it; those of --tiny go beside the real ones."""
+    out = given or HERE / "results" / (f"{name}-tiny" if tiny else name)
+    out.mkdir(parents=True, exist_ok=True)
+    return out
+
+
 def grid(axes: Mapping[str, tuple]) -> dict[str, dict[str, Any]]:
     """Return a variant for every combination of values."""
     return {

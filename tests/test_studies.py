@@ -2,12 +2,15 @@
 
 import csv
 import json
+import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from experiments import records, run
-from experiments.study import HERE, PLAIN, grid, load
+from experiments import records, report, run
+from experiments.records import Record
+from experiments.study import HERE, PLAIN, Study, grid, load
 from jaxrl import presets, train
 from jaxrl.config_changes import changed
 from jaxrl.errors import UserError
@@ -39,9 +42,10 @@ def test_what_shapes_the_program_or_switches_a_part_off_is_run_apart():
         {"ppo.normalize_obs": False},
         {"ppo.bound_coef": 0.1},  # 0 elsewhere: the loss is not even there
         {"ppo.bound_coef": 0.2},
+        {"ppo.lam": 0.0, "ppo.bootstrap_truncated": False},  # numbers like any other
     ]
     configs = [changed(CONFIG, changes) for changes in variants]
-    assert population.groups(configs) == [[0, 1, 2], [3], [4, 5]]
+    assert population.groups(configs) == [[0, 1, 2, 6], [3], [4, 5]]
     with pytest.raises(UserError, match="traced settings only"):
         population.build(configs)
 
@@ -77,6 +81,50 @@ def test_a_study_leaves_a_table_and_pictures(folder):
     assert PLAIN in text and "`ppo.lam = 1.0`" in text
     for name in ("curves.png", "finals.png"):
         assert (folder / name).read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_table_holds_all_that_was_kept(folder):
+    kept = records.kept(folder / "runs.jsonl", load("cartpole_basics").shrunk().cells())
+    assert records.read_table(folder / "results.csv") == list(kept.values())
+    assert len(kept[PLAIN, 1].figures["eval/mean_ep_length"]) == 2
+
+
+def test_figures_that_only_some_have_are_gaps(tmp_path):
+    runs = [Record("a", 0, [1, 2], {"x": [0.5, 1.5]}), Record("b", 0, [1], {"y": [math.nan]})]
+    records.write_table(runs, tmp_path / "table.csv")
+    a, b = records.read_table(tmp_path / "table.csv")
+    assert (a.steps, a.figures["x"], b.steps) == ([1, 2], [0.5, 1.5], [1])
+    assert np.isnan([*a.figures["y"], *b.figures["x"], *b.figures["y"]]).all()
+
+
+def test_where_lower_is_better():
+    study = Study("cartpole", {"less": {"ppo.lam": 0.5}}, metric="x")
+    ends = {PLAIN: (2.0, 4.0), "less": (1.0, 3.0)}
+    runs = [Record(v, i, [5], {"x": [x]}) for v, two in ends.items() for i, x in enumerate(two)]
+    assert "| less | `ppo.lam = 0.5` | 2 | 1 to 3 | 25 % |" in report.table(study, runs)
+    assert "| 1 to 3 | 75 % |" in report.table(replace(study, lower_is_better=True), runs)
+
+
+def test_what_is_needed_later_is_begun_early():
+    order = []
+    made = run._early("abc", lambda item: order.append(f"make {item}"), ahead=1)
+    for item, _ in made:
+        order.append(f"use {item}")
+    assert order == ["make a", "make b", "use a", "make c", "use b", "use c"]
+
+
+def test_settings_from_the_command_line(tmp_path, monkeypatch):
+    found = {}
+    monkeypatch.setattr(run, "execute", lambda name, study, *_: found.update({name: study}))
+    given = ["--set", "task.episode_length", "30", "--set", "task.randomize", "a:b"]
+    assert run.main(["cartpole_basics", "--out", str(tmp_path), *given]) == 0
+    config = found["cartpole_basics"].cells()["lambda 1", 2]
+    assert (config.task.episode_length, config.task.randomize, config.seed) == (30, "a:b", 2)
+
+
+def test_values_of_a_wrong_type_are_named():
+    with pytest.raises(UserError, match="'ppo.lam' has the unusable value 'much'"):
+        Study("cartpole", {"odd": {"ppo.lam": "much"}}).cells()
 
 
 def test_finished_runs_are_not_run_again(folder, monkeypatch, capsys):
