@@ -99,7 +99,7 @@ class Commands:
         if _MOTION.search(command):
             return self.parses(command)
         module, *words = shlex.split(self.placed(command))[2:]
-        _succeeds(importlib.import_module(module), words or ["--help"])
+        _succeeds(_module(module), words or ["--help"])
 
     def studies(self, command: str) -> None:
         """Run a study of the document's own; others are tested with the studies."""
@@ -121,7 +121,7 @@ class Commands:
                 patch.setattr(owner, name, _stopping(getattr(owner, name), inside))
             patch.setattr(sys, "argv", [module, *words])
             try:
-                importlib.import_module(module).main()
+                _module(module).main()
             except Parsed as parsed:
                 found, rest = parsed.args
         for name in getattr(found, "presets", None) or []:
@@ -217,3 +217,9 @@ def _stopping(parse: Callable, inside: list[bool]) -> Callable:
         raise Parsed(*(found if isinstance(found, tuple) else (found, [])))
 
     return stop
+
+
+def _module(name: str) -> Any:
+    """Return what `python -m` runs."""
+    found = importlib.import_module(name)
+    return importlib.import_module(f"{name}.__main__") if hasattr(found, "__path__") else found
