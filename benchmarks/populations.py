@@ -159,7 +159,7 @@ def main() -> None:
     rows = [describe(arguments.preset, how, processes) for how, processes in seen.items()]
     rows[0]["times faster"] = rows[1]["seconds"] / rows[0]["seconds"]
     report.save(
-        "populations",
+        f"populations-{arguments.preset}",
         rows,
         arguments.out,
         panels=[draw_seconds(rows), draw_curves(seen)],

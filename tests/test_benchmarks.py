@@ -59,7 +59,7 @@ def test_overlap(tmp_path):
 
 @pytest.mark.slow
 def test_populations(tmp_path):
-    together, apart = run(tmp_path, "populations")
+    together, apart = run(tmp_path, "populations", "cartpole")
     assert (together["how"], apart["how"]) == ("one program", "one after another")
     assert together["seeds"] == apart["seeds"] == 2
     assert together["return (IQM)"] == pytest.approx(apart["return (IQM)"], rel=0.1)
