@@ -3,6 +3,7 @@
 import json
 import sys
 
+import numpy as np
 import pytest
 
 from experiments import search, study
@@ -44,6 +45,9 @@ def test_good_settings_are_found_and_come_first(trained, tmp_path):
     for members in trained:  # one program each
         assert len({(m.ppo.update_epochs, m.ppo.clip == 0) for m in members}) == 1
         assert {m.seed for m in members} == {0, 1}
+    runs = [member for members in trained for member in members]
+    good = [member.ppo.update_epochs == 8 for member in runs]
+    assert np.mean(good[40:]) > max(np.mean(good[:20]), 0.6)  # it has learnt where to look
     lines = (tmp_path / "search.md").read_text().splitlines()
     assert "40 trials of the preset `cartpole`" in lines[2]
     best = lines[6].split(" | ")
