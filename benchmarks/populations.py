@@ -155,6 +155,7 @@ def main() -> None:
     flags = [arguments.preset, *(QUICK if arguments.quick else []), *extra]
     number = arguments.seeds or (2 if arguments.quick else 8)
     seeds = config_changes.members(train._parse(flags).config, number)
+    load = os.getloadavg()[0]  # what else the machine had to do: both ways suffer from it
     seen = measure(flags, seeds, warm=not arguments.quick)
     rows = [describe(arguments.preset, how, processes) for how, processes in seen.items()]
     rows[0]["times faster"] = rows[1]["seconds"] / rows[0]["seconds"]
@@ -164,6 +165,7 @@ def main() -> None:
         arguments.out,
         panels=[draw_seconds(rows), draw_curves(seen)],
         extra={
+            "load of the machine before": round(load, 1),
             "caches": "as they were" if arguments.quick else "warm",
             "final returns": {how: curves(p)[1][:, -1].tolist() for how, p in seen.items()},
             "seconds of each process": {how: [e.seconds for e in p] for how, p in seen.items()},
