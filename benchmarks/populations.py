@@ -163,6 +163,7 @@ def main() -> None:
         f"populations-{arguments.preset}",
         rows,
         arguments.out,
+        module="populations",
         panels=[draw_seconds(rows), draw_curves(seen)],
         extra={
             "load of the machine before": round(load, 1),

@@ -256,7 +256,8 @@ def test_the_command_does_not_wait_for_jax(tmp_path):
 
 def test_a_report_that_fails_does_not_fail_the_run(tmp_path, monkeypatch):
     said = []
-    run = SimpleNamespace(folder=tmp_path, console=SimpleNamespace(say=said.append))
+    folder = folders.make(tmp_path / "run")
+    run = SimpleNamespace(folder=folder, console=SimpleNamespace(say=said.append))
 
     def fail(*_):
         raise RuntimeError("out of ink")
