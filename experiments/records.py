@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from experiments.study import Cell
 from jaxrl import config_json
 from jaxrl.config import TrainConfig
+from jaxrl.runtime.sinks import read_jsonl
 
 
 class Record(NamedTuple):
@@ -28,9 +29,10 @@ def keep(path: Path, cell: Cell, config: TrainConfig, points: list, place: int) 
         steps=[point.step for point in points],
         figures={n: [float(p.figures[place].get(n, math.nan)) for p in points] for n in names},
     )
+    text = json.dumps(record._asdict() | {"config": config_json.to_json(config)})
+    cut = path.exists() and not path.read_text().endswith("\n")  # the last line, by a full disk
     with path.open("a") as file:
-        text = json.dumps(record._asdict() | {"config": config_json.to_json(config)})
-        file.write(text + "\n")
+        file.write("\n" * cut + text + "\n")
 
 
 def kept(path: Path, cells: dict[Cell, TrainConfig]) -> dict[Cell, Record]:
@@ -47,7 +49,7 @@ def _rows(path: Path) -> list[dict[str, Any]]:
     """Read all lines but one that was interrupted."""
     if not path.exists():
         return []
-    return [json.loads(line) for line in path.read_text().splitlines() if line.endswith("}")]
+    return read_jsonl(path)
 
 
 def write_table(records: list[Record], path: Path) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from experiments import tiny
 from jaxrl import config_checks, config_json, presets
 from jaxrl.config import TrainConfig
 from jaxrl.config_changes import changed, combinations
@@ -42,7 +43,7 @@ class Study:
     lower_is_better: bool = False
     # Settings to search, each a Between or a tuple of choices; see experiments/search.py.
     search: Mapping[str, Between | tuple[Any, ...]] = field(default_factory=dict)
-    tiny: Mapping[str, Any] = field(default_factory=dict)  # what `shrunk` sets
+    tiny: Mapping[str, Any] = field(default_factory=dict)  # what `shrunk` sets, if not the usual
     is_shrunk: bool = False
 
     def shrunk(self) -> "Study":
@@ -58,11 +59,14 @@ class Study:
         What shrinks comes last: variants that it makes alike are one program less to compile.
         """
         config = changed(changed(presets.get(self.preset), self.settings), changes)
-        config = changed(config, self.tiny if self.is_shrunk else {})
+        config = changed(config, self._tiny(config) if self.is_shrunk else {})
         # There and back: values of a wrong type do not pass.
         config = config_json.from_json(config_json.to_json(config), "the study")
         config_checks.check(config)
         return config
+
+    def _tiny(self, config: TrainConfig) -> Mapping[str, Any]:
+        return self.tiny or (tiny.PPO if config.algo == "ppo" else tiny.REPLAY)
 
     def cells(self) -> dict[Cell, TrainConfig]:
         """Return the configuration of every variant and seed."""

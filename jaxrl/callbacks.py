@@ -144,8 +144,10 @@ class RecordVideo:
         from jaxrl import render  # slow to import, and needed by few
 
         own = ["--env", moment.config.env] if names.imports_code(moment.config.env) else []
+        members = sorted(path.parent for path in moment.folder.glob("*/policies"))
+        shown = members[0] if members else moment.folder  # of several, the first
         out = moment.folder / "videos" / f"step-{moment.step}{self.suffix}"
-        if render.main([str(moment.folder), "--out", str(out), "--seed", str(self.seed), *own]):
+        if render.main([str(shown), "--out", str(out), "--seed", str(self.seed), *own]):
             raise UserError("no video could be made; the reason is printed above.")
 
 

@@ -46,7 +46,7 @@ class PPOConfig:
     schedule: Literal["constant", "linear", "cosine", "exponential", "adaptive_kl"] = "constant"
     """How the learning rate changes over the run; adaptive_kl steers by the KL divergence."""
     schedule_floor: float = 0.0
-    """Where a falling schedule ends, as a share of the learning rate."""
+    """Where a falling schedule ends, as a share of the learning rate (traced)."""
     desired_kl: float = 0.01
     """adaptive_kl: the divergence aimed at (traced)."""
     min_learning_rate: float = 1e-5

@@ -51,8 +51,10 @@ def members(config: TrainConfig, num_seeds: int, vary: Sequence[str] = ()) -> li
         raise UserError("--vary: name every setting once, with all of its values.")
     for name in axes:
         changed(config, {name: 0.0})  # or there is no such setting
-        if not isinstance(config_checks.get(config, name), float):
+        kind = type(config_checks.get(config, name))
+        if kind not in (float, bool):
             raise UserError(f"--vary {name}: only what --help marks as (traced) can vary.")
+        axes[name] = tuple(map(kind, axes[name]))
     return [
         replace(changed(config, changes), seed=seed)
         for changes in combinations(axes)

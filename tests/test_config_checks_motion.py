@@ -16,6 +16,7 @@ def problems(section, env="imitation", **changes):
 
 def test_the_presets_are_fine():
     for name in ("imitate-walk", "imitate", "amp-walk"):
+        assert validate(presets.get(f"{name}-tiny")) == []
         assert validate(presets.get(name)) == []
 
 

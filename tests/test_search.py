@@ -10,8 +10,6 @@ from experiments import search, study
 from experiments.study import Between, Study
 from jaxrl.runtime import population
 
-pytest.importorskip("optuna")
-
 
 def scored(members, *_):
     """Stand in for training: the best learning rate is 0.01, and 8 passes are worth one more."""
@@ -84,13 +82,23 @@ def test_settings_that_cannot_be_run_are_told_apart(trained, tmp_path):
     assert rows[0].endswith("| 8 |")
 
 
-def test_what_is_trained_is_what_was_asked_for(tmp_path):
+def test_what_is_trained_is_what_was_asked_for(tmp_path, monkeypatch):
     """With real programs: two trials of next to nothing."""
+    rates, train = [], population.train
+
+    def noted(members):
+        rates.extend(member.ppo.learning_rate for member in members)
+        return train(members)
+
+    monkeypatch.setattr(population, "train", noted)
     small = study.load("cartpole_basics").shrunk()
     ranges = {"ppo.learning_rate": Between(1e-4, 1e-2, log=True)}
     chosen = Study(small.preset, {}, 1, tiny=small.tiny, is_shrunk=True, search=ranges)
     search.execute("y", chosen, tmp_path, trials=2, at_once=2)
-    assert "2 trials" in (tmp_path / "search.md").read_text()
+    text = (tmp_path / "search.md").read_text()
+    rows = [[float(x) for x in line.strip("| ").split(" | ")] for line in text.splitlines()[6:8]]
+    assert "2 trials" in text and np.isfinite(rows).all()
+    assert sorted(row[1] for row in rows) == pytest.approx(sorted(rates), rel=1e-2)
 
 
 def test_a_missing_optuna_is_named(monkeypatch, tmp_path, capsys):

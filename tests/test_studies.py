@@ -65,7 +65,7 @@ def test_members_learn_what_they_learn_alone():
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A study of two variants, interrupted after the first program."""
+    """What a small study has left."""
     out = tmp_path_factory.mktemp("study")
     assert run.main(["cartpole_basics", "--tiny", "--out", str(out)]) == 0
     return out
@@ -144,6 +144,20 @@ def test_an_interrupted_or_changed_run_is_run_again(folder, tmp_path):
     path.write_text("\n".join([kept[0], json.dumps(other), kept[2][:50]]))
     cells = load("cartpole_basics").shrunk().cells()
     assert records.kept(path, cells).keys() == {(PLAIN, 0)}
+
+
+def test_a_run_is_kept_after_a_line_that_was_cut(tmp_path):
+    path, cell = tmp_path / "runs.jsonl", (PLAIN, 0)
+    path.write_text('{"variant": "a", "seed')
+    points = [population.Point(5, ({"x": 1.0},))]
+    records.keep(path, cell, CONFIG, points, 0)
+    assert records.kept(path, {cell: CONFIG}) == {cell: Record(PLAIN, 0, [5], {"x": [1.0]})}
+
+
+def test_studies_are_small_even_if_they_do_not_say_how():
+    for name, envs in (("cartpole", 8), ("rrd-quick", 4)):
+        small = Study(name, {"other": {"seed": 3}}).shrunk().cells()
+        assert {config.num_envs for config in small.values()} == {envs}
 
 
 def test_studies_that_do_not_exist(capsys):

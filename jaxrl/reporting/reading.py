@@ -77,7 +77,8 @@ def _runs(path: Path) -> list[Path]:
     # Several seeds that share a program also leave a log of their own above their folders.
     inner = [log.parent for log in path.glob(f"*/{_LOG}") if (log.parent / _SETTINGS).is_file()]
     if inner:
-        return sorted(inner, key=lambda run: _by_number(run.name))
+        inner.sort(key=lambda run: _by_number(run.name))
+        return [run for one in inner for run in _runs(one)]
     if not (path / _SETTINGS).is_file():
         raise UserError(f"'{path}' is not a run folder: it has no {_SETTINGS}, and holds no runs.")
     return [path]

@@ -83,6 +83,8 @@ def learnt(program: Program) -> Learnt | None:
         return None
     if config.offline:
         raise UserError("--init-from: there is no policy in learning from recorded episodes.")
+    if any(path.glob("*/policies")):
+        policies.find(path)  # says that there are several to choose from
     theirs = _settings_of(path) if (path / "checkpoints").is_dir() else None
     if theirs is not None and theirs.algo == config.algo:
         return _from_checkpoint(program, path, theirs)

@@ -1,4 +1,4 @@
-"""Every command and every Python block of the documents is run, small, as it is written."""
+"""Every command and every Python block of the documents is tried, most of them by running them."""
 
 import importlib
 import re

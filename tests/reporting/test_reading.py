@@ -85,7 +85,9 @@ def test_seeds_of_a_run_are_found_in_their_order(tmp_path):
     (tmp_path / "run" / "broken" / "metrics.jsonl").write_text("")  # no settings: no run
     found = reading.find([tmp_path / "run"])
     assert [path.name for path in found] == ["seed-0", "seed-2", "seed-10"]
+    (tmp_path / "run" / "metrics.jsonl").write_text("{}")  # of them together, which is no run
     alone = folders.make(tmp_path / "alone")
+    assert reading.find([tmp_path]) == [alone, *found]
     assert reading.find([alone, tmp_path / "run"]) == [alone, *found]
 
 

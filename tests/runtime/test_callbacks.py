@@ -2,6 +2,7 @@
 
 import dataclasses
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -204,6 +205,10 @@ def test_videos_are_drawn_by_render_at_the_end_of_epochs(tmp_path, monkeypatch):
     assert [call[:3] for call in calls] == [
         [str(folder), "--out", str(folder / "videos" / "step-512.gif")]
     ]
+    (folder / "seed-3" / "policies").mkdir(parents=True)  # of several, the first is shown
+    many = SimpleNamespace(epoch=2, step=9, best=1.0, folder=folder, config=settings(folder))
+    callbacks.RecordVideo(epochs=2).on_epoch(many)
+    assert calls[1][:3] == [str(folder / "seed-3"), "--out", str(folder / "videos" / "step-9.gif")]
     monkeypatch.undo()
     with pytest.raises(CallbackError, match="RecordVideo.*no video could be made"):
         video = callbacks.RecordVideo(epochs=1, suffix=".tiff")  # render refuses it

@@ -3,15 +3,18 @@
 import json
 import math
 import os
+import re
 import signal
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import jaxrl
-from jaxrl import config_changes, evaluate, statistics, train
+from jaxrl import config_algorithms, config_changes, evaluate, statistics, train
+from jaxrl.algorithms import off_policy, ppo
 from jaxrl.errors import UserError
 from jaxrl.runtime import ending, fitting, memory, overview, population, sizes, summary
 from jaxrl.runtime import folder as folders
@@ -160,6 +163,21 @@ def test_what_cannot_be_one_program_is_refused(tmp_path, flags, text):
     with pytest.raises(UserError, match=text):
         train._start(command)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_new_run_starts_from_one_of_several(both, tmp_path):
+    with pytest.raises(UserError, match=f"holds several runs: name one of them, as {both}/seed-0"):
+        train._start(train._parse(tiny.flags(tmp_path / "run", "--init-from", str(both))))
+    assert tiny.rows(tiny.run(tmp_path / "two", "--init-from", str(both / "seed-0")))
+
+
+def test_what_help_calls_traced_can_vary():
+    source = Path(config_algorithms.__file__).read_text()
+    marked = re.findall(r'^    (\w+): (?:float|bool).*\n    """[^"]*\(traced\)', source, re.M)
+    assert set(marked) == {*ppo.TRACED, *off_policy.TRACED}
+    config = train._parse(["cartpole"]).config
+    cut, seen = config_changes.members(config, 1, ["ppo.bootstrap-truncated=0,1"])
+    assert (cut.ppo.bootstrap_truncated, seen.ppo.bootstrap_truncated) == (False, True)
 
 
 def test_names_variants_and_their_middles():
