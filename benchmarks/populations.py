@@ -5,8 +5,8 @@
 Every run is a process of its own, timed from its start to its end: imports, compilation, evaluation
 and checkpoints included. Caches are warm: each way was run for one epoch before, so that nothing is
 compiled anew. (A run keeps its traced program for the next that is exactly alike, so the first of
-the single runs traces, as does the population, which keeps none.) Both ways train every seed for the
-same number of steps; what they reach is set side by side, since wall-clock time alone could be
+the single runs traces, as does the population, which keeps none.) Both ways train every seed for
+the same number of steps; what they reach is set side by side, since wall-clock time alone could be
 bought with worse learning.
 """
 
