@@ -16,7 +16,8 @@ from jaxrl.types import PyTree
 # depend on each other run at the same time. XLA's default puts them in a row.
 _CUDA_OPTIONS = {"xla_gpu_command_buffer_scheduling_mode": "CONCURRENT"}
 # On processors, programs with loops of unknown length (MuJoCo's solver) now and then wait for ever
-# when XLA splits operations over threads: seen with jaxlib 0.10.2, every few hundred steps.
+# when XLA splits operations over threads: seen with jaxlib 0.10.2, every few hundred steps. (The
+# package sets a flag against the same; this is the older, weaker remedy, kept beside it.)
 _LOOPING_OPTIONS = {"xla_cpu_multi_thread_eigen": False}
 
 
