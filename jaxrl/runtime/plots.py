@@ -1,6 +1,7 @@
 """Pictures of a run: its learning curve, its phases, and where its episodes succeeded."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -10,12 +11,31 @@ from jaxrl.runtime.sinks import read_jsonl
 _TERM_COLORS = ("#8a6d3b", "#d9822b", "#7a6ff0", "#3d8b5f", "#1f4e79")
 
 
-def learning_curve(folder: Path, title: str) -> Path | None:
-    """Draw plots/learning_curve.png from metrics.jsonl; None when there is nothing to draw."""
+def pyplot() -> Any:
+    """Import what draws, which takes a while, for machines without a screen."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
+
+    return plt
+
+
+def save(figure: Any, path: Path) -> Path:
+    """Write a picture in the manner of all of them."""
+    for axes in figure.axes:
+        axes.grid(alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.tight_layout()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path)
+    pyplot().close(figure)
+    return path
+
+
+def learning_curve(folder: Path, title: str) -> Path | None:
+    """Draw plots/learning_curve.png from metrics.jsonl; None when there is nothing to draw."""
+    plt = pyplot()
     from matplotlib.ticker import EngFormatter
 
     rows = read_jsonl(folder / "metrics.jsonl")
@@ -40,15 +60,8 @@ def learning_curve(folder: Path, title: str) -> Path | None:
     if "train/R_loss" in styles:
         axes.set(xlabel="gradient steps", ylabel="R_loss", yscale="log")
     axes.xaxis.set_major_formatter(EngFormatter())
-    axes.grid(alpha=0.25)
     axes.legend(frameon=False)
-    axes.spines[["top", "right"]].set_visible(False)
-    figure.tight_layout()
-    path = folder / "plots" / "learning_curve.png"
-    path.parent.mkdir(exist_ok=True)
-    figure.savefig(path)
-    plt.close(figure)
-    return path
+    return save(figure, folder / "plots" / "learning_curve.png")
 
 
 def _styles(rows: list[dict[str, float]]) -> dict[str, tuple[str, str, float]]:
@@ -67,10 +80,7 @@ def phases_of_picking(folder: Path, grasp_reward: float) -> Path | None:
     course = phases.course(read_jsonl(folder / "metrics.jsonl"), grasp_reward)
     if course is None:
         return None
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
+    plt = pyplot()
     from matplotlib.ticker import EngFormatter, PercentFormatter
 
     figure, (top, bottom) = plt.subplots(2, 1, figsize=(8, 5.6), dpi=120, sharex=True)
@@ -78,8 +88,6 @@ def phases_of_picking(folder: Path, grasp_reward: float) -> Path | None:
         for number, phase in enumerate(course.phases):
             axes.axvspan(phase.start, phase.end, color="#1f4e79", alpha=0.03 + 0.04 * number, lw=0)
         axes.yaxis.set_major_formatter(PercentFormatter(1.0))
-        axes.grid(alpha=0.25)
-        axes.spines[["top", "right"]].set_visible(False)
     above = top.get_xaxis_transform()
     for phase in course.phases:
         top.text(phase.start, 1.04, f" {phase.name}", rotation=30, fontsize=9, transform=above)
@@ -90,20 +98,12 @@ def phases_of_picking(folder: Path, grasp_reward: float) -> Path | None:
     bottom.set(xlabel="environment steps", ylabel="reward, of the most it paid")
     bottom.xaxis.set_major_formatter(EngFormatter())
     bottom.legend(frameon=False, ncols=len(phases.TERMS), fontsize=9, loc="lower right")
-    figure.tight_layout()
-    path = folder / "plots" / "phases.png"
-    path.parent.mkdir(exist_ok=True)
-    figure.savefig(path)
-    plt.close(figure)
-    return path
+    return save(figure, folder / "plots" / "phases.png")
 
 
 def outcomes(path: Path, starts: np.ndarray, successes: np.ndarray) -> None:
     """Draw where episodes started, [episodes, 2], and which of them succeeded."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
+    plt = pyplot()
 
     figure, axes = plt.subplots(figsize=(5, 5), dpi=120)
     for won, label, color, mark in (
@@ -116,10 +116,5 @@ def outcomes(path: Path, starts: np.ndarray, successes: np.ndarray) -> None:
         xlabel="x at the start", ylabel="y at the start", title=f"{successes.mean():.1%} succeeded"
     )
     axes.set_aspect("equal", adjustable="datalim")
-    axes.grid(alpha=0.25)
     axes.legend(frameon=False)
-    axes.spines[["top", "right"]].set_visible(False)
-    figure.tight_layout()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path)
-    plt.close(figure)
+    save(figure, path)

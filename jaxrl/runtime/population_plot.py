@@ -9,6 +9,7 @@ from jaxrl import statistics
 from jaxrl.config import TrainConfig
 from jaxrl.runtime import folder as folders
 from jaxrl.runtime import overview
+from jaxrl.runtime.plots import pyplot, save
 from jaxrl.runtime.sinks import read_jsonl
 
 _COLORS = ("#1f4e79", "#d9822b", "#3d8b5f", "#a8326e", "#7a6ff0", "#8a6d3b", "#5c6b7a", "#c94f4f")
@@ -19,13 +20,9 @@ def curves(folder: Path, members: Sequence[TrainConfig], title: str) -> Path | N
     steps, returns = _evaluations(folders.of_members(folder, members))
     if not len(steps):
         return None
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
     from matplotlib.ticker import EngFormatter
 
-    figure, axes = plt.subplots(figsize=(7, 4), dpi=120)
+    figure, axes = pyplot().subplots(figsize=(7, 4), dpi=120)
     for i, (label, places) in enumerate(overview.variants(members).items()):
         color, chosen = _COLORS[i % len(_COLORS)], returns[places]
         for one in chosen:
@@ -37,15 +34,8 @@ def curves(folder: Path, members: Sequence[TrainConfig], title: str) -> Path | N
         axes.plot(steps, middle, color=color, linewidth=2.2, label=name)
     axes.set(xlabel="environment steps of each seed", ylabel="evaluated return", title=title)
     axes.xaxis.set_major_formatter(EngFormatter())
-    axes.grid(alpha=0.25)
     axes.legend(frameon=False, fontsize=8)
-    axes.spines[["top", "right"]].set_visible(False)
-    figure.tight_layout()
-    path = folder / "plots" / "learning_curve.png"
-    path.parent.mkdir(exist_ok=True)
-    figure.savefig(path)
-    plt.close(figure)
-    return path
+    return save(figure, folder / "plots" / "learning_curve.png")
 
 
 def _evaluations(places: Sequence[Path]) -> tuple[np.ndarray, np.ndarray]:
