@@ -21,8 +21,8 @@ def _avoid_waiting_for_ever() -> None:
 
     On processors, physics with loops of unknown length (MuJoCo's solver) can otherwise end with
     every thread idle, waiting for a result that nobody computes: with a thousand environments
-    nearly always, and not cured by the same option of a single program. Nothing we measured is
-    slower for it. An XLA that does not know a flag refuses to start, so only known ones get it.
+    nearly always, and not cured by the same option of a single program. Training was no slower for
+    it where we looked. An XLA that does not know a flag refuses to start: only known ones get it.
     """
     known = (0, 10) <= tuple(map(int, version("jaxlib").split(".")[:2])) <= (0, 12)
     flags = os.environ.get("XLA_FLAGS", "")

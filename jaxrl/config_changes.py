@@ -20,7 +20,7 @@ def changed(config: Any, changes: Mapping[str, Any]) -> Any:
 def _replaced(part: Any, names: list[str], value: Any, path: str) -> Any:
     known = [f.name for f in fields(part)] if hasattr(part, "__dataclass_fields__") else []
     if names[0] not in known:
-        raise UserError(f"To change is '{path}', which no run has.{nearest(names[0], known)}")
+        raise UserError(f"There is no setting '{path}'.{nearest(names[0], known)}")
     inner = value if len(names) == 1 else _replaced(getattr(part, names[0]), names[1:], value, path)
     return replace(part, **{names[0]: inner})
 

@@ -23,7 +23,7 @@ CONFIG = train._parse([*tiny.FLAGS, "--epochs", "1", "--cycles", "1"]).config
 def test_settings_are_changed_by_their_names():
     config = changed(presets.get("ant"), {"ppo.lam": 0.5, "num_envs": 64})
     assert (config.ppo.lam, config.num_envs) == (0.5, 64)
-    with pytest.raises(UserError, match="'ppo.lan', which no run has. Did you mean 'lam'"):
+    with pytest.raises(UserError, match="no setting 'ppo.lan'. Did you mean 'lam'"):
         changed(presets.get("ant"), {"ppo.lan": 0.5})
 
 
