@@ -68,24 +68,27 @@ class Store:
         )
         return Stored(replay.insert(stored.ring, steps), book)
 
-    def _usable(self, stored: Stored) -> tuple[Array, Array]:
+    def _known(self, stored: Stored) -> tuple[Array, Array]:
+        """Return the numbers [first, end) of the steps whose rewards can be told, per row."""
         if self.config.keeps_episodes:
             return episodes.complete(stored.book)
         return replay.kept(stored.ring)
 
     def size(self, stored: Stored) -> Array:
-        """Return how many steps can be drawn: as if every block had what the poorest has."""
-        first, end = self._usable(stored)
+        """Return how many steps there are to learn from, as if all blocks were like the poorest."""
+        first, end = self._known(stored)
         return self.blocks * jnp.min(jnp.sum((end - first).reshape(self.blocks, -1), axis=1))
 
     def draw(self, stored: Stored, key: Key, batches: int) -> Transition:
         """Draw transitions for several gradient steps, [batches, batch_size, ...]."""
-        size = self.config.batch_size // self.blocks
+        size, ranked = self.config.batch_size // self.blocks, self.config.reward == "ircr"
 
         def one(stored: Stored, key: Key) -> Transition:
-            row, number = replay.draw(key, *self._usable(stored), (batches, size))
+            # A learnt reward pays steps of unfinished episodes too: critics need not lag behind.
+            bounds = self._known(stored) if ranked else replay.kept(stored.ring)
+            row, number = replay.draw(key, *bounds, (batches, size))
             steps = replay.take(stored.ring.steps, row, number)
-            if self.config.reward != "ircr":
+            if not ranked:
                 return steps
             first = number - replay.take(stored.book.age, row, number)
             return steps._replace(reward=replay.take(stored.book.returned, row, first))

@@ -65,6 +65,16 @@ def test_drawn_transitions_are_stored_ones(blocks):
     np.testing.assert_allclose(drawn.reward, drawn.obs[..., 0])
 
 
+@pytest.mark.parametrize("reward, newest", [("rrd", 35), ("ircr", 30)])
+def test_critics_learn_from_unfinished_episodes_where_the_reward_is_learnt(reward, newest):
+    store, stored, rollouts = _filled(SETTINGS | {"reward": reward}, times=7)
+    everything = np.concatenate([r.obs for r in rollouts])[:, 1:]  # rows that end at 10, 20, 30
+    drawn = jax.jit(lambda s: store.draw(s, jax.random.key(0), 40))(stored)
+    rows = np.asarray(drawn.obs).reshape(-1, 2)
+    found = [np.argwhere((everything == obs).all(axis=-1)) for obs in rows]
+    assert max(place[0][0] for place in found if len(place)) == newest - 1
+
+
 def test_keeping_episodes_copies_nothing_large():
     """One step at a time, as the presets do it: the program's memory stays small."""
     settings = OffPolicyConfig(buffer_size=ROWS * 50_000, batch_size=8, reward="rrd")
