@@ -6,7 +6,8 @@ Without `--set motion.clips FOLDER` there is one generated clip: none to draw mo
 from experiments import tiny
 from experiments.study import Study
 
-_STYLE, _MEMORY = {"style.weight": 0.5}, {"network.memory": "lstm", "network.memory_size": 256}
+_STYLE = {"style.weight": 0.5, "style.gradient_penalty": 20.0}
+_MEMORY = {"network.memory": "lstm", "network.memory_size": 256}
 
 STUDY = Study(
     preset="imitate",

@@ -1,7 +1,9 @@
 """Rewards from returns: how many steps of an episode are drawn, and whether the loss is corrected.
 
-The half-cheetah is told what it earned only at the end of each episode. Two variants say what there
-is to lose and to win: learning from the sums themselves, and from every step's reward.
+The ant is told what it earned only at the end of each episode. Two variants say what there is to
+lose and to win: learning from the sums themselves, and from every step's reward. Few environments,
+so that episodes end early in a run; few gradient steps for each of theirs, since it is episodes
+that returns are learnt from.
 """
 
 from experiments import tiny
@@ -10,7 +12,7 @@ from experiments.study import Study
 _SIZE, _CORRECTED = "offpolicy.rrd_sample_size", "offpolicy.rrd_bias_correction"
 
 STUDY = Study(
-    preset="rrd-halfcheetah",
+    preset="rrd-ant",
     variants={
         "8 steps": {_SIZE: 8},
         "256 steps": {_SIZE: 256},
@@ -21,6 +23,13 @@ STUDY = Study(
         "every step's reward": {"offpolicy.reward": "env", "task.episodic_reward": False},
     },
     seeds=5,
-    settings={"total_steps": 600_000, "cycles": 1, "iterations": 293, "eval.num_envs": 64},
+    settings={
+        "num_envs": 128,
+        "offpolicy.train_batches": 8,
+        "epochs": 8,
+        "cycles": 1,
+        "iterations": 1000,  # 1 M steps
+        "eval.num_envs": 64,
+    },
     tiny=tiny.REPLAY | tiny.NO_PHYSICS | {"offpolicy.reward": "rrd", "task.episodic_reward": True},
 )

@@ -27,7 +27,9 @@ _WALK = MotionConfig(loop_seconds=5.0, power_coef=1e-4)
 _MANY = MotionConfig(power_coef=1e-4, future=(1, 2, 5), distance=0.5)
 _STROLL = replace(_WALK, power_coef=0.0)
 _STEADY = replace(_TRACKER, init_std=0.05, fixed_std=True)
-_AMP = StyleConfig(weight=0.5, task_weight=0.5)
+# Ten frames are a thousand numbers: without a strong penalty the discriminator is sure of itself at
+# once, and pays hardly more for better motion.
+_AMP = StyleConfig(weight=0.5, task_weight=0.5, gradient_penalty=20.0)
 
 
 def _imitate(name: str, network: NetworkConfig, motion: MotionConfig, **more: Any) -> TrainConfig:
