@@ -2,6 +2,9 @@
 
 The humanoid starts in a moment of a clip and is told a direction and a speed. Only progress is
 paid here; that it looks like walking is the business of a discriminator (`--style.weight`).
+
+An episode is a success if it ends on its feet and kept the speed it was told, on average, once it
+had had two seconds to turn and get going.
 """
 
 import dataclasses
@@ -18,6 +21,8 @@ from jaxrl.motion.library import Reference
 from jaxrl.types import Array, Key
 
 _FALLEN = 0.55  # of the height at rest
+_STARTING = 2.0  # seconds
+_CLOSE = 0.2  # of the speed asked for
 
 
 class Stroll(MotionEnv):
@@ -34,10 +39,12 @@ class Stroll(MotionEnv):
         info = {
             "speed": jax.random.uniform(key_speed, (), jnp.float32, low, high),
             "way": jax.random.uniform(key_way, (), jnp.float32, -math.pi, math.pi),
+            "age": jnp.zeros(()),  # in seconds
+            "gone": jnp.zeros(()),  # in metres, after the start
             **self.style_before(clip, time),
         }
         pose = self.figure.start(start.qpos, start.qvel)
-        names = ("reward_speed", "reward_power", "speed_error", "speed", "command")
+        names = ("reward_speed", "reward_power", "speed_error", "speed", "command", "success")
         return base.State(
             pipeline_state=pose,  # type: ignore[arg-type]
             obs=self._observe(self.figure.shown(pose), info),
@@ -62,6 +69,7 @@ class Stroll(MotionEnv):
         paid = jnp.exp(-self.config.speed_scale * miss)
         cost = -self.config.power_coef * power
         fallen = now.position[0, 2] < _FALLEN * self.figure.model.qpos0[2]
+        info |= _further(info, speed)
         return dataclasses.replace(
             state,
             pipeline_state=pose,
@@ -74,6 +82,7 @@ class Stroll(MotionEnv):
                 "speed_error": jnp.abs(info["speed"] - speed),
                 "speed": speed,
                 "command": info["speed"],
+                "success": _kept_pace(info) & ~fallen,
             },
             info=info,
         )
@@ -83,3 +92,16 @@ class Stroll(MotionEnv):
         ahead = rotations.rotate(rotations.unheading(now.rotation[0]), way)
         view = jnp.concatenate([views.own(now), ahead[:2], info["speed"][None]])
         return self.seen(view, info)
+
+
+def _further(info: dict[str, Array], speed: Array) -> dict[str, Array]:
+    """Return age and way after one more step; what is gone before the start is over is left out."""
+    age = info["age"] + 1.0 / FPS
+    step = jnp.where(info["age"] < _STARTING, 0.0, speed / FPS)
+    return {"age": age, "gone": info["gone"] + step}
+
+
+def _kept_pace(info: dict[str, Array]) -> Array:
+    """Tell whether the mean speed since the start is about the one asked for."""
+    meant = info["speed"] * (info["age"] - _STARTING)
+    return (meant > 0.0) & (jnp.abs(info["gone"] - meant) <= _CLOSE * meant)

@@ -95,7 +95,7 @@ PRESETS = {
         "amp-walk",
         _STEADY,
         _AMP,
-        steps=100e6,
+        steps=40e6,
         num_envs=4096,
         epochs=10,
         cycles=2,
