@@ -24,6 +24,8 @@ STUDY = Study(
     },
     seeds=5,
     settings={
+        _SIZE: 64,
+        "offpolicy.rrd_batch_size": 512,
         "num_envs": 128,
         "offpolicy.train_batches": 8,
         "epochs": 8,
