@@ -24,6 +24,7 @@ import numpy as np
 from benchmarks import report
 from jaxrl import config_changes, statistics, train
 from jaxrl.config import TrainConfig
+from jaxrl.reporting import bands
 from jaxrl.runtime import overview
 from jaxrl.runtime.sinks import read_jsonl
 
@@ -104,7 +105,7 @@ def describe(preset: str, how: str, processes: list[Process]) -> dict[str, Any]:
     training = sum(row["time/cycle_seconds"] for log in first for row in log)
     steps = sum(log[-1]["step"] for each in processes for log in each.logs)
     final = curves(processes)[1][:, -1]
-    low, high = statistics.interval(final)
+    middle, low, high = map(float, statistics.middle(final))
     return {
         "preset": preset,
         "how": how,
@@ -115,9 +116,9 @@ def describe(preset: str, how: str, processes: list[Process]) -> dict[str, Any]:
         "steps/s, all seeds": steps / training,
         "process GiB": max(each.peak_gib for each in processes),
         "device MiB": max(row["time/memory_mb"] for log in first for row in log),
-        "return (IQM)": float(statistics.interquartile_mean(final)),
-        "95 % from": float(low),
-        "95 % to": float(high),
+        "return (IQM)": middle,
+        "95 % from": low,
+        "95 % to": high,
     }
 
 
@@ -137,12 +138,7 @@ def draw_curves(seen: dict[str, list[Process]]):
     def on(axes):
         for color, (how, processes) in zip((report.BLUE, report.GREY), seen.items(), strict=True):
             steps, returns = curves(processes)
-            for one in returns:
-                axes.plot(steps, one, color=color, linewidth=0.7, alpha=0.4)
-            low, high = statistics.interval(returns)
-            axes.fill_between(steps, low, high, color=color, alpha=0.2, linewidth=0)
-            middle = statistics.interquartile_mean(returns, axis=0)
-            axes.plot(steps, middle, color=color, linewidth=2.2, label=how)
+            bands.draw(axes, steps, returns, color, width=2.2, label=how, seeds=True)
         axes.set(xlabel="environment steps of each seed", ylabel="evaluated return")
         axes.legend(frameon=False)
 

@@ -16,6 +16,7 @@ from matplotlib.ticker import MaxNLocator
 from experiments.records import Record
 from experiments.study import PLAIN, Study
 from jaxrl import statistics
+from jaxrl.reporting import bands
 
 _COLOR, _GREY = "#1f6fb4", "#8a8f98"
 _COLUMNS = 4
@@ -87,9 +88,8 @@ def table(study: Study, records: list[Record]) -> str:
     lines = ["| variant | changes | mean | interval | better |", "|---|---|---:|---:|---:|"]
     for variant, (_, values) in curves.items():
         final = values[:, -1]
-        low, high = map(float, statistics.interval(final))
+        mean, low, high = map(float, statistics.middle(final))
         changes = ", ".join(f"`{k} = {v}`" for k, v in study.variants.get(variant, {}).items())
-        mean = float(statistics.interquartile_mean(final))
         shown = f"{short(mean)} | {short(low)} to {short(high)}"
         better = f"{100 * _better(study, curves, variant):.0f} %" if variant != PLAIN else ""
         lines.append(f"| {variant} | {changes} | {shown} | {better} |")
@@ -122,8 +122,8 @@ def draw_curves(study: Study, records: list[Record]) -> Figure:
         grid.flat[spare].remove()
         grid.flat[spare - columns].tick_params(labelbottom=True)  # the last of its column now
     for axes, variant in zip(grid.flat, variants, strict=False):
-        _curve(axes, *curves[PLAIN], _GREY)
-        _curve(axes, *curves[variant], _COLOR)
+        for name, color in ((PLAIN, _GREY), (variant, _COLOR)):
+            bands.draw(axes, *curves[name], color, width=1.5)
         axes.set_title(variant, fontsize=9)
         axes.xaxis.set_major_locator(MaxNLocator(4))
         axes.xaxis.set_major_formatter(lambda x, _: f"{x / 1e6:.3g} M" if x >= 1e5 else short(x))
@@ -131,12 +131,6 @@ def draw_curves(study: Study, records: list[Record]) -> Figure:
     figure.supxlabel("environment steps", fontsize=9)
     figure.supylabel(f"{study.metric} (grey: {PLAIN})", fontsize=9)
     return figure
-
-
-def _curve(axes: Any, steps: np.ndarray, values: np.ndarray, color: str) -> None:
-    low, high = statistics.interval(values)
-    axes.fill_between(steps, low, high, color=color, alpha=0.25, linewidth=0)
-    axes.plot(steps, statistics.interquartile_mean(values, axis=0), color=color, linewidth=1.5)
 
 
 def draw_finals(study: Study, records: list[Record]) -> Figure:

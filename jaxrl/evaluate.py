@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
+from jaxrl import files
 from jaxrl.config import TrainConfig
 from jaxrl.envs import names
 from jaxrl.errors import UserError, exit_status, nearest
@@ -136,8 +137,6 @@ def _out(command: Command) -> Path:
 
 
 def _write(out: Path, report: dict[str, Any]) -> None:
-    from jaxrl.runtime import files
-
     files.write_text(out, json.dumps(_plain(report), indent=2))
     print(f"written to {out}")
 

@@ -27,6 +27,11 @@ def interval(values: np.ndarray, samples: int = 5000) -> tuple[np.ndarray, np.nd
     return low, high
 
 
+def middle(values: np.ndarray, samples: int = 5000) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the interquartile mean over the first axis, and where its interval begins and ends."""
+    return interquartile_mean(values, axis=0), *interval(values, samples)
+
+
 def probability_of_improvement(new: np.ndarray, old: np.ndarray) -> float:
     """Return how likely a run of `new` beats one of `old`; ties count half."""
     new, old = np.asarray(new)[:, None], np.asarray(old)[None, :]

@@ -8,7 +8,7 @@ ROOT = Path(__file__).parent.parent / "jaxrl"
 # A room may import itself and rooms before it. `envs.names` is plain strings, for the settings;
 # `data.record`, `motion.convert` and `motion.inspect` are commands.
 ORDER = [
-    {"errors", "envs.names", "statistics"},
+    {"errors", "envs.names", "files", "statistics", "wording"},
     {
         "config",
         "config_algorithms",
@@ -25,7 +25,8 @@ ORDER = [
     {"networks", "envs", "data", "motion"},
     {"rollout"},
     {"algorithms"},
-    {"runtime", "reporting"},
+    {"reporting"},
+    {"runtime"},
     {
         "train",
         "evaluate",

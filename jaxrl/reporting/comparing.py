@@ -5,14 +5,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from jaxrl import statistics
+from jaxrl import statistics, wording
 from jaxrl.reporting import charts, logged, markup, media, seeds, settings, spending
 from jaxrl.reporting.charts import Line
 from jaxrl.reporting.markup import Markup, section, tag
 from jaxrl.reporting.overview import BEST, EVALUATED, LOSS, RETURN, SUCCESS
 from jaxrl.reporting.reading import Curve, Record
 from jaxrl.reporting.seeds import Group
-from jaxrl.runtime import console
 
 _CURVES = {
     EVALUATED: "evaluated return",
@@ -91,8 +90,8 @@ _FIGURES = {
     "return in training": _figure(lambda r: r.last(RETURN), markup.number),
     "R_loss": _figure(lambda r: r.last(LOSS), markup.number),
     "steps": _figure(lambda r: r.step, markup.steps),
-    "time": _figure(lambda r: r.last(spending.ELAPSED), console.duration),
-    "compiling": _figure(lambda r: spending.seconds(r).get("compiling"), console.duration),
+    "time": _figure(lambda r: r.last(spending.ELAPSED), wording.duration),
+    "compiling": _figure(lambda r: spending.seconds(r).get("compiling"), wording.duration),
     "steps per second": _figure(lambda r: r.last(spending.SPEED), lambda v: f"{v:,.0f}"),
     "memory, MiB": _figure(spending.peak_memory, lambda v: f"{v:,.0f}"),
 }

@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from jaxrl.runtime import console
+from jaxrl import wording
 
 
 class Markup(str):
@@ -28,7 +28,7 @@ def number(value: float | None) -> str:
     """Write a number as people read it, or that there is none."""
     if value is None:
         return "–"
-    return console.short(value) if math.isfinite(value) else str(value)
+    return wording.short(value) if math.isfinite(value) else str(value)
 
 
 def steps(value: float) -> str:

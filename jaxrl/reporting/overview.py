@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from jaxrl.reporting import charts, markup
+from jaxrl import wording
+from jaxrl.reporting import charts, markup, phases
 from jaxrl.reporting.charts import Line, Span
 from jaxrl.reporting.markup import Markup, section, tag
 from jaxrl.reporting.reading import Curve, Record
 from jaxrl.reporting.spending import ELAPSED, SPEED, peak_memory
-from jaxrl.runtime import console, phases
 
 RETURN, EVALUATED, LOSS = "rollout/ep_rew_mean", "eval/mean_reward", "train/R_loss"
 BEST, SUCCESS = "eval/best_mean_reward", "eval/success_rate"
@@ -24,7 +24,7 @@ def tiles(record: Record) -> Markup:
     share = f"{record.step / record.planned:.0%} of the plan" if record.planned else ""
     found = [*_learnt(record), (record.unit, markup.steps(record.step), share)]
     if (elapsed := last(ELAPSED)) is not None:
-        found.append(("time", console.duration(elapsed), "compilation included"))
+        found.append(("time", wording.duration(elapsed), "compilation included"))
     if len(speeds := record.finite(SPEED)):
         found.append(("steps per second", f"{np.median(speeds):,.0f}", "median of the cycles"))
     if (most := peak_memory(record)) is not None:

@@ -5,6 +5,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from jaxrl import files
 from jaxrl.errors import UserError
 from jaxrl.reporting import (
     comparing,
@@ -19,7 +20,6 @@ from jaxrl.reporting import (
 )
 from jaxrl.reporting.markup import section, tag
 from jaxrl.reporting.reading import Record
-from jaxrl.runtime import files
 
 NAME = "report.html"  # in a run folder
 _TEMPLATE = Path(__file__).parent / "web" / "page.html"

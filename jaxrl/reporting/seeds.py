@@ -54,8 +54,7 @@ def together(curves: Sequence[Curve]) -> tuple[np.ndarray, ...] | None:
     steps = steps[np.unique(np.linspace(0, len(steps) - 1, _POINTS).round().astype(int))]
     known = [dict(zip(c.steps.tolist(), c.values.tolist(), strict=True)) for c in curves]
     values = np.array([[each[step] for step in steps.tolist()] for each in known])
-    low, high = statistics.interval(values, _DRAWS)
-    return steps, statistics.interquartile_mean(values, axis=0), low, high
+    return steps, *statistics.middle(values, _DRAWS)
 
 
 def line(group: Group, curves: Sequence[Curve]) -> list[Line]:

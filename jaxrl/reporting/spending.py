@@ -4,11 +4,11 @@ import itertools
 
 import numpy as np
 
+from jaxrl import wording
 from jaxrl.reporting import charts, markup, reading
 from jaxrl.reporting.charts import Line
 from jaxrl.reporting.markup import Markup, section, tag
 from jaxrl.reporting.reading import Record
-from jaxrl.runtime import console
 
 SPEED, ELAPSED = "time/fps", "time/time_elapsed"
 _CHARTS = {
@@ -72,7 +72,7 @@ def _bar(spent: dict[str, float]) -> Markup:
     bars, keys = [], []
     for color, (name, value) in enumerate(spent.items()):
         bars.append(tag("div", class_=f"c{color}", style=f"flex:{value / whole:.4f}"))
-        told = f"{name} {console.duration(value)} ({value / whole:.0%})"
+        told = f"{name} {wording.duration(value)} ({value / whole:.0%})"
         keys.append(tag("span", told, class_=f"key c{color}"))
     return Markup(tag("div", *bars, class_="bar") + tag("div", *keys, class_="legend"))
 

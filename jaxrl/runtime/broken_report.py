@@ -6,9 +6,10 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxrl import files
 from jaxrl.envs import broken
 from jaxrl.errors import UserError
-from jaxrl.runtime import files, network_files
+from jaxrl.runtime import network_files
 from jaxrl.runtime.program import Program
 from jaxrl.types import TrainState
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from jaxrl import files
 from jaxrl.envs.vector import VectorEnv
-from jaxrl.runtime import files, pictures, tracking
+from jaxrl.runtime import pictures, tracking
 from jaxrl.runtime.evaluation import Episodes
 
 _SHOWN = {

@@ -1,13 +1,14 @@
 """What a person sees: a progress bar and a table on a terminal, plain lines elsewhere."""
 
 import contextlib
-import math
 import time
 
 from rich import box
 from rich.console import Console as RichConsole
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
+
+from jaxrl.wording import duration, short
 
 # Of the many metrics, those that a row of plain text shows.
 HEADLINE = {
@@ -19,23 +20,6 @@ HEADLINE = {
     "train/explained_variance": "ev",
     "train/learning_rate": "lr",
 }
-
-
-def short(value: float) -> str:
-    """Write a number as people read it."""
-    if math.isfinite(value) and value == int(value) and abs(value) < 1e12:
-        return f"{int(value):,}"
-    return f"{value:,.1f}" if abs(value) >= 100 else f"{value:.4g}"
-
-
-def duration(seconds: float) -> str:
-    """Write a time span as people say it."""
-    seconds = int(seconds)
-    if seconds < 60:
-        return f"{seconds}s"
-    minutes, seconds = divmod(seconds, 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}h{minutes:02d}m" if hours else f"{minutes}m{seconds:02d}s"
 
 
 class Console:

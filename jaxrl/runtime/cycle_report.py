@@ -9,6 +9,7 @@ import time
 import jax
 import numpy as np
 
+from jaxrl import statistics
 from jaxrl.runtime import broken_report, curriculum, ending, memory, overview
 from jaxrl.runtime.member import Member
 from jaxrl.runtime.program import EACH
@@ -134,7 +135,7 @@ def _evaluated_together(run: Run, top: Member, cycles: int, found: list[Row]) ->
     top.record.add(top.env_steps(cycles), overview.as_episodes(found))
     top.last_evaluation = overview.figures(members, found)
     returns = [values["eval/mean_reward"] for values in found]
-    top.scores(overview.middle(np.array(returns))[0], cycles)
+    top.scores(float(statistics.interquartile_mean(np.array(returns))), cycles)
     for line in overview.lines(members, returns):
         run.console.say(line)
     return top.last_evaluation

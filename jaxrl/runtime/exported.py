@@ -19,11 +19,10 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from jaxrl import config_json
+from jaxrl import config_json, files
 from jaxrl.config import TrainConfig
 from jaxrl.envs import names
 from jaxrl.envs.world import Template, World
-from jaxrl.runtime import files
 from jaxrl.types import ActionSpec, PyTree
 
 KEPT = 64  # files; older ones are removed

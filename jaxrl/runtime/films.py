@@ -7,12 +7,13 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from jaxrl import files
 from jaxrl.drawing import board, page, painter, parts
 from jaxrl.drawing.parts import Bodies
 from jaxrl.envs import looks
 from jaxrl.envs.vector import VectorEnv
 from jaxrl.errors import UserError
-from jaxrl.runtime import files, pictures
+from jaxrl.runtime import pictures
 from jaxrl.runtime.watching import Watched
 
 # Pictures per second, of a GIF for its pauses are whole hundredths; a page moves smoothly between.

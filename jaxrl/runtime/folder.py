@@ -15,11 +15,11 @@ from pathlib import Path
 
 import jax
 
-from jaxrl import config_json
+from jaxrl import config_json, files
 from jaxrl.config import TrainConfig
 from jaxrl.envs import names
 from jaxrl.errors import UserError
-from jaxrl.runtime import files, overview
+from jaxrl.runtime import overview
 
 PACKAGES = ("jaxrl", "jax", "jaxlib", "flax", "optax", "brax", "mujoco-mjx", "orbax-checkpoint")
 _MEMBERS = "members.json"  # of a population: the names of its members' folders

@@ -13,10 +13,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl import config_json
+from jaxrl import config_json, files
 from jaxrl.config import NetworkConfig
 from jaxrl.errors import UserError
-from jaxrl.runtime import files
 from jaxrl.types import ActionSpec, EnvSpec, PyTree
 
 FORMAT = 1

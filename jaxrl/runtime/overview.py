@@ -56,12 +56,6 @@ def joined(rows: Sequence[Row]) -> Row:
     return means | speeds
 
 
-def middle(values: np.ndarray) -> tuple[float, float, float]:
-    """Return the interquartile mean over seeds, and where its interval begins and ends."""
-    low, high = statistics.interval(values)
-    return float(statistics.interquartile_mean(values)), float(low), float(high)
-
-
 def figures(members: Sequence[TrainConfig], rows: Sequence[Row]) -> Row:
     """Return what evaluations of all members say together, as an ordinary run names it."""
     returns = np.array([row[_REWARD] for row in rows])
@@ -73,8 +67,8 @@ def figures(members: Sequence[TrainConfig], rows: Sequence[Row]) -> Row:
     }
     for label, places in variants(members).items():
         prefix = f"{label}/eval" if label else "eval"
-        three = zip(("reward", "low", "high"), middle(returns[places]), strict=True)
-        found |= {f"{prefix}/iqm_{name}": value for name, value in three}
+        names = (f"{prefix}/iqm_{name}" for name in ("reward", "low", "high"))
+        found |= zip(names, map(float, statistics.middle(returns[places])), strict=True)
     return found
 
 
@@ -96,7 +90,7 @@ def lines(
     found = []
     for label, places in variants(members).items():
         chosen = np.array([returns[place] for place in places])
-        value, low, high = middle(chosen)
+        value, low, high = statistics.middle(chosen)
         start = f"{label}: " if label else ""
         seeds = "   seeds " + "  ".join(f"{one:.1f}" for one in chosen) if each else ""
         found.append(f"{start}IQM {value:.1f} (95 % {low:.1f} to {high:.1f}){seeds}")

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxrl.runtime import phases
+from jaxrl.reporting import phases
 from jaxrl.runtime.sinks import read_jsonl
 
 _TERM_COLORS = ("#8a6d3b", "#d9822b", "#7a6ff0", "#3d8b5f", "#1f4e79")

@@ -14,10 +14,11 @@ import jax
 import numpy as np
 from jax import export
 
+from jaxrl import files
 from jaxrl.algorithms import acting
 from jaxrl.config import NetworkConfig
 from jaxrl.networks import actor_critic
-from jaxrl.runtime import files, network_files, policies
+from jaxrl.runtime import network_files, policies
 from jaxrl.runtime.policies import LoadedPolicy
 from jaxrl.types import EnvSpec, PyTree
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from jaxrl import statistics
 from jaxrl.config import TrainConfig
+from jaxrl.reporting import bands
 from jaxrl.runtime import folder as folders
 from jaxrl.runtime import overview
 from jaxrl.runtime.plots import pyplot, save
@@ -24,14 +24,9 @@ def curves(folder: Path, members: Sequence[TrainConfig], title: str) -> Path | N
 
     figure, axes = pyplot().subplots(figsize=(7, 4), dpi=120)
     for i, (label, places) in enumerate(overview.variants(members).items()):
-        color, chosen = _COLORS[i % len(_COLORS)], returns[places]
-        for one in chosen:
-            axes.plot(steps, one, color=color, linewidth=0.7, alpha=0.35)
-        low, high = statistics.interval(chosen)
-        axes.fill_between(steps, low, high, color=color, alpha=0.18, linewidth=0)
-        middle = statistics.interquartile_mean(chosen, axis=0)
+        color = _COLORS[i % len(_COLORS)]
         name = label or f"interquartile mean of {len(places)} seeds, 95 % interval"
-        axes.plot(steps, middle, color=color, linewidth=2.2, label=name)
+        bands.draw(axes, steps, returns[places], color, width=2.2, label=name, seeds=True)
     axes.set(xlabel="environment steps of each seed", ylabel="evaluated return", title=title)
     axes.xaxis.set_major_formatter(EngFormatter())
     axes.legend(frameon=False, fontsize=8)

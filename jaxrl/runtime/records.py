@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from jaxrl.runtime import files
+from jaxrl import files
 from jaxrl.runtime.evaluation import Episodes
 
 

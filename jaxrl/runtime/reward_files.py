@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from jaxrl import files
 from jaxrl.algorithms.reward_only import RewardParams
 from jaxrl.data.dataset import DataSet
 from jaxrl.errors import UserError
 from jaxrl.learning import normalizer
 from jaxrl.networks import q
-from jaxrl.runtime import files, network_files
+from jaxrl.runtime import network_files
 from jaxrl.types import EnvSpec
 
 _SHOWN = 4  # episodes in the picture

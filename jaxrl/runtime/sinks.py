@@ -9,9 +9,9 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 
+from jaxrl import files
 from jaxrl.config import TrainConfig
 from jaxrl.errors import UserError
-from jaxrl.runtime import files
 
 Sink = Callable[[int, dict[str, float]], None]
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from jaxrl import config_json, presets
-from jaxrl.runtime import phases
+from jaxrl.reporting import phases
 
 CARTPOLE = presets.get("cartpole")
 

@@ -7,7 +7,7 @@ from jaxrl import presets
 from jaxrl.reporting import pages
 from tests.drawing import browser
 from tests.reporting import folders
-from tests.runtime.test_phases import GRASPS, SUCCESSES
+from tests.reporting.test_phases import GRASPS, SUCCESSES
 
 pytestmark = pytest.mark.slow
 

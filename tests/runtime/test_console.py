@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console as RichConsole
 
-from jaxrl.runtime import console
+from jaxrl import wording
 from jaxrl.runtime.console import Console
 
 METRICS = {"rollout/ep_rew_mean": 12.5, "time/fps": 1000.0, "train/approx_kl": 0.0123}
@@ -16,12 +16,12 @@ METRICS = {"rollout/ep_rew_mean": 12.5, "time/fps": 1000.0, "train/approx_kl": 0
     [(1000.0, "1,000"), (0.0123456, "0.01235"), (1234.56, "1,234.6"), (float("inf"), "inf")],
 )
 def test_short_numbers(value, text):
-    assert console.short(value) == text
+    assert wording.short(value) == text
 
 
 @pytest.mark.parametrize("seconds, text", [(5.9, "5s"), (65, "1m05s"), (3700, "1h01m")])
 def test_durations(seconds, text):
-    assert console.duration(seconds) == text
+    assert wording.duration(seconds) == text
 
 
 def test_plain_lines_without_a_terminal(capsys):
@@ -37,7 +37,7 @@ def test_plain_lines_without_a_terminal(capsys):
 def test_table_and_progress_on_a_terminal(monkeypatch):
     out = io.StringIO()
     terminal = RichConsole(file=out, force_terminal=True, width=100, color_system=None)
-    monkeypatch.setattr(console, "RichConsole", lambda **_: terminal)
+    monkeypatch.setattr("jaxrl.runtime.console.RichConsole", lambda **_: terminal)
     shown = Console(total_steps=1000)
     shown.training_begins(100)
     shown(500, METRICS)

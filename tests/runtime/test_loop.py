@@ -224,7 +224,7 @@ def test_disk_errors_are_readable(tmp_path, monkeypatch, capsys):
     def full(path, text):
         raise OSError(28, "No space left on device", str(path))
 
-    monkeypatch.setattr("jaxrl.runtime.files.write_text", full)
+    monkeypatch.setattr("jaxrl.files.write_text", full)
     assert train.main(tiny.flags(tmp_path / "run")) == 2
     assert "No space left on device" in capsys.readouterr().err
 

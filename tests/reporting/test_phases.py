@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from jaxrl.runtime import phases, plots
+from jaxrl.reporting import phases
+from jaxrl.runtime import plots
 from tests.reporting import folders
 
 NAMES = ["initialisation", "discovery", "skill", "optimisation", "convergence"]
