@@ -91,7 +91,8 @@ def description(found: Survey) -> str:
         "joints beyond limits": "none" if not found.beyond else "",
     }
     text = [f"{name:<22}{value}".rstrip() for name, value in lines.items()]
-    return "\n".join(text + [f"  {_words(one, found.frames)}" for one in found.beyond])
+    text += [f"  {_words(one, found.frames)}" for one in found.beyond]
+    return "\n".join(text + [f"mended                {line}" for line in found.mended])
 
 
 def _level(height: float) -> str:
@@ -110,7 +111,8 @@ def table(found: list[Survey]) -> str:
     for row in rows:
         first, *others = (cell.rjust(width) for cell, width in zip(row, widths, strict=True))
         lines.append("  ".join([row[0].ljust(len(first)), *others]))
-    return "\n".join(lines)
+    mended = [f"{one.name}, mended: {line}" for one in found for line in one.mended]
+    return "\n".join(lines + mended)
 
 
 # fmt: off

@@ -39,6 +39,7 @@ class Survey(NamedTuple):
     lowest: float  # the lowest point of any part in any frame, as the file has it
     lowest_grounded: float  # and after limits and ground are seen to, as training does
     fastest: tuple[str, float]  # the joint that moves fastest, and how fast
+    mended: tuple[str, ...]  # what reading it had to put right
 
 
 def survey(clip: Clip, skeleton: Skeleton) -> Survey:
@@ -58,6 +59,7 @@ def survey(clip: Clip, skeleton: Skeleton) -> Survey:
         lowest=float(lowest(model, qpos).min()),
         lowest_grounded=float(lowest(model, ready.qpos).min()),
         fastest=_fastest(clip, skeleton),
+        mended=clip.mended,
     )
 
 

@@ -132,3 +132,26 @@ def test_bad_numbers_are_named_by_joint_and_frame(bones):
         clips.checked(changed(slice(3, 7), 0.0), bones, "f")
     with pytest.raises(UserError, match="'neck' in frame 4 has the length 2"):
         clips.checked(changed(bones.joint("neck").columns, 1.0), bones, "f")
+
+
+def test_rotations_that_drift_from_unit_length_are_mended_and_told(bones):
+    clip = synthetic.stepping(bones)
+    neck = bones.joint("neck").columns
+    away = np.concatenate([np.linspace(1.0, 0.6, 6), np.linspace(0.6, 1.0, 6)])
+
+    def scaled(by) -> Clip:
+        qpos = clip.qpos.copy()
+        qpos[:12, neck] *= np.broadcast_to(by, 12)[:, None]
+        return clip._replace(qpos=qpos)
+
+    mended = clips.checked(scaled(away), bones, "f")
+    np.testing.assert_allclose(mended.qpos, clip.qpos, atol=1e-12)
+    assert mended.mended == ("neck: quaternions as far from unit length as 0.60, 6 frames",)
+    assert clips.checked(clip, bones, "f").mended == ()
+    for wrong in (0.7, 0.45, np.linspace(0.4, 1.0, 12)):  # it jumps back, or is too far away
+        with pytest.raises(UserError, match="'neck' in frame 0 has the length 0"):
+            clips.checked(scaled(wrong), bones, "f")
+    with pytest.raises(UserError, match="'neck' in frame 0 has the length 0.7"):  # nowhere one
+        qpos = clip.qpos.copy()
+        qpos[:, neck] *= 0.7
+        clips.checked(clip._replace(qpos=qpos), bones, "f")

@@ -26,15 +26,14 @@ def read(file: Path, skeleton: Skeleton, fps: float = FPS) -> Clip:
     content = _content(file)
     rows = _rows(file, content)
     checks.our_humanoid(file, skeleton)
-    qpos = _poses(rows, skeleton)
-    raw = Clip(file.stem, fps, content.get("Loop") == "wrap", qpos)
-    qpos = clips.checked(raw, skeleton, str(file)).qpos
+    raw = Clip(file.stem, fps, content.get("Loop") == "wrap", _poses(rows, skeleton))
+    clip = clips.checked(raw, skeleton, str(file))
     times = np.concatenate([[0.0], np.cumsum(rows[:-1, 0])])
     if not (np.diff(times) > 0).all():
         frame = int(np.flatnonzero(~(np.diff(times) > 0))[0])
         raise UserError(f"'{file}': frame {frame} lasts {rows[frame, 0]} s; it should be above 0.")
-    qpos = clips.steady(skeleton.model, qpos, times, fps)
-    return clips.checked(raw._replace(qpos=qpos), skeleton, str(file))
+    qpos = clips.steady(skeleton.model, clip.qpos, times, fps)
+    return clips.checked(clip._replace(qpos=qpos), skeleton, str(file))
 
 
 def _content(file: Path) -> Mapping[str, Any]:
