@@ -25,13 +25,13 @@ NAME = "report.html"  # in a run folder
 _TEMPLATE = Path(__file__).parent / "web" / "page.html"
 
 
-def write(runs: Sequence[Path], out: Path) -> None:
-    """Write one page about all these runs."""
-    records = [reading.read(run) for run in runs]
-    page = of_run(records[0]) if len(records) == 1 else of_runs(records)
+def write(runs: Sequence[Path], out: Path) -> list[str]:
+    """Write one page about all these runs; return what was wrong with those left out."""
     if not out.parent.is_dir():
         raise UserError(f"--out '{out}': the folder '{out.parent}' does not exist.")
-    files.write_text(out, page)
+    records, left_out = reading.read_all(runs)
+    files.write_text(out, of_run(records[0]) if len(runs) == 1 else of_runs(records, left_out))
+    return left_out
 
 
 def of_run(record: Record) -> str:
@@ -57,8 +57,8 @@ def of_run(record: Record) -> str:
     return _page(f"{title}, {record.name}", parts)
 
 
-def of_runs(records: Sequence[Record]) -> str:
-    """Return the page that compares runs."""
+def of_runs(records: Sequence[Record], left_out: Sequence[str] = ()) -> str:
+    """Return the page that compares runs, and says which could not be read."""
     kinds = seeds.groups(records)
     title = f"{len(records)} runs of {kinds[0].label}" if len(kinds) == 1 else "Runs compared"
     places = {record.folder.resolve().parent for record in records}
@@ -67,6 +67,7 @@ def of_runs(records: Sequence[Record]) -> str:
     parts = [
         tag("h1", title),
         tag("p", " · ".join(about), class_="soft"),
+        *(tag("p", f"Left out: {reason}") for reason in left_out),
         comparing.figures(kinds),
         comparing.curves(kinds),
         comparing.differences(kinds),

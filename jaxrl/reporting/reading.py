@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -106,6 +106,19 @@ def read(folder: Path) -> Record:
         provenance=json_object(folder / "provenance.json"),
         command=_text(command).strip() if command.is_file() else "",
     )
+
+
+def read_all(folders: Sequence[Path]) -> tuple[list[Record], list[str]]:
+    """Read runs; of those that cannot be read say why. If there is no other, that is an error."""
+    records, wrong = [], []
+    for folder in folders:
+        try:
+            records.append(read(folder))
+        except UserError as error:
+            wrong.append(error)
+    if not records and wrong:
+        raise wrong[0]
+    return records, list(map(str, wrong))
 
 
 def _text(file: Path) -> str:

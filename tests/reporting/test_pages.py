@@ -244,6 +244,21 @@ def test_the_command_writes_one_page(tmp_path, capsys, monkeypatch):
     assert all(text in out.err for text in told)
 
 
+def test_a_run_that_cannot_be_read_is_left_out_of_a_comparison(tmp_path, capsys):
+    for seed in range(3):
+        folders.make(tmp_path / f"seed-{seed}", seed=seed)
+    settings = tmp_path / "seed-1" / "config.json"
+    settings.write_text(settings.read_text().replace('"num_envs"', '"num_worlds"'))
+    assert report.main([str(tmp_path)]) == 0
+    page, told = (tmp_path / "report.html").read_text(), "unknown field 'num_worlds'"
+    assert "2 runs of cartpole" in page
+    assert f"Left out: {settings}: {told}" in unescape(page)
+    assert f"left out: {settings}: {told}" in capsys.readouterr().err
+    for seed in (0, 2):
+        (tmp_path / f"seed-{seed}" / "config.json").write_text("{")
+    assert report.main([str(tmp_path)]) == 2  # there is nothing to tell of
+
+
 def test_the_command_does_not_wait_for_jax(tmp_path):
     folder = folders.make(tmp_path / "run")
     code = (
