@@ -30,7 +30,7 @@ _BATCHES: dict[str, Any] = {
 _DECOMPOSING: dict[str, Any] = {
     "num_envs": 128,
     "train_batches": 8,
-    "rrd_batch_size": 512,
+    "rrd_batch_size": 2048,  # eight pieces: one for each of up to eight devices
     "rrd_sample_size": 256,
 }
 _DECOMPOSED = ("ant", "halfcheetah", "hopper", "reacher", "walker2d")
