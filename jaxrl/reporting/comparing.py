@@ -1,5 +1,6 @@
 """The parts of a page that compares runs."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -73,14 +74,18 @@ def _figure(
     """Return what writes a figure: one run's own, or the middle half of several."""
 
     def written(records: Sequence[Record]) -> str:
-        known = np.array([value for record in records if (value := of(record)) is not None])
-        if not len(known):
-            return "–"
-        middle = write(float(statistics.interquartile_mean(known)))
-        low, high = (write(float(end)) for end in statistics.interval(known))
-        return middle if low == high else f"{middle} ({low} to {high})"
+        return _written([v for record in records if (v := of(record)) is not None], write)
 
     return written
+
+
+def _written(values: Sequence[float], write: Callable[[float], str]) -> str:
+    if not values:
+        return "–"
+    known = np.array(values)
+    middle = write(float(statistics.interquartile_mean(known)))
+    low, high = (write(float(end)) for end in statistics.interval(known))
+    return middle if low == high else f"{middle} ({low} to {high})"
 
 
 _FIGURES = {
@@ -108,6 +113,44 @@ def figures(kinds: Sequence[Group]) -> Markup:
     return section("Final figures", table, note=note if _have_seeds(kinds) else "")
 
 
+def evaluations(kinds: Sequence[Group]) -> Markup:
+    """Return all evaluated returns, one column for each group, the newest first."""
+    found = [[_by_step(record) for record in group.records] for group in kinds]
+    steps = sorted({step for each in found for one in each for step in one}, reverse=True)
+    rows = [(int(step), *(_middle(step, each) for each in found)) for step in steps]
+    units = " or ".join(dict.fromkeys(r.unit for g in kinds for r in g.records))
+    head = (units, *(_key(group, group.label) for group in kinds))
+    return section("Evaluation", markup.table(head, rows, "figures") if rows else "")
+
+
+def _by_step(record: Record) -> dict[float, float]:
+    curve = record.curves.get(EVALUATED)
+    return dict(zip(*(axis.tolist() for axis in curve), strict=True)) if curve else {}
+
+
+def _middle(step: float, runs: Sequence[dict[float, float]]) -> str:
+    known = [one[step] for one in runs if math.isfinite(one.get(step, math.nan))]
+    return _written(known, markup.number)
+
+
+def time_and_memory(kinds: Sequence[Group]) -> Markup:
+    """Return what each group spent its time on, and what lies in memory."""
+    parts = []
+    for group in kinds:
+        spent = [spending.seconds(record) for record in group.records]
+        spent = [each for each in spent if each]
+        mean = {n: sum(each[n] for each in spent) / len(spent) for n in (spent or [{}])[0]}
+        told = (spending.bar(mean), spending.state(group.records[0]))
+        parts += [tag("div", _key(group, group.label), *told)] if any(told) else []
+    note = "mean of the runs; seeds of one program share its time" if _have_seeds(kinds) else ""
+    return section("Time and memory", *parts, note=note)
+
+
+def settings_of(kinds: Sequence[Group]) -> Markup:
+    """Return the settings of each group."""
+    return settings.of_runs([(_key(g, g.label), g.records[0]) for g in kinds])
+
+
 def members(kinds: Sequence[Group]) -> Markup:
     """Return every run with its seed and what it reached."""
     rows = [
@@ -123,17 +166,19 @@ def members(kinds: Sequence[Group]) -> Markup:
         for record in group.records
     ]
     head = ("run", "seed", "last evaluation", "best evaluation", "steps", "of the plan")
-    return section("Runs", markup.table(head, rows, "figures"))
+    twice = any(len({r.config.seed for r in g.records}) < len(g.records) for g in kinds)
+    note = "a seed that is there twice counts twice in the figures above" if twice else ""
+    return section("Runs", markup.table(head, rows, "figures"), note=note)
 
 
 def differences(kinds: Sequence[Group]) -> Markup:
     """Return the settings, versions and devices that are not the same everywhere."""
     configs = [replace(group.records[0].config, seed=0) for group in kinds]
     rows = [(name, *values) for name, values in settings.differing(configs).items()]
-    origins = [settings.origin(group.records[0]) for group in kinds]
-    for name in dict.fromkeys(name for origin in origins for name in origin):
-        values = [origin.get(name, "–") for origin in origins]
-        rows += [(name, *values)] if len(set(values)) > 1 else []
+    every = settings.origins([record for group in kinds for record in group.records])
+    origins = [settings.origins(group.records) for group in kinds]
+    for name in [name for name, values in every.items() if len(values) > 1]:
+        rows.append((name, *("; ".join(each.get(name, ["–"])) for each in origins)))
     told = tag("p", "The settings are the same in all of them, but for the seed.")
     head = ("setting", *(_key(group, group.label) for group in kinds))
     return section("What differs", markup.table(head, rows, "settings") if rows else told)

@@ -52,7 +52,7 @@ def of_run(record: Record) -> str:
         *logged.charts_of({name: [overview.line("", c)] for name, c in record.curves.items()}),
         spending.time_and_memory(record),
         settings.of_run(record),
-        settings.versions(record),
+        settings.versions([record]),
     ]
     return _page(f"{title}, {record.name}", parts)
 
@@ -60,10 +60,11 @@ def of_run(record: Record) -> str:
 def of_runs(records: Sequence[Record], left_out: Sequence[str] = ()) -> str:
     """Return the page that compares runs, and says which could not be read."""
     kinds = seeds.groups(records)
-    title = f"{len(records)} runs of {kinds[0].label}" if len(kinds) == 1 else "Runs compared"
+    number = f"{len(records)} run{'s' * (len(records) != 1)}"
+    title = f"{number} of {kinds[0].label}" if len(kinds) == 1 else "Runs compared"
     places = {record.folder.resolve().parent for record in records}
     about = [places.pop().name] if len(places) == 1 else []
-    about += [f"{len(records)} runs of {len(kinds)} settings"] if len(kinds) > 1 else []
+    about += [f"{number} of {len(kinds)} settings"] if len(kinds) > 1 else []
     parts = [
         tag("h1", title),
         tag("p", " · ".join(about), class_="soft"),
@@ -72,7 +73,11 @@ def of_runs(records: Sequence[Record], left_out: Sequence[str] = ()) -> str:
         comparing.curves(kinds),
         comparing.differences(kinds),
         comparing.films(kinds),
+        comparing.evaluations(kinds),
         *comparing.everything(kinds),
+        comparing.time_and_memory(kinds),
+        comparing.settings_of(kinds),
+        settings.versions(records),
         comparing.members(kinds),
     ]
     return _page(title, parts)

@@ -66,7 +66,8 @@ class Record(NamedTuple):
 
 def find(paths: Iterable[Path]) -> list[Path]:
     """Return the runs meant: each folder is one, or holds some, as the seeds of a run."""
-    return [run for path in paths for run in _runs(Path(path))]
+    found = [run for path in paths for run in _runs(Path(path))]
+    return list({run.resolve(): run for run in reversed(found)}.values())[::-1]  # each once
 
 
 def _runs(path: Path) -> list[Path]:

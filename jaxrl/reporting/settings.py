@@ -32,7 +32,19 @@ def differing(configs: Sequence[TrainConfig]) -> dict[str, list[str]]:
 
 def of_run(record: Record) -> Markup:
     """Return what differs from the preset, then all settings."""
-    config, parts = record.config, []
+    return section("Settings", *_told(record.config))
+
+
+def of_runs(runs: Sequence[tuple[Markup, Record]]) -> Markup:
+    """Return the same of several, each under its name."""
+    if len(runs) == 1:
+        return of_run(runs[0][1])
+    folded = [tag("details", tag("summary", name), *_told(run.config)) for name, run in runs]
+    return section("Settings", *folded)
+
+
+def _told(config: TrainConfig) -> list[Markup]:
+    parts = []
     if preset := presets.PRESETS.get(config.preset):
         changed = [(name, *values) for name, values in differing([preset, config]).items()]
         told = f"the preset {config.preset}, as it is now"
@@ -43,7 +55,7 @@ def of_run(record: Record) -> Markup:
             parts.append(markup.table(("setting", "preset", "this run"), changed, "settings"))
     every = markup.table(("setting", "value"), flat(config).items(), "settings")
     parts.append(tag("details", tag("summary", "all settings"), every))
-    return section("Settings", *parts)
+    return parts
 
 
 def origin(record: Record) -> dict[str, str]:
@@ -65,7 +77,14 @@ def origin(record: Record) -> dict[str, str]:
     return {name: str(value) for name, value in found.items() if value}
 
 
-def versions(record: Record) -> Markup:
-    """Return the part of the page about where a run was made."""
-    found = origin(record)
+def origins(records: Sequence[Record]) -> dict[str, list[str]]:
+    """Return the same of several runs: all that any of them has."""
+    every = [origin(record) for record in records]
+    names = dict.fromkeys(name for each in every for name in each)
+    return {name: list(dict.fromkeys(each.get(name, "–") for each in every)) for name in names}
+
+
+def versions(records: Sequence[Record]) -> Markup:
+    """Return the part of the page about where runs were made."""
+    found = {name: "; ".join(values) for name, values in origins(records).items()}
     return section("Versions and hardware", markup.table(("", ""), found.items()) if found else "")

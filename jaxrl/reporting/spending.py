@@ -52,9 +52,9 @@ def time_and_memory(record: Record) -> Markup:
     ]
     return section(
         "Time and memory",
-        _bar(seconds(record)),
+        bar(seconds(record)),
         tag("div", *drawn, class_="charts") if drawn else "",
-        _state(reading.state_bytes(record.folder)),
+        state(record),
     )
 
 
@@ -65,7 +65,8 @@ def _told_twice(record: Record, name: str) -> bool:
     return name == "time/host_memory_mb" and same
 
 
-def _bar(spent: dict[str, float]) -> Markup:
+def bar(spent: dict[str, float]) -> Markup:
+    """Return a bar of what time went on, with its key."""
     whole = sum(spent.values())
     if not whole:
         return Markup("")
@@ -77,8 +78,10 @@ def _bar(spent: dict[str, float]) -> Markup:
     return Markup(tag("div", *bars, class_="bar") + tag("div", *keys, class_="legend"))
 
 
-def _state(parts: dict[str, int]) -> Markup:
-    """Return a table of what the training state is made of."""
+def state(record: Record) -> Markup:
+    """Return a table of what the training state is made of; seeds of one program share theirs."""
+    own, shared = (reading.state_bytes(f) for f in (record.folder, record.folder.parent))
+    parts = own or shared
     if not parts:
         return Markup("")
     whole = sum(parts.values())
@@ -86,4 +89,5 @@ def _state(parts: dict[str, int]) -> Markup:
     rows = sorted(large.items(), key=lambda part: -part[1])
     rows += [("smaller parts", whole - sum(large.values())), ("together", whole)]
     cells = [(name, f"{size / 2**20:,.2f}") for name, size in rows]
-    return markup.table(("training state, as saved", "MiB"), cells, "figures")
+    whose = "training state" if own else "training state of all seeds"
+    return markup.table((f"{whose}, as saved", "MiB"), cells, "figures")

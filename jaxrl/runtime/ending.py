@@ -130,8 +130,12 @@ def _title(config: TrainConfig) -> str:
 
 
 def _write_report(run: Run) -> None:
-    """Write the page of the run, which must not fail for it: all that matters is saved by now."""
-    try:
-        pages.write(reading.find([run.folder]), run.folder / pages.NAME)
-    except Exception as error:
-        run.console.say(f"warning: {run.folder / pages.NAME} was not written: {error}")
+    """Write pages, which must not fail the run: all that matters is saved by now.
+
+    Seeds that share a program have one each, and one that takes them together.
+    """
+    for folder in dict.fromkeys([run.folder, *(member.folder for member in run.members)]):
+        try:
+            pages.write(reading.find([folder]), folder / pages.NAME)
+        except Exception as error:
+            run.console.say(f"warning: {folder / pages.NAME} was not written: {error}")

@@ -210,6 +210,31 @@ def test_seeds_are_taken_together_and_settings_set_side_by_side(compared):
     assert "data:image/gif" in compared
 
 
+def test_a_comparison_tells_what_the_page_of_one_run_tells(compared):
+    told = _section(compared, "Evaluation")
+    assert "600 66.5 (66 to 67) 66" in told and "200 23 (22 to 24) 22" in told
+    assert "training" in _section(compared, "Time and memory")
+    assert "num_envs 256 64" in _section(compared, "Settings")  # of the preset, and of the other
+    assert "jax 0.10.2" in _section(compared, "Versions and hardware")
+
+
+def test_seeds_made_on_different_machines_are_told_apart(tmp_path):
+    for seed in range(2):
+        folders.make(tmp_path / f"seed-{seed}", seed=seed)
+    file = tmp_path / "seed-1" / "provenance.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"devices": ["NVIDIA H200"]}))
+    page = pages.of_runs([reading.read(run) for run in reading.find([tmp_path])])
+    assert "1 × NVIDIA H200" in _section(page, "What differs")
+    assert "1 × NVIDIA H200" in _section(page, "Versions and hardware")
+
+
+def test_a_run_named_twice_is_one_and_a_seed_run_twice_is_told(tmp_path):
+    one, again = (folders.make(tmp_path / name) for name in ("one", "again"))
+    assert reading.find([one, tmp_path / "again" / ".." / "one"]) == [one]
+    page = pages.of_runs([reading.read(run) for run in (one, again)])
+    assert "a seed that is there twice" in page
+
+
 def test_curves_are_overlaid(compared):
     charts = re.findall(r'<figure class="chart large".*?</figure>', compared, re.S)
     titles = [re.search(r"<b>(.*?)</b>", chart)[1] for chart in charts]
@@ -272,7 +297,7 @@ def test_the_command_does_not_wait_for_jax(tmp_path):
 def test_a_report_that_fails_does_not_fail_the_run(tmp_path, monkeypatch):
     said = []
     folder = folders.make(tmp_path / "run")
-    run = SimpleNamespace(folder=folder, console=SimpleNamespace(say=said.append))
+    run = SimpleNamespace(folder=folder, members=[], console=SimpleNamespace(say=said.append))
 
     def fail(*_):
         raise RuntimeError("out of ink")
