@@ -35,6 +35,12 @@ def of_device() -> int | None:
     return min(limits, default=None)
 
 
+def free() -> int | None:
+    """Return how many of these bytes are not in use; None where that is unknown."""
+    room, used = of_device(), in_use().get("time/memory_mb", 0.0)
+    return None if room is None else max(0, room - int(used * 2**20))
+
+
 def _of_process() -> float | None:
     with contextlib.suppress(OSError):  # other systems have no /proc
         pages = int(Path("/proc/self/statm").read_text().split()[1])

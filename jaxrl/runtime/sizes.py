@@ -6,7 +6,9 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl import rollout as collecting
+from jaxrl.config import TrainConfig
 from jaxrl.envs import names
+from jaxrl.networks.memory import GATES
 from jaxrl.runtime import hosted, memory, network_files
 from jaxrl.runtime import program as programs
 from jaxrl.runtime.program import Program
@@ -91,25 +93,25 @@ def _seeds(program: Program, peak: int) -> list[tuple[str, str]]:
         rows.append(
             (f"estimated peak of {per_device} together", megabytes(per_device * peak) + each)
         )
-    memory_of_one = memory.of_device()
-    if memory_of_one is not None and not names.is_hosted(program.config.env):
+    free = memory.free()
+    if free is not None and not names.is_hosted(program.config.env):
         present = devices if number else len(jax.local_devices())
         rows += [
-            ("memory of a device", megabytes(memory_of_one)),
-            ("seeds that fit (--num-seeds)", f"about {memory_of_one // peak * present:,}"),
+            ("free memory of a device", megabytes(free)),
+            ("seeds that fit (--num-seeds)", f"about {free // peak * present:,}"),
         ]
     return rows
 
 
 def too_many(program: Program) -> str | None:
     """Say beforehand that members will hardly fit; None where they should."""
-    room, number = memory.of_device(), len(program.members) // program.mesh.size
+    room, number = memory.free(), len(program.members) // program.mesh.size
     need = estimated_peak(program.one)
     if room is None or number * need <= room:
         return None
     return (
         f"{number} members need about {megabytes(number * need)} of a device that has "
-        f"{megabytes(room)}: about {room // need} fit"
+        f"{megabytes(room)} free: about {room // need} fit"
     )
 
 
@@ -171,10 +173,11 @@ def _segments(program: Program, state: TrainState, experience: PyTree) -> tuple[
     """Describe PPO's batch."""
     ppo, rows, spec = program.config.ppo, program.env.rows, program.env.spec
     minibatch = num_bytes(experience) // ppo.num_minibatches
-    # The state and the rollout, the rollout's normalised twin, and one shuffled minibatch with
-    # room for its activations: measured peaks lie near this sum. Tokens are judged as zeros and
-    # ones, before and after each step.
+    # The state and the rollout, the rollout's normalised twin, one shuffled minibatch, and what
+    # the networks hold while they are at work. Tokens are judged as zeros and ones, before and
+    # after each step.
     peak = num_bytes(state) + 2 * num_bytes(experience) + 3 * minibatch
+    peak += _activations(program.config, rows)
     if spec.tokens:
         width = math.prod(spec.obs.shape[:-1]) * sum(spec.tokens)
         peak += 2 * 4 * rows * ppo.rollout_length * width
@@ -185,6 +188,22 @@ def _segments(program: Program, state: TrainState, experience: PyTree) -> tuple[
         ("batch", f"{rows:,} rows × {ppo.rollout_length} steps = {batch:,}"),
         ("segments", f"{segments:,} of {ppo.horizon} steps, {share:,} per minibatch"),
     ], peak
+
+
+def _activations(config: TrainConfig, rows: int) -> int:
+    """Return the bytes of hidden layers: all steps judged at once, or a minibatch learnt from.
+
+    A layer's input is free once the critic has used it, but waits for the gradient in learning.
+    """
+    net, ppo = config.network, config.ppo
+    gates = GATES.get(net.memory, 0) * net.memory_size
+    actor = [*net.hidden, *([gates] if net.memory_of != "critic" else [])]
+    critic = [*net.critic_hidden, *([gates] if net.memory_of != "actor" else [])]
+    before_and_after = 2
+    judged = rows * (ppo.horizon if gates else ppo.rollout_length) * max(critic, default=0)
+    parts = ppo.num_minibatches * ppo.accumulate
+    learnt = rows * ppo.rollout_length // parts * (sum(actor) + sum(critic))
+    return 4 * before_and_after * max(judged, learnt)
 
 
 def _replay(program: Program, state: TrainState, experience: PyTree) -> tuple[list, int]:

@@ -16,7 +16,16 @@ import jaxrl
 from jaxrl import config_algorithms, config_changes, evaluate, statistics, train
 from jaxrl.algorithms import off_policy, ppo
 from jaxrl.errors import UserError
-from jaxrl.runtime import ending, fitting, memory, overview, population, sizes, summary
+from jaxrl.runtime import (
+    compiled,
+    ending,
+    fitting,
+    memory,
+    overview,
+    population,
+    sizes,
+    summary,
+)
 from jaxrl.runtime import folder as folders
 from tests.runtime import tiny
 
@@ -223,7 +232,7 @@ def test_a_lost_member_does_not_stop_the_others():
 def test_how_many_fit_is_said_beforehand(monkeypatch, capsys):
     config = train._parse(tiny.FLAGS).config
     peak = sizes.estimated_peak(fitting.build(config))
-    monkeypatch.setattr(memory, "of_device", lambda: 5 * peak + 1)
+    monkeypatch.setattr(memory, "free", lambda: 5 * peak + 1)
     command = train._parse([*tiny.FLAGS, "--num-seeds", "4", "--dry-run"])
     assert train._start(command) == 0
     out = capsys.readouterr().out
@@ -235,8 +244,15 @@ def test_how_many_fit_is_said_beforehand(monkeypatch, capsys):
     assert "lower --num-seeds" in sizes.too_large(six)
 
 
+def test_the_estimate_is_near_what_the_compiler_needs():
+    wide = "--network.hidden 64 --network.critic-hidden 64 64 --num-envs 128 --eval.num-envs 0"
+    program = fitting.build(train._parse([*tiny.FLAGS, *wide.split()]).config)
+    needed = compiled.compile_programs(program).cycle_bytes()
+    assert needed / 2 < sizes.estimated_peak(program) < needed * 2
+
+
 def test_the_device_has_some_memory():
-    assert 2**28 < memory.of_device() < 2**50
+    assert 2**28 < memory.free() < memory.of_device() < 2**50
 
 
 def test_closing_words_of_a_population(tmp_path):
