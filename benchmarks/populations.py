@@ -116,6 +116,7 @@ def describe(preset: str, how: str, processes: list[Process]) -> dict[str, Any]:
         "steps/s, all seeds": steps / training,
         "process GiB": max(each.peak_gib for each in processes),
         "device MiB": max(row["time/memory_mb"] for log in first for row in log),
+        "peak MiB": max(log[-1]["time/peak_memory_mb"] for log in first),
         "return (IQM)": middle,
         "95 % from": low,
         "95 % to": high,

@@ -20,9 +20,9 @@ _LISTED = 0.01  # share of the training state that is worth a line
 
 
 def peak_memory(record: Record) -> float | None:
-    """Return the most MiB in use after any cycle."""
-    values = record.finite("time/memory_mb")
-    return float(values.max()) if len(values) else None
+    """Return the most MiB that were in use; of older runs, after any cycle."""
+    values = [*record.finite("time/peak_memory_mb"), *record.finite("time/memory_mb")]
+    return float(max(values)) if values else None
 
 
 def seconds(record: Record) -> dict[str, float]:

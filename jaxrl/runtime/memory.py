@@ -8,16 +8,23 @@ import jax
 
 
 def in_use() -> dict[str, float]:
-    """Return MiB in use on the busiest device, and by this process.
+    """Return MiB in use on the busiest device, the most it ever was, and MiB of this process.
 
-    A processor's memory is the process's own: where devices do not tell, the two are the same.
+    A processor's memory is the process's own: where devices do not tell, they are the same.
     """
-    stats = [d.memory_stats() for d in jax.local_devices()]
-    used = [s["bytes_in_use"] for s in stats if s and "bytes_in_use" in s]
-    host = _of_process()
-    device = max(used) / 2**20 if used else host
-    values = {"time/memory_mb": device, "time/host_memory_mb": host}
+    host, host_peak = _of_process("VmRSS"), _of_process("VmHWM")
+    values = {
+        "time/memory_mb": _of_devices("bytes_in_use", host),
+        "time/peak_memory_mb": _of_devices("peak_bytes_in_use", host_peak),
+        "time/host_memory_mb": host,
+    }
     return {name: value for name, value in values.items() if value is not None}
+
+
+def _of_devices(name: str, otherwise: float | None) -> float | None:
+    stats = [device.memory_stats() for device in jax.local_devices()]
+    found = [s[name] for s in stats if s and name in s]
+    return max(found) / 2**20 if found else otherwise
 
 
 def of_device() -> int | None:
@@ -41,10 +48,11 @@ def free() -> int | None:
     return None if room is None else max(0, room - int(used * 2**20))
 
 
-def _of_process() -> float | None:
-    with contextlib.suppress(OSError):  # other systems have no /proc
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+def _of_process(name: str) -> float | None:
+    with contextlib.suppress(OSError, StopIteration):  # other systems have no /proc
+        lines = Path("/proc/self/status").read_text().splitlines()
+        line = next(line for line in lines if line.startswith(f"{name}:"))
+        return int(line.split()[1]) / 2**10  # from KiB
     return None
 
 
