@@ -87,18 +87,19 @@ def _opened(optuna: Any, chosen: Study, journal: Path) -> Any:
     about = config_json.to_json(chosen.config({})), chosen.metric, chosen.seeds, chosen.search
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that a part of optuna is new is no news to users
-        # Trials that are asked for together should not all be the same.
-        sampler = optuna.samplers.TPESampler(seed=0, constant_liar=True)
         storage = optuna.storages.JournalStorage(
             optuna.storages.journal.JournalFileBackend(str(journal))
         )
         searched = optuna.create_study(
             study_name=hashlib.sha256(repr(about).encode()).hexdigest(),
             storage=storage,
-            sampler=sampler,
             direction="minimize" if chosen.lower_is_better else "maximize",
             load_if_exists=True,
         )
+        # No draw twice: neither one that was made before an interruption, nor (the liar) for trials
+        # that are asked for together.
+        drawn = len(searched.trials)
+        searched.sampler = optuna.samplers.TPESampler(seed=drawn, constant_liar=True)
     for trial in searched.get_trials(states=(optuna.trial.TrialState.RUNNING,)):
         searched.tell(trial.number, state=optuna.trial.TrialState.FAIL)
     return searched

@@ -55,6 +55,7 @@ def test_good_settings_are_found_and_come_first(trained, tmp_path):
 
 def test_an_interrupted_search_goes_on(trained, tmp_path, monkeypatch):
     assert command(tmp_path, 4, "--at-once", "4") == 0
+    before = {m.ppo.learning_rate for members in trained for m in members}
     del trained[:]
 
     def interrupted(_):
@@ -65,6 +66,8 @@ def test_an_interrupted_search_goes_on(trained, tmp_path, monkeypatch):
         command(tmp_path, 6)
     assert command(tmp_path, 6) == 0
     assert sum(map(len, trained)) == 2  # four were finished, two were given up and asked anew
+    after = {m.ppo.learning_rate for members in trained for m in members}
+    assert len(before | after) == 6  # nothing is tried twice
     assert command(tmp_path, 6) == 0
     assert sum(map(len, trained)) == 2
     assert command(tmp_path, 6, "--tiny") == 0
