@@ -55,10 +55,14 @@ def by_variant(study: Study, records: list[Record]) -> dict[str, tuple[np.ndarra
     for record in sorted(records, key=lambda record: record.seed):
         found[record.variant].append(record)
     return {
-        name: (np.array(runs[0].steps), np.array([run.figures[study.metric] for run in runs]))
+        name: (np.array(runs[0].steps), np.array([_metric(study, run) for run in runs]))
         for name, runs in found.items()
         if runs
     }
+
+
+def _metric(study: Study, run: Record) -> list[float]:
+    return run.figures.get(study.metric, [np.nan] * len(run.steps))
 
 
 def write(name: str, study: Study, records: list[Record], out: Path) -> None:

@@ -21,7 +21,6 @@ from experiments import records, report, study
 from experiments.records import Record
 from experiments.study import HERE, Cell, Study
 from jaxrl.config import TrainConfig
-from jaxrl.errors import exit_status
 
 Item = TypeVar("Item")
 Made = TypeVar("Made")
@@ -43,10 +42,11 @@ def main(arguments: list[str] | None = None) -> int:
         help="a setting for all variants, by its dotted name: --set motion.clips motions",
     )
     command = parser.parse_args(arguments)
-    return exit_status(lambda: _command(command))
+    return study.status(lambda: _command(command))
 
 
 def _command(command: argparse.Namespace) -> None:
+    study.at_least_one(at_once=command.at_once)
     given = {name: _value(text) for name, text in command.set}
     chosen = study.load(command.study)
     chosen = replace(chosen, settings={**chosen.settings, **given})
@@ -72,9 +72,10 @@ def execute(name: str, chosen: Study, out: Path, at_once: int = 64) -> None:
     if done:
         print(f"{len(done)} of {len(cells)} runs are finished already")
     if missing:
-        _run(missing, kept, at_once)
+        _run(chosen, missing, kept, at_once)
         done = records.kept(kept, cells)
     found = [done[cell] for cell in cells]
+    chosen.check_metric({name for record in found for name in record.figures})
     records.write_table(found, out / "results.csv")
     report.write(name, chosen, found, out)
     print(f"written to {out / 'results.md'}")
@@ -96,7 +97,7 @@ def results(name: str) -> tuple[Study, list[Record]]:
         return chosen.shrunk(), records.read_table(out / "results.csv")
 
 
-def _run(cells: dict[Cell, TrainConfig], path: Path, at_once: int) -> None:
+def _run(chosen: Study, cells: dict[Cell, TrainConfig], path: Path, at_once: int) -> None:
     """Train all cells, as many in one program as fit together, and keep each program's results."""
     from jaxrl.runtime import population, program
 
@@ -119,8 +120,12 @@ def _run(cells: dict[Cell, TrainConfig], path: Path, at_once: int) -> None:
             variants = ", ".join(dict.fromkeys(names[i][0] for i in part))
             bar.say(f"{len(part)} runs: {variants}")
             members = [configs[i] for i in part]
-            cycles = members[0].cycles * len(part)
-            curve = population.train(members, lambda _, n=cycles: bar.advance(n), built)
+
+            def note(point: population.Point, config: TrainConfig = members[0]) -> None:
+                chosen.check_metric(point.figures[0])
+                bar.advance(config.cycles * len(point.figures))
+
+            curve = population.train(members, note, built)
             for place, i in enumerate(part):
                 records.keep(path, names[i], configs[i], curve, place)
 

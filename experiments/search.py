@@ -19,7 +19,7 @@ from experiments import report, study
 from experiments.study import Between, Study
 from jaxrl import config_checks, config_json, statistics
 from jaxrl.config import TrainConfig
-from jaxrl.errors import UserError, exit_status
+from jaxrl.errors import UserError
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -32,10 +32,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--tiny", action="store_true", help="runs of next to nothing")
     parser.add_argument("--out", type=Path, help="folder; experiments/results/STUDY if not given")
     command = parser.parse_args(arguments)
-    return exit_status(lambda: _command(command))
+    return study.status(lambda: _command(command))
 
 
 def _command(command: argparse.Namespace) -> None:
+    numbers = {"trials": command.trials, "at_once": command.at_once, "seeds": command.seeds}
+    study.at_least_one(**numbers)
     chosen = study.load(command.study)
     if not chosen.search:
         raise UserError(f"The study '{command.study}' names nothing to search: give it `search`.")
@@ -130,9 +132,10 @@ def _tried(chosen: Study, asked: list[Any]) -> list[float | None]:
             runs += [(place, replace(config, seed=seed)) for seed in range(chosen.seeds)]
     reached: dict[int, list[float]] = {}
     for group in population.groups([config for _, config in runs]):
-        last = population.train([runs[i][1] for i in group])[-1]
+        members = [runs[i][1] for i in group]
+        last = population.train(members, lambda p: chosen.check_metric(p.figures[0]))[-1]
         for i, figures in zip(group, last.figures, strict=True):
-            reached.setdefault(runs[i][0], []).append(figures[chosen.metric])
+            reached.setdefault(runs[i][0], []).append(figures.get(chosen.metric, np.nan))
     return [
         float(statistics.interquartile_mean(np.array(reached[place]))) if place in reached else None
         for place in range(len(asked))
@@ -143,13 +146,12 @@ def _table(name: str, chosen: Study, trials: list[Any]) -> str:
     """Return all trials as a table in Markdown, the best ones first."""
     sign = 1.0 if chosen.lower_is_better else -1.0
     ordered = sorted(trials, key=lambda t: np.inf if t.value is None else sign * t.value)
-    names, best = list(chosen.search), ordered[0].params
-    flags = " ".join(f"{config_checks.flag(name)} {_text(best[name])}" for name in names)
+    names = list(chosen.search)
     lines = [
         f"# Search of {name}",
         "",
         f"{len(trials)} trials of the preset `{chosen.preset}`, judged by `{chosen.metric}` after "
-        f"their last step. The best: `python -m jaxrl.train {chosen.preset} {flags}`",
+        f"their last step. {_best(chosen, ordered[0])}",
         "",
         f"| {chosen.metric} | {' | '.join(names)} |",
         "|---:" * (len(names) + 1) + "|",
@@ -158,6 +160,16 @@ def _table(name: str, chosen: Study, trials: list[Any]) -> str:
         value = "-" if trial.value is None else report.short(trial.value)
         lines.append(f"| {value} | {' | '.join(_text(trial.params[n]) for n in names)} |")
     return "\n".join(lines) + "\n"
+
+
+def _best(chosen: Study, trial: Any) -> str:
+    """Return the command that trains with what was found, and with what all trials had."""
+    if trial.value is None:
+        return "None of them could be trained to its end."
+    found = {n: float(_text(v)) if isinstance(v, float) else v for n, v in trial.params.items()}
+    small = chosen.shrinking(chosen.config({}))
+    flags = study.flags({**chosen.settings, **found, **small})
+    return f"The best: `python -m jaxrl.train {chosen.preset} {flags}`"
 
 
 def _text(value: Any) -> str:

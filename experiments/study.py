@@ -7,7 +7,9 @@ What can be an array of the training state is trained in one program for all var
 """
 
 import importlib
-from collections.abc import Mapping
+import shlex
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +18,8 @@ from experiments import tiny
 from jaxrl import config_checks, config_json, presets
 from jaxrl.config import TrainConfig
 from jaxrl.config_changes import changed, combinations
-from jaxrl.errors import UserError, nearest
+from jaxrl.envs import names
+from jaxrl.errors import UserError, exit_status, nearest
 
 HERE = Path(__file__).parent
 PLAIN = "as it is"
@@ -46,12 +49,37 @@ class Study:
     tiny: Mapping[str, Any] = field(default_factory=dict)  # what `shrunk` sets, if not the usual
     is_shrunk: bool = False
 
+    def __post_init__(self) -> None:
+        """Refuse what would be run as something else than it says."""
+        if self.seeds < 1:
+            raise UserError(f"A study's `seeds` must be at least 1, not {self.seeds}.")
+        if PLAIN in self.variants:
+            raise UserError(f"`variants`: '{PLAIN}' is the preset without changes: rename yours.")
+        for changes in (self.settings, self.search, *self.variants.values()):
+            if "seed" in changes:
+                raise UserError("'seed' cannot be set in a study: say by `seeds` how many to run.")
+
     def shrunk(self) -> "Study":
-        """Return some of it in next to nothing, which can be run but not be learnt from."""
-        plain = {"metric": "eval/mean_reward", "lower_is_better": False}
-        names = list(self.variants)
-        few = {name: self.variants[name] for name in (*names[:1], *names[-1:])}
-        return replace(self, variants=few, seeds=min(self.seeds, 2), is_shrunk=True, **plain)
+        """Return some of it in next to nothing, which can be run but not be learnt from.
+
+        A task that stands in for another has not all of its figures, only those that any task has.
+        """
+        kept = [*self.variants]
+        few = {name: self.variants[name] for name in (*kept[:1], *kept[-1:])}
+        small = replace(self, variants=few, seeds=min(self.seeds, 2), is_shrunk=True)
+        if "env" not in self.tiny:
+            return small
+        return replace(small, metric="eval/mean_reward", lower_is_better=False)
+
+    def check_metric(self, figures: Iterable[str]) -> None:
+        """Refuse to be judged by what evaluations do not give."""
+        there = sorted(figures)
+        # Nothing is said of successful episodes until there are some.
+        if self.metric not in {*there, *(name.replace("_all", "_succ") for name in there)}:
+            raise UserError(
+                f"`metric`: evaluations give no '{self.metric}'.{nearest(self.metric, there)} "
+                f"There are: {', '.join(there)}."
+            )
 
     def config(self, changes: Mapping[str, Any]) -> TrainConfig:
         """Return the preset with changes.
@@ -59,14 +87,23 @@ class Study:
         What shrinks comes last: variants that it makes alike are one program less to compile.
         """
         config = changed(changed(presets.get(self.preset), self.settings), changes)
-        config = changed(config, self._tiny(config) if self.is_shrunk else {})
+        config = changed(config, self.shrinking(config))
         # There and back: values of a wrong type do not pass.
         config = config_json.from_json(config_json.to_json(config), "the study")
         config_checks.check(config)
+        if names.is_hosted(config.env) or config.offline:
+            raise UserError(
+                f"Runs of '{config.env}' do not happen on the device alone, so they cannot share a "
+                "program, as those of a study do: train them one after the other by "
+                f"`python -m jaxrl.train {self.preset} --seed N`, and compare them by "
+                "`python -m jaxrl.report`."
+            )
         return config
 
-    def _tiny(self, config: TrainConfig) -> Mapping[str, Any]:
-        return self.tiny or (tiny.PPO if config.algo == "ppo" else tiny.REPLAY)
+    def shrinking(self, config: TrainConfig) -> Mapping[str, Any]:
+        """Return what makes a configuration small, where the study is."""
+        usual = tiny.PPO if config.algo == "ppo" else tiny.REPLAY
+        return (self.tiny or usual) if self.is_shrunk else {}
 
     def cells(self) -> dict[Cell, TrainConfig]:
         """Return the configuration of every variant and seed."""
@@ -84,7 +121,40 @@ def load(name: str) -> Study:
     if name not in known:
         hint = nearest(name, known)
         raise UserError(f"Unknown study '{name}'.{hint} Known: {', '.join(known)}.")
-    return importlib.import_module(f"experiments.studies.{name}").STUDY
+    found = getattr(importlib.import_module(f"experiments.studies.{name}"), "STUDY", None)
+    if not isinstance(found, Study):
+        raise UserError(f"experiments/studies/{name}.py has no study: write STUDY = Study(...).")
+    return found
+
+
+def at_least_one(**numbers: int) -> None:
+    """Refuse flags that ask for nothing."""
+    for name, number in numbers.items():
+        if number < 1:
+            raise UserError(f"--{name.replace('_', '-')} must be at least 1, not {number}.")
+
+
+def status(work: Callable[[], None]) -> int:
+    """Do the work of a command; one that is interrupted says how to go on."""
+    try:
+        return exit_status(work)
+    except KeyboardInterrupt:
+        print("\nStopped. What is finished is kept: the same command goes on.", file=sys.stderr)
+        return 130
+
+
+def flags(changes: Mapping[str, Any]) -> str:
+    """Return settings as `jaxrl.train` is told them."""
+    return " ".join(_flag(name, value) for name, value in changes.items())
+
+
+def _flag(name: str, value: Any) -> str:
+    flag = config_checks.flag(name)
+    if isinstance(value, bool):
+        section, dot, last = flag.removeprefix("--").rpartition(".")
+        return flag if value else f"--{section}{dot}no-{last}"
+    values = value if isinstance(value, tuple | list) else (value,)
+    return shlex.join([flag, *map(str, values)])
 
 
 def folder(name: str, given: Path | None, *, tiny: bool) -> Path:

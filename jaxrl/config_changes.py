@@ -20,7 +20,8 @@ def changed(config: Any, changes: Mapping[str, Any]) -> Any:
 def _replaced(part: Any, names: list[str], value: Any, path: str) -> Any:
     known = [f.name for f in fields(part)] if hasattr(part, "__dataclass_fields__") else []
     if names[0] not in known:
-        raise UserError(f"There is no setting '{path}'.{nearest(names[0], known)}")
+        prefix = path.removesuffix(".".join(names))
+        raise UserError(f"There is no setting '{path}'.{nearest(names[0], known, prefix)}")
     inner = value if len(names) == 1 else _replaced(getattr(part, names[0]), names[1:], value, path)
     return replace(part, **{names[0]: inner})
 
@@ -30,16 +31,33 @@ def combinations(axes: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
     return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
 
 
+_WORDS = {"true": True, "false": False}
+
+
 def axis(text: str) -> tuple[str, tuple[float, ...]]:
     """Read `ppo.learning-rate=1e-4,3e-4`: the name of a setting, and its values."""
     name, _, listed = text.partition("=")
     try:
-        values = tuple(float(value) for value in listed.split(","))
+        values = tuple(_WORDS[v] if v in _WORDS else float(v) for v in listed.lower().split(","))
     except ValueError:
         raise UserError(
-            f"--vary {text}: write a setting and its values, as ppo.learning-rate=1e-4,3e-4."
+            f"--vary {text}: write a setting and its values, as ppo.learning-rate=1e-4,3e-4 or "
+            "ppo.bootstrap-truncated=True,False."
         ) from None
     return name.removeprefix("--").replace("-", "_"), values
+
+
+def _of_kind(config: TrainConfig, name: str, values: Sequence[float]) -> tuple[float, ...]:
+    """Return values as a setting takes them: numbers, or True and False (0 and 1 will do)."""
+    changed(config, {name: 0.0})  # or there is no such setting
+    kind = type(config_checks.get(config, name))
+    if kind not in (float, bool):
+        raise UserError(f"--vary {name}: only what --help marks as (traced) can vary.")
+    if kind is bool and not set(values) <= {False, True}:
+        raise UserError(f"--vary {name}: its values are True and False.")
+    if kind is float and any(isinstance(value, bool) for value in values):
+        raise UserError(f"--vary {name}: its values are numbers.")
+    return tuple(map(kind, values))
 
 
 def members(config: TrainConfig, num_seeds: int, vary: Sequence[str] = ()) -> list[TrainConfig]:
@@ -49,12 +67,7 @@ def members(config: TrainConfig, num_seeds: int, vary: Sequence[str] = ()) -> li
     axes = dict(map(axis, vary))
     if len(axes) < len(vary):
         raise UserError("--vary: name every setting once, with all of its values.")
-    for name in axes:
-        changed(config, {name: 0.0})  # or there is no such setting
-        kind = type(config_checks.get(config, name))
-        if kind not in (float, bool):
-            raise UserError(f"--vary {name}: only what --help marks as (traced) can vary.")
-        axes[name] = tuple(map(kind, axes[name]))
+    axes = {name: _of_kind(config, name, values) for name, values in axes.items()}
     return [
         replace(changed(config, changes), seed=seed)
         for changes in combinations(axes)

@@ -21,7 +21,7 @@ def exit_status(work: Callable[[], None]) -> int:
     return 0
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: str, known: Iterable[str], prefix: str = "") -> str:
     """Return " Did you mean 'x'?" for the closest known name, or nothing."""
     matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
-    return f" Did you mean '{matches[0]}'?" if matches else ""
+    return f" Did you mean '{prefix}{matches[0]}'?" if matches else ""

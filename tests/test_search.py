@@ -8,10 +8,12 @@ import pytest
 
 from experiments import search, study
 from experiments.study import Between, Study
+from jaxrl import train
+from jaxrl.config_changes import changed
 from jaxrl.runtime import population
 
 
-def scored(members, *_):
+def scored(members):
     """Stand in for training: the best learning rate is 0.01, and 8 passes are worth one more."""
     figures = [
         {"eval/mean_reward": -abs(m.ppo.learning_rate - 0.01) + (m.ppo.update_epochs == 8)}
@@ -25,9 +27,11 @@ def trained(monkeypatch):
     """What was trained together."""
     groups = []
 
-    def train(members):
+    def train(members, report):
         groups.append(members)
-        return scored(members)
+        points = scored(members)
+        report(points[0])
+        return points
 
     monkeypatch.setattr(population, "train", train)
     return groups
@@ -53,17 +57,18 @@ def test_good_settings_are_found_and_come_first(trained, tmp_path):
     assert f"--ppo.learning-rate {best[1]}" in lines[2]
 
 
-def test_an_interrupted_search_goes_on(trained, tmp_path, monkeypatch):
+def test_an_interrupted_search_goes_on(trained, tmp_path, monkeypatch, capsys):
     assert command(tmp_path, 4, "--at-once", "4") == 0
     before = {m.ppo.learning_rate for members in trained for m in members}
     del trained[:]
 
-    def interrupted(_):
+    def interrupted(*_):
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patched:
         patched.setattr(population, "train", interrupted)
-        command(tmp_path, 6)
+        assert command(tmp_path, 6) == 130
+    assert "the same command goes on" in capsys.readouterr().err
     assert command(tmp_path, 6) == 0
     assert sum(map(len, trained)) == 2  # four were finished, two were given up and asked anew
     after = {m.ppo.learning_rate for members in trained for m in members}
@@ -85,13 +90,38 @@ def test_settings_that_cannot_be_run_are_told_apart(trained, tmp_path):
     assert rows[0].endswith("| 8 |")
 
 
+def test_nothing_is_called_best_where_nothing_could_be_run(trained, tmp_path):
+    chosen = Study("cartpole", {}, seeds=1, search={"ppo.num_minibatches": (7,)})
+    search.execute("x", chosen, tmp_path, trials=1, at_once=1)
+    assert "None of them could be trained to its end." in (tmp_path / "search.md").read_text()
+
+
+def test_the_best_is_named_with_what_all_trials_had(trained, tmp_path):
+    settings = {"ppo.normalize_obs": False, "num_envs": 64}
+    ranges = {"ppo.learning_rate": Between(1e-4, 1e-2), "ppo.bootstrap_truncated": (False,)}
+    chosen = Study("cartpole", {}, 1, settings, search=ranges)
+    search.execute("x", chosen, tmp_path, trials=1, at_once=1)
+    words = (tmp_path / "search.md").read_text().split("`")[-2].split()
+    assert words[:4] == ["python", "-m", "jaxrl.train", "cartpole"]
+    found, (asked,) = train._parse(words[3:]).config, trained[0]
+    rate = found.ppo.learning_rate
+    assert rate == pytest.approx(asked.ppo.learning_rate, rel=1e-3)
+    assert found == changed(asked, {"ppo.learning_rate": rate})
+
+
+@pytest.mark.parametrize("flag", ["--trials", "--at-once", "--seeds"])
+def test_asking_for_nothing_is_refused(flag, capsys, tmp_path):
+    assert search.main(["cartpole_basics", "--out", str(tmp_path), flag, "0"]) == 2
+    assert f"{flag} must be at least 1, not 0" in capsys.readouterr().err
+
+
 def test_what_is_trained_is_what_was_asked_for(tmp_path, monkeypatch):
     """With real programs: two trials of next to nothing."""
     rates, train = [], population.train
 
-    def noted(members):
+    def noted(members, *rest):
         rates.extend(member.ppo.learning_rate for member in members)
-        return train(members)
+        return train(members, *rest)
 
     monkeypatch.setattr(population, "train", noted)
     small = study.load("cartpole_basics").shrunk()

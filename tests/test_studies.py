@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+import shlex
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 from experiments import records, report, run
 from experiments.records import Record
-from experiments.study import HERE, PLAIN, Study, grid, load
+from experiments.study import HERE, PLAIN, Study, flags, grid, load
 from jaxrl import presets, train
 from jaxrl.config_changes import changed
 from jaxrl.errors import UserError
@@ -23,7 +24,7 @@ CONFIG = train._parse([*tiny.FLAGS, "--epochs", "1", "--cycles", "1"]).config
 def test_settings_are_changed_by_their_names():
     config = changed(presets.get("ant"), {"ppo.lam": 0.5, "num_envs": 64})
     assert (config.ppo.lam, config.num_envs) == (0.5, 64)
-    with pytest.raises(UserError, match="no setting 'ppo.lan'. Did you mean 'lam'"):
+    with pytest.raises(UserError, match="no setting 'ppo.lan'. Did you mean 'ppo.lam'"):
         changed(presets.get("ant"), {"ppo.lan": 0.5})
 
 
@@ -156,13 +157,87 @@ def test_a_run_is_kept_after_a_line_that_was_cut(tmp_path):
 
 def test_studies_are_small_even_if_they_do_not_say_how():
     for name, envs in (("cartpole", 8), ("rrd-quick", 4)):
-        small = Study(name, {"other": {"seed": 3}}).shrunk().cells()
+        small = Study(name, {"other": {"num_envs": 3}}).shrunk().cells()
         assert {config.num_envs for config in small.values()} == {envs}
 
 
 def test_studies_that_do_not_exist(capsys):
     assert run.main(["cartpole_basic"]) == 2
     assert "Did you mean 'cartpole_basics'" in capsys.readouterr().err
+
+
+def test_a_file_without_a_study_says_so(monkeypatch, capsys):
+    monkeypatch.delattr("experiments.studies.cartpole_basics.STUDY")
+    assert run.main(["cartpole_basics"]) == 2
+    assert "cartpole_basics.py has no study: write STUDY = Study(" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "given, text",
+    [
+        ({"seeds": 0}, "`seeds` must be at least 1, not 0"),
+        ({"variants": {PLAIN: {"ppo.lam": 0.5}}}, "rename yours"),
+        ({"variants": {"other": {"seed": 7}}}, "'seed' cannot be set"),
+        ({"settings": {"seed": 7}}, "'seed' cannot be set"),
+    ],
+)
+def test_what_would_not_be_run_as_it_says_is_refused(given, text):
+    with pytest.raises(UserError, match=text):
+        Study(**{"preset": "cartpole", "variants": {}} | given)
+
+
+def test_what_runs_on_the_host_cannot_be_studied():
+    with pytest.raises(UserError, match="jaxrl.train gym-cartpole --seed N"):
+        Study("gym-cartpole", {}).cells()
+
+
+def test_nothing_at_once_is_refused(capsys):
+    assert run.main(["cartpole_basics", "--at-once", "0"]) == 2
+    assert "--at-once must be at least 1, not 0" in capsys.readouterr().err
+
+
+def test_a_misspelt_metric_is_named(folder, monkeypatch, capsys):
+    """At the first evaluation, and where everything had been trained before."""
+    wrong = replace(load("cartpole_basics"), metric="eval/mean_rewards")
+    monkeypatch.setattr("experiments.studies.cartpole_basics.STUDY", wrong)
+    point = population.Point(1, ({"eval/mean_reward": 1.0},) * 4)
+    monkeypatch.setattr(population, "build", lambda members: None)
+    monkeypatch.setattr(population, "train", lambda members, report, _: report(point))
+    for out in (folder / "new", folder):
+        assert run.main(["cartpole_basics", "--tiny", "--out", str(out)]) == 2
+        text = "no 'eval/mean_rewards'. Did you mean 'eval/mean_reward'? There are: eval/"
+        assert text in capsys.readouterr().err
+
+
+def test_figures_of_successes_may_come_late():
+    late = replace(load("imitation"), metric="eval/mpjpe_succ")
+    late.check_metric(["eval/mpjpe_all"])
+    assert late.shrunk().metric == "eval/mean_reward"  # of the task that stands in
+    runs = [Record(PLAIN, 0, [1, 2], {"eval/mpjpe_all": [9.0, 8.0]})]
+    assert np.isnan(report.by_variant(late, runs)[PLAIN][1]).all()
+
+
+def test_an_interruption_says_how_to_go_on(tmp_path, monkeypatch, capsys):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run, "execute", interrupted)
+    assert run.main(["cartpole_basics", "--out", str(tmp_path)]) == 130
+    assert "the same command goes on" in capsys.readouterr().err
+
+
+def test_settings_as_the_command_line_takes_them():
+    settings = {
+        "task.randomize": "a:b c",
+        "total_steps": None,
+        "network.hidden": (8, 9),
+        "ppo.normalize_obs": False,
+        "task.episodic_reward": True,
+        "offpolicy.rrd_bias_correction": False,
+        "offpolicy.rrd_sample_size": 3,
+    }
+    words = shlex.split(flags(settings))
+    assert train._parse(["cartpole", *words]).config == changed(presets.get("cartpole"), settings)
 
 
 def test_every_study_can_be_run():

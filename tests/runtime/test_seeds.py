@@ -157,8 +157,10 @@ def test_levels_follow_training_in_every_seed(tmp_path):
     "flags, text",
     [
         (("--num-seeds", "0"), "--num-seeds must be at least 1"),
-        (("--vary", "ppo.gama=1,2"), "Did you mean 'gamma'"),
+        (("--vary", "ppo.gama=1,2"), "Did you mean 'ppo.gamma'"),
         (("--vary", "ppo.gamma"), "write a setting and its values"),
+        (("--vary", "ppo.gamma=0.9,True"), "ppo.gamma: its values are numbers"),
+        (("--vary", "ppo.bootstrap-truncated=0.5"), "its values are True and False"),
         (("--vary", "ppo.gamma=0.9,0.9"), "are the same: seed-0"),
         (("--vary", "ppo.gamma=0.9", "ppo.gamma=0.8"), "name every setting once"),
         (("--vary", "num-envs=8,16"), r"only what --help marks as \(traced\)"),
@@ -185,8 +187,9 @@ def test_what_help_calls_traced_can_vary():
     marked = re.findall(r'^    (\w+): (?:float|bool).*\n    """[^"]*\(traced\)', source, re.M)
     assert set(marked) == {*ppo.TRACED, *off_policy.TRACED}
     config = train._parse(["cartpole"]).config
-    cut, seen = config_changes.members(config, 1, ["ppo.bootstrap-truncated=0,1"])
-    assert (cut.ppo.bootstrap_truncated, seen.ppo.bootstrap_truncated) == (False, True)
+    for values in ("0,1", "False,True", "false,true"):
+        cut, seen = config_changes.members(config, 1, [f"ppo.bootstrap-truncated={values}"])
+        assert (cut.ppo.bootstrap_truncated, seen.ppo.bootstrap_truncated) == (False, True)
 
 
 def test_names_variants_and_their_middles():
