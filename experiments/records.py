@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from experiments.origin import Origin
 from experiments.study import Cell
 from jaxrl import config_json
 from jaxrl.config import TrainConfig
@@ -19,20 +20,26 @@ class Record(NamedTuple):
     seed: int
     steps: list[int]  # of its evaluations
     figures: dict[str, list[float]]  # what each of them gave, by name
+    origin: Origin = Origin()  # not in the table
 
 
-def keep(path: Path, cell: Cell, config: TrainConfig, points: list, place: int) -> None:
-    """Add the run of member `place` of a population."""
-    names = dict.fromkeys(name for point in points for name in point.figures[place])
-    record = Record(
-        *cell,
-        steps=[point.step for point in points],
-        figures={n: [float(p.figures[place].get(n, math.nan)) for p in points] for n in names},
-    )
+def keep(path: Path, record: Record, config: TrainConfig) -> None:
+    """Add a run."""
     text = json.dumps(record._asdict() | {"config": config_json.to_json(config)})
     cut = path.exists() and not path.read_text().endswith("\n")  # the last line, by a full disk
     with path.open("a") as file:
         file.write("\n" * cut + text + "\n")
+
+
+def of_member(cell: Cell, points: list, place: int, origin: Origin) -> Record:
+    """Return the run of member `place` of a population."""
+    names = dict.fromkeys(name for point in points for name in point.figures[place])
+    return Record(
+        *cell,
+        steps=[point.step for point in points],
+        figures={n: [float(p.figures[place].get(n, math.nan)) for p in points] for n in names},
+        origin=origin,
+    )
 
 
 def kept(path: Path, cells: dict[Cell, TrainConfig]) -> dict[Cell, Record]:
@@ -41,6 +48,7 @@ def kept(path: Path, cells: dict[Cell, TrainConfig]) -> dict[Cell, Record]:
     for row in _rows(path):
         cell = row["variant"], row["seed"]
         if cell in cells and row.pop("config") == config_json.to_json(cells[cell]):
+            row["origin"] = Origin(*row.get("origin", ()))
             found[cell] = Record(**row)
     return found
 

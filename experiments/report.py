@@ -1,11 +1,15 @@
 """What a study shows: curves with bands, final figures with intervals, comparisons.
 
-The pictures are functions of records, for results.md and for notebooks alike.
+The pictures are functions of records, for results.md and for notebooks alike. Of a study that was
+run before, `python -m experiments.report STUDY` writes them anew from its table.
 """
 
+import argparse
 import contextlib
+import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +17,36 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from experiments.records import Record
+from experiments import origin
+from experiments import study as studies
+from experiments.records import Record, read_table
 from experiments.study import PLAIN, Study
 from jaxrl import statistics
+from jaxrl.errors import UserError, exit_status
 from jaxrl.reporting import bands
 
 _COLOR, _GREY = "#1f6fb4", "#8a8f98"
 _COLUMNS = 4
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line; return the exit status."""
+    parser = argparse.ArgumentParser(description="Write results.md anew, from results.csv.")
+    parser.add_argument("study", help="name of a file in experiments/studies")
+    parser.add_argument("--out", type=Path, help="folder; experiments/results/STUDY if not given")
+    command = parser.parse_args(arguments)
+    out = command.out or studies.HERE / "results" / command.study
+    return exit_status(lambda: retell(command.study, out))
+
+
+def retell(name: str, out: Path) -> None:
+    """Write the report of a study that was run before, with the settings that it had then."""
+    chosen = studies.load(name)
+    if not (out / "results.csv").exists():
+        raise UserError(f"'{out}' has no results.csv: run the study before.")
+    if known := origin.read(out):
+        chosen = replace(chosen, settings=known[0])
+    write(name, chosen, read_table(out / "results.csv"), out)
 
 
 class _Bar:
@@ -69,39 +96,74 @@ def write(name: str, study: Study, records: list[Record], out: Path) -> None:
     """Write results.md and its pictures."""
     for picture, draw in (("curves.png", draw_curves), ("finals.png", draw_finals)):
         draw(study, records).savefig(out / picture, dpi=130)
-    steps, values = next(iter(by_variant(study, records).values()))
     text = f"""# {name}
 
-Preset `{study.preset}`, {len(values)} seeds of {short(steps[-1])} steps for each variant. \
-`{study.metric}` of the last evaluation as interquartile means with 95 % bootstrap intervals over \
-seeds. *Better* is the share of pairs of runs in which the variant does better than the preset \
-as it is; {"lower" if study.lower_is_better else "higher"} is better.
+{_explained(study, records)}
 
 {table(study, records)}
 
 ![learning curves](curves.png)
 
 ![final figures](finals.png)
-"""
+{_made(study, out)}"""
     (out / "results.md").write_text(text)
+    print(f"written to {out / 'results.md'}")
+
+
+def _explained(study: Study, records: list[Record]) -> str:
+    """Say what was run, and what the table shows of it."""
+    curves = by_variant(study, records)
+    common = f" with {_changes(study.settings)}" if study.settings else ""
+    base = "*base*, which has these settings and no others" if common else "the preset as it is"
+    length = "" if _differ_in_length(curves) else f" of {short(curves[PLAIN][0][-1])} steps"
+    return (
+        f"Preset `{study.preset}`{common}. {len(curves[PLAIN][1])} seeds{length} for each variant. "
+        f"`{study.metric}` of the last evaluation as interquartile means with 95 % bootstrap "
+        "intervals over seeds. *Better* is the share of pairs of runs in which the variant does "
+        f"better than {base}; {'lower' if study.lower_is_better else 'higher'} is better."
+    )
+
+
+def _differ_in_length(curves: dict) -> bool:
+    return len({steps[-1] for steps, _ in curves.values()}) > 1
+
+
+def _made(study: Study, out: Path) -> str:
+    """Say what made the results, as far as it is known."""
+    known = origin.read(out)
+    lines = [f"- {each.told()}" for each in (known[1] if known else [])]
+    if lines:
+        lines = ["", "Made by", "", *lines]
+    if study.is_shrunk:
+        lines += ["", "Shrunk by `--tiny`: nothing can be learnt from this."]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _changes(settings: Mapping[str, Any]) -> str:
+    return ", ".join(f"`{name} = {value}`" for name, value in settings.items())
 
 
 def table(study: Study, records: list[Record]) -> str:
     """Return the last evaluations as a table in Markdown."""
     curves = by_variant(study, records)
-    lines = ["| variant | changes | mean | interval | better |", "|---|---|---:|---:|---:|"]
-    for variant, (_, values) in curves.items():
-        final = values[:, -1]
-        mean, low, high = map(float, statistics.middle(final))
-        changes = ", ".join(f"`{k} = {v}`" for k, v in study.variants.get(variant, {}).items())
-        shown = f"{short(mean)} | {short(low)} to {short(high)}"
+    differ = _differ_in_length(curves)
+    head = ["variant", "changes", *["steps"] * differ, "mean", "interval", "better"]
+    rows = [head, ["---", "---", *["---:"] * (len(head) - 2)]]
+    for variant, (steps, values) in curves.items():
+        mean, low, high = map(float, statistics.middle(values[:, -1]))
         better = f"{100 * _better(study, curves, variant):.0f} %" if variant != PLAIN else ""
-        lines.append(f"| {variant} | {changes} | {shown} | {better} |")
-    return "\n".join(lines)
+        shown = [short(mean), f"{short(low)} to {short(high)}", better]
+        changes = _changes(study.variants.get(variant, {}))
+        rows.append([_label(study, variant), changes, *[short(steps[-1])] * differ, *shown])
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def _label(study: Study, variant: str) -> str:
+    return study.base if variant == PLAIN else variant
 
 
 def _better(study: Study, curves: dict, variant: str) -> float:
-    """Return how often a variant's run does better than one of the preset as it is."""
+    """Return how often a variant's run does better than one without its changes."""
     sign = -1.0 if study.lower_is_better else 1.0
     final, plain = sign * curves[variant][1][:, -1], sign * curves[PLAIN][1][:, -1]
     return statistics.probability_of_improvement(final, plain)
@@ -115,7 +177,7 @@ def short(number: float) -> str:
 
 
 def draw_curves(study: Study, records: list[Record]) -> Figure:
-    """Draw one panel for every variant: its curve, before the preset's as it is."""
+    """Draw one panel for every variant: its curve, before that without its changes."""
     curves = by_variant(study, records)
     variants = [name for name in curves if name != PLAIN] or [PLAIN]
     columns = min(_COLUMNS, len(variants))
@@ -128,12 +190,12 @@ def draw_curves(study: Study, records: list[Record]) -> Figure:
     for axes, variant in zip(grid.flat, variants, strict=False):
         for name, color in ((PLAIN, _GREY), (variant, _COLOR)):
             bands.draw(axes, *curves[name], color, width=1.5)
-        axes.set_title(variant, fontsize=9)
+        axes.set_title(_label(study, variant), fontsize=9)
         axes.xaxis.set_major_locator(MaxNLocator(4))
         axes.xaxis.set_major_formatter(lambda x, _: f"{x / 1e6:.3g} M" if x >= 1e5 else short(x))
         _plain(axes)
     figure.supxlabel("environment steps", fontsize=9)
-    figure.supylabel(f"{study.metric} (grey: {PLAIN})", fontsize=9)
+    figure.supylabel(f"{study.metric} (grey: {study.base})", fontsize=9)
     return figure
 
 
@@ -153,8 +215,9 @@ def draw_finals(study: Study, records: list[Record]) -> Figure:
     plain = statistics.interquartile_mean(curves[PLAIN][1][:, -1])
     left.axvline(float(plain), color=_GREY, linewidth=0.8, linestyle=":")
     right.axvline(0.5, color=_GREY, linewidth=0.8, linestyle=":")
-    left.set(yticks=range(len(curves)), yticklabels=list(curves), xlabel=study.metric)
-    right.set(xlim=(-0.05, 1.05), xticks=(0, 0.5, 1), xlabel="better than as it is")
+    labels = [_label(study, variant) for variant in curves]
+    left.set(yticks=range(len(curves)), yticklabels=labels, xlabel=study.metric)
+    right.set(xlim=(-0.05, 1.05), xticks=(0, 0.5, 1), xlabel=f"better than {study.base}")
     left.invert_yaxis()
     _plain(left)
     _plain(right)
@@ -164,3 +227,7 @@ def draw_finals(study: Study, records: list[Record]) -> Figure:
 def _plain(axes: Any) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(labelsize=8)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -9,6 +9,7 @@ import contextlib
 import io
 import json
 import os
+import shlex
 import sys
 import tempfile
 from collections import deque
@@ -17,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from experiments import records, report, study
+from experiments import origin, records, report, study
 from experiments.records import Record
 from experiments.study import HERE, Cell, Study
 from jaxrl.config import TrainConfig
@@ -42,6 +43,8 @@ def main(arguments: list[str] | None = None) -> int:
         help="a setting for all variants, by its dotted name: --set motion.clips motions",
     )
     command = parser.parse_args(arguments)
+    words = sys.argv[1:] if arguments is None else arguments
+    command.typed = shlex.join(["python", "-m", "experiments.run", *words])
     return study.status(lambda: _command(command))
 
 
@@ -53,7 +56,7 @@ def _command(command: argparse.Namespace) -> None:
     if command.tiny:
         chosen = chosen.shrunk()
     out = study.folder(command.study, command.out, tiny=command.tiny)
-    execute(command.study, chosen, out, command.at_once)
+    execute(command.study, chosen, out, command.at_once, command.typed)
 
 
 def _value(text: str) -> Any:
@@ -64,7 +67,7 @@ def _value(text: str) -> Any:
         return text
 
 
-def execute(name: str, chosen: Study, out: Path, at_once: int = 64) -> None:
+def execute(name: str, chosen: Study, out: Path, at_once: int = 64, command: str = "") -> None:
     """Run what is not finished yet, then write the report."""
     cells, kept = chosen.cells(), out / "runs.jsonl"
     done = records.kept(kept, cells)
@@ -72,13 +75,13 @@ def execute(name: str, chosen: Study, out: Path, at_once: int = 64) -> None:
     if done:
         print(f"{len(done)} of {len(cells)} runs are finished already")
     if missing:
-        _run(chosen, missing, kept, at_once)
+        _run(chosen, missing, kept, at_once, command)
         done = records.kept(kept, cells)
     found = [done[cell] for cell in cells]
     chosen.check_metric({name for record in found for name in record.figures})
     records.write_table(found, out / "results.csv")
+    origin.write(out, chosen.settings, [record.origin for record in found])
     report.write(name, chosen, found, out)
-    print(f"written to {out / 'results.md'}")
 
 
 def results(name: str) -> tuple[Study, list[Record]]:
@@ -97,11 +100,14 @@ def results(name: str) -> tuple[Study, list[Record]]:
         return chosen.shrunk(), records.read_table(out / "results.csv")
 
 
-def _run(chosen: Study, cells: dict[Cell, TrainConfig], path: Path, at_once: int) -> None:
+def _run(
+    chosen: Study, cells: dict[Cell, TrainConfig], path: Path, at_once: int, command: str
+) -> None:
     """Train all cells, as many in one program as fit together, and keep each program's results."""
     from jaxrl.runtime import population, program
 
     program.use_compilation_cache()
+    made = origin.here(command)
     names, configs = list(cells), list(cells.values())
     parts = [
         group[i : i + at_once]
@@ -127,7 +133,7 @@ def _run(chosen: Study, cells: dict[Cell, TrainConfig], path: Path, at_once: int
 
             curve = population.train(members, note, built)
             for place, i in enumerate(part):
-                records.keep(path, names[i], configs[i], curve, place)
+                records.keep(path, records.of_member(names[i], curve, place, made), configs[i])
 
 
 def _early(

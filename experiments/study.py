@@ -54,7 +54,7 @@ class Study:
         if self.seeds < 1:
             raise UserError(f"A study's `seeds` must be at least 1, not {self.seeds}.")
         if PLAIN in self.variants:
-            raise UserError(f"`variants`: '{PLAIN}' is the preset without changes: rename yours.")
+            raise UserError(f"`variants`: '{PLAIN}' is what has no changes: rename yours.")
         for changes in (self.settings, self.search, *self.variants.values()):
             if "seed" in changes:
                 raise UserError("'seed' cannot be set in a study: say by `seeds` how many to run.")
@@ -70,6 +70,11 @@ class Study:
         if "env" not in self.tiny:
             return small
         return replace(small, metric="eval/mean_reward", lower_is_better=False)
+
+    @property
+    def base(self) -> str:
+        """What to call the variant without changes: settings for all make it another preset."""
+        return "base" if self.settings else PLAIN
 
     def check_metric(self, figures: Iterable[str]) -> None:
         """Refuse to be judged by what evaluations do not give."""

@@ -4,12 +4,14 @@ import csv
 import json
 import math
 import shlex
+import shutil
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from experiments import records, report, run
+from experiments import origin, records, report, run
+from experiments.origin import Origin
 from experiments.records import Record
 from experiments.study import HERE, PLAIN, Study, flags, grid, load
 from jaxrl import presets, train
@@ -86,7 +88,8 @@ def test_a_study_leaves_a_table_and_pictures(folder):
 
 def test_the_table_holds_all_that_was_kept(folder):
     kept = records.kept(folder / "runs.jsonl", load("cartpole_basics").shrunk().cells())
-    assert records.read_table(folder / "results.csv") == list(kept.values())
+    written = [record._replace(origin=Origin()) for record in kept.values()]
+    assert records.read_table(folder / "results.csv") == written
     assert len(kept[PLAIN, 1].figures["eval/mean_ep_length"]) == 2
 
 
@@ -104,6 +107,48 @@ def test_where_lower_is_better():
     runs = [Record(v, i, [5], {"x": [x]}) for v, two in ends.items() for i, x in enumerate(two)]
     assert "| less | `ppo.lam = 0.5` | 2 | 1 to 3 | 25 % |" in report.table(study, runs)
     assert "| 1 to 3 | 75 % |" in report.table(replace(study, lower_is_better=True), runs)
+
+
+def test_settings_for_all_are_told_and_make_another_base(tmp_path):
+    study = Study("cartpole", {"more": {"epochs": 3}}, settings={"epochs": 2}, metric="x")
+    runs = [Record(PLAIN, 0, [1024], {"x": [1.0]}), Record("more", 0, [1536], {"x": [2.0]})]
+    made = Origin("python -m experiments.run s --set epochs 2", "abc", "1 × GPU", "0.1")
+    origin.write(tmp_path, study.settings, [made, made])
+    report.write("s", study, runs, tmp_path)
+    text = (tmp_path / "results.md").read_text()
+    assert "Preset `cartpole` with `epochs = 2`." in text
+    assert "| base |  | 1,024 | 1 |" in text and "| more | `epochs = 3` | 1,536 | 2 |" in text
+    assert "1 seeds for each variant." in text and PLAIN not in text
+    assert text.count("- `python -m experiments.run s --set epochs 2`, commit abc, 1 × GPU") == 1
+
+
+def test_the_preset_as_it_is_is_called_so(tmp_path):
+    study = Study("cartpole", {}, metric="x")
+    report.write("s", study, [Record(PLAIN, 0, [1024], {"x": [1.0]})], tmp_path)
+    text = (tmp_path / "results.md").read_text()
+    assert "1 seeds of 1,024 steps" in text and "| as it is |  | 1 |" in text and "Made" not in text
+
+
+def test_what_made_the_results_is_kept(folder):
+    _, (made,) = origin.read(folder) or ({}, [])
+    assert made.command.startswith("python -m experiments.run cartpole_basics --tiny --out")
+    assert made.devices.endswith("CPU cores") and made.jax
+    text = (folder / "results.md").read_text()
+    assert made.told() in text and "nothing can be learnt from this" in text
+
+
+def test_results_are_told_anew_from_their_table(folder, tmp_path, capsys):
+    """With the settings that were given then, whatever the study's file says now."""
+    settings = {"num_envs": 7}
+    shutil.copy(folder / "results.csv", tmp_path)
+    origin.write(tmp_path, settings, [Origin("then")])
+    assert report.main(["cartpole_basics", "--out", str(tmp_path)]) == 0
+    text = (tmp_path / "results.md").read_text()
+    assert "`num_envs = 7`" in text and "- `then`" in text
+    rows = [line for line in (folder / "results.md").read_text().splitlines() if "lambda" in line]
+    assert rows and all(row in text for row in rows)
+    assert report.main(["cartpole_basics", "--out", str(tmp_path / "none")]) == 2
+    assert "has no results.csv" in capsys.readouterr().err
 
 
 def test_what_is_needed_later_is_begun_early():
@@ -151,8 +196,10 @@ def test_a_run_is_kept_after_a_line_that_was_cut(tmp_path):
     path, cell = tmp_path / "runs.jsonl", (PLAIN, 0)
     path.write_text('{"variant": "a", "seed')
     points = [population.Point(5, ({"x": 1.0},))]
-    records.keep(path, cell, CONFIG, points, 0)
-    assert records.kept(path, {cell: CONFIG}) == {cell: Record(PLAIN, 0, [5], {"x": [1.0]})}
+    record = records.of_member(cell, points, 0, Origin("python"))
+    records.keep(path, record, CONFIG)
+    expected = Record(PLAIN, 0, [5], {"x": [1.0]}, Origin("python"))
+    assert records.kept(path, {cell: CONFIG}) == {cell: expected}
 
 
 def test_studies_are_small_even_if_they_do_not_say_how():

@@ -72,11 +72,11 @@ def locked(path: Path) -> Iterator[None]:
 
 def describe(path: Path, config: TrainConfig, members: Sequence[TrainConfig] = ()) -> None:
     """Record what is run: settings, command, versions, devices, git state."""
-    provenance = json.dumps(_provenance(), indent=2)
+    origin = json.dumps(provenance(), indent=2)
     for place in (path, *of_members(path, members)):
         place.mkdir(exist_ok=True)
         files.write_text(place / "command.txt", command_line() + "\n")
-        files.write_text(place / "provenance.json", provenance)
+        files.write_text(place / "provenance.json", origin)
     write_settings(path, config, members)
 
 
@@ -128,7 +128,8 @@ def command_line() -> str:
     return " ".join([start, *(shlex.quote(a) for a in sys.argv[1:])])
 
 
-def _provenance() -> dict:
+def provenance() -> dict:
+    """Return versions, devices and the state of the code."""
     versions = {}
     for name in PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
