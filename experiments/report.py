@@ -150,7 +150,8 @@ def table(study: Study, records: list[Record]) -> str:
     head = ["variant", "changes", *["steps"] * differ, "mean", "interval", "better"]
     rows = [head, ["---", "---", *["---:"] * (len(head) - 2)]]
     for variant, (steps, values) in curves.items():
-        mean, low, high = map(float, statistics.middle(values[:, -1]))
+        found = statistics.middle(values[:, -1], lower_is_better=study.lower_is_better)
+        mean, low, high = map(float, found)
         better = f"{100 * _better(study, curves, variant):.0f} %" if variant != PLAIN else ""
         shown = [short(mean), f"{short(low)} to {short(high)}", better]
         changes = _changes(study.variants.get(variant, {}))
@@ -164,9 +165,9 @@ def _label(study: Study, variant: str) -> str:
 
 def _better(study: Study, curves: dict, variant: str) -> float:
     """Return how often a variant's run does better than one without its changes."""
-    sign = -1.0 if study.lower_is_better else 1.0
-    final, plain = sign * curves[variant][1][:, -1], sign * curves[PLAIN][1][:, -1]
-    return statistics.probability_of_improvement(final, plain)
+    final, plain = (curves[name][1][:, -1] for name in (variant, PLAIN))
+    lower = study.lower_is_better
+    return statistics.probability_of_improvement(final, plain, lower_is_better=lower)
 
 
 def short(number: float) -> str:
@@ -189,7 +190,8 @@ def draw_curves(study: Study, records: list[Record]) -> Figure:
         grid.flat[spare - columns].tick_params(labelbottom=True)  # the last of its column now
     for axes, variant in zip(grid.flat, variants, strict=False):
         for name, color in ((PLAIN, _GREY), (variant, _COLOR)):
-            bands.draw(axes, *curves[name], color, width=1.5)
+            lower = study.lower_is_better
+            bands.draw(axes, *curves[name], color, width=1.5, lower_is_better=lower)
         axes.set_title(_label(study, variant), fontsize=9)
         axes.xaxis.set_major_locator(MaxNLocator(4))
         axes.xaxis.set_major_formatter(lambda x, _: f"{x / 1e6:.3g} M" if x >= 1e5 else short(x))
@@ -207,13 +209,14 @@ def draw_finals(study: Study, records: list[Record]) -> Figure:
     for place, (variant, (_, values)) in enumerate(curves.items()):
         final, color = values[:, -1], _GREY if variant == PLAIN else _COLOR
         bar = {"color": color, "linewidth": 7, "alpha": 0.3, "solid_capstyle": "butt"}
-        left.plot(statistics.interval(final), [place] * 2, **bar)
+        mean, *ends = statistics.middle(final, lower_is_better=study.lower_is_better)
+        left.plot(ends, [place] * 2, **bar)
         left.plot(final, [place] * len(final), ".", color=color, markersize=4)
-        left.plot(statistics.interquartile_mean(final), place, "|", color=color, markersize=13)
-        if variant != PLAIN:
+        left.plot(mean, place, "|", color=color, markersize=13)
+        if variant == PLAIN:
+            left.axvline(float(mean), color=_GREY, linewidth=0.8, linestyle=":")
+        else:
             right.plot(_better(study, curves, variant), place, "o", color=color, markersize=5)
-    plain = statistics.interquartile_mean(curves[PLAIN][1][:, -1])
-    left.axvline(float(plain), color=_GREY, linewidth=0.8, linestyle=":")
     right.axvline(0.5, color=_GREY, linewidth=0.8, linestyle=":")
     labels = [_label(study, variant) for variant in curves]
     left.set(yticks=range(len(curves)), yticklabels=labels, xlabel=study.metric)

@@ -61,7 +61,7 @@ def execute(name: str, chosen: Study, out: Path, trials: int, at_once: int) -> N
             asked = [searched.ask() for _ in range(number)]
             bar.say(f"trials {finished + 1} to {finished + number} of {trials}")
             for trial, value in zip(asked, _tried(chosen, asked), strict=True):
-                usable = value is not None and np.isfinite(value)
+                usable = np.isfinite(value)
                 # What cannot be run, or broke, counts as tried.
                 state = optuna.trial.TrialState
                 searched.tell(trial, value if usable else None, None if usable else state.PRUNED)
@@ -121,8 +121,8 @@ def _suggested(trial: Any, chosen: Study) -> dict[str, Any]:
     }
 
 
-def _tried(chosen: Study, asked: list[Any]) -> list[float | None]:
-    """Run all trials; return the interquartile mean of each over its seeds, None if it cannot."""
+def _tried(chosen: Study, asked: list[Any]) -> list[float]:
+    """Run all trials; return the interquartile mean of each over its seeds, NaN if it cannot."""
     from jaxrl.runtime import population
 
     runs: list[tuple[int, TrainConfig]] = []
@@ -136,10 +136,9 @@ def _tried(chosen: Study, asked: list[Any]) -> list[float | None]:
         last = population.train(members, lambda p: chosen.check_metric(p.figures[0]))[-1]
         for i, figures in zip(group, last.figures, strict=True):
             reached.setdefault(runs[i][0], []).append(figures.get(chosen.metric, np.nan))
-    return [
-        float(statistics.interquartile_mean(np.array(reached[place]))) if place in reached else None
-        for place in range(len(asked))
-    ]
+    seeds = [np.array(reached.get(place, [np.nan])) for place in range(len(asked))]
+    lower = chosen.lower_is_better
+    return [float(statistics.interquartile_mean(x, lower_is_better=lower)) for x in seeds]
 
 
 def _table(name: str, chosen: Study, trials: list[Any]) -> str:

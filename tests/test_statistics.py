@@ -33,6 +33,28 @@ def test_intervals_of_curves_draw_whole_seeds():
     assert low.shape == high.shape == (8,)
 
 
+def test_what_is_no_number_is_worst():
+    values = np.array([1.0, 2.0, np.nan, 4.0, 5.0])
+    for sign, lower in ((1.0, False), (-1.0, True)):
+        last = sign * np.where(np.isnan(values), -1e9, values)
+        mean, low, high = statistics.middle(sign * values, lower_is_better=lower)
+        assert mean == statistics.interquartile_mean(last) == sign * 7 / 3
+        worst, best = (high, low) if lower else (low, high)
+        assert np.isnan(worst) and best == statistics.interval(last)[0 if lower else 1]
+        assert np.isnan(statistics.interquartile_mean(np.append(sign * values, np.nan)))
+    for one in (np.array([np.nan, 3.0]), np.array([np.nan, -3.0])):
+        lower = bool(one[1] < 0)
+        better = statistics.probability_of_improvement(one, one[:1], lower_is_better=lower)
+        assert better == 0.75  # a tie of two that broke, and one that did not
+
+
+def test_points_without_a_number_do_not_spoil_the_others_of_a_curve():
+    curves = np.ones((4, 3))
+    curves[:, 1] = np.nan
+    for each in statistics.middle(curves):
+        np.testing.assert_array_equal(np.isnan(each), [False, True, False])
+
+
 @pytest.mark.parametrize(
     ("new", "old", "expected"),
     [([2, 3], [0, 1], 1.0), ([0, 1], [2, 3], 0.0), ([1], [1], 0.5), ([0, 3], [1, 2, 3], 2.5 / 6)],

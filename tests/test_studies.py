@@ -109,6 +109,17 @@ def test_where_lower_is_better():
     assert "| 1 to 3 | 75 % |" in report.table(replace(study, lower_is_better=True), runs)
 
 
+def test_a_run_that_broke_is_the_worst():
+    study = Study("cartpole", {"odd": {"ppo.lam": 0.5}}, metric="x")
+    ends = {PLAIN: (1.0, 1.0, 1.0, 1.0), "odd": (2.0, 2.0, 2.0, math.nan)}
+    runs = [Record(v, i, [5], {"x": [x]}) for v, all in ends.items() for i, x in enumerate(all)]
+    for lower, better in ((False, 75), (True, 0)):
+        judged = replace(study, lower_is_better=lower)
+        row = report.table(judged, runs).splitlines()[-1]
+        assert "| 2 |" in row and "nan" in row and row.endswith(f"| {better} % |")
+        assert report.draw_curves(judged, runs) and report.draw_finals(judged, runs)
+
+
 def test_settings_for_all_are_told_and_make_another_base(tmp_path):
     study = Study("cartpole", {"more": {"epochs": 3}}, settings={"epochs": 2}, metric="x")
     runs = [Record(PLAIN, 0, [1024], {"x": [1.0]}), Record("more", 0, [1536], {"x": [2.0]})]
