@@ -115,11 +115,13 @@ def _explained(study: Study, records: list[Record]) -> str:
     curves = by_variant(study, records)
     common = f" with {_changes(study.settings)}" if study.settings else ""
     base = "*base*, which has these settings and no others" if common else "the preset as it is"
+    seeds = len(curves[PLAIN][1])
+    words = statistics.naming(seeds)
     length = "" if _differ_in_length(curves) else f" of {short(curves[PLAIN][0][-1])} steps"
     return (
-        f"Preset `{study.preset}`{common}. {len(curves[PLAIN][1])} seeds{length} for each variant. "
-        f"`{study.metric}` of the last evaluation as interquartile means with 95 % bootstrap "
-        "intervals over seeds. *Better* is the share of pairs of runs in which the variant does "
+        f"Preset `{study.preset}`{common}. {seeds} seeds{length} for each variant. "
+        f"`{study.metric}` of the last evaluation as {words.mean}s with {words.interval}s over "
+        "seeds. *Better* is the share of pairs of runs in which the variant does "
         f"better than {base}; {'lower' if study.lower_is_better else 'higher'} is better."
     )
 
@@ -146,8 +148,8 @@ def _changes(settings: Mapping[str, Any]) -> str:
 def table(study: Study, records: list[Record]) -> str:
     """Return the last evaluations as a table in Markdown."""
     curves = by_variant(study, records)
-    differ = _differ_in_length(curves)
-    head = ["variant", "changes", *["steps"] * differ, "mean", "interval", "better"]
+    differ, words = _differ_in_length(curves), statistics.naming(len(curves[PLAIN][1]))
+    head = ["variant", "changes", *["steps"] * differ, words.mean, words.interval, "better"]
     rows = [head, ["---", "---", *["---:"] * (len(head) - 2)]]
     for variant, (steps, values) in curves.items():
         found = statistics.middle(values[:, -1], lower_is_better=study.lower_is_better)

@@ -5,7 +5,30 @@ A run without a number, as one whose learning broke, is worse than any other.
 Reference: Agarwal et al., Deep RL at the edge of the statistical precipice, 2021.
 """
 
+from typing import NamedTuple
+
 import numpy as np
+
+_FEWEST = 4  # of fewer, no quarter can be left out, and draws reach from the lowest to the highest
+
+
+class Naming(NamedTuple):
+    """What `middle` returns, in words."""
+
+    mean: str
+    interval: str
+    short_mean: str
+    short_interval: str
+
+
+def naming(seeds: int) -> Naming:
+    """Return what the middle of so many and its interval are: of few, no more than mean and range.
+
+    Every word can be followed by an s.
+    """
+    if seeds < _FEWEST:
+        return Naming("mean", "range", "mean", "range")
+    return Naming("interquartile mean", "95 % bootstrap interval", "IQM", "95 %")
 
 
 def interquartile_mean(

@@ -48,6 +48,15 @@ def test_what_is_no_number_is_worst():
         assert better == 0.75  # a tie of two that broke, and one that did not
 
 
+def test_of_few_seeds_middle_and_interval_are_mean_and_range():
+    """Which is why they are called so; of four, they are not any more."""
+    for number in range(1, 6):
+        values = np.random.default_rng(number).normal(size=number)
+        expected = (np.mean(values), np.min(values), np.max(values))
+        same = np.allclose(statistics.middle(values), expected)
+        assert same == (statistics.naming(number).interval == "range")
+
+
 def test_points_without_a_number_do_not_spoil_the_others_of_a_curve():
     curves = np.ones((4, 3))
     curves[:, 1] = np.nan

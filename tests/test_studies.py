@@ -14,7 +14,7 @@ from experiments import origin, records, report, run
 from experiments.origin import Origin
 from experiments.records import Record
 from experiments.study import HERE, PLAIN, Study, flags, grid, load
-from jaxrl import presets, train
+from jaxrl import presets, statistics, train
 from jaxrl.config_changes import changed
 from jaxrl.errors import UserError
 from jaxrl.runtime import population
@@ -107,6 +107,16 @@ def test_where_lower_is_better():
     runs = [Record(v, i, [5], {"x": [x]}) for v, two in ends.items() for i, x in enumerate(two)]
     assert "| less | `ppo.lam = 0.5` | 2 | 1 to 3 | 25 % |" in report.table(study, runs)
     assert "| 1 to 3 | 75 % |" in report.table(replace(study, lower_is_better=True), runs)
+
+
+def test_few_seeds_have_a_mean_and_a_range(tmp_path):
+    study = Study("cartpole", {}, metric="x")
+    for number, words in ((3, ("mean", "range")), (4, statistics.naming(4)[:2])):
+        runs = [Record(PLAIN, seed, [5], {"x": [seed]}) for seed in range(number)]
+        report.write("s", study, runs, tmp_path)
+        text = (tmp_path / "results.md").read_text()
+        assert f" as {words[0]}s with {words[1]}s over seeds" in text
+        assert f"| {words[0]} | {words[1]} | better |" in text
 
 
 def test_a_run_that_broke_is_the_worst():

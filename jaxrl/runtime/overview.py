@@ -1,6 +1,7 @@
 """The members of a population seen together: what sets them apart, and how sure their middle is.
 
-Interquartile means with 95 % bootstrap intervals, over the seeds of each variant.
+Interquartile means with 95 % bootstrap intervals over the seeds of each variant; of fewer than four
+seeds that is the mean and the range, and is called so.
 """
 
 from collections.abc import Sequence
@@ -91,9 +92,10 @@ def lines(
     for label, places in variants(members).items():
         chosen = np.array([returns[place] for place in places])
         value, low, high = statistics.middle(chosen)
-        start = f"{label}: " if label else ""
+        words, start = statistics.naming(len(places)), f"{label}: " if label else ""
         seeds = "   seeds " + "  ".join(f"{one:.1f}" for one in chosen) if each else ""
-        found.append(f"{start}IQM {value:.1f} (95 % {low:.1f} to {high:.1f}){seeds}")
+        ends = f"({words.short_interval} {low:.1f} to {high:.1f})"
+        found.append(f"{start}{words.short_mean} {value:.1f} {ends}{seeds}")
     return found
 
 

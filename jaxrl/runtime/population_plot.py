@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from jaxrl import statistics
 from jaxrl.config import TrainConfig
 from jaxrl.reporting import bands
 from jaxrl.runtime import folder as folders
@@ -25,7 +26,8 @@ def curves(folder: Path, members: Sequence[TrainConfig], title: str) -> Path | N
     figure, axes = pyplot().subplots(figsize=(7, 4), dpi=120)
     for i, (label, places) in enumerate(overview.variants(members).items()):
         color = _COLORS[i % len(_COLORS)]
-        name = label or f"interquartile mean of {len(places)} seeds, 95 % interval"
+        words = statistics.naming(len(places))
+        name = label or f"{words.mean} of {len(places)} seeds, {words.interval}"
         bands.draw(axes, steps, returns[places], color, width=2.2, label=name, seeds=True)
     axes.set(xlabel="environment steps of each seed", ylabel="evaluated return", title=title)
     axes.xaxis.set_major_formatter(EngFormatter())
