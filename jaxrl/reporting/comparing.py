@@ -26,8 +26,12 @@ def _key(group: Group, text: str) -> Markup:
     return tag("span", text, class_=f"key c{group.color}")
 
 
+def _most_seeds(kinds: Sequence[Group]) -> int:
+    return max(len(group.records) for group in kinds)
+
+
 def _have_seeds(kinds: Sequence[Group]) -> bool:
-    return any(len(group.records) > 1 for group in kinds)
+    return _most_seeds(kinds) > 1
 
 
 def curves(kinds: Sequence[Group]) -> Markup:
@@ -42,8 +46,9 @@ def curves(kinds: Sequence[Group]) -> Markup:
             found = [_timed(group, metric) for group in kinds]
             if lines := _overlaid(kinds, found, [seeds.at_the_same_times(each) for each in found]):
                 drawn.append(charts.chart(f"{title} over minutes", lines, class_="large"))
-    note = "thick: interquartile mean of the seeds, with its 95 % bootstrap interval"
     shown = tag("div", *drawn, class_="pair") if drawn else ""
+    named = statistics.naming(_most_seeds(kinds))
+    note = f"thick: {named.mean} of the seeds, with its {named.interval}"
     return section("Learning curves", shown, note=note if _have_seeds(kinds) else "")
 
 
@@ -108,7 +113,8 @@ def figures(kinds: Sequence[Group]) -> Markup:
     known = [row for row in rows if set(row[1:]) != {"–"}]
     known += [("runs", *(str(len(group.records)) for group in kinds))]
     head = ("", *(_key(group, group.label) for group in kinds))
-    note = "of several seeds: interquartile mean (95 % bootstrap interval)"
+    named = statistics.naming(_most_seeds(kinds))
+    note = f"of several seeds: {named.mean} ({named.interval})"
     table = markup.table(head, known, "figures")
     return section("Final figures", table, note=note if _have_seeds(kinds) else "")
 
