@@ -1,7 +1,7 @@
 """Run a study: `python -m experiments.run STUDY` writes a table, pictures and results.md.
 
-What is finished is kept as it comes, and not run again: an interrupted study goes on by the same
-command.
+What is finished is kept as it comes, and not run again; what is being trained is saved when it is
+interrupted. A study goes on by the same command.
 """
 
 import argparse
@@ -10,6 +10,7 @@ import io
 import json
 import os
 import shlex
+import shutil
 import sys
 import tempfile
 from collections import deque
@@ -104,16 +105,14 @@ def _run(
     chosen: Study, cells: dict[Cell, TrainConfig], path: Path, at_once: int, command: str
 ) -> None:
     """Train all cells, as many in one program as fit together, and keep each program's results."""
-    from jaxrl.runtime import population, program
+    from experiments import unfinished
+    from jaxrl.runtime import population, program, signals
 
     program.use_compilation_cache()
     made = origin.here(command)
     names, configs = list(cells), list(cells.values())
-    parts = [
-        group[i : i + at_once]
-        for group in population.groups(configs)
-        for i in range(0, len(group), at_once)
-    ]
+    groups = population.groups(configs)
+    parts = [each[i : i + at_once] for each in groups for i in range(0, len(each), at_once)]
 
     def build(part: list[int]) -> population.Population:
         return population.build([configs[i] for i in part])
@@ -121,7 +120,7 @@ def _run(
     total = sum(configs[i].total_cycles for part in parts for i in part)
     # With cores to spare, later programs are compiled while earlier ones are trained.
     ahead = max(1, (os.cpu_count() or 1) // 4)
-    with report.progress(total) as bar:
+    with signals.listening() as stop, report.progress(total) as bar:
         for part, built in _early(parts, build, ahead):
             variants = ", ".join(dict.fromkeys(names[i][0] for i in part))
             bar.say(f"{len(part)} runs: {variants}")
@@ -131,9 +130,12 @@ def _run(
                 chosen.check_metric(point.figures[0])
                 bar.advance(config.cycles * len(point.figures))
 
-            curve = population.train(members, note, built)
-            for place, i in enumerate(part):
-                records.keep(path, records.of_member(names[i], curve, place, made), configs[i])
+            with unfinished.kept(path.parent, members, stop) as begun:
+                curve = population.train(members, note, built, begun.progress(built), begun.keep)
+                for place, i in enumerate(part):
+                    record = records.of_member(names[i], curve, place, made)
+                    records.keep(path, record, configs[i])
+    shutil.rmtree(path.parent / "unfinished", ignore_errors=True)  # what was begun otherwise
 
 
 def _early(

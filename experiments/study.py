@@ -8,6 +8,7 @@ What can be an array of the training state is trained in one program for all var
 
 import importlib
 import shlex
+import signal
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -143,9 +144,9 @@ def status(work: Callable[[], None]) -> int:
     """Do the work of a command; one that is interrupted says how to go on."""
     try:
         return exit_status(work)
-    except KeyboardInterrupt:
-        print("\nStopped. What is finished is kept: the same command goes on.", file=sys.stderr)
-        return 130
+    except KeyboardInterrupt as asked:
+        print("\nStopped. What was done is kept: the same command goes on.", file=sys.stderr)
+        return 128 + (asked.args or (signal.SIGINT,))[0]
 
 
 def flags(changes: Mapping[str, Any]) -> str:

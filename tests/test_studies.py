@@ -1,23 +1,27 @@
 """Studies: what is run together, what is not run again, and what comes out."""
 
+import contextlib
 import csv
 import json
 import math
 import shlex
-import shutil
+import signal
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
-from experiments import origin, records, report, run
+from experiments import origin, records, run, unfinished
 from experiments.origin import Origin
 from experiments.records import Record
 from experiments.study import HERE, PLAIN, Study, flags, grid, load
-from jaxrl import presets, statistics, train
+from jaxrl import presets, train
 from jaxrl.config_changes import changed
 from jaxrl.errors import UserError
-from jaxrl.runtime import population
+from jaxrl.runtime import population, signals
 from tests.runtime import tiny
 
 CONFIG = train._parse([*tiny.FLAGS, "--epochs", "1", "--cycles", "1"]).config
@@ -93,83 +97,12 @@ def test_the_table_holds_all_that_was_kept(folder):
     assert len(kept[PLAIN, 1].figures["eval/mean_ep_length"]) == 2
 
 
-def test_figures_that_only_some_have_are_gaps(tmp_path):
-    runs = [Record("a", 0, [1, 2], {"x": [0.5, 1.5]}), Record("b", 0, [1], {"y": [math.nan]})]
-    records.write_table(runs, tmp_path / "table.csv")
-    a, b = records.read_table(tmp_path / "table.csv")
-    assert (a.steps, a.figures["x"], b.steps) == ([1, 2], [0.5, 1.5], [1])
-    assert np.isnan([*a.figures["y"], *b.figures["x"], *b.figures["y"]]).all()
-
-
-def test_where_lower_is_better():
-    study = Study("cartpole", {"less": {"ppo.lam": 0.5}}, metric="x")
-    ends = {PLAIN: (2.0, 4.0), "less": (1.0, 3.0)}
-    runs = [Record(v, i, [5], {"x": [x]}) for v, two in ends.items() for i, x in enumerate(two)]
-    assert "| less | `ppo.lam = 0.5` | 2 | 1 to 3 | 25 % |" in report.table(study, runs)
-    assert "| 1 to 3 | 75 % |" in report.table(replace(study, lower_is_better=True), runs)
-
-
-def test_few_seeds_have_a_mean_and_a_range(tmp_path):
-    study = Study("cartpole", {}, metric="x")
-    for number, words in ((3, ("mean", "range")), (4, statistics.naming(4)[:2])):
-        runs = [Record(PLAIN, seed, [5], {"x": [seed]}) for seed in range(number)]
-        report.write("s", study, runs, tmp_path)
-        text = (tmp_path / "results.md").read_text()
-        assert f" as {words[0]}s with {words[1]}s over seeds" in text
-        assert f"| {words[0]} | {words[1]} | better |" in text
-
-
-def test_a_run_that_broke_is_the_worst():
-    study = Study("cartpole", {"odd": {"ppo.lam": 0.5}}, metric="x")
-    ends = {PLAIN: (1.0, 1.0, 1.0, 1.0), "odd": (2.0, 2.0, 2.0, math.nan)}
-    runs = [Record(v, i, [5], {"x": [x]}) for v, all in ends.items() for i, x in enumerate(all)]
-    for lower, better in ((False, 75), (True, 0)):
-        judged = replace(study, lower_is_better=lower)
-        row = report.table(judged, runs).splitlines()[-1]
-        assert "| 2 |" in row and "nan" in row and row.endswith(f"| {better} % |")
-        assert report.draw_curves(judged, runs) and report.draw_finals(judged, runs)
-
-
-def test_settings_for_all_are_told_and_make_another_base(tmp_path):
-    study = Study("cartpole", {"more": {"epochs": 3}}, settings={"epochs": 2}, metric="x")
-    runs = [Record(PLAIN, 0, [1024], {"x": [1.0]}), Record("more", 0, [1536], {"x": [2.0]})]
-    made = Origin("python -m experiments.run s --set epochs 2", "abc", "1 × GPU", "0.1")
-    origin.write(tmp_path, study.settings, [made, made])
-    report.write("s", study, runs, tmp_path)
-    text = (tmp_path / "results.md").read_text()
-    assert "Preset `cartpole` with `epochs = 2`." in text
-    assert "| base |  | 1,024 | 1 |" in text and "| more | `epochs = 3` | 1,536 | 2 |" in text
-    assert "1 seeds for each variant." in text and PLAIN not in text
-    assert text.count("- `python -m experiments.run s --set epochs 2`, commit abc, 1 × GPU") == 1
-
-
-def test_the_preset_as_it_is_is_called_so(tmp_path):
-    study = Study("cartpole", {}, metric="x")
-    report.write("s", study, [Record(PLAIN, 0, [1024], {"x": [1.0]})], tmp_path)
-    text = (tmp_path / "results.md").read_text()
-    assert "1 seeds of 1,024 steps" in text and "| as it is |  | 1 |" in text and "Made" not in text
-
-
 def test_what_made_the_results_is_kept(folder):
     _, (made,) = origin.read(folder) or ({}, [])
     assert made.command.startswith("python -m experiments.run cartpole_basics --tiny --out")
     assert made.devices.endswith("CPU cores") and made.jax
     text = (folder / "results.md").read_text()
     assert made.told() in text and "nothing can be learnt from this" in text
-
-
-def test_results_are_told_anew_from_their_table(folder, tmp_path, capsys):
-    """With the settings that were given then, whatever the study's file says now."""
-    settings = {"num_envs": 7}
-    shutil.copy(folder / "results.csv", tmp_path)
-    origin.write(tmp_path, settings, [Origin("then")])
-    assert report.main(["cartpole_basics", "--out", str(tmp_path)]) == 0
-    text = (tmp_path / "results.md").read_text()
-    assert "`num_envs = 7`" in text and "- `then`" in text
-    rows = [line for line in (folder / "results.md").read_text().splitlines() if "lambda" in line]
-    assert rows and all(row in text for row in rows)
-    assert report.main(["cartpole_basics", "--out", str(tmp_path / "none")]) == 2
-    assert "has no results.csv" in capsys.readouterr().err
 
 
 def test_what_is_needed_later_is_begun_early():
@@ -201,6 +134,56 @@ def test_finished_runs_are_not_run_again(folder, monkeypatch, capsys):
     monkeypatch.setattr(population, "train", refuse)
     assert run.main(["cartpole_basics", "--tiny", "--out", str(folder)]) == 0
     assert "6 of 6 runs are finished already" in capsys.readouterr().out
+
+
+def test_an_interrupted_program_goes_on_from_where_it_was(folder, tmp_path, monkeypatch, capsys):
+    stop, began, train = signals.StopRequest(), [], population.train
+    monkeypatch.setattr(signals, "listening", lambda: contextlib.nullcontext(stop))
+
+    def interrupting(members, report, built, begun, keep):
+        def tell(point):
+            report(point)
+            stop.signal = signal.SIGTERM if not began else None
+
+        points = train(members, tell, built, begun, keep)
+        began.append(begun and begun.cycles)
+        return points
+
+    monkeypatch.setattr(population, "train", interrupting)
+    command = ["cartpole_basics", "--tiny", "--out", str(tmp_path)]
+    assert run.main(command) == 128 + signal.SIGTERM
+    assert "the same command goes on" in capsys.readouterr().err
+    assert not (tmp_path / "runs.jsonl").exists() and not began
+    began.append("again")
+    stop.signal = None
+    assert run.main(command) == 0
+    assert began == [
+        "again",
+        1,
+        None,
+    ]  # one cycle of two was done; the second program was not begun
+    assert (tmp_path / "results.csv").read_text() == (folder / "results.csv").read_text()
+    assert not (tmp_path / "unfinished").exists()
+
+
+def test_a_program_in_training_is_saved_every_so_often(tmp_path, monkeypatch, capsys):
+    built: Any = SimpleNamespace(programs=SimpleNamespace(program=np.zeros(2)))
+    monkeypatch.setattr(unfinished, "abstract_state", lambda program: {"x": program})
+    state: Any = {"x": np.ones(2)}
+    progress = population.Progress(state, 3, [population.Point(5, ({"y": math.nan},))])
+    with unfinished.kept(tmp_path, [CONFIG], signals.StopRequest()) as begun:
+        begun.keep(progress)
+        assert begun.progress(built) is None  # it is not time yet
+        monkeypatch.setattr(unfinished, "_EVERY", -1.0)
+        begun.keep(progress)
+        begun._checkpoints.wait()
+        found = begun.progress(built)
+        assert found and found.cycles == 3 and math.isnan(found.points[0].figures[0]["y"])
+        np.testing.assert_array_equal(jax.tree.leaves(found.state), [[1.0, 1.0]])
+        built.programs.program = np.zeros(3)
+        assert begun.progress(built) is None
+        assert "starts over: checkpoint leaf x is" in capsys.readouterr().out
+        assert not list(tmp_path.glob("unfinished/*"))
 
 
 def test_an_interrupted_or_changed_run_is_run_again(folder, tmp_path):
@@ -270,19 +253,11 @@ def test_a_misspelt_metric_is_named(folder, monkeypatch, capsys):
     monkeypatch.setattr("experiments.studies.cartpole_basics.STUDY", wrong)
     point = population.Point(1, ({"eval/mean_reward": 1.0},) * 4)
     monkeypatch.setattr(population, "build", lambda members: None)
-    monkeypatch.setattr(population, "train", lambda members, report, _: report(point))
+    monkeypatch.setattr(population, "train", lambda members, report, *_: report(point))
     for out in (folder / "new", folder):
         assert run.main(["cartpole_basics", "--tiny", "--out", str(out)]) == 2
         text = "no 'eval/mean_rewards'. Did you mean 'eval/mean_reward'? There are: eval/"
         assert text in capsys.readouterr().err
-
-
-def test_figures_of_successes_may_come_late():
-    late = replace(load("imitation"), metric="eval/mpjpe_succ")
-    late.check_metric(["eval/mpjpe_all"])
-    assert late.shrunk().metric == "eval/mean_reward"  # of the task that stands in
-    runs = [Record(PLAIN, 0, [1, 2], {"eval/mpjpe_all": [9.0, 8.0]})]
-    assert np.isnan(report.by_variant(late, runs)[PLAIN][1]).all()
 
 
 def test_an_interruption_says_how_to_go_on(tmp_path, monkeypatch, capsys):

@@ -36,6 +36,14 @@ class Point(NamedTuple):
         return np.array([figures["eval/mean_reward"] for figures in self.figures])
 
 
+class Progress(NamedTuple):
+    """How far a population has come."""
+
+    state: TrainState
+    cycles: int
+    points: list[Point]
+
+
 def traced_names(config: TrainConfig) -> tuple[str, ...]:
     """Return the settings that may differ between members, by their dotted names."""
     section, traced = (
@@ -134,27 +142,38 @@ def train(
     members: Sequence[TrainConfig],
     report: Callable[[Point], Any] = lambda point: None,
     built: Population | None = None,
+    begun: Progress | None = None,
+    keep: Callable[[Progress], Any] = lambda progress: None,
 ) -> list[Point]:
     """Train all members to their end; `report` is told of every evaluation.
 
-    A population that was built before has had time to be compiled.
+    A population that was built before has had time to be compiled. One that was `begun` goes on
+    from there; `keep` is given, after every cycle, what it takes to do so.
     """
     population = built or build(members)
-    program, config, points = population.programs.program, members[0], []
-    state = population.first_state()
-    per_cycle = config.iterations * config.steps_per_iteration
-    for cycles in range(1, config.total_cycles + 1):
+    program, config = population.programs.program, members[0]
+    state, before, points = begun or Progress(population.first_state(), 0, [])
+    for point in points:
+        report(point)
+    for cycles in range(before + 1, config.total_cycles + 1):
         state, metrics = population.programs.train(state, cycles - 1)
         state = _next_start_states(program, state, metrics)
-        if cycles % config.cycles and cycles < config.total_cycles:
-            continue
-        played = population.evaluate(state, cycles)
-        each = program.each(played)
-        if curriculum.changes(program) and curriculum.is_due(config, cycles):
-            state, _ = curriculum.updated(program, state, each)
-        points.append(Point(cycles * per_cycle, tuple(map(evaluation.summarize, each))))
-        report(points[-1])
+        if cycles % config.cycles == 0 or cycles == config.total_cycles:
+            state, point = _evaluated(population, state, cycles)
+            points.append(point)
+            report(point)
+        keep(Progress(state, cycles, points))
     return points
+
+
+def _evaluated(population: Population, state: TrainState, cycles: int) -> tuple[TrainState, Point]:
+    """Return what an evaluation showed, and the state with what follows from it."""
+    program, config = population.programs.program, population.members[0]
+    each = program.each(population.evaluate(state, cycles))
+    if curriculum.changes(program) and curriculum.is_due(config, cycles):
+        state, _ = curriculum.updated(program, state, each)
+    step = cycles * config.iterations * config.steps_per_iteration
+    return state, Point(step, tuple(map(evaluation.summarize, each)))
 
 
 def _next_start_states(program: Program, state: TrainState, metrics: Metrics) -> TrainState:
