@@ -91,7 +91,7 @@ def _preset_name(arguments: list[str]) -> tuple[str, list[str]]:
 
 
 def _parse(arguments: list[str]) -> Command:
-    name, arguments = _preset_name(arguments)
+    name, arguments = _preset_name(_gathered("--vary", arguments))
     default = Command(presets.get(name))
     listing = ", ".join(sorted(presets.PRESETS))
     return tyro.cli(
@@ -101,6 +101,23 @@ def _parse(arguments: list[str]) -> Command:
         prog=f"{_PROGRAM} [PRESET]",
         description=f"Train an agent. Presets: {listing}. This help shows '{name}'.",
     )
+
+
+def _gathered(flag: str, arguments: list[str]) -> list[str]:
+    """Return the arguments with all values of a flag after its first mention.
+
+    Of a flag that is given twice the parser takes the last, and half of a grid would be missing.
+    """
+    found, others, inside = [], [], False
+    for word in arguments:
+        if word.startswith("--"):
+            name, _, value = word.partition("=")
+            inside = name == flag
+            found += [value] if inside and value else []
+            others += [] if inside else [word]
+        else:
+            (found if inside else others).append(word)
+    return [*others, flag, *found] if found else arguments
 
 
 def _start(command: Command) -> int:

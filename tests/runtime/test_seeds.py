@@ -121,6 +121,13 @@ def test_ctrl_c_finishes_the_cycle_and_the_rest_follows_exactly(both, tmp_path):
     assert_same_runs(result.folder, both)
 
 
+def test_settings_may_be_varied_one_by_one_or_together():
+    one, other = "ppo.gamma=0.9,0.8", "ppo.lam=0.5,0.7"
+    for words in (["--vary", one, other], ["--vary", one, "--seed", "3", f"--vary={other}"]):
+        assert train._parse(["cartpole", *words]).vary == (one, other)
+    assert train._parse(["cartpole", "--vary", one, "--seed", "3"]).config.seed == 3
+
+
 def test_settings_vary_by_member(tmp_path, capsys):
     folder = tiny.run(tmp_path / "run", "--vary", LEARNING_RATES, "--epochs", "1")
     names = [f"ppo.learning-rate={rate},seed-0" for rate in ("0.001", "0.01")]
