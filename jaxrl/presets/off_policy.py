@@ -90,15 +90,16 @@ PRESETS["dqn-cartpole"] = preset(
     num_envs=16,
     epochs=10,
     cycles=2,
-    network=NetworkConfig(hidden=(128, 128), activation="relu"),
+    network=_SMALL,
     eval_envs=32,
-    train_batches=8,
+    train_batches=4,
     batch_size=128,
     buffer_size=50_000,
     warmup=1000,
     gamma=0.99,
     q_lr=5e-4,
-    polyak=0.99,
+    polyak=0.98,
+    normalize_obs=False,  # with it, the pole stays up half as long
 )
 PRESETS["dqn-catch"] = preset(
     "catch",
