@@ -6,7 +6,8 @@ import hashlib
 import importlib.util
 import json
 import math
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from jaxrl import files
@@ -58,7 +59,8 @@ def read_jsonl(path: Path) -> list[dict[str, float]]:
 
 def tensorboard(path: Path, stack: contextlib.ExitStack, resumed_at: int | None) -> Sink:
     """Write TensorBoard scalars; after a resume the repeated steps replace the old ones."""
-    from tensorboardX import SummaryWriter
+    with _no_pytorch():
+        from tensorboardX import SummaryWriter
 
     # Files are named by the second they begin in: a suffix keeps quick ones from overwriting.
     purge, suffix = (None, "") if resumed_at is None else (resumed_at + 1, f".{resumed_at}")
@@ -74,10 +76,24 @@ def tensorboard(path: Path, stack: contextlib.ExitStack, resumed_at: int | None)
     return write
 
 
+@contextlib.contextmanager
+def _no_pytorch() -> Iterator[None]:
+    """Let tensorboardX not find PyTorch: it takes two seconds to load, to annotate arguments."""
+    if "torch" in sys.modules:
+        yield
+        return
+    sys.modules["torch"] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        del sys.modules["torch"]
+
+
 def hyperparameters(path: Path, config: dict[str, object], result: dict[str, float]) -> None:
     """Fill TensorBoard's HPARAMS tab: settings beside what they reached."""
-    from tensorboardX import SummaryWriter
-    from tensorboardX.summary import hparams
+    with _no_pytorch():
+        from tensorboardX import SummaryWriter
+        from tensorboardX.summary import hparams
 
     plain = {k: v if isinstance(v, bool | int | float | str) else str(v) for k, v in config.items()}
     with contextlib.closing(SummaryWriter(str(path), filename_suffix=".hparams")) as writer:
