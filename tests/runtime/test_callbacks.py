@@ -13,6 +13,8 @@ from jaxrl.runtime import folder
 from jaxrl.runtime.hooks import CallbackError
 from tests.runtime import tiny
 
+pytestmark = pytest.mark.usefixtures("shared_programs")
+
 
 def settings(folder, *extra):
     return train._parse(tiny.flags(folder, *extra)).config

@@ -14,6 +14,8 @@ from jaxrl.runtime.program import Program
 from jaxrl.types import TrainState
 from tests.runtime import tiny
 
+pytestmark = pytest.mark.usefixtures("shared_programs")
+
 DRILL = "tests.envs.custom_worlds:Drill"
 # A time limit of training below the longest clip: trials are not cut by it.
 OWN = ("--env", DRILL, "--task.episode-length", "8", "--eval.num-envs", "1")

@@ -10,6 +10,8 @@ from jaxrl import evaluate
 from jaxrl.runtime import episode_report
 from tests.runtime import tiny
 
+pytestmark = pytest.mark.usefixtures("shared_programs")
+
 OWN = ["--env", "tests.runtime.worlds:Push"]
 
 

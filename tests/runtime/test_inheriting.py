@@ -10,6 +10,8 @@ from jaxrl import train
 from jaxrl.runtime.checkpoint import Checkpoints
 from tests.runtime import test_replay_runs, tiny
 
+pytestmark = pytest.mark.usefixtures("shared_programs")
+
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory):

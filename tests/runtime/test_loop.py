@@ -13,9 +13,12 @@ import pytest
 
 import jaxrl
 from jaxrl import evaluate, train
-from jaxrl.runtime import run, sinks, summary
+from jaxrl.runtime import compiled, run, sinks, summary
+from jaxrl.runtime.compiled import compile_programs
 from jaxrl.runtime.records import EvaluationRecord
 from tests.runtime import tiny
+
+pytestmark = pytest.mark.usefixtures("shared_programs")
 
 SB3_KEYS = [
     "rollout/ep_rew_mean",
@@ -95,7 +98,8 @@ def test_evaluations_have_the_known_layout(finished):
         assert data["results"][0].mean() == pytest.approx(mean)
 
 
-def test_same_seed_same_run_other_seed_other_run(finished, tmp_path):
+def test_same_seed_same_run_other_seed_other_run(finished, tmp_path, monkeypatch):
+    monkeypatch.setattr(compiled, "compile_programs", compile_programs)  # anew
     again = tiny.run(tmp_path / "again")
     other = tiny.run(tmp_path / "other", "--seed", "1")
     assert tiny.rows(again) == tiny.rows(finished)
@@ -152,6 +156,7 @@ def test_damaged_newest_checkpoint_falls_back_and_says_so(finished, tmp_path, ca
 
 
 def test_nothing_compiles_after_the_first_epoch(tmp_path, monkeypatch):
+    monkeypatch.setattr(compiled, "compile_programs", compile_programs)
     compilations, seen = [], []
     jax.monitoring.register_event_duration_secs_listener(
         lambda name, _, **__: compilations.append(name) if "backend_compile" in name else None

@@ -14,6 +14,8 @@ from jaxrl.runtime import starting
 from jaxrl.runtime.checkpoint import Checkpoints
 from tests.runtime import tiny
 
+pytestmark = pytest.mark.usefixtures("shared_programs")
+
 FLAGS = shlex.split(
     "rrd-quick --devices 1 --num-envs 4 --epochs 2 --cycles 2 --iterations 12 --eval.num-envs 2 "
     "--network.hidden 8 --network.critic-hidden 8 --train-batches 2 --batch-size 8 "

@@ -29,6 +29,8 @@ from jaxrl.runtime import (
 from jaxrl.runtime import folder as folders
 from tests.runtime import tiny
 
+pytestmark = pytest.mark.usefixtures("shared_programs")
+
 SEEDS = ("--num-seeds", "2")
 LEARNING_RATES = "ppo.learning-rate=0.001,0.01"
 

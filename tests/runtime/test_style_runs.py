@@ -5,6 +5,8 @@ import pytest
 from jaxrl import train
 from tests.runtime import tiny
 
+pytestmark = pytest.mark.usefixtures("shared_programs")
+
 PACER = "tests.envs.custom_worlds:Pacer"
 OWN = (
     *("--env", PACER, "--task.episode-length", "10", "--eval.num-envs", "4"),

@@ -12,6 +12,8 @@ from jaxrl.errors import UserError
 from jaxrl.runtime import compiled, fitting, memory, sizes
 from tests.runtime import tiny
 
+pytestmark = pytest.mark.usefixtures("shared_programs")
+
 BREAKS = shlex.split(
     "--env tests.runtime.worlds:Breaks --backend None --task.no-random-first-age --epochs 1 "
     "--eval.num-envs 0"

@@ -14,6 +14,8 @@ from jaxrl.errors import UserError
 from jaxrl.runtime import films, folder, pictures, policies, watching
 from tests.runtime import tiny
 
+pytestmark = pytest.mark.usefixtures("shared_programs")
+
 DRILL = "tests.envs.custom_worlds:Drill"
 
 
