@@ -29,6 +29,8 @@ COLORS = {"dense": report.GREY, "episodic": report.ORANGE, "rrd": report.BLUE}
 QUICK = [
     *("--epochs", "1", "--cycles", "1", "--iterations", "20", "--num-envs", "4"),
     *("--task.episode-length", "10", "--offpolicy.warmup", "40", "--eval.num-envs", "4"),
+    *("--train-batches", "2", "--batch-size", "16"),
+    *("--rrd-batch-size", "16", "--rrd-sample-size", "4"),
 ]
 # task -> kind -> seed -> [(steps, return)]
 Curves = dict[str, dict[str, dict[str, list[tuple[int, float]]]]]

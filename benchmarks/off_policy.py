@@ -55,8 +55,8 @@ def ours(config: TrainConfig, cycles: int) -> dict[str, Any]:
     return _rates("jaxrl", config.steps_per_iteration / seconds, config)
 
 
-def theirs(task: str, config: TrainConfig, steps: int) -> dict[str, Any]:
-    command = [sys.executable, "-m", "benchmarks.brax_worker", task, "--evals", "4"]
+def theirs(task: str, config: TrainConfig, steps: int, evals: int) -> dict[str, Any]:
+    command = [sys.executable, "-m", "benchmarks.brax_worker", task, "--evals", str(evals)]
     command += ["--sac", "--steps", str(steps)]
     command += ["--backend", config.backend] if config.backend else []
     done = subprocess.run(command, capture_output=True, text=True)
@@ -98,7 +98,8 @@ def main() -> None:
     for task in arguments.tasks or (["fast"] if arguments.quick else ["hopper", "walker2d"]):
         config = _small() if arguments.quick else published(task)
         pair = [ours(config, 1 if arguments.quick else 10)]
-        pair.append(theirs(task, config, 2_000 if arguments.quick else arguments.steps))
+        steps, evals = (2_000, 2) if arguments.quick else (arguments.steps, 4)
+        pair.append(theirs(task, config, steps, evals))
         pair[0]["times brax"] = pair[0]["gradient steps/s"] / pair[1]["gradient steps/s"]
         rows += pair
         print(report.table(pair), flush=True)

@@ -29,6 +29,7 @@ import numpy as np
 from benchmarks import report
 from jaxrl import presets, statistics
 
+QUICK = ["--epochs", "1", "--cycles", "10", *report.SMALL]
 # task -> system -> seed -> its evaluations
 Curves = dict[str, dict[str, dict[str, list[dict[str, float]]]]]
 
@@ -56,7 +57,7 @@ def ours(task: str, seed: int, caches: Path, place: Path, quick: bool) -> list[d
     """Train our preset to its end; return its evaluations in the peers' words."""
     folder = place / f"{task}-{seed}-{time.monotonic_ns()}"
     command = [sys.executable, "-m", "jaxrl.train", task, "--run-dir", str(folder)]
-    command += ["--seed", str(seed), *(["--epochs", "1"] if quick else [])]
+    command += ["--seed", str(seed), *(QUICK if quick else [])]
     began = time.monotonic()
     done = subprocess.run(command, env=_environment(caches), capture_output=True, text=True)
     wall = time.monotonic() - began
@@ -87,7 +88,7 @@ def theirs(peer: str, task: str, seed: int, caches: Path, quick: bool) -> list[d
     command = [sys.executable, "-m", f"benchmarks.{peer}_worker", task, "--seed", str(seed)]
     if peer == "brax" and (backend := presets.get(task).backend):
         command += ["--backend", backend]
-    if peer == "sb3" and quick:
+    if quick:
         command += ["--steps", "2000", "--evals", "2"]
     return follow(command, _environment(caches))
 

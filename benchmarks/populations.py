@@ -11,7 +11,6 @@ bought with worse learning.
 """
 
 import os
-import shlex
 import subprocess
 import sys
 import tempfile
@@ -28,11 +27,7 @@ from jaxrl.reporting import bands
 from jaxrl.runtime import overview
 from jaxrl.runtime.sinks import read_jsonl
 
-QUICK = shlex.split(
-    "--epochs 1 --cycles 2 --iterations 2 --num-envs 16 --eval.num-envs 4 --network.hidden 8 "
-    "--network.critic-hidden 8 --ppo.rollout-length 8 --ppo.num-minibatches 2 "
-    "--task.episode-length 20"
-)
+QUICK = ["--epochs", "1", "--cycles", "2", *report.SMALL]
 
 
 class Process(NamedTuple):

@@ -67,6 +67,7 @@ def main() -> None:
     preset = "pendulum" if arguments.quick else arguments.preset
     sizes = arguments.sizes or ([16, 32] if arguments.quick else SIZES)
     base = presets.get(preset)
+    base = replace(base, eval=replace(base.eval, num_envs=0))
     configs = [
         replace(base, num_envs=n, iterations=2 if arguments.quick else 10, preset="scaling")
         for n in sizes

@@ -79,7 +79,7 @@ def collecting(program: programs.Program, length: int):
 
 
 def measure(config: TrainConfig, calls: int) -> dict[str, Any]:
-    program = programs.build(config)
+    program = programs.build(replace(config, eval=replace(config.eval, num_envs=0)))
     compiled = compile_programs(program)
     state, length = compiled.first_state(), config.ppo.rollout_length
     copy = jax.jit(lambda tree: jax.tree.map(jnp.copy, tree))

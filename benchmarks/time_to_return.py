@@ -20,6 +20,8 @@ from typing import Any
 
 from benchmarks import report
 
+QUICK = ["--epochs", "50", "--cycles", "1", *report.SMALL]
+
 
 def watch(preset: str, target: float, caches: Path, folder: Path, extra: list[str]) -> dict:
     """Train until `target`, or to the end; return when what was seen, in seconds."""
@@ -108,7 +110,8 @@ def main() -> None:
     parser.add_argument("goals", nargs="*", type=goal, help="preset=return")
     arguments, extra = parser.parse_known_args()
     extra = [argument for argument in extra if argument != "--"]
-    goals = arguments.goals or ([("cartpole", 150.0)] if arguments.quick else [("ant", 6000.0)])
+    extra = [*(QUICK if arguments.quick else []), *extra]
+    goals = arguments.goals or ([("cartpole", 5.0)] if arguments.quick else [("ant", 6000.0)])
     seen = []
     for preset, target in goals:
         seen += measure(preset, target, extra)

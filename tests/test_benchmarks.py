@@ -14,10 +14,12 @@ from benchmarks import peers, report
 ROOT = Path(__file__).parent.parent
 
 
-def run(out, *words):
-    """Run a benchmark in a process of its own, with one device; return its rows."""
-    own = {"JAX_PLATFORMS": "cpu", "JAXRL_KEEP_PROGRAMS": "1"}
-    env = os.environ | own
+def run(out, *words, keep=False):
+    """Run a benchmark in a process of its own, with one device; return its rows.
+
+    Keeping traced programs takes time, and pays only where one process follows another.
+    """
+    env = os.environ | {"JAX_PLATFORMS": "cpu", "JAXRL_KEEP_PROGRAMS": str(int(keep))}
     env["XLA_FLAGS"] = os.environ["XLA_FLAGS"].replace("device_count=8", "device_count=1")
     env["JAX_COMPILATION_CACHE_DIR"] = str(ROOT / ".cache" / "jax")
     command = [sys.executable, "-m", f"benchmarks.{words[0]}", *words[1:], "--quick"]
@@ -92,7 +94,7 @@ def test_off_policy_beside_brax(tmp_path):
 
 @pytest.mark.slow
 def test_time_to_return(tmp_path):
-    cold, warm = run(tmp_path, "time_to_return")
+    cold, warm = run(tmp_path, "time_to_return", keep=True)
     for row in (cold, warm):
         assert row["return then"] >= row["return"]
         assert row["first log row, s"] <= row["reached after, s"]
