@@ -14,14 +14,16 @@ from typing import Any
 
 import tyro
 
-from experiments import run, study
-from jaxrl import config_checks, presets, train
-from jaxrl.config import TrainConfig
+from experiments import run, search, study
+from jaxrl import config_changes, presets, train
+from jaxrl.config import LogConfig, TrainConfig
+from jaxrl.envs import names
 from jaxrl.runtime import compiled, fitting, population, sizes
 from jaxrl.runtime.compiled import Programs, compile_programs
 from jaxrl.runtime.program import Program
 from tests.docs.reading import ROOT
-from tests.docs.shrinking import has_physics, shrunk, with_stand_in
+from tests.docs.shrinking import STAND_INS, has_physics, shrunk, with_stand_in
+from tests.runtime import sharing
 
 # A run that somebody has trained: `RUN`, or a folder with a stamp or dots in place of it; or a
 # folder of runs.
@@ -41,6 +43,7 @@ class Commands:
     def __init__(self, trained: Path, monkeypatch: Any):
         self.trained, self.patch, self.number = trained, monkeypatch, 0
         self.build, self.parse, cells = fitting.build, train._parse, study.Study.cells
+        monkeypatch.setattr(compiled, "compile_programs", compile_once)
         monkeypatch.setattr(fitting, "build", lambda config: self.build(shrunk(config)))
         monkeypatch.setattr(train, "_parse", lambda words: _small(self.parse(words)))
         monkeypatch.setattr(
@@ -65,9 +68,10 @@ class Commands:
         rule(self, command)
 
     def trains(self, command: str) -> None:
-        """Check the settings as they are; then train, small. With physics: build, full size.
+        """Check the settings of all members; then train, small.
 
-        Programs that an earlier command has compiled are not run again.
+        What has physics is built, full size, and trained with another world in its place, unless
+        that takes long to compile. What an earlier command has run is not run again.
         """
         words = shlex.split(self.placed(command))[3:]
         if "--help" in words:
@@ -75,14 +79,15 @@ class Commands:
         if "--resume" in words:
             assert tyro.cli(train.ResumeCommand, args=words)
             flags = [word for word in words if word.startswith("--")]
-            with self.patch.context() as patch:
-                patch.setattr(compiled, "compile_programs", compile_once)
-                return self._once(str(flags), lambda folder: _succeeds(train, words))
-        config = self.parse(words).config
-        config_checks.check(config)
+            return self._once(str(flags), lambda folder: _succeeds(train, words))
+        asked = self.parse(words)
+        config, members = asked.config, _members(asked)
         if has_physics(config) and not (config.init_from or config.run_dir):
-            return self._once(_program(config), lambda folder: _described(self.build, config))
-        program = _program(shrunk(config)) + str(bool(config.init_from))
+            full = _program(config, len(members))
+            self._once(full, lambda folder: _described(self.build, members))
+            if config.algo != "ppo" or config.style.weight or len(members) > 1:
+                return  # tests/runtime trains such
+        program = _program(shrunk(config), len(members), asked.vary, bool(config.init_from))
         self._once(program, lambda folder: _succeeds(train, [*words, "--run-dir", str(folder)]))
         if config.run_dir:  # another command goes on from there
             shutil.copytree(self.known[program], config.run_dir)
@@ -112,8 +117,16 @@ class Commands:
             self.patch.setattr(module, "HERE", Path("experiments").absolute(), raising=False)
         assert run.main([*words, "--tiny"]) == 0
 
+    def searches(self, command: str) -> None:
+        """Search, with one trial of next to nothing."""
+        words = [*shlex.split(command)[3:], "--tiny", "--trials", "1"]
+        _succeeds(search, [*words, "--out", "searched"])
+
     def parses(self, command: str) -> None:
-        """Let the module read its arguments, and no more."""
+        """Let the module read its arguments, and no more.
+
+        Benchmarks need no more: tests/test_benchmarks.py runs each in its quick form.
+        """
         module, *words = shlex.split(command)[2:]
         inside: list[bool] = []
         with self.patch.context() as patch:
@@ -149,7 +162,6 @@ class Commands:
             assert (ROOT / file).exists(), file
 
 
-_COMPILED: dict[str, Programs] = {}
 _PARSERS = (
     (argparse.ArgumentParser, "parse_args"),
     (argparse.ArgumentParser, "parse_known_args"),
@@ -164,6 +176,7 @@ RULES = (
     (r"python -m jaxrl\.motion\.\w+ ", Commands.parses),
     (r"python -m jaxrl\.", Commands.plays),
     (r"python -m experiments\.run ", Commands.studies),
+    (r"python -m experiments\.search ", Commands.searches),
     (r"python -m (benchmarks|experiments)\.", Commands.parses),
     (r"git |cd |tensorboard |jupyter |python3 -m venv |onnx/bin/", Commands.stays),
 )
@@ -178,21 +191,33 @@ def _small(command: train.Command) -> train.Command:
     return command if command.dry_run else replace(command, config=shrunk(command.config))
 
 
-def _program(config: TrainConfig) -> str:
+def _members(command: train.Command) -> list[TrainConfig]:
+    """Return what a command trains, checked as the command does it."""
+    members = config_changes.members(command.config, command.num_seeds, command.vary)
+    config_changes.check(members)
+    return members
+
+
+def _program(config: TrainConfig, *more: object) -> str:
     """Return what must be equal for two commands to run the same program."""
-    return repr(population._shape(replace(config, epochs=1, init_from=None)))
+    config = replace(config, epochs=1, init_from=None, profile=False, log=LogConfig())
+    return repr((population._shape(config), more))
 
 
 def compile_once(program: Program) -> Programs:
-    """Give a run that is resumed the programs of the run before."""
-    same = _program(program.config)
-    if same not in _COMPILED:
-        _COMPILED[same] = compile_programs(program)
-    return replace(_COMPILED[same], program=program)
+    """Give a run the programs of an earlier one that differs in traced numbers at most.
+
+    What it learns is not looked at. Worlds of the documents may differ and have the same name.
+    """
+    env = program.config.env
+    if names.is_custom(env) and env not in STAND_INS.values():
+        return compile_programs(program)
+    return sharing.compile_once(program, _program(program.config, len(program.members)))
 
 
-def _described(build: Callable, config: TrainConfig) -> None:
-    assert sizes.report(build(with_stand_in(config)))
+def _described(build: Callable, members: list[TrainConfig]) -> None:
+    small = [with_stand_in(member) for member in members]
+    assert sizes.report(fitting.build_population(small) if len(small) > 1 else build(small[0]))
 
 
 def _succeeds(module: Any, words: list[str]) -> None:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from jaxrl.config import MotionConfig, TrainConfig
+from jaxrl.config import MotionConfig, PickConfig, TrainConfig
 from jaxrl.envs import names
 
 # Physics takes long to compile, and has tests of its own: cheap worlds of the same kind stand in.
@@ -22,7 +22,8 @@ def with_stand_in(config: TrainConfig) -> TrainConfig:
     """Return the same run in a world without physics; whoever has none is left as it is."""
     if not has_physics(config):
         return config
-    return replace(config, env=STAND_INS[config.env], backend=None, motion=MotionConfig())
+    plain = replace(config, motion=MotionConfig(), pick=PickConfig())
+    return replace(plain, env=STAND_INS[config.env], backend=None)
 
 
 def shrunk(config: TrainConfig) -> TrainConfig:

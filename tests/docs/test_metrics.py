@@ -11,8 +11,9 @@ from jaxrl import presets
 from jaxrl.envs import names, registry
 from jaxrl.envs import statistics as counting
 from jaxrl.envs.build import _make
-from jaxrl.runtime import fitting
+from jaxrl.runtime import compiled, fitting
 from jaxrl.runtime import program as programs
+from tests.docs import running
 from tests.docs.reading import ROOT
 from tests.docs.shrinking import shrunk
 from tests.runtime import tiny
@@ -32,7 +33,9 @@ def logged(tmp_path_factory):
     """All names that runs log."""
     place, found = tmp_path_factory.mktemp("metrics"), set()
     for name in TRAINED:
-        fitting.fit(replace(shrunk(presets.get(name)), run_dir=place / name))
+        with pytest.MonkeyPatch.context() as patch:  # commands of documents run the same
+            patch.setattr(compiled, "compile_programs", running.compile_once)
+            fitting.fit(replace(shrunk(presets.get(name)), run_dir=place / name))
         found |= {key for row in tiny.rows(place / name, timed=True) for key in row}
     for name in TRACED:
         found |= _traced(shrunk(presets.get(name)))

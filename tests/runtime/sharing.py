@@ -30,9 +30,12 @@ class _Shared(Programs):
         return state.replace(learner=state.learner.replace(total_iterations=total))
 
 
-def compile_once(program: Program) -> Programs:
-    """Return the programs of an earlier run, if one had the same, with this run's settings."""
-    same = _name(program)
+def compile_once(program: Program, same: str | None = None) -> Programs:
+    """Return the programs of an earlier run, if one had the same, with this run's settings.
+
+    `same` names a program; one that is as good, though not the same, may have the same name.
+    """
+    same = same or _name(program)
     if same not in _COMPILED:
         made = compile_programs(program)
         _COMPILED[same] = _Shared(**vars(made))
