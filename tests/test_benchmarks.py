@@ -22,6 +22,7 @@ def run(out, *words, keep=False):
     env = os.environ | {"JAX_PLATFORMS": "cpu", "JAXRL_KEEP_PROGRAMS": str(int(keep))}
     env["XLA_FLAGS"] = os.environ["XLA_FLAGS"].replace("device_count=8", "device_count=1")
     env["JAX_COMPILATION_CACHE_DIR"] = str(ROOT / ".cache" / "jax")
+    env["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.1"  # the next process may need it
     command = [sys.executable, "-m", f"benchmarks.{words[0]}", *words[1:], "--quick"]
     done = subprocess.run(
         [*command, "--out", str(out)], cwd=ROOT, env=env, capture_output=True, text=True
