@@ -28,7 +28,7 @@ def tiles(record: Record) -> Markup:
     if len(speeds := record.finite(SPEED)):
         found.append(("steps per second", f"{np.median(speeds):,.0f}", "median of the cycles"))
     if (most := peak_memory(record)) is not None:
-        found.append(("memory", f"{most:,.0f} MiB", "most at the end of a cycle"))
+        found.append(("memory", f"{most:,.0f} MiB", "at most"))
     return markup.tiles(found)
 
 
