@@ -104,7 +104,7 @@ def _parse(arguments: list[str]) -> Command:
 
 
 def _gathered(flag: str, arguments: list[str]) -> list[str]:
-    """Return the arguments with all values of a flag after its first mention.
+    """Return the arguments with all values of a flag in one place, at the end.
 
     Of a flag that is given twice the parser takes the last, and half of a grid would be missing.
     """

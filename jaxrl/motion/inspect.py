@@ -92,7 +92,7 @@ def description(found: Survey) -> str:
     }
     text = [f"{name:<22}{value}".rstrip() for name, value in lines.items()]
     text += [f"  {_words(one, found.frames)}" for one in found.beyond]
-    return "\n".join(text + [f"mended                {line}" for line in found.mended])
+    return "\n".join(text + [f"{'mended':<22}{line}" for line in found.mended])
 
 
 def _level(height: float) -> str:

@@ -143,13 +143,15 @@ def time_and_memory(kinds: Sequence[Group]) -> Markup:
     """Return what each group spent its time on, and what lies in memory."""
     parts = []
     for group in kinds:
-        spent = [spending.seconds(record) for record in group.records]
-        spent = [each for each in spent if each]
-        mean = {n: sum(each[n] for each in spent) / len(spent) for n in (spent or [{}])[0]}
-        told = (spending.bar(mean), spending.state(group.records[0]))
+        told = (spending.bar(_mean_seconds(group)), spending.state(group.records[0]))
         parts += [tag("div", _key(group, group.label), *told)] if any(told) else []
     note = "mean of the runs; seeds of one program share its time" if _have_seeds(kinds) else ""
     return section("Time and memory", *parts, note=note)
+
+
+def _mean_seconds(group: Group) -> dict[str, float]:
+    known = [spent for record in group.records if (spent := spending.seconds(record))]
+    return {name: sum(s[name] for s in known) / len(known) for name in known[0]} if known else {}
 
 
 def settings_of(kinds: Sequence[Group]) -> Markup:

@@ -66,8 +66,10 @@ class Record(NamedTuple):
 
 def find(paths: Iterable[Path]) -> list[Path]:
     """Return the runs meant: each folder is one, or holds some, as the seeds of a run."""
-    found = [run for path in paths for run in _runs(Path(path))]
-    return list({run.resolve(): run for run in reversed(found)}.values())[::-1]  # each once
+    found: dict[Path, Path] = {}
+    for run in [run for path in paths for run in _runs(Path(path))]:
+        found.setdefault(run.resolve(), run)  # however often and in whatever spelling it was named
+    return list(found.values())
 
 
 def _runs(path: Path) -> list[Path]:

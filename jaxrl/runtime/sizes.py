@@ -199,11 +199,11 @@ def _activations(config: TrainConfig, rows: int) -> int:
     gates = GATES.get(net.memory, 0) * net.memory_size
     actor = [*net.hidden, *([gates] if net.memory_of != "critic" else [])]
     critic = [*net.critic_hidden, *([gates] if net.memory_of != "actor" else [])]
-    before_and_after = 2
     judged = rows * (ppo.horizon if gates else ppo.rollout_length) * max(critic, default=0)
     parts = ppo.num_minibatches * ppo.accumulate
     learnt = rows * ppo.rollout_length // parts * (sum(actor) + sum(critic))
-    return 4 * before_and_after * max(judged, learnt)
+    twice = 2  # judged before and after each step; learnt from with a gradient beside each value
+    return 4 * twice * max(judged, learnt)
 
 
 def _replay(program: Program, state: TrainState, experience: PyTree) -> tuple[list, int]:
