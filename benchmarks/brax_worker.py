@@ -7,6 +7,7 @@ removed; the shim below stands in for it and changes nothing else.
 """
 
 import argparse
+import dataclasses
 import functools
 import json
 import time
@@ -128,6 +129,19 @@ def mend_jax() -> None:
         jax.device_put_replicated = replicated
 
 
+def fill_replay() -> None:
+    """Let brax's replay be full from the start (of zeros): its rate when full is what lasts."""
+    from brax.training import replay_buffers
+
+    empty = replay_buffers.UniformSamplingQueue.init
+
+    def full(self: Any, key: Any) -> Any:
+        state = empty(self, key)
+        return dataclasses.replace(state, insert_position=state.insert_position + len(state.data))
+
+    replay_buffers.UniformSamplingQueue.init = full
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("task", choices=[*PPO, *SAC])
@@ -136,8 +150,11 @@ def main() -> None:
     parser.add_argument("--evals", type=int, default=10)
     parser.add_argument("--steps", type=int, help="instead of the published number")
     parser.add_argument("--sac", action="store_true", help="SAC, where brax publishes both")
+    parser.add_argument("--full-replay", action="store_true", help="to measure rates, not returns")
     arguments = parser.parse_args()
     mend_jax()
+    if arguments.full_replay:
+        fill_replay()
     from brax import envs
     from brax.training.agents.ppo import train as ppo
     from brax.training.agents.sac import train as sac

@@ -6,7 +6,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent / "jaxrl"
 
 # A room may import itself and rooms before it. `envs.names` is plain strings, for the settings;
-# `data.record`, `motion.convert` and `motion.inspect` are commands.
+# `data.record`, `motion.convert`, `motion.inspect` and `motion.plan` are commands.
 ORDER = [
     {"errors", "envs.names", "files", "statistics", "wording"},
     {
@@ -37,6 +37,7 @@ ORDER = [
         "data.record",
         "motion.convert",
         "motion.inspect",
+        "motion.plan",
     },
 ]
 # Within these limits `learning` is stricter still: it knows arrays and nothing else.

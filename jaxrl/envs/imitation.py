@@ -2,7 +2,8 @@
 
 An episode shows one clip from some moment on. Every control step the humanoid sees itself and the
 clip's next frames, and is paid for being where the clip is. It ends when a body strays too far, and
-is cut (not ended: the future still has value) where the clip is over.
+is cut (not ended: the future still has value) where the clip is over. Where a way through the clip
+was planned, that is what is seen and not to be strayed from; what is paid for stays the clip.
 """
 
 import dataclasses
@@ -66,21 +67,19 @@ class Imitation(MotionEnv):
         return self._begin(clip, jnp.zeros(()), jnp.zeros(()), judged=True)
 
     def record(self, state: base.State) -> dict[str, Array]:
-        """Return where all bodies are and should be: what tracking is judged by."""
-        info, pose = state.info, cast(Pose, state.pipeline_state)
-        meant = self.reference(info["clip"], info["time"], info["turn"])
+        """Return where all bodies are and were when captured: what tracking is judged by."""
+        pose = cast(Pose, state.pipeline_state)
         minor = [any(part in name for part in _MINOR) for name in self.figure.skeleton.bodies]
         return {
             "played": self.figure.shown(pose).position,
-            "meant": meant.position,
+            "meant": self._captured(state.info).position,
             "counts": jnp.asarray([not is_minor for is_minor in minor]),
         }
 
     def shown(self, state: base.State) -> dict[str, Array]:
         """Return the humanoid's pose, and as a ghost the clip's."""
-        info, pose = state.info, cast(Pose, state.pipeline_state)
-        meant = self.reference(info["clip"], info["time"], info["turn"])
-        return {"qpos": pose.qpos, "ghost": meant.qpos}
+        pose = cast(Pose, state.pipeline_state)
+        return {"qpos": pose.qpos, "ghost": self._captured(state.info).qpos}
 
     def _begin(self, clip: Array, time: Array, turn: Array, judged: bool = False) -> base.State:
         shown = self.reference(clip, time, turn)
@@ -105,10 +104,11 @@ class Imitation(MotionEnv):
         info["time"] = info["time"] + 1.0 / FPS
         meant = self.reference(info["clip"], info["time"], info["turn"])
         pose: Any = state.pipeline_state
-        pose, power = self.figure.move(pose, self._target(meant, action))
+        push = libraries.push(self.library, info["clip"], info["time"])
+        pose, power = self.figure.move(pose, self._target(meant, push, action))
         now = self.figure.shown(pose)
         info |= self.style_after(info, now)
-        terms = views.terms(now, meant, self.config.scales)
+        terms = views.terms(now, self._captured(info), self.config.scales)
         earned = [w * term for w, term in zip(self.config.weights, terms, strict=True)]
         cost = -self.config.power_coef * power
         apart = views.distances(now, meant)
@@ -128,12 +128,13 @@ class Imitation(MotionEnv):
             info=info,
         )
 
-    def _target(self, meant: Reference, action: Array) -> Array:
+    def _captured(self, info: dict[str, Array]) -> Reference:
+        return self.reference(info["clip"], info["time"], info["turn"], captured=True)
+
+    def _target(self, meant: Reference, push: Array, action: Array) -> Array:
         """Return what the servos aim at: around the clip's next pose, or around the rest pose."""
         if self.config.residual:
-            # Damped servos lag behind a moving target: aim ahead by as much.
-            lead = self.figure.lag * meant.qvel[..., 6:][..., self.figure.servos]
-            aim = self.figure.angles(meant.qpos) + lead
+            aim = self.figure.aim(meant.qpos, meant.qvel) + push
             return aim + self.config.action_scale * jnp.clip(action, -1.0, 1.0)
         return self.absolute_target(action)
 

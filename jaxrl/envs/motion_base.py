@@ -72,9 +72,11 @@ class MotionEnv(base.Env):
         turn = turn if self.config.random_heading else jnp.zeros(())
         return clip, jnp.where(from_start, 0.0, time), turn
 
-    def reference(self, clip: Array, time: Array, turn: Array) -> Reference:
+    def reference(
+        self, clip: Array, time: Array, turn: Array, *, captured: bool = False
+    ) -> Reference:
         """Return what a clip shows at a time, turned about the vertical."""
-        return libraries.turned(libraries.query(self.library, clip, time), turn)
+        return libraries.turned(libraries.query(self.library, clip, time, captured=captured), turn)
 
     def style_before(self, clip: Array, time: Array) -> dict[str, Array]:
         """Return the frames that led to a moment of a clip, to be carried in `info`."""

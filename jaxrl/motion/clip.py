@@ -23,6 +23,14 @@ _DRIFTED = 0.5
 _LATE = 0.05  # a last frame that is late by this part of a step is on time
 
 
+class Plan(NamedTuple):
+    """A way through a clip that obeys physics, found by `jaxrl.motion.plan`."""
+
+    qpos: np.ndarray  # float64 [F, nq], where the humanoid really is
+    qvel: np.ndarray  # float64 [F, nv]
+    push: np.ndarray  # float64 [F, nu]: how far beyond this pose the servos must aim to get there
+
+
 class Clip(NamedTuple):
     """A motion of F frames."""
 
@@ -31,6 +39,7 @@ class Clip(NamedTuple):
     loops: bool  # the last frame is the first one of the next cycle
     qpos: np.ndarray  # float64 [F, nq], in the model's order
     mended: tuple[str, ...] = ()  # what had to be put right, a line each
+    plan: Plan | None = None
 
     @property
     def seconds(self) -> float:

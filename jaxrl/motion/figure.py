@@ -57,6 +57,10 @@ class Figure:
         """Return what the actuators measure in a pose, [nu]."""
         return skeleton.joint_angles(self.skeleton, qpos)[..., self.servos]
 
+    def aim(self, qpos: Array, qvel: Array) -> Array:
+        """Return what servos aim at to be in a moving pose: damped, they lag behind by as much."""
+        return self.angles(qpos) + self.lag * qvel[..., 6:][..., self.servos]
+
     def move(self, pose: Pose, target: Array) -> tuple[Pose, Array]:
         """Hold a target for one control step; return the power spent at its end, in watts."""
         data = self._data(pose).replace(ctrl=jnp.clip(target, self.low, self.high))

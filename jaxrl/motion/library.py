@@ -16,7 +16,7 @@ from flax import struct
 from jaxrl.errors import UserError
 from jaxrl.motion import formats, ground, rotations, skeleton
 from jaxrl.motion.clip import Clip, cycles, limited, resample
-from jaxrl.types import Array, Key
+from jaxrl.types import Array, Key, PyTree
 
 
 class Reference(NamedTuple):
@@ -33,7 +33,9 @@ class Reference(NamedTuple):
 class Library(struct.PyTreeNode):
     """Clips of one model at one rate, padded by their last frames to the longest's length."""
 
-    reference: Reference  # [clips, frames, ...]
+    reference: Reference  # [clips, frames, ...], what is followed
+    push: Array  # [clips, frames, nu], how far beyond it servos must aim; 0 where that is unknown
+    captured: Reference  # [clips, frames, ...], what was captured: the same, but for planned clips
     frames: Array  # int32 [clips]
     weights: Array  # float32 [clips], how likely each is drawn; they add up to 1
     names: tuple[str, ...] = struct.field(pytree_node=False)
@@ -46,26 +48,36 @@ def load(path: str, model: mujoco.MjModel, fps: float = 30.0, at_least: float = 
 
     Clips that loop are repeated until they last at least so many seconds.
     """
+    return build(read(path, model, at_least), model, fps)
+
+
+def read(path: str, model: mujoco.MjModel, at_least: float = 0.0) -> list[Clip]:
+    """Read the clips of a file or folder and fit them to the model."""
     bones = skeleton.describe(model)
-    read = [limited(clip, bones) for clip in formats.read(path, bones)]
-    return build([_repeated(ground.grounded(c, model), model, at_least) for c in read], model, fps)
+    return [_fitted(clip, bones, at_least) for clip in formats.read(path, bones)]
 
 
-def _repeated(clip: Clip, model: mujoco.MjModel, at_least: float) -> Clip:
+def _fitted(clip: Clip, bones: skeleton.Skeleton, at_least: float) -> Clip:
+    """Keep a clip within the joints' limits, on the ground, and going for long enough."""
+    if clip.plan is not None:
+        return clip  # was fitted before it was planned
+    clip = ground.grounded(limited(clip, bones), bones.model)
     count = math.ceil(at_least / clip.seconds)
-    return cycles(clip, count, model) if clip.loops and count > 1 else clip
+    return cycles(clip, count, bones.model) if clip.loops and count > 1 else clip
 
 
 def build(clips: Sequence[Clip], model: mujoco.MjModel, fps: float = 30.0) -> Library:
     """Compute all that the clips show, at one rate."""
     if not clips:
         raise UserError("A motion library needs at least one clip.")
-    shown = [_shown(resample(clip, fps, model).qpos, fps, model) for clip in clips]
-    frames = [len(one.qpos) for one in shown]
-    longest = max(frames)
-    padded = [jax.tree.map(lambda x: _padded(x, longest), one) for one in shown]
+    captured = [_captured(resample(clip, fps, model).qpos, fps, model) for clip in clips]
+    followed = [_followed(*pair, fps, model) for pair in zip(clips, captured, strict=True)]
+    frames = [len(one.qpos) for one in captured]
+    reference, push = zip(*followed, strict=True)
     return Library(
-        reference=jax.tree.map(lambda *x: jnp.asarray(np.stack(x), jnp.float32), *padded),
+        reference=_stacked(reference),
+        push=_stacked(push),
+        captured=_stacked(captured),
         frames=jnp.asarray(frames, jnp.int32),
         weights=jnp.full((len(frames),), 1.0 / len(frames), jnp.float32),
         names=tuple(clip.name for clip in clips),
@@ -74,14 +86,38 @@ def build(clips: Sequence[Clip], model: mujoco.MjModel, fps: float = 30.0) -> Li
     )
 
 
-def _padded(values: np.ndarray, count: int) -> np.ndarray:
-    rest = [(0, count - len(values))] + [(0, 0)] * (values.ndim - 1)
-    return np.pad(values, rest, mode="edge")
+def _stacked(clips: Sequence[PyTree]) -> PyTree:
+    """Put clips of [F, ...] into arrays of the device, each padded by its last frame."""
+    longest = max(len(jax.tree.leaves(clip)[0]) for clip in clips)
+
+    def padded(values: np.ndarray) -> np.ndarray:
+        rest = [(0, longest - len(values))] + [(0, 0)] * (values.ndim - 1)
+        return np.pad(values, rest, mode="edge")
+
+    return jax.tree.map(
+        lambda *x: jnp.asarray(np.stack([padded(one) for one in x]), jnp.float32), *clips
+    )
 
 
-def _shown(qpos: np.ndarray, fps: float, model: mujoco.MjModel) -> Reference:
+def _followed(
+    clip: Clip, captured: Reference, fps: float, model: mujoco.MjModel
+) -> tuple[Reference, np.ndarray]:
+    """Return what is followed, and how far beyond it servos must aim."""
+    if clip.plan is None:
+        return captured, np.zeros((len(captured.qpos), model.nu))
+    if clip.fps != fps or len(clip.plan.qpos) != len(captured.qpos):
+        raise UserError(
+            f"Clip '{clip.name}' was planned at {clip.fps:g} frames per second; {fps:g} are used."
+        )
+    return _shown(clip.plan.qpos, clip.plan.qvel, model), clip.plan.push
+
+
+def _captured(qpos: np.ndarray, fps: float, model: mujoco.MjModel) -> Reference:
+    return _shown(qpos, _speeds(qpos, fps, model), model)
+
+
+def _shown(qpos: np.ndarray, qvel: np.ndarray, model: mujoco.MjModel) -> Reference:
     """Return what poses [F, nq] show, as host arrays; MuJoCo moves the bodies."""
-    qvel = _speeds(qpos, fps, model)
     count, bodies = len(qpos), model.nbody - 1
     position, rotation = np.empty((count, bodies, 3)), np.empty((count, bodies, 4))
     motion = np.empty((count, bodies, 6))
@@ -115,14 +151,15 @@ def length(library: Library, clip: Array) -> Array:
     return (library.frames[clip] - 1).astype(jnp.float32) / library.fps
 
 
-def query(library: Library, clip: Array, time: Array) -> Reference:
-    """Return what clips [...] show at times [...] in seconds, kept within each clip's length."""
-    last = library.frames[clip] - 1
-    place = jnp.clip(time * library.fps, 0.0, last.astype(jnp.float32))
-    before = jnp.minimum(place.astype(jnp.int32), last - 1)
-    fraction = place - before.astype(jnp.float32)
-    a = jax.tree.map(lambda x: x[clip, before], library.reference)
-    b = jax.tree.map(lambda x: x[clip, before + 1], library.reference)
+def query(library: Library, clip: Array, time: Array, *, captured: bool = False) -> Reference:
+    """Return what clips [...] show at times [...] in seconds, kept within each clip's length.
+
+    That is what is followed, or what was once captured.
+    """
+    shown = library.captured if captured else library.reference
+    before, fraction = _place(library, clip, time)
+    a = jax.tree.map(lambda x: x[clip, before], shown)
+    b = jax.tree.map(lambda x: x[clip, before + 1], shown)
     mixed = jax.tree.map(lambda x, y: x + _widened(fraction, x) * (y - x), a, b)
     columns = np.asarray(library.quaternions)[:, None] + np.arange(4)
     turned = rotations.slerp(
@@ -130,6 +167,21 @@ def query(library: Library, clip: Array, time: Array) -> Reference:
     )
     rotation = rotations.slerp(a.rotation, b.rotation, _rows(fraction, a.rotation.shape[-2]))
     return mixed._replace(qpos=mixed.qpos.at[..., columns].set(turned), rotation=rotation)
+
+
+def push(library: Library, clip: Array, time: Array) -> Array:
+    """Return how far beyond a clip's pose servos must aim to be there at a time, [..., nu]."""
+    before, fraction = _place(library, clip, time)
+    a, b = library.push[clip, before], library.push[clip, before + 1]
+    return a + _widened(fraction, a) * (b - a)
+
+
+def _place(library: Library, clip: Array, time: Array) -> tuple[Array, Array]:
+    """Return the frame before a time, and which part of the way to the next one is gone."""
+    last = library.frames[clip] - 1
+    place = jnp.clip(time * library.fps, 0.0, last.astype(jnp.float32))
+    before = jnp.minimum(place.astype(jnp.int32), last - 1)
+    return before, place - before.astype(jnp.float32)
 
 
 def _widened(fraction: Array, like: Array) -> Array:

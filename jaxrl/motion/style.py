@@ -53,11 +53,13 @@ class Style(NamedTuple):
         ]
         return jnp.concatenate(parts, -1)
 
-    def history(self, library: Library, clip: Array, time: Array) -> Array:
+    def history(
+        self, library: Library, clip: Array, time: Array, *, captured: bool = False
+    ) -> Array:
         """Return the frames of a clip up to a moment, [frames, numbers]."""
         ago = jnp.arange(self.frames - 1, -1, -1).astype(jnp.float32) / library.fps
         same = jnp.broadcast_to(clip, ago.shape)
-        return self.frame(libraries.query(library, same, time - ago))
+        return self.frame(libraries.query(library, same, time - ago, captured=captured))
 
     def pushed(self, history: Array, now: Reference) -> Array:
         """Add the newest frame and drop the oldest."""
@@ -70,6 +72,7 @@ class Style(NamedTuple):
             clip, time = libraries.draw(library, key)
             # A window begins within its clip: before its start there is nothing to see.
             first = (self.frames - 1) / library.fps
-            return self.history(library, clip, jnp.maximum(time, first)).reshape(-1)
+            time = jnp.maximum(time, first)
+            return self.history(library, clip, time, captured=True).reshape(-1)
 
         return jax.vmap(one)(jax.random.split(key, number))

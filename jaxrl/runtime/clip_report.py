@@ -110,6 +110,6 @@ def film(result: Episodes, env: VectorEnv, clip: str, path: Path) -> None:
     count = int(result.lengths[chosen])
     played = np.asarray(result.trace["qpos"])[:count, chosen]
     # States are noted after each step: the first one shows the clip's second frame.
-    meant = np.asarray(library.reference.qpos)[chosen, 1 : count + 1]
+    meant = np.asarray(library.captured.qpos)[chosen, 1 : count + 1]
     drawn = painter.frames(env.env.figure.model, played, beside=meant)
     pictures.save(drawn, path, library.fps)

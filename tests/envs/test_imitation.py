@@ -18,6 +18,7 @@ from jaxrl.envs.vector import VectorEnv
 from jaxrl.envs.world import TracedOnce, physics, strong, typed_like
 from jaxrl.motion import library as libraries
 from jaxrl.motion import resampling, skeleton, synthetic
+from jaxrl.motion.clip import Plan
 from jaxrl.motion.figure import Figure
 from jaxrl.runtime import clip_report, evaluation
 from jaxrl.runtime.evaluation import Episodes
@@ -29,15 +30,32 @@ STEPS = 4  # of the short clip: it has one frame more
 
 @pytest.fixture(scope="module")
 def env():
-    """Two clips: one of two seconds that goes somewhere and turns, and one of five frames."""
+    """Three clips: two seconds that go somewhere and turn, five frames, and five planned ones."""
     model = skeleton.load_model()
     clip = synthetic.stepping(skeleton.describe(model))
     time, qpos = np.arange(len(clip.qpos)) / FPS, clip.qpos.copy()
     qpos[:, 0] += 0.1 * time
     qpos[:, 3], qpos[:, 6] = np.cos(0.1 * time), np.sin(0.1 * time)
     short = clip._replace(name="short", qpos=clip.qpos[: STEPS + 1], loops=False)
-    library = libraries.build([clip._replace(qpos=qpos), short], model, FPS)
-    return Imitation(MotionConfig(substeps=4), Figure(model, FPS, 4), library)
+    figure = Figure(model, FPS, 4)
+    planned = short._replace(name="planned", plan=_plan(figure, clip.qpos[0]))
+    library = libraries.build([clip._replace(qpos=qpos), short, planned], model, FPS)
+    return Imitation(MotionConfig(substeps=4), figure, library)
+
+
+def _plan(figure, qpos):
+    """Return what happens, by MuJoCo itself, when all servos are told to go somewhere."""
+    data = mujoco.MjData(figure.model)
+    data.qpos[:] = qpos
+    data.ctrl[:] = np.random.default_rng(0).uniform(-0.4, 0.4, 28)
+    data.ctrl[:] = np.clip(data.ctrl, figure.low, figure.high)
+    states = [(data.qpos.copy(), data.qvel.copy())]
+    for _ in range(STEPS):
+        mujoco.mj_step(figure.model, data, figure.substeps)
+        states.append((data.qpos.copy(), data.qvel.copy()))
+    qpos, qvel = (np.array(x) for x in zip(*states, strict=True))
+    aims = jax.vmap(figure.aim)(jnp.array(qpos), jnp.array(qvel))
+    return Plan(qpos, qvel, data.ctrl - np.asarray(aims))
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +90,7 @@ NOTHING = jnp.zeros(28)
 
 
 def test_sizes(env, play):
-    assert (env.observation_size, env.action_size, env.num_trials) == (583, 28, 2)
+    assert (env.observation_size, env.action_size, env.num_trials) == (583, 28, 3)
     assert _at(play).obs.shape == (223 + 360,)
     far = Imitation(dataclasses.replace(env.config, future=(1, 5, 15)), env.figure, env.library)
     with physics():
@@ -84,11 +102,11 @@ def test_sizes(env, play):
 
 def test_an_episode_starts_in_a_moment_of_a_clip(env, play):
     keys = jax.random.split(jax.random.PRNGKey(0), 64)
-    state = play.resets(keys, resampling.init(2))
+    state = play.resets(keys, resampling.init(3))
     frame = np.asarray(state.info["time"]) * FPS
     clip, turn = np.asarray(state.info["clip"]), np.asarray(state.info["turn"])
     np.testing.assert_allclose(frame, np.round(frame), atol=1e-4)
-    assert set(clip) == {0, 1}
+    assert set(clip) == {0, 1, 2}
     assert frame.min() >= 0 and (frame <= np.where(clip == 0, 59.01, STEPS - 0.99)).all()
     assert len(set(np.round(frame[clip == 0]))) > 15
     assert turn.min() < -2 and turn.max() > 2
@@ -98,12 +116,31 @@ def test_an_episode_starts_in_a_moment_of_a_clip(env, play):
     np.testing.assert_allclose(state.pipeline_state.qpos[:, 7:], qpos[rows][:, 7:], atol=1e-5)
     np.testing.assert_allclose(state.pipeline_state.qvel[:, 3:], qvel[rows][:, 3:], atol=1e-4)
     found = jax.vmap(play.record)(state)
-    np.testing.assert_allclose(found["played"], found["meant"], atol=2e-5)
+    captured = clip != 2
+    np.testing.assert_allclose(found["played"][captured], found["meant"][captured], atol=2e-5)
+
+
+def test_a_planned_way_is_gone_without_a_policy_and_the_clip_is_paid_for(env, play):
+    """Servos that are told nothing more go where MuJoCo went; all judging is by the clip."""
+    state = _at(play, clip=2)
+    for frame in range(1, STEPS + 1):
+        state = play.step(state, NOTHING)
+        found = play.record(state)
+        np.testing.assert_allclose(
+            found["played"], env.library.reference.position[2, frame], atol=2e-3
+        )
+        meant = env.library.reference.position[1, frame]
+        np.testing.assert_allclose(found["meant"], meant, atol=1e-6)
+    assert float(state.metrics["distance"]) < 2e-3  # to the plan: that is not to be strayed from
+    miss = np.mean(np.square(found["played"] - found["meant"]))
+    assert miss > 1e-3
+    paid = 0.5 * np.exp(-100.0 * miss)
+    assert float(state.metrics["reward_position"]) == pytest.approx(paid, rel=2e-3)
 
 
 def test_clips_are_drawn_by_the_curriculum(env, play):
     keys = jax.random.split(jax.random.PRNGKey(1), 64)
-    only = resampling.init(2).replace(weights=jnp.asarray([0.0, 1.0]))
+    only = resampling.init(3).replace(weights=jnp.asarray([0.0, 1.0, 0.0]))
     assert (play.resets(keys, only).info["clip"] == 1).all()
 
 
@@ -206,7 +243,7 @@ def test_power_is_what_mujoco_says(env, play):
     """In the air, where nothing but the servos acts, after MuJoCo's own steps."""
     start = _aside(_at(play, time=0.5), 0.1, axis=2)
     meant = jax.tree.map(lambda x: x[0, 16], env.library.reference)
-    target = np.clip(env._target(meant, NOTHING), env.figure.low, env.figure.high)
+    target = np.clip(env._target(meant, jnp.zeros(28), NOTHING), env.figure.low, env.figure.high)
     data = mujoco.MjData(env.figure.model)
     data.qpos[:], data.qvel[:] = start.pipeline_state.qpos, start.pipeline_state.qvel
     data.ctrl[:] = target
@@ -232,15 +269,15 @@ def test_perfect_tracking_pays_the_sum_of_the_weights(env, play):
 
 def test_failed_clips_are_those_that_training_would_have_ended(env):
     """By the worst body of any frame that counts, and the limit of the settings."""
-    played = np.zeros((5, 2, 15, 3), np.float32)
+    played = np.zeros((5, 3, 15, 3), np.float32)
     played[4, 0, 3, 0] = 0.26
     played[4, 1, 3, 0] = 9.0  # after the end
     trace = {"played": played, "meant": np.zeros_like(played)}
-    episodes = Episodes(np.zeros(2), np.int32([5, 4]), None, trace)
+    episodes = Episodes(np.zeros(3), np.int32([5, 4, 5]), None, trace)
     after, values = env.next_curriculum(env.first_curriculum(), episodes)
-    np.testing.assert_allclose(after.failures, [1.0, 0.0])
-    np.testing.assert_allclose(after.weights, [0.15 + 0.7, 0.15], atol=1e-6)
-    assert values["max_weight"] == pytest.approx(0.85) and values["failed_clips"] == 1
+    np.testing.assert_allclose(after.failures, [1.0, 0.0, 0.0])
+    np.testing.assert_allclose(after.weights, [0.1 + 0.7, 0.1, 0.1], atol=1e-6)
+    assert values["max_weight"] == pytest.approx(0.8) and values["failed_clips"] == 1
     wider = dataclasses.replace(env.config, distance=0.3)
     _, values = Imitation(wider, env.figure, env.library).next_curriculum(after, episodes)
     assert values["failed_clips"] == 0
@@ -255,15 +292,15 @@ def test_all_clips_are_played_whole_and_judged(env):
         return jnp.zeros((trials.num_envs, 28)), carry, ()
 
     found = jax.jit(evaluation.episodes(trials, idle, ()))((), jax.random.key(0))
-    assert found.lengths.tolist() == [60, STEPS]
-    assert found.trace["played"].shape == (env.episode_length, 2, 15, 3)
+    assert found.lengths.tolist() == [60, STEPS, STEPS]
+    assert found.trace["played"].shape == (env.episode_length, 3, 15, 3)
     meant = env.library.reference.position
     np.testing.assert_allclose(found.trace["meant"][:60, 0], meant[0, 1:61], atol=2e-5)
     np.testing.assert_allclose(found.trace["meant"][:STEPS, 1], meant[1, 1 : STEPS + 1], atol=2e-5)
     left_out = np.asarray(env.figure.skeleton.bodies)[~np.asarray(found.trace["counts"][0, 0])]
     assert sorted(left_out) == ["left_wrist", "right_wrist"]  # our humanoid has no toes
     clips = clip_report.rows(jax.device_get(found), trials)
-    assert [clip["name"] for clip in clips] == ["stepping", "short"]
+    assert [clip["name"] for clip in clips] == ["stepping", "short", "planned"]
     assert clips[1]["strict_success"] and 0 < clips[1]["mpjpe"] < 50
 
 

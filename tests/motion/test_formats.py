@@ -9,6 +9,7 @@ import pytest
 
 from jaxrl.errors import UserError
 from jaxrl.motion import formats, skeleton, synthetic
+from jaxrl.motion.clip import Plan
 from jaxrl.motion.formats import named
 
 HINGED = """
@@ -51,6 +52,41 @@ def test_our_own_files_are_read_as_written(tmp_path, bones):
     (found,) = formats.read(tmp_path / "a.npz", bones)
     assert found[:3] == clip[:3]
     np.testing.assert_allclose(found.qpos, clip.qpos, atol=1e-12)
+
+
+def _planned(bones):
+    clip = synthetic.stepping(bones)
+    rng, count, model = np.random.default_rng(0), len(clip.qpos), bones.model
+    qvel, push = rng.normal(size=(count, model.nv)), rng.normal(size=(count, model.nu))
+    return clip._replace(plan=Plan(clip.qpos + 0.01, qvel, push))
+
+
+def test_plans_are_read_as_written(tmp_path, bones):
+    clip = _planned(bones)
+    named.write(tmp_path / "a.npz", clip, bones)
+    (found,) = formats.read(tmp_path / "a.npz", bones)
+    for got, put in zip(found.plan, clip.plan, strict=True):
+        np.testing.assert_array_equal(got, put)
+
+
+def test_bad_plans_are_refused(tmp_path, bones):
+    path, clip = tmp_path / "a.npz", _planned(bones)
+    named.write(path, clip, bones)
+    good = dict(np.load(path))
+    bad = {
+        "'plan/push' is missing": {"plan/push": None},
+        r"'plan/qvel' has the shape \[61, 3\]": {"plan/qvel": np.zeros((61, 3))},
+        "'plan/qpos' has 61 frames, but 'root_position' has 60": {
+            name: good[name][:60] for name in good if name.startswith(("root", "joint/"))
+        },
+        "its plan has numbers that are not finite": {"plan/push": good["plan/push"] * np.inf},
+        "its plan is of a model of another order": {"joint_names": good["joint_names"][::-1]},
+    }
+    for complaint, changed in bad.items():
+        arrays = {name: value for name, value in (good | changed).items() if value is not None}
+        np.savez(path, **arrays)
+        with pytest.raises(UserError, match=complaint):
+            formats.read(path, bones)
 
 
 def test_folders_are_read_in_order(tmp_path, bones):

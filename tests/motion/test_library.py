@@ -1,5 +1,7 @@
 """The library: velocities, look-ups between frames, turned references, and drawing."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import mujoco
@@ -8,9 +10,11 @@ import pytest
 
 from jaxrl.errors import UserError
 from jaxrl.motion import library, synthetic
+from jaxrl.motion.clip import Plan
 from jaxrl.motion.formats import named
 
 QUERY = jax.jit(library.query)  # compiled as a whole, which is faster than one by one
+QUERY_CAPTURED = jax.jit(partial(library.query, captured=True))
 
 
 @pytest.fixture(scope="module")
@@ -122,6 +126,33 @@ def test_loops_are_repeated_until_they_last(tmp_path, bones, model):
         named.write(tmp_path / f"{name}.npz", clip, bones)
     built = library.load(str(tmp_path), model, at_least=2.5)
     np.testing.assert_array_equal(built.frames, [91, 31])
+
+
+def test_a_planned_clip_is_followed_along_its_plan(bones, model):
+    """With the plan's own speeds, and pushes between frames as between anything else."""
+    clip = synthetic.stepping(bones, seconds=1.0)
+    rng, qpos = np.random.default_rng(0), clip.qpos.copy()
+    qpos[:, 2] += 0.1
+    plan = Plan(qpos, rng.normal(size=(31, model.nv)), rng.normal(size=(31, model.nu)))
+    built = library.build([clip, clip._replace(plan=plan)], model)
+    both, time = jnp.arange(2), jnp.full(2, 10.5 / 30)
+    followed, captured = QUERY(built, both, time), QUERY_CAPTURED(built, both, time)
+    for shown in captured:
+        np.testing.assert_array_equal(shown[0], shown[1])
+    np.testing.assert_allclose(followed.position[0], captured.position[0])
+    np.testing.assert_allclose(
+        followed.position[1] - captured.position[1], [[0, 0, 0.1]] * 15, atol=1e-6
+    )
+    np.testing.assert_allclose(followed.qvel[1], plan.qvel[10:12].mean(0), atol=1e-6)
+    push = library.push(built, both, time)
+    np.testing.assert_allclose(push, [np.zeros(model.nu), plan.push[10:12].mean(0)], atol=1e-6)
+
+
+def test_a_plan_is_of_one_rate(bones, model):
+    clip = synthetic.stepping(bones, fps=60.0)
+    zeros = np.zeros((len(clip.qpos), model.nv)), np.zeros((len(clip.qpos), model.nu))
+    with pytest.raises(UserError, match="planned at 60 frames per second; 30 are used"):
+        library.build([clip._replace(plan=Plan(clip.qpos, *zeros))], model)
 
 
 def test_a_library_of_nothing_is_refused(model):

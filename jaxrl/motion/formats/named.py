@@ -1,7 +1,8 @@
 """Motion files by joint names: our own, and the plain ones of loco-mujoco.
 
 Ours holds: format "jaxrl-motion-1", fps, loops, joint_names, body_names, root_position [F, 3],
-root_rotation [F, 4] and joint/<name> ([F, 4] for a ball joint, [F] for a hinge or slide).
+root_rotation [F, 4] and joint/<name> ([F, 4] for a ball joint, [F] for a hinge or slide); where
+a way through it was planned also plan/qpos, plan/qvel and plan/push, in the model's order.
 
 A plain file holds q_<joint> [F] of hinges and slides; its root is q_pelvis_tx, q_pelvis_tz and
 q_pelvis_ty (x, y and z: the names are those of a Y-up model) from where the model's root is at
@@ -15,8 +16,9 @@ import numpy as np
 from scipy.spatial.transform import Rotation
 
 from jaxrl.errors import UserError
+from jaxrl.files import replacing
 from jaxrl.motion import clip as clips
-from jaxrl.motion.clip import Clip
+from jaxrl.motion.clip import Clip, Plan
 from jaxrl.motion.formats import checks
 from jaxrl.motion.formats.arrays import Arrays
 from jaxrl.motion.skeleton import Joint, Skeleton
@@ -42,7 +44,9 @@ def write(path: str | Path, clip: Clip, skeleton: Skeleton) -> None:
         "root_rotation": clip.qpos[:, 3:7],
     }
     arrays |= {f"joint/{joint.name}": _flat(joint, clip.qpos) for joint in skeleton.joints[1:]}
-    with Path(path).open("wb") as file:  # to a name, NumPy would add a suffix
+    if clip.plan is not None:
+        arrays |= {f"plan/{name}": values for name, values in clip.plan._asdict().items()}
+    with replacing(Path(path)) as file:
         np.savez_compressed(file, allow_pickle=False, **arrays)
 
 
@@ -66,7 +70,22 @@ def read(file: Path, arrays: Arrays, skeleton: Skeleton) -> Clip:
     for joint in skeleton.joints[1:]:
         qpos[:, joint.columns] = values[f"joint/{joint.name}"].reshape(len(qpos), -1)
     clip = Clip(file.stem, arrays.number("fps"), bool(arrays.number("loops")), qpos)
-    return clips.checked(clip, skeleton, str(file))
+    return clips.checked(clip, skeleton, str(file))._replace(plan=_plan(file, arrays, skeleton))
+
+
+def _plan(file: Path, arrays: Arrays, skeleton: Skeleton) -> Plan | None:
+    """Return the plan of a file, if it has one."""
+    if not any(name.startswith("plan/") for name in arrays.names):
+        return None
+    model = skeleton.model
+    widths = {"qpos": model.nq, "qvel": model.nv, "push": model.nu}
+    named = {f"plan/{name}": (None, width) for name, width in widths.items()}
+    values = arrays.columns({"root_position": (None, 3)} | named)
+    in_order = arrays.texts("joint_names") == [joint.name for joint in skeleton.joints[1:]]
+    if not in_order or not all(np.isfinite(v).all() for v in values.values()):
+        why = "has numbers that are not finite" if in_order else "is of a model of another order"
+        raise UserError(f"'{file}': its plan {why}; plan it again, by jaxrl.motion.plan.")
+    return Plan(**{name: values[f"plan/{name}"] for name in widths})
 
 
 def read_plain(file: Path, arrays: Arrays, skeleton: Skeleton, fps: float | None = None) -> Clip:

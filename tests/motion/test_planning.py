@@ -1,0 +1,137 @@
+"""Planning: what is planned really happens, and follows better than servos alone."""
+
+import jax
+import jax.numpy as jnp
+import mujoco
+import numpy as np
+import pytest
+
+from jaxrl.motion import formats, library, plan, planning, synthetic
+from jaxrl.motion.figure import Figure
+from jaxrl.motion.formats import named
+from jaxrl.motion.planning import Planner, Search
+
+FPS = 30.0
+SMALL = Search(samples=48, frames=6, rounds=2)
+
+
+@pytest.fixture(scope="module")
+def figure(model):
+    return Figure(model, FPS, 3)
+
+
+@pytest.fixture(scope="module")
+def hop(bones, model):
+    """A jump that gravity would not allow: half a second at one height, 5 cm up."""
+    clip = synthetic.stepping(bones, seconds=0.5)._replace(name="hop", loops=False)
+    qpos = clip.qpos.copy()
+    qpos[:, 2] += np.where(np.arange(len(qpos)) < 4, 0.0, 0.05)
+    return clip._replace(qpos=qpos)
+
+
+@pytest.fixture(scope="module")
+def shown(hop, model):
+    return jax.tree.map(lambda x: np.asarray(x[0]), library.build([hop], model, FPS).captured)
+
+
+@pytest.fixture(scope="module")
+def planner(figure):
+    return Planner(figure, SMALL)
+
+
+@pytest.fixture(scope="module")
+def planned(planner, shown):
+    ticks = []
+    made = planner.plan(shown, lambda: ticks.append(None))
+    assert len(ticks) == len(shown.qpos) - 1
+    return made
+
+
+def _simulated(figure, start, targets):
+    """Return the poses [F, nq] that MuJoCo itself goes through."""
+    data = mujoco.MjData(figure.model)
+    data.qpos[:], data.qvel[:] = start
+    poses = [data.qpos.copy()]
+    for target in targets[1:]:
+        data.ctrl[:] = np.clip(target, figure.low, figure.high)
+        mujoco.mj_step(figure.model, data, figure.substeps)
+        poses.append(data.qpos.copy())
+    return np.array(poses)
+
+
+def _aim(figure, qpos, qvel):
+    return np.asarray(jax.vmap(figure.aim)(jnp.asarray(qpos), jnp.asarray(qvel)), np.float64)
+
+
+def test_what_is_planned_happens(figure, shown, planned):
+    """Pushes added to the planned poses are what brings a humanoid from each to the next."""
+    targets = _aim(figure, planned.qpos, planned.qvel) + planned.push
+    poses = _simulated(figure, (shown.qpos[0], shown.qvel[0]), targets)
+    np.testing.assert_allclose(planned.qpos, poses, atol=2e-3)
+    np.testing.assert_array_equal(planned.qpos[0], np.float64(shown.qpos[0]))
+
+
+def test_looking_ahead_follows_better_than_servos_alone(figure, hop, shown, planned):
+    aims = _aim(figure, shown.qpos, shown.qvel)
+    alone = _simulated(figure, (shown.qpos[0], shown.qvel[0]), aims)
+
+    def miss(poses):
+        built = library.build([hop._replace(qpos=poses)], figure.model, FPS)
+        return np.linalg.norm(built.captured.position[0] - shown.position, axis=-1).mean()
+
+    assert miss(planned.qpos) < 0.75 * miss(alone), (miss(planned.qpos), miss(alone))
+
+
+def test_the_same_seed_plans_the_same(planner, shown):
+    start = jax.tree.map(lambda x: x[:4], shown)
+    for once, again in zip(planner.plan(start), planner.plan(start), strict=True):
+        np.testing.assert_array_equal(once, again)
+
+
+def test_the_best_draws_make_the_next_one():
+    drawn = np.arange(20.0)[:, None]
+    cost = np.abs(drawn[:, 0] - 7.0)
+    cost[3] = np.nan
+    assert planning._averaged(drawn, cost)[0] == pytest.approx(7.0, abs=0.01)
+    one_sided = np.where(drawn[:, 0] < 7, np.inf, cost)
+    assert 7.0 < planning._averaged(drawn, one_sided)[0] < 7.6
+    assert np.isfinite(planning._averaged(drawn, np.full(20, np.nan))).all()
+
+
+def test_draws_of_neighbouring_frames_are_alike():
+    noise = planning._correlated(np.random.default_rng(0).normal(size=(20_000, 5, 2)))
+    flat = noise.transpose(1, 0, 2).reshape(5, -1)
+    np.testing.assert_allclose(np.corrcoef(flat)[0], 0.6 ** np.arange(5), atol=0.02)
+    np.testing.assert_allclose(flat.std(1), 1.0, atol=0.02)
+
+
+def test_the_command_writes_what_training_reads(tmp_path, bones, hop, model, capsys):
+    short = hop._replace(qpos=hop.qpos[:4], fps=60.0)
+    named.write(tmp_path / "hop.npz", short, bones)
+    arguments = [str(tmp_path), str(tmp_path / "out"), "--samples", "8", "--frames", "2"]
+    assert plan.main(arguments) == 0
+    (found,) = formats.read(tmp_path / "out", bones)
+    assert found.plan is not None and found.fps == FPS and len(found.qpos) == 2
+    built = library.load(str(tmp_path / "out"), model)
+    np.testing.assert_allclose(built.captured.qpos[0], found.qpos, atol=1e-6)
+    assert "hop" in capsys.readouterr().out
+    before = (tmp_path / "out" / "hop.npz").read_bytes()
+    assert plan.main(arguments) == 0
+    assert "left alone" in capsys.readouterr().out
+    assert (tmp_path / "out" / "hop.npz").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "arguments, complaint",
+    [
+        (["{here}"], "another folder than that of the clips"),
+        (["{here}/hop.npz"], "is a file"),
+        (["{here}/out", "--samples", "0"], "--samples must be at least 1"),
+        (["{here}/out", "--reach", "nan"], "--reach must be greater than 0"),
+    ],
+)
+def test_what_cannot_be_planned(tmp_path, bones, hop, capsys, arguments, complaint):
+    named.write(tmp_path / "hop.npz", hop, bones)
+    given = [str(tmp_path), *(word.format(here=tmp_path) for word in arguments)]
+    assert plan.main(given) == 2
+    assert complaint in capsys.readouterr().err
