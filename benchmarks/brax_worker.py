@@ -7,7 +7,6 @@ removed; the shim below stands in for it and changes nothing else.
 """
 
 import argparse
-import dataclasses
 import functools
 import json
 import time
@@ -137,7 +136,8 @@ def fill_replay() -> None:
 
     def full(self: Any, key: Any) -> Any:
         state = empty(self, key)
-        return dataclasses.replace(state, insert_position=state.insert_position + len(state.data))
+        full_at = state.insert_position + len(state.data)
+        return state.replace(insert_position=full_at)  # type: ignore[attr-defined]
 
     replay_buffers.UniformSamplingQueue.init = full
 

@@ -34,6 +34,7 @@ def published(task: str) -> TrainConfig:
         batch_size=theirs["batch_size"],
         buffer_size=theirs["max_replay_size"],
         warmup=theirs["min_replay_size"],
+        layer_norm=False,  # as theirs; our presets have it
     )
     return replace(config, num_envs=theirs["num_envs"], offpolicy=settings, iterations=100)
 

@@ -134,9 +134,20 @@ def _start(command: Command) -> int:
         print(config_json.to_json(members[0]))
         print(sizes.report(built))
         return 0
-    if command.config.env in names.MOTION and not command.config.motion.clips:
-        print(f"{names.WHERE_CLIPS_ARE}Name such a file, or a folder of them, by --motion.clips.")
+    _hint_at_clips(command.config)
     return _conclude(fitting.fit_program(built), command.config)
+
+
+def _hint_at_clips(config: TrainConfig) -> None:
+    """Say where motion clips can be had, or what can be done for several."""
+    clips = config.motion.clips
+    if config.env in names.MOTION and not clips:
+        print(f"{names.WHERE_CLIPS_ARE}Name such a file, or a folder of them, by --motion.clips.")
+    if config.env == "imitation" and clips:
+        from jaxrl.motion import formats
+
+        if len(formats.files(clips)) > 1 and not formats.any_planned(clips):
+            print(names.WAYS_CAN_BE_PLANNED.format(clips=clips))
 
 
 def _wake_devices() -> None:

@@ -24,6 +24,12 @@ No clip given: here is one made of sines. Captured ones can be had from
   - the package pybullet from PyPI, which carries fifteen of them in
     pybullet_data/data/motions.
 """
+WAYS_CAN_BE_PLANNED = """\
+Captured motion breaks laws of physics, and what cannot be followed is hard to learn. Ways through
+clips that can, and training that follows them:
+  python -m jaxrl.motion.plan {clips} PLANNED
+  python -m jaxrl.train imitate --motion.clips PLANNED
+"""
 ARM = ("pick_place",)  # an arm on a table
 CLASSIC = ("arena", "cartpole", "catch", "pendulum", "recall")
 

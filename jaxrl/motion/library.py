@@ -39,6 +39,7 @@ class Library(struct.PyTreeNode):
     frames: Array  # int32 [clips]
     weights: Array  # float32 [clips], how likely each is drawn; they add up to 1
     names: tuple[str, ...] = struct.field(pytree_node=False)
+    planned: tuple[str, ...] = struct.field(pytree_node=False)  # the names of those with a plan
     fps: float = struct.field(pytree_node=False)
     quaternions: tuple[int, ...] = struct.field(pytree_node=False)  # where they begin in qpos
 
@@ -81,6 +82,7 @@ def build(clips: Sequence[Clip], model: mujoco.MjModel, fps: float = 30.0) -> Li
         frames=jnp.asarray(frames, jnp.int32),
         weights=jnp.full((len(frames),), 1.0 / len(frames), jnp.float32),
         names=tuple(clip.name for clip in clips),
+        planned=tuple(clip.name for clip in clips if clip.plan is not None),
         fps=float(fps),
         quaternions=skeleton.describe(model).quaternions,
     )

@@ -33,6 +33,7 @@ def rows(result: Episodes, env: VectorEnv) -> list[dict[str, Any]]:
             "name": name,
             "frames": int(found.frames[i]),
             "seconds": round(float(found.frames[i]) / library.fps, 3),
+            "planned": name in library.planned,
             "success": bool(found.success[i]),
             "strict_success": bool(found.strict_success[i]),
             **{label: _number(found.errors[key][i]) for key, label in tracking.NAMES.items()},
@@ -92,6 +93,8 @@ def printed(summary: dict[str, Any], clips: list[dict[str, Any]]) -> str:
     for by, text in (("success", "failed"), ("strict_success", "failed strictly")):
         names = failed(clips, by)
         lines.append(f"{text}: {', '.join(names) if names else 'none'}")
+    if any(not (clip["success"] or clip["planned"]) for clip in clips):
+        lines.append("to plan ways through clips that break physics: python -m jaxrl.motion.plan")
     return "\n".join(lines)
 
 

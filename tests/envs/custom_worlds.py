@@ -142,7 +142,7 @@ class Drill(base.Env):
     backend = "own"
     num_trials = 3
     episode_length = 12
-    library = types.SimpleNamespace(names=("still", "slow", "fast"), fps=30.0)
+    library = types.SimpleNamespace(names=("still", "slow", "fast"), planned=("still",), fps=30.0)
     speeds = np.float32([0.0, 0.02, 0.2])
     lengths = np.int32([5, 8, 10])
 

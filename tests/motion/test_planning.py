@@ -6,6 +6,8 @@ import mujoco
 import numpy as np
 import pytest
 
+from jaxrl import train
+from jaxrl.config import MotionConfig, TrainConfig
 from jaxrl.motion import formats, library, plan, planning, synthetic
 from jaxrl.motion.figure import Figure
 from jaxrl.motion.formats import named
@@ -119,6 +121,21 @@ def test_the_command_writes_what_training_reads(tmp_path, bones, hop, model, cap
     assert plan.main(arguments) == 0
     assert "left alone" in capsys.readouterr().out
     assert (tmp_path / "out" / "hop.npz").read_bytes() == before
+
+
+def test_training_on_several_clips_without_plans_says_that_there_could_be(
+    tmp_path, bones, hop, planned, capsys
+):
+    config = TrainConfig(env="imitation", motion=MotionConfig(clips=tmp_path))
+    named.write(tmp_path / "a.npz", hop, bones)
+    train._hint_at_clips(config)
+    assert not capsys.readouterr().out
+    named.write(tmp_path / "b.npz", hop, bones)
+    train._hint_at_clips(config)
+    assert f"python -m jaxrl.motion.plan {tmp_path} PLANNED" in capsys.readouterr().out
+    named.write(tmp_path / "b.npz", hop._replace(plan=planned), bones)
+    train._hint_at_clips(config)
+    assert not capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

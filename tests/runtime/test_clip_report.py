@@ -28,6 +28,7 @@ def test_every_clip_is_reported(run, capsys):
     assert "--episodes is ignored: each clip is played once, 3 in all" in said
     assert "success rate                          66.7%" in said
     assert "failed: fast\n" in said and "failed strictly: fast\n" in said
+    assert "to plan ways through clips" in said
     report = json.loads((run / "evaluation-final.json").read_text())
     assert report["episodes"] == 3 and report["lengths"] == [5, 8, 10]  # 8 was training's limit
     assert report["failed_clips"] == report["strictly_failed_clips"] == ["fast"]
@@ -38,6 +39,7 @@ def test_every_clip_is_reported(run, capsys):
         rows = list(csv.DictReader(file, delimiter="\t"))
     assert [row["name"] for row in rows] == ["still", "slow", "fast"]
     assert [row["frames"] for row in rows] == ["5", "8", "10"]
+    assert [row["planned"] for row in rows] == ["1", "0", "0"]
     assert [row["success"] + row["strict_success"] for row in rows] == ["11", "11", "00"]
     # The fast target gains 0.15 m a step on the dot, which the policy moves by 0.01 at most.
     assert float(rows[2]["worst_distance"]) == pytest.approx(1500, abs=10)
@@ -93,7 +95,7 @@ def test_frames_after_the_end_do_not_count_and_errors_pool_over_frames():
 def test_a_clip_that_left_the_numbers_failed_and_has_no_errors():
     far = np.float32([[0.0, 0.1], [0.0, np.nan], [0.0, 0.0], [0.0, 0.0]])
     result = Episodes(np.zeros(2), np.int32([4, 2]), None, _trace(far))
-    library = SimpleNamespace(names=("good", "bad"), fps=30.0)
+    library = SimpleNamespace(names=("good", "bad"), planned=("bad",), fps=30.0)
     clips = clip_report.rows(result, SimpleNamespace(env=SimpleNamespace(library=library)))
     assert clips[1]["mpjpe"] is None and clips[1]["worst_distance"] is None
     assert clip_report.failed(clips) == clip_report.failed(clips, "strict_success") == ["bad"]
@@ -111,7 +113,7 @@ def test_a_film_shows_what_was_played_beside_the_reference(tmp_path, monkeypatch
     monkeypatch.setattr(painter, "frames", frames)
     meant = np.arange(2 * 5 * 3.0).reshape(2, 5, 3)  # [clips, frames, nq]
     reference = SimpleNamespace(qpos=meant)
-    library = SimpleNamespace(names=("a", "b"), fps=30.0, reference=reference)
+    library = SimpleNamespace(names=("a", "b"), fps=30.0, captured=reference)
     inner = SimpleNamespace(library=library, figure=SimpleNamespace(model="model"))
     qpos = np.random.default_rng(0).normal(size=(4, 2, 3))
     result = Episodes(np.zeros(2), np.int32([4, 3]), None, {"qpos": qpos})

@@ -39,6 +39,16 @@ def files(path: Path) -> list[Path]:
     return found
 
 
+def any_planned(path: str | Path) -> bool:
+    """Tell whether there is a planned way through one of the clips."""
+    return any(_has_plan(file) for file in files(Path(path)) if file.suffix == ".npz")
+
+
+def _has_plan(file: Path) -> bool:
+    with opened(file) as arrays:
+        return any(name.startswith(named.PLAN) for name in arrays.names)
+
+
 def _read(file: Path, skeleton: Skeleton, fps: float | None) -> Clip:
     if file.suffix != ".npz":
         return deepmimic.read(file, skeleton)

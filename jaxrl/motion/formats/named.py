@@ -24,6 +24,7 @@ from jaxrl.motion.formats.arrays import Arrays
 from jaxrl.motion.skeleton import Joint, Skeleton
 
 FORMAT = "jaxrl-motion-1"
+PLAN = "plan/"  # what arrays of a planned way begin with
 _PLAIN_FPS = 100.0
 _PLAIN_ROOT = ("tx", "tz", "ty", "tilt", "list", "rotation")
 
@@ -45,7 +46,7 @@ def write(path: str | Path, clip: Clip, skeleton: Skeleton) -> None:
     }
     arrays |= {f"joint/{joint.name}": _flat(joint, clip.qpos) for joint in skeleton.joints[1:]}
     if clip.plan is not None:
-        arrays |= {f"plan/{name}": values for name, values in clip.plan._asdict().items()}
+        arrays |= {f"{PLAN}{name}": values for name, values in clip.plan._asdict().items()}
     with replacing(Path(path)) as file:
         np.savez_compressed(file, allow_pickle=False, **arrays)
 
@@ -75,17 +76,17 @@ def read(file: Path, arrays: Arrays, skeleton: Skeleton) -> Clip:
 
 def _plan(file: Path, arrays: Arrays, skeleton: Skeleton) -> Plan | None:
     """Return the plan of a file, if it has one."""
-    if not any(name.startswith("plan/") for name in arrays.names):
+    if not any(name.startswith(PLAN) for name in arrays.names):
         return None
     model = skeleton.model
     widths = {"qpos": model.nq, "qvel": model.nv, "push": model.nu}
-    named = {f"plan/{name}": (None, width) for name, width in widths.items()}
+    named = {f"{PLAN}{name}": (None, width) for name, width in widths.items()}
     values = arrays.columns({"root_position": (None, 3)} | named)
     in_order = arrays.texts("joint_names") == [joint.name for joint in skeleton.joints[1:]]
     if not in_order or not all(np.isfinite(v).all() for v in values.values()):
         why = "has numbers that are not finite" if in_order else "is of a model of another order"
         raise UserError(f"'{file}': its plan {why}; plan it again, by jaxrl.motion.plan.")
-    return Plan(**{name: values[f"plan/{name}"] for name in widths})
+    return Plan(**{name: values[f"{PLAN}{name}"] for name in widths})
 
 
 def read_plain(file: Path, arrays: Arrays, skeleton: Skeleton, fps: float | None = None) -> Clip:
