@@ -171,7 +171,21 @@ def _on_clips(config: TrainConfig, command: Command) -> TrainConfig:
         return config
     if config.env not in names.MOTION:
         raise UserError(f"--clips: the environment '{config.env}' follows no motion clips.")
+    _warn_of_plans(config.motion.clips, command.clips)
     return replace(config, motion=replace(config.motion, clips=command.clips))
+
+
+def _warn_of_plans(trained: Path | None, given: Path) -> None:
+    """Say so where a policy is used to plans and shall do without."""
+    from jaxrl.motion import formats
+
+    if trained is None or not (trained.exists() and given.exists()):
+        return
+    if formats.any_planned(trained) and not formats.any_planned(given):
+        print(
+            "This policy was trained on planned clips and will hardly follow others as they are. "
+            f"Plan them first: python -m jaxrl.motion.plan {given} PLANNED"
+        )
 
 
 def _check_clips(command: Command, env: Any) -> None:

@@ -63,7 +63,7 @@ def _plan(command: Command) -> None:
         for clip in found:
             path = command.out / f"{clip.name}.npz"
             if path.exists():
-                console.print(f"{clip.name:<32} is there already: left alone")
+                console.print(f"{clip.name:<32} is there already: left alone", highlight=False)
                 continue
             began = time.monotonic()
             # What is followed does not loop: a plan ends where it ends.
@@ -74,7 +74,7 @@ def _plan(command: Command) -> None:
             bars.remove_task(bar)
             named.write(path, clip._replace(plan=plan), planner.figure.skeleton)
             console.print(_line(clip, plan, planner, time.monotonic() - began), highlight=False)
-    console.print(f"\ntrain            python -m jaxrl.train imitate --motion.clips {command.out}")
+    print(f"\ntrain            python -m jaxrl.train imitate --motion.clips {command.out}")
 
 
 def _check(command: Command) -> None:

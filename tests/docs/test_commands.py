@@ -16,7 +16,8 @@ from jaxrl.runtime import compiled, fitting
 from tests.docs import reading, running
 from tests.docs.shrinking import shrunk
 
-GIVEN = ("humanoid3d_walk.txt", "motions")  # clips that the reader is to have; nobody reads them
+# Clips that the reader is to have, or to have planned; nobody reads them.
+GIVEN = ("humanoid3d_walk.txt", "motions", "planned")
 
 
 @pytest.fixture(scope="module")

@@ -1,12 +1,14 @@
 """Planning: what is planned really happens, and follows better than servos alone."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import mujoco
 import numpy as np
 import pytest
 
-from jaxrl import train
+from jaxrl import evaluate, train
 from jaxrl.config import MotionConfig, TrainConfig
 from jaxrl.motion import formats, library, plan, planning, synthetic
 from jaxrl.motion.figure import Figure
@@ -135,6 +137,20 @@ def test_training_on_several_clips_without_plans_says_that_there_could_be(
     assert f"python -m jaxrl.motion.plan {tmp_path} PLANNED" in capsys.readouterr().out
     named.write(tmp_path / "b.npz", hop._replace(plan=planned), bones)
     train._hint_at_clips(config)
+    assert not capsys.readouterr().out
+
+
+def test_a_policy_that_is_used_to_plans_is_told_apart(tmp_path, bones, hop, planned, capsys):
+    clips = {"bare": hop, "planned": hop._replace(plan=planned)}
+    for name, clip in clips.items():
+        (tmp_path / name).mkdir()
+        named.write(tmp_path / name / "hop.npz", clip, bones)
+    for trained, given in itertools.product(clips, clips):
+        evaluate._warn_of_plans(tmp_path / trained, tmp_path / given)
+        said = "Plan them first" in capsys.readouterr().out
+        assert said == (trained == "planned" and given == "bare")
+    evaluate._warn_of_plans(None, tmp_path / "bare")
+    evaluate._warn_of_plans(tmp_path / "gone", tmp_path / "bare")
     assert not capsys.readouterr().out
 
 
