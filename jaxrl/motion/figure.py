@@ -7,19 +7,23 @@ and the last accelerations, from which the contact solver sets out.
 # pyright: reportAttributeAccessIssue=false, reportArgumentType=false
 # MuJoCo is compiled and says nothing of its types.
 
+import contextlib
 import copy
+import io
 
 import jax
 import jax.numpy as jnp
 import mujoco
 import numpy as np
 from flax import struct
-from mujoco import mjx
 
 from jaxrl.errors import UserError
 from jaxrl.motion import skeleton
 from jaxrl.motion.library import Reference
 from jaxrl.types import Array
+
+with contextlib.redirect_stdout(io.StringIO()):  # it names what it could also be run by
+    from mujoco import mjx
 
 
 class Pose(struct.PyTreeNode):
@@ -82,6 +86,11 @@ class Figure:
         arm = data.xpos[1:] - data.subtree_com[self._roots]
         velocity = drift + jnp.cross(spin, arm)
         return Reference(pose.qpos, pose.qvel, data.xpos[1:], data.xquat[1:], velocity, spin)
+
+    def places(self, qpos: Array) -> Array:
+        """Return where the bodies of a pose are, [J, 3]."""
+        data = mjx.make_data(self._physics).replace(qpos=qpos)
+        return mjx.kinematics(self._physics, data).xpos[1:]
 
     @property
     def _roots(self) -> np.ndarray:

@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 import mujoco
 import numpy as np
-from mujoco import mjx, rollout
+from mujoco import rollout
 
 from jaxrl.motion.clip import Plan
 from jaxrl.motion.figure import Figure
@@ -65,8 +65,7 @@ class Planner:
         cores = os.cpu_count() or 1
         self._rollout = rollout.Rollout(nthread=cores)
         self._simulations = [mujoco.MjData(self.model) for _ in range(cores)]
-        cost = partial(_cost, figure, mjx.put_model(self.model))
-        self._costs = jax.jit(jax.vmap(cost, (0, None)))
+        self._costs = jax.jit(jax.vmap(partial(_cost, figure), (0, None)))
 
     def plan(self, clip: Reference, tick: Callable[[], None] = lambda: None) -> Plan:
         """Return a way through a clip [F, ...]; `tick` is called after every frame."""
@@ -142,16 +141,11 @@ def _averaged(drawn: np.ndarray, cost: np.ndarray) -> np.ndarray:
     return np.tensordot(weights / weights.sum(), drawn, axes=1)
 
 
-def _cost(figure: Figure, physics: mjx.Model, states: Array, goal: _Goal) -> Array:
+def _cost(figure: Figure, states: Array, goal: _Goal) -> Array:
     """Return how far simulated states [frames, nq + nv] are from what is meant."""
     meant = goal.meant
     qpos, qvel = jnp.split(states.astype(jnp.float32), [figure.model.nq], axis=-1)
-    blank = mjx.make_data(physics)
-
-    def places(pose: Array) -> Array:
-        return mjx.kinematics(physics, blank.replace(qpos=pose)).xpos[1:]
-
-    apart = jax.vmap(places)(qpos) - meant.position
+    apart = jax.vmap(figure.places)(qpos) - meant.position
     along = jnp.sum(qpos[..., 3:7] * meant.qpos[..., 3:7], axis=-1)
     bent = figure.angles(qpos) - figure.angles(meant.qpos)
     cost = (
