@@ -50,7 +50,7 @@ class MotionConfig:
     model: Path | None = None
     """MuJoCo model (MJCF) of the humanoid, with servos on its joints; our own when not given."""
     loop_seconds: float = 0.0
-    """Clips that loop are repeated until they last at least this long."""
+    """Clips that loop are repeated until they last at least this long; planned ones stay."""
     future: tuple[int, ...] = (1,)
     """Frames ahead of now that are seen, at 30 a second."""
     start: Literal["random", "start", "hybrid"] = "random"

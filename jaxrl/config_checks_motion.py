@@ -28,7 +28,7 @@ def _clip_problems(motion: MotionConfig) -> list[str]:
 def _number_problems(motion: MotionConfig) -> list[str]:
     low, high = motion.speeds
     rules = {
-        "loop-seconds must not be negative": motion.loop_seconds >= 0,
+        "loop-seconds must not be negative": 0 <= motion.loop_seconds < math.inf,
         "substeps must be at least 1": motion.substeps >= 1,
         "style-frames must be at least 1": motion.style_frames >= 1,
         "hybrid-share must lie between 0 and 1": 0 <= motion.hybrid_share <= 1,

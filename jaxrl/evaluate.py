@@ -4,6 +4,7 @@ Where the environment reports success, it also tells what failed episodes have i
 A run that follows motion clips plays each of them once, whole, and writes a table of them too.
 """
 
+import contextlib
 import json
 import math
 import sys
@@ -171,7 +172,8 @@ def _on_clips(config: TrainConfig, command: Command) -> TrainConfig:
         return config
     if config.env not in names.MOTION:
         raise UserError(f"--clips: the environment '{config.env}' follows no motion clips.")
-    _warn_of_plans(config.motion.clips, command.clips)
+    if config.env == "imitation":
+        _warn_of_plans(config.motion.clips, command.clips)
     return replace(config, motion=replace(config.motion, clips=command.clips))
 
 
@@ -179,13 +181,13 @@ def _warn_of_plans(trained: Path | None, given: Path) -> None:
     """Say so where a policy is used to plans and shall do without."""
     from jaxrl.motion import formats
 
-    if trained is None or not (trained.exists() and given.exists()):
-        return
-    if formats.any_planned(trained) and not formats.any_planned(given):
-        print(
-            "This policy was trained on planned clips and will hardly follow others as they are. "
-            f"Plan them first: python -m jaxrl.motion.plan {given} PLANNED"
-        )
+    # What is wrong with the clips given is said when they are read; the others may be gone.
+    with contextlib.suppress(UserError):
+        if trained and formats.any_planned(trained) and not formats.any_planned(given):
+            print(
+                "This policy was trained on planned clips and will hardly follow others as they "
+                f"are. Plan them first: python -m jaxrl.motion.plan {given} PLANNED"
+            )
 
 
 def _check_clips(command: Command, env: Any) -> None:

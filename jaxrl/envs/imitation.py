@@ -51,9 +51,10 @@ class Imitation(MotionEnv):
         A trial failed where training would have ended the episode.
         """
         trace, frames = episodes.trace, jnp.asarray(episodes.lengths, jnp.int32)
-        played, meant = (jnp.swapaxes(jnp.asarray(trace[k]), 0, 1) for k in ("played", "meant"))
+        names = ("played", "followed")
+        played, followed = (jnp.swapaxes(jnp.asarray(trace[name]), 0, 1) for name in names)
         limit = self.config.distance
-        failed = np.asarray(~within_training_limit(played, meant, frames, limit=limit))
+        failed = np.asarray(~within_training_limit(played, followed, frames, limit=limit))
         floor, decay = self.config.resample_floor, self.config.resample_decay
         after = resampling.update(curriculum, jnp.asarray(failed), floor=floor, decay=decay)
         return after, {"max_weight": np.max(after.weights), "failed_clips": np.sum(failed)}
@@ -68,11 +69,12 @@ class Imitation(MotionEnv):
 
     def record(self, state: base.State) -> dict[str, Array]:
         """Return where all bodies are and were when captured: what tracking is judged by."""
-        pose = cast(Pose, state.pipeline_state)
+        info, pose = state.info, cast(Pose, state.pipeline_state)
         minor = [any(part in name for part in _MINOR) for name in self.figure.skeleton.bodies]
         return {
             "played": self.figure.shown(pose).position,
-            "meant": self._captured(state.info).position,
+            "meant": self._captured(info).position,
+            "followed": self.reference(info["clip"], info["time"], info["turn"]).position,
             "counts": jnp.asarray([not is_minor for is_minor in minor]),
         }
 

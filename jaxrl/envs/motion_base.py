@@ -9,6 +9,7 @@ from brax.envs import base
 
 from jaxrl.config import MotionConfig
 from jaxrl.envs.world import physics
+from jaxrl.errors import UserError
 from jaxrl.motion import clip as clips
 from jaxrl.motion import library as libraries
 from jaxrl.motion import skeleton, synthetic
@@ -113,7 +114,14 @@ def parts(config: MotionConfig) -> tuple[MotionConfig, Figure, Library]:
 def _library(config: MotionConfig, model: Any) -> Library:
     """Read the clips, or make one up; those that loop go on for as long as the settings ask."""
     if config.clips:
-        return libraries.load(str(config.clips), model, FPS, config.loop_seconds)
+        found = libraries.read(str(config.clips), model, config.loop_seconds)
+        for clip in found:
+            if clip.plan is not None and clip.plan.substeps != config.substeps:
+                raise UserError(
+                    f"Clip '{clip.name}' was planned with {clip.plan.substeps} steps of physics "
+                    f"for each frame, not --motion.substeps {config.substeps}."
+                )
+        return libraries.build(found, model, FPS)
     made = synthetic.stepping(skeleton.describe(model))
     cycles = max(1, math.ceil(config.loop_seconds / made.seconds))
     return libraries.build([clips.cycles(made, cycles, model)], model, FPS)

@@ -29,6 +29,7 @@ class Plan(NamedTuple):
     qpos: np.ndarray  # float64 [F, nq], where the humanoid really is
     qvel: np.ndarray  # float64 [F, nv]
     push: np.ndarray  # float64 [F, nu]: how far beyond this pose the servos must aim to get there
+    substeps: int  # steps of physics for each frame: with others it would be another way
 
 
 class Clip(NamedTuple):

@@ -38,6 +38,8 @@ class Figure:
     """One humanoid, moved `fps` times a second in `substeps` steps of physics."""
 
     def __init__(self, model: mujoco.MjModel, fps: float, substeps: int):
+        if model.na:
+            raise UserError("A humanoid's actuators act at once: leave out their time constants.")
         model = damped_implicitly(model, 1.0 / (fps * substeps))
         self.model, self.substeps = model, substeps
         self.skeleton = skeleton.describe(model)

@@ -75,14 +75,16 @@ def build(clips: Sequence[Clip], model: mujoco.MjModel, fps: float = 30.0) -> Li
     followed = [_followed(*pair, fps, model) for pair in zip(clips, captured, strict=True)]
     frames = [len(one.qpos) for one in captured]
     reference, push = zip(*followed, strict=True)
+    planned = tuple(clip.name for clip in clips if clip.plan is not None)
+    shown = _stacked(captured)
     return Library(
-        reference=_stacked(reference),
+        reference=_stacked(reference) if planned else shown,
         push=_stacked(push),
-        captured=_stacked(captured),
+        captured=shown,
         frames=jnp.asarray(frames, jnp.int32),
         weights=jnp.full((len(frames),), 1.0 / len(frames), jnp.float32),
         names=tuple(clip.name for clip in clips),
-        planned=tuple(clip.name for clip in clips if clip.plan is not None),
+        planned=planned,
         fps=float(fps),
         quaternions=skeleton.describe(model).quaternions,
     )

@@ -1,12 +1,14 @@
 """Plan ways through motions: `python -m jaxrl.motion.plan CLIPS OUT` writes one .npz each.
 
 CLIPS is a file that `jaxrl.motion` loads, or a folder of them. Each is written to the folder OUT
-with a way through it that obeys physics, which training then follows (`--motion.clips OUT`). Clips
-that OUT already has are left alone, so a command that was stopped can be given again.
+with a way through it that obeys physics, which training then follows (`--motion.clips OUT`); where
+none was found, without. Clips that OUT already has a way for are left alone, so a command that was
+stopped, or lost some clips, can be given again.
 """
 
 import sys
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
@@ -17,15 +19,14 @@ import tyro
 from rich.console import Console
 from rich.progress import Progress
 
+from jaxrl.envs.motion_base import FPS
 from jaxrl.errors import UserError, exit_status
 from jaxrl.motion import formats, library, skeleton
-from jaxrl.motion.clip import Clip, Plan, resample
+from jaxrl.motion.clip import Clip, resample
 from jaxrl.motion.figure import Figure
 from jaxrl.motion.formats import named
+from jaxrl.motion.metrics import EVALUATION_LIMIT
 from jaxrl.motion.planning import Planner, Search
-
-_FPS = 30.0  # as environments move
-_FOLLOWED = 0.5  # metres: a mean distance that is success, as in evaluations
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Command:
     """Motion file, or a folder of them."""
     out: Annotated[Path, tyro.conf.Positional]
     """Folder to write to; made when it is not there."""
-    model: str | None = None
+    model: Path | None = None
     """MuJoCo model (.xml) that moves; our humanoid when not given."""
     substeps: int = 3
     """Steps of physics for each frame, as --motion.substeps of the training."""
@@ -53,57 +54,73 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _plan(command: Command) -> None:
     _check(command)
-    model = skeleton.load_model(command.model)
+    model = skeleton.load_model(str(command.model) if command.model else None)
     found = library.read(str(command.clips), model, command.loop_seconds)
     command.out.mkdir(parents=True, exist_ok=True)
-    planner = Planner(Figure(model, _FPS, command.substeps), command.search)
-    console = Console()
-    console.print(f"{'clip':<32}{'frames':>7}{'MPJPE':>9}{'farthest':>10}{'seconds':>9}")
-    with Progress(console=console, transient=True) as bars:
+    planner = Planner(Figure(model, FPS, command.substeps), command.search)
+    print(f"{'clip':<32}{'frames':>7}{'MPJPE':>9}{'worst frame':>13}{'seconds':>9}")
+    with Progress(console=Console(), transient=True) as bars:
         for clip in found:
             path = command.out / f"{clip.name}.npz"
-            if path.exists():
-                console.print(f"{clip.name:<32} is there already: left alone", highlight=False)
+            if path.exists() and formats.any_planned(path):
+                print(f"{clip.name:<32} has a plan: left alone")
                 continue
-            began = time.monotonic()
             # What is followed does not loop: a plan ends where it ends.
-            clip = resample(clip, _FPS, model)._replace(loops=False, plan=None)
-            bar = bars.add_task(clip.name, total=len(clip.qpos) - 1)
-            shown = jax.tree.map(lambda x: x[0], library.build([clip], model, _FPS).captured)
-            plan = planner.plan(shown, lambda bar=bar: bars.advance(bar))
-            bars.remove_task(bar)
-            named.write(path, clip._replace(plan=plan), planner.figure.skeleton)
-            console.print(_line(clip, plan, planner, time.monotonic() - began), highlight=False)
-    print(f"\ntrain            python -m jaxrl.train imitate --motion.clips {command.out}")
+            clip = resample(clip, FPS, model)._replace(loops=False, plan=None)
+            planned, said = _planned(clip, planner, bars)
+            named.write(path, planned, planner.figure.skeleton)
+            print(said)
+    print(f"\ntrain            {_training(command)}")
 
 
 def _check(command: Command) -> None:
     look = command.search
-    counts = {"--substeps": command.substeps, "--samples": look.samples}
-    counts |= {"--frames": look.frames, "--rounds": look.rounds}
-    for flag, value in counts.items():
-        if value < 1:
-            raise UserError(f"{flag} must be at least 1, not {value}.")
-    for flag, value in {"--reach": look.reach, "--spread": look.spread}.items():
-        if not (np.isfinite(value) and value > 0):
-            raise UserError(f"{flag} must be greater than 0, not {value}.")
-    sources = {file.parent.resolve() for file in formats.files(command.clips)}
-    if command.out.resolve() in sources:
+    problems = {
+        "--substeps must be at least 1": command.substeps < 1,
+        "--samples must be at least 1": look.samples < 1,
+        "--frames must be at least 1": look.frames < 1,
+        "--rounds must be at least 1": look.rounds < 1,
+        "--seed must not be negative": look.seed < 0,
+        "--reach must be greater than 0": not 0 < look.reach < np.inf,
+        "--spread must be greater than 0": not 0 < look.spread < np.inf,
+        "--loop-seconds must not be negative": not 0 <= command.loop_seconds < np.inf,
+    }
+    for problem, is_there in problems.items():
+        if is_there:
+            raise UserError(f"{problem}.")
+    files = formats.files(command.clips)
+    if command.out.resolve() in {file.parent.resolve() for file in files}:
         raise UserError(f"'{command.out}': name another folder than that of the clips.")
     if command.out.exists() and not command.out.is_dir():
         raise UserError(f"'{command.out}' is a file; name a folder to write to.")
+    stem, count = Counter(file.stem for file in files).most_common(1)[0]
+    if count > 1:
+        raise UserError(f"'{command.clips}': {count} clips are called '{stem}'; rename one.")
 
 
-def _line(clip: Clip, plan: Plan, planner: Planner, seconds: float) -> str:
-    """Return how well a plan follows its clip."""
-    built = library.build([clip._replace(plan=plan)], planner.model, _FPS)
+def _planned(clip: Clip, planner: Planner, bars: Progress) -> tuple[Clip, str]:
+    """Return a clip with a plan, if one follows it to the end, and what there is to say of it."""
+    began = time.monotonic()
+    bar = bars.add_task(clip.name.replace("[", r"\["), total=len(clip.qpos) - 1)
+    shown = jax.tree.map(lambda x: x[0], library.build([clip], planner.model, FPS).captured)
+    plan = planner.plan(shown, lambda: bars.advance(bar))
+    bars.remove_task(bar)
+    planned = clip._replace(plan=plan)
+    built = library.build([planned], planner.model, FPS)
     apart = np.asarray(built.reference.position - built.captured.position)[0]
-    mean = np.linalg.norm(apart, axis=-1).mean(-1)
-    lost = "" if mean.max() < _FOLLOWED else "  lost it: try --samples 1000 or another --seed"
-    return (
-        f"{clip.name:<32}{len(mean):>7}{1e3 * mean.mean():>6.0f} mm{mean.max():>8.2f} m"
-        f"{seconds:>9.0f}{lost}"
-    )
+    apart = np.linalg.norm(apart, axis=-1).mean(-1)
+    said = f"{clip.name:<32}{len(apart):>7}"
+    if plan is None or not apart.max() < EVALUATION_LIMIT:
+        return clip, f"{said}  lost, kept without a plan: try --samples 1000, or another --seed"
+    seconds = time.monotonic() - began
+    return planned, f"{said}{1e3 * apart.mean():>6.0f} mm{apart.max():>11.2f} m{seconds:>9.0f}"
+
+
+def _training(command: Command) -> str:
+    """Return the command that trains on what was planned."""
+    flags = [f" --motion.model {command.model}"] if command.model else []
+    flags += [f" --motion.substeps {command.substeps}"] if command.substeps != 3 else []
+    return f"python -m jaxrl.train imitate --motion.clips {command.out}{''.join(flags)}"
 
 
 if __name__ == "__main__":

@@ -11,8 +11,9 @@ and averaged by how well they follow (model predictive path integral control, Wi
 # pyright: reportAttributeAccessIssue=false, reportArgumentType=false
 # MuJoCo is compiled and says nothing of its types.
 
+import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -67,13 +68,21 @@ class Planner:
         self._simulations = [mujoco.MjData(self.model) for _ in range(cores)]
         self._costs = jax.jit(jax.vmap(partial(_cost, figure), (0, None)))
 
-    def plan(self, clip: Reference, tick: Callable[[], None] = lambda: None) -> Plan:
-        """Return a way through a clip [F, ...]; `tick` is called after every frame."""
+    def plan(self, clip: Reference, tick: Callable[[], None] = lambda: None) -> Plan | None:
+        """Return a way through a clip [F, ...], or None where physics gives up on it.
+
+        `tick` is called after every frame.
+        """
+        with _no_warnings():
+            return self._found(clip, tick)
+
+    def _found(self, clip: Reference, tick: Callable[[], None]) -> Plan | None:
         clip = jax.tree.map(lambda x: np.asarray(x, np.float64), clip)
         aim = self._aim(clip.qpos, clip.qvel)
         rng = np.random.default_rng(self.search.seed)
         body = mujoco.MjData(self.model)
         body.qpos[:], body.qvel[:] = clip.qpos[0], clip.qvel[0]
+        body.time = 1.0  # told apart from that of one who is put back
         best = np.zeros((self.search.frames, self.model.nu))
         poses, speeds, targets = [body.qpos.copy()], [body.qvel.copy()], []
         for frame in range(1, len(clip.qpos)):
@@ -83,7 +92,10 @@ class Planner:
             goal = _Goal(jax.tree.map(lambda x, at=ahead: x[at], clip), aim[ahead], counts)
             best = self._improved(best, body, goal, rng)
             body.ctrl[:] = self._targets(aim[frame], best[0])
+            before = body.time
             mujoco.mj_step(self.model, body, self.figure.substeps)
+            if _put_back(np.array([[before, body.time]]))[0]:
+                return None
             poses.append(body.qpos.copy())
             speeds.append(body.qvel.copy())
             targets.append(body.ctrl.copy())
@@ -108,9 +120,11 @@ class Planner:
             states, _ = self._rollout.rollout(
                 self.model, self._simulations, starts, control, initial_warmstart=solver
             )
-            reached = np.asarray(states)[:, self.figure.substeps - 1 :: self.figure.substeps, 1:]
+            reached = np.asarray(states)[:, self.figure.substeps - 1 :: self.figure.substeps]
             effort = 0.01 * np.mean(np.square(drawn), axis=-1).sum(-1)
-            best = _averaged(drawn, np.asarray(self._costs(reached, goal)) + effort)
+            cost = np.asarray(self._costs(reached[..., 1:], goal)) + effort
+            times = np.concatenate([starts[:, :1], reached[..., 0]], axis=1)
+            best = _averaged(drawn, np.where(_put_back(times), np.inf, cost))
         return best
 
     def _targets(self, aim: np.ndarray, push: np.ndarray) -> np.ndarray:
@@ -118,7 +132,7 @@ class Planner:
 
     def _made(self, qpos: np.ndarray, qvel: np.ndarray, targets: np.ndarray) -> Plan:
         """Return a plan whose pushes are measured from the poses that were really reached."""
-        return Plan(qpos, qvel, targets - self._aim(qpos, qvel))
+        return Plan(qpos, qvel, targets - self._aim(qpos, qvel), self.figure.substeps)
 
     def _aim(self, qpos: np.ndarray, qvel: np.ndarray) -> np.ndarray:
         """Return what servos aim at in poses [F, ...] when they know no better, [F, nu]."""
@@ -126,11 +140,27 @@ class Planner:
         return np.asarray(aims, np.float64)
 
 
+@contextlib.contextmanager
+def _no_warnings() -> Iterator[None]:
+    """Let MuJoCo be silent, and write no file, about draws that explode: they are left out."""
+    before = mujoco.get_mju_user_warning()
+    mujoco.set_mju_user_warning(lambda text: None)
+    try:
+        yield
+    finally:
+        mujoco.set_mju_user_warning(before)
+
+
 def _correlated(noise: np.ndarray, part: float = 0.6) -> np.ndarray:
     """Let every frame of [N, frames, nu] keep a part of the one before: bodies are slow."""
     for frame in range(1, noise.shape[1]):
         noise[:, frame] = part * noise[:, frame - 1] + np.sqrt(1 - part**2) * noise[:, frame]
     return noise
+
+
+def _put_back(times: np.ndarray) -> np.ndarray:
+    """Tell from times [N, frames] who exploded: MuJoCo puts them back on their feet, at time 0."""
+    return np.any(np.diff(times, axis=1) <= 0, axis=1)
 
 
 def _averaged(drawn: np.ndarray, cost: np.ndarray) -> np.ndarray:

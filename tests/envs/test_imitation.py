@@ -55,7 +55,7 @@ def _plan(figure, qpos):
         states.append((data.qpos.copy(), data.qvel.copy()))
     qpos, qvel = (np.array(x) for x in zip(*states, strict=True))
     aims = jax.vmap(figure.aim)(jnp.array(qpos), jnp.array(qvel))
-    return Plan(qpos, qvel, data.ctrl - np.asarray(aims))
+    return Plan(qpos, qvel, data.ctrl - np.asarray(aims), figure.substeps)
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +71,7 @@ def play(env):
         "trial": lambda clip: strong(env.trial(clip)),
         "resets": jax.vmap(env.reset, (0, None)),
         "record": env.record,
+        "shown": env.shown,
     }
     return SimpleNamespace(**{name: in_physics(jax.jit(f)) for name, f in functions.items()})
 
@@ -136,6 +137,18 @@ def test_a_planned_way_is_gone_without_a_policy_and_the_clip_is_paid_for(env, pl
     assert miss > 1e-3
     paid = 0.5 * np.exp(-100.0 * miss)
     assert float(state.metrics["reward_position"]) == pytest.approx(paid, rel=2e-3)
+    ghost = play.shown(state)["ghost"]
+    np.testing.assert_allclose(ghost, env.library.captured.qpos[2, STEPS], atol=1e-6)
+
+
+def test_of_a_planned_clip_the_plan_is_seen_and_not_to_be_strayed_from(env, play):
+    """Both clips begin alike, and go on differently."""
+    seen, planned = _at(play, clip=1).obs, _at(play, clip=2).obs
+    assert np.abs(seen[223:] - planned[223:]).max() > 0.05
+    # On the way that is planned, up to 0.1 m from the clip, one may be 0.2 m off, not 0.3.
+    for metres, lost in ((0.2, False), (0.3, True)):
+        state = _aside(_at(play, clip=2, time=(STEPS - 2) / FPS), metres)
+        assert bool(play.step(state, NOTHING).done) == lost
 
 
 def test_clips_are_drawn_by_the_curriculum(env, play):
@@ -272,7 +285,8 @@ def test_failed_clips_are_those_that_training_would_have_ended(env):
     played = np.zeros((5, 3, 15, 3), np.float32)
     played[4, 0, 3, 0] = 0.26
     played[4, 1, 3, 0] = 9.0  # after the end
-    trace = {"played": played, "meant": np.zeros_like(played)}
+    # What was captured does not count here: training ends by what is followed.
+    trace = {"played": played, "followed": np.zeros_like(played), "meant": played + 9.0}
     episodes = Episodes(np.zeros(3), np.int32([5, 4, 5]), None, trace)
     after, values = env.next_curriculum(env.first_curriculum(), episodes)
     np.testing.assert_allclose(after.failures, [1.0, 0.0, 0.0])

@@ -58,7 +58,7 @@ def _planned(bones):
     clip = synthetic.stepping(bones)
     rng, count, model = np.random.default_rng(0), len(clip.qpos), bones.model
     qvel, push = rng.normal(size=(count, model.nv)), rng.normal(size=(count, model.nu))
-    return clip._replace(plan=Plan(clip.qpos + 0.01, qvel, push))
+    return clip._replace(plan=Plan(clip.qpos + 0.01, qvel, push, 5))
 
 
 def test_plans_are_read_as_written(tmp_path, bones):
@@ -81,6 +81,9 @@ def test_bad_plans_are_refused(tmp_path, bones):
         },
         "its plan has numbers that are not finite": {"plan/push": good["plan/push"] * np.inf},
         "its plan is of a model of another order": {"joint_names": good["joint_names"][::-1]},
+        "of a model of another order; plan": {
+            "plan/actuator_names": good["plan/actuator_names"][::-1]
+        },
     }
     for complaint, changed in bad.items():
         arrays = {name: value for name, value in (good | changed).items() if value is not None}

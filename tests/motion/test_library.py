@@ -12,6 +12,7 @@ from jaxrl.errors import UserError
 from jaxrl.motion import library, synthetic
 from jaxrl.motion.clip import Plan
 from jaxrl.motion.formats import named
+from jaxrl.motion.style import Style
 
 QUERY = jax.jit(library.query)  # compiled as a whole, which is faster than one by one
 QUERY_CAPTURED = jax.jit(partial(library.query, captured=True))
@@ -133,7 +134,7 @@ def test_a_planned_clip_is_followed_along_its_plan(bones, model):
     clip = synthetic.stepping(bones, seconds=1.0)
     rng, qpos = np.random.default_rng(0), clip.qpos.copy()
     qpos[:, 2] += 0.1
-    plan = Plan(qpos, rng.normal(size=(31, model.nv)), rng.normal(size=(31, model.nu)))
+    plan = Plan(qpos, rng.normal(size=(31, model.nv)), rng.normal(size=(31, model.nu)), 3)
     built = library.build([clip, clip._replace(plan=plan)], model)
     both, time = jnp.arange(2), jnp.full(2, 10.5 / 30)
     followed, captured = QUERY(built, both, time), QUERY_CAPTURED(built, both, time)
@@ -148,11 +149,26 @@ def test_a_planned_clip_is_followed_along_its_plan(bones, model):
     np.testing.assert_allclose(push, [np.zeros(model.nu), plan.push[10:12].mean(0)], atol=1e-6)
 
 
+def test_clips_without_plans_are_kept_once(two):
+    assert two.reference.qpos is two.captured.qpos
+    assert not two.planned and not np.any(two.push)
+
+
+def test_the_manner_of_moving_is_that_of_the_capture(bones, model):
+    """A plan may be rough; what a discriminator is shown is the clip."""
+    clip, style = synthetic.stepping(bones, seconds=1.0), Style(bones, frames=3)
+    rng = np.random.default_rng(0)
+    plan = Plan(clip.qpos + 0.1, rng.normal(size=(31, model.nv)), np.zeros((31, model.nu)), 3)
+    draw = jax.jit(lambda built: style.demonstrations(built, jax.random.key(0), 4))
+    bare, planned = (library.build([clip._replace(plan=p)], model) for p in (None, plan))
+    np.testing.assert_array_equal(draw(bare), draw(planned))
+
+
 def test_a_plan_is_of_one_rate(bones, model):
     clip = synthetic.stepping(bones, fps=60.0)
     zeros = np.zeros((len(clip.qpos), model.nv)), np.zeros((len(clip.qpos), model.nu))
     with pytest.raises(UserError, match="planned at 60 frames per second; 30 are used"):
-        library.build([clip._replace(plan=Plan(clip.qpos, *zeros))], model)
+        library.build([clip._replace(plan=Plan(clip.qpos, *zeros, 3))], model)
 
 
 def test_a_library_of_nothing_is_refused(model):

@@ -10,6 +10,8 @@ import pytest
 
 from jaxrl import evaluate, train
 from jaxrl.config import MotionConfig, TrainConfig
+from jaxrl.envs import motion_base
+from jaxrl.errors import UserError
 from jaxrl.motion import formats, library, plan, planning, synthetic
 from jaxrl.motion.figure import Figure
 from jaxrl.motion.formats import named
@@ -125,6 +127,39 @@ def test_the_command_writes_what_training_reads(tmp_path, bones, hop, model, cap
     assert (tmp_path / "out" / "hop.npz").read_bytes() == before
 
 
+def test_planned_clips_can_be_planned_again_by_other_physics(tmp_path, bones, hop, capsys):
+    once, twice = tmp_path / "once", tmp_path / "twice"
+    short = hop._replace(qpos=hop.qpos[:3])
+    (tmp_path / "clips").mkdir()
+    named.write(tmp_path / "clips" / "hop.npz", short, bones)
+    few = ["--samples", "8", "--frames", "2"]
+    assert plan.main([str(tmp_path / "clips"), str(once), *few]) == 0
+    assert plan.main([str(once), str(twice), *few, "--substeps", "5"]) == 0
+    assert f"--motion.clips {twice} --motion.substeps 5\n" in capsys.readouterr().out
+    (first,), (second,) = formats.read(once, bones), formats.read(twice, bones)
+    np.testing.assert_array_equal(first.qpos, second.qpos)
+    assert (first.plan.substeps, second.plan.substeps) == (3, 5)
+    with pytest.raises(UserError, match="planned with 5 steps.*not --motion.substeps 3"):
+        motion_base.parts(MotionConfig(clips=twice))
+
+
+def test_what_is_lost_stays_without_a_plan_and_is_tried_again(tmp_path, bones, hop, capsys):
+    qpos = hop.qpos[:6].copy()
+    qpos[1:, 0] += 40.0  # there is no way to follow this
+    named.write(tmp_path / "hop.npz", hop._replace(qpos=qpos), bones)
+    arguments = [str(tmp_path), str(tmp_path / "out"), "--samples", "8", "--frames", "2"]
+    for _ in range(2):
+        assert plan.main(arguments) == 0
+        assert "lost, kept without a plan" in capsys.readouterr().out
+        (found,) = formats.read(tmp_path / "out", bones)
+        assert found.plan is None and len(found.qpos) == 6
+
+
+def test_physics_that_explodes_makes_no_plan(planner, shown):
+    wild = shown._replace(qvel=shown.qvel * np.float32(1e12) + np.float32(1e12))
+    assert planner.plan(wild) is None
+
+
 def test_training_on_several_clips_without_plans_says_that_there_could_be(
     tmp_path, bones, hop, planned, capsys
 ):
@@ -149,6 +184,8 @@ def test_a_policy_that_is_used_to_plans_is_told_apart(tmp_path, bones, hop, plan
         evaluate._warn_of_plans(tmp_path / trained, tmp_path / given)
         said = "Plan them first" in capsys.readouterr().out
         assert said == (trained == "planned" and given == "bare")
+    (tmp_path / "emptied").mkdir()
+    evaluate._warn_of_plans(tmp_path / "emptied", tmp_path / "bare")
     evaluate._warn_of_plans(None, tmp_path / "bare")
     evaluate._warn_of_plans(tmp_path / "gone", tmp_path / "bare")
     assert not capsys.readouterr().out
@@ -161,6 +198,8 @@ def test_a_policy_that_is_used_to_plans_is_told_apart(tmp_path, bones, hop, plan
         (["{here}/hop.npz"], "is a file"),
         (["{here}/out", "--samples", "0"], "--samples must be at least 1"),
         (["{here}/out", "--reach", "nan"], "--reach must be greater than 0"),
+        (["{here}/out", "--seed", "-1"], "--seed must not be negative"),
+        (["{here}/out", "--loop-seconds", "inf"], "--loop-seconds must not be negative"),
     ],
 )
 def test_what_cannot_be_planned(tmp_path, bones, hop, capsys, arguments, complaint):
@@ -168,3 +207,10 @@ def test_what_cannot_be_planned(tmp_path, bones, hop, capsys, arguments, complai
     given = [str(tmp_path), *(word.format(here=tmp_path) for word in arguments)]
     assert plan.main(given) == 2
     assert complaint in capsys.readouterr().err
+
+
+def test_two_clips_of_one_name_are_refused(tmp_path, bones, hop, capsys):
+    named.write(tmp_path / "hop.npz", hop, bones)
+    (tmp_path / "hop.txt").write_text("{}")
+    assert plan.main([str(tmp_path), str(tmp_path / "out")]) == 2
+    assert "2 clips are called 'hop'" in capsys.readouterr().err

@@ -2,7 +2,8 @@
 
 Ours holds: format "jaxrl-motion-1", fps, loops, joint_names, body_names, root_position [F, 3],
 root_rotation [F, 4] and joint/<name> ([F, 4] for a ball joint, [F] for a hinge or slide); where
-a way through it was planned also plan/qpos, plan/qvel and plan/push, in the model's order.
+a way through it was planned also plan/qpos, plan/qvel, plan/push, in the model's order, and
+plan/substeps and plan/actuator_names.
 
 A plain file holds q_<joint> [F] of hinges and slides; its root is q_pelvis_tx, q_pelvis_tz and
 q_pelvis_ty (x, y and z: the names are those of a Y-up model) from where the model's root is at
@@ -25,6 +26,7 @@ from jaxrl.motion.skeleton import Joint, Skeleton
 
 FORMAT = "jaxrl-motion-1"
 PLAN = "plan/"  # what arrays of a planned way begin with
+_ACTUATORS = f"{PLAN}actuator_names"
 _PLAIN_FPS = 100.0
 _PLAIN_ROOT = ("tx", "tz", "ty", "tilt", "list", "rotation")
 
@@ -46,7 +48,8 @@ def write(path: str | Path, clip: Clip, skeleton: Skeleton) -> None:
     }
     arrays |= {f"joint/{joint.name}": _flat(joint, clip.qpos) for joint in skeleton.joints[1:]}
     if clip.plan is not None:
-        arrays |= {f"{PLAN}{name}": values for name, values in clip.plan._asdict().items()}
+        arrays |= {f"{PLAN}{name}": np.array(value) for name, value in clip.plan._asdict().items()}
+        arrays[_ACTUATORS] = np.array(_actuators(skeleton))
     with replacing(Path(path)) as file:
         np.savez_compressed(file, allow_pickle=False, **arrays)
 
@@ -82,11 +85,19 @@ def _plan(file: Path, arrays: Arrays, skeleton: Skeleton) -> Plan | None:
     widths = {"qpos": model.nq, "qvel": model.nv, "push": model.nu}
     named = {f"{PLAN}{name}": (None, width) for name, width in widths.items()}
     values = arrays.columns({"root_position": (None, 3)} | named)
-    in_order = arrays.texts("joint_names") == [joint.name for joint in skeleton.joints[1:]]
+    joints = [joint.name for joint in skeleton.joints[1:]]
+    in_order = arrays.texts("joint_names") == joints
+    in_order = in_order and arrays.texts(_ACTUATORS) == _actuators(skeleton)
     if not in_order or not all(np.isfinite(v).all() for v in values.values()):
         why = "has numbers that are not finite" if in_order else "is of a model of another order"
-        raise UserError(f"'{file}': its plan {why}; plan it again, by jaxrl.motion.plan.")
-    return Plan(**{name: values[f"{PLAN}{name}"] for name in widths})
+        raise UserError(f"'{file}': its plan {why}; plan the captured clip again.")
+    substeps = int(arrays.number(f"{PLAN}substeps"))
+    qpos, qvel, push = (values[f"{PLAN}{name}"] for name in widths)
+    return Plan(qpos, qvel, push, substeps)
+
+
+def _actuators(skeleton: Skeleton) -> list[str]:
+    return [skeleton.model.actuator(i).name for i in range(skeleton.model.nu)]
 
 
 def read_plain(file: Path, arrays: Arrays, skeleton: Skeleton, fps: float | None = None) -> Clip:
