@@ -14,9 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 from brax.envs import base
 
-from jaxrl.envs.motion_base import FPS, MotionEnv
+from jaxrl.envs.motion_base import MotionEnv
 from jaxrl.motion import library as libraries
 from jaxrl.motion import resampling, views
+from jaxrl.motion.clip import FPS
 from jaxrl.motion.figure import Pose
 from jaxrl.motion.library import Reference
 from jaxrl.motion.metrics import within_training_limit

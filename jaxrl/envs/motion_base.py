@@ -13,12 +13,11 @@ from jaxrl.errors import UserError
 from jaxrl.motion import clip as clips
 from jaxrl.motion import library as libraries
 from jaxrl.motion import skeleton, synthetic
+from jaxrl.motion.clip import FPS
 from jaxrl.motion.figure import Figure
 from jaxrl.motion.library import Library, Reference
 from jaxrl.motion.style import Style
 from jaxrl.types import Array, Key, PyTree
-
-FPS = 30.0  # frames, and actions, per second
 
 
 class MotionEnv(base.Env):

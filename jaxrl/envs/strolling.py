@@ -15,8 +15,9 @@ import jax
 import jax.numpy as jnp
 from brax.envs import base
 
-from jaxrl.envs.motion_base import FPS, MotionEnv
+from jaxrl.envs.motion_base import MotionEnv
 from jaxrl.motion import rotations, views
+from jaxrl.motion.clip import FPS
 from jaxrl.motion.library import Reference
 from jaxrl.types import Array, Key
 

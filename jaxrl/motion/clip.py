@@ -16,6 +16,7 @@ from scipy.spatial.transform import Rotation
 from jaxrl.errors import UserError
 from jaxrl.motion.skeleton import Skeleton
 
+FPS = 30.0  # frames, and actions, per second, of all that moves
 # How far a quaternion's length may be from one. Clips edited by hand are not exact: most reach
 # 0.08, and DeepMimic's kick drifts to 0.58 and back while its rotations stay smooth.
 _UNIT = 0.2

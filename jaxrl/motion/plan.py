@@ -19,10 +19,9 @@ import tyro
 from rich.console import Console
 from rich.progress import Progress
 
-from jaxrl.envs.motion_base import FPS
 from jaxrl.errors import UserError, exit_status
 from jaxrl.motion import formats, library, skeleton
-from jaxrl.motion.clip import Clip, resample
+from jaxrl.motion.clip import FPS, Clip, resample
 from jaxrl.motion.figure import Figure
 from jaxrl.motion.formats import named
 from jaxrl.motion.metrics import EVALUATION_LIMIT
