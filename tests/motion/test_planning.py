@@ -88,6 +88,24 @@ def test_looking_ahead_follows_better_than_servos_alone(figure, hop, shown, plan
     assert miss(planned.qpos) < 0.75 * miss(alone), (miss(planned.qpos), miss(alone))
 
 
+def test_every_frame_is_aimed_at_for_its_own_time(figure, shown, monkeypatch):
+    """Step k ends in frame k; what would come after the last one does not count."""
+    planner, goals = Planner(figure, SMALL), []
+
+    def noted(best, body, goal, rng):
+        goals.append(goal)
+        return best
+
+    monkeypatch.setattr(planner, "_improved", noted)
+    planner.plan(shown)
+    last = len(shown.qpos) - 1
+    for step, goal in enumerate(goals, start=1):
+        frames = np.minimum(step + np.arange(SMALL.frames), last)
+        np.testing.assert_array_equal(goal.meant.qpos, np.float64(shown.qpos[frames]))
+        np.testing.assert_allclose(goal.aim, _aim(figure, shown.qpos, shown.qvel)[frames])
+        assert goal.counts.sum() == min(SMALL.frames, last - step + 1)
+
+
 def test_the_same_seed_plans_the_same(planner, shown):
     start = jax.tree.map(lambda x: x[:4], shown)
     for once, again in zip(planner.plan(start), planner.plan(start), strict=True):
