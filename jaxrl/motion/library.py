@@ -44,16 +44,11 @@ class Library(struct.PyTreeNode):
     quaternions: tuple[int, ...] = struct.field(pytree_node=False)  # where they begin in qpos
 
 
-def load(path: str, model: mujoco.MjModel, fps: float = 30.0, at_least: float = 0.0) -> Library:
-    """Read the clips of a file or folder, fit them to the model, and build a library of them.
+def read(path: str, model: mujoco.MjModel, at_least: float = 0.0) -> list[Clip]:
+    """Read the clips of a file or folder and fit them to the model.
 
     Clips that loop are repeated until they last at least so many seconds.
     """
-    return build(read(path, model, at_least), model, fps)
-
-
-def read(path: str, model: mujoco.MjModel, at_least: float = 0.0) -> list[Clip]:
-    """Read the clips of a file or folder and fit them to the model."""
     bones = skeleton.describe(model)
     return [_fitted(clip, bones, at_least) for clip in formats.read(path, bones)]
 

@@ -19,6 +19,7 @@ import tyro
 from rich.console import Console
 from rich.progress import Progress
 
+from jaxrl.config import MotionConfig
 from jaxrl.errors import UserError, exit_status
 from jaxrl.motion import formats, library, skeleton
 from jaxrl.motion.clip import FPS, Clip, resample
@@ -38,7 +39,7 @@ class Command:
     """Folder to write to; made when it is not there."""
     model: Path | None = None
     """MuJoCo model (.xml) that moves; our humanoid when not given."""
-    substeps: int = 3
+    substeps: int = MotionConfig.substeps
     """Steps of physics for each frame, as --motion.substeps of the training."""
     loop_seconds: float = 0.0
     """Clips that loop are repeated until they last at least this long."""
@@ -118,7 +119,11 @@ def _planned(clip: Clip, planner: Planner, bars: Progress) -> tuple[Clip, str]:
 def _training(command: Command) -> str:
     """Return the command that trains on what was planned."""
     flags = [f" --motion.model {command.model}"] if command.model else []
-    flags += [f" --motion.substeps {command.substeps}"] if command.substeps != 3 else []
+    flags += (
+        [f" --motion.substeps {command.substeps}"]
+        if command.substeps != MotionConfig.substeps
+        else []
+    )
     return f"python -m jaxrl.train imitate --motion.clips {command.out}{''.join(flags)}"
 
 

@@ -58,6 +58,14 @@ class _Goal(NamedTuple):
     counts: np.ndarray  # bool [frames]: false past the end, where anything will do
 
 
+def _goal(clip: Reference, aim: np.ndarray, frame: int, number: int) -> _Goal:
+    """Return what to follow in so many frames from one on; past the end the last one stays."""
+    frames = frame + np.arange(number)
+    last = len(clip.qpos) - 1
+    at = np.minimum(frames, last)
+    return _Goal(jax.tree.map(lambda x: x[at], clip), aim[at], frames <= last)
+
+
 class Planner:
     """Plans ways through clips of one humanoid; a simulation for every core."""
 
@@ -82,19 +90,16 @@ class Planner:
         rng = np.random.default_rng(self.search.seed)
         body = mujoco.MjData(self.model)
         body.qpos[:], body.qvel[:] = clip.qpos[0], clip.qvel[0]
-        body.time = 1.0  # told apart from that of one who is put back
+        body.time = 1.0  # who explodes is put back on their feet by MuJoCo, at time 0
         best = np.zeros((self.search.frames, self.model.nu))
         poses, speeds, targets = [body.qpos.copy()], [body.qvel.copy()], []
         for frame in range(1, len(clip.qpos)):
-            ahead = frame + np.arange(self.search.frames)
-            counts = ahead < len(clip.qpos)
-            ahead = np.minimum(ahead, len(clip.qpos) - 1)
-            goal = _Goal(jax.tree.map(lambda x, at=ahead: x[at], clip), aim[ahead], counts)
+            goal = _goal(clip, aim, frame, self.search.frames)
             best = self._improved(best, body, goal, rng)
-            body.ctrl[:] = self._targets(aim[frame], best[0])
+            body.ctrl[:] = self._targets(goal.aim[0], best[0])
             before = body.time
             mujoco.mj_step(self.model, body, self.figure.substeps)
-            if _put_back(np.array([[before, body.time]]))[0]:
+            if body.time <= before:  # it exploded, and was put back
                 return None
             poses.append(body.qpos.copy())
             speeds.append(body.qvel.copy())
@@ -104,7 +109,7 @@ class Planner:
         return self._made(np.array(poses), np.array(speeds), np.array([targets[0], *targets]))
 
     def _improved(
-        self, best: np.ndarray, body: mujoco.MjData, goal: "_Goal", rng: np.random.Generator
+        self, best: np.ndarray, body: mujoco.MjData, goal: _Goal, rng: np.random.Generator
     ) -> np.ndarray:
         """Return a better sequence of pushes [frames, nu] from where the body is."""
         look = self.search
@@ -124,7 +129,8 @@ class Planner:
             effort = 0.01 * np.mean(np.square(drawn), axis=-1).sum(-1)
             cost = np.asarray(self._costs(reached[..., 1:], goal)) + effort
             times = np.concatenate([starts[:, :1], reached[..., 0]], axis=1)
-            best = _averaged(drawn, np.where(_put_back(times), np.inf, cost))
+            put_back = np.any(np.diff(times, axis=1) <= 0, axis=1)  # those that exploded
+            best = _averaged(drawn, np.where(put_back, np.inf, cost))
         return best
 
     def _targets(self, aim: np.ndarray, push: np.ndarray) -> np.ndarray:
@@ -156,11 +162,6 @@ def _correlated(noise: np.ndarray, part: float = 0.6) -> np.ndarray:
     for frame in range(1, noise.shape[1]):
         noise[:, frame] = part * noise[:, frame - 1] + np.sqrt(1 - part**2) * noise[:, frame]
     return noise
-
-
-def _put_back(times: np.ndarray) -> np.ndarray:
-    """Tell from times [N, frames] who exploded: MuJoCo puts them back on their feet, at time 0."""
-    return np.any(np.diff(times, axis=1) <= 0, axis=1)
 
 
 def _averaged(drawn: np.ndarray, cost: np.ndarray) -> np.ndarray:

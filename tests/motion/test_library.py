@@ -113,7 +113,7 @@ def test_draws_follow_the_weights(two):
 
 
 def test_all_captured_clips_make_a_library(motions, model):
-    built = library.load(str(motions), model)
+    built = library.build(library.read(str(motions), model), model)
     assert len(built.names) == 14
     for leaf in jax.tree.leaves(built):
         assert np.isfinite(leaf).all()
@@ -125,7 +125,7 @@ def test_loops_are_repeated_until_they_last(tmp_path, bones, model):
     for name, loops in (("a", True), ("b", False)):
         clip = synthetic.stepping(bones, seconds=1.0)._replace(loops=loops)
         named.write(tmp_path / f"{name}.npz", clip, bones)
-    built = library.load(str(tmp_path), model, at_least=2.5)
+    built = library.build(library.read(str(tmp_path), model, at_least=2.5), model)
     np.testing.assert_array_equal(built.frames, [91, 31])
 
 

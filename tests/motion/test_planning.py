@@ -136,7 +136,7 @@ def test_the_command_writes_what_training_reads(tmp_path, bones, hop, model, cap
     assert plan.main(arguments) == 0
     (found,) = formats.read(tmp_path / "out", bones)
     assert found.plan is not None and found.fps == FPS and len(found.qpos) == 2
-    built = library.load(str(tmp_path / "out"), model)
+    built = library.build(library.read(str(tmp_path / "out"), model), model)
     np.testing.assert_allclose(built.captured.qpos[0], found.qpos, atol=1e-6)
     assert "hop" in capsys.readouterr().out
     before = (tmp_path / "out" / "hop.npz").read_bytes()
