@@ -78,6 +78,8 @@ PPO: dict[str, dict[str, Any]] = {
         "num_updates_per_batch": 1,
         "num_envs": 16,
         "batch_size": 16,
+        "episode_length": 100,
+        "num_eval_envs": 8,
     },
 }
 PPO["inverted_double_pendulum"] = PPO["inverted_pendulum"] | {"num_timesteps": 20_000_000}
@@ -113,6 +115,8 @@ SETTINGS_OF_SAC["fast"] = {  # for --quick
     "max_replay_size": 1024,
     "batch_size": 16,
     "grad_updates_per_step": 2,
+    "episode_length": 100,
+    "num_eval_envs": 8,
 }
 
 

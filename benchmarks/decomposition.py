@@ -27,7 +27,7 @@ KINDS = {
 }
 COLORS = {"dense": report.GREY, "episodic": report.ORANGE, "rrd": report.BLUE}
 QUICK = [
-    *("--epochs", "1", "--cycles", "1", "--iterations", "20", "--num-envs", "4"),
+    *("--epochs", "1", "--cycles", "1", "--iterations", "20", "--num-envs", "4", "--devices", "1"),
     *("--task.episode-length", "10", "--offpolicy.warmup", "40", "--eval.num-envs", "4"),
     *("--train-batches", "2", "--batch-size", "16"),
     *("--rrd-batch-size", "16", "--rrd-sample-size", "4"),

@@ -72,7 +72,7 @@ def main() -> None:
     config = replace(config, eval=replace(config.eval, num_envs=0))
     counts = arguments.counts or ([2, 4] if arguments.quick else [16, 32, 64])
     if arguments.quick:
-        config = replace(config, num_envs=4, iterations=5)
+        config = replace(config, devices=1, num_envs=4, iterations=5)
     cycles = 1 if arguments.quick else None
     rows, curves = [], {}
     for count in counts:

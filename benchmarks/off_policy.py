@@ -120,7 +120,7 @@ def _small() -> TrainConfig:
     )
     task = replace(base.task, episodic_reward=False)
     small = replace(base, env="fast", task=task, num_envs=theirs["num_envs"], iterations=10)
-    return replace(small, offpolicy=settings, eval=replace(base.eval, num_envs=0))
+    return replace(small, devices=1, offpolicy=settings, eval=replace(base.eval, num_envs=0))
 
 
 if __name__ == "__main__":

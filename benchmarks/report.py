@@ -15,10 +15,11 @@ from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
 PACKAGES = ("jax", "jaxlib", "brax", "mujoco-mjx", "flax", "optax", "stable-baselines3", "torch")
-# What --quick trains by `python -m jaxrl.train`: 256 steps in a cycle.
+# What --quick trains by `python -m jaxrl.train`: 256 steps in a cycle, on one device.
 SMALL = shlex.split(
-    "--iterations 2 --num-envs 16 --eval.num-envs 4 --network.hidden 8 --network.critic-hidden 8 "
-    "--ppo.rollout-length 8 --ppo.num-minibatches 2 --task.episode-length 20"
+    "--devices 1 --iterations 2 --num-envs 16 --eval.num-envs 4 --network.hidden 8 "
+    "--network.critic-hidden 8 --ppo.rollout-length 8 --ppo.num-minibatches 2 "
+    "--task.episode-length 20"
 )
 BLUE, GREY, ORANGE = "#1f4e79", "#9aa5b1", "#d9822b"
 

@@ -68,10 +68,10 @@ def main() -> None:
     sizes = arguments.sizes or ([16, 32] if arguments.quick else SIZES)
     base = presets.get(preset)
     base = replace(base, eval=replace(base.eval, num_envs=0))
-    configs = [
-        replace(base, num_envs=n, iterations=2 if arguments.quick else 10, preset="scaling")
-        for n in sizes
-    ]
+    base = replace(base, iterations=10, preset="scaling")
+    if arguments.quick:
+        base = replace(base, devices=1, iterations=2)
+    configs = [replace(base, num_envs=n) for n in sizes]
     # All sizes compile side by side while the first ones run.
     compiling = [compile_programs(programs.build(config)) for config in configs]
     for compiled in compiling:

@@ -148,7 +148,7 @@ def main() -> None:
         config = presets.get(name)
         config = replace(config, num_envs=arguments.num_envs or config.num_envs)
         if arguments.quick:
-            config = replace(config, iterations=1, num_envs=64)
+            config = replace(config, devices=1, iterations=1, num_envs=64)
         else:
             config = replace(config, iterations=max(1, config.iterations // 2))
         rows.append(measure(config, calls=2 if arguments.quick else 6))

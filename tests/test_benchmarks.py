@@ -1,68 +1,108 @@
 """The benchmarks run, in their quick form, and leave what they promise; nothing is timed here."""
 
+import contextlib
+import importlib
 import importlib.util
+import io
 import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
-from benchmarks import peers, report
+from benchmarks import peers, populations, report
+from jaxrl import train
 
 ROOT = Path(__file__).parent.parent
 
 
-def run(out, *words, keep=False):
-    """Run a benchmark in a process of its own, with one device; return its rows.
+@pytest.fixture
+def run(tmp_path, monkeypatch, capsys):
+    """Return a function that runs a benchmark as `python -m` would, and returns its rows.
 
-    Keeping traced programs takes time, and pays only where one process follows another.
+    It runs in this process: importing everything anew takes longer than what most of them do.
+    Processes that it starts have one device.
     """
-    env = os.environ | {"JAX_PLATFORMS": "cpu", "JAXRL_KEEP_PROGRAMS": str(int(keep))}
-    env["XLA_FLAGS"] = os.environ["XLA_FLAGS"].replace("device_count=8", "device_count=1")
-    env["JAX_COMPILATION_CACHE_DIR"] = str(ROOT / ".cache" / "jax")
-    env["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.1"  # the next process may need it
-    command = [sys.executable, "-m", f"benchmarks.{words[0]}", *words[1:], "--quick"]
-    done = subprocess.run(
-        [*command, "--out", str(out)], cwd=ROOT, env=env, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
-    name = "-".join(words)
-    picture = (out / f"{name}.png").read_bytes()
-    assert picture.startswith(b"\x89PNG") and len(picture) > 5000
-    data = json.loads((out / f"{name}.json").read_text())
-    assert data["command"] == f"python -m benchmarks.{' '.join(words)} --quick"
-    assert data["machine"]["commit"] and data["machine"]["versions"]["jax"]
-    assert report.table(data["rows"]) in done.stdout
-    assert str(out) not in json.dumps(data)
-    return data["rows"]
+    flags = os.environ["XLA_FLAGS"].replace("device_count=8", "device_count=1")
+    monkeypatch.setenv("XLA_FLAGS", flags)
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".cache" / "jax"))
+    # The next process may need it.
+    monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
+    monkeypatch.chdir(ROOT)
+
+    def run(*words):
+        module = importlib.import_module(f"benchmarks.{words[0]}")
+        given = [*words[1:], "--quick", "--out", str(tmp_path)]
+        monkeypatch.setattr(sys, "argv", [str(module.__file__), *given])
+        module.main()
+        name = "-".join(words)
+        picture = (tmp_path / f"{name}.png").read_bytes()
+        assert picture.startswith(b"\x89PNG") and len(picture) > 5000
+        data = json.loads((tmp_path / f"{name}.json").read_text())
+        assert data["command"] == f"python -m benchmarks.{' '.join(words)} --quick"
+        assert data["machine"]["commit"] and data["machine"]["versions"]["jax"]
+        assert report.table(data["rows"]) in capsys.readouterr().out
+        assert str(tmp_path) not in json.dumps(data)
+        return data["rows"]
+
+    return run
+
+
+@pytest.fixture
+def ours_in_here(monkeypatch):
+    """Let what benchmarks run by `subprocess.run`, of our own modules, run in this process."""
+    start, turn = subprocess.run, threading.Lock()
+
+    def instead(command, **options):
+        if command[:2] != [sys.executable, "-m"]:
+            return start(command, **options)
+        name, *words = command[2:]
+        with turn, monkeypatch.context() as patch:
+            patch.setattr(sys, "argv", [name, *words])
+            with contextlib.redirect_stdout(io.StringIO()) as said:
+                status = importlib.import_module(name).main()
+        return subprocess.CompletedProcess(command, status or 0, said.getvalue(), "")
+
+    monkeypatch.setattr(subprocess, "run", instead)
 
 
 @pytest.mark.slow
-def test_throughput(tmp_path):
-    (row,) = run(tmp_path, "throughput")
+def test_throughput(run):
+    (row,) = run("throughput")
     assert row["train steps/s"] < row["rollout steps/s"]
     assert row["train / raw"] == pytest.approx(row["train steps/s"] / row["raw steps/s"])
 
 
 @pytest.mark.slow
-def test_scaling(tmp_path):
-    few, many = run(tmp_path, "scaling")
+def test_scaling(run):
+    few, many = run("scaling")
     assert many["environments"] == 2 * few["environments"]
     assert many["peak GiB"] > few["peak GiB"] > 0
 
 
 @pytest.mark.slow
-def test_overlap(tmp_path):
-    alone, together = run(tmp_path, "overlap")
+def test_overlap(run):
+    alone, together = run("overlap")
     assert together["environments"] == 2 * alone["environments"]
     assert together["gain"] == pytest.approx(together["steps/s"] / alone["steps/s"])
 
 
 @pytest.mark.slow
-def test_populations(tmp_path):
-    together, apart = run(tmp_path, "populations", "cartpole")
+def test_populations(run, monkeypatch):
+    start = populations.run
+
+    def instead(flags, folder, logs, caches):
+        """Start one process, and train the seeds of the other way in this one."""
+        if folder.name == "together":
+            return start(flags, folder, logs, caches)
+        assert train.main([*flags, "--run-dir", str(folder)]) == 0
+        return populations.Process(9.0, 1.0, [populations.read_jsonl(log) for log in logs])
+
+    monkeypatch.setattr(populations, "run", instead)
+    together, apart = run("populations", "cartpole")
     assert (together["how"], apart["how"]) == ("one program", "one after another")
     assert together["seeds"] == apart["seeds"] == 2
     assert together["return (IQM)"] == pytest.approx(apart["return (IQM)"], rel=0.1)
@@ -71,22 +111,22 @@ def test_populations(tmp_path):
 
 
 @pytest.mark.slow
-def test_minibatches(tmp_path):
-    few, many = run(tmp_path, "minibatches")
+def test_minibatches(run):
+    few, many = run("minibatches")
     assert many["steps per minibatch"] * 2 == few["steps per minibatch"]
     assert many["return at the end"] > 0 and many["million agent steps"] > 0
 
 
 @pytest.mark.slow
-def test_decomposition(tmp_path):
-    (row,) = run(tmp_path, "decomposition")
+def test_decomposition(run, ours_in_here):
+    (row,) = run("decomposition")
     assert row["task"] == "rrd-quick" and row["seeds"] == 1
     assert {"dense", "episodic", "rrd", "score"} <= row.keys()
 
 
 @pytest.mark.slow
-def test_off_policy_beside_brax(tmp_path):
-    ours, theirs = run(tmp_path, "off_policy")
+def test_off_policy_beside_brax(run):
+    ours, theirs = run("off_policy")
     assert ours["gradient steps/s"] == pytest.approx(ours["steps/s"] / 8)
     assert ours["times brax"] * theirs["gradient steps/s"] == pytest.approx(
         ours["gradient steps/s"]
@@ -94,8 +134,9 @@ def test_off_policy_beside_brax(tmp_path):
 
 
 @pytest.mark.slow
-def test_time_to_return(tmp_path):
-    cold, warm = run(tmp_path, "time_to_return", keep=True)
+def test_time_to_return(run, monkeypatch):
+    monkeypatch.setenv("JAXRL_KEEP_PROGRAMS", "1")  # the second process finds what the first left
+    cold, warm = run("time_to_return")
     for row in (cold, warm):
         assert row["return then"] >= row["return"]
         assert row["first log row, s"] <= row["reached after, s"]
@@ -104,8 +145,8 @@ def test_time_to_return(tmp_path):
 
 
 @pytest.mark.slow
-def test_beside_brax(tmp_path):
-    ours, theirs = run(tmp_path, "peers", "brax")
+def test_beside_brax(run, ours_in_here):
+    ours, theirs = run("peers", "brax")
     assert (ours["system"], theirs["system"]) == ("jaxrl", "brax")
     assert ours["steps/s"] > 0 and theirs["steps/s"] > 0
 
@@ -114,8 +155,8 @@ def test_beside_brax(tmp_path):
 @pytest.mark.skipif(
     not importlib.util.find_spec("stable_baselines3"), reason="needs the extra jaxrl[peers]"
 )
-def test_beside_stable_baselines3(tmp_path):
-    ours, theirs = run(tmp_path, "peers", "sb3")
+def test_beside_stable_baselines3(run, ours_in_here):
+    ours, theirs = run("peers", "sb3")
     assert theirs["million steps"] < ours["million steps"]
 
 
