@@ -30,29 +30,31 @@ def no_environment(*_, **__):
     raise AssertionError("the environment was built")
 
 
-@pytest.mark.parametrize("devices", ["1", "4"])
-def test_second_run_needs_no_environment_and_is_the_same(keeping, tmp_path, monkeypatch, devices):
+@pytest.mark.parametrize("devices, damaged", [("1", True), ("4", False)])
+def test_second_run_needs_no_environment_and_is_the_same(
+    keeping, tmp_path, monkeypatch, devices, damaged
+):
+    """Also where the first finds a file that cannot be read: it is written anew."""
+    flags = ["--devices", devices, "--epochs", "1"]
     monkeypatch.setenv("JAXRL_KEEP_PROGRAMS", "0")
-    plain = tiny.run(tmp_path / "plain", "--devices", devices, "--epochs", "1")
+    plain = tiny.run(tmp_path / "plain", *flags)
     assert not keeping.exists()
     monkeypatch.setenv("JAXRL_KEEP_PROGRAMS", "1")
-    first = tiny.run(tmp_path / "first", "--devices", devices, "--epochs", "1")
-    assert len(list(keeping.glob("*.npz"))) == 1
+    path = exported.location(
+        train._parse([*tiny.FLAGS, *flags]).config, parallel.make_mesh(int(devices))
+    )
+    if damaged:
+        path.parent.mkdir(parents=True)
+        path.write_bytes(b"not what it should be")
+        assert exported.load(path) is None
+    first = tiny.run(tmp_path / "first", *flags)
+    assert list(keeping.glob("*.npz")) == [path]
+    assert set(exported.load(path).programs) == {"run_cycle", "draw", "init", "play"}
     monkeypatch.setattr(registry, "make", no_environment)
-    second = tiny.run(tmp_path / "second", "--devices", devices, "--epochs", "1")
+    second = tiny.run(tmp_path / "second", *flags)
     for run in (first, second):
         assert tiny.rows(run) == tiny.rows(plain)
         tiny.assert_same_policy(run, plain)
-
-
-def test_a_damaged_file_is_written_anew(keeping, tmp_path):
-    config = train._parse(tiny.FLAGS).config
-    path = exported.location(config, MESH)
-    path.parent.mkdir(parents=True)
-    path.write_bytes(b"not what it should be")
-    assert exported.load(path) is None
-    tiny.run(tmp_path / "run")
-    assert set(exported.load(path).programs) == {"run_cycle", "draw", "init", "play"}
 
 
 def test_what_programs_depend_on_names_the_file(keeping, monkeypatch):
