@@ -6,27 +6,40 @@ import re
 
 import pytest
 
+from experiments import report, run
 from experiments.notebooks.__main__ import HERE, ROOT, executed, main
 
 NOTEBOOKS = {path.stem: path for path in sorted(HERE.glob("*.ipynb"))}
+STUDIES = re.findall(r"run\.results\(\W+(\w+)", " ".join(p.read_text() for p in NOTEBOOKS.values()))
 PLACES = re.compile(r"/(?:home|root|tmp|usr|work|mnt|Users)/")  # of somebody's machine
 
 
-@pytest.fixture
-def small(monkeypatch):
-    """What kernels find in their environment: programs of tests, on one device."""
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_runs_from_top_to_bottom(name, monkeypatch):
+    """Studies are read from their tables, as readers find them; what else is trained is tiny."""
+    pytest.importorskip("nbclient")
+    pytest.importorskip("ipykernel")
     flags = [flag for flag in os.environ["XLA_FLAGS"].split() if "device_count" not in flag]
     monkeypatch.setenv("XLA_FLAGS", " ".join(flags))
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".cache" / "jax"))
-    monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.5")
-    monkeypatch.setenv("JAXRL_TINY", "1")
-
-
-@pytest.mark.parametrize("name", NOTEBOOKS)
-def test_runs_from_top_to_bottom(name, small):
-    pytest.importorskip("nbclient")
-    pytest.importorskip("ipykernel")
+    monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
+    if "run.results" not in NOTEBOOKS[name].read_text():
+        monkeypatch.setenv("JAXRL_TINY", "1")
     assert "image/png" in executed(NOTEBOOKS[name])  # an error in a cell is raised
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_studies_can_be_run_for_notebooks(name, monkeypatch):
+    """In this process, which has imported everything: kernels would do so one by one."""
+    monkeypatch.setenv("JAXRL_TINY", "1")
+    study, records = run.results(name)
+    assert {(record.variant, record.seed) for record in records} == set(study.cells())
+    assert report.table(study, records) and report.draw_curves(study, records)
+    assert report.draw_finals(study, records)
+
+
+def test_notebooks_show_studies():
+    assert len(STUDIES) == len(NOTEBOOKS) - 1  # all but the tour
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
