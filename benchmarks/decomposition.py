@@ -9,16 +9,17 @@ SAC on the sums, 1 is as good as if every reward had been told. The seeds of a k
 tasks and kinds go side by side.
 """
 
-import json
 import os
-import subprocess
 import sys
+import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any
 
 import numpy as np
 
 from benchmarks import report
+from benchmarks.peers import follow
 
 KINDS = {
     "dense": ["--offpolicy.reward", "env", "--task.no-episodic-reward"],
@@ -40,28 +41,26 @@ def preset(task: str) -> str:
     return task if task.startswith("rrd-") else f"rrd-{task}"
 
 
-def run(task: str, kind: str, seeds: int, extra: list[str]) -> dict[str, list]:
-    """Train all seeds of one kind in one program; return their evaluations."""
+def run(task: str, kind: str, seeds: int, extra: list[str], tell: Callable) -> None:
+    """Train all seeds of one kind in one program; `tell` hears of their evaluations."""
     command = [sys.executable, "-m", "benchmarks.seeds", preset(task)]
     command += ["--num-seeds", str(seeds), *KINDS[kind], *extra]
     # Many runs share one device: none may take all of its memory.
-    env = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"} | os.environ
-    done = subprocess.run(command, env=env, capture_output=True, text=True)
-    if done.returncode:
-        raise RuntimeError(
-            f"{' '.join(command)} failed:\n{done.stdout[-500:]}{done.stderr[-2000:]}"
-        )
-    rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    return {str(i): [(r["step"], r["returns"][i]) for r in rows] for i in range(seeds)}
+    follow(command, {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"} | os.environ, tell)
 
 
 def row(task: str, kinds: dict[str, dict[str, list]]) -> dict[str, Any]:
-    finals = {kind: [curve[-1][1] for curve in runs.values()] for kind, runs in kinds.items()}
+    """Return what one task came to, at the last step that all of its runs have reached."""
+    steps = min(curve[-1][0] for runs in kinds.values() for curve in runs.values())
+    finals = {
+        kind: [[value for step, value in curve if step <= steps][-1] for curve in runs.values()]
+        for kind, runs in kinds.items()
+    }
     means = {kind: float(np.mean(values)) for kind, values in finals.items()}
     found: dict[str, Any] = {
         "task": task,
         "seeds": min(len(values) for values in finals.values()),
-        "million steps": next(iter(next(iter(kinds.values())).values()))[-1][0] / 1e6,
+        "million steps": steps / 1e6,
     }
     for kind in KINDS:
         if kind in finals:
@@ -96,21 +95,33 @@ def main() -> None:
     extra = [*(QUICK if arguments.quick else []), *str(arguments.extra).split()]
     jobs = [(task, kind) for task in tasks for kind in KINDS]
     curves: Curves = {}
+    turn = threading.Lock()
+
+    def work(task: str, kind: str) -> None:
+        def tell(found: dict[str, Any]) -> None:
+            said = ", ".join(f"{value:,.0f}" for value in found["returns"])
+            print(f"{task} {kind}, {found['step']:,} steps: {said}", flush=True)
+            with turn:
+                seen = curves.setdefault(task, {}).setdefault(kind, {})
+                for seed, value in enumerate(found["returns"]):
+                    seen.setdefault(str(seed), []).append((found["step"], value))
+
+        run(task, kind, seeds, extra, tell)
 
     def keep() -> None:
-        rows = [row(task, kinds) for task, kinds in curves.items()]
-        panels = [panel(task, kinds) for task, kinds in curves.items()]
-        report.save("decomposition", rows, arguments.out, panels=panels, extra={"curves": curves})
+        with turn:
+            rows = [row(task, kinds) for task, kinds in curves.items()]
+            panels = [panel(task, kinds) for task, kinds in curves.items()]
+            extra = {"curves": curves}
+            report.save("decomposition", rows, arguments.out, panels=panels, extra=extra)
 
     with ThreadPoolExecutor(arguments.at_once or len(jobs)) as threads:
-        running = {threads.submit(run, *job, seeds, extra): job for job in jobs}
+        running = {threads.submit(work, *job): job for job in jobs}
         for done in as_completed(running):
-            task, kind = running[done]
             if error := done.exception():
-                print(f"{task} {kind}: {error}", file=sys.stderr, flush=True)
-                continue
-            curves.setdefault(task, {})[kind] = done.result()
-            keep()
+                print(f"{' '.join(running[done])}: {error}", file=sys.stderr, flush=True)
+            if curves:
+                keep()  # with what the others have shown so far: a run may be stopped
 
 
 if __name__ == "__main__":

@@ -34,8 +34,15 @@ QUICK = ["--epochs", "1", "--cycles", "10", *report.SMALL]
 Curves = dict[str, dict[str, dict[str, list[dict[str, float]]]]]
 
 
-def follow(command: list[str], env: dict[str, str]) -> list[dict[str, float]]:
-    """Run a command that prints JSON lines; return them with the second each one came at."""
+def follow(
+    command: list[str],
+    env: dict[str, str],
+    tell: Callable[[dict[str, Any]], None] = lambda row: None,
+) -> list[dict[str, Any]]:
+    """Run a command that prints JSON lines; return them with the second each one came at.
+
+    `tell` hears of each when it comes.
+    """
     rows, began = [], time.monotonic()
     with (
         tempfile.TemporaryFile("w+") as errors,
@@ -44,6 +51,7 @@ def follow(command: list[str], env: dict[str, str]) -> list[dict[str, float]]:
         for line in run.stdout or []:
             if line.startswith("{"):
                 rows.append(json.loads(line) | {"seconds": time.monotonic() - began})
+                tell(rows[-1])
         run.wait()
         wall = time.monotonic() - began
         if run.returncode or not rows:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import peers, populations, report
+from benchmarks import decomposition, peers, populations, report
 from jaxrl import train
 
 ROOT = Path(__file__).parent.parent
@@ -118,10 +118,36 @@ def test_minibatches(run):
 
 
 @pytest.mark.slow
-def test_decomposition(run, ours_in_here):
+def test_decomposition(run, ours_in_here, monkeypatch):
+    def follow(command, env, tell):
+        for line in subprocess.run(command).stdout.splitlines():
+            if line.startswith("{"):  # other threads speak too
+                tell(json.loads(line))
+
+    monkeypatch.setattr(decomposition, "follow", follow)
     (row,) = run("decomposition")
     assert row["task"] == "rrd-quick" and row["seeds"] == 1
     assert {"dense", "episodic", "rrd", "score"} <= row.keys()
+
+
+def test_decomposition_compares_at_equal_steps():
+    def two(*values):
+        return {"0": list(zip((10, 20, 30), values, strict=False)), "1": [(10, 1.0), (20, 3.0)]}
+
+    row = decomposition.row(
+        "ant", {"dense": two(0.0, 7.0, 99.0), "episodic": two(0.0, -3.0), "rrd": two(0.0, 1.0)}
+    )
+    assert row["million steps"] == 20e-6 and row["dense"] == "5 ± 2"
+    assert row["score"] == pytest.approx((2.0 - 0.0) / (5.0 - 0.0))
+
+
+def test_lines_are_told_as_they_come():
+    told = []
+    code = "print('{\"a\": 1}', flush=True); print('words'); print('{\"a\": 2}')"
+    rows = peers.follow([sys.executable, "-c", code], dict(os.environ), told.append)
+    assert [row["a"] for row in rows] == [row["a"] for row in told] == [1, 2]
+    with pytest.raises(RuntimeError, match="no good"):
+        peers.follow([sys.executable, "-c", "raise SystemExit('no good')"], dict(os.environ))
 
 
 @pytest.mark.slow
