@@ -83,6 +83,7 @@ def description(found: Survey) -> str:
         "name": found.name,
         "length": f"{found.seconds:.2f} s, {found.frames} frames at {found.fps:g} per second",
         "loops": "yes" if found.loops else "no",
+        "plan": "yes" if found.planned else "no (python -m jaxrl.motion.plan makes one)",
         "speed of the root": f"{found.speed:.2f} m/s on average",
         "height of the root": f"{low:.3f} to {high:.3f} m",
         "lowest point": f"{_level(found.lowest)} m as it is",
@@ -117,8 +118,8 @@ def table(found: list[Survey]) -> str:
 
 # fmt: off
 _HEADER = (
-    "clip", "seconds", "frames", "fps", "loops", "m/s", "root height", "lowest", "on ground",
-    "rad/s", "fastest joint", "beyond limits",
+    "clip", "seconds", "frames", "fps", "loops", "plan", "m/s", "root height", "lowest",
+    "on ground", "rad/s", "fastest joint", "beyond limits",
 )
 # fmt: on
 
@@ -133,6 +134,7 @@ def _row(found: Survey) -> tuple[str, ...]:
         str(found.frames),
         f"{found.fps:g}",
         "yes" if found.loops else "no",
+        "yes" if found.planned else "no",
         f"{found.speed:.2f}",
         f"{low:.2f} to {high:.2f}",
         _level(found.lowest),

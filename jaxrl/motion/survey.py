@@ -40,6 +40,7 @@ class Survey(NamedTuple):
     lowest_grounded: float  # and after limits and ground are seen to, as training does
     fastest: tuple[str, float]  # the joint that moves fastest, and how fast
     mended: tuple[str, ...]  # what reading it had to put right
+    planned: bool  # is there a way through it that obeys physics?
 
 
 def survey(clip: Clip, skeleton: Skeleton) -> Survey:
@@ -60,6 +61,7 @@ def survey(clip: Clip, skeleton: Skeleton) -> Survey:
         lowest_grounded=float(lowest(model, ready.qpos).min()),
         fastest=_fastest(clip, skeleton),
         mended=clip.mended,
+        planned=clip.plan is not None,
     )
 
 

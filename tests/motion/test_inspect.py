@@ -6,7 +6,7 @@ from PIL import Image
 from scipy.spatial.transform import Rotation
 
 from jaxrl.motion import formats, inspect, skeleton, synthetic
-from jaxrl.motion.clip import Clip
+from jaxrl.motion.clip import Clip, Plan
 from jaxrl.motion.formats import named
 from jaxrl.motion.survey import Beyond, survey
 
@@ -59,16 +59,21 @@ def test_a_clip_is_described(tmp_path, bones, capsys):
     text = capsys.readouterr().out
     for part in ("1.00 s, 11 frames at 10 per", "0.50 m/s", "-0.040 m", "neck, 3.0 rad/s"):
         assert part in text
+    assert "jaxrl.motion.plan makes one" in text
     assert "left_knee: by up to 0.200 rad, in 3 of 11 frames" in text
 
 
 def test_a_folder_has_a_row_for_each(tmp_path, bones, capsys):
-    named.write(tmp_path / "a.npz", _faulty(bones), bones)
+    planned = _faulty(bones)
+    still = [np.zeros((11, size)) for size in (bones.model.nv, bones.model.nu)]
+    planned = planned._replace(plan=Plan(planned.qpos, *still, 5))
+    named.write(tmp_path / "a.npz", planned, bones)
     named.write(tmp_path / "b.npz", synthetic.stepping(bones), bones)
     assert inspect.main([str(tmp_path)]) == 0
     header, a, b = capsys.readouterr().out.splitlines()
     assert len(header) == len(a) == len(b)
-    assert a.split()[:6] == ["a", "1.00", "11", "10", "no", "0.50"]
+    assert a.split()[:7] == ["a", "1.00", "11", "10", "no", "yes", "0.50"]
+    assert b.split()[4:6] == ["yes", "no"]  # it loops; nobody has planned it
     assert a.endswith("left_knee 0.20 (3)") and b.endswith("none")
 
 
