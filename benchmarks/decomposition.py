@@ -20,6 +20,8 @@ import numpy as np
 
 from benchmarks import report
 from benchmarks.peers import follow
+from jaxrl import presets
+from jaxrl.errors import exit_status
 
 KINDS = {
     "dense": ["--offpolicy.reward", "env", "--task.no-episodic-reward"],
@@ -93,6 +95,8 @@ def main() -> None:
     tasks = arguments.tasks or (["rrd-quick"] if arguments.quick else ["halfcheetah"])
     seeds = arguments.seeds or (1 if arguments.quick else 3)
     extra = [*(QUICK if arguments.quick else []), *str(arguments.extra).split()]
+    for task in tasks:
+        presets.get(preset(task))
     jobs = [(task, kind) for task in tasks for kind in KINDS]
     curves: Curves = {}
     turn = threading.Lock()
@@ -115,14 +119,18 @@ def main() -> None:
             extra = {"curves": curves}
             report.save("decomposition", rows, arguments.out, panels=panels, extra=extra)
 
+    failed = 0
     with ThreadPoolExecutor(arguments.at_once or len(jobs)) as threads:
         running = {threads.submit(work, *job): job for job in jobs}
         for done in as_completed(running):
             if error := done.exception():
+                failed += 1
                 print(f"{' '.join(running[done])}: {error}", file=sys.stderr, flush=True)
             if curves:
                 keep()  # with what the others have shown so far: a run may be stopped
+    if failed:
+        raise SystemExit(f"{failed} of {len(jobs)} programs failed.")
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(exit_status(main))

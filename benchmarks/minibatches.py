@@ -6,6 +6,7 @@ The batch stays the same; more minibatches are more and smaller gradient steps. 
 run of its own from the same seed, in this process; seconds are those of training alone.
 """
 
+import sys
 import time
 from dataclasses import replace
 from typing import Any
@@ -15,6 +16,7 @@ import jax
 from benchmarks import report
 from jaxrl import presets
 from jaxrl.config import TrainConfig
+from jaxrl.errors import exit_status
 from jaxrl.runtime import program as programs
 from jaxrl.runtime.compiled import compile_programs
 
@@ -85,4 +87,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(exit_status(main))

@@ -20,6 +20,7 @@ import jax
 from benchmarks import brax_worker, report
 from jaxrl import presets
 from jaxrl.config import TrainConfig
+from jaxrl.errors import exit_status
 from jaxrl.runtime import program as programs
 from jaxrl.runtime.compiled import compile_programs
 
@@ -124,4 +125,4 @@ def _small() -> TrainConfig:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(exit_status(main))

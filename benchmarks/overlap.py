@@ -7,6 +7,7 @@ with async_factor 2 there are two of them. The policy is as wide as makes its st
 much as the environments'. Only collecting is timed, not learning.
 """
 
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,6 +20,7 @@ import numpy as np
 from benchmarks import report
 from jaxrl import presets
 from jaxrl.config import NetworkConfig
+from jaxrl.errors import exit_status
 from jaxrl.runtime import program as programs
 from jaxrl.runtime.hosted import HostPrograms
 
@@ -117,4 +119,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(exit_status(main))

@@ -28,6 +28,7 @@ import numpy as np
 
 from benchmarks import report
 from jaxrl import presets, statistics
+from jaxrl.errors import exit_status
 
 QUICK = ["--epochs", "1", "--cycles", "10", *report.SMALL]
 # task -> system -> seed -> its evaluations
@@ -161,6 +162,9 @@ def run_all(arguments: Any, curves: Curves, keep: Callable[[Curves], None]) -> N
                 keep(curves)
                 final = done.result()[-1]["return"]
                 print(f"{task} {system} seed {seed}: {final:,.0f}", flush=True)
+    failed = sum(done.exception() is not None for done in running)
+    if failed:
+        raise SystemExit(f"{failed} of {len(jobs)} runs failed.")
 
 
 def compare(
@@ -221,6 +225,8 @@ def main() -> None:
     arguments.seeds = arguments.seeds or (1 if arguments.quick else 5)
     usual = {"brax": ("fast", "ant"), "sb3": ("cartpole", "cartpole")}[arguments.peer]
     arguments.tasks = arguments.tasks or [usual[0] if arguments.quick else usual[1]]
+    for task in arguments.tasks:
+        presets.get(task)
     name, timed = f"peers-{arguments.peer}", not arguments.side_by_side
     path, curves = arguments.out / f"{name}.json", {}
     if arguments.add and path.exists():
@@ -239,4 +245,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(exit_status(main))

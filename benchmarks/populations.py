@@ -23,6 +23,7 @@ import numpy as np
 from benchmarks import report
 from jaxrl import config_changes, statistics, train
 from jaxrl.config import TrainConfig
+from jaxrl.errors import exit_status
 from jaxrl.reporting import bands
 from jaxrl.runtime import overview
 from jaxrl.runtime.sinks import read_jsonl
@@ -169,4 +170,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(exit_status(main))

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
+QUICK_RESULTS = Path("runs", "benchmarks")
 PACKAGES = ("jax", "jaxlib", "brax", "mujoco-mjx", "flax", "optax", "stable-baselines3", "torch")
 # What --quick trains by `python -m jaxrl.train`: 256 steps in a cycle, on one device.
 SMALL = shlex.split(
@@ -24,10 +25,19 @@ SMALL = shlex.split(
 BLUE, GREY, ORANGE = "#1f4e79", "#9aa5b1", "#d9822b"
 
 
+class _Parser(argparse.ArgumentParser):
+    def parse_known_args(self, *arguments: Any, **more: Any) -> Any:
+        """Say where results go: what is quick never takes the place of what was measured."""
+        found, others = super().parse_known_args(*arguments, **more)
+        found.out = found.out or (QUICK_RESULTS if found.quick else RESULTS)
+        return found, others
+
+
 def parser(doc: str | None) -> argparse.ArgumentParser:
     """Return a parser with what all benchmarks take."""
-    made = argparse.ArgumentParser(description=(doc or "").split("\n")[0])
-    made.add_argument("--out", type=Path, default=RESULTS, help="folder for JSON and pictures")
+    made = _Parser(description=(doc or "").split("\n")[0])
+    places = f"benchmarks/results when not given, or with --quick {QUICK_RESULTS}"
+    made.add_argument("--out", type=Path, help=f"folder for JSON and pictures; {places}")
     made.add_argument("--quick", action="store_true", help="a small task, for two cores")
     return made
 

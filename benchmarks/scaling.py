@@ -6,6 +6,7 @@ Memory is what the compiled cycle needs at its peak by the compiler's own accoun
 results and temporaries. The batch of a gradient step grows with the environments.
 """
 
+import sys
 import time
 from dataclasses import replace
 from typing import Any
@@ -14,6 +15,7 @@ import jax
 
 from benchmarks import report
 from jaxrl import presets
+from jaxrl.errors import exit_status
 from jaxrl.runtime import program as programs
 from jaxrl.runtime.compiled import Programs, compile_programs
 
@@ -84,4 +86,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(exit_status(main))

@@ -8,6 +8,7 @@ is saved but what is printed: steps, seconds since the process began, and one re
 
 import argparse
 import json
+import sys
 import time
 
 BEGAN = time.time()
@@ -15,6 +16,7 @@ BEGAN = time.time()
 from dataclasses import replace  # noqa: E402
 
 from jaxrl import train  # noqa: E402
+from jaxrl.errors import exit_status  # noqa: E402
 from jaxrl.runtime import population, program  # noqa: E402
 
 
@@ -38,4 +40,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(exit_status(main))

@@ -10,6 +10,7 @@ train:    whole cycles, as a run does them. The ratio is train / raw, at the sam
           before the clock starts.
 """
 
+import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -23,6 +24,7 @@ from benchmarks import report
 from jaxrl import presets
 from jaxrl.config import TrainConfig
 from jaxrl.envs.world import physics, typed_like
+from jaxrl.errors import exit_status
 from jaxrl.rollout import rollout
 from jaxrl.runtime import program as programs
 from jaxrl.runtime.builder import compile_for_devices
@@ -157,4 +159,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(exit_status(main))

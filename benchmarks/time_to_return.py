@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import report
+from jaxrl.errors import exit_status
 
 QUICK = ["--epochs", "50", "--cycles", "1", *report.SMALL]
 
@@ -120,4 +121,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(exit_status(main))

@@ -218,8 +218,8 @@ class TrainConfig:
     """One training run: epochs × cycles × iterations, each iteration one rollout and learning."""
 
     env: str = "inverted_pendulum"
-    """One of Brax's, one of ours (arena, cartpole, catch, pendulum, pick_place, recall),
-    Gymnasium's as gym:<id>, or your own as module:Class."""
+    """One of Brax's, one of ours (arena, cartpole, catch, imitation, pendulum, pick_place, recall,
+    stroll), Gymnasium's as gym:<id>, or your own as module:Class."""
     backend: str | None = None
     """Brax physics: generalized, mjx, positional or spring; the environment's own if not given."""
     algo: Literal["ppo", "sac", "td3", "dqn"] = "ppo"
@@ -237,7 +237,7 @@ class TrainConfig:
     total_steps: int | None = None
     """Environment steps to train for, in whole cycles; takes the place of --epochs."""
     run_dir: Path | None = None
-    """Run folder; runs/<preset>-<seed>-<stamp> when not given."""
+    """Run folder; runs/<preset>-s<seed>-<stamp> when not given."""
     init_from: Path | None = None
     """Start with the policy, critic and normaliser of another run: its folder, or a policy file of
     it, which has no critic. Counters, optimiser and replay begin anew."""

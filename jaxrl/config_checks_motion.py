@@ -18,11 +18,11 @@ def motion_problems(config: TrainConfig) -> list[str]:
 
 def _clip_problems(motion: MotionConfig) -> list[str]:
     given = {"--motion.clips": motion.clips, "--motion.model": motion.model}
-    return [
-        f"{flag} '{path}': no such file or folder."
-        for flag, path in given.items()
-        if path is not None and not path.exists()
-    ]
+    missing = {flag: path for flag, path in given.items() if path and not path.exists()}
+    found = [f"{flag} '{path}': no such file or folder." for flag, path in missing.items()]
+    if "--motion.clips" in missing:
+        found[0] += f" {names.WHERE_CLIPS_ARE.rstrip()}"
+    return found
 
 
 def _number_problems(motion: MotionConfig) -> list[str]:

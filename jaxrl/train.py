@@ -1,7 +1,8 @@
 """Train: `python -m jaxrl.train [PRESET] [--any.flag VALUE]`, or `--resume RUN`."""
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -62,6 +63,7 @@ def main(arguments: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
         if any(a == "--resume" or a.startswith("--resume=") for a in arguments):
+            _check_resume(arguments)
             return _resume(tyro.cli(ResumeCommand, args=arguments, prog=_PROGRAM))
         return _start(_parse(arguments))
     except UserError as error:
@@ -70,6 +72,19 @@ def main(arguments: list[str] | None = None) -> int:
         return 1  # whoever read our output is gone
     except OSError as error:
         return _complain(f"{error.strerror or error}: {error.filename or 'writing'}", error)
+
+
+def _check_resume(arguments: list[str]) -> None:
+    """Refuse settings that a resumed run cannot change, and say what can be done instead."""
+    allowed = [f"--{each.name.replace('_', '-')}" for each in fields(ResumeCommand)]
+    for word in arguments:
+        flag = word.partition("=")[0].replace("_", "-")
+        if flag.startswith("--") and flag not in (*allowed, "--no-reset-steps", "--help"):
+            raise UserError(
+                f"{flag}: a resumed run keeps its settings. Beside --resume only "
+                f"{', '.join(allowed[1:])} may be given. A new run can begin with what this one "
+                "has learnt, and with other settings, by --init-from RUN."
+            )
 
 
 def _complain(text: str, error: BaseException) -> int:
@@ -83,6 +98,9 @@ def _preset_name(arguments: list[str]) -> tuple[str, list[str]]:
     """Return the preset meant, and the other arguments: `--env X` alone means the preset X."""
     if arguments and not arguments[0].startswith("-"):
         return arguments[0], arguments[1:]
+    for before, word in pairwise(arguments):
+        if word in presets.PRESETS and not before.startswith("-"):
+            raise UserError(f"The preset comes first: {_PROGRAM} {word} ...")
     spelled = [part for argument in arguments for part in argument.split("=", 1)]
     if "--env" in spelled[:-1]:
         env = spelled[spelled.index("--env") + 1]
@@ -93,7 +111,7 @@ def _preset_name(arguments: list[str]) -> tuple[str, list[str]]:
 def _parse(arguments: list[str]) -> Command:
     name, arguments = _preset_name(_gathered("--vary", arguments))
     default = Command(presets.get(name))
-    listing = ", ".join(sorted(presets.PRESETS))
+    listing = ", ".join(presets.known())
     return tyro.cli(
         Command,
         default=default,
@@ -142,7 +160,7 @@ def _hint_at_clips(config: TrainConfig) -> None:
     """Say where motion clips can be had, or what can be done for several."""
     clips = config.motion.clips
     if config.env in names.MOTION and not clips:
-        print(f"{names.WHERE_CLIPS_ARE}Name such a file, or a folder of them, by --motion.clips.")
+        print(f"{names.NO_CLIP}{names.WHERE_CLIPS_ARE}Name one, or a folder, by --motion.clips.")
     if config.env == "imitation" and clips:
         from jaxrl.motion import formats
 

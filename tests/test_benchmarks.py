@@ -15,6 +15,7 @@ import pytest
 
 from benchmarks import decomposition, peers, populations, report
 from jaxrl import train
+from jaxrl.errors import UserError
 
 ROOT = Path(__file__).parent.parent
 
@@ -201,3 +202,20 @@ def test_table_has_a_column_for_everything():
         "| 1,234,567 | 0.123 | - |",
         "| - | - | word |",
     ]
+
+
+def test_what_is_quick_does_not_take_the_place_of_what_was_measured():
+    parser = report.parser("A benchmark.")
+    assert parser.parse_args([]).out == report.RESULTS
+    assert parser.parse_args(["--quick"]).out == Path("runs/benchmarks")
+    assert parser.parse_args(["--quick", "--out", "there"]).out == Path("there")
+
+
+@pytest.mark.parametrize("words", [["peers", "brax"], ["decomposition"], ["throughput"]])
+def test_unknown_tasks_are_refused_before_anything_runs(words, tmp_path, monkeypatch):
+    module = importlib.import_module(f"benchmarks.{words[0]}")
+    given = [*words[1:], "nosuch", "--out", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", [str(module.__file__), *given])
+    with pytest.raises(UserError, match="nosuch"):
+        module.main()
+    assert not list(tmp_path.iterdir())

@@ -35,6 +35,8 @@ BAD_FLAGS = {
     "--env no_such_module_x:Env": "cannot import 'no_such_module_x'",
     "--env jaxrl.envs.probes:Nope": "has no 'Nope'",
     "--resume /does/not/exist": "does not exist",
+    "--resume runs/a --num-envs 8": "--num-envs: a resumed run keeps its settings",
+    "--seed 3 ant": "The preset comes first",
     "--resume /does/not/exist --epochs 3 --total-steps 5": "does not exist",
     "cartpole --devices 64 --num-envs 8192": "this machine has",
     "gym-cartpole --task.no-fresh-resets": "it resets itself",

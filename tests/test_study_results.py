@@ -4,11 +4,12 @@ import math
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from experiments import origin, records, report
 from experiments.origin import Origin
 from experiments.records import Record
-from experiments.study import PLAIN, Study, load
+from experiments.study import HERE, PLAIN, Study, load
 from jaxrl import statistics
 
 
@@ -89,3 +90,13 @@ def test_figures_of_successes_may_come_late():
     assert late.shrunk().metric == "eval/mean_reward"  # of the task that stands in
     runs = [Record(PLAIN, 0, [1, 2], {"eval/mpjpe_all": [9.0, 8.0]})]
     assert np.isnan(report.by_variant(late, runs)[PLAIN][1]).all()
+
+
+@pytest.mark.parametrize(
+    "name", [path.stem for path in (HERE / "studies").glob("*.py") if path.stem != "__init__"]
+)
+def test_no_two_variants_are_the_same(name):
+    """A preset that changes can make them so, and results would tell of what was not run."""
+    cells = load(name).cells()
+    first = {variant: repr(config) for (variant, seed), config in cells.items() if seed == 0}
+    assert len(set(first.values())) == len(first)

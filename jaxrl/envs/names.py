@@ -18,8 +18,9 @@ AGENTS = {"arena": 4}  # those with more than one in an environment
 BACKENDS = ("generalized", "mjx", "positional", "spring")
 OFFLINE = "offline"  # no environment: recorded episodes
 MOTION = ("imitation", "stroll")  # these follow motion clips
+NO_CLIP = "No clip given: here is one made of sines.\n"
 WHERE_CLIPS_ARE = """\
-No clip given: here is one made of sines. Captured ones can be had from
+Captured clips can be had from
   - the repository xbpeng/DeepMimic, folder data/motions (humanoid3d_*.txt);
   - the package pybullet from PyPI, which carries fifteen of them in
     pybullet_data/data/motions.

@@ -15,17 +15,21 @@ PRESETS: dict[str, TrainConfig] = {
 def get(name: str) -> TrainConfig:
     """Return a preset by name."""
     if name not in PRESETS:
-        known = ", ".join(sorted(PRESETS))
-        raise UserError(f"Unknown preset '{name}'.{nearest(name, PRESETS)} Known: {known}.")
+        listed = ", ".join(known())
+        raise UserError(f"Unknown preset '{name}'.{nearest(name, PRESETS)} Known: {listed}.")
     return PRESETS[name]
+
+
+def known() -> list[str]:
+    """Return the names of all but `custom`, which is what `--env module:Class` begins with."""
+    return sorted(PRESETS.keys() - {"custom"})
 
 
 def table() -> str:
     """Return all presets as a Markdown table."""
     lines = ["| preset | environment | backend | environments | steps |", "|---|---|---|---:|---:|"]
-    for name, c in sorted(PRESETS.items()):
-        if name == "custom":
-            continue
+    for name in known():
+        c = PRESETS[name]
         steps = c.total_iterations * c.steps_per_iteration
         millions = f"{steps / 1e6:.0f}" if steps >= 1e7 else f"{steps / 1e6:.2g}"
         number = "-" if c.offline else f"{c.num_envs:,}"

@@ -84,7 +84,10 @@ def _trials(env: VectorEnv, number: int | None, clip: str | None) -> tuple[int, 
         if not count:
             raise UserError("--clip: this run follows no motion clips.")
         if clip not in known:
-            raise UserError(f"--clip: there is no clip '{clip}'.{nearest(clip, known)}")
+            raise UserError(
+                f"--clip: there is no clip '{clip}'.{nearest(clip, known)} "
+                f"There are: {', '.join(known)}."
+            )
         return (known.index(clip),)
     return tuple(range(count if number is None else min(number, count))) if count else None
 
