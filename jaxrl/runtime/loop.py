@@ -25,6 +25,7 @@ from jaxrl.runtime import (
     inheriting,
     offline,
     overview,
+    parallel,
     profiling,
     signals,
     sinks,
@@ -146,8 +147,7 @@ def _start(
         folders.describe(folder, config, program.members)
         if resume:
             console.say("This run had not come to its first checkpoint: it starts over.")
-    number = f" of {overview.number(program.members)}" if program.members else ""
-    console.say(f"compiling the training program{number} for {config.env} ...")
+    console.say(_compiling(program))
     if config.offline:
         programs = offline.OfflinePrograms(program)
     elif names.is_hosted(config.env):
@@ -161,6 +161,12 @@ def _start(
             start = inheriting.given(start.state, begins)
             starting.keep_first(program, checkpoints, start.state)
     return _said(start, console), programs
+
+
+def _compiling(program: Program) -> str:
+    number = f" of {overview.number(program.members)}" if program.members else ""
+    devices = parallel.in_words(program.mesh)
+    return f"compiling the training program{number} for {program.config.env}, {devices} ..."
 
 
 def _said(start: Start, console: Console) -> Start:

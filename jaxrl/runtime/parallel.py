@@ -26,6 +26,11 @@ def rows(mesh: Mesh) -> NamedSharding:
     return NamedSharding(mesh, PartitionSpec("data"))
 
 
+def in_words(mesh: Mesh) -> str:
+    """Return how many devices there are, and what they are."""
+    return f"{mesh.size} × {mesh.devices.flat[0].device_kind}"
+
+
 def replicated(mesh: Mesh) -> NamedSharding:
     """Keep a full copy on every device."""
     return NamedSharding(mesh, PartitionSpec())

@@ -9,7 +9,7 @@ from jaxrl import rollout as collecting
 from jaxrl.config import TrainConfig
 from jaxrl.envs import names
 from jaxrl.networks.memory import GATES
-from jaxrl.runtime import hosted, memory, network_files
+from jaxrl.runtime import hosted, memory, network_files, parallel
 from jaxrl.runtime import program as programs
 from jaxrl.runtime.program import Program
 from jaxrl.types import PyTree, TrainState
@@ -68,7 +68,7 @@ def report(program: Program) -> str:
     rows = [
         ("observation", str(shapes)),
         ("action", f"{spec.action.size} {kind}"),
-        ("devices", f"{program.mesh.size} × {program.mesh.devices.flat[0].device_kind}"),
+        ("devices", parallel.in_words(program.mesh)),
         ("environments", f"{config.num_envs:,}{agents}"),
         ("environment steps per iteration", f"{config.steps_per_iteration:,}"),
         ("iterations in all", f"{config.total_iterations:,}"),
