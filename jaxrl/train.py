@@ -1,5 +1,6 @@
 """Train: `python -m jaxrl.train [PRESET] [--any.flag VALUE]`, or `--resume RUN`."""
 
+import gc
 import sys
 from dataclasses import dataclass, fields
 from itertools import pairwise
@@ -144,7 +145,7 @@ def _start(command: Command) -> int:
     members = config_changes.members(command.config, command.num_seeds, command.vary)
     config_changes.check(members)
     # JAX is imported only now: help and errors about settings never wait for it.
-    _wake_devices()
+    _make_haste()
     from jaxrl.runtime import fitting, sizes
 
     built = fitting.build_population(members) if len(members) > 1 else fitting.build(members[0])
@@ -168,16 +169,22 @@ def _hint_at_clips(config: TrainConfig) -> None:
             print(names.WAYS_CAN_BE_PLANNED.format(clips=clips))
 
 
-def _wake_devices() -> None:
-    """Start accelerators while Python goes on importing: both take seconds."""
+def _make_haste() -> None:
+    """Start accelerators while Python goes on importing: both take seconds.
+
+    And look for garbage seldom: tracing makes many objects and hardly any cycles, and looking for
+    them as often as Python does is an eighth of the time until a program is traced.
+    """
     import threading
 
     import jax
 
+    gc.set_threshold(50_000)
     threading.Thread(target=jax.local_devices, daemon=True).start()
 
 
 def _resume(command: ResumeCommand) -> int:
+    _make_haste()
     from jaxrl.runtime import fitting, folder
 
     result = fitting.resume(

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import jax
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
 
 from jaxrl.types import PyTree, TrainState
 
@@ -21,9 +21,9 @@ def make_mesh(number: int | None = None) -> Mesh:
     return Mesh(np.array(devices[: number or len(devices)]), ("data",))
 
 
-def rows(mesh: Mesh) -> NamedSharding:
+def rows(mesh: Mesh) -> Sharding:
     """Split the first axis over the devices."""
-    return NamedSharding(mesh, PartitionSpec("data"))
+    return _place(mesh, PartitionSpec("data"))
 
 
 def in_words(mesh: Mesh) -> str:
@@ -31,9 +31,20 @@ def in_words(mesh: Mesh) -> str:
     return f"{mesh.size} × {mesh.devices.flat[0].device_kind}"
 
 
-def replicated(mesh: Mesh) -> NamedSharding:
+def replicated(mesh: Mesh) -> Sharding:
     """Keep a full copy on every device."""
-    return NamedSharding(mesh, PartitionSpec())
+    return _place(mesh, PartitionSpec())
+
+
+def _place(mesh: Mesh, spec: PartitionSpec) -> Sharding:
+    """Return a place on the mesh; one device is no mesh.
+
+    JAX counts the mesh among the types of arrays, and traces physics anew for other types: where
+    there is none, the trace that described the environment serves training too.
+    """
+    if mesh.size == 1:
+        return SingleDeviceSharding(mesh.devices.flat[0])
+    return NamedSharding(mesh, spec)
 
 
 def shardings(mesh: Mesh, state: TrainState) -> TrainState:
@@ -52,7 +63,7 @@ def abstract(mesh: Mesh, state: TrainState) -> TrainState:
     )
 
 
-def placed(tree: PyTree, place: NamedSharding) -> PyTree:
+def placed(tree: PyTree, place: Sharding) -> PyTree:
     """Return shapes and types of a tree, all in one place."""
     return jax.tree.map(
         lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place), tree

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from jaxrl import train
+from jaxrl.envs import classic
 from jaxrl.runtime import compiled, program
 from tests.runtime import tiny
 
@@ -67,3 +68,19 @@ def test_evaluation_may_have_more_environments_than_the_pool():
     result = programs.evaluate(params, 3)
     assert result.returns.shape == (20,)
     assert_same(result, programs.evaluate(params, 3))
+
+
+def test_physics_is_traced_once_for_all_programs(monkeypatch):
+    """Describing the environment, training and evaluation share one trace of a step."""
+    times = []
+    step = classic.CartPole.step
+
+    def counted(self, state, action):
+        times.append(1)
+        return step(self, state, action)
+
+    monkeypatch.setattr(classic.CartPole, "step", counted)
+    flags = [*tiny.FLAGS, "--num-envs", "4"]  # no program that another test has made
+    made = compiled.compile_programs(program.build(train._parse(flags).config))
+    made.wait()
+    assert len(times) == 1
