@@ -141,11 +141,11 @@ def physics() -> Iterator[None]:
 
 
 class TracedOnce:
-    """An environment that is built when first needed, and whose step is traced once.
+    """An environment that is built when first needed, and whose functions are traced once.
 
     Physics is seconds of tracing. A jitted function is traced once for its (unbatched) types,
-    however many programs and batch sizes use it: vmap works on what was traced. (Reset is traced
-    twice: to be described without devices, and in the program that draws start states.)
+    however many programs and batch sizes use it: vmap works on what was traced. (Twice where there
+    are several devices: an environment is described without them, and they are a part of types.)
     """
 
     def __init__(self, make: Callable[[], Any]):

@@ -71,16 +71,16 @@ def test_evaluation_may_have_more_environments_than_the_pool():
 
 
 def test_physics_is_traced_once_for_all_programs(monkeypatch):
-    """Describing the environment, training and evaluation share one trace of a step."""
-    times = []
-    step = classic.CartPole.step
+    """Describing the environment, training and evaluation share one trace of each function."""
+    traced = []
+    for name in ("reset", "step"):
 
-    def counted(self, state, action):
-        times.append(1)
-        return step(self, state, action)
+        def counted(*given, name=name, function=getattr(classic.CartPole, name)):
+            traced.append(name)
+            return function(*given)
 
-    monkeypatch.setattr(classic.CartPole, "step", counted)
+        monkeypatch.setattr(classic.CartPole, name, counted)
     flags = [*tiny.FLAGS, "--num-envs", "4"]  # no program that another test has made
     made = compiled.compile_programs(program.build(train._parse(flags).config))
     made.wait()
-    assert len(times) == 1
+    assert sorted(traced) == ["reset", "step"]
