@@ -1,5 +1,6 @@
 """From a configuration to an algorithm: which one, on which networks."""
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -84,22 +85,30 @@ def _check_actions(config: TrainConfig, spec: EnvSpec) -> None:
 
 
 def _check_room(config: TrainConfig, store: Store) -> None:
-    """Whole episodes count from their end until their first step is overwritten: room for two."""
+    """Check that warm-up can end: what it waits for must fit into the store."""
     c = config.offpolicy
-    if not c.keeps_episodes:
-        return
-    least = 2 * store.longest + c.rollout_length
-    if store.length < least:
+    # Whole episodes count from their end until their first step is overwritten: room for two.
+    spare = 2 * store.longest if c.keeps_episodes else 0
+    needed = spare + max(c.rollout_length, math.ceil(c.warmup / store.rows))
+    enough = _room_for(store, needed)
+    if store.length < spare + c.rollout_length:
         raise UserError(
             f"--offpolicy.buffer-size {c.buffer_size} has room for {store.length} steps of each "
-            f"environment, too few for episodes of up to {store.longest}: use "
-            f"{least * store.rows} or more."
+            f"environment, too few for episodes of up to {store.longest}: use {enough} or more."
         )
-    if c.warmup > (most := store.rows * (store.length - 2 * store.longest)):
+    if c.warmup > (most := store.rows * (store.length - spare)):
+        kind = "sure to be of whole episodes" if spare else "kept, in whole rollouts"
         raise UserError(
             f"--offpolicy.warmup {c.warmup} may never be reached: of --offpolicy.buffer-size "
-            f"{c.buffer_size} steps only {most} are sure to be of whole episodes."
+            f"{c.buffer_size} steps only {most} are {kind}. Use --offpolicy.warmup {most} or less, "
+            f"or --offpolicy.buffer-size {enough} or more."
         )
+
+
+def _room_for(store: Store, steps: int) -> int:
+    """Return the buffer size that keeps so many steps of each row: it is cut to whole rollouts."""
+    chunk = store.config.rollout_length
+    return math.ceil(steps / chunk) * chunk * store.rows
 
 
 def build_networks(config: TrainConfig, spec: EnvSpec) -> ActorCritic:

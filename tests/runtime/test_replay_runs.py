@@ -100,6 +100,11 @@ def test_memory_is_told_beforehand(capsys):
         ("--rrd-sample-size 16", "--rrd-batch-size 8 is less than"),
         ("--offpolicy.buffer-size 80", "room for 20 steps of each environment"),
         ("--offpolicy.warmup 100", "may never be reached"),
+        # Three rows keep 53 steps each, 159 in all.
+        (
+            "--offpolicy.reward env --num-envs 3 --offpolicy.warmup 160",
+            "Use --offpolicy.warmup 159 or less, or --offpolicy.buffer-size 162 or more",
+        ),
         ("--network.distribution greedy", "belongs to td3 or dqn"),
         ("--algo dqn --offpolicy.critic c51", "c51 is for sac and td3"),
         ("--batch-size 0", "--batch-size must be at least 1"),
@@ -110,3 +115,19 @@ def test_memory_is_told_beforehand(capsys):
 def test_what_cannot_be_run_is_named(words, complaint, capsys):
     assert train.main([*FLAGS, *shlex.split(words)]) == 2
     assert complaint in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words, number",
+    [
+        ("--offpolicy.warmup 1 --offpolicy.rollout-length 3 --offpolicy.buffer-size 80", 96),
+        ("--offpolicy.warmup 90", 172),
+        ("--offpolicy.reward env --num-envs 3 --offpolicy.warmup 160", 162),
+    ],
+)
+def test_the_buffer_size_an_error_asks_for_is_enough(words, number, capsys):
+    """It is cut to whole rollouts of every row: a number between two of them would fail again."""
+    words = [*FLAGS, "--dry-run", *shlex.split(words)]
+    assert train.main(words) == 2
+    assert f"{number} or more" in capsys.readouterr().err
+    assert train.main([*words, "--offpolicy.buffer-size", str(number)]) == 0
