@@ -38,11 +38,17 @@ def split(obs: PyTree, shapes: PyTree) -> Seen:
 def change(before: Seen, after: Seen) -> Seen:
     """Return what is seen together with how it changes: s and s − s'."""
     pictures = tuple(
-        jnp.concatenate([_light(a), _light(a) - _light(b)], axis=-1)
+        with_change(_light(a), _light(b))
         for a, b in zip(before.pictures, after.pictures, strict=True)
     )
-    numbers = jnp.concatenate([before.numbers, before.numbers - after.numbers], axis=-1)
-    return Seen(pictures, numbers)
+    return Seen(pictures, with_change(before.numbers, after.numbers))
+
+
+def with_change(before: Array, after: Array) -> Array:
+    """Return numbers beside how they change, s and s − s', along the last axis."""
+    # Bytes would wrap: 0 − 1 = 255.
+    before, after = before.astype(jnp.float32), after.astype(jnp.float32)
+    return jnp.concatenate([before, before - after], axis=-1)
 
 
 def _light(picture: Array) -> Array:

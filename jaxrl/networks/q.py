@@ -85,7 +85,7 @@ def build_reward(spec: EnvSpec, config: NetworkConfig) -> RewardNetwork:
         before, after = view(obs), view(next_obs)
         if isinstance(before, pixels.Seen):
             return pixels.change(before, after)
-        return jnp.concatenate([before, before - after], axis=-1)
+        return pixels.with_change(before, after)
 
     def init(key: Key) -> PyTree:
         obs = actor_critic.example_obs(spec)

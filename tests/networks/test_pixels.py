@@ -34,6 +34,22 @@ def test_change_is_in_light_and_keeps_its_sign():
     np.testing.assert_allclose(changed.numbers, [[3.0, 2.0]])
 
 
+def test_change_of_bytes_that_are_no_picture_keeps_its_sign():
+    """0 − 1 is −1, as for the same numbers in single precision, also beside a picture."""
+    before, after = jnp.array([[0, 5, 9]], jnp.uint8), jnp.array([[1, 5, 7]], jnp.uint8)
+    changed = pixels.change(pixels.Seen((), before), pixels.Seen((), after)).numbers
+    np.testing.assert_array_equal(changed, [[0, 5, 9, -1, 0, 2]])
+
+    @jax.jit
+    def guess(before, after):
+        spec = EnvSpec(jax.ShapeDtypeStruct((3,), before.dtype), ActionSpec(1, False))
+        network = q.build_reward(spec, NETWORK)
+        return network.apply(network.init(jax.random.key(0)), before, jnp.zeros((1, 1)), after)
+
+    numbers = guess(before.astype(jnp.float32), after.astype(jnp.float32))
+    np.testing.assert_allclose(guess(before, after), numbers, rtol=1e-6)
+
+
 @pytest.mark.parametrize("discrete", [True, False])
 @pytest.mark.parametrize("obs", [PICTURE, {"camera": PICTURE, "joints": VECTOR}])
 def test_all_networks_look_at_pictures_and_numbers(obs, discrete):
