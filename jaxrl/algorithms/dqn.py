@@ -36,7 +36,9 @@ def make(config: OffPolicyConfig, networks: ActorCritic) -> Method:
         return loss, {"train/q_loss": Mean.of(loss), "train/q_mean": Mean.of(jnp.mean(value))}
 
     def exploring(progress: Array, params: PyTree) -> PyTree:
-        done = jnp.minimum(progress / config.epsilon_share, 1.0) if config.epsilon_share else 1.0
+        # Without a share the end comes at once, but not before anything is learnt.
+        share = config.epsilon_share
+        done = jnp.minimum(progress / share, 1.0) if share else jnp.where(progress > 0, 1.0, 0.0)
         epsilon = jnp.asarray(1.0 + (config.epsilon_end - 1.0) * done, jnp.float32)
         return {"params": params["params"] | {"epsilon": epsilon}}
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl.algorithms import build, method, sac, td3
+from jaxrl.algorithms import build, dqn, method, sac, td3
 from jaxrl.config import NetworkConfig, OffPolicyConfig, TrainConfig
 from jaxrl.envs import probes
 from jaxrl.envs.vector import VectorEnv
@@ -145,6 +145,18 @@ def test_networks_move_and_slow_copies_follow_when_it_is_their_turn():
         [True, False, False, False],
         [True, False, True, True],
     ]
+
+
+@pytest.mark.parametrize("share, expected", [(0.0, [1.0, 0.1, 0.1]), (0.5, [1.0, 0.55, 0.1])])
+def test_dqn_acts_by_chance_until_learning_begins(share, expected):
+    spec = EnvSpec(jax.ShapeDtypeStruct((3,), jnp.float32), ActionSpec(2, discrete=True))
+    networks = actor_critic.build(spec, NetworkConfig((4,), (4,), distribution="greedy"))
+    exploring = dqn.make(OffPolicyConfig(epsilon_share=share, epsilon_end=0.1), networks).exploring
+    found = [
+        exploring(jnp.asarray(done), {"params": {}})["params"]["epsilon"]
+        for done in (0.0, 0.25, 0.5)
+    ]
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
 def _same(one, other):
