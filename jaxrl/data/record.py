@@ -18,6 +18,7 @@ import numpy as np
 import tyro
 
 from jaxrl.algorithms import acting
+from jaxrl.config import TrainConfig
 from jaxrl.data import writing
 from jaxrl.data.hdf5 import Episode, h5py
 from jaxrl.envs import build as environments
@@ -96,21 +97,31 @@ def _cut(row: int, obs: PyTree, action: np.ndarray, outcome: PyTree, ended: np.n
     return Episode(part(obs), part(outcome.next_obs), actions, reward)
 
 
-def _record(command: Command) -> None:
-    """Play, write, and say what was written."""
-    h5py()  # missing, it should be missed before anything is played
-    config = folder.read_config(command.run, command.env)
+def _check(command: Command, config: TrainConfig) -> None:
+    """Refuse what cannot be recorded before anything is played."""
     if config.offline:
         raise UserError(f"'{command.run}' learnt from recorded episodes and has no policy to play.")
     if names.is_hosted(config.env):
         raise UserError(f"{config.env} keeps its state to itself and cannot be recorded.")
     if not command.noise or not all(0 <= n <= 1 for n in command.noise):
         raise UserError(f"--noise: shares between 0 and 1, not {command.noise}.")
+    if command.episodes < 1:
+        raise UserError(f"--episodes: 1 or more, not {command.episodes}.")
+    if not 0 <= command.valid < 1:
+        raise UserError(f"--valid: a share of at least 0 and below 1, not {command.valid}.")
+
+
+def _record(command: Command) -> None:
+    """Play, write, and say what was written."""
+    h5py()  # missing, it should be missed before anything is played
+    config = folder.read_config(command.run, command.env)
+    _check(command, config)
     each = -(-command.episodes // len(command.noise))
     config = dataclasses.replace(
         config, task=dataclasses.replace(config.task, episodic_reward=False)
     )
-    env = environments.for_evaluation(environments.build(config), each)
+    # Fixed trials would be played once each, however many episodes were asked for.
+    env = environments.for_evaluation(environments.build(config), each, trials=False)
     policy = policies.load_policy(policies.find(command.run, command.policy))
     if env.template.agents:
         raise UserError(f"{config.env} has several agents; episodes of one agent are recorded.")
@@ -121,7 +132,7 @@ def _record(command: Command) -> None:
         played += play(env, act, policy.params, policy.initial_carry(env.rows), key, noise)
     order = np.random.default_rng(command.seed).permutation(len(played))[: command.episodes]
     episodes = [played[i] for i in order]
-    aside = round(command.valid * len(episodes))
+    aside = min(round(command.valid * len(episodes)), len(episodes) - 1)
     parts = {
         "valid": list(range(aside)),
         "train": list(range(aside, len(episodes))),

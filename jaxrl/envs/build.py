@@ -61,15 +61,16 @@ def _make(config: TrainConfig) -> Any:
     return env
 
 
-def for_evaluation(env: VectorEnv, num_envs: int) -> VectorEnv:
+def for_evaluation(env: VectorEnv, num_envs: int, *, trials: bool = True) -> VectorEnv:
     """Return the same world with another number of copies, all starting at age zero.
 
     Where an environment has fixed starts to be judged by, there is one copy for each of them, and
-    a shorter time limit of training does not cut them.
+    a shorter time limit of training does not cut them. Without `trials` starts are drawn instead,
+    for as many copies as were asked for.
     """
     plain = {"random_first_age": False, "fresh_resets": True, "keep_broken": False}
     env = replace(env, num_envs=num_envs, **plain)
-    if not env.template.trials:
+    if not trials or not env.template.trials:
         return env
     length = env.template.episode_length
     return replace(env, num_envs=env.template.trials, episode_length=length, trials=True)

@@ -58,6 +58,37 @@ def test_recorded_episodes_are_those_of_the_environment(recorded):
         np.testing.assert_allclose(episode.reward, -cost, rtol=1e-3, atol=1e-3)
 
 
+def test_as_many_episodes_are_recorded_as_asked_for_where_trials_are_fixed(tmp_path):
+    """Three clips: evaluation plays each of them once, a recording draws its starts."""
+    own = ["--env", "tests.envs.custom_worlds:Drill", "--task.episode-length", "8"]
+    short = ["--epochs", "1", "--cycles", "1", "--eval.num-envs", "0"]
+    assert train.main([*tiny.FLAGS, *own, *short, "--run-dir", str(tmp_path / "run")]) == 0
+    command = [str(tmp_path / "run"), "--policy", "final", "--env", own[1], "--noise", "0"]
+    out = tmp_path / "data.hdf5"
+    assert record.main([*command, "--episodes", "7", "--out", str(out)]) == 0
+    lengths = [len(hdf5.read(place).reward) for place in hdf5.places(out)]
+    assert len(lengths) == 7 and set(lengths) <= {5, 8}
+
+
+@pytest.mark.parametrize(
+    "flags, complaint",
+    [
+        (["--episodes", "0"], "--episodes: 1 or more, not 0"),
+        (["--valid", "1"], "--valid: a share of at least 0 and below 1, not 1.0"),
+        (["--valid", "-0.1"], "--valid: a share of at least 0 and below 1, not -0.1"),
+        (["--noise", "2"], "--noise: shares between 0 and 1"),
+    ],
+)
+def test_what_cannot_be_recorded_is_said_before_anything_is_played(
+    recorded, flags, complaint, capsys, monkeypatch
+):
+    monkeypatch.setattr(record, "play", lambda *_: pytest.fail("played"))
+    out = recorded.with_name("none.hdf5")
+    assert record.main([str(recorded.with_name("run")), "--out", str(out), *flags]) == 2
+    assert complaint in capsys.readouterr().err
+    assert not out.exists()
+
+
 @pytest.mark.learning
 def test_rewards_of_held_out_steps_are_found(learnt):
     found = json.loads((learnt / "rewards.json").read_text())
