@@ -100,6 +100,7 @@ def look_through(
 ) -> DataSet:
     """Read every episode once: check it, and note lengths, returns and statistics."""
     found = hdf5.places(path, part)
+    told = _told_actions(found)
     order = np.random.default_rng(seed).permutation(len(found))
     aside = min(round(holdout * len(found)), len(found) - 1)
     held_out = [found[i] for i in sorted(order[:aside])]
@@ -109,6 +110,7 @@ def look_through(
         episode = hdf5.read(place, keys)
         keys = keys or tuple(sorted(episode.obs))  # what the first one has, all must have
         shapes = _same_shapes(place, episode, shapes)
+        _check_choices(place, episode.action, told)
         lengths[place], returns[place] = len(episode.reward), float(episode.reward.sum())
         if place in training:
             sums.add(episode.obs)
@@ -116,17 +118,51 @@ def look_through(
         raise UserError(
             f"--offpolicy.buffer-size {room} is less than the longest episode, {longest} steps."
         )
-    spec = _spec(found[0], shapes)
+    spec = _spec(shapes, told)
     used = [place for place in found if place in training]
     return DataSet(keys, used, held_out, spec, sums.moments(spec.obs), lengths, returns, room)
 
 
-def _spec(place: Place, shapes: Any) -> EnvSpec:
-    """Return what is seen and done; our own recordings tell whether actions are choices."""
+def _spec(shapes: Any, choices: ActionSpec | None) -> EnvSpec:
     obs, actions = shapes
-    told = hdf5.action_spec(place.file)
-    choices = told is not None and told.discrete and actions == 1
-    return EnvSpec(obs, told if told and choices else ActionSpec(actions, discrete=False))
+    return EnvSpec(obs, choices or ActionSpec(actions, discrete=False))
+
+
+def _told_actions(places: list[Place]) -> ActionSpec | None:
+    """Return the choices that actions are, if they are choices: our own recordings say so."""
+    choices: dict[Path, ActionSpec | None] = {}
+    for file in dict.fromkeys(place.file for place in places):
+        told = hdf5.action_spec(file)
+        choices[file] = told if told and told.discrete else None
+    first, *others = choices
+    for file in others:
+        if choices[file] != choices[first]:
+            kinds = [
+                f"{c.size} choices" if c else "numbers" for c in map(choices.get, (first, file))
+            ]
+            raise UserError(
+                f"--data.path: the actions of '{first.name}' are {kinds[0]}, those of "
+                f"'{file.name}' are {kinds[1]}: files of one folder must agree."
+            )
+    return choices[first]
+
+
+def _check_choices(place: Place, action: np.ndarray, choices: ActionSpec | None) -> None:
+    """A choice is a whole number below their count; what is none would be learnt as nothing."""
+    if choices is None:
+        return
+    if action.shape[1] != 1:
+        raise UserError(
+            f"{place}: 'actions' has {action.shape[1]} numbers for each step, where one choice "
+            "was to be."
+        )
+    wrong = (action != np.floor(action)) | (action < 0) | (action >= choices.size)
+    if wrong.any():
+        step = int(np.argmax(wrong[:, 0]))
+        raise UserError(
+            f"{place}: 'actions' is {action[step, 0]:g} at step {step}, not a choice from 0 to "
+            f"{choices.size - 1}."
+        )
 
 
 def _same_shapes(place: Place, episode: Episode, known: Any) -> Any:
@@ -164,7 +200,13 @@ class _Sums:
             first = self.first.get(key, np.zeros(shape.shape)) / max(self.count, 1)
             second = self.second.get(key, np.ones(shape.shape) * self.count) / max(self.count, 1)
             mean[key] = np.float32(first)
-            variance[key] = np.float32(np.maximum(second - np.square(first), 1e-12))
+            with np.errstate(over="ignore"):
+                variance[key] = np.float32(np.maximum(second - np.square(first), 1e-12))
+            if not np.isfinite(variance[key]).all():
+                raise UserError(
+                    f"--data.obs-keys: 'obs/{key}' has numbers too large to be normalised in "
+                    "single precision: leave it out, or scale it down."
+                )
         return Moments(np.float32(self.count), mean, variance)  # type: ignore[arg-type]
 
 

@@ -61,17 +61,26 @@ def files(path: Path) -> list[Path]:
     return found
 
 
+# What h5py raises where the bytes of a file make no sense, by what they were meant to be.
+_DAMAGE = (OSError, KeyError, RuntimeError, TypeError, ValueError, AttributeError, OverflowError)
+
+
+@contextlib.contextmanager
+def _readable(what: str) -> Iterator[None]:
+    """Let an error of reading say what could not be read."""
+    try:
+        yield
+    except _DAMAGE as error:
+        raise UserError(
+            f"{what} cannot be read: it is damaged, cut short, or no HDF5 file "
+            f"({str(error).partition(chr(10))[0][:120]}). Pickles are never read."
+        ) from error
+
+
 @contextlib.contextmanager
 def opened(file: Path) -> Iterator[Any]:
     """Open a file for reading."""
-    try:
-        handle = h5py().File(file, "r")
-    except OSError as error:
-        raise UserError(
-            f"'{file}' cannot be read: it is damaged, cut short, or no HDF5 file "
-            f"({str(error).splitlines()[0][:120]}). Pickles are never read."
-        ) from error
-    with handle:
+    with _readable(f"'{file}'"), h5py().File(file, "r") as handle:
         yield handle
 
 
@@ -96,9 +105,13 @@ def action_spec(file: Path) -> ActionSpec | None:
     """Return what the actions of our own recordings are; None for other people's files."""
     with opened(file) as handle:
         try:
-            return ActionSpec(**json.loads(handle["data"].attrs["env_args"])["action"])
+            told = json.loads(handle["data"].attrs["env_args"])["action"]
         except (KeyError, TypeError, ValueError):
             return None
+    match told:
+        case {"size": int(size), "discrete": bool(discrete)} if size > 0:
+            return ActionSpec(size, discrete)
+    raise UserError(f"'{file}': 'env_args' says of its actions {told}: no size, or no kind.")
 
 
 def _of_part(file: Path, handle: Any, part: str, demos: list[str]) -> list[str]:
@@ -117,7 +130,7 @@ def _of_part(file: Path, handle: Any, part: str, demos: list[str]) -> list[str]:
 
 def read(place: Place, keys: tuple[str, ...] = ()) -> Episode:
     """Read one episode; without keys, all of its observations."""
-    with opened(place.file) as handle:
+    with opened(place.file) as handle, _readable(str(place)):
         group = handle["data"][place.demo]
         action = _array(place, group, "actions")
         reward = _array(place, group, "rewards").astype(np.float32)
@@ -125,6 +138,8 @@ def read(place: Place, keys: tuple[str, ...] = ()) -> Episode:
         if obs_group is None:
             raise UserError(f"{place}: 'obs' is missing.")
         names = keys or tuple(sorted(obs_group))
+        if not names:
+            raise UserError(f"{place}: 'obs' is empty.")
         obs = {key: _seen(place, obs_group, key, "obs/") for key in names}
         then = group.get("next_obs")
         next_obs = {
@@ -132,25 +147,28 @@ def read(place: Place, keys: tuple[str, ...] = ()) -> Episode:
             for key in names
         }
     _check_lengths(place, action, reward, obs, next_obs)
+    _check_successors(place, obs, next_obs)
     return Episode(obs, next_obs, action.astype(np.float32).reshape(len(action), -1), reward)
 
 
 def _array(place: Place, group: Any, key: str, prefix: str = "") -> np.ndarray:
-    """Read one dataset: there, readable, numbers, and finite."""
+    """Read one dataset: there, readable, numbers, and finite in the precision that is kept."""
     name = prefix + key
-    if key not in group:
-        raise UserError(f"{place}: '{name}' is missing.{nearest(key, list(group))}")
-    try:
+    with _readable(f"{place}: '{name}'"):
+        if key not in group:
+            raise UserError(f"{place}: '{name}' is missing.{nearest(key, list(group))}")
         data = np.asarray(group[key][()])
-    except (OSError, TypeError) as error:
-        raise UserError(f"{place}: '{name}' cannot be read ({error}).") from error
     if data.dtype.kind not in "fiub":
         raise UserError(f"{place}: '{name}' holds {data.dtype}, not numbers.")
     if data.ndim == 0 or not len(data):
         raise UserError(f"{place}: '{name}' has no steps.")
-    if data.dtype.kind == "f" and not np.isfinite(data).all():
+    if data.dtype.kind != "f":
+        return data
+    with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused
+        data = data.astype(np.float32)
+    if not np.isfinite(data).all():
         first = int(np.argwhere(~np.isfinite(data))[0, 0])
-        raise UserError(f"{place}: '{name}' is not finite at step {first}.")
+        raise UserError(f"{place}: '{name}' is not finite at step {first}, in single precision.")
     return data
 
 
@@ -178,6 +196,16 @@ def _check_lengths(
         if len(data) != len(reward):
             raise UserError(
                 f"{place}: '{name}' has {len(data)} steps, but 'rewards' has {len(reward)}."
+            )
+
+
+def _check_successors(place: Place, obs: dict, next_obs: dict) -> None:
+    """What follows must look like what was seen: rewards are learnt from their difference."""
+    for key, data in obs.items():
+        if (then := next_obs[key]).shape != data.shape:
+            raise UserError(
+                f"{place}: 'next_obs/{key}' is {list(then.shape[1:])}, but 'obs/{key}' is "
+                f"{list(data.shape[1:])}."
             )
 
 

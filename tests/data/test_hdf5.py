@@ -77,6 +77,13 @@ def _change(file, name, value):
         ("data/demo_3/actions", np.zeros((5, 2)), "'actions' has 5 steps, but 'rewards' has 6"),
         ("data/demo_3/actions", np.zeros((6, 4)), "'actions' has 4 numbers, others have 2"),
         ("data/demo_3/obs/state", np.full((6, 3), np.nan), "'obs/state' is not finite at step 0"),
+        ("data/demo_3/obs/state", np.full((6, 3), 1e300), "'obs/state' is not finite at step 0"),
+        ("data/demo_3/rewards", np.full(6, -1e300), "'rewards' is not finite at step 0"),
+        ("data/demo_3/obs/state", np.full((6, 3), 1e30), "'obs/state' has numbers too large"),
+        ("data/demo_3/next_obs/state", np.zeros((6, 2)), r"next_obs/state' is \[2\], but.*\[3\]"),
+        ("data/demo_3", np.zeros(3), "demo_3.* cannot be read"),
+        ("data/demo_3/obs", np.zeros(3), "demo_3.* cannot be read"),
+        ("data", np.zeros(3), "cannot be read"),
         ("data/demo_3/rewards", np.zeros((6, 1)), r"'rewards' has the shape \(6, 1\)"),
         ("data/demo_3/rewards", np.zeros(0), "demo_3: 'rewards' has no steps"),
         ("data/demo_3/rewards", np.array([b"a"] * 6), "not numbers"),
@@ -87,8 +94,33 @@ def _change(file, name, value):
 def test_whatever_is_wrong_is_named(file, name, value, complaint):
     _change(file, name, value)
     with pytest.raises(UserError, match=complaint) as error:
-        _look(file)
-    assert file.name in str(error.value)
+        _look(file, holdout=0.0)
+    assert file.name in str(error.value) or "--data.obs-keys" in str(error.value)
+
+
+def test_no_observations_are_named(tmp_path):
+    path = tmp_path / "blind.hdf5"
+    writing.write(path, [_episode(4)._replace(obs={}, next_obs={})], {}, {})
+    with h5py.File(path, "a") as handle:
+        handle.create_group("data/demo_0/obs")
+    with pytest.raises(UserError, match="blind.hdf5: demo_0: 'obs' is empty"):
+        _look(path)
+
+
+@pytest.mark.parametrize("part", [None, "train"])
+def test_damaged_bytes_never_end_in_a_traceback(file, part):
+    """Eight bytes are changed in many places: read as they are, or refused by name."""
+    whole, random, refused = file.read_bytes(), np.random.default_rng(0), 0
+    for at in range(0, len(whole) - 8, 1009):
+        damaged = bytearray(whole)
+        damaged[at : at + 8] = random.bytes(8)
+        file.write_bytes(damaged)
+        try:
+            _look(file, part=part)
+        except UserError as error:
+            refused += 1
+            assert file.name in str(error) or "--" in str(error)
+    assert refused > 1
 
 
 def test_another_shape_is_named_with_both(file):
@@ -166,3 +198,39 @@ def test_choices_stay_choices(tmp_path):
     ring, _ = data.piece(0)
     assert ring.steps.action.dtype == np.int32
     np.testing.assert_array_equal(ring.steps.action[0, :4], [0, 2, 1, 2])
+
+
+def _choices(path, size, actions, discrete=True):
+    action = np.array(actions, np.float32)[:, None]
+    episode = _episode(len(actions))._replace(action=action)
+    about = {"action": {"size": size, "discrete": discrete}} if size else {}
+    writing.write(path, [episode] * 2, about, {})
+
+
+@pytest.mark.parametrize(
+    "size, discrete, kinds",
+    [
+        (5, True, "2 choices.* 5 choices"),
+        (1, False, "2 choices.*numbers"),
+        (None, False, "numbers"),
+    ],
+)
+def test_files_with_other_actions_are_not_mixed(tmp_path, size, discrete, kinds):
+    _choices(tmp_path / "a.hdf5", 2, [0, 1, 0])
+    _choices(tmp_path / "b.hdf5", size, [0, 1, 1], discrete)
+    with pytest.raises(UserError, match=kinds) as error:
+        _look(tmp_path)
+    assert "'a.hdf5'" in str(error.value) and "'b.hdf5'" in str(error.value)
+
+
+@pytest.mark.parametrize("wrong", [3, -1, 0.5])
+def test_choices_are_whole_numbers_below_their_count(tmp_path, wrong):
+    _choices(tmp_path / "a.hdf5", 3, [0, 2, wrong])
+    with pytest.raises(UserError, match=rf"demo_0: 'actions' is {wrong} at step 2.*0 to 2"):
+        _look(tmp_path)
+
+
+def test_actions_that_are_told_senselessly_are_named(tmp_path):
+    _choices(tmp_path / "a.hdf5", "three", [0, 2, 1])
+    with pytest.raises(UserError, match=r"a.hdf5'.*'size': 'three'"):
+        _look(tmp_path)
