@@ -28,8 +28,29 @@ class LoadedReward(NamedTuple):
     info: dict[str, Any]
 
     def __call__(self, obs: Any, action: Any, next_obs: Any) -> np.ndarray:
-        """Return the guessed reward of each step."""
-        return np.asarray(self.guess(obs, action, next_obs))
+        """Return the guessed reward of each step.
+
+        Observations are dictionaries with the keys of the data; of a single one, the bare array.
+        """
+        before, after = (
+            self._by_key(name, x) for name, x in [("obs", obs), ("next_obs", next_obs)]
+        )
+        return np.asarray(self.guess(before, action, after))
+
+    def _by_key(self, name: str, obs: Any) -> Any:
+        """Return an observation as the network was taught: with the keys of the data, no others."""
+        keys = list(self.spec.obs) if isinstance(self.spec.obs, dict) else []
+        if not keys:
+            return obs
+        if isinstance(obs, dict):
+            wrong = next((f"lacks '{key}'" for key in keys if key not in obs), None)
+        else:
+            obs, wrong = {keys[0]: obs}, "is one array" if len(keys) > 1 else None
+        if wrong:
+            raise UserError(
+                f"{name} {wrong}: this reward was learnt from a dictionary of {', '.join(keys)}."
+            )
+        return {key: obs[key] for key in keys}
 
 
 def load_reward(path: str | Path, which: str = "best") -> LoadedReward:

@@ -126,6 +126,17 @@ def test_a_learnt_reward_can_be_called(recorded, learnt):
     reward, episode = load_reward(learnt), hdf5.read(hdf5.places(recorded)[0])
     guess = reward(episode.obs, episode.action, episode.next_obs)
     assert guess.shape == (30,) and np.isfinite(guess).all()
+    # The recording has one key, so a bare array can only be that.
+    bare = reward(episode.obs["state"], episode.action, episode.next_obs["state"])
+    np.testing.assert_array_equal(bare, guess)
+    more = {"other": np.zeros(30)}
+    also = reward(episode.obs | more, episode.action, episode.next_obs | more)
+    np.testing.assert_array_equal(also, guess)
+    with pytest.raises(UserError, match="next_obs lacks 'state': .* dictionary of state"):
+        reward(episode.obs, episode.action, more)
+    two = reward._replace(spec=reward.spec._replace(obs=reward.spec.obs | {"zoom": 1}))
+    with pytest.raises(UserError, match="obs is one array: .* dictionary of state, zoom"):
+        two(episode.obs["state"], episode.action, episode.next_obs["state"])
 
 
 def test_what_cannot_be_is_said(recorded, learnt, tmp_path, capsys):
