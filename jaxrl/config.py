@@ -198,7 +198,7 @@ class DataConfig:
     part: str | None = None
     """Only the episodes of this mask (train, valid, ...)."""
     holdout: float = 0.1
-    """Share of the episodes kept aside to judge by."""
+    """Share of the episodes kept aside to judge by: the same ones for all seeds."""
 
 
 @dataclass(frozen=True)

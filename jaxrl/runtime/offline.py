@@ -39,7 +39,6 @@ def build(config: TrainConfig) -> Program:
         keys=config.data.obs_keys,
         part=config.data.part,
         holdout=config.data.holdout,
-        seed=config.seed,
         room=config.offpolicy.buffer_size,
         progress=_bar,
     )

@@ -149,7 +149,7 @@ def test_files_that_are_none(tmp_path, file):
 
 
 def _look(path, **changes):
-    settings = {"keys": (), "part": None, "holdout": 0.25, "seed": 0, "room": 40}
+    settings = {"keys": (), "part": None, "holdout": 0.25, "room": 40}
     return dataset.look_through(path, **settings | changes)
 
 
@@ -179,6 +179,19 @@ def test_a_folder_is_looked_through_and_cut_into_pieces_that_fit(tmp_path, file)
             at += steps
     with pytest.raises(UserError, match="less than the longest episode, 14 steps"):
         _look(tmp_path, room=13)
+
+
+def test_names_decide_what_is_held_out(tmp_path, file):
+    """Wherever the files lie; and every file gives its share."""
+    held_out = {str(place) for place in _look(file).held_out}
+    (tmp_path / "elsewhere").mkdir()
+    moved = file.rename(tmp_path / "elsewhere" / file.name)
+    assert {str(place) for place in _look(moved).held_out} == held_out
+    writing.write(moved.with_name("later.hdf5"), [_episode(5)] * 40, {}, {})
+    both = _look(moved.parent)
+    assert len(both.held_out) == 13 and len({place.file for place in both.held_out}) == 2
+    numbers = [int(place.demo[5:]) for place in both.held_out if place.file != moved]
+    assert max(numbers) > 20  # spread, not the first ones
 
 
 def test_returns_that_never_vary_are_noticed(tmp_path, file):

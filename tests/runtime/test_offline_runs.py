@@ -9,6 +9,8 @@ import pytest
 from jaxrl import evaluate, train
 from jaxrl.data import hdf5, record
 from jaxrl.errors import UserError
+from jaxrl.runtime import folder as folders
+from jaxrl.runtime import offline
 from jaxrl.runtime.reward_files import load_reward
 from tests.runtime import tiny
 
@@ -120,6 +122,16 @@ def test_resume_equals_one_long_run(recorded, learnt, tmp_path):
     ours, theirs = (dict(np.load(place)) for place in places)
     for name in ours:
         np.testing.assert_array_equal(ours[name], theirs[name])
+
+
+def test_a_run_that_goes_on_as_another_is_judged_by_the_same_episodes(learnt, tmp_path):
+    """It has another seed: drawn anew, its held-out episodes would be what it was taught."""
+    words = ["--resume", str(learnt), "--reset-steps", "--epochs", "1"]
+    assert train.main([*words, "--run-dir", str(tmp_path / "on")]) == 0
+    configs = [folders.read_config(run) for run in (learnt, tmp_path / "on")]
+    assert configs[0].seed != configs[1].seed
+    first, second = (offline.build(config).env.held_out for config in configs)
+    assert len(first) == 9 and first == second
 
 
 def test_a_learnt_reward_can_be_called(recorded, learnt):
