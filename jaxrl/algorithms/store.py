@@ -122,11 +122,27 @@ class Store:
         return jax.tree.map(join, drawn)
 
 
-def interrupted(stored: PyTree) -> PyTree:
-    """Return a store, if it is one, for rows whose episodes in progress will not be continued."""
-    if not isinstance(stored, Stored) or not jax.tree.leaves(stored.book):
+def beheaded(stored: PyTree) -> PyTree:
+    """Return an empty store, if it is one, for rows amid episodes that began before it."""
+    if not _keeps_episodes(stored):
         return stored
-    return stored.replace(book=episodes.interrupted(stored.book))
+    return stored.replace(book=episodes.beheaded(stored.book))
+
+
+def restarted(stored: PyTree, rollout_length: int) -> PyTree:
+    """Return a store, if it is one, for rows whose episodes in progress will not be continued.
+
+    The steps that are given are used up: there may not be room for two rings.
+    """
+    if not _keeps_episodes(stored):
+        return stored
+    restart = jax.jit(episodes.restarted, static_argnums=2, donate_argnums=1)
+    book, ring = restart(stored.book, stored.ring, rollout_length)
+    return Stored(ring, book)
+
+
+def _keeps_episodes(stored: PyTree) -> bool:
+    return isinstance(stored, Stored) and bool(jax.tree.leaves(stored.book))
 
 
 def returns_seen(book: Book) -> tuple[Array, Array]:

@@ -87,10 +87,37 @@ def _first_after(book: Book, oldest: Array) -> Array:
     return jnp.where(oldest > book.first, following, book.first)
 
 
-def interrupted(book: Book) -> Book:
-    """Return the book for rows whose episodes in progress will not be continued."""
+def beheaded(book: Book) -> Book:
+    """Return the book of an empty ring whose rows are amid episodes that began elsewhere."""
     # As old as the ring: when it ends it has no beginning here, and so never counts.
     return book.replace(age_now=jnp.full_like(book.age_now, book.age.shape[-1]))
+
+
+def restarted(book: Book, ring: Ring, count: int) -> tuple[Book, Ring]:
+    """Return book and ring for rows whose episodes in progress will not be continued.
+
+    Complete episodes lie in one stretch, which must stay one: steps of an episode without an end
+    change places with it, and are now the first to be overwritten by the next `count` steps.
+    """
+    size, written = book.age.shape[1], ring.written
+    oldest = jnp.maximum(written - size, 0)
+    kept = written - oldest
+    moved = jnp.minimum(written - book.end, kept)  # by so many places, all that is complete
+    nth = (jnp.arange(size)[None] - oldest[:, None]) % size  # of what is kept, at each place
+    source = oldest[:, None] + (nth - moved[:, None]) % jnp.maximum(kept, 1)[:, None]
+    order = jnp.where(nth < kept[:, None], source, jnp.arange(size)[None]) % size
+    by_step = replay.reorder((book.age, book.length, book.returned, ring.steps), order)
+    book = book.replace(
+        age=by_step[0],
+        length=by_step[1],
+        returned=by_step[2],
+        age_now=jnp.zeros_like(book.age_now),
+        return_now=jnp.zeros_like(book.return_now),
+        first=book.first + moved,
+        end=written,
+    )
+    coming = jnp.maximum(written + count - size, 0)
+    return book.replace(following=_first_after(book, coming)), Ring(by_step[3], written)
 
 
 def complete(book: Book) -> tuple[Array, Array]:

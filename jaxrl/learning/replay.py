@@ -66,6 +66,18 @@ def take(tree: PyTree, row: Array, number: Array) -> PyTree:
     return jax.tree.map(pick, tree)
 
 
+def reorder(tree: PyTree, order: Array) -> PyTree:
+    """Return rows whose place p holds what was at place `order[row, p]`."""
+
+    def move(kept: Array) -> Array:
+        # Row by row: there may not be room for a second ring.
+        return jax.lax.fori_loop(
+            0, len(order), lambda row, kept: kept.at[row].set(kept[row][order[row]]), kept
+        )
+
+    return jax.tree.map(move, tree)
+
+
 def draw(key: Key, first: Array, end: Array, shape: tuple[int, ...]) -> tuple[Array, Array]:
     """Draw rows and numbers of steps, each step of [first, end) of any row equally likely.
 

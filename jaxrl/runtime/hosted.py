@@ -62,10 +62,11 @@ class HostPrograms:
         if self._fresh:  # its episodes are not the ones that an earlier process played
             self._fresh, collector = False, state.collector
             blank = jax.tree.map(jnp.zeros_like, (collector.critic_carry, collector.reward_trace))
+            length = self.program.config.learning.rollout_length
             collector = collector.replace(
                 critic_carry=blank[0],
                 reward_trace=blank[1],
-                replay=store.interrupted(collector.replay) if number else collector.replay,
+                replay=store.restarted(collector.replay, length) if number else collector.replay,
             )
             state = state.replace(collector=collector)
         total: Metrics = {}

@@ -61,7 +61,7 @@ def continued(program: Program, source: Path) -> Start:
         learner=learner.replace(total_iterations=total, **zeros),
     )
     if names.is_hosted(config.env):  # its episodes cannot be taken along
-        kept = store.interrupted(state.collector.replay)
+        kept = store.restarted(state.collector.replay, config.learning.rollout_length)
         state = state.replace(collector=state.collector.replace(replay=kept))
     remarks.append(f"starting from the state of {source} at step {restored.step:,}, counted from 0")
     return Start(state, {}, remarks)

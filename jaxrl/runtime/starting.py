@@ -96,7 +96,7 @@ def restored_state(
         # Zeros are an empty store; what the episodes in progress did before is lost.
         blank = jax.tree.map(lambda s: np.zeros(s.shape, s.dtype), whole.collector.replay)
         places = jax.tree.map(lambda s: s.sharding, whole.collector.replay)
-        blank = jax.device_put(store.interrupted(blank), places)
+        blank = jax.device_put(store.beheaded(blank), places)
         state = state.replace(collector=state.collector.replace(replay=blank))
     if restored.metadata.get("devices") != program.mesh.size:
         remarks.append("warning: another number of devices: numbers will differ in the last bits.")

@@ -7,7 +7,7 @@ import optax
 import pytest
 
 from jaxrl.algorithms import rewards
-from jaxrl.algorithms.store import Store, interrupted, returns_seen
+from jaxrl.algorithms.store import Store, beheaded, restarted, returns_seen
 from jaxrl.config import NetworkConfig, OffPolicyConfig
 from jaxrl.learning import episodes
 from jaxrl.networks import q
@@ -94,15 +94,46 @@ def test_keeping_episodes_copies_nothing_large():
     assert compiled.memory_analysis().temp_size_in_bytes < 50_000
 
 
-def test_an_interrupted_episode_never_counts():
+def test_an_episode_without_its_beginning_never_counts():
     """What was done before is lost, but its return would come whole: it must not be believed."""
     store, _, _ = _filled(SETTINGS | {"reward": "rrd"}, times=1)
-    stored, random = interrupted(store.empty()), np.random.default_rng(0)
+    stored, random = beheaded(store.empty()), np.random.default_rng(0)
     for i in range(4):  # rows end at 5, 10, 15, 20, or at 10 and 20
         stored = store.add(stored, _rollout(random, i * T))
     first, end = episodes.complete(stored.book)
     np.testing.assert_array_equal(first, [5, 10, 10, 10])
     np.testing.assert_array_equal(end, [20, 20, 20, 20])
+
+
+def test_a_restart_keeps_what_there_is_to_learn_from():
+    """Rows are amid episodes of 10 when their environments start anew."""
+    store, stored, rollouts = _filled(SETTINGS | {"reward": "rrd"}, times=7)
+    before = int(store.size(stored))
+    draw = jax.jit(lambda s: store.draw(s, jax.random.key(0), 100))
+    stored = restarted(stored, T)
+    assert int(store.size(stored)) == before == 15 + 5 + 3 * 10
+    everything = np.concatenate([r.obs for r in rollouts[-4:]]).reshape(-1, 2)
+    drawn = np.asarray(draw(stored).obs).reshape(-1, 2)
+    assert {tuple(obs) for obs in drawn} == {tuple(obs) for obs in everything}
+    # The next episode of each row begins with the next step, and counts when it ends.
+    stored = store.add(stored, _rollout(np.random.default_rng(1), 0))
+    stored = store.add(stored, _rollout(np.random.default_rng(2), T))
+    first, end = episodes.complete(stored.book)
+    np.testing.assert_array_equal(end, 45)
+    np.testing.assert_array_equal(first, 25)
+
+
+def test_a_restart_forgets_an_episode_without_its_beginning():
+    store = Store(OffPolicyConfig(**SETTINGS | {"reward": "rrd"}), SPEC, ROWS, 10, 1)
+    for a, b in zip(
+        *map(jax.tree.leaves, (restarted(beheaded(store.empty()), T), store.empty())), strict=True
+    ):
+        np.testing.assert_array_equal(a, b)
+    stored = store.add(beheaded(store.empty()), _rollout(np.random.default_rng(0), 0))
+    stored = store.add(restarted(stored, T), _rollout(np.random.default_rng(1), 0))
+    first, end = episodes.complete(stored.book)
+    np.testing.assert_array_equal(first, 5)
+    np.testing.assert_array_equal(end, [10, 5, 5, 5])
 
 
 def test_ircr_pays_every_step_its_episodes_return():

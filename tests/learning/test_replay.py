@@ -87,32 +87,53 @@ class _Lists:
         oldest = self.written - SIZE
         self.whole = [[e for e in row if e[0] >= oldest] for row in self.whole]
 
+    def restart(self):
+        """What is unfinished changes places with all that is whole."""
+        for row in range(ROWS):
+            cut = len(self.now[row])
+            self.whole[row] = [(start + cut, rewards) for start, rewards in self.whole[row]]
+            self.now[row] = []
 
+
+def _assert_same(book, ring, lists):
+    """Compare with lists; return how many episodes were compared."""
+    book, ring, (first, end) = jax.device_get((book, ring, episodes.complete(book)))
+    for row in range(ROWS):
+        expected = lists.whole[row]
+        numbers = [n for start, rs in expected for n in range(start, start + len(rs))]
+        assert list(range(first[row], end[row])) == numbers
+        for start, rewards in expected:
+            places = (start + np.arange(len(rewards))) % SIZE
+            assert int(book.length[row, start % SIZE]) == len(rewards)
+            assert float(book.returned[row, start % SIZE]) == pytest.approx(sum(rewards), abs=1e-5)
+            np.testing.assert_array_equal(book.age[row, places], np.arange(len(rewards)))
+            np.testing.assert_array_equal(ring.steps[row, places], np.float32(rewards))
+    return sum(map(len, lists.whole))
+
+
+@pytest.mark.parametrize("restarts", [0.0, 0.15])
 @pytest.mark.parametrize("chunk", [1, 2, 3])
 @pytest.mark.parametrize("chance", [0.05, 0.2, 0.6])
-def test_book_knows_exactly_the_whole_episodes(chunk, chance):
-    random, lists = np.random.default_rng(0), _Lists()
-    book, insert = episodes.init(ROWS, SIZE), jax.jit(episodes.insert)
-    seen = 0
+def test_book_knows_exactly_the_whole_episodes(chunk, chance, restarts):
+    """Also those that were finished before all environments started anew, again and again."""
+    random, lists, seen = np.random.default_rng(0), _Lists(), 0
+    book = episodes.init(ROWS, SIZE)
+    ring = replay.init(jax.ShapeDtypeStruct((), jnp.float32), ROWS, SIZE)
+    insert, write = jax.jit(episodes.insert), jax.jit(replay.insert)
+    restart = jax.jit(episodes.restarted, static_argnums=2)
     for _ in range(90 // chunk):
         reward = random.normal(size=(chunk, ROWS)).astype(np.float32)
         ended = random.random((chunk, ROWS)) < chance
-        written = jnp.full(ROWS, lists.written, jnp.int32)
-        book = insert(book, written, reward, ended)
+        book = insert(book, ring.written, reward, ended)
+        ring = write(ring, reward)
         lists.insert(reward, ended)
-        first, end = (np.asarray(x) for x in episodes.complete(book))
-        for row in range(ROWS):
-            expected = lists.whole[row]
-            numbers = [n for start, rs in expected for n in range(start, start + len(rs))]
-            assert list(range(first[row], end[row])) == numbers
-            for start, rewards in expected:
-                seen += 1
-                assert int(book.length[row, start % SIZE]) == len(rewards)
-                assert float(book.returned[row, start % SIZE]) == pytest.approx(
-                    sum(rewards), abs=1e-5
-                )
-                ages = [int(book.age[row, (start + i) % SIZE]) for i in range(len(rewards))]
-                assert ages == list(range(len(rewards)))
+        seen += _assert_same(book, ring, lists)
+        if random.random() < restarts:
+            before = np.sort(ring.steps, axis=1)
+            book, ring = restart(book, ring, chunk)
+            lists.restart()
+            _assert_same(book, ring, lists)
+            np.testing.assert_array_equal(np.sort(ring.steps, axis=1), before)  # none is lost
     assert seen > 10
 
 

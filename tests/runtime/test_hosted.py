@@ -123,6 +123,23 @@ def test_off_policy_learning_collects_on_the_host_too(tmp_path):
     assert np.isfinite(row["train/q_loss"]) and row["replay/steps"] > 20
 
 
+def test_a_resume_keeps_the_episodes_that_were_finished(tmp_path):
+    """Episodes of 4 steps are cut after 2: what is finished stays enough to learn from."""
+    folder = tmp_path / "run"
+    flags = shlex.split(
+        "rrd-quick --env gym:tests.runtime.toys:Ends-v0 --task.no-episodic-reward --devices 1 "
+        "--num-envs 2 --epochs 1 --cycles 1 --iterations 18 --eval.num-envs 0 --network.hidden 8 "
+        "--network.critic-hidden 8 --train-batches 1 --batch-size 8 --rrd-batch-size 8 "
+        "--rrd-sample-size 4 --offpolicy.buffer-size 500 --offpolicy.warmup 20"
+    )
+    assert train.main([*flags, "--run-dir", str(folder)]) == 0
+    more = ["--env", "gym:tests.runtime.toys:Ends-v0", "--epochs", "2"]
+    assert train.main(["--resume", str(folder), *more]) == 0
+    before, after = (row["train/n_updates"] for row in tiny.rows(folder))
+    # 2 rows had 16 steps of whole episodes each: every iteration after the resume learns.
+    assert 0 < before < 18 and after == before + 18
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
