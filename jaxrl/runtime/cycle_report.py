@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from jaxrl import statistics
-from jaxrl.runtime import broken_report, curriculum, ending, memory, overview
+from jaxrl.runtime import broken_report, curriculum, ending, memory, offline, overview
 from jaxrl.runtime.member import Member
 from jaxrl.runtime.program import EACH
 from jaxrl.runtime.run import Run
@@ -87,8 +87,11 @@ def _average_losses(run: Run, state: TrainState, cycles: int, rows: list[Row]) -
     """Note what a learnt reward lost; without an environment, it says which one is best."""
     epoch_ends = run.is_epoch_end(cycles)
     for i, (member, row) in enumerate(zip(run.members, rows, strict=True)):
-        loss = member.average_losses(row, epoch_ends=epoch_ends)
-        if loss is not None and run.config.offline:
+        member.average_losses(row, epoch_ends=epoch_ends)
+        if not run.config.offline:
+            continue
+        loss = member.loss_of_cycles(row, offline.cycles_to_judge_by(run.program))
+        if loss is not None and epoch_ends:
             member.keep_if_best(run.networks(state)[i], cycles, -loss)
 
 

@@ -29,6 +29,7 @@ class Member:
     episodes: int = 0  # finished, before a resume included
     last_evaluation: dict[str, float] = field(default_factory=dict)
     losses: list[list[float]] = field(default_factory=list)  # R_loss, R_fit of the epoch's cycles
+    recent: list[float] = field(default_factory=list)  # losses of as many cycles as judge a reward
     score: float = -math.inf  # what "best" is measured by
     scored_at: int = -1  # cycles
     bad_streak: int = 0  # gradients in a row that were not finite
@@ -50,17 +51,22 @@ class Member:
         self.keep_if_best(policy, cycles, self.last_evaluation["eval/mean_reward"])
         return self.last_evaluation | {"eval/best_mean_reward": self.best}
 
-    def average_losses(self, values: dict[str, float], *, epoch_ends: bool) -> float | None:
-        """Note the loss of a learnt reward; at an epoch's end add its mean, and return it."""
+    def average_losses(self, values: dict[str, float], *, epoch_ends: bool) -> None:
+        """Note the loss of a learnt reward; at an epoch's end add its mean."""
         if "train/R_loss" not in values:
-            return None
+            return
         self.losses.append([values["train/R_loss"], values["train/R_fit"]])
         if not epoch_ends:
-            return None
+            return
         loss, fit = (mean(each) for each in zip(*self.losses, strict=True))
         values["train/R_loss_epoch"], values["train/R_fit_epoch"] = loss, fit
         self.losses = []
-        return fit if self.config.offpolicy.rrd_bias_correction else loss
+
+    def loss_of_cycles(self, values: dict[str, float], number: int) -> float | None:
+        """Return the mean loss of the last `number` cycles, once there are as many."""
+        kind = "train/R_fit" if self.config.offpolicy.rrd_bias_correction else "train/R_loss"
+        self.recent = [*self.recent, values[kind]][-number:] if kind in values else []
+        return mean(self.recent) if len(self.recent) == number else None
 
     def keep_if_best(self, policy: PyTree, cycles: int, score: float) -> None:
         """Write the networks if no score was higher."""
@@ -89,6 +95,7 @@ class Member:
             "best": self.best if math.isfinite(self.best) else None,
             "episodes": self.episodes,
             "losses": self.losses,
+            "recent": self.recent,
             "last_evaluation": {k: v for k, v in self.last_evaluation.items() if math.isfinite(v)},
         }
 
@@ -98,4 +105,5 @@ class Member:
         self.best = -math.inf if best is None else best
         self.episodes = memory.get("episodes", 0)
         self.losses = memory.get("losses", [])
+        self.recent = memory.get("recent", [])
         self.last_evaluation = memory.get("last_evaluation", {})

@@ -42,12 +42,12 @@ def build(config: TrainConfig) -> Program:
         room=config.offpolicy.buffer_size,
         progress=_bar,
     )
-    print(_described(data), flush=True)
+    print("\n".join([*_described(data), *_unread(config, data)]), flush=True)
     algorithm = algorithms.make_reward(config, data.spec, data.moments, data.longest)
     return Program(config, parallel.make_mesh(1), data, algorithm)
 
 
-def _described(data: DataSet) -> str:
+def _described(data: DataSet) -> list[str]:
     values = [data.returns[place] for place in data.training]
     lines = [
         f"{len(data.training):,} episodes, {data.steps:,} steps, in {len(data.pieces)} piece(s); "
@@ -58,7 +58,38 @@ def _described(data: DataSet) -> str:
             "warning: every episode has the same return: any reward that adds up to it fits, and "
             "nothing can be learnt about single steps. Add episodes that went worse or better."
         )
-    return "\n".join(lines)
+    return lines
+
+
+def _unread(config: TrainConfig, data: DataSet) -> list[str]:
+    """Warn where some pieces are never read, or not as often as others in an epoch."""
+    pieces, cycles, total = len(data.pieces), config.cycles, config.total_cycles
+    told = f"warning: the data comes in {pieces} pieces, another one in every cycle"
+    if total < pieces:
+        steps = pieces * config.iterations * config.steps_per_iteration
+        more = f"--total-steps {steps}" if config.total_steps else f"--cycles {pieces}"
+        return [
+            f"{told}, but there are {total} cycles: {pieces - total} pieces are never read. Use "
+            f"{more} or more, or a larger --offpolicy.buffer-size."
+        ]
+    if cycles % pieces:
+        return [
+            f"{told}: epochs of {cycles} cycles read some more often than others, and their "
+            f"losses differ by that. Use --cycles {_whole_rounds(cycles, pieces)}."
+        ]
+    return []
+
+
+def cycles_to_judge_by(program: Program) -> int:
+    """Return over how many of the last cycles a reward is judged: an epoch, in whole rounds.
+
+    By an epoch alone the best reward would be the one that saw the easiest piece.
+    """
+    return _whole_rounds(program.config.cycles, len(_data(program).pieces))
+
+
+def _whole_rounds(cycles: int, pieces: int) -> int:
+    return -(-cycles // pieces) * pieces
 
 
 class OfflinePrograms:

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from jaxrl import evaluate, train
-from jaxrl.data import hdf5, record
+from jaxrl.data import hdf5, record, writing
+from jaxrl.data.hdf5 import Episode
 from jaxrl.errors import UserError
 from jaxrl.runtime import folder as folders
 from jaxrl.runtime import offline
@@ -132,6 +133,49 @@ def test_a_run_that_goes_on_as_another_is_judged_by_the_same_episodes(learnt, tm
     assert configs[0].seed != configs[1].seed
     first, second = (offline.build(config).env.held_out for config in configs)
     assert len(first) == 9 and first == second
+
+
+def test_the_best_reward_is_not_that_of_the_easiest_piece(tmp_path, capsys):
+    """Of two files, one pays a thousand times as much; every epoch sees one of them."""
+    random = np.random.default_rng(0)
+    for name, scale in (("a", 10.0), ("b", 0.01)):
+        episodes = []
+        for _ in range(10):
+            state = random.normal(size=(9, 2)).astype(np.float32)
+            paid = scale * (state[:-1, 0] + random.normal())
+            action = np.zeros((8, 1), np.float32)
+            episodes.append(Episode({"state": state[:-1]}, {"state": state[1:]}, action, paid))
+        writing.write(tmp_path / "data" / f"{name}.hdf5", episodes, {}, {})
+    short = "--epochs 5 --cycles 1 --iterations 2 --train-batches 10 --rrd-batch-size 32"
+    extra = [*shlex.split(short), "--offpolicy.buffer-size", "80", "--data.holdout", "0"]
+    folder = _learn(tmp_path / "data", tmp_path / "run", *extra)
+    assert "epochs of 1 cycles read some more often than others" in (out := capsys.readouterr().out)
+    assert "Use --cycles 2." in out
+    fits = [row["train/R_fit"] for row in tiny.rows(folder)]
+    both = [np.mean(fits[i - 1 : i + 1]) for i in range(1, 5)]
+    best = 2 + int(np.argmin(both))
+    assert load_reward(folder, "best").info["env_steps"] == best * 20 != 20 * (1 + np.argmin(fits))
+    # Stopped after an odd number of epochs, it remembers what the piece before lost.
+    parts = _learn(tmp_path / "data", tmp_path / "parts", *extra, "--epochs", "3")
+    assert train.main(["--resume", str(parts), "--epochs", "5"]) == 0
+    assert load_reward(parts, "best").info == load_reward(folder, "best").info
+
+
+def test_pieces_that_are_never_read_are_told(recorded, capsys):
+    words = [*FLAGS, "--data.path", str(recorded), "--offpolicy.buffer-size", "500", "--dry-run"]
+    assert train.main(words) == 0
+    assert "but there are 4 cycles: 2 pieces are never read. Use --cycles 6" in _flat(capsys)
+    assert train.main([*words, "--total-steps", "900"]) == 0
+    assert "but there are 3 cycles: 3 pieces are never read. Use --total-steps 1800" in _flat(
+        capsys
+    )
+    for enough in (["--cycles", "6"], ["--total-steps", "1800", "--cycles", "6"]):
+        assert train.main([*words, *enough]) == 0
+        assert "warning" not in _flat(capsys)
+
+
+def _flat(capsys):
+    return " ".join(capsys.readouterr().out.split())
 
 
 def test_a_learnt_reward_can_be_called(recorded, learnt):
