@@ -73,13 +73,17 @@ def test_evaluation_may_have_more_environments_than_the_pool():
 def test_physics_is_traced_once_for_all_programs(monkeypatch):
     """Describing the environment, training and evaluation share one trace of each function."""
     traced = []
-    for name in ("reset", "step"):
 
-        def counted(*given, name=name, function=getattr(classic.CartPole, name)):
+    def counted(name, function):
+        def call(*given):
             traced.append(name)
             return function(*given)
 
-        monkeypatch.setattr(classic.CartPole, name, counted)
+        return call
+
+    for name in ("reset", "step"):
+        function = getattr(classic.CartPole, name)
+        monkeypatch.setattr(classic.CartPole, name, counted(name, function))
     flags = [*tiny.FLAGS, "--num-envs", "4"]  # no program that another test has made
     made = compiled.compile_programs(program.build(train._parse(flags).config))
     made.wait()
