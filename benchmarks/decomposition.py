@@ -119,16 +119,14 @@ def main() -> None:
             extra = {"curves": curves}
             report.save("decomposition", rows, arguments.out, panels=panels, extra=extra)
 
-    failed = 0
     with ThreadPoolExecutor(arguments.at_once or len(jobs)) as threads:
         running = {threads.submit(work, *job): job for job in jobs}
         for done in as_completed(running):
             if error := done.exception():
-                failed += 1
                 print(f"{' '.join(running[done])}: {error}", file=sys.stderr, flush=True)
             if curves:
                 keep()  # with what the others have shown so far: a run may be stopped
-    if failed:
+    if failed := sum(done.exception() is not None for done in running):
         raise SystemExit(f"{failed} of {len(jobs)} programs failed.")
 
 

@@ -162,8 +162,7 @@ def run_all(arguments: Any, curves: Curves, keep: Callable[[Curves], None]) -> N
                 keep(curves)
                 final = done.result()[-1]["return"]
                 print(f"{task} {system} seed {seed}: {final:,.0f}", flush=True)
-    failed = sum(done.exception() is not None for done in running)
-    if failed:
+    if failed := sum(done.exception() is not None for done in running):
         raise SystemExit(f"{failed} of {len(jobs)} runs failed.")
 
 

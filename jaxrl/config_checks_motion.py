@@ -17,12 +17,13 @@ def motion_problems(config: TrainConfig) -> list[str]:
 
 
 def _clip_problems(motion: MotionConfig) -> list[str]:
-    given = {"--motion.clips": motion.clips, "--motion.model": motion.model}
-    missing = {flag: path for flag, path in given.items() if path and not path.exists()}
-    found = [f"{flag} '{path}': no such file or folder." for flag, path in missing.items()]
-    if "--motion.clips" in missing:
-        found[0] += f" {names.WHERE_CLIPS_ARE.rstrip()}"
-    return found
+    where = f" {names.WHERE_CLIPS_ARE.rstrip()}"
+    given = {"--motion.clips": (motion.clips, where), "--motion.model": (motion.model, "")}
+    return [
+        f"{flag} '{path}': no such file or folder.{advice}"
+        for flag, (path, advice) in given.items()
+        if path is not None and not path.exists()
+    ]
 
 
 def _number_problems(motion: MotionConfig) -> list[str]:

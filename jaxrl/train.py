@@ -170,16 +170,19 @@ def _hint_at_clips(config: TrainConfig) -> None:
 
 
 def _make_haste() -> None:
-    """Start accelerators while Python goes on importing: both take seconds.
+    """Shorten the time until a program is traced."""
+    # Tracing makes many objects and hardly any cycles: looking for these as often as Python does
+    # is an eighth of that time.
+    gc.set_threshold(50_000)
+    _wake_devices()
 
-    And look for garbage seldom: tracing makes many objects and hardly any cycles, and looking for
-    them as often as Python does is an eighth of the time until a program is traced.
-    """
+
+def _wake_devices() -> None:
+    """Start accelerators while Python goes on importing: both take seconds."""
     import threading
 
     import jax
 
-    gc.set_threshold(50_000)
     threading.Thread(target=jax.local_devices, daemon=True).start()
 
 
