@@ -63,7 +63,7 @@ class Member:
         self.losses = []
 
     def loss_of_cycles(self, values: dict[str, float], number: int) -> float | None:
-        """Note the loss of a cycle; return the mean of the last `number`, once there are as many."""
+        """Note a cycle's loss; return the mean of the last `number`, once there are as many."""
         kind = "train/R_fit" if self.config.offpolicy.rrd_bias_correction else "train/R_loss"
         self.recent = [*self.recent, values[kind]][-number:] if kind in values else []
         return mean(self.recent) if len(self.recent) == number else None
