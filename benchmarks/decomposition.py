@@ -6,14 +6,17 @@ Three programs for every task, alike but for the reward: the environment's own (
 nothing until the end and then the sum (episodic), and rewards decomposed from those sums (rrd).
 The score is (rrd − episodic) / (dense − episodic), of means over seeds at equal steps: 0 is plain
 SAC on the sums, 1 is as good as if every reward had been told. The seeds of a kind are one program;
-tasks and kinds go side by side.
+tasks and kinds go side by side. `--add` keeps the other tasks that an earlier call left in the same
+place; every row says of which commit it is.
 """
 
+import json
 import os
 import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -47,8 +50,7 @@ def run(task: str, kind: str, seeds: int, extra: list[str], tell: Callable) -> N
     """Train all seeds of one kind in one program; `tell` hears of their evaluations."""
     command = [sys.executable, "-m", "benchmarks.seeds", preset(task)]
     command += ["--num-seeds", str(seeds), *KINDS[kind], *extra]
-    # Many runs share one device: none may take all of its memory.
-    follow(command, {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"} | os.environ, tell)
+    follow(command, dict(os.environ), tell)
 
 
 def row(task: str, kinds: dict[str, dict[str, list]]) -> dict[str, Any]:
@@ -85,11 +87,24 @@ def panel(task: str, kinds: dict[str, dict[str, list]]):
     return on
 
 
+def earlier(folder: Path, tasks: list[str]) -> tuple[Curves, dict[str, str]]:
+    """Return what an earlier call found of other tasks than these, and the commits it ran at."""
+    path = folder / "decomposition.json"
+    if not path.exists():
+        return {}, {}
+    found = json.loads(path.read_text())
+    others = {task: kinds for task, kinds in found["curves"].items() if task not in tasks}
+    return others, {task: found["commits"][task] for task in others}
+
+
 def main() -> None:
+    # Many runs share one device: none may take all of its memory.
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     parser = report.parser(__doc__)
     parser.add_argument("tasks", nargs="*")
     parser.add_argument("--seeds", type=int)
     parser.add_argument("--at-once", type=int, help="programs side by side; all when not given")
+    parser.add_argument("--add", action="store_true", help="keep other tasks already in --out")
     parser.add_argument("--extra", default="", help="flags for all runs, in one string")
     arguments = parser.parse_args()
     tasks = arguments.tasks or (["rrd-quick"] if arguments.quick else ["halfcheetah"])
@@ -98,7 +113,8 @@ def main() -> None:
     for task in tasks:
         presets.get(preset(task))
     jobs = [(task, kind) for task in tasks for kind in KINDS]
-    curves: Curves = {}
+    curves, commits = earlier(arguments.out, tasks) if arguments.add else ({}, {})
+    commits |= dict.fromkeys(tasks, report.machine()["commit"])
     turn = threading.Lock()
 
     def work(task: str, kind: str) -> None:
@@ -114,9 +130,9 @@ def main() -> None:
 
     def keep() -> None:
         with turn:
-            rows = [row(task, kinds) for task, kinds in curves.items()]
+            rows = [row(task, kinds) | {"commit": commits[task]} for task, kinds in curves.items()]
             panels = [panel(task, kinds) for task, kinds in curves.items()]
-            extra = {"curves": curves}
+            extra = {"curves": curves, "commits": commits}
             report.save("decomposition", rows, arguments.out, panels=panels, extra=extra)
 
     with ThreadPoolExecutor(arguments.at_once or len(jobs)) as threads:

@@ -142,6 +142,15 @@ def test_decomposition_compares_at_equal_steps():
     assert row["score"] == pytest.approx((2.0 - 0.0) / (5.0 - 0.0))
 
 
+def test_decomposition_keeps_other_tasks_and_their_commits(tmp_path):
+    assert decomposition.earlier(tmp_path, ["ant"]) == ({}, {})
+    found = {"curves": {"ant": {"rrd": {}}, "hopper": {"rrd": {"0": [[10, 1.0]]}}}}
+    found["commits"] = {"ant": "aaa", "hopper": "bbb"}
+    (tmp_path / "decomposition.json").write_text(json.dumps(found))
+    curves, commits = decomposition.earlier(tmp_path, ["ant"])
+    assert curves == {"hopper": {"rrd": {"0": [[10, 1.0]]}}} and commits == {"hopper": "bbb"}
+
+
 def test_lines_are_told_as_they_come():
     told = []
     code = "print('{\"a\": 1}', flush=True); print('words'); print('{\"a\": 2}')"
