@@ -19,7 +19,7 @@ import jax
 
 from benchmarks import brax_worker, report
 from jaxrl import presets
-from jaxrl.config import TrainConfig
+from jaxrl.config import OffPolicyConfig, TrainConfig
 from jaxrl.errors import exit_status
 from jaxrl.runtime import program as programs
 from jaxrl.runtime.compiled import compile_programs
@@ -28,13 +28,16 @@ from jaxrl.runtime.compiled import compile_programs
 def published(task: str) -> TrainConfig:
     """Return our preset with brax's settings for the same task."""
     config, theirs = presets.get(f"sac-{task}"), brax_worker.SETTINGS_OF_SAC[task]
-    settings = replace(
-        config.offpolicy,
-        rollout_length=1,
+    settings = OffPolicyConfig(
         train_batches=theirs["grad_updates_per_step"],
         batch_size=theirs["batch_size"],
         buffer_size=theirs["max_replay_size"],
         warmup=theirs["min_replay_size"],
+        gamma=theirs["discounting"],
+        reward_scale=theirs["reward_scaling"],
+        pi_lr=theirs["learning_rate"],
+        q_lr=theirs["learning_rate"],
+        alpha_lr=theirs["learning_rate"],
         layer_norm=False,  # as theirs; our presets have it
     )
     return replace(config, num_envs=theirs["num_envs"], offpolicy=settings, iterations=100)

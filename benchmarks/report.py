@@ -124,9 +124,13 @@ def _picture(path: Path, panels: list[Callable[[Any], None]]) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    size = (max(7, 5 * len(panels)), 4)
-    figure, places = plt.subplots(1, len(panels), figsize=size, dpi=120, squeeze=False)
-    for axes, draw in zip(places.flat, panels, strict=True):
+    rows = 1 if len(panels) <= 3 else 2
+    columns = -(-len(panels) // rows)
+    size = (max(7, 5 * columns), 4 * rows)
+    figure, places = plt.subplots(rows, columns, figsize=size, dpi=120, squeeze=False)
+    for axes in places.flat[len(panels) :]:
+        axes.axis("off")
+    for axes, draw in zip(places.flat, panels, strict=False):
         draw(axes)
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
