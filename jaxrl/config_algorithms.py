@@ -224,6 +224,9 @@ class OffPolicyConfig:
     """rrd: leave out the part of the loss that evens out rewards."""
     rrd_reward_only: Plain[bool] = False
     """rrd: learn nothing but the reward, from recorded episodes (--data.path)."""
+    rrd_linear: Plain[bool] = False
+    """rrd: first solve for rewards linear in (s, a, s − s') and their squares; the network learns
+    what is left."""
     rrd_whole_return: bool = False
     """rrd: compare sums with the return, not means with the return per step."""
     max_bad_updates: int = 50

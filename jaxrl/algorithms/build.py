@@ -49,7 +49,7 @@ def make(
             method = td3.make(settings, networks, critic)
     model = None
     if settings.reward == "rrd":
-        model = rewards.decomposed(settings, q.build_reward(env.spec, shapes))
+        model = _reward_model(config, env.spec)
     store = Store(settings, env.spec, env.rows, env.longest_episode, blocks)
     _check_room(config, store)
     return off_policy.make(settings, env, networks, method, model, store, config.total_iterations)
@@ -70,9 +70,18 @@ def make_reward(
 ) -> reward_only.RewardLearning:
     """Compose the learning of a reward alone, from recorded episodes."""
     settings = config.offpolicy
-    model = rewards.decomposed(settings, q.build_reward(spec, network_config(config)))
+    model = _reward_model(config, spec)
     store = Store(settings, spec, rows=1, longest=longest, blocks=1)
     return reward_only.make(settings, model, store, moments, config.total_iterations)
+
+
+def _reward_model(config: TrainConfig, spec: EnvSpec) -> rewards.RewardModel:
+    """Compose the reward that is learnt from returns."""
+    linear = config.offpolicy.rrd_linear
+    if linear and actor_critic.has_pictures(spec):
+        raise UserError("--rrd-linear is for numbers, not for pictures: use --no-rrd-linear.")
+    network = q.build_reward(spec, network_config(config), linear=linear)
+    return rewards.decomposed(config.offpolicy, network)
 
 
 def _check_actions(config: TrainConfig, spec: EnvSpec) -> None:

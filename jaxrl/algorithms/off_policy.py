@@ -201,6 +201,11 @@ class _OffPolicy:
         if self.config.reward == "ircr":
             steps = steps._replace(reward=rrd.ircr_reward(steps.reward, *returns_seen(stored.book)))
         pieces = ()
+        if self.model and self.model.absorb:
+            whole = self.store.draw_whole(stored, jax.random.fold_in(key_pieces, 1), number)
+            whole = whole._replace(steps=normal(whole.steps))
+            paying = self.model.absorb(learner.params["reward"], whole)
+            learner = learner.replace(params=learner.params | {"reward": paying})
         if self.model:
             drawn = self.store.draw_pieces(stored, key_pieces, number)
             pieces = drawn._replace(steps=normal(drawn.steps))

@@ -92,6 +92,12 @@ class _RewardLearning:
         drawn = self.store.draw_pieces(stored, key, self.config.train_batches)
         learner = state.learner
         drawn = drawn._replace(steps=normalized(learner.observations, drawn.steps))
+        if self.model.absorb:
+            whole = self.store.draw_whole(
+                stored, jax.random.fold_in(key, 1), self.config.train_batches
+            )
+            whole = whole._replace(steps=normalized(learner.observations, whole.steps))
+            learner = learner.replace(params=self.model.absorb(learner.params, whole))
         flat, unravel = ravel_pytree(learner.params)
         end, metrics = update_all(
             partial(self._update, unravel), learner.replace(params=flat), drawn

@@ -14,11 +14,15 @@ from jaxrl.types import Array, Key, Mean, Metrics, PyTree
 
 
 class RewardModel(NamedTuple):
-    """A learnt reward: reward(params, transitions), and the loss that trains it on pieces."""
+    """A learnt reward: reward(params, transitions), and the loss that trains it on pieces.
+
+    absorb(params, episodes) -> params takes in whole episodes, where something is solved for.
+    """
 
     init: Callable[[Key], PyTree]
     reward: Callable[[PyTree, Transition], Array]
     loss: Callable[[PyTree, Pieces], tuple[Array, Metrics]]
+    absorb: Callable[[PyTree, Pieces], PyTree] | None = None
 
 
 def decomposed(config: OffPolicyConfig, network: RewardNetwork) -> RewardModel:
@@ -39,4 +43,9 @@ def decomposed(config: OffPolicyConfig, network: RewardNetwork) -> RewardModel:
         noted = {"train/R_loss": miss, "train/R_var": spread, "train/R_fit": miss - spread}
         return loss, {name: Mean.of(jax.lax.stop_gradient(x)) for name, x in noted.items()}
 
-    return RewardModel(network.init, reward, loss)
+    def absorb(params: PyTree, whole: Pieces) -> PyTree:
+        steps = whole.steps
+        seen = (steps.obs, steps.action, steps.next_obs)
+        return network.absorb(params, *seen, whole.length, whole.returned)  # type: ignore[misc]
+
+    return RewardModel(network.init, reward, loss, absorb if network.absorb else None)

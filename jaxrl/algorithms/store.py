@@ -108,6 +108,17 @@ class Store:
 
         return self._in_blocks(one, stored, key)
 
+    def draw_whole(self, stored: Stored, key: Key, batches: int) -> Pieces:
+        """Draw as many whole episodes, [episodes, longest, ...], as have the steps of pieces."""
+        c = self.config
+        number = max(batches * c.rrd_batch_size // self.longest // self.blocks, 1)
+
+        def one(stored: Stored, key: Key) -> Pieces:
+            whole = episodes.draw_whole(stored.book, stored.ring, key, number, self.longest)
+            return jax.tree.map(lambda x: x[None], whole)
+
+        return jax.tree.map(lambda x: x[0], self._in_blocks(one, stored, key))
+
     def _in_blocks(self, one: Callable[[Stored, Key], PyTree], stored: Stored, key: Key) -> PyTree:
         """Draw from each block of rows, [batches, size, ...] each, and join them."""
         if self.blocks == 1:

@@ -132,13 +132,33 @@ def draw_pieces(book: Book, ring: Ring, key: Key, number: int, size: int, longes
     replacement, unless it has fewer than `size`.
     """
     key_episode, key_steps = jax.random.split(key)
-    row, chosen = replay.draw(key_episode, *complete(book), (number,))
+    row, first, length = _choose(book, key_episode, number)
+    return _pieces(book, ring, row, first, subset(key_steps, length, size, longest))
+
+
+def draw_whole(book: Book, ring: Ring, key: Key, number: int, longest: int) -> Pieces:
+    """Draw `number` episodes with all of their steps, long ones more often.
+
+    There are always `longest` steps; those beyond an episode's length are not of it.
+    """
+    row, first, _ = _choose(book, key, number)
+    offset = jnp.broadcast_to(jnp.arange(longest)[None], (number, longest))
+    return _pieces(book, ring, row, first, offset)
+
+
+def _choose(book: Book, key: Key, number: int) -> tuple[Array, Array, Array]:
+    """Choose complete episodes, each by one of its steps: their rows, first steps and lengths."""
+    row, chosen = replay.draw(key, *complete(book), (number,))
     first = chosen - replay.take(book.age, row, chosen)
-    length = replay.take(book.length, row, first)
-    offset = subset(key_steps, length, size, longest)
+    return row, first, replay.take(book.length, row, first)
+
+
+def _pieces(book: Book, ring: Ring, row: Array, first: Array, offset: Array) -> Pieces:
+    """Return the steps at `offset` [episodes, K] of episodes that begin at `first`."""
     spread = jnp.broadcast_to(row[:, None], offset.shape)
     steps = replay.take(ring.steps, spread, first[:, None] + offset)
-    return Pieces(steps, length, replay.take(book.returned, row, first))
+    length, returned = (replay.take(x, row, first) for x in (book.length, book.returned))
+    return Pieces(steps, length, returned)
 
 
 def subset(key: Key, length: Array, size: int, longest: int) -> Array:

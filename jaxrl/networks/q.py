@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.config import NetworkConfig
+from jaxrl.learning import linear as linear_fit
 from jaxrl.networks import actor_critic, pixels
 from jaxrl.networks.mlp import MLP, kernel_init
 from jaxrl.types import Array, EnvSpec, Key, PyTree
@@ -23,10 +24,15 @@ class Critic(NamedTuple):
 
 
 class RewardNetwork(NamedTuple):
-    """init(key) -> params;  apply(params, obs, action, next_obs) -> [...]."""
+    """init(key) -> params;  apply(params, obs, action, next_obs) -> [...].
+
+    absorb(params, obs, action, next_obs, length, returned) -> params takes in whole episodes,
+    [episodes, T, ...], without a gradient; None where there is nothing to solve for.
+    """
 
     init: Callable[[Key], PyTree]
     apply: Callable[[PyTree, PyTree, Array, PyTree], Array]
+    absorb: Callable[..., PyTree] | None = None
 
 
 class _Tower(nn.Module):
@@ -35,6 +41,7 @@ class _Tower(nn.Module):
     config: NetworkConfig
     layer_norm: bool
     width: int
+    end_scale: float = 1.0  # of its first guesses
 
     @nn.compact
     def __call__(self, seen: Any, beside: Array) -> Array:
@@ -43,7 +50,7 @@ class _Tower(nn.Module):
         x = pixels.Pixels()(seen) if isinstance(seen, pixels.Seen) else seen
         x = jnp.concatenate([x, beside], axis=-1)
         x = MLP(c.critic_hidden, c.activation, self.layer_norm, c.init, c.precision)(x)
-        x = nn.Dense(self.width, kernel_init=kernel_init(c.init, 1.0), name="head")(x)
+        x = nn.Dense(self.width, kernel_init=kernel_init(c.init, self.end_scale), name="head")(x)
         return x[..., 0] if self.width == 1 else x
 
 
@@ -77,9 +84,11 @@ def build(spec: EnvSpec, config: NetworkConfig, *, layer_norm: bool, atoms: int 
     return Critic(init, apply)
 
 
-def build_reward(spec: EnvSpec, config: NetworkConfig) -> RewardNetwork:
+def build_reward(spec: EnvSpec, config: NetworkConfig, *, linear: bool = False) -> RewardNetwork:
     """Build a network that guesses a step's reward from (s, a, s − s')."""
-    tower, view = _Tower(config, layer_norm=False, width=1), _viewer(spec)
+    # What a network says before it has learnt would stay in the sum with a solved guess for long.
+    scale = 0.01 if linear else 1.0
+    tower, view = _Tower(config, layer_norm=False, width=1, end_scale=scale), _viewer(spec)
 
     def look(obs: PyTree, next_obs: PyTree) -> Any:
         before, after = view(obs), view(next_obs)
@@ -94,4 +103,33 @@ def build_reward(spec: EnvSpec, config: NetworkConfig) -> RewardNetwork:
     def apply(params: PyTree, obs: PyTree, action: Array, next_obs: PyTree) -> Array:
         return tower.apply(params, look(obs, next_obs), _as_vector(spec, action))  # type: ignore[return-value]
 
-    return RewardNetwork(init, apply)
+    def features(obs: PyTree, action: Array, next_obs: PyTree) -> Array:
+        seen = jnp.concatenate([look(obs, next_obs), _as_vector(spec, action)], axis=-1)
+        return jnp.concatenate([seen, jnp.square(seen)], axis=-1)
+
+    network = RewardNetwork(init, apply)
+    return _with_linear(spec, network, features) if linear else network
+
+
+def _with_linear(
+    spec: EnvSpec, rest: RewardNetwork, features: Callable[..., Array]
+) -> RewardNetwork:
+    """Add a linear guess, solved for and not learnt by gradients; the network adds the rest."""
+
+    def init(key: Key) -> PyTree:
+        obs = actor_critic.example_obs(spec)
+        size = features(obs, _example_action(spec), obs).shape[-1]
+        return {"rest": rest.init(key), "fit": linear_fit.init(size)}
+
+    def apply(params: PyTree, obs: PyTree, action: Array, next_obs: PyTree) -> Array:
+        fit = jax.lax.stop_gradient(params["fit"])
+        solved = linear_fit.guess(fit, features(obs, action, next_obs))
+        return solved + rest.apply(params["rest"], obs, action, next_obs)
+
+    def absorb(
+        params: PyTree, obs: PyTree, action: Array, next_obs: PyTree, length: Array, returned: Array
+    ) -> PyTree:
+        seen = features(obs, action, next_obs)
+        return params | {"fit": linear_fit.absorb(params["fit"], seen, length, returned)}
+
+    return RewardNetwork(init, apply, absorb)

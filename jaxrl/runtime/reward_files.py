@@ -57,7 +57,8 @@ def load_reward(path: str | Path, which: str = "best") -> LoadedReward:
     """Load a learnt reward from a run folder or a file."""
     file = _find(Path(path), which)
     spec, config, arrays, info = network_files.read(file)
-    network = q.build_reward(spec, config)
+    linear = any("fit" in name for name in arrays)  # rewards of before have none
+    network = q.build_reward(spec, config, linear=linear)
     shapes = RewardParams(
         jax.eval_shape(network.init, jax.random.key(0)),
         jax.eval_shape(lambda: normalizer.init(spec.obs)),
@@ -94,6 +95,8 @@ def report(folder: Path, data: DataSet) -> dict[str, float]:
         "episodes": len(pairs),
         "steps": len(true),
         "pearson": _pearson(guessed, true),
+        # Telling good episodes from bad is the smaller part: steps within each are told apart here.
+        "pearson_within_episodes": float(np.mean([_pearson(g, t) for g, t in pairs])),
         "pearson_of_returns": _pearson(*np.array([(g.sum(), t.sum()) for g, t in pairs]).T),
     }
     files.write_text(folder / "rewards.json", json.dumps(found, indent=1) + "\n")

@@ -158,3 +158,8 @@ def test_pieces_come_from_one_episode_and_long_ones_more_often():
     triples = [tuple(sorted(piece)) for piece in long.tolist()]
     counts = [triples.count(triple) for triple in set(triples)]
     assert len(counts) == 20 and stats.chisquare(counts).pvalue > 1e-3
+    whole = episodes.draw_whole(book, ring, jax.random.key(2), 400, longest=8)
+    for steps, length, returned in zip(*(np.asarray(x) for x in whole), strict=True):
+        assert (steps[:length, 0] == 1).all() and returned == length
+        np.testing.assert_array_equal(steps[:length, 1], {2: [0, 1], 6: range(2, 8)}[int(length)])
+    assert np.sum(whole.length == 6) == pytest.approx(300, abs=50)

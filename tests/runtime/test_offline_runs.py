@@ -195,6 +195,16 @@ def test_a_learnt_reward_can_be_called(recorded, learnt):
         two(episode.obs["state"], episode.action, episode.next_obs["state"])
 
 
+def test_a_linear_part_is_solved_for_and_kept(recorded, tmp_path):
+    """So few gradient steps teach nothing: what is known is what was solved for."""
+    few = ["--train-batches", "1", "--rrd-batch-size", "300", "--iterations", "8"]
+    found = {}
+    for kind in ("--rrd-linear", "--no-rrd-linear"):
+        folder = _learn(recorded, tmp_path / kind, *few, kind, "--epochs", "1")
+        found[kind] = json.loads((folder / "rewards.json").read_text())["pearson"]
+    assert found["--rrd-linear"] > 0.8 > 0.6 > found["--no-rrd-linear"], found
+
+
 def test_what_cannot_be_is_said(recorded, learnt, tmp_path, capsys):
     assert train.main(["rrd-offline"]) == 2
     assert "--data.path: which file" in capsys.readouterr().err

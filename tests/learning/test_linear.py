@@ -1,0 +1,68 @@
+"""A linear reward is found from returns alone: exactly, and where gradients do not find it."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxrl.learning import linear
+
+N = 6
+absorb = jax.jit(linear.absorb)
+
+
+def _episodes(random, number, weights, constant, longest=40, quality=5.0):
+    """Draw episodes that differ mostly in one thing; what lies beyond their ends is rubbish."""
+    length = random.integers(5, longest + 1, number)
+    good = quality * random.normal(size=(number, 1, 1)) * np.ones(N)
+    features = good + random.normal(size=(number, longest, N))
+    inside = np.arange(longest)[None] < length[:, None]
+    returned = np.where(inside, features @ weights + constant, 0.0).sum(axis=1)
+    features[~inside] = 1e3
+    return jnp.asarray(features, jnp.float32), jnp.asarray(length), jnp.asarray(returned)
+
+
+def test_weights_and_constant_are_found():
+    random = np.random.default_rng(0)
+    weights, constant = random.normal(size=N), 0.7
+    fit = linear.init(N)
+    np.testing.assert_array_equal(linear.guess(fit, jnp.ones((3, N))), 0.0)
+    for _ in range(20):
+        fit = absorb(fit, *_episodes(random, 8, weights, constant))
+    np.testing.assert_allclose(fit.weights, weights, atol=0.02)
+    assert float(fit.constant) == pytest.approx(constant, abs=0.02)
+    steps = random.normal(size=(4, 3, N)).astype(np.float32)
+    np.testing.assert_allclose(linear.guess(fit, steps), steps @ weights + constant, atol=0.1)
+
+
+def test_the_solution_is_that_of_least_squares_with_a_ridge():
+    """Averages over unequal episodes, absorbed in parts, against all of them at once in NumPy."""
+    random = np.random.default_rng(1)
+    parts = [_episodes(random, 8, random.normal(size=N), 0.3) for _ in range(3)]  # no one truth
+    fit = linear.init(N)
+    for part in parts:
+        fit = absorb(fit, *part)
+    means, squares, rewards = [], [], []
+    for features, length, returned in parts:
+        for steps, n, total in zip(np.float64(features), length, returned, strict=True):
+            means.append(steps[:n].mean(axis=0))
+            squares.append((steps[:n] ** 2).mean(axis=0))
+            rewards.append(float(total) / int(n))
+    m, r = np.array(means), np.array(rewards)
+    spread = np.diag(np.mean(squares, axis=0) - m.mean(axis=0) ** 2)
+    covariance = np.cov(m.T, bias=True) + linear._RIDGE * spread
+    wanted = np.linalg.solve(covariance, ((m - m.mean(axis=0)).T @ r) / len(r))
+    np.testing.assert_allclose(fit.weights, wanted, rtol=5e-3, atol=5e-3)
+
+
+def test_old_episodes_are_forgotten_slowly_and_broken_ones_never_taken_in(monkeypatch):
+    monkeypatch.setattr(linear, "_MEMORY", 5)
+    random, fit = np.random.default_rng(2), linear.init(N)
+    forgetful = jax.jit(lambda fit, *episodes: linear.absorb(fit, *episodes))
+    for weights in (np.ones(N), -np.ones(N)):
+        for _ in range(40):
+            fit = forgetful(fit, *_episodes(random, 8, weights, 0.0))
+    np.testing.assert_allclose(fit.weights, -1.0, atol=0.02)
+    features, length, returned = _episodes(random, 8, np.ones(N), 0.0)
+    same = forgetful(fit, features.at[0, 0, 0].set(jnp.nan), length, returned)
+    jax.tree.map(np.testing.assert_array_equal, same, fit)
