@@ -78,4 +78,5 @@ def members(config: TrainConfig, num_seeds: int, vary: Sequence[str] = ()) -> li
 def check(members: Sequence[TrainConfig]) -> None:
     """Raise a UserError for what cannot be run; of several, each is built for one device."""
     for member in members:
-        config_checks.check(replace(member, devices=1) if len(members) > 1 else member)
+        one = member.devices and min(member.devices, 1)  # less than one is no number of devices
+        config_checks.check(replace(member, devices=one) if len(members) > 1 else member)

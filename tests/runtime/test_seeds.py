@@ -168,6 +168,8 @@ def test_levels_follow_training_in_every_seed(tmp_path):
     "flags, text",
     [
         (("--num-seeds", "0"), "--num-seeds must be at least 1"),
+        (("--num-seeds", "2", "--devices", "0"), "--devices must be at least 1, not 0"),
+        (("--num-seeds", "2", "--devices", "-1"), "--devices must be at least 1, not -1"),
         (("--vary", "ppo.gama=1,2"), "Did you mean 'ppo.gamma'"),
         (("--vary", "ppo.gamma"), "write a setting and its values"),
         (("--vary", "ppo.gamma=0.9,True"), "ppo.gamma: its values are numbers"),
