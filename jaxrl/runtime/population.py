@@ -107,8 +107,11 @@ def program_of(members: Sequence[TrainConfig]) -> Program:
 
 def _differing(members: Sequence[TrainConfig]) -> str:
     """Say which settings keep members from being one program."""
+    if not members:
+        return "A population needs members: give the settings of one or more."
     shapes = [dict(_shape(member)) for member in members]
-    wrong = [name for name in shapes[0] if len({repr(shape[name]) for shape in shapes}) > 1]
+    # Other algorithms have other traced settings, which these shapes then lack.
+    wrong = [name for name in shapes[0] if len({repr(s.get(name)) for s in shapes}) > 1]
     free = traced_names(members[0])
     zero = " (0 for some, which leaves a part of the program out)" if wrong[0] in free else ""
     return (

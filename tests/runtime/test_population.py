@@ -127,6 +127,14 @@ def test_devices_that_cannot_share_evenly_are_refused():
         population.devices_for([replace(config, devices=16)] * 16)
 
 
+def test_nobody_and_members_of_two_algorithms_are_no_population():
+    config = members("ppo")[0]
+    with pytest.raises(UserError, match="not in --algo"):
+        population.program_of([config, replace(config, algo="sac")])
+    with pytest.raises(UserError, match="give the settings of one or more"):
+        population.program_of([])
+
+
 def test_what_is_played_on_the_host_has_no_population():
     config = train._parse(["gym-cartpole"]).config
     with pytest.raises(UserError, match="does not run on the device"):
