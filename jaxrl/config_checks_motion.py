@@ -11,8 +11,8 @@ def motion_problems(config: TrainConfig) -> list[str]:
     problems = _style_problems(config)
     if config.env in names.MOTION:
         problems += _clip_problems(config.motion) + _number_problems(config.motion)
-        if config.algo != "ppo" and config.style.weight:
-            problems.append(f"--style.weight is for --algo ppo, not {config.algo}.")
+    if config.algo != "ppo" and config.style.weight:
+        problems.append(f"--style.weight is for --algo ppo, not {config.algo}.")
     return problems
 
 
