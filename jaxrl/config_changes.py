@@ -2,11 +2,12 @@
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from typing import Any
 
-from jaxrl import config_checks
+from jaxrl import config_checks, config_json
 from jaxrl.config import TrainConfig
+from jaxrl.envs import names
 from jaxrl.errors import UserError, nearest
 
 
@@ -17,13 +18,42 @@ def changed(config: Any, changes: Mapping[str, Any]) -> Any:
     return config
 
 
-def _replaced(part: Any, names: list[str], value: Any, path: str) -> Any:
+def _replaced(part: Any, steps: list[str], value: Any, path: str) -> Any:
     known = [f.name for f in fields(part)] if hasattr(part, "__dataclass_fields__") else []
-    if names[0] not in known:
-        prefix = path.removesuffix(".".join(names))
-        raise UserError(f"There is no setting '{path}'.{nearest(names[0], known, prefix)}")
-    inner = value if len(names) == 1 else _replaced(getattr(part, names[0]), names[1:], value, path)
-    return replace(part, **{names[0]: inner})
+    if steps[0] not in known:
+        prefix = path.removesuffix(".".join(steps))
+        raise UserError(f"There is no setting '{path}'.{nearest(steps[0], known, prefix)}")
+    inner = value if len(steps) == 1 else _replaced(getattr(part, steps[0]), steps[1:], value, path)
+    return replace(part, **{steps[0]: inner})
+
+
+# Which runs read a section: those of some algorithms, or of some environments.
+_READERS = {
+    "ppo": ("algo", ("ppo",)),
+    "offpolicy": ("algo", ("sac", "td3", "dqn")),
+    "motion": ("env", names.MOTION),
+    "pick": ("env", names.ARM),
+}
+
+
+def refuse_unread(config: TrainConfig, preset: TrainConfig) -> None:
+    """Raise a UserError for changes of a preset that no part of a run would read."""
+    problems = []
+    for path in _changes(config, preset):
+        kind, readers = _READERS.get(path.partition(".")[0], ("algo", (config.algo,)))
+        ours = getattr(config, kind)
+        # An environment of one's own with trials goes by --motion.resample-interval.
+        if ours not in readers and not names.is_custom(ours):
+            theirs = f"--{kind} {' or '.join(readers)}, not of {ours}"
+            problems.append(f"  {config_checks.flag(path)} is a setting of {theirs}: leave it out.")
+    if problems:
+        raise UserError("\n".join(["Nothing would read what was given:", *problems]))
+
+
+def _changes(config: TrainConfig, preset: TrainConfig) -> list[str]:
+    """Return the dotted names of settings that are not as in a preset."""
+    now, before = (config_json.flatten(asdict(each)) for each in (config, preset))
+    return [path for path in now if now[path] != before[path]]
 
 
 def combinations(axes: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:

@@ -113,13 +113,15 @@ def _parse(arguments: list[str]) -> Command:
     name, arguments = _preset_name(_gathered("--vary", arguments))
     default = Command(presets.get(name))
     listing = ", ".join(presets.known())
-    return tyro.cli(
+    command = tyro.cli(
         Command,
         default=default,
         args=arguments,
         prog=f"{_PROGRAM} [PRESET]",
         description=f"Train an agent. Presets: {listing}. This help shows '{name}'.",
     )
+    config_changes.refuse_unread(command.config, default.config)
+    return command
 
 
 def _gathered(flag: str, arguments: list[str]) -> list[str]:
