@@ -23,6 +23,8 @@ class EvaluationRecord:
 
     def add(self, step: int, result: Episodes) -> None:
         """Append one evaluation and write the file."""
+        if self._rows and len(self._rows[-1][1].returns) != len(result.returns):
+            self._put_aside()
         kept = [None if x is None else np.asarray(x) for x in result[:3]]
         self._rows.append((step, Episodes(*kept)))  # type: ignore[arg-type]
         arrays = {
@@ -34,6 +36,12 @@ class EvaluationRecord:
             arrays["successes"] = np.stack([np.asarray(r.successes) for _, r in self._rows])
         with files.replacing(self._path) as file:
             np.savez(file, allow_pickle=False, **arrays)
+
+    def _put_aside(self) -> None:
+        """Begin a new file: in this layout all evaluations have the same number of episodes."""
+        last = self._rows[-1][0]
+        self._path.replace(self._path.with_name(f"{self._path.stem}-until-{last}.npz"))
+        self._rows = []
 
 
 def _load(path: Path) -> list[tuple[int, Episodes]]:

@@ -15,6 +15,7 @@ import jaxrl
 from jaxrl import evaluate, train
 from jaxrl.runtime import compiled, run, sinks, summary
 from jaxrl.runtime.compiled import compile_programs
+from jaxrl.runtime.evaluation import Episodes
 from jaxrl.runtime.records import EvaluationRecord
 from tests.runtime import tiny
 
@@ -96,6 +97,26 @@ def test_evaluations_have_the_known_layout(finished):
         assert "successes" not in data.files  # cart-pole reports none
         mean = tiny.rows(finished)[1]["eval/mean_reward"]
         assert data["results"][0].mean() == pytest.approx(mean)
+
+
+def test_another_number_of_episodes_puts_earlier_evaluations_aside(tmp_path):
+    def played(number):
+        return Episodes(np.ones(number, np.float32), np.full(number, 9), None)
+
+    path = tmp_path / "evaluations.npz"
+    before = EvaluationRecord(path, None)
+    before.add(1, played(4))
+    before.add(2, played(4))
+    after = EvaluationRecord(path, 2)  # resumed, with another --eval.num-envs
+    after.add(3, played(6))
+    after.add(4, played(6))
+    for file, steps, number in (
+        (path, [3, 4], 6),
+        (tmp_path / "evaluations-until-2.npz", [1, 2], 4),
+    ):
+        with np.load(file) as data:
+            assert data["timesteps"].tolist() == steps
+            assert data["results"].shape == (2, number)
 
 
 def test_same_seed_same_run_other_seed_other_run(finished, tmp_path, monkeypatch):
