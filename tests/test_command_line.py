@@ -150,6 +150,14 @@ def test_own_environment_is_not_imported_because_a_file_says_so(tmp_path, capsys
         assert "--env evil_module:Env" in capsys.readouterr().err
 
 
+def test_the_environment_of_a_run_cannot_be_another(tmp_path, capsys):
+    (tmp_path / "config.json").write_text(config_json.to_json(presets.get("cartpole")))
+    for main in (train.main, evaluate.main):
+        words = ["--resume", str(tmp_path)] if main is train.main else [str(tmp_path)]
+        assert main([*words, "--env", "ant"]) == 2
+        assert f"--env ant: the run in '{tmp_path}' has --env cartpole" in capsys.readouterr().err
+
+
 def test_help_is_fast_and_leaves_jax_alone():
     code = (
         "import sys, jaxrl.train as t\n"

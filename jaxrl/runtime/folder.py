@@ -182,4 +182,6 @@ def read_config(path: Path, allowed_env: str | None = None) -> TrainConfig:
             "This run uses an environment of your own; allow its code to be imported by adding "
             f"--env {config.env}"
         )
+    if allowed_env not in (None, config.env):
+        raise UserError(f"--env {allowed_env}: the run in '{path}' has --env {config.env}.")
     return config
