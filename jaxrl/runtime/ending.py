@@ -13,7 +13,7 @@ from jaxrl.runtime import overview, plots, population_plot, reward_files, signal
 from jaxrl.runtime.hooks import best_or_none
 from jaxrl.runtime.member import Member
 from jaxrl.runtime.run import Run
-from jaxrl.runtime.summary import Result
+from jaxrl.runtime.summary import Result, again
 from jaxrl.types import TrainState
 
 _REMEDIES = {
@@ -71,7 +71,7 @@ def rescue(run: Run, state: TrainState, cycles: int, error: Exception) -> None:
     except Exception as failure:
         error.add_note(f"{where}; the state was not saved: {failure}.")
     if run.checkpoints.steps():
-        error.add_note(f"Continue with: python -m jaxrl.train --resume {run.folder}")
+        error.add_note(f"Continue with: {again(run.folder, run.config)}")
 
 
 def finish(run: Run, state: TrainState, cycles: int, stop: signals.StopRequest) -> Result:
@@ -90,8 +90,8 @@ def finish(run: Run, state: TrainState, cycles: int, stop: signals.StopRequest) 
         _write_report(run)
     if run.hooks.failure:
         if run.logged_at == cycles:
-            again = f"python -m jaxrl.train --resume {run.folder}"
-            run.hooks.failure.add_note(f"The state was saved; continue with: {again}")
+            next_command = again(run.folder, run.config)
+            run.hooks.failure.add_note(f"The state was saved; continue with: {next_command}")
         raise run.hooks.failure
     result = _result(run, run.top, cycles, stop)
     if run.overview:

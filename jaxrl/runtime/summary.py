@@ -37,8 +37,7 @@ def text(result: Result, config: TrainConfig) -> str:
         lines.append(f"last evaluation  {mean:.1f} ± {std:.1f}{best}")
     if result.stopped_because:
         lines.append(f"stopped          {result.stopped_because}")
-    path = shlex.quote(str(result.folder))
-    own = f" --env {config.env}" if names.is_custom(config.env) else ""
+    path, own = shlex.quote(str(result.folder)), _own(config)
     if result.stopped_by:
         longer = ""
     elif config.total_steps is None:
@@ -58,10 +57,20 @@ def text(result: Result, config: TrainConfig) -> str:
             *([f"report           {page}"] if page.exists() else []),
             f"learning curve   {result.folder / 'plots' / 'learning_curve.png'}",
             judge,
-            f"resume           python -m jaxrl.train --resume {path}{longer}{own}",
+            f"resume           {again(result.folder, config, longer)}",
             f"watch            tensorboard --logdir {path}",
         ]
     )
+
+
+def again(folder: Path, config: TrainConfig, longer: str = "") -> str:
+    """Return the command that goes on with a run."""
+    return f"python -m jaxrl.train --resume {shlex.quote(str(folder))}{longer}{_own(config)}"
+
+
+def _own(config: TrainConfig) -> str:
+    """Return the flag without which code of the user's own is not imported."""
+    return f" --env {config.env}" if names.imports_code(config.env) else ""
 
 
 def _members(result: Result) -> list[str]:

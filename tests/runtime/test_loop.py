@@ -6,6 +6,7 @@ import shlex
 import shutil
 import sys
 import types
+from dataclasses import replace
 
 import jax
 import numpy as np
@@ -280,6 +281,15 @@ def test_summary_names_the_next_commands(finished):
         assert command in text
     assert f"report           {finished / 'report.html'}\n" in text
     assert "best" not in summary.text(summary.Result(finished, 0, None, evaluation), config)
+
+
+@pytest.mark.parametrize("env", ["mine:Env", "gym:mine:Env-v0"])
+def test_commands_to_go_on_allow_code_of_ones_own(finished, env):
+    config = replace(train._parse(tiny.flags("x")).config, env=env)
+    lines = summary.text(summary.Result(finished, 512, None, {}), config).splitlines()
+    for command in ("jaxrl.evaluate", "--resume"):
+        assert next(line for line in lines if command in line).endswith(f" --env {env}")
+    assert summary.again(finished, config).endswith(f"--resume {finished} --env {env}")
 
 
 def test_best_policy_is_the_best_evaluated(tmp_path):
