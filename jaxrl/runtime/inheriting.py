@@ -55,6 +55,7 @@ def continued(program: Program, source: Path) -> Start:
     }
     total = _placed(np.int32(config.total_iterations), learner.total_iterations)
     key = jax.random.fold_in(state.key, int(state.iteration))
+    key = jax.random.fold_in(key, config.seed)  # each continuation makes choices of its own
     state = state.replace(
         key=jax.device_put(key, state.key.sharding, may_alias=False),
         iteration=_placed(np.int32(0), state.iteration),

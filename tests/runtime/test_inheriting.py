@@ -50,6 +50,16 @@ def test_a_full_state_goes_on_in_a_new_run_that_counts_from_0(source, tmp_path, 
     assert config["seed"] == 1 and config["epochs"] == 1
 
 
+def test_the_seed_of_a_new_run_is_that_of_its_choices_too(source, tmp_path):
+    """Not only of its start states: where these never differ, all seeds would be one run."""
+    states = {
+        seed: leaves(restarted(source, tmp_path / seed, "--epochs", "1", "--seed", seed), 0)
+        for seed in ("5", str(2**32 - 1))
+    }
+    one, two = states.values()
+    assert {name for name in one if not np.array_equal(one[name], two[name])} == {"key"}
+
+
 def test_it_can_be_interrupted_and_resumed_like_any_other(source, tmp_path):
     whole = restarted(source, tmp_path / "whole", "--epochs", "2")
     parts = restarted(source, tmp_path / "parts", "--epochs", "1")
