@@ -26,7 +26,15 @@ from jaxrl.types import PyTree, TrainState
 # What a learner has learnt, as opposed to how far it has come: not the optimiser, no counters.
 _LEARNT = ("params", "slow", "observations", "values", "returns")
 # Settings that weights alone do not show, but without which they mean something else.
-_ACTOR = ("hidden", "activation", "layer_norm", "memory", "memory_of", "state_dependent_std")
+_ACTOR = (
+    "hidden",
+    "activation",
+    "layer_norm",
+    "memory",
+    "memory_of",
+    "state_dependent_std",
+    "distribution",
+)
 _CRITIC = ("critic_hidden",)
 
 
@@ -126,7 +134,7 @@ def _from_policy(program: Program, path: Path) -> Learnt:
     """Take over the policy with its normaliser; everything else begins anew."""
     file = policies.find(path, "final" if (path / "policies" / "final.npz").exists() else "best")
     stored, ours = network_files.read(file), algorithms.network_config(program.config)
-    _refuse_other_networks(file, stored.config, ours, (*_ACTOR, "distribution"))
+    _refuse_other_networks(file, stored.config, ours, _ACTOR)
     # The same tree with names for leaves tells where in the learner the policy's arrays belong.
     learner = programs.abstract_state(program.one).learner
     places = jax.tree.unflatten(jax.tree.structure(learner), list(_named(learner)))

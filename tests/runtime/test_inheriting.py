@@ -103,6 +103,7 @@ def test_a_policy_file_gives_the_policy_alone(source, tmp_path, capsys):
     [
         ("--network.activation relu", "give --network.activation swish"),
         ("--network.hidden 16", "give --network.hidden 8."),
+        ("--network.distribution normal", "give --network.distribution tanh_normal"),
         ("--network.critic-hidden 16", "or take its policy alone: --init-from"),
         ("--env pendulum --backend None", "does not fit this run"),
         ("--init-from /does/not/exist", "No policy at"),
