@@ -42,7 +42,7 @@ class Learnt(NamedTuple):
     """Arrays by their place in the learner, and what to tell the user."""
 
     arrays: dict[str, np.ndarray]
-    remark: str
+    remarks: list[str]
 
 
 def continued(program: Program, source: Path) -> Start:
@@ -126,8 +126,11 @@ def _from_checkpoint(program: Program, path: Path, theirs: TrainConfig) -> Learn
         if name.split("/")[0] in _LEARNT
     }
     _refuse_other_shapes(path, have, wanted)
-    remark = f"starting from what {path} had learnt at step {found.step:,}: policy and critic"
-    return Learnt({name: have[name] for name in wanted}, remark)
+    remarks = [f"warning: {text}" for text in found.warnings]
+    remarks.append(
+        f"starting from what {path} had learnt at step {found.step:,}: policy and critic"
+    )
+    return Learnt({name: have[name] for name in wanted}, remarks)
 
 
 def _from_policy(program: Program, path: Path) -> Learnt:
@@ -142,7 +145,7 @@ def _from_policy(program: Program, path: Path) -> Learnt:
     have = {place_of[name]: data for name, data in stored.arrays.items() if name in place_of}
     wanted = {place: _named(learner)[place] for place in place_of.values()}
     _refuse_other_shapes(file, have, wanted)
-    return Learnt(have, f"starting from the policy {file}; the critic begins anew")
+    return Learnt(have, [f"starting from the policy {file}; the critic begins anew"])
 
 
 def _named(tree: PyTree) -> dict[str, Any]:
@@ -189,4 +192,4 @@ def given(state: TrainState, taken: Learnt) -> Start:
     if slow and not any(name.startswith("slow/") for name in taken.arrays):
         followed = {name: learner.params[name] for name in slow}
         learner = learner.replace(slow=jax.tree.map(lambda x: x.copy(), followed))
-    return Start(state.replace(learner=learner), {}, [taken.remark])
+    return Start(state.replace(learner=learner), {}, taken.remarks)

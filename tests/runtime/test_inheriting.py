@@ -87,6 +87,14 @@ def test_a_new_run_begins_with_what_another_has_learnt(source, tmp_path):
     assert [row["step"] for row in tiny.rows(folder)] == [128, 256]
 
 
+def test_a_damaged_checkpoint_of_the_other_run_is_told(source, tmp_path, capsys):
+    other = shutil.copytree(source, tmp_path / "other")
+    (other / "checkpoints" / "512" / "manifest.json").write_text("{}")
+    tiny.run(tmp_path / "new", "--init-from", str(other), "--epochs", "1")
+    told = capsys.readouterr().out.replace("\n", "")  # however wide the console is
+    assert "is damaged and was skipped" in told and "had learnt at step 256" in told
+
+
 def test_a_policy_file_gives_the_policy_alone(source, tmp_path, capsys):
     file = source / "policies" / "final.npz"
     wider = ("--network.critic-hidden", "16", "--epochs", "1")
