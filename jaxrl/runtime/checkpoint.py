@@ -58,10 +58,10 @@ class Checkpoints:
     Close it, or use it as a context, to hear of a save that failed.
     """
 
-    def __init__(self, directory: Path, *, keep_last: int = 3):
+    def __init__(self, directory: Path, *, keep_last: int = 3, only_read: bool = False):
         if keep_last < 1:
             raise CheckpointError(f"keep_last must be at least 1, not {keep_last}")
-        self.directory = _usable(Path(directory))
+        self.directory = _usable(Path(directory), os.R_OK | (0 if only_read else os.W_OK))
         self._keep_last = keep_last
         # Orbax's own async save is not used: digests and the manifest must be written with the
         # arrays, off the training loop, and its failures can hang the process at exit.
@@ -241,16 +241,17 @@ class Checkpoints:
                 shutil.rmtree(entry, ignore_errors=True)
 
 
-def _usable(directory: Path) -> Path:
-    """Return the absolute path if it is, or could become, a writable directory."""
+def _usable(directory: Path, mode: int) -> Path:
+    """Return the absolute path if it is, or could become, a directory to be used like this."""
     path = nearest = directory.expanduser().resolve()
     while not os.path.exists(nearest):
         nearest = nearest.parent
     if not nearest.is_dir():
         raise CheckpointError(f"cannot save checkpoints in {path}: {nearest} is a file")
-    if not os.access(nearest, os.R_OK | os.W_OK | os.X_OK):
+    if not os.access(nearest, mode | os.X_OK):
+        work, able = ("save", "writable") if mode & os.W_OK else ("read", "readable")
         raise CheckpointError(
-            f"cannot save checkpoints in {path}: {nearest} is not writable; "
+            f"cannot {work} checkpoints in {path}: {nearest} is not {able}; "
             "change its permissions or choose another directory"
         )
     return path

@@ -52,7 +52,7 @@ def continued(program: Program, source: Path) -> Start:
     repeat its choices. Episodes in progress, replay and curriculum are kept.
     """
     config = program.config
-    with Checkpoints(source / "checkpoints") as checkpoints:
+    with Checkpoints(source / "checkpoints", only_read=True) as checkpoints:
         state, restored, remarks = starting.restored_state(program, checkpoints)
     saved = dict(restored.metadata.get("settings", {}))
     saved.pop("seed", None)
@@ -114,7 +114,7 @@ def _from_checkpoint(program: Program, path: Path, theirs: TrainConfig) -> Learn
     alone = f", or take its policy alone: --init-from {path / 'policies' / 'final.npz'}"
     _refuse_other_networks(path, *networks, _ACTOR)
     _refuse_other_networks(path, *networks, _CRITIC, alone)
-    with Checkpoints(path / "checkpoints") as checkpoints:
+    with Checkpoints(path / "checkpoints", only_read=True) as checkpoints:
         found = checkpoints.read()
     have = {
         leaf.path.removeprefix("learner/"): data

@@ -1,6 +1,7 @@
 """Runs that start from other runs: with their full state, or with what they have learnt."""
 
 import json
+import os
 import shutil
 
 import numpy as np
@@ -93,6 +94,17 @@ def test_a_damaged_checkpoint_of_the_other_run_is_told(source, tmp_path, capsys)
     tiny.run(tmp_path / "new", "--init-from", str(other), "--epochs", "1")
     told = capsys.readouterr().out.replace("\n", "")  # however wide the console is
     assert "is damaged and was skipped" in told and "had learnt at step 256" in told
+
+
+def test_the_other_run_need_not_be_writable(source, tmp_path, monkeypatch):
+    access = os.access
+
+    def shut(path, mode):  # root may write everywhere
+        return access(path, mode) and not (mode & os.W_OK and source in (path, *path.parents))
+
+    monkeypatch.setattr(os, "access", shut)
+    tiny.run(tmp_path / "new", "--init-from", str(source), "--epochs", "1")
+    restarted(source, tmp_path / "again", "--epochs", "1")
 
 
 def test_a_policy_file_gives_the_policy_alone(source, tmp_path, capsys):
