@@ -42,6 +42,11 @@ def _at_least_one(name: str, value: int) -> None:
         raise UserError(f"callbacks: {name} must be at least 1, not {value}.")
 
 
+def _needs_evaluations(moment: Moment) -> None:
+    if not moment.config.eval.num_envs:
+        raise UserError("it goes by evaluations, but --eval.num-envs is 0.")
+
+
 @dataclass(frozen=True)
 class CheckpointEvery:
     """Save the full state every so many cycles, besides what --checkpoint asks for.
@@ -79,10 +84,14 @@ class StopOnReward:
 
     threshold: float
 
+    def on_training_start(self, moment: Moment) -> None:
+        """Refuse a run in which nothing would ever be compared."""
+        _needs_evaluations(moment)
+
     def on_evaluation(self, moment: Moment) -> Ask:
         """Compare the evaluation that has just ended."""
         reached = moment.evaluation["eval/mean_reward"]
-        if reached < self.threshold:
+        if not reached >= self.threshold:  # what is no number has reached nothing
             return Ask()
         return Ask(stop=f"mean reward {reached:.4g} has reached {self.threshold:.4g}")
 
@@ -101,6 +110,7 @@ class StopOnNoImprovement:
 
     def on_training_start(self, moment: Moment) -> None:
         """Begin from what an earlier part of the run has reached."""
+        _needs_evaluations(moment)
         self._seen = self._vain = 0
         self._best = moment.best
 
@@ -136,6 +146,10 @@ class RecordVideo:
 
     def __post_init__(self) -> None:
         _at_least_one("RecordVideo", self.epochs)
+
+    def on_training_start(self, moment: Moment) -> None:
+        """Refuse a run in which no policy would ever be the best."""
+        _needs_evaluations(moment)
 
     def on_epoch(self, moment: Moment) -> None:
         """Write videos/step-<step> when it is time."""

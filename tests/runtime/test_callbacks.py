@@ -192,11 +192,28 @@ def test_no_improvement_counts_evaluations_in_a_row():
 
     def moment(best, event="evaluation"):
         nothing: dict[str, float] = {}
-        return callbacks.Moment(event, 0, 0, 0, 0.0, nothing, nothing, best, None, None)
+        return callbacks.Moment(event, 0, 0, 0, 0.0, nothing, nothing, best, None, settings("x"))
 
     stop.on_training_start(moment(5.0, "training_start"))
     answers = [stop.on_evaluation(moment(b)).stop for b in (5.0, 5.0, 6.0, 6.0, 6.0)]
     assert answers[:4] == [""] * 4 and "in 2 evaluations" in answers[4]
+
+
+def test_what_goes_by_evaluations_is_refused_without_them(tmp_path):
+    config = settings(tmp_path / "run", "--eval.num-envs", "0")
+    start = SimpleNamespace(config=config, best=None)
+    for callback in (
+        callbacks.StopOnReward(1.0),
+        callbacks.StopOnNoImprovement(1),
+        callbacks.RecordVideo(epochs=1),
+    ):
+        with pytest.raises(UserError, match="--eval.num-envs is 0"):
+            callback.on_training_start(start)
+
+
+def test_no_number_has_reached_a_threshold():
+    moment = SimpleNamespace(evaluation={"eval/mean_reward": float("nan")})
+    assert not callbacks.StopOnReward(1.0).on_evaluation(moment).stop
 
 
 def test_videos_are_drawn_by_render_at_the_end_of_epochs(tmp_path, monkeypatch):
