@@ -99,7 +99,9 @@ def restored_state(
         blank = jax.device_put(store.beheaded(blank), places)
         state = state.replace(collector=state.collector.replace(replay=blank))
     if restored.metadata.get("devices") != program.mesh.size:
-        remarks.append("warning: another number of devices: numbers will differ in the last bits.")
+        # Members of a population stay as they are; rows are shuffled on the device they lie on.
+        how = "in the last bits" if program.members else "from here on: minibatches are dealt anew"
+        remarks.append(f"warning: another number of devices: numbers will differ {how}.")
     return state, restored, remarks
 
 

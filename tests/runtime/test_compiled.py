@@ -1,12 +1,16 @@
 """The programs of a run: what they are fed, and what follows from it."""
 
+from types import SimpleNamespace
+
 import jax
 import numpy as np
 import pytest
 
 from jaxrl import train
 from jaxrl.envs import classic
-from jaxrl.runtime import compiled, program
+from jaxrl.learning import minibatch
+from jaxrl.runtime import compiled, program, starting
+from jaxrl.runtime.checkpoint import Restored
 from tests.runtime import tiny
 
 
@@ -88,3 +92,18 @@ def test_physics_is_traced_once_for_all_programs(monkeypatch):
     made = compiled.compile_programs(program.build(train._parse(flags).config))
     made.wait()
     assert sorted(traced) == ["reset", "step"]
+
+
+@pytest.mark.parametrize(
+    "members, how", [((), "minibatches are dealt anew"), ((1, 2), "last bits")]
+)
+def test_how_much_another_number_of_devices_changes(members, how, tiny_program, monkeypatch):
+    """Rows are shuffled on the device they lie on: with other devices come other minibatches."""
+    key = jax.random.key(0)
+    one, two = (minibatch.shuffled_rows(key, 8, 2, blocks) for blocks in (1, 2))
+    assert not np.array_equal(np.ravel(one), np.ravel(two))
+    saved = SimpleNamespace(restore=lambda target: Restored(0, target, {"devices": 2}, []))
+    monkeypatch.setattr(program, "abstract_state", lambda made: SimpleNamespace())
+    monkeypatch.setattr(starting, "to_keep", lambda config, state: state)
+    *_, (remark,) = starting.restored_state(tiny_program._replace(members=members), saved)
+    assert "another number of devices" in remark and how in remark
