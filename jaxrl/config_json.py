@@ -62,7 +62,9 @@ def _value(hint: Any, value: Any, where: str, path: str) -> Any:
         if typing.get_origin(option) is Literal and value in typing.get_args(option):
             return value
         if typing.get_origin(option) is tuple and isinstance(value, list):
-            return tuple(_value(typing.get_args(option)[0], v, where, path) for v in value)
+            kind, *others = typing.get_args(option)
+            if others == [...] or len(value) == 1 + len(others):
+                return tuple(_value(kind, v, where, path) for v in value)
         if option is float and isinstance(value, int | float) and not isinstance(value, bool):
             return float(value)
         if option is Path and isinstance(value, str):

@@ -199,6 +199,7 @@ def test_every_preset_is_valid_and_survives_json(name):
         lambda d: d | {"ppo": 3},
         lambda d: d | {"ppo": d["ppo"] | {"gamma": "high"}},
         lambda d: d | {"network": d["network"] | {"hidden": [1, "x"]}},
+        lambda d: d | {"motion": d["motion"] | {"speeds": [1.0]}},
         lambda d: d | {"format": 99},
         lambda d: [d],
     ],
