@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from flax import struct
 from jax.interpreters import partial_eval
 
+from jaxrl.envs import contract
 from jaxrl.errors import UserError
 from jaxrl.types import ActionSpec, Array, PyTree
 
@@ -70,13 +71,15 @@ def describe(env: Any, start: Any, *, keep_all: bool = False) -> Template:
     action = ActionSpec(int(env.num_actions if discrete else env.action_size), discrete)
     plain = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), start)
     agents = getattr(env, "num_agents", None)
+    length = getattr(env, "episode_length", 1000)
+    contract.check_start(plain, agents, length)
     everything = tuple(range(len(jax.tree.leaves(_without_names(plain)))))
     kept = everything if keep_all else _read_by_step(env, plain, action, agents)
     first = env.first_curriculum() if hasattr(env, "first_curriculum") else ()
     return Template(
         world=pack(plain, kept),
         action=action,
-        episode_length=getattr(env, "episode_length", 1000),
+        episode_length=int(length),
         kept=kept,
         agents=agents,
         tokens=tuple(getattr(env, "token_sizes", ())),
@@ -94,8 +97,11 @@ def _read_by_step(env: Any, start: Any, action: ActionSpec, agents: int | None) 
     """
     shape = (*([agents] if agents else []), *([] if action.discrete else [action.size]))
     taken = jax.ShapeDtypeStruct(shape, jnp.int32 if action.discrete else jnp.float32)
-    with physics():
-        traced = jax.make_jaxpr(lambda s, a: typed_like(env.step(s, a), s))(start, taken)
+    try:
+        with physics():
+            traced = jax.make_jaxpr(lambda s, a: typed_like(env.step(s, a), s))(start, taken)
+    except UserError as error:
+        raise UserError(str(error)) from None  # without what JAX notes about its own frames
     leaves = jax.tree_util.tree_leaves_with_path(start)
     needed = [path[0].name != "pipeline_state" for path, _ in leaves]
     while True:
@@ -110,6 +116,7 @@ def _read_by_step(env: Any, start: Any, action: ActionSpec, agents: int | None) 
 
 def typed_like(new: PyTree, old: PyTree) -> PyTree:
     """Keep dtypes fixed across steps, whatever the environment returns: one compilation."""
+    contract.check_alike(new, old)
 
     def cast(n: Array, o: Array) -> Array:
         n = jnp.asarray(n)

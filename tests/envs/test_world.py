@@ -3,8 +3,10 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from brax.envs import base
 
+from jaxrl import errors
 from jaxrl.envs import registry
 from jaxrl.envs.vector import VectorEnv
 from jaxrl.envs.world import TracedOnce, physics
@@ -72,3 +74,53 @@ def test_physics_goes_on_as_if_everything_were_carried():
     np.testing.assert_allclose(obs, true_obs, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(reward, true_reward)
     assert np.abs(obs[-1] - obs[0]).max() > 0.01
+
+
+class Careless(base.Env):
+    """Give something else than it should, at the start, later, or as a time limit."""
+
+    observation_size, action_size, backend = 1, 1, "jax"
+
+    def __init__(self, first=(), later=(), **said):
+        self.first, self.later = dict(first), dict(later)
+        vars(self).update(said)
+
+    def reset(self, rng):
+        zero = jnp.zeros(())
+        return base.State(None, jnp.zeros(1), zero, zero, {"a": zero}).replace(**self.first)
+
+    def step(self, state, action):
+        return state.replace(**self.later)
+
+
+@pytest.mark.parametrize(
+    "env, complaint",
+    [
+        (Careless(later={"metrics": {"a": 0.0, "b": 1.0}}), r"step gives `metrics\['b'\]`"),
+        (Careless(later={"metrics": {}}), r"reset gives `metrics\['a'\]`, which its step does"),
+        (Careless(later={"info": {"x": 1.0}}), r"step gives `info\['x'\]`"),
+        (Careless(later={"obs": jnp.zeros(3)}), r"`obs` of the shape \(1,\), its step \(3,\)"),
+        (Careless(later={"reward": jnp.zeros(1)}), r"`reward` of the shape \(\), its step \(1,\)"),
+        (Careless({"reward": jnp.zeros(1)}), r"`reward` must have the shape \(\), not \(1,\)"),
+        (Careless({"done": jnp.zeros(2)}), r"`done` must have the shape \(\), not \(2,\)"),
+        (Careless({"metrics": {"a": jnp.zeros(3)}}), r"`metrics\['a'\]` must have the shape \(\)"),
+        (Careless({"obs": jnp.zeros(())}), r"`obs` must have one axis or more, not the shape \(\)"),
+        (Careless(num_agents=2), r"`reward` must have the shape \(2,\)"),
+        (
+            Careless({"reward": jnp.zeros(2), "obs": {"x": jnp.zeros(3)}}, num_agents=2),
+            r"`obs\['x'\]` must have an axis for its 2 agents and one more",
+        ),
+        (Careless(episode_length=0), "`episode_length` must be a whole number of at least 1"),
+        (Careless(episode_length=None), "`episode_length` must be a whole number of at least 1"),
+    ],
+)
+def test_what_does_not_fit_is_named(env, complaint):
+    with pytest.raises(errors.UserError, match=complaint):
+        _ = VectorEnv(env, num_envs=2, episode_length=5).template
+
+
+def test_a_step_as_gymnasium_has_it_is_refused():
+    env = Careless()
+    env.step = lambda state, action: (state.obs, 0.0, False, {})
+    with pytest.raises(errors.UserError, match="step gives a tuple, not a State"):
+        _ = VectorEnv(env, num_envs=2, episode_length=5).template
