@@ -117,6 +117,9 @@ def _on_host() -> Iterator[None]:
 def _function(path: str):
     module_name, _, attribute = path.partition(":")
     try:
-        return getattr(importlib.import_module(module_name), attribute)
+        found = getattr(importlib.import_module(module_name), attribute)
     except (ImportError, AttributeError, ValueError) as error:
         raise UserError(f"--task.randomize: cannot load '{path}' ({error}).") from error
+    if not callable(found):
+        raise UserError(f"--task.randomize: '{path}' is no function.")
+    return found

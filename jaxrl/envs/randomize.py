@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from brax.envs import Env
 
 from jaxrl.errors import UserError
@@ -26,14 +27,30 @@ class Randomized(Env):
         self._base, self._tree = jax.tree.flatten(env.unwrapped.sys)
         self._changed: list[int] = []
 
-        def find_changed(key: Key) -> None:
-            leaves = jax.tree.leaves(randomize(env.unwrapped.sys, key))
-            pairs = enumerate(zip(self._base, leaves, strict=True))
+        def find_changed(key: Key) -> PyTree:
+            drawn = randomize(env.unwrapped.sys, key)
+            pairs = enumerate(zip(self._base, jax.tree.leaves(drawn), strict=False))
             self._changed = [i for i, (old, new) in pairs if old is not new]
+            return drawn
 
-        jax.eval_shape(find_changed, jax.random.key(0))
+        self._check(jax.eval_shape(find_changed, jax.random.key(0)))
         if not self._changed:
             raise UserError("--task.randomize: the function returned `sys` unchanged.")
+
+    def _check(self, drawn: PyTree) -> None:
+        """Refuse other physics than an environment can be given."""
+        if jax.tree.structure(drawn) != self._tree:
+            kind = type(self.unwrapped.sys).__name__
+            raise UserError(
+                f"--task.randomize: the function must return a {kind} like the `sys` it is given, "
+                f"and nothing else, not a {type(drawn).__name__}."
+            )
+        for old, new in zip(self._base, jax.tree.leaves(drawn), strict=True):
+            if jnp.shape(old) != new.shape:
+                raise UserError(
+                    f"--task.randomize: the function turned an array {jnp.shape(old)} of `sys` "
+                    f"into one {new.shape}; it draws physics for one environment."
+                )
 
     @contextlib.contextmanager
     def _physics(self, drawn: tuple[Array, ...]) -> Iterator[None]:
@@ -48,13 +65,20 @@ class Randomized(Env):
         finally:
             self.unwrapped.sys = original
 
-    def reset(self, rng: Array) -> Any:
+    def reset(self, rng: Array, *curriculum: PyTree) -> Any:
         """Draw physics, then a start in it."""
         rng, draw = jax.random.split(rng)
         leaves = jax.tree.leaves(self._randomize(self.unwrapped.sys, draw))
-        drawn = tuple(leaves[i] for i in self._changed)
+        return self._begun(lambda: self._env.reset(rng, *curriculum), leaves)
+
+    def trial(self, number: Array) -> Any:
+        """Return a fixed start, in the physics of all others: trials are to be compared."""
+        return self._begun(lambda: self._env.trial(number), self._base)
+
+    def _begun(self, begin: Callable[[], Any], physics: list[Array]) -> Any:
+        drawn = tuple(jnp.asarray(physics[i]) for i in self._changed)
         with self._physics(drawn):
-            state = self._env.reset(rng)
+            state = begin()
         return state.replace(info=dict(state.info) | {"randomization": drawn})
 
     def step(self, state: Any, action: Array) -> Any:

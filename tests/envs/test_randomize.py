@@ -179,3 +179,46 @@ def test_environment_without_physics():
 def test_function_that_changes_nothing(unchanged):
     with pytest.raises(errors.UserError, match="--task.randomize: .*unchanged"):
         randomize.Randomized(_pendulum(), unchanged)
+
+
+@pytest.mark.parametrize(
+    "wrong, complaint",
+    [
+        (lambda sys, key: None, "must return a Physics like the `sys` .* not a NoneType"),
+        (lambda sys, key: (scale_speed(sys, key), sys), "and nothing else, not a tuple"),
+        (
+            lambda sys, key: custom_worlds.Physics(jax.random.uniform(key, (5,)), sys.width),
+            r"turned an array \(\) of `sys` into one \(5,\)",
+        ),
+    ],
+)
+def test_function_that_returns_something_else(wrong, complaint):
+    with pytest.raises(errors.UserError, match=f"--task.randomize: .*{complaint}"):
+        randomize.Randomized(custom_worlds.Discrete(), wrong)
+
+
+def test_what_is_no_function():
+    task = config.TaskConfig(randomize="custom_worlds:NOT_CALLABLE")
+    with pytest.raises(errors.UserError, match="NOT_CALLABLE' is no function"):
+        build.build(config.TrainConfig(env="custom_worlds:Discrete", task=task))
+
+
+def _with_physics(kind):
+    env = kind()
+    env.sys = custom_worlds.Discrete().sys
+    return randomize.Randomized(env, scale_speed)
+
+
+def test_a_curriculum_reaches_the_wrapped_environment():
+    env = vector.VectorEnv(_with_physics(custom_worlds.Widening), 2, 4, pool_size=3)
+    pool = env.pool(jax.random.key(0), env.first_curriculum)
+    np.testing.assert_array_equal(pool.obs, np.full((3, 1), 0.25))
+
+
+def test_trials_are_played_in_the_physics_as_they_are():
+    env = vector.VectorEnv(_with_physics(custom_worlds.Drill), 3, 12, trials=True)
+    state = env.reset(jax.random.key(0))
+    (speed,) = env.brax_state(state.world).info["randomization"]
+    np.testing.assert_array_equal(speed, np.ones(3))
+    _, outcome = env.advance(state, jnp.zeros((3, 1)))
+    assert outcome.reward.shape == (3,)
