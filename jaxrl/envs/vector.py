@@ -133,9 +133,13 @@ class VectorEnv:
         return jax.tree.map(jnp.asarray, self.template.curriculum)
 
     def fresh(self, key: Key, number: int, curriculum: PyTree = ()) -> World:
-        """Draw `number` start states; Brax environments are written for raw keys."""
+        """Draw `number` start states, by default as they are judged by.
+
+        Brax environments are written for raw keys.
+        """
         keys = jax.random.key_data(jax.random.split(key, number))
-        given = (curriculum,) if jax.tree.leaves(curriculum) else ()
+        last = jax.tree.map(jnp.asarray, self.template.last_curriculum)
+        given = [tree for tree in (curriculum, last) if jax.tree.leaves(tree)][:1]
         with physics():
             starts = jax.vmap(lambda key: self.env.reset(key, *given))(keys)
             return self.world(strong(starts))

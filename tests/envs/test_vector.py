@@ -483,3 +483,14 @@ def test_episodic_reward_is_paid_at_the_end():
         assert float(mean.total / mean.count) == 10.0
     assert rewards["paid"] == [1, 2, 3, 4, 1, 2, 3, 4, 1]
     assert rewards["withheld"] == [0, 0, 0, 10, 0, 0, 0, 10, 0]
+
+
+def test_starts_without_a_curriculum_are_those_that_policies_are_judged_by():
+    class Narrow(custom_worlds.Widening):
+        def last_curriculum(self):
+            return {"level": np.float32(0.75)}
+
+    env = _vector(Narrow(), num_envs=2)
+    np.testing.assert_array_equal(env.reset(jax.random.key(0)).world.obs, np.full((2, 1), 0.75))
+    first = env.fresh(jax.random.key(0), 2, env.first_curriculum)
+    np.testing.assert_array_equal(first.obs, np.full((2, 1), 0.25))
