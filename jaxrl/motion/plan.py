@@ -25,6 +25,7 @@ from jaxrl.motion import formats, library, skeleton
 from jaxrl.motion.clip import FPS, Clip, resample
 from jaxrl.motion.figure import Figure
 from jaxrl.motion.formats import named
+from jaxrl.motion.formats.arrays import opened
 from jaxrl.motion.metrics import EVALUATION_LIMIT
 from jaxrl.motion.planning import Planner, Search
 
@@ -57,18 +58,19 @@ def _plan(command: Command) -> None:
     model = skeleton.load_model(str(command.model) if command.model else None)
     found = library.read(str(command.clips), model, command.loop_seconds)
     command.out.mkdir(parents=True, exist_ok=True)
+    planned = _planned_before(command, [clip.name for clip in found])
     planner = Planner(Figure(model, FPS, command.substeps), command.search)
     print(f"{'clip':<32}{'frames':>7}{'MPJPE':>9}{'worst frame':>13}{'seconds':>9}")
     with Progress(console=Console(), transient=True) as bars:
         for clip in found:
             path = command.out / f"{clip.name}.npz"
-            if path.exists() and formats.any_planned(path):
+            if path in planned:
                 print(f"{clip.name:<32} has a plan: left alone")
                 continue
             # What is followed does not loop: a plan ends where it ends.
             clip = resample(clip, FPS, model)._replace(loops=False, plan=None)
-            planned, said = _planned(clip, planner, bars)
-            named.write(path, planned, planner.figure.skeleton)
+            clip, said = _planned(clip, planner, bars)
+            named.write(path, clip, planner.figure.skeleton)
             print(said)
     print(f"\ntrain            {_training(command)}")
 
@@ -96,6 +98,21 @@ def _check(command: Command) -> None:
     stem, count = Counter(file.stem for file in files).most_common(1)[0]
     if count > 1:
         raise UserError(f"'{command.clips}': {count} clips are called '{stem}'; rename one.")
+
+
+def _planned_before(command: Command, names: list[str]) -> set[Path]:
+    """Return the files that have a plan already, all of which must be of the same physics."""
+    paths = [command.out / f"{name}.npz" for name in names]
+    planned = {path for path in paths if path.exists() and formats.any_planned(path)}
+    for path in sorted(planned):
+        with opened(path) as arrays:
+            substeps = int(arrays.number(named.SUBSTEPS))
+        if substeps != command.substeps:
+            raise UserError(
+                f"'{path}' was planned with --substeps {substeps}, not {command.substeps}: "
+                "name another folder, or remove what is in this one."
+            )
+    return planned
 
 
 def _planned(clip: Clip, planner: Planner, bars: Progress) -> tuple[Clip, str]:

@@ -159,6 +159,8 @@ def test_planned_clips_can_be_planned_again_by_other_physics(tmp_path, bones, ho
     assert (first.plan.substeps, second.plan.substeps) == (3, 5)
     with pytest.raises(UserError, match="planned with 5 steps.*not --motion.substeps 3"):
         motion_base.parts(MotionConfig(clips=twice))
+    assert plan.main([str(once), str(twice), *few]) == 2
+    assert "was planned with --substeps 5, not 3: name another folder" in capsys.readouterr().err
 
 
 def test_what_is_lost_stays_without_a_plan_and_is_tried_again(tmp_path, bones, hop, capsys):

@@ -26,6 +26,7 @@ from jaxrl.motion.skeleton import Joint, Skeleton
 
 FORMAT = "jaxrl-motion-1"
 PLAN = "plan/"  # what arrays of a planned way begin with
+SUBSTEPS = f"{PLAN}substeps"
 _ACTUATORS = f"{PLAN}actuator_names"
 _PLAIN_FPS = 100.0
 _PLAIN_ROOT = ("tx", "tz", "ty", "tilt", "list", "rotation")
@@ -91,7 +92,7 @@ def _plan(file: Path, arrays: Arrays, skeleton: Skeleton) -> Plan | None:
     if not in_order or not all(np.isfinite(v).all() for v in values.values()):
         why = "has numbers that are not finite" if in_order else "is of a model of another order"
         raise UserError(f"'{file}': its plan {why}; plan the captured clip again.")
-    substeps = int(arrays.number(f"{PLAN}substeps"))
+    substeps = int(arrays.number(SUBSTEPS))
     qpos, qvel, push = (values[f"{PLAN}{name}"] for name in widths)
     return Plan(qpos, qvel, push, substeps)
 
