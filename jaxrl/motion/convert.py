@@ -46,9 +46,13 @@ def _convert(command: Command) -> None:
     found = [
         retarget(m, ours) for file in files(command.source) for m in pickled_motions.read(file)
     ]
+    paths = [command.out / f"{name}.npz" for name in file_names([clip.name for clip in found])]
+    for path in paths:
+        if path.exists():  # it may hold a plan, which took minutes
+            raise UserError(f"'{path}' is there already: name another folder, or remove it.")
     command.out.mkdir(parents=True, exist_ok=True)
-    for clip, name in zip(found, file_names([clip.name for clip in found]), strict=True):
-        named.write(command.out / f"{name}.npz", clip, ours)
+    for clip, path in zip(found, paths, strict=True):
+        named.write(path, clip, ours)
     seconds = sum(clip.seconds for clip in found)
     print(f"{len(found)} motions, {seconds:,.1f} s, written to {command.out}")
 

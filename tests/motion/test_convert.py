@@ -38,6 +38,15 @@ def test_a_folder(tmp_path):
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["a.npz", "b.npz"]
 
 
+def test_files_that_are_there_stay_as_they_are(tmp_path, capsys):
+    source = _write(tmp_path / "in.pkl", {"new": _clip(), "walk": _clip()})
+    (tmp_path / "walk.npz").write_text("a plan, say")
+    assert convert.main([str(source), str(tmp_path)]) == 2
+    assert "walk.npz' is there already" in capsys.readouterr().err
+    assert (tmp_path / "walk.npz").read_text() == "a plan, say"
+    assert not (tmp_path / "new.npz").exists()
+
+
 def test_file_names_stay_in_the_folder():
     names = ["walk", "Walk", "walk", "../../etc/x", "/root/x", "..", "", "a b\n", "x" * 300]
     found = convert.file_names(names)
