@@ -59,6 +59,8 @@ class Study:
         for changes in (self.settings, self.search, *self.variants.values()):
             if "seed" in changes:
                 raise UserError("'seed' cannot be set in a study: say by `seeds` how many to run.")
+            if "preset" in changes:  # it is a label, and brings none of that preset's settings
+                raise UserError("'preset' cannot be changed in a study: write one for the other.")
 
     def shrunk(self) -> "Study":
         """Return some of it in next to nothing, which can be run but not be learnt from.

@@ -230,6 +230,7 @@ def test_a_file_without_a_study_says_so(monkeypatch, capsys):
         ({"variants": {PLAIN: {"ppo.lam": 0.5}}}, "rename yours"),
         ({"variants": {"other": {"seed": 7}}}, "'seed' cannot be set"),
         ({"settings": {"seed": 7}}, "'seed' cannot be set"),
+        ({"settings": {"preset": "ant"}}, "'preset' cannot be changed"),
     ],
 )
 def test_what_would_not_be_run_as_it_says_is_refused(given, text):
