@@ -50,12 +50,13 @@ def here(command: str) -> Origin:
     )
 
 
-def write(out: Path, settings: Mapping[str, Any], origins: Iterable[Origin]) -> None:
+def write(
+    out: Path, settings: Mapping[str, Any], origins: Iterable[Origin], *, shrunk: bool = False
+) -> None:
     """Keep what all variants had in common, and every origin once."""
     known = [origin._asdict() for origin in dict.fromkeys(origins) if origin.told()]
-    text = json.dumps(
-        {"settings": dict(settings), "origins": known}, indent=2, default=str, ensure_ascii=False
-    )
+    kept = {"settings": dict(settings), "origins": known} | ({"shrunk": True} if shrunk else {})
+    text = json.dumps(kept, indent=2, default=str, ensure_ascii=False)
     (out / FILE).write_text(text + "\n")
 
 
@@ -65,3 +66,9 @@ def read(out: Path) -> tuple[dict[str, Any], list[Origin]] | None:
         return None
     found = json.loads((out / FILE).read_text())
     return found["settings"], [Origin(**origin) for origin in found["origins"]]
+
+
+def was_shrunk(out: Path) -> bool:
+    """Tell whether `write` was told so."""
+    file = out / FILE
+    return file.exists() and json.loads(file.read_text()).get("shrunk", False)

@@ -46,7 +46,16 @@ def retell(name: str, out: Path) -> None:
         raise UserError(f"'{out}' has no results.csv: run the study before.")
     if known := origin.read(out):
         chosen = replace(chosen, settings=known[0])
-    write(name, chosen, read_table(out / "results.csv"), out)
+    if origin.was_shrunk(out):
+        chosen = chosen.shrunk()
+    found = read_table(out / "results.csv")
+    for variant in dict.fromkeys(record.variant for record in found):
+        if variant not in (PLAIN, *chosen.variants):
+            raise UserError(
+                f"'{out / 'results.csv'}' has a variant '{variant}', which the study has no more: "
+                f"name it in experiments/studies/{name}.py, or run the study again."
+            )
+    write(name, chosen, found, out)
 
 
 class _Bar:

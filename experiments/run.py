@@ -81,7 +81,8 @@ def execute(name: str, chosen: Study, out: Path, at_once: int = 64, command: str
     found = [done[cell] for cell in cells]
     chosen.check_metric({name for record in found for name in record.figures})
     records.write_table(found, out / "results.csv")
-    origin.write(out, chosen.settings, [record.origin for record in found])
+    origins = [record.origin for record in found]
+    origin.write(out, chosen.settings, origins, shrunk=chosen.is_shrunk)
     report.write(name, chosen, found, out)
 
 

@@ -84,6 +84,22 @@ def test_results_are_told_anew_from_their_table(tmp_path, capsys):
     assert "| lambda 0 | `ppo.lam = 0.0` | 1 | 1 to 1 | 0 % |" in text
 
 
+def test_what_was_shrunk_is_told_anew_as_such(tmp_path):
+    shrunk = load("cartpole_basics").shrunk()
+    runs = [Record(v, 0, [5], {shrunk.metric: [1.0]}) for v in (PLAIN, *shrunk.variants)]
+    records.write_table(runs, tmp_path / "results.csv")
+    origin.write(tmp_path, {}, [Origin("then")], shrunk=True)
+    assert report.main(["cartpole_basics", "--out", str(tmp_path)]) == 0
+    assert "nothing can be learnt from this" in (tmp_path / "results.md").read_text()
+
+
+def test_variants_that_a_study_has_no_more_are_named(tmp_path, capsys):
+    runs = [Record(v, 0, [5], {"eval/mean_reward": [1.0]}) for v in (PLAIN, "renamed since")]
+    records.write_table(runs, tmp_path / "results.csv")
+    assert report.main(["cartpole_basics", "--out", str(tmp_path)]) == 2
+    assert "a variant 'renamed since', which the study has no more" in capsys.readouterr().err
+
+
 def test_figures_of_successes_may_come_late():
     late = replace(load("imitation"), metric="eval/mpjpe_succ")
     late.check_metric(["eval/mpjpe_all"])
