@@ -28,12 +28,16 @@ def paint(
     model = copy.copy(model)  # its lights are changed
     seen, _ = stage.look(shapes.prepare(model), where)
     data, camera = mujoco.MjData(model), mujoco.MjvCamera()
+    by_hand = np.flatnonzero(model.body_mocapid >= 0)
+    numbers = model.body_mocapid[by_hand]
     camera.distance, camera.azimuth = _FAR * seen.radius, _AZIMUTH
     camera.elevation = -float(np.degrees(seen.above))
     pictures = []
     with _renderer(model, size) as renderer:
         for i in moments:
             data.qpos[:] = qpos[i]
+            data.mocap_pos[numbers] = where.place[i, by_hand]
+            data.mocap_quat[numbers] = where.turn[i, by_hand]
             mujoco.mj_forward(model, data)
             camera.lookat[:] = seen.aim[i]
             renderer.update_scene(data, camera)
