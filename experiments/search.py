@@ -50,6 +50,7 @@ def execute(name: str, chosen: Study, out: Path, trials: int, at_once: int) -> N
     """Try settings until there are so many trials, then write what they gave."""
     from jaxrl.runtime import program
 
+    _check(chosen)
     program.use_compilation_cache()
     optuna = _optuna()
     searched = _opened(optuna, chosen, out / "search.jsonl")
@@ -69,6 +70,21 @@ def execute(name: str, chosen: Study, out: Path, trials: int, at_once: int) -> N
             bar.advance(number)
     (out / "search.md").write_text(_table(name, chosen, _told(searched)))
     print(f"written to {out / 'search.md'}")
+
+
+def _check(chosen: Study) -> None:
+    """Refuse ranges and choices that nothing can be drawn from, or that settings cannot be."""
+    base = chosen.config({})
+    for name, choices in chosen.search.items():
+        if isinstance(choices, Between):
+            if not choices.low < choices.high or (choices.log and choices.low <= 0):
+                rule = "0 < low < high" if choices.log else "low < high"
+                raise UserError(f"`search`: {rule} must hold for '{name}', not {choices}.")
+            choices = (choices.low, choices.high)
+        if not isinstance(choices, tuple) or not choices:
+            raise UserError(f"`search`: '{name}' needs a Between or a tuple of choices.")
+        for value in choices:
+            config_json.from_json(config_json.to_json(study.changed(base, {name: value})), "search")
 
 
 def _optuna() -> Any:
@@ -113,12 +129,15 @@ def _told(searched: Any) -> list[Any]:
 
 
 def _suggested(trial: Any, chosen: Study) -> dict[str, Any]:
-    return {
-        name: trial.suggest_float(name, choices.low, choices.high, log=choices.log)
-        if isinstance(choices, Between)
-        else trial.suggest_categorical(name, choices)
-        for name, choices in chosen.search.items()
-    }
+    base, found = chosen.config({}), {}
+    for name, choices in chosen.search.items():
+        if isinstance(choices, Between):
+            whole = type(config_checks.get(base, name)) is int
+            suggest = trial.suggest_int if whole else trial.suggest_float
+            found[name] = suggest(name, choices.low, choices.high, log=choices.log)
+        else:
+            found[name] = trial.suggest_categorical(name, choices)
+    return found
 
 
 def _tried(chosen: Study, asked: list[Any]) -> list[float]:

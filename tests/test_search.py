@@ -10,6 +10,7 @@ from experiments import search, study
 from experiments.study import Between, Study
 from jaxrl import train
 from jaxrl.config_changes import changed
+from jaxrl.errors import UserError
 from jaxrl.runtime import population
 
 
@@ -143,3 +144,28 @@ def test_a_missing_optuna_is_named(monkeypatch, tmp_path, capsys):
 def test_studies_without_ranges_say_so(capsys, tmp_path):
     assert search.main(["minibatches", "--out", str(tmp_path)]) == 2
     assert "names nothing to search" in capsys.readouterr().err
+
+
+def test_whole_numbers_are_drawn_for_settings_that_are_such(trained, tmp_path):
+    ranges = {"ppo.update_epochs": Between(1, 9), "ppo.learning_rate": Between(1e-4, 1, log=True)}
+    search.execute("s", Study("cartpole", {}, seeds=1, search=ranges), tmp_path, 6, 6)
+    epochs = {m.ppo.update_epochs for members in trained for m in members}
+    assert len(epochs) > 1 and epochs <= set(range(1, 10))
+    assert {type(number) for number in epochs} == {int}
+
+
+@pytest.mark.parametrize(
+    "choices, text",
+    [
+        (Between(1.0, 0.9), "low < high must hold for 'ppo.gamma'"),
+        (Between(0.0, 0.9, log=True), "0 < low < high must hold"),
+        ((), "a Between or a tuple"),
+        (0.9, "a Between or a tuple"),
+        ((0.9, "a"), "'ppo.gamma' has the unusable value 'a'"),
+    ],
+)
+def test_what_cannot_be_searched_is_named(tmp_path, choices, text):
+    with pytest.raises(UserError, match=text):
+        search.execute(
+            "s", Study("cartpole", {}, search={"ppo.gamma": choices}), tmp_path / "no", 1, 1
+        )
