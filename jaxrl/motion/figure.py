@@ -128,9 +128,9 @@ def _servos(model: mujoco.MjModel) -> np.ndarray:
 
 
 def _lag(model: mujoco.MjModel) -> np.ndarray:
-    """Return damping over stiffness of each servo; 0 where there is no stiffness."""
+    """Return damping over stiffness of each servo."""
     stiffness, damping = -model.actuator_biasprm[:, 1], -model.actuator_biasprm[:, 2]
-    return np.where(stiffness > 0, damping / np.maximum(stiffness, 1e-6), 0.0).astype(np.float32)
+    return (damping / stiffness).astype(np.float32)
 
 
 def _servo(model: mujoco.MjModel, i: int) -> int:
@@ -139,10 +139,13 @@ def _servo(model: mujoco.MjModel, i: int) -> int:
     ball = model.jnt_type[joint] == mujoco.mjtJoint.mjJNT_BALL
     axes = np.flatnonzero(gear[: 3 if ball else 1])
     on_joint = model.actuator_trntype[i] == mujoco.mjtTrn.mjTRN_JOINT
-    if not on_joint or len(axes) != 1 or gear[axes[0]] != 1.0:
+    on_joint = on_joint and model.jnt_type[joint] != mujoco.mjtJoint.mjJNT_FREE
+    stiffness = model.actuator_gainprm[i, 0]  # of a motor, nothing pulls it back
+    aims = stiffness > 0 and model.actuator_biasprm[i, 1] == -stiffness
+    if not on_joint or not aims or len(axes) != 1 or gear[axes[0]] != 1.0:
         raise UserError(
-            f"Actuator '{name}': a humanoid's actuators are position servos on its joints, "
-            "each with one 1 in its gear."
+            f"Actuator '{name}': a humanoid's actuators are position servos on its joints (but not "
+            "its root), each with one 1 in its gear."
         )
     if not model.actuator_ctrllimited[i]:
         raise UserError(f"Actuator '{name}' needs a ctrlrange: actions are scaled by it.")

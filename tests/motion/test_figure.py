@@ -160,13 +160,16 @@ def test_the_solver_goes_on_from_its_last_answer(figure, move):
     assert isinstance(pose, Pose) and np.abs(pose.warmstart).max() > 0.0
 
 
-BODY = """<mujoco><worldbody><body><freejoint/><geom size="1"/><body>
+BODY = """<mujoco><worldbody><body><freejoint name="root"/><geom size="1"/><body>
 <joint name="j" type="{kind}" axis="1 0 0"/><geom size="1"/></body></body></worldbody>
 <actuator>{actuator}</actuator></mujoco>"""
 WRONG = {
     '<motor name="m" joint="j" gear="2" ctrlrange="-1 1"/>': "'m'.* position servos",
+    '<motor name="m" joint="j" ctrlrange="-1 1"/>': "'m'.* position servos",
+    '<velocity name="m" joint="j" kv="3" ctrlrange="-1 1"/>': "'m'.* position servos",
+    '<position name="m" joint="root" ctrlrange="-1 1"/>': "'m'.* not its root",
     '<position name="m" joint="j"/>': "'m' needs a ctrlrange",
-    '<motor joint="j" gear="1 1 0" ctrlrange="-1 1"/>': "'number 0'.* one 1 in its gear",
+    '<position joint="j" gear="1 1 0" ctrlrange="-1 1"/>': "'number 0'.* one 1 in its gear",
 }
 
 
