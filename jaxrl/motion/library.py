@@ -4,7 +4,9 @@
 # MuJoCo is compiled and says nothing of its types.
 
 import math
+from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple, cast
 
 import jax
@@ -49,6 +51,9 @@ def read(path: str, model: mujoco.MjModel, at_least: float = 0.0) -> list[Clip]:
 
     Clips that loop are repeated until they last at least so many seconds.
     """
+    stem, count = Counter(file.stem for file in formats.files(Path(path))).most_common(1)[0]
+    if count > 1:
+        raise UserError(f"'{path}': {count} clips are called '{stem}'; rename one.")
     bones = skeleton.describe(model)
     return [_fitted(clip, bones, at_least) for clip in formats.read(path, bones)]
 

@@ -8,7 +8,6 @@ stopped, or lost some clips, can be given again.
 
 import sys
 import time
-from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
@@ -95,9 +94,6 @@ def _check(command: Command) -> None:
         raise UserError(f"'{command.out}': name another folder than that of the clips.")
     if command.out.exists() and not command.out.is_dir():
         raise UserError(f"'{command.out}' is a file; name a folder to write to.")
-    stem, count = Counter(file.stem for file in files).most_common(1)[0]
-    if count > 1:
-        raise UserError(f"'{command.clips}': {count} clips are called '{stem}'; rename one.")
 
 
 def _planned_before(command: Command, names: list[str]) -> set[Path]:

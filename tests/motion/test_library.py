@@ -174,3 +174,11 @@ def test_a_plan_is_of_one_rate(bones, model):
 def test_a_library_of_nothing_is_refused(model):
     with pytest.raises(UserError, match="at least one clip"):
         library.build([], model)
+
+
+def test_two_clips_of_one_name_are_refused(tmp_path, bones, model):
+    """By names clips are shown, judged and planned: nobody could tell which one is meant."""
+    named.write(tmp_path / "hop.npz", synthetic.stepping(bones), bones)
+    (tmp_path / "hop.txt").write_text("{}")
+    with pytest.raises(UserError, match="2 clips are called 'hop'; rename one"):
+        library.read(str(tmp_path), model)
