@@ -227,6 +227,8 @@ def test_paths_without_motions_are_refused(tmp_path, bones):
         ("[]", "'Frames' is missing"),
         ('{"Frames": [[0.1, 2.0]]}', "frame 0 has 2 numbers; the humanoid has 44"),
         (json.dumps({"Frames": [["x"] * 44] * 2}), "other than numbers"),
+        (json.dumps({"Frames": [[10**400] * 44] * 2}), "other than numbers"),
+        ("[" * 100_000, "no motion file of DeepMimic's"),
         (json.dumps({"Frames": []}), "0 frame"),
         (json.dumps({"Frames": [[0.0] * 44] * 3}), "'root' in frame 0 has the length 0"),
     ],
@@ -237,11 +239,12 @@ def test_bad_files_of_deepmimic_are_refused(tmp_path, bones, text, message):
         formats.read(tmp_path / "c.txt", bones)
 
 
-def test_bad_durations_are_refused(tmp_path, bones):
+@pytest.mark.parametrize("duration", [0.0, float("inf"), 1e9])
+def test_bad_durations_are_refused(tmp_path, bones, duration):
     content = _deepmimic(tmp_path / "c.txt")
-    content["Frames"][1][0] = 0.0
+    content["Frames"][1][0] = duration
     (tmp_path / "c.txt").write_text(json.dumps(content))
-    with pytest.raises(UserError, match="frame 1 lasts 0.0 s"):
+    with pytest.raises(UserError, match=f"frame 1 lasts {duration} s"):
         formats.read(tmp_path / "c.txt", bones)
 
 
@@ -268,4 +271,14 @@ def test_bad_arrays_are_refused(tmp_path, bones):
     named.write(path, synthetic.stepping(bones), bones)
     path.write_bytes(path.read_bytes()[:-2000])
     with pytest.raises(UserError, match="cannot be read"):
+        formats.read(path, bones)
+
+
+def test_files_of_ours_without_frames_are_refused(tmp_path, bones):
+    path, clip = tmp_path / "a.npz", synthetic.stepping(bones)
+    named.write(path, clip._replace(qpos=clip.qpos[:0]), bones)
+    with pytest.raises(UserError, match=r"0 frame\(s\)"):
+        formats.read(path, bones)
+    np.savez(path, format=np.array([]))
+    with pytest.raises(UserError, match="is of the format ''"):
         formats.read(path, bones)

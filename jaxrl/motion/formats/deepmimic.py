@@ -18,6 +18,7 @@ from jaxrl.motion.formats import checks
 from jaxrl.motion.skeleton import Skeleton
 
 FPS = 30.0
+_LONGEST = 60.0  # seconds of a frame
 _NUMBERS = 8 + sum(width for _, width in checks.JOINTS)
 
 
@@ -28,10 +29,14 @@ def read(file: Path, skeleton: Skeleton, fps: float = FPS) -> Clip:
     checks.our_humanoid(file, skeleton)
     raw = Clip(file.stem, fps, content.get("Loop") == "wrap", _poses(rows, skeleton))
     clip = clips.checked(raw, skeleton, str(file))
-    times = np.concatenate([[0.0], np.cumsum(rows[:-1, 0])])
-    if not (np.diff(times) > 0).all():
-        frame = int(np.flatnonzero(~(np.diff(times) > 0))[0])
-        raise UserError(f"'{file}': frame {frame} lasts {rows[frame, 0]} s; it should be above 0.")
+    durations = rows[:-1, 0]
+    bad = np.flatnonzero(~((durations > 0) & (durations < _LONGEST)))
+    if len(bad):
+        raise UserError(
+            f"'{file}': frame {bad[0]} lasts {durations[bad[0]]} s; it should be above 0, and less "
+            "than a minute."
+        )
+    times = np.concatenate([[0.0], np.cumsum(durations)])
     qpos = clips.steady(skeleton.model, clip.qpos, times, fps)
     return clips.checked(clip._replace(qpos=qpos), skeleton, str(file))
 
@@ -39,7 +44,7 @@ def read(file: Path, skeleton: Skeleton, fps: float = FPS) -> Clip:
 def _content(file: Path) -> Mapping[str, Any]:
     try:
         content = json.loads(file.read_text())
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RecursionError) as error:
         raise UserError(f"'{file}' is no motion file of DeepMimic's (JSON): {error}") from error
     if not isinstance(content, dict) or not isinstance(content.get("Frames"), list):
         raise UserError(f"'{file}': 'Frames' is missing: is it a motion file of DeepMimic's?")
@@ -58,7 +63,7 @@ def _rows(file: Path, content: Mapping[str, Any]) -> np.ndarray:
             )
     try:
         return np.array(frames, np.float64).reshape(-1, _NUMBERS)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise UserError(f"'{file}': 'Frames' holds something other than numbers.") from error
 
 

@@ -61,7 +61,7 @@ def _flat(joint: Joint, qpos: np.ndarray) -> np.ndarray:
 
 def read(file: Path, arrays: Arrays, skeleton: Skeleton) -> Clip:
     """Read a file of our own kind."""
-    found = arrays.texts("format")[0]
+    found = ", ".join(arrays.texts("format"))
     if found != FORMAT:
         raise UserError(f"'{file}' is of the format '{found}'; only '{FORMAT}' is known.")
     checks.same_joints(file, skeleton, arrays.texts("joint_names"))
@@ -73,7 +73,7 @@ def read(file: Path, arrays: Arrays, skeleton: Skeleton) -> Clip:
     qpos = np.empty((len(values["root_position"]), skeleton.model.nq))
     qpos[:, :7] = np.concatenate([values["root_position"], values["root_rotation"]], -1)
     for joint in skeleton.joints[1:]:
-        qpos[:, joint.columns] = values[f"joint/{joint.name}"].reshape(len(qpos), -1)
+        qpos[:, joint.columns] = values[f"joint/{joint.name}"].reshape(qpos[:, joint.columns].shape)
     clip = Clip(file.stem, arrays.number("fps"), bool(arrays.number("loops")), qpos)
     return clips.checked(clip, skeleton, str(file))._replace(plan=_plan(file, arrays, skeleton))
 
