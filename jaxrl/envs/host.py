@@ -66,8 +66,13 @@ class HostEnv:
 
 
 def _seed(*numbers: int) -> int:
-    """Mix numbers into a seed: neighbours must not share environments."""
-    return int(np.random.SeedSequence(numbers).generate_state(1)[0] // 2)
+    """Mix numbers into a seed: neighbours must not share environments.
+
+    To NumPy zeros at the end are nothing: without their count, evaluations would be what was
+    trained on.
+    """
+    mixed = np.random.SeedSequence((len(numbers), *numbers))
+    return int(mixed.generate_state(1)[0] // 2)
 
 
 def build(name: str, num_envs: int, groups: int, limit: int | None = None) -> HostEnv:

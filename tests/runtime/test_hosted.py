@@ -46,6 +46,13 @@ def cut():
     return programs, state, [programs.collect(params, turn) for turn in range(2)]
 
 
+def test_evaluations_have_other_seeds_than_training():
+    training = {host._seed(seed, group, 0) for seed in (0, 1) for group in range(4)}
+    judging = {host._seed(seed, cycle) for seed in (0, 1) for cycle in range(4)}
+    by_command = {host._seed(seed) for seed in (0, 1)}
+    assert len(training | judging | by_command) == 8 + 8 + 2
+
+
 def test_rollouts_join_time_and_groups(cut):
     _, _, (first, second) = cut
     assert first.obs.shape == (8, 4, 1) and first.carry[0].shape == (2, 4, 4)
