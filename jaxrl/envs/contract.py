@@ -10,8 +10,9 @@ from jaxrl.errors import UserError
 from jaxrl.types import PyTree
 
 
-def check_start(start: Any, agents: int | None, episode_length: Any) -> None:
+def check_start(env: Any, start: Any) -> None:
     """Refuse a first state that cannot be one row of a batch."""
+    agents = getattr(env, "num_agents", None)
     several = () if agents is None else (agents,)
     wanted = {"reward": (start.reward, several), "done": (start.done, ())}
     wanted |= {f"metrics['{name}']": (value, ()) for name, value in start.metrics.items()}
@@ -20,18 +21,34 @@ def check_start(start: Any, agents: int | None, episode_length: Any) -> None:
             raise UserError(
                 f"The environment's `{name}` must have the shape {shape}, not {value.shape}."
             )
-    for path, leaf in jax.tree_util.tree_leaves_with_path(start.obs):
-        if leaf.ndim <= len(several) or leaf.shape[: len(several)] != several:
-            name = "obs" + jax.tree_util.keystr(path)
-            axes = f"an axis for its {agents} agents and one more" if agents else "one axis or more"
+    _check_seen(start.obs, several, tuple(getattr(env, "token_sizes", ())))
+    for name in ("episode_length", "num_actions" if hasattr(env, "num_actions") else "action_size"):
+        size = getattr(env, name, 1)
+        if not isinstance(size, Integral) or int(size) < 1:
             raise UserError(
-                f"The environment's `{name}` must have {axes}, not the shape {leaf.shape}."
+                f"The environment's `{name}` must be a whole number of at least 1, not {size}."
             )
-    if not isinstance(episode_length, Integral) or int(episode_length) < 1:
-        raise UserError(
-            "The environment's `episode_length` must be a whole number of at least 1, "
-            f"not {episode_length}."
-        )
+
+
+def _check_seen(obs: PyTree, several: tuple[int, ...], tokens: tuple[int, ...]) -> None:
+    """Refuse observations that no network takes."""
+    if isinstance(obs, dict) and set(obs) <= {"privileged_state"}:
+        raise UserError("The environment's `obs` has no part that the actor sees: add `state`.")
+    axes = f"an axis for its {several[0]} agents, then " if several else ""
+    for path, leaf in jax.tree_util.tree_leaves_with_path(obs):
+        fits = leaf.shape[: len(several)] == several
+        rank, picture = leaf.ndim - len(several), leaf.dtype == jnp.uint8
+        if tokens:
+            kind = f"tokens with {len(tokens)} features each, uint8 [tokens, {len(tokens)}]"
+            fits = fits and not path and picture and rank == 2 and leaf.shape[-1] == len(tokens)
+        else:
+            kind = "a vector, or a picture, uint8 [height, width, channels]"
+            fits = fits and (rank == 1 or (rank == 3 and picture))
+        if not fits:
+            name = "obs" + jax.tree_util.keystr(path)
+            raise UserError(
+                f"The environment's `{name}` must be {axes}{kind}, not {leaf.dtype}{[*leaf.shape]}."
+            )
 
 
 def check_alike(new: PyTree, old: PyTree) -> None:

@@ -67,19 +67,18 @@ def unpack(world: World, like: Any, kept: tuple[int, ...]) -> Any:
 
 def describe(env: Any, start: Any, *, keep_all: bool = False) -> Template:
     """Return the template of an environment whose reset gives the shapes `start`."""
+    contract.check_start(env, start)
     discrete = hasattr(env, "num_actions")
     action = ActionSpec(int(env.num_actions if discrete else env.action_size), discrete)
     plain = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), start)
     agents = getattr(env, "num_agents", None)
-    length = getattr(env, "episode_length", 1000)
-    contract.check_start(plain, agents, length)
     everything = tuple(range(len(jax.tree.leaves(_without_names(plain)))))
     kept = everything if keep_all else _read_by_step(env, plain, action, agents)
     first = env.first_curriculum() if hasattr(env, "first_curriculum") else ()
     return Template(
         world=pack(plain, kept),
         action=action,
-        episode_length=int(length),
+        episode_length=int(getattr(env, "episode_length", 1000)),
         kept=kept,
         agents=agents,
         tokens=tuple(getattr(env, "token_sizes", ())),
