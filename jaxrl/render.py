@@ -1,5 +1,6 @@
 """Render: `python -m jaxrl.render RUN --out episode.html` shows what a policy does."""
 
+import math
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,7 +53,7 @@ def _check(command: Command, out: Path) -> None:
     if out.suffix not in _KINDS:
         raise UserError(f"--out '{out}': the file must end in {', '.join(_KINDS)}.")
     for name, value in (("fps", command.fps), ("seconds", command.seconds)):
-        if value is not None and not value > 0:
+        if value is not None and not 0 < value < math.inf:
             raise UserError(f"--{name} must be greater than 0, not {value}.")
     if command.episodes < 1:
         raise UserError(f"--episodes must be at least 1, not {command.episodes}.")

@@ -54,7 +54,7 @@ def _inspect(command: Command) -> None:
     if command.out is not None and command.out.suffix not in (".gif", ".png"):
         raise UserError(f"--out '{command.out}': the file must end in .gif or .png.")
     for flag, value in (("--seconds", command.seconds), ("--fps", command.fps)):
-        if value is not None and not value > 0:
+        if value is not None and not 0 < value < np.inf:
             raise UserError(f"{flag} must be greater than 0, not {value}.")
     skeleton = skeletons.describe(skeletons.load_model(command.model))
     found = _clips(command, skeleton)

@@ -102,6 +102,7 @@ def test_without_a_clip_it_says_where_to_find_some(capsys):
         (["nowhere.txt"], "no such file"),
         (["--out", "a.mp4"], "must end in .gif or .png"),
         (["--seconds", "0"], "--seconds must be greater than 0"),
+        (["--seconds", "inf"], "--seconds must be greater than 0, not inf"),
         (["FOLDER", "--out", "a.gif"], "draws one clip, but there are 2"),
         (["--model", str(skeleton.HUMANOID)], "a clip for it is needed"),
     ],

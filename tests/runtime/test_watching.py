@@ -125,6 +125,7 @@ REFUSED = {
     "--out episode.mp3": "must end in .html, .gif, .mp4, .png",
     "--episodes 0": "--episodes must be at least 1",
     "--seconds 0": "--seconds must be greater than 0",
+    "--seconds inf": "--seconds must be greater than 0, not inf",
     "--clip walk": "follows no motion clips",
     "--failures --clip walk": "leave out --clip",
     "--gl --out episode.html": "leave it out",
