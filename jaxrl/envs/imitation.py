@@ -104,7 +104,7 @@ class Imitation(MotionEnv):
     def step(self, state: base.State, action: Array) -> base.State:
         """Aim the servos, wait for the next frame, and compare."""
         info = dict(state.info)
-        info["time"] = info["time"] + 1.0 / FPS
+        info["time"] = next_frame(info["time"])
         meant = self.reference(info["clip"], info["time"], info["turn"])
         pose: Any = state.pipeline_state
         push = libraries.push(self.library, info["clip"], info["time"])
@@ -147,3 +147,8 @@ class Imitation(MotionEnv):
             time = info["time"] + ahead / FPS
             parts.append(views.goal(now, self.reference(info["clip"], time, info["turn"])))
         return self.seen(jnp.concatenate(parts), info)
+
+
+def next_frame(time: Array) -> Array:
+    """Return the time of a clip's next frame; sums of thirtieths would drift in long clips."""
+    return (jnp.round(time * FPS) + 1.0) / FPS

@@ -13,7 +13,7 @@ from scipy.spatial.transform import Rotation
 
 from jaxrl.config import MotionConfig
 from jaxrl.envs import build as environments
-from jaxrl.envs.imitation import Imitation
+from jaxrl.envs.imitation import Imitation, next_frame
 from jaxrl.envs.vector import VectorEnv
 from jaxrl.envs.world import TracedOnce, physics, strong, typed_like
 from jaxrl.motion import library as libraries
@@ -324,3 +324,9 @@ def test_absolute_actions_span_the_servos_around_the_pose_at_rest(env):
     np.testing.assert_allclose(env.absolute_target(none), figure.angles(figure.model.qpos0))
     np.testing.assert_allclose(env.absolute_target(full), figure.high, rtol=1e-6)
     np.testing.assert_allclose(env.absolute_target(-2.0 * full), figure.low, rtol=1e-6)
+
+
+def test_time_keeps_to_the_frames_of_long_clips():
+    frames = 8 * 60 * 30
+    end = jax.lax.fori_loop(0, frames, lambda _, time: next_frame(time), jnp.zeros(()))
+    assert float(end) == pytest.approx(frames / 30.0, abs=1e-4)
