@@ -66,8 +66,12 @@ def test_checkpoints_without_replay_are_small_and_go_on(whole, tmp_path, capsys)
     # What the episodes in progress did before is lost: a resume must not count them as whole.
     program = programs.build(folders.read_config(folder))
     with Checkpoints(folder / "checkpoints") as kept:
-        stored = starting.resumed(program, kept).state.collector.replay
+        state = starting.resumed(program, kept).state
+    stored = state.collector.replay
     assert (np.asarray(stored.book.age_now) == 40).all() and not stored.ring.written.any()
+    # Whenever there was something to learn from, what is linear in it was solved for.
+    fit = state.learner.params["reward"]["fit"]
+    assert float(fit.count) * 2 == rows[-1]["train/n_updates"] > 0 and fit.weights.any()
 
 
 def test_policies_are_loaded_and_judged(whole, capsys):
