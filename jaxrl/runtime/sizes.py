@@ -216,8 +216,15 @@ def _replay(program: Program, state: TrainState, experience: PyTree) -> tuple[li
         per_batch += c.rrd_batch_size // c.rrd_sample_size * c.rrd_sample_size * step
     batches = c.train_batches * per_batch
     kept = f"{rows:,} rows × {length:,} steps × {step:,} bytes"
-    return [
+    lines = [
         ("steps kept", f"{rows * length:,} ({kept})"),
         ("replay", megabytes(num_bytes(stored))),
         ("batch", f"{per_batch:,} bytes × {c.train_batches} = {megabytes(batches)}"),
-    ], num_bytes(state) + num_bytes(experience) + 2 * batches
+    ]
+    whole = 0
+    if c.reward == "rrd" and c.rrd_linear:
+        drawn = max(c.train_batches * c.rrd_batch_size, program.env.longest_episode)
+        whole = drawn * step
+        lines.append(("whole episodes", f"{drawn:,} steps × {step:,} bytes = {megabytes(whole)}"))
+    # What is drawn has a normalised twin; whole episodes have features besides, and their squares.
+    return lines, num_bytes(state) + num_bytes(experience) + 2 * batches + 4 * whole

@@ -93,6 +93,8 @@ def test_memory_is_told_beforehand(capsys):
     assert "160 (4 rows × 40 steps × 33 bytes)" in out
     # batch_size + (rrd_batch_size // rrd_sample_size) × rrd_sample_size steps.
     assert "528 bytes × 2" in out
+    # train_batches × rrd_batch_size steps, in whole episodes of 10 or less.
+    assert "16 steps × 33 bytes" in out
 
 
 @pytest.mark.parametrize(
