@@ -18,7 +18,7 @@ from jax.flatten_util import ravel_pytree
 
 from jaxrl.algorithms.acting import PolicyParams, make_policy
 from jaxrl.algorithms.method import Method, Params, normalized, update_all
-from jaxrl.algorithms.rewards import RewardModel
+from jaxrl.algorithms.rewards import RewardModel, absorbed
 from jaxrl.algorithms.store import Store, returns_seen
 from jaxrl.config import OffPolicyConfig
 from jaxrl.envs.vector import VectorEnv
@@ -201,12 +201,10 @@ class _OffPolicy:
         if self.config.reward == "ircr":
             steps = steps._replace(reward=rrd.ircr_reward(steps.reward, *returns_seen(stored.book)))
         pieces = ()
-        if self.model and self.model.absorb:
-            whole = self.store.draw_whole(stored, jax.random.fold_in(key_pieces, 1), number)
-            whole = whole._replace(steps=normal(whole.steps))
-            paying = self.model.absorb(learner.params["reward"], whole)
-            learner = learner.replace(params=learner.params | {"reward": paying})
         if self.model:
+            draw = partial(self.store.draw_whole, stored, jax.random.fold_in(key_pieces, 1), number)
+            paying = absorbed(self.model, learner.params["reward"], draw, normal)
+            learner = learner.replace(params=learner.params | {"reward": paying})
             drawn = self.store.draw_pieces(stored, key_pieces, number)
             pieces = drawn._replace(steps=normal(drawn.steps))
         batches = _Batch(steps, pieces, jax.random.split(key_losses, number))

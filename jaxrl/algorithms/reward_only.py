@@ -11,7 +11,7 @@ from flax import struct
 from jax.flatten_util import ravel_pytree
 
 from jaxrl.algorithms.method import normalized, update_all
-from jaxrl.algorithms.rewards import RewardModel
+from jaxrl.algorithms.rewards import RewardModel, absorbed
 from jaxrl.algorithms.store import Store, Stored
 from jaxrl.config import OffPolicyConfig
 from jaxrl.learning import normalizer, optimizer
@@ -91,14 +91,13 @@ class _RewardLearning:
         key = jax.random.fold_in(state.key, state.iteration)
         drawn = self.store.draw_pieces(stored, key, self.config.train_batches)
         learner = state.learner
-        drawn = drawn._replace(steps=normalized(learner.observations, drawn.steps))
-        if self.model.absorb:
-            whole = self.store.draw_whole(
-                stored, jax.random.fold_in(key, 1), self.config.train_batches
-            )
-            whole = whole._replace(steps=normalized(learner.observations, whole.steps))
-            learner = learner.replace(params=self.model.absorb(learner.params, whole))
-        flat, unravel = ravel_pytree(learner.params)
+        normal = partial(normalized, learner.observations)
+        drawn = drawn._replace(steps=normal(drawn.steps))
+        draw = partial(
+            self.store.draw_whole, stored, jax.random.fold_in(key, 1), self.config.train_batches
+        )
+        params = absorbed(self.model, learner.params, draw, normal)
+        flat, unravel = ravel_pytree(params)
         end, metrics = update_all(
             partial(self._update, unravel), learner.replace(params=flat), drawn
         )

@@ -49,3 +49,16 @@ def decomposed(config: OffPolicyConfig, network: RewardNetwork) -> RewardModel:
         return network.absorb(params, *seen, whole.length, whole.returned)  # type: ignore[misc]
 
     return RewardModel(network.init, reward, loss, absorb if network.absorb else None)
+
+
+def absorbed(
+    model: RewardModel,
+    params: PyTree,
+    draw: Callable[[], Pieces],
+    normal: Callable[[Transition], Transition],
+) -> PyTree:
+    """Return params that have taken in the whole episodes drawn, if anything is solved for."""
+    if model.absorb is None:
+        return params
+    whole = draw()
+    return model.absorb(params, whole._replace(steps=normal(whole.steps)))
