@@ -57,7 +57,7 @@ def load_reward(path: str | Path, which: str = "best") -> LoadedReward:
     """Load a learnt reward from a run folder or a file."""
     file = _find(Path(path), which)
     spec, config, arrays, info = network_files.read(file)
-    linear = any("fit" in name for name in arrays)  # rewards of before have none
+    linear = "reward/fit/weights" in arrays  # not every reward is solved for
     network = q.build_reward(spec, config, linear=linear)
     shapes = RewardParams(
         jax.eval_shape(network.init, jax.random.key(0)),
