@@ -15,6 +15,7 @@ PLAIN = (
     "rrd_batch_size",
     "rrd_sample_size",
     "rrd_bias_correction",
+    "rrd_linear",
     "rrd_reward_only",
 )
 

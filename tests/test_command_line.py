@@ -56,6 +56,7 @@ BAD_FLAGS = {
     "--env pick_place --pick.attach-distance 0": "--pick.attach-distance must be greater than 0",
     "--env pick_place --backend mjx": "'pick_place' has no physics backend to choose",
     "cartpole --batch-size 64": "--batch-size is a setting of --algo sac or td3 or dqn, not of ppo",
+    "cartpole --rrd-linear": "--rrd-linear is a setting of --algo sac or td3 or dqn, not of ppo",
     "cartpole --offpolicy.warmup 5": "--offpolicy.warmup is a setting of --algo sac or td3 or dqn",
     "dqn-cartpole --ppo.clip 0.1": "--ppo.clip is a setting of --algo ppo, not of dqn",
     "cartpole --pick.hold 3": "--pick.hold is a setting of --env pick_place, not of cartpole",
