@@ -15,7 +15,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -137,11 +137,14 @@ def main() -> None:
 
     with ThreadPoolExecutor(arguments.at_once or len(jobs)) as threads:
         running = {threads.submit(work, *job): job for job in jobs}
-        for done in as_completed(running):
-            if error := done.exception():
-                print(f"{' '.join(running[done])}: {error}", file=sys.stderr, flush=True)
+        left = set(running)
+        while left:
+            ended, left = wait(left, timeout=60, return_when=FIRST_COMPLETED)
+            for done in ended:
+                if error := done.exception():
+                    print(f"{' '.join(running[done])}: {error}", file=sys.stderr, flush=True)
             if curves:
-                keep()  # with what the others have shown so far: a run may be stopped
+                keep()  # with what all have shown so far: a run may be stopped
     if failed := sum(done.exception() is not None for done in running):
         raise SystemExit(f"{failed} of {len(jobs)} programs failed.")
 
