@@ -3,8 +3,9 @@
     python -m benchmarks.time_to_return ant=6000 humanoid=8000 [--quick] [-- --seed 1]
 
 Everything counts: imports, compilation, evaluation, checkpoints. Each run is a process of its
-own; it is watched through its log from outside, and asked to stop when the return is reached.
-Cold: all caches are empty. Warm: the same command once more.
+own; it is watched through its log from outside, and asked to stop when the return is reached, or
+after `--limit` seconds. Cold: all caches are empty. Warm: the same command once more, unless
+`--cold` leaves it out.
 """
 
 import argparse
@@ -24,13 +25,15 @@ from jaxrl.errors import exit_status
 QUICK = ["--epochs", "50", "--cycles", "1", *report.SMALL]
 
 
-def watch(preset: str, target: float, caches: Path, folder: Path, extra: list[str]) -> dict:
-    """Train until `target`, or to the end; return when what was seen, in seconds."""
+def watch(
+    preset: str, target: float, limit: float, caches: Path, folder: Path, extra: list[str]
+) -> dict[str, Any]:
+    """Train until `target`, the limit or the end; return when what was seen, in seconds."""
     command = [sys.executable, "-m", "jaxrl.train", preset, "--run-dir", str(folder), *extra]
     env = os.environ | {"XDG_CACHE_HOME": str(caches)}
     env.pop("JAX_COMPILATION_CACHE_DIR", None)
     log, metrics = folder.with_suffix(".txt"), folder / "metrics.jsonl"
-    curve, first_cycle, reached, size, steps = [], None, None, 0, 0
+    curve, first_cycle, reached, size, steps, asked = [], None, None, 0, 0, False
     with log.open("w") as output:
         began = time.monotonic()
         process = subprocess.Popen(command, env=env, stdout=output, stderr=subprocess.STDOUT)
@@ -48,9 +51,11 @@ def watch(preset: str, target: float, caches: Path, folder: Path, extra: list[st
                     curve.append([round(now, 2), steps, row["eval/mean_reward"]])
                     if row["eval/mean_reward"] >= target:
                         reached = now
-                        process.send_signal(signal.SIGTERM)
             if not running:
                 break
+            if not asked and (reached is not None or now > limit):
+                process.send_signal(signal.SIGTERM)
+                asked = True
             time.sleep(0.02)
     if process.returncode not in (0, 128 + signal.SIGTERM):
         print(log.read_text()[-3000:], file=sys.stderr)
@@ -58,11 +63,14 @@ def watch(preset: str, target: float, caches: Path, folder: Path, extra: list[st
     return {"seconds": reached, "first_cycle": first_cycle, "steps": steps, "curve": curve}
 
 
-def measure(preset: str, target: float, extra: list[str]) -> list[dict[str, Any]]:
+def measure(
+    preset: str, target: float, starts: list[str], limit: float, extra: list[str]
+) -> list[dict[str, Any]]:
     rows = []
-    with tempfile.TemporaryDirectory() as place:
-        for start in ("cold", "warm"):
-            seen = watch(preset, target, Path(place) / "cache", Path(place) / start, extra)
+    with tempfile.TemporaryDirectory() as name:
+        place = Path(name)
+        for start in starts:
+            seen = watch(preset, target, limit, place / "cache", place / start, extra)
             rows.append({"preset": preset, "target": target, "start": start} | seen)
             print(report.table([_row(rows[-1])]).splitlines()[-1], flush=True)
     return rows
@@ -109,13 +117,16 @@ def goal(text: str) -> tuple[str, float]:
 def main() -> None:
     parser = report.parser(__doc__)
     parser.add_argument("goals", nargs="*", type=goal, help="preset=return")
+    parser.add_argument("--cold", action="store_true", help="no second, warm start")
+    parser.add_argument("--limit", type=float, default=float("inf"), help="seconds for each run")
     arguments, extra = parser.parse_known_args()
     extra = [argument for argument in extra if argument != "--"]
     extra = [*(QUICK if arguments.quick else []), *extra]
     goals = arguments.goals or ([("cartpole", 5.0)] if arguments.quick else [("ant", 6000.0)])
+    starts = ["cold"] if arguments.cold else ["cold", "warm"]
     seen = []
     for preset, target in goals:
-        seen += measure(preset, target, extra)
+        seen += measure(preset, target, starts, arguments.limit, extra)
     rows = [_row(run) for run in seen]
     report.save("time_to_return", rows, arguments.out, panels=[draw(seen)], extra={"runs": seen})
 
