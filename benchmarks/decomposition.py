@@ -77,8 +77,8 @@ def row(task: str, kinds: dict[str, dict[str, list]]) -> dict[str, Any]:
 
 def panel(task: str, kinds: dict[str, dict[str, list]]):
     def on(axes):
-        for kind, runs in kinds.items():
-            for i, curve in enumerate(runs.values()):
+        for kind in [kind for kind in KINDS if kind in kinds]:
+            for i, curve in enumerate(kinds[kind].values()):
                 label = None if i else kind
                 axes.plot(*zip(*curve, strict=True), color=COLORS[kind], label=label)
         axes.set(xlabel="environment steps", ylabel="evaluated return", title=task)

@@ -5,7 +5,8 @@
 Everything counts: imports, compilation, evaluation, checkpoints. Each run is a process of its
 own; it is watched through its log from outside, and asked to stop when the return is reached, or
 after `--limit` seconds. Cold: all caches are empty. Warm: the same command once more, unless
-`--cold` leaves it out.
+`--cold` leaves it out. `--add` keeps what an earlier call left in the same place of other goals and
+starts; every row says of which commit it is.
 """
 
 import argparse
@@ -57,7 +58,8 @@ def watch(
                 process.send_signal(signal.SIGTERM)
                 asked = True
             time.sleep(0.02)
-    if process.returncode not in (0, 128 + signal.SIGTERM):
+    # Asked to stop, a run ends by itself; one that had only begun to import dies of it.
+    if process.returncode not in (0, *((128 + signal.SIGTERM, -signal.SIGTERM) if asked else ())):
         print(log.read_text()[-3000:], file=sys.stderr)
         raise SystemExit(f"{' '.join(command)} failed with {process.returncode}")
     return {"seconds": reached, "first_cycle": first_cycle, "steps": steps, "curve": curve}
@@ -72,8 +74,17 @@ def measure(
         for start in starts:
             seen = watch(preset, target, limit, place / "cache", place / start, extra)
             rows.append({"preset": preset, "target": target, "start": start} | seen)
-            print(report.table([_row(rows[-1])]).splitlines()[-1], flush=True)
+            print(_said(rows[-1]), flush=True)
     return rows
+
+
+def _said(run: dict[str, Any]) -> str:
+    """Return one run in words."""
+    what = f"{run['preset']}, {run['start']}: {run['target']:,.0f}"
+    if run["seconds"] is None:
+        best = max((point[2] for point in run["curve"]), default=None)
+        return f"{what} not reached" + ("" if best is None else f"; at best {best:,.0f}")
+    return f"{what} after {run['seconds']:.1f} s"
 
 
 def _row(seen: dict[str, Any]) -> dict[str, Any]:
@@ -85,20 +96,35 @@ def _row(seen: dict[str, Any]) -> dict[str, Any]:
         "reached after, s": seen["seconds"],
         "environment steps": seen["steps"],
         "return then": seen["curve"][-1][2] if seen["curve"] else None,
+        "commit": seen["commit"],
     }
+
+
+def together(earlier: list[dict[str, Any]], seen: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return earlier runs with these in the place of those of the same goal and start."""
+
+    def of(run: dict[str, Any]) -> tuple[str, float, str]:
+        return run["preset"], run["target"], run["start"]
+
+    found = {of(run): run for run in earlier} | {of(run): run for run in seen}
+    order = list(dict.fromkeys((preset, target) for preset, target, _ in found))
+    return sorted(found.values(), key=lambda run: (order.index(of(run)[:2]), run["start"]))
 
 
 def draw(seen: list[dict[str, Any]]):
     def on(axes):
+        presets = list(dict.fromkeys(run["preset"] for run in seen))
         for run in seen:
             points = [(0.0, 0, 0.0), *run["curve"]]
             share = [100 * point[2] / run["target"] for point in points]
             style = "-" if run["start"] == "warm" else "--"
+            color = f"C{presets.index(run['preset'])}"
             label = f"{run['preset']}, {run['start']}"
-            axes.plot([point[0] for point in points], share, style, marker="o", label=label)
+            times = [point[0] for point in points]
+            axes.plot(times, share, style, marker="o", color=color, label=label)
         axes.axhline(100, color=report.GREY, linewidth=1)
         axes.set(xlabel="seconds since process start", ylabel="return, % of target")
-        axes.legend(frameon=False)
+        axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
 
     return on
 
@@ -118,6 +144,7 @@ def main() -> None:
     parser = report.parser(__doc__)
     parser.add_argument("goals", nargs="*", type=goal, help="preset=return")
     parser.add_argument("--cold", action="store_true", help="no second, warm start")
+    parser.add_argument("--add", action="store_true", help="keep other goals already in --out")
     parser.add_argument("--limit", type=float, default=float("inf"), help="seconds for each run")
     arguments, extra = parser.parse_known_args()
     extra = [argument for argument in extra if argument != "--"]
@@ -127,6 +154,11 @@ def main() -> None:
     seen = []
     for preset, target in goals:
         seen += measure(preset, target, starts, arguments.limit, extra)
+    commit = report.machine()["commit"]  # wakes the device: not before all runs are done
+    seen = [run | {"commit": commit, "flags": extra} for run in seen]
+    path = arguments.out / "time_to_return.json"
+    if arguments.add and path.exists():
+        seen = together(json.loads(path.read_text())["runs"], seen)
     rows = [_row(run) for run in seen]
     report.save("time_to_return", rows, arguments.out, panels=[draw(seen)], extra={"runs": seen})
 

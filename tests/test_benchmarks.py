@@ -9,11 +9,12 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
-from benchmarks import decomposition, peers, populations, report
+from benchmarks import decomposition, peers, populations, report, time_to_return
 from jaxrl import train
 from jaxrl.errors import UserError
 
@@ -190,6 +191,34 @@ def test_time_to_return(run, monkeypatch):
         assert row["first log row, s"] <= row["reached after, s"]
     # Nothing is timed in tests, but what tracing and compiling again would cost is no trifle.
     assert warm["first log row, s"] < cold["first log row, s"]
+
+
+def test_time_to_return_keeps_other_goals_and_starts():
+    def run(preset, start, seconds):
+        return {"preset": preset, "target": 1.0, "start": start, "seconds": seconds}
+
+    earlier = [run("ant", "cold", 30.0), run("ant", "warm", 10.0), run("humanoid", "warm", 40.0)]
+    found = time_to_return.together(earlier, [run("ant", "cold", 20.0), run("humanoid", "cold", 9)])
+    assert [(one["preset"], one["start"], one["seconds"]) for one in found] == [
+        ("ant", "cold", 20.0),
+        ("ant", "warm", 10.0),
+        ("humanoid", "cold", 9),
+        ("humanoid", "warm", 40.0),
+    ]
+
+
+def test_time_to_return_asks_a_run_to_stop_at_the_limit(tmp_path, monkeypatch):
+    """A stand-in for training that would go on for a minute, unless it is asked to stop."""
+    start = subprocess.Popen
+    monkeypatch.setattr(
+        time_to_return.subprocess,
+        "Popen",
+        lambda command, **more: start(["sleep", "60"], **more),
+    )
+    began = time.monotonic()
+    seen = time_to_return.watch("ant", 1.0, 0.5, tmp_path, tmp_path / "run", [])
+    assert (seen["seconds"], seen["steps"]) == (None, 0)
+    assert time.monotonic() - began < 30
 
 
 @pytest.mark.slow

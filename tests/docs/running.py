@@ -139,6 +139,7 @@ class Commands:
                 found, rest = parsed.args
         for name in getattr(found, "presets", None) or []:
             assert presets.get(name)
+        rest = [word for word in rest if word != "--"]
         assert not rest or train._parse(rest)
 
     def prints(self, command: str) -> None:
