@@ -6,9 +6,10 @@
 brax: PPO, or SAC where that is what brax publishes for the task, on the physics backend of our
 preset. sb3: stable-baselines3's PPO on the Gymnasium twin of our task, on the processor.
 Every run begins with empty caches; with --warm the first seed of a system does, and later ones
-find what it left. `--side-by-side` runs everything at once: returns are then right, times are not,
-and are left out. `--add` keeps the runs that an earlier call left in the same place, and only does
-what is missing: more seeds, other tasks.
+find what it left. `--side-by-side` runs everything at once: returns are then right, times are those
+of a crowd, which thins out in favour of whoever takes longer; rates are left out. `--add` keeps the
+runs that an earlier call left in the same place, and only does what is missing: more seeds, other
+tasks; every row says of which commits its runs are.
 """
 
 import importlib.util
@@ -33,6 +34,7 @@ from jaxrl.errors import exit_status
 QUICK = ["--epochs", "1", "--cycles", "10", *report.SMALL]
 # task -> system -> seed -> its evaluations
 Curves = dict[str, dict[str, dict[str, list[dict[str, float]]]]]
+Commits = dict[str, dict[str, dict[str, str]]]
 
 
 def follow(
@@ -171,14 +173,14 @@ def compare(
 ) -> list[dict[str, Any]]:
     """Return the rows of one task."""
     rows = [summarize(task, system, runs, timed) for system, runs in systems.items()]
-    if not timed or peer not in systems:
+    if peer not in systems:
         return rows
     goal = float(
         statistics.interquartile_mean(np.array([run[-1]["return"] for run in systems[peer]]))
     )
     for row, runs in zip(rows, systems.values(), strict=True):
         times = [first_time(run, goal) for run in runs]
-        words = f"s until {peer}'s IQM"
+        words = f"s until {peer}'s IQM" + ("" if timed else ", in a crowd")
         if warm:
             row[f"{words}, first start"] = times.pop(0)
             words += ", later starts"
@@ -191,6 +193,25 @@ def in_order(by_system: dict[str, dict[str, list]]) -> dict[str, list]:
     """Return the runs of each system in the order of their seeds, ours first."""
     names = sorted(by_system, key=lambda name: name != "jaxrl")
     return {name: [by_system[name][n] for n in sorted(by_system[name], key=int)] for name in names}
+
+
+def note(commits: Commits, curves: Curves, commit: str) -> None:
+    """Write down the commit of every run that has none yet."""
+    for task, systems in curves.items():
+        for system, runs in systems.items():
+            known = commits.setdefault(task, {}).setdefault(system, {})
+            for seed in runs:
+                known.setdefault(seed, commit)
+
+
+def earlier(path: Path) -> tuple[Curves, Commits]:
+    """Return what an earlier call found, and the commits that it ran at."""
+    if not path.exists():
+        return {}, {}
+    found = json.loads(path.read_text())
+    commits = found.get("commits", {})
+    note(commits, found["curves"], found["machine"]["commit"])
+    return found["curves"], commits
 
 
 def panel(task: str, systems: dict[str, list], timed: bool):
@@ -227,17 +248,18 @@ def main() -> None:
     for task in arguments.tasks:
         presets.get(task)
     name, timed = f"peers-{arguments.peer}", not arguments.side_by_side
-    path, curves = arguments.out / f"{name}.json", {}
-    if arguments.add and path.exists():
-        curves = json.loads(path.read_text())["curves"]
+    curves, commits = earlier(arguments.out / f"{name}.json") if arguments.add else ({}, {})
 
     def keep(curves: Curves) -> None:
         rows, panels = [], []
+        note(commits, curves, report.machine()["commit"])
         for task, by_system in curves.items():
             systems = in_order(by_system)
-            rows += compare(arguments.peer, task, systems, timed, arguments.warm)
+            for row in compare(arguments.peer, task, systems, timed, arguments.warm):
+                of = sorted(set(commits[task][row["system"]].values()))
+                rows.append(row | {"commit": ", ".join(of)})
             panels.append(panel(task, systems, timed))
-        extra = {"curves": curves}
+        extra = {"curves": curves, "commits": commits}
         report.save(name, rows, arguments.out, module="peers", panels=panels, extra=extra)
 
     run_all(arguments, curves, keep)

@@ -44,8 +44,6 @@ def parser(doc: str | None) -> argparse.ArgumentParser:
 
 def machine() -> dict[str, Any]:
     """Return hardware, versions and commit."""
-    import jax
-
     versions = {}
     for name in PACKAGES:
         try:
@@ -58,13 +56,31 @@ def machine() -> dict[str, Any]:
         changed = " and changes" if _git("status", "--short", "--", "jaxrl", "benchmarks") else ""
         commit = _git("rev-parse", "--short", "HEAD") + changed
     return {
-        "devices": [device.device_kind for device in jax.local_devices()],
+        "devices": _devices(),
         "processor_cores": os.cpu_count(),
         "python": platform.python_version(),
         "versions": versions,
         "commit": commit,
         "date": time.strftime("%Y-%m-%d"),
     }
+
+
+def _devices() -> list[str]:
+    """Return the kinds of devices, without taking their memory from processes that are measured.
+
+    Those inherit our environment, so it is as it was afterwards.
+    """
+    name = "XLA_PYTHON_CLIENT_PREALLOCATE"
+    given = os.environ.get(name)
+    os.environ[name] = "false"  # read when devices are woken; too late, and harmless, after that
+    import jax
+
+    kinds = [device.device_kind for device in jax.local_devices()]
+    if given is None:
+        del os.environ[name]
+    else:
+        os.environ[name] = given
+    return kinds
 
 
 def _git(*arguments: str) -> str:

@@ -237,6 +237,19 @@ def test_beside_stable_baselines3(run, ours_in_here):
     assert theirs["million steps"] < ours["million steps"]
 
 
+def test_peers_know_the_commit_of_every_run(tmp_path):
+    path = tmp_path / "peers-brax.json"
+    assert peers.earlier(path) == ({}, {})
+    curves = {"ant": {"jaxrl": {"0": []}, "brax": {"0": []}}}
+    path.write_text(json.dumps({"curves": curves, "machine": {"commit": "old"}}))
+    found, commits = peers.earlier(path)
+    found["ant"]["jaxrl"]["1"] = []
+    peers.note(commits, found, "new")
+    assert commits == {"ant": {"jaxrl": {"0": "old", "1": "new"}, "brax": {"0": "old"}}}
+    path.write_text(json.dumps({"curves": found, "machine": {"commit": "new"}, "commits": commits}))
+    assert peers.earlier(path) == (found, commits)
+
+
 def test_first_time_a_return_is_reached():
     run = [{"seconds": 1.0, "return": 5.0}, {"seconds": 2.0, "return": 9.0}]
     assert peers.first_time(run, 5.0) == 1.0
