@@ -10,7 +10,6 @@ import jax
 import numpy as np
 from jax import numpy as jnp
 from jax.core import Tracer
-from orbax.checkpoint import v1
 
 from jaxrl.errors import UserError
 
@@ -94,7 +93,7 @@ def write_arrays(folder: Path, arrays: list[np.ndarray]) -> None:
     # Orbax refuses arrays without elements; the shape of the leaf is enough to make them again.
     tree = {str(i): data for i, data in enumerate(arrays) if data.size}
     if tree:
-        v1.save(str(folder), tree)
+        _orbax().save(str(folder), tree)
 
 
 def read_arrays(folder: Path, leaves: list[Leaf]) -> list[np.ndarray]:
@@ -102,7 +101,7 @@ def read_arrays(folder: Path, leaves: list[Leaf]) -> list[np.ndarray]:
     arrays = [np.empty(leaf.stored_shape, jnp.dtype(leaf.stored_dtype)) for leaf in leaves]
     tree = {str(i): data for i, data in enumerate(arrays) if data.size}
     try:
-        loaded: Any = v1.load(str(folder), tree) if tree else {}
+        loaded: Any = _orbax().load(str(folder), tree) if tree else {}
     except Exception as error:  # damaged files raise whatever tensorstore and Orbax make of them
         raise DamagedError(f"its arrays cannot be read ({first_line(error)})") from error
     arrays = [loaded.get(str(i), data) for i, data in enumerate(arrays)]
@@ -110,6 +109,13 @@ def read_arrays(folder: Path, leaves: list[Leaf]) -> list[np.ndarray]:
         if digest(data) != leaf.digest:
             raise DamagedError(f"the data of leaf {leaf.path} does not match its digest")
     return arrays
+
+
+def _orbax() -> Any:
+    """Import Orbax when it is first needed: that takes a third of a second of every start."""
+    from orbax.checkpoint import v1
+
+    return v1
 
 
 def check_target(stored: list[Leaf], target: Any) -> None:

@@ -16,6 +16,7 @@ import pytest
 from flax import struct
 from jax import numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
+from orbax.checkpoint import v1
 
 from jaxrl.errors import UserError
 from jaxrl.runtime import checkpoint, manifests, snapshot
@@ -601,7 +602,7 @@ def fail_with(code):
 def test_full_disk_surfaces_once_and_leaves_the_earlier_ones(tmp_path, monkeypatch, surface):
     save_all(tmp_path, {1: small(1)})
     checkpoints = Checkpoints(tmp_path, keep_last=1)
-    monkeypatch.setattr(snapshot.v1, "save", fail_with(errno.ENOSPC))
+    monkeypatch.setattr(v1, "save", fail_with(errno.ENOSPC))
     message = f"step 2 could not be written to {tmp_path}: .*No space left.*; free some disk space"
     with pytest.raises(CheckpointError, match=message):
         if surface == "context":
@@ -618,7 +619,7 @@ def test_full_disk_surfaces_once_and_leaves_the_earlier_ones(tmp_path, monkeypat
 
 
 def test_error_of_the_run_is_not_hidden_by_a_failing_save(tmp_path, monkeypatch):
-    monkeypatch.setattr(snapshot.v1, "save", fail_with(errno.EIO))
+    monkeypatch.setattr(v1, "save", fail_with(errno.EIO))
     with pytest.raises(ZeroDivisionError) as caught, Checkpoints(tmp_path) as checkpoints:
         checkpoints.save(2, small(2), {})
         raise ZeroDivisionError
@@ -652,6 +653,7 @@ KILLED = """if True:
     import itertools, sys
     import jax, numpy as np
     from jax import numpy as jnp
+    from orbax.checkpoint import v1  # beforehand: it is in the midst of writing that we die
     from jaxrl.runtime.checkpoint import Checkpoints
     checkpoints = Checkpoints(sys.argv[1], keep_last=2)
     target = {"x": jnp.zeros(200_000), "step": jnp.int32(0)}
