@@ -27,53 +27,76 @@ class Fit(struct.PyTreeNode):
     constant: Array
     count: Array  # how often episodes were absorbed
     mean: Array  # of m
-    product: Array  # [n, n], of m mᵀ
-    cross: Array  # of m r
-    target: Array  # of r
-    square: Array  # of φ²
+    target: Array  # mean of r
+    covariance: Array  # [n, n], of m
+    cross: Array  # covariance of m and r
+    variance: Array  # of φ, over single steps
 
 
 def init(size: int) -> Fit:
     """Return the fit that knows nothing, and guesses 0."""
     none, one = jnp.zeros(size), jnp.zeros(())
-    return Fit(none, one, one, none, jnp.zeros((size, size)), none, one, none)
+    return Fit(none, one, one, none, one, jnp.zeros((size, size)), none, none)
 
 
 def guess(fit: Fit, features: Array) -> Array:
     """Return the rewards of steps, from their features [..., n]."""
-    return features @ fit.weights + fit.constant
+    return _product(features, fit.weights) + fit.constant
 
 
 def absorb(fit: Fit, features: Array, length: Array, returned: Array) -> Fit:
     """Take in episodes, features [episodes, T, n] (what lies beyond a length is left out)."""
-    steps = jnp.maximum(length, 1).astype(jnp.float32)
-    inside = jnp.arange(features.shape[1])[None] < length[:, None]
-    weight = inside / steps[:, None] / len(length)  # every episode counts alike
-
-    def over_steps(values: Array) -> Array:
-        return jnp.einsum("et,etn->n", weight, values)
-
-    mean = jnp.einsum("et,etn->en", weight, features) * len(length)
-    reward = returned / steps
-    seen = fit.replace(
-        mean=jnp.mean(mean, axis=0),
-        product=mean.T @ mean / len(length),
-        cross=reward @ mean / len(length),
-        target=jnp.mean(reward),
-        square=over_steps(jnp.square(features)),
-        count=fit.count + 1.0,
-    )
+    seen = _averages(fit, features, length, returned)
     rate = 1.0 / jnp.minimum(seen.count, _MEMORY)
-    averages = jax.tree.map(lambda old, new: old + rate * (new - old), fit, seen)
-    solved = _solve(averages.replace(count=seen.count))
-    fine = jnp.all(jnp.isfinite(solved.weights))
+    solved = _solve(_merge(fit, seen, rate))
+    fine = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(solved)]))
     return jax.tree.map(lambda new, old: jnp.where(fine, new, old), solved, fit)
 
 
+def _averages(fit: Fit, features: Array, length: Array, returned: Array) -> Fit:
+    """Return the fit with the averages of these episodes alone; each of them counts alike."""
+    number, steps = len(length), jnp.maximum(length, 1).astype(jnp.float32)
+    inside = jnp.arange(features.shape[1])[None] < length[:, None]
+    features = jnp.where(inside[..., None], features, 0.0)  # not by a weight: 0 × NaN is NaN
+    means, rewards = jnp.sum(features, axis=1) / steps[:, None], returned / steps
+    mean, target = jnp.mean(means, axis=0), jnp.mean(rewards)
+    apart = means - mean[None]
+    strayed = jnp.where(inside[..., None], jnp.square(features - mean[None, None]), 0.0)
+    return fit.replace(
+        count=fit.count + 1.0,
+        mean=mean,
+        target=target,
+        covariance=_product(apart.T, apart) / number,
+        cross=_product(rewards - target, apart) / number,
+        variance=jnp.mean(jnp.sum(strayed, axis=1) / steps[:, None], axis=0),
+    )
+
+
+def _merge(old: Fit, new: Fit, rate: Array) -> Fit:
+    """Move averages towards new ones by a share.
+
+    Covariances are of what is left without the mean, and merged as such (as in `normalizer`):
+    E[m mᵀ] − E[m] E[m]ᵀ would cancel where a feature is nearly constant but not 0.
+    """
+    apart, missed = new.mean - old.mean, new.target - old.target
+    both = rate * (1.0 - rate)
+    moved = jax.tree.map(lambda a, b: a + rate * (b - a), old, new)
+    return moved.replace(
+        count=new.count,
+        covariance=moved.covariance + both * jnp.outer(apart, apart),
+        cross=moved.cross + both * apart * missed,
+        variance=moved.variance + both * jnp.square(apart),
+    )
+
+
 def _solve(fit: Fit) -> Fit:
-    scale = jnp.maximum(jnp.sqrt(jnp.maximum(fit.square - fit.mean**2, 0.0)), _SMALLEST)
-    spread = (fit.product - jnp.outer(fit.mean, fit.mean)) / jnp.outer(scale, scale)
+    scale = jnp.maximum(jnp.sqrt(fit.variance), _SMALLEST)
+    spread = fit.covariance / jnp.outer(scale, scale)
     factor = jax.scipy.linalg.cho_factor(spread + _RIDGE * jnp.eye(len(scale)), lower=True)
-    weights = jax.scipy.linalg.cho_solve(factor, (fit.cross - fit.mean * fit.target) / scale)
-    weights = weights / scale
-    return fit.replace(weights=weights, constant=fit.target - weights @ fit.mean)
+    weights = jax.scipy.linalg.cho_solve(factor, fit.cross / scale) / scale
+    return fit.replace(weights=weights, constant=fit.target - _product(weights, fit.mean))
+
+
+def _product(a: Array, b: Array) -> Array:
+    """Return a @ b in full precision: TF32, a GPU's default, errs by more than ρ."""
+    return jnp.matmul(a, b, precision="highest")

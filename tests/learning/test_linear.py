@@ -18,7 +18,7 @@ def _episodes(random, number, weights, constant, longest=40, quality=5.0):
     features = good + random.normal(size=(number, longest, N))
     inside = np.arange(longest)[None] < length[:, None]
     returned = np.where(inside, features @ weights + constant, 0.0).sum(axis=1)
-    features[~inside] = 1e3
+    features[~inside] = np.nan
     return jnp.asarray(features, jnp.float32), jnp.asarray(length), jnp.asarray(returned)
 
 
@@ -66,3 +66,27 @@ def test_old_episodes_are_forgotten_slowly_and_broken_ones_never_taken_in(monkey
     features, length, returned = _episodes(random, 8, np.ones(N), 0.0)
     same = forgetful(fit, features.at[0, 0, 0].set(jnp.nan), length, returned)
     jax.tree.map(np.testing.assert_array_equal, same, fit)
+
+
+@pytest.mark.parametrize("far", [0.01, 1.0, 30.0, 100.0])
+def test_features_far_from_zero_that_hardly_change_explain_nothing(far):
+    """Not every observation is normalised, and some never change."""
+    random, fit = np.random.default_rng(3), linear.init(N)
+    weights = np.array([1.0, -2.0, 0.5, 0.0, 1.0, -1.0])
+    for _ in range(30):
+        features, length, _ = _episodes(random, 8, weights, 0.0, quality=1.0)
+        features = (features + far).at[..., 3].set(far)
+        returned = np.nansum(np.float64(features) @ weights, axis=1)
+        fit = absorb(fit, features, length, jnp.asarray(returned))
+    assert fit.count == 30  # whatever cannot be solved is not taken in
+    np.testing.assert_allclose(np.delete(fit.weights, 3), np.delete(weights, 3), atol=0.02)
+    inside = features[:, :5]  # no episode is shorter
+    np.testing.assert_allclose(linear.guess(fit, inside), inside @ weights, atol=0.1)
+
+
+def test_products_are_not_left_to_the_precision_of_a_device():
+    """TF32 has ten bits: with it nothing could be solved."""
+    episodes = _episodes(np.random.default_rng(4), 8, np.ones(N), 0.0)
+    program = str(jax.make_jaxpr(linear.absorb)(linear.init(N), *episodes))
+    program += str(jax.make_jaxpr(linear.guess)(linear.init(N), episodes[0]))
+    assert program.count("dot_general[") == program.count("precision=(Precision.HIGHEST") > 0
