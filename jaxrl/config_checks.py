@@ -110,6 +110,8 @@ _SHARE = (
     "pick.raise_at",
     "pick.raise_by",
 )
+# Any number will do, but a number it must be: runs would fail when they save their settings.
+_FINITE = ("offpolicy.v_min", "offpolicy.v_max", "offpolicy.target_entropy")
 
 
 def get(config: Any, path: str) -> Any:
@@ -140,6 +142,7 @@ def _range_problems(config: TrainConfig) -> list[str]:
         (_NOT_NEGATIVE, lambda v: v >= 0, "must not be negative"),
         (_POSITIVE, lambda v: v > 0, "must be greater than 0"),
         (_SHARE, lambda v: 0 <= v <= 1, "must lie between 0 and 1"),
+        (_FINITE, lambda v: True, "must be a finite number"),
     ]
     problems = []
     for paths, holds, text in rules:

@@ -58,6 +58,8 @@ BAD_FLAGS = {
     "cartpole --batch-size 64": "--batch-size is a setting of --algo sac or td3 or dqn, not of ppo",
     "cartpole --rrd-linear": "--rrd-linear is a setting of --algo sac or td3 or dqn, not of ppo",
     "cartpole --offpolicy.warmup 5": "--offpolicy.warmup is a setting of --algo sac or td3 or dqn",
+    "rrd-quick --offpolicy.target-entropy nan": "--offpolicy.target-entropy must be a finite",
+    "rrd-quick --offpolicy.v-max inf": "--offpolicy.v-max must be a finite number",
     "dqn-cartpole --ppo.clip 0.1": "--ppo.clip is a setting of --algo ppo, not of dqn",
     "cartpole --pick.hold 3": "--pick.hold is a setting of --env pick_place, not of cartpole",
     "cartpole --motion.substeps 2": "is a setting of --env imitation or stroll, not of cartpole",
