@@ -10,7 +10,9 @@ starts; every row says of which commit it is.
 """
 
 import argparse
+import contextlib
 import json
+import math
 import os
 import signal
 import subprocess
@@ -112,18 +114,22 @@ def together(earlier: list[dict[str, Any]], seen: list[dict[str, Any]]) -> list[
 
 
 def draw(seen: list[dict[str, Any]]):
+    # A return of 0 or less has no shares: then returns are drawn as they are.
+    shares = all(run["target"] > 0 for run in seen)
+
     def on(axes):
         presets = list(dict.fromkeys(run["preset"] for run in seen))
         for run in seen:
-            points = [(0.0, 0, 0.0), *run["curve"]]
-            share = [100 * point[2] / run["target"] for point in points]
+            unit = run["target"] / 100 if shares else 1.0
+            points = [*([(0.0, 0, 0.0)] if shares else []), *run["curve"]]
             style = "-" if run["start"] == "warm" else "--"
             color = f"C{presets.index(run['preset'])}"
             label = f"{run['preset']}, {run['start']}"
-            times = [point[0] for point in points]
-            axes.plot(times, share, style, marker="o", color=color, label=label)
-        axes.axhline(100, color=report.GREY, linewidth=1)
-        axes.set(xlabel="seconds since process start", ylabel="return, % of target")
+            times, heights = [point[0] for point in points], [point[2] / unit for point in points]
+            axes.plot(times, heights, style, marker="o", color=color, label=label)
+            axes.axhline(run["target"] / unit, color=report.GREY, linewidth=1)
+        label = "return, % of target" if shares else "return"
+        axes.set(xlabel="seconds since process start", ylabel=label)
         axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
 
     return on
@@ -132,23 +138,27 @@ def draw(seen: list[dict[str, Any]]):
 def goal(text: str) -> tuple[str, float]:
     """Read `preset=return`."""
     preset, _, target = text.partition("=")
-    try:
-        return preset, float(target)
-    except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"write preset=return, as ant=6000, not '{text}'"
-        ) from None
+    with contextlib.suppress(ValueError):
+        if math.isfinite(value := float(target)):
+            return preset, value
+    raise argparse.ArgumentTypeError(f"write preset=return, as ant=6000, not '{text}'")
 
 
-def main() -> None:
+def read(words: list[str]) -> tuple[argparse.Namespace, list[str]]:
+    """Read the command line; return what is ours, and the flags of `jaxrl.train`."""
     parser = report.parser(__doc__)
     parser.add_argument("goals", nargs="*", type=goal, help="preset=return")
     parser.add_argument("--cold", action="store_true", help="no second, warm start")
     parser.add_argument("--add", action="store_true", help="keep other goals already in --out")
     parser.add_argument("--limit", type=float, default=float("inf"), help="seconds for each run")
-    arguments, extra = parser.parse_known_args()
-    extra = [argument for argument in extra if argument != "--"]
-    extra = [*(QUICK if arguments.quick else []), *extra]
+    # What follows is cut off here: argparse would take it for goals.
+    ours = words.index("--") if "--" in words else len(words)
+    arguments, extra = parser.parse_known_args(words[:ours])
+    return arguments, [*(QUICK if arguments.quick else []), *extra, *words[ours + 1 :]]
+
+
+def main() -> None:
+    arguments, extra = read(sys.argv[1:])
     goals = arguments.goals or ([("cartpole", 5.0)] if arguments.quick else [("ant", 6000.0)])
     starts = ["cold"] if arguments.cold else ["cold", "warm"]
     seen = []

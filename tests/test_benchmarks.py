@@ -207,6 +207,35 @@ def test_time_to_return_keeps_other_goals_and_starts():
     ]
 
 
+@pytest.mark.parametrize("ours", ["ant=6000", "--cold ant=6000", "ant=6000 --cold", "--cold", ""])
+def test_time_to_return_hands_on_what_follows_two_dashes(ours):
+    found, extra = time_to_return.read([*ours.split(), "--", "--seed", "1", "--limit"])
+    assert extra == ["--seed", "1", "--limit"]
+    assert found.goals == ([("ant", 6000.0)] if "ant" in ours else [])
+    assert found.cold == ("--cold" in ours) and found.limit == float("inf")
+
+
+@pytest.mark.parametrize("word", ["ant", "ant=", "ant=fast", "ant=nan", "ant=inf"])
+def test_a_return_to_reach_is_a_number(word, capsys):
+    with pytest.raises(SystemExit):
+        time_to_return.read([word])
+    assert f"as ant=6000, not '{word}'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("target, lines", [(200.0, [100.0]), (0.0, [0.0]), (-150.0, [-150.0])])
+def test_returns_that_have_no_shares_are_drawn_as_they_are(target, lines, tmp_path):
+    curve = [[3.0, 100, target - 50.0], [5.0, 200, target]]
+    seen = {"preset": "pendulum", "start": "cold", "target": target, "curve": curve}
+    drawn = []
+
+    def on(axes):
+        time_to_return.draw([seen])(axes)
+        drawn.extend(line.get_ydata()[-1] for line in axes.get_lines())
+
+    report.save("drawn", [], tmp_path, panels=[on])
+    assert drawn == lines * 2  # the run ends where the line of its target is
+
+
 def test_time_to_return_asks_a_run_to_stop_at_the_limit(tmp_path, monkeypatch):
     """A stand-in for training that would go on for a minute, unless it is asked to stop."""
     start = subprocess.Popen
