@@ -96,7 +96,7 @@ def report(folder: Path, data: DataSet) -> dict[str, float]:
         "steps": len(true),
         "pearson": _pearson(guessed, true),
         # Telling good episodes from bad is the smaller part: steps within each are told apart here.
-        "pearson_within_episodes": float(np.mean([_pearson(g, t) for g, t in pairs])),
+        "pearson_within_episodes": _pearson_within(pairs),
         "pearson_of_returns": _pearson(*np.array([(g.sum(), t.sum()) for g, t in pairs]).T),
     }
     files.write_text(folder / "rewards.json", json.dumps(found, indent=1) + "\n")
@@ -106,9 +106,15 @@ def report(folder: Path, data: DataSet) -> dict[str, float]:
 
 def _pearson(a: np.ndarray, b: np.ndarray) -> float:
     """Return the correlation, 0 where one side never changes."""
-    if len(a) < 2 or a.std() == 0 or b.std() == 0:
+    if not np.ptp(a) or not np.ptp(b):  # a deviation of what never changes may be rounded up
         return 0.0
     return float(np.corrcoef(a, b)[0, 1])
+
+
+def _pearson_within(pairs: list[tuple[np.ndarray, np.ndarray]]) -> float:
+    """Return the mean correlation within episodes, of those that have steps to tell apart."""
+    found = [_pearson(guessed, true) for guessed, true in pairs if np.ptp(true)]
+    return float(np.mean(found)) if found else 0.0
 
 
 def _draw(path: Path, pairs: list[tuple[np.ndarray, np.ndarray]], pearson: float) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import types
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from jaxrl.data import hdf5, record, writing
 from jaxrl.data.hdf5 import Episode
 from jaxrl.errors import UserError
 from jaxrl.runtime import folder as folders
-from jaxrl.runtime import offline
+from jaxrl.runtime import offline, reward_files
 from jaxrl.runtime.reward_files import load_reward
 from tests.runtime import tiny
 
@@ -98,6 +99,21 @@ def test_rewards_of_held_out_steps_are_found(learnt):
     assert found["episodes"] == 9 and found["pearson"] > 0.8
     assert (learnt / "plots" / "rewards.png").stat().st_size > 10_000
     assert (learnt / "plots" / "learning_curve.png").exists()
+
+
+def test_episodes_without_steps_to_tell_apart_say_nothing_of_steps(tmp_path, monkeypatch):
+    """Of these four one is too short, and one is paid the same throughout."""
+    true = [np.float32(r) for r in ([1.0], [0.1] * 7, [1.0, 2.0, 3.0], [0.0, 0.0, 1.0])]
+    played = [Episode({}, {}, np.float32([[len(r)]]), r) for r in true]
+    guesses = {1: true[0], 7: np.arange(7.0), 3: np.float32([1.0, 2.0, 3.0])}
+    monkeypatch.setattr(
+        reward_files, "load_reward", lambda _: lambda obs, action, then: guesses[int(action[0, 0])]
+    )
+    data = types.SimpleNamespace(held_out=range(4), read=played.__getitem__)
+    found = reward_files.report(tmp_path, data)
+    assert found["episodes"] == 4
+    wanted = (1.0 + np.corrcoef([1, 2, 3], [0, 0, 1])[0, 1]) / 2
+    assert found["pearson_within_episodes"] == pytest.approx(wanted)
 
 
 def test_losses_are_there_by_iteration_cycle_and_epoch(learnt):
