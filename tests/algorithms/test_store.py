@@ -65,6 +65,26 @@ def test_drawn_transitions_are_stored_ones(blocks):
     np.testing.assert_allclose(drawn.reward, drawn.obs[..., 0])
 
 
+@pytest.mark.parametrize("blocks", [1, 2])
+def test_whole_episodes_are_drawn_from_every_block(blocks):
+    """As many as have the steps of all pieces: 2 × 20 of episodes of up to 10."""
+    settings = SETTINGS | {"reward": "rrd", "rrd_batch_size": 20, "rrd_sample_size": 5}
+    store, stored, rollouts = _filled(settings, blocks)
+    whole, other = (store.draw_whole(stored, jax.random.key(i), 2) for i in (0, 1))
+    assert whole.steps.obs.shape == (4, 10, 2) and whole.length.shape == (4,)
+    assert (np.asarray(whole.steps.obs) != np.asarray(other.steps.obs)).any()
+    played = np.concatenate([r.obs for r in rollouts])  # [40, ROWS, 2]
+    rows = []
+    for obs, length, returned in zip(*map(np.asarray, (whole.steps.obs, *whole[1:])), strict=True):
+        start, row = np.argwhere((played == obs[0]).all(axis=-1))[0]
+        rows.append(row)
+        assert length == (5 if row == 0 else 10) and start % length == 0
+        np.testing.assert_array_equal(obs[:length], played[start : start + length, row])
+        assert returned == pytest.approx(obs[:length, 0].sum(), abs=1e-5)
+    share = ROWS // blocks
+    assert all(row // share == i // (4 // blocks) for i, row in enumerate(rows))
+
+
 @pytest.mark.parametrize("reward, newest", [("rrd", 35), ("ircr", 30)])
 def test_critics_learn_from_unfinished_episodes_where_the_reward_is_learnt(reward, newest):
     store, stored, rollouts = _filled(SETTINGS | {"reward": reward}, times=7)
