@@ -50,6 +50,33 @@ def refuse_unread(config: TrainConfig, preset: TrainConfig) -> None:
         raise UserError("\n".join(["Nothing would read what was given:", *problems]))
 
 
+# Which choices read a setting of a section that is read.
+_CHOICES = {
+    ("algo", "sac"): ("alpha_init", "alpha_lr", "target_entropy"),
+    ("algo", "td3"): ("std_act", "pi_delay_freq", "pi_t_std", "pi_t_clip"),
+    ("algo", "dqn"): ("double", "epsilon_end", "epsilon_share"),
+    ("offpolicy.critic", "c51"): ("num_atoms", "v_min", "v_max"),
+    ("offpolicy.reward", "rrd"): (
+        *("r_lr", "rrd_batch_size", "rrd_sample_size"),
+        *("rrd_bias_correction", "rrd_linear", "rrd_whole_return"),
+    ),
+}
+
+
+def unread_choices(config: TrainConfig, preset: TrainConfig) -> list[str]:
+    """Return a remark for every change of a preset that waits for another choice.
+
+    They are no errors: commands that differ in that choice alone may give the same settings.
+    """
+    changed = set(_changes(config, preset))
+    return [
+        f"{config_checks.flag(path)} changes nothing without {config_checks.flag(choice)} {value}."
+        for (choice, value), names_read in _CHOICES.items()
+        for path in (f"offpolicy.{name}" for name in names_read)
+        if path in changed and config_checks.get(config, choice) != value
+    ]
+
+
 def _changes(config: TrainConfig, preset: TrainConfig) -> list[str]:
     """Return the dotted names of settings that are not as in a preset."""
     now, before = (config_json.flatten(asdict(each)) for each in (config, preset))

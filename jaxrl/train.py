@@ -121,6 +121,8 @@ def _parse(arguments: list[str]) -> Command:
         description=f"Train an agent. Presets: {listing}. This help shows '{name}'.",
     )
     config_changes.refuse_unread(command.config, default.config)
+    for remark in config_changes.unread_choices(command.config, default.config):
+        print(f"note: {remark}", file=sys.stderr)
     return command
 
 

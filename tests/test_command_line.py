@@ -9,7 +9,7 @@ import sys
 import pytest
 
 import jaxrl
-from jaxrl import config_checks, config_json, evaluate, presets, train
+from jaxrl import config_changes, config_checks, config_json, evaluate, presets, train
 from jaxrl.config import TrainConfig
 from jaxrl.errors import UserError
 from tests.runtime import tiny
@@ -65,6 +65,30 @@ BAD_FLAGS = {
     "cartpole --motion.substeps 2": "is a setting of --env imitation or stroll, not of cartpole",
     "--env imitation --motion.resample-interval -1": "--motion.resample-interval must not be",
 }
+
+
+NOTED = {
+    "sac-ant --rrd-linear": "--rrd-linear changes nothing without --offpolicy.reward rrd.",
+    "rrd-ant --rrd-sample-size 32": None,
+    "rrd-ant --offpolicy.reward env": None,  # of the preset's own settings nothing is said
+    "sac-ant --offpolicy.v-max 9": "--offpolicy.v-max changes nothing without --offpolicy.critic",
+    "td3-ant --offpolicy.alpha-lr 1": "--offpolicy.alpha-lr changes nothing without --algo sac.",
+    "td3-ant --offpolicy.pi-t-std 0.1": None,
+    "dqn-catch --offpolicy.epsilon-end 0.1": None,
+}
+
+
+@pytest.mark.parametrize("flags", NOTED)
+def test_settings_that_wait_for_another_choice_are_noted(flags, capsys):
+    assert train._parse(shlex.split(flags))
+    said = capsys.readouterr().err
+    assert (NOTED[flags] or "") in said and bool(NOTED[flags]) == bool(said)
+
+
+def test_choices_are_told_of_settings_that_exist():
+    for (choice, _), settings in config_changes._CHOICES.items():
+        for path in (choice, *(f"offpolicy.{name}" for name in settings)):
+            config_checks.get(TrainConfig(env="ant"), path)
 
 
 @pytest.mark.parametrize("arguments", BAD_FLAGS)
