@@ -97,21 +97,27 @@ def earlier(folder: Path, tasks: list[str]) -> tuple[Curves, dict[str, str]]:
     return others, {task: found["commits"][task] for task in others}
 
 
-def main() -> None:
-    # Many runs share one device: none may take all of its memory.
-    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+def read_arguments() -> Any:
     parser = report.parser(__doc__)
     parser.add_argument("tasks", nargs="*")
     parser.add_argument("--seeds", type=int)
     parser.add_argument("--at-once", type=int, help="programs side by side; all when not given")
     parser.add_argument("--add", action="store_true", help="keep other tasks already in --out")
     parser.add_argument("--extra", default="", help="flags for all runs, in one string")
-    arguments = parser.parse_args()
-    tasks = arguments.tasks or (["rrd-quick"] if arguments.quick else ["halfcheetah"])
-    seeds = arguments.seeds or (1 if arguments.quick else 3)
-    extra = [*(QUICK if arguments.quick else []), *str(arguments.extra).split()]
-    for task in tasks:
+    found = parser.parse_args()
+    found.tasks = found.tasks or (["rrd-quick"] if found.quick else ["halfcheetah"])
+    found.seeds = found.seeds or (1 if found.quick else 3)
+    found.extra = [*(QUICK if found.quick else []), *str(found.extra).split()]
+    for task in found.tasks:
         presets.get(preset(task))
+    return found
+
+
+def main() -> None:
+    # Many runs share one device: none may take all of its memory.
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    arguments = read_arguments()
+    tasks = arguments.tasks
     jobs = [(task, kind) for task in tasks for kind in KINDS]
     curves, commits = earlier(arguments.out, tasks) if arguments.add else ({}, {})
     commits |= dict.fromkeys(tasks, report.machine()["commit"])
@@ -126,7 +132,7 @@ def main() -> None:
                 for seed, value in enumerate(found["returns"]):
                     seen.setdefault(str(seed), []).append((found["step"], value))
 
-        run(task, kind, seeds, extra, tell)
+        run(task, kind, arguments.seeds, arguments.extra, tell)
 
     def keep() -> None:
         with turn:

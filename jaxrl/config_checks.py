@@ -1,8 +1,10 @@
 """Is this configuration one that can be run? Every problem is named at once, with its fix."""
 
 import math
+from dataclasses import asdict
 from typing import Any
 
+from jaxrl import config_json
 from jaxrl.config import TrainConfig
 from jaxrl.config_algorithms import PLAIN
 from jaxrl.config_checks_motion import motion_problems
@@ -10,7 +12,7 @@ from jaxrl.config_checks_replay import data_problems, near, replay_problems
 from jaxrl.envs import names
 from jaxrl.errors import UserError, nearest
 
-# Field paths by the rule they must obey; everything numeric is named here.
+# Field paths by the rule they must obey; of other numbers any will do that is finite.
 _AT_LEAST_ONE = (
     "num_envs",
     "epochs",
@@ -110,8 +112,6 @@ _SHARE = (
     "pick.raise_at",
     "pick.raise_by",
 )
-# Any number will do, but a number it must be: runs would fail when they save their settings.
-_FINITE = ("offpolicy.v_min", "offpolicy.v_max", "offpolicy.target_entropy")
 
 
 def get(config: Any, path: str) -> Any:
@@ -142,7 +142,6 @@ def _range_problems(config: TrainConfig) -> list[str]:
         (_NOT_NEGATIVE, lambda v: v >= 0, "must not be negative"),
         (_POSITIVE, lambda v: v > 0, "must be greater than 0"),
         (_SHARE, lambda v: 0 <= v <= 1, "must lie between 0 and 1"),
-        (_FINITE, lambda v: True, "must be a finite number"),
     ]
     problems = []
     for paths, holds, text in rules:
@@ -150,6 +149,12 @@ def _range_problems(config: TrainConfig) -> list[str]:
             value = get(config, path)
             if value is not None and not (math.isfinite(value) and holds(value)):
                 problems.append(f"{flag(path)} {text}, not {value}.")
+    named = {path for paths, _, _ in rules for path in paths}
+    # Runs would train, and fail when they save their settings.
+    for path, value in config_json.flatten(asdict(config)).items():
+        numbers = [v for v in (value if isinstance(value, tuple) else [value]) if type(v) is float]
+        if path not in named and not all(map(math.isfinite, numbers)):
+            problems.append(f"{flag(path)} must be finite, not {value}.")
     for path in ("network.hidden", "network.critic_hidden"):
         widths = get(config, path)
         if not widths or min(widths) < 1:
