@@ -30,16 +30,18 @@ def no_environment(*_, **__):
     raise AssertionError("the environment was built")
 
 
+@pytest.fixture
+def plain(tmp_path, devices):
+    """A run that keeps nothing, as all other tests have it, and the cache that they share."""
+    return tiny.run(tmp_path / "plain", "--devices", devices, "--epochs", "1")
+
+
 @pytest.mark.parametrize("devices, damaged", [("1", True), ("4", False)])
 def test_second_run_needs_no_environment_and_is_the_same(
-    keeping, tmp_path, monkeypatch, devices, damaged
+    plain, keeping, tmp_path, monkeypatch, devices, damaged
 ):
     """Also where the first finds a file that cannot be read: it is written anew."""
     flags = ["--devices", devices, "--epochs", "1"]
-    monkeypatch.setenv("JAXRL_KEEP_PROGRAMS", "0")
-    plain = tiny.run(tmp_path / "plain", *flags)
-    assert not keeping.exists()
-    monkeypatch.setenv("JAXRL_KEEP_PROGRAMS", "1")
     path = exported.location(
         train._parse([*tiny.FLAGS, *flags]).config, parallel.make_mesh(int(devices))
     )
@@ -55,6 +57,12 @@ def test_second_run_needs_no_environment_and_is_the_same(
     for run in (first, second):
         assert tiny.rows(run) == tiny.rows(plain)
         tiny.assert_same_policy(run, plain)
+
+
+def test_nothing_is_kept_where_that_is_not_wanted(keeping, monkeypatch):
+    assert exported.shelf(presets.get("cartpole"), MESH) is not None
+    monkeypatch.setenv("JAXRL_KEEP_PROGRAMS", "0")
+    assert exported.shelf(presets.get("cartpole"), MESH) is None
 
 
 def test_what_programs_depend_on_names_the_file(keeping, monkeypatch):
