@@ -150,11 +150,7 @@ def _range_problems(config: TrainConfig) -> list[str]:
             if value is not None and not (math.isfinite(value) and holds(value)):
                 problems.append(f"{flag(path)} {text}, not {value}.")
     named = {path for paths, _, _ in rules for path in paths}
-    # Runs would train, and fail when they save their settings.
-    for path, value in config_json.flatten(asdict(config)).items():
-        numbers = [v for v in (value if isinstance(value, tuple) else [value]) if type(v) is float]
-        if path not in named and not all(map(math.isfinite, numbers)):
-            problems.append(f"{flag(path)} must be finite, not {value}.")
+    problems += _infinite(config, named)
     for path in ("network.hidden", "network.critic_hidden"):
         widths = get(config, path)
         if not widths or min(widths) < 1:
@@ -174,6 +170,16 @@ def _range_problems(config: TrainConfig) -> list[str]:
         )
     if config.ppo.min_learning_rate > config.ppo.max_learning_rate:
         problems.append("--ppo.min-learning-rate must not exceed --ppo.max-learning-rate.")
+    return problems
+
+
+def _infinite(config: TrainConfig, but: set[str]) -> list[str]:
+    """Return numbers that are none: runs would train, and fail when they save their settings."""
+    problems = []
+    for path, value in config_json.flatten(asdict(config)).items():
+        numbers = [v for v in (value if isinstance(value, tuple) else [value]) if type(v) is float]
+        if path not in but and not all(map(math.isfinite, numbers)):
+            problems.append(f"{flag(path)} must be finite, not {value}.")
     return problems
 
 

@@ -1,5 +1,6 @@
 """Bad input gets a clear message and a non-zero exit, before anything is compiled or written."""
 
+import dataclasses
 import json
 import resource
 import shlex
@@ -88,9 +89,9 @@ def test_settings_that_wait_for_another_choice_are_noted(flags, capsys):
 
 
 def test_choices_are_told_of_settings_that_exist():
+    known = config_json.flatten(dataclasses.asdict(TrainConfig(env="ant"))).keys()
     for (choice, _), settings in config_changes._CHOICES.items():
-        for path in (choice, *(f"offpolicy.{name}" for name in settings)):
-            config_checks.get(TrainConfig(env="ant"), path)
+        assert {choice, *(f"offpolicy.{name}" for name in settings)} <= known
 
 
 @pytest.mark.parametrize("arguments", BAD_FLAGS)
