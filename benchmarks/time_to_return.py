@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import report
+from jaxrl import presets
 from jaxrl.errors import exit_status
 
 QUICK = ["--epochs", "50", "--cycles", "1", *report.SMALL]
@@ -118,18 +119,19 @@ def draw(seen: list[dict[str, Any]]):
     shares = all(run["target"] > 0 for run in seen)
 
     def on(axes):
-        presets = list(dict.fromkeys(run["preset"] for run in seen))
+        names = list(dict.fromkeys(run["preset"] for run in seen))
         for run in seen:
             unit = run["target"] / 100 if shares else 1.0
             points = [*([(0.0, 0, 0.0)] if shares else []), *run["curve"]]
             style = "-" if run["start"] == "warm" else "--"
-            color = f"C{presets.index(run['preset'])}"
+            color = f"C{names.index(run['preset'])}"
             label = f"{run['preset']}, {run['start']}"
             times, heights = [point[0] for point in points], [point[2] / unit for point in points]
             axes.plot(times, heights, style, marker="o", color=color, label=label)
             axes.axhline(run["target"] / unit, color=report.GREY, linewidth=1)
         label = "return, % of target" if shares else "return"
         axes.set(xlabel="seconds since process start", ylabel=label)
+        axes.set_xlim(left=0)
         axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
 
     return on
@@ -160,6 +162,8 @@ def read(words: list[str]) -> tuple[argparse.Namespace, list[str]]:
 def main() -> None:
     arguments, extra = read(sys.argv[1:])
     goals = arguments.goals or ([("cartpole", 5.0)] if arguments.quick else [("ant", 6000.0)])
+    for preset, _ in goals:
+        presets.get(preset)
     starts = ["cold"] if arguments.cold else ["cold", "warm"]
     seen = []
     for preset, target in goals:

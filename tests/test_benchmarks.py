@@ -303,10 +303,18 @@ def test_what_is_quick_does_not_take_the_place_of_what_was_measured():
     assert parser.parse_args(["--quick", "--out", "there"]).out == Path("there")
 
 
-@pytest.mark.parametrize("words", [["peers", "brax"], ["decomposition"], ["throughput"]])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["peers", "brax", "nosuch"],
+        ["decomposition", "nosuch"],
+        ["throughput", "nosuch"],
+        ["time_to_return", "ant=6000", "nosuch=1"],
+    ],
+)
 def test_unknown_tasks_are_refused_before_anything_runs(words, tmp_path, monkeypatch):
     module = importlib.import_module(f"benchmarks.{words[0]}")
-    given = [*words[1:], "nosuch", "--out", str(tmp_path)]
+    given = [*words[1:], "--out", str(tmp_path)]
     monkeypatch.setattr(sys, "argv", [str(module.__file__), *given])
     with pytest.raises(UserError, match="nosuch"):
         module.main()
