@@ -6,8 +6,8 @@ raw:      Brax's own `step`, vmapped and scanned over whole states with fixed ra
           policy, no resets.
 rollout:  policy, time limits, statistics and resets from the pool; nothing is learnt.
 train:    whole cycles, as a run does them. The ratio is train / raw, at the same number of
-          environments, in one process. All three are compiled ahead of time and called twice
-          before the clock starts.
+          environments, in one process. All three are compiled with the same options, run as many
+          iterations in a call as a cycle has, and are called twice before the clock starts.
 """
 
 import sys
@@ -19,6 +19,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from benchmarks import report
 from jaxrl import presets
@@ -97,15 +98,16 @@ def measure(config: TrainConfig, calls: int) -> dict[str, Any]:
         roll = threads.submit(_compile, collect, carried)
     compiled.wait()
 
-    per_call = config.num_envs * length * config.task.action_repeat
-    rates = {
-        "raw": config.num_envs * length / seconds_per_call(raw.result(), world, 4 * calls),
-        "rollout": per_call / seconds_per_call(roll.result(), carried, 4 * calls),
-    }
-    number = iter(range(10**6))
-    cycle = seconds_per_call(lambda s: compiled.train(s, next(number))[0], state, calls)
-    rates["train"] = per_call * config.iterations / cycle
+    count, number = np.uint32(config.iterations), iter(range(10**6))
     # A raw step is one physics step; an action repeated k times is k of them.
+    raw_steps = config.num_envs * length * config.iterations
+    steps = raw_steps * config.task.action_repeat
+    rates = {
+        "raw": raw_steps / seconds_per_call(lambda s: raw.result()(s, count), world, calls),
+        "rollout": steps / seconds_per_call(lambda s: roll.result()(s, count), carried, calls),
+        "train": steps
+        / seconds_per_call(lambda s: compiled.train(s, next(number))[0], state, calls),
+    }
     return {
         "preset": config.preset,
         "environments": config.num_envs,
@@ -119,7 +121,15 @@ def measure(config: TrainConfig, calls: int) -> dict[str, Any]:
 
 
 def _compile(function: Callable, example: Any) -> Callable:
-    return compile_for_devices(jax.jit(function, donate_argnums=0).lower(example))
+    """Compile a function of its own result to be repeated, as a cycle repeats its iterations."""
+
+    def repeat(start: Any, count: jax.Array) -> Any:
+        return jax.lax.fori_loop(
+            jnp.zeros_like(count), count, lambda _, carried: function(carried), start
+        )
+
+    lowered = jax.jit(repeat, donate_argnums=0).lower(example, np.uint32(0))
+    return compile_for_devices(lowered, unrolled=True)
 
 
 def draw(rows: list[dict[str, Any]]):

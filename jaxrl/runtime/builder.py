@@ -13,18 +13,35 @@ from jaxrl.runtime import exported
 from jaxrl.types import PyTree
 
 # Physics and networks are hundreds of kernels too small to fill a GPU: let those that do not
-# depend on each other run at the same time. XLA's default puts them in a row.
-_CUDA_OPTIONS = {"xla_gpu_command_buffer_scheduling_mode": "CONCURRENT"}
+# depend on each other run at the same time. XLA's default puts them in a row. Its search for the
+# best form of each fused kernel made none of our programs faster, and starts later.
+_CUDA_OPTIONS = {
+    "xla_gpu_command_buffer_scheduling_mode": "CONCURRENT",
+    "xla_gpu_experimental_enable_fusion_autotuner": False,
+}
+# Loops of known length are written out into one CUDA graph when a program is first run, so that
+# the host launches an iteration instead of thousands of pieces. Not for loops that are long: every
+# kernel of every turn is a node.
+_UNROLLED_OPTIONS = {
+    "xla_gpu_enable_command_buffer": (
+        "FUSION,CUBLAS,CUBLASLT,CUSTOM_CALL,CUDNN,DYNAMIC_SLICE_FUSION,WHILE"
+    ),
+    "xla_gpu_command_buffer_unroll_loops": True,
+}
 # On processors, programs with loops of unknown length (MuJoCo's solver) now and then wait for ever
 # when XLA splits operations over threads: seen with jaxlib 0.10.2, every few hundred steps. (The
 # package sets a flag against the same; this is the older, weaker remedy, kept beside it.)
 _LOOPING_OPTIONS = {"xla_cpu_multi_thread_eigen": False}
 
 
-def options(version: str | None = None, *, loops: bool = False) -> dict[str, Any]:
+def options(
+    version: str | None = None, *, loops: bool = False, unrolled: bool = False
+) -> dict[str, Any]:
     """Return what suits the devices, and physics that solves in loops; XLA_FLAGS win."""
     version = version or jax.local_devices()[0].client.platform_version
-    wanted = _CUDA_OPTIONS if "cuda" in version else {}
+    wanted = {}
+    if "cuda" in version:
+        wanted = _CUDA_OPTIONS | _UNROLLED_OPTIONS if unrolled else _CUDA_OPTIONS
     if loops and version == "cpu":
         wanted = _LOOPING_OPTIONS
     flags = os.environ.get("XLA_FLAGS", "")
@@ -32,16 +49,21 @@ def options(version: str | None = None, *, loops: bool = False) -> dict[str, Any
 
 
 def compile_for_devices(
-    lowered: Any, version: str | None = None, *, loops: bool = False
+    lowered: Any, version: str | None = None, *, loops: bool = False, unrolled: bool = False
 ) -> jax.stages.Compiled:
-    """Compile with the options that suit."""
-    wanted = options(version, loops=loops)
-    try:
-        return lowered.compile(compiler_options=wanted)
-    except jax.errors.JaxRuntimeError as error:
-        if not any(name in str(error) for name in wanted):
-            raise
-        return lowered.compile()  # an XLA that does not know an option is as right without
+    """Compile with the options that suit; `unrolled`: loops of known length become one graph."""
+    wanted = options(version, loops=loops, unrolled=unrolled)
+    while True:
+        try:
+            return lowered.compile(compiler_options=wanted)
+        except jax.errors.JaxRuntimeError as error:
+            # An XLA that does not know an option is as right without it, and what goes with it.
+            unknown = {name for name in wanted if name in str(error)}
+            if not unknown:
+                raise
+            if unknown & set(_UNROLLED_OPTIONS):
+                unknown |= set(_UNROLLED_OPTIONS)
+            wanted = {name: value for name, value in wanted.items() if name not in unknown}
 
 
 class Builder:
@@ -68,7 +90,12 @@ class Builder:
         self._threads.shutdown(wait=False)
 
     def __call__(
-        self, function: Callable, *shapes: PyTree, places: PyTree, uses_up_first: bool = False
+        self,
+        function: Callable,
+        *shapes: PyTree,
+        places: PyTree,
+        uses_up_first: bool = False,
+        unrolled: bool = False,
     ) -> Future:
         """Return a future of the compiled function; `places` are the shardings of its results."""
         structures = [jax.tree.structure(shape) for shape in shapes]
@@ -87,7 +114,7 @@ class Builder:
 
         def work() -> Compiled:
             program_now = lowered or program.lower(*plain_shapes)
-            return Compiled(compile_for_devices(program_now, loops=self._loops))
+            return Compiled(compile_for_devices(program_now, loops=self._loops, unrolled=unrolled))
 
         return self._threads.submit(work)
 

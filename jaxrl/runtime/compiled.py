@@ -42,7 +42,7 @@ class Programs:
     _state: Any  # its structure: programs return plain tuples of arrays
     _draw: Future  # (seed, stream, number, curriculum) -> pool
     _init: Future  # (seed, pool) -> state
-    _cycle: Future  # (state, pool) -> (state, metrics); the state given to it is used up
+    _cycle: Future  # (state, pool, iterations) -> (state, metrics); the state is used up
     _evaluate: Future | None  # (policy params, pools, seed, number) -> Episodes
 
     def first_state(self) -> TrainState:
@@ -56,7 +56,8 @@ class Programs:
     def train(self, state: TrainState, number: int) -> tuple[TrainState, Metrics]:
         """Run cycle `number`; `state` is used up."""
         pool = self._pool(_TRAIN, number, state.curriculum)
-        leaves, metrics = self._cycle.result()(state, pool)
+        iterations = np.uint32(self.program.config.iterations)
+        leaves, metrics = self._cycle.result()(state, pool, iterations)
         metrics = {name: Mean(*pair) for name, pair in metrics.items()}
         return jax.tree.unflatten(self._state, leaves), metrics
 
@@ -105,8 +106,9 @@ def compile_programs(program: Program) -> Programs:
     seed = many.shapes(number)
     loops = names.solves_in_loops(program.config.env, program.config.backend)
     with Builder(program.shelf, program.env.template, loops=loops) as build:
-        train = many.copies(pure.run_cycle, 0, 0)
-        done = build(train, state, pool, places=(places, seed.sharding), uses_up_first=True)
+        train = many.copies(pure.run_cycle, 0, 0, None)
+        where = (places, seed.sharding)
+        done = build(train, state, pool, number, places=where, uses_up_first=True, unrolled=True)
         draw = many.copies(pure.draw, 0, None, None, 0)
         drawn = build(draw, seed, number, number, state.curriculum, places=seed.sharding)
         first = build(many.copies(pure.init, 0, 0), seed, pool, places=places)
@@ -131,9 +133,11 @@ class _Pure(NamedTuple):
     def init(self, seed: Array, pool: PyTree) -> tuple:
         return tuple(jax.tree.leaves(self.program.algorithm.init(_key(seed, _INIT, 1), pool)))
 
-    def run_cycle(self, state: TrainState, pool: PyTree) -> tuple[tuple, dict[str, tuple]]:
+    def run_cycle(
+        self, state: TrainState, pool: PyTree, count: Array
+    ) -> tuple[tuple, dict[str, tuple]]:
         iterations = self.program.config.iterations
-        state, metrics = cycle(self.program.algorithm, iterations, state, pool)
+        state, metrics = cycle(self.program.algorithm, iterations, count, state, pool)
         return tuple(jax.tree.leaves(state)), {k: tuple(mean) for k, mean in metrics.items()}
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 
 import jax
+import numpy as np
 from rich import progress
 
 from jaxrl import config_checks
@@ -124,14 +125,16 @@ class OfflinePrograms:
     def wait(self) -> None:
         """Return when training can begin."""
         algorithm, iterations = self.program.algorithm, self.program.config.iterations
-        run = jax.jit(lambda s, d: cycle(algorithm, iterations, s, d), donate_argnums=0)
-        shapes = jax.eval_shape(lambda d: d, self._stored(0))
-        self._compiled = compile_for_devices(run.lower(abstract_state(self.program), shapes))
+        run = jax.jit(lambda s, d, n: cycle(algorithm, iterations, n, s, d), donate_argnums=0)
+        shapes = jax.eval_shape(lambda d, n: (d, n), self._stored(0), np.uint32(iterations))
+        lowered = run.lower(abstract_state(self.program), *shapes)
+        self._compiled = compile_for_devices(lowered)
 
     def train(self, state: TrainState, number: int) -> tuple[TrainState, Metrics]:
         """Run cycle `number`; `state` is used up."""
         stored = self._stored(number % len(self._data.pieces))
-        return self._compiled(state, stored)  # type: ignore[misc]
+        iterations = np.uint32(self.program.config.iterations)
+        return self._compiled(state, stored, iterations)  # type: ignore[misc]
 
     def close(self) -> None:
         """Stop reading ahead."""

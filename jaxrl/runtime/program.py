@@ -16,7 +16,7 @@ from jaxrl.algorithms import build as algorithms
 from jaxrl.config import TrainConfig
 from jaxrl.envs import build as environments
 from jaxrl.runtime import exported, parallel, policies, sinks
-from jaxrl.types import Algorithm, Metrics, PyTree, TrainState
+from jaxrl.types import Algorithm, Array, Metrics, PyTree, TrainState
 
 EACH = "iterations/"  # before the names of metrics that are kept iteration by iteration
 _BY_ITERATION = ("train/R_loss",)
@@ -86,14 +86,31 @@ def abstract_state(program: Program) -> TrainState:
 
 
 def cycle(
-    algorithm: Algorithm, iterations: int, state: TrainState, pool: PyTree
+    algorithm: Algorithm, iterations: int, count: Array, state: TrainState, pool: PyTree
 ) -> tuple[TrainState, Metrics]:
-    """Run `iterations` train steps; their metrics are merged on the device."""
+    """Run `count` train steps, at most `iterations`; their metrics are merged on the device.
 
-    def one(state: TrainState, _: None) -> tuple[TrainState, Metrics]:
-        return algorithm.train_step(state, pool)
+    The count is an argument of the program so that a compiler cannot know it: one that writes out
+    loops of known length writes out one iteration, not hundreds.
+    """
+    step = jax.jit(algorithm.train_step)  # traced once, for its shapes and for the loop
+    _, shapes = jax.eval_shape(step, state, pool)
+    total = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+    each = {
+        f"{EACH}{name}": jax.tree.map(lambda x: jnp.zeros((iterations, *x.shape), x.dtype), mean)
+        for name, mean in shapes.items()
+        if name in _BY_ITERATION
+    }
 
-    state, metrics = jax.lax.scan(one, state, length=iterations)
-    merged = jax.tree.map(lambda x: jnp.sum(x, axis=0), metrics)
-    each = {f"{EACH}{name}": metrics[name] for name in _BY_ITERATION if name in metrics}
-    return state, merged | each
+    def one(number: Array, carry: tuple[TrainState, Metrics, Metrics]):
+        state, total, each = carry
+        state, new = step(state, pool)
+        total = jax.tree.map(jnp.add, total, new)
+        each = {
+            name: jax.tree.map(lambda all, x: all.at[number].set(x), kept, new[name[len(EACH) :]])
+            for name, kept in each.items()
+        }
+        return state, total, each
+
+    state, total, each = jax.lax.fori_loop(jnp.zeros_like(count), count, one, (state, total, each))
+    return state, total | each

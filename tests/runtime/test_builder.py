@@ -9,6 +9,9 @@ import jaxrl
 from jaxrl.runtime.builder import compile_for_devices, options
 
 OPTION = "xla_gpu_command_buffer_scheduling_mode"
+SEARCH = "xla_gpu_experimental_enable_fusion_autotuner"
+UNROLL = "xla_gpu_command_buffer_unroll_loops"
+WITH = "xla_gpu_enable_command_buffer"
 CUDA = "PJRT C API\ncuda 13000"
 
 
@@ -28,8 +31,8 @@ class Lowered:
 @pytest.mark.parametrize(
     ("version", "flags", "options"),
     [
-        (CUDA, "", {OPTION: "CONCURRENT"}),
-        (CUDA, f"--{OPTION}=SERIALIZE", {}),
+        (CUDA, "", {OPTION: "CONCURRENT", SEARCH: False}),
+        (CUDA, f"--{OPTION}=SERIALIZE", {SEARCH: False}),
         ("cpu", "", {}),
         ("rocm 60000", "", {}),
     ],
@@ -48,11 +51,23 @@ def test_processors_do_not_split_operations_of_physics_that_loops(monkeypatch):
     assert options(CUDA, loops=True) == options(CUDA)
 
 
-def test_an_xla_without_the_option_compiles_without_it(monkeypatch):
+def test_only_cuda_writes_loops_out(monkeypatch):
     monkeypatch.setenv("XLA_FLAGS", "")
-    lowered = Lowered(unknown=[OPTION])
-    assert compile_for_devices(lowered, CUDA) == 2
-    assert lowered.calls == [{OPTION: "CONCURRENT"}, {}]
+    more = options(CUDA, unrolled=True)
+    assert more.pop(UNROLL) is True
+    assert "WHILE" in more.pop(WITH).split(",")
+    assert more == options(CUDA)
+    assert options("cpu", unrolled=True) == {}
+
+
+@pytest.mark.parametrize("unknown, gone", [(OPTION, {OPTION}), (UNROLL, {UNROLL, WITH})])
+def test_an_xla_without_an_option_compiles_without_it(monkeypatch, unknown, gone):
+    monkeypatch.setenv("XLA_FLAGS", "")
+    lowered = Lowered(unknown=[unknown])
+    assert compile_for_devices(lowered, CUDA, unrolled=True) == 2
+    first, second = lowered.calls
+    assert first == options(CUDA, unrolled=True)
+    assert set(first) - set(second) == gone
 
 
 def test_other_errors_are_not_hidden(monkeypatch):

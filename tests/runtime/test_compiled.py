@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -29,8 +30,9 @@ def test_longer_cycles_train_alike_from_the_same_start_states(tiny_program):
     start = tiny_program.algorithm.init(jax.random.key(0), pool)
 
     def run(iterations):
+        algorithm = tiny_program.algorithm
         return jax.jit(
-            lambda state: program.cycle(tiny_program.algorithm, iterations, state, pool)[0]
+            lambda state: program.cycle(algorithm, 4, jnp.uint32(iterations), state, pool)[0]
         )
 
     long, short = run(4)(start), run(2)
