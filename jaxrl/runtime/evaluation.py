@@ -9,6 +9,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from jaxrl import statistics
+from jaxrl.envs.rows import choose
 from jaxrl.envs.vector import EnvState, VectorEnv
 from jaxrl.runtime import parallel, tracking
 from jaxrl.types import Array, Key, Policy, PyTree
@@ -36,7 +37,7 @@ def episodes(
 
     def run(params: PyTree, key: Key, pool: PyTree = None) -> Episodes:
         key_reset, key_act = jax.random.split(key)
-        state = parallel.split_rows(env.reset(key_reset, pool, stagger=False), mesh)
+        first = parallel.split_rows(env.reset(key_reset, pool, stagger=False), mesh)
         zeros = jnp.zeros(env.num_envs, jnp.float32)
 
         def turn_once(loop):
@@ -52,13 +53,16 @@ def episodes(
             over = (outcome.terminated | outcome.truncated).reshape(env.num_envs, -1)
             alive = alive & ~jnp.any(over, axis=1)
             trace = jax.tree.map(lambda all, x: all.at[turn].set(x), trace, record(state))
+            # What has ended waits at its start: physics that goes on after a fall may need ever
+            # more turns of its solver, and all others wait for it.
+            state = state.replace(world=choose(alive, state.world, first.world))
             return state, carry, alive, total, length, success, trace, turn + 1
 
         alive = jnp.ones(env.num_envs, bool)
-        trace = _blank(jax.eval_shape(record, state), limit)
-        start = (state, initial_carry, alive, zeros, jnp.zeros_like(state.age), zeros, trace, 0)
+        trace = _blank(jax.eval_shape(record, first), limit)
+        start = (first, initial_carry, alive, zeros, jnp.zeros_like(first.age), zeros, trace, 0)
         end = jax.lax.while_loop(_unfinished(limit), turn_once, start)
-        has_success = "success" in state.world.metrics
+        has_success = "success" in first.world.metrics
         return Episodes(end[3], end[4], end[5] if has_success else None, end[6])
 
     return run

@@ -1,0 +1,24 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrl.envs.probes import Success
+from jaxrl.envs.vector import VectorEnv
+from jaxrl.runtime import evaluation
+
+
+def test_what_has_ended_waits_at_its_start_for_the_others():
+    env = VectorEnv(Success(1, 4), num_envs=32, episode_length=10)
+
+    def policy(params, obs, carry, key):
+        return jnp.ones(env.rows, jnp.int32), carry, {}
+
+    play = evaluation.episodes(env, policy, (), record=lambda state: state.world.obs[:, 0])
+    played = jax.jit(play)((), jax.random.key(0))
+    lengths, left = np.asarray(played.lengths), np.asarray(played.trace)
+    assert set(lengths) == {1, 2, 3, 4}
+    np.testing.assert_array_equal(played.returns, 1.0)
+    np.testing.assert_array_equal(played.successes, 1.0)
+    for turn, seen in enumerate(left[:4]):  # one step on from the start, again and again
+        expected = np.where(turn < lengths, lengths - 1 - turn, lengths - 1)
+        np.testing.assert_array_equal(seen, expected)
