@@ -53,9 +53,7 @@ def episodes(
             over = (outcome.terminated | outcome.truncated).reshape(env.num_envs, -1)
             alive = alive & ~jnp.any(over, axis=1)
             trace = jax.tree.map(lambda all, x: all.at[turn].set(x), trace, record(state))
-            # What has ended waits at its start: physics that goes on after a fall may need ever
-            # more turns of its solver, and all others wait for it.
-            state = state.replace(world=choose(alive, state.world, first.world))
+            state = _waiting(state, alive, first)
             return state, carry, alive, total, length, success, trace, turn + 1
 
         alive = jnp.ones(env.num_envs, bool)
@@ -66,6 +64,14 @@ def episodes(
         return Episodes(end[3], end[4], end[5] if has_success else None, end[6])
 
     return run
+
+
+def _waiting(state: EnvState, alive: Array, first: EnvState) -> EnvState:
+    """Let what has ended wait at its start.
+
+    Physics that goes on after a fall may need ever more turns of its solver, and all others wait.
+    """
+    return state.replace(world=choose(alive, state.world, first.world))
 
 
 def _unfinished(limit: int) -> Callable[[tuple], Array]:

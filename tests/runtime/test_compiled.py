@@ -109,3 +109,19 @@ def test_how_much_another_number_of_devices_changes(members, how, tiny_program, 
     monkeypatch.setattr(starting, "to_keep", lambda config, state: state)
     *_, (remark,) = starting.restored_state(tiny_program._replace(members=members), saved)
     assert "another number of devices" in remark and how in remark
+
+
+@pytest.mark.parametrize(
+    "changes, gigabytes, fits",
+    [
+        ([], 100, True),
+        (["--ppo.rollout-length", "256"], 100, False),
+        (["--ppo.rollout-length", "16"], 100, True),
+        (["--ppo.rollout-length", "16"], 6, False),
+        (["--ppo.rollout-length", "16", "--task.action-repeat", "20"], 100, False),
+    ],
+)
+def test_only_short_rollouts_are_written_out(monkeypatch, tiny_program, changes, gigabytes, fits):
+    monkeypatch.setattr(compiled.memory, "of_device", lambda: gigabytes * 2**30)
+    changed = tiny_program._replace(config=train._parse(tiny.FLAGS + changes).config)
+    assert compiled._fits_into_a_graph(changed) is fits
