@@ -3,17 +3,18 @@
     python -m benchmarks.throughput ant humanoid [--num-envs 4096] [--quick]
 
 raw:      Brax's own `step`, vmapped and scanned over whole states with fixed random actions; no
-          policy, no resets.
+          policy, no resets. Compiled twice, with loops written out as a run's are and without;
+          the faster one counts.
 rollout:  policy, time limits, statistics and resets from the pool; nothing is learnt.
 train:    whole cycles, as a run does them. The ratio is train / raw, at the same number of
-          environments, in one process. All three are compiled with the same options, run as many
-          iterations in a call as a cycle has, and are called twice before the clock starts.
+          environments, in one process. All of them run as many iterations in a call as a cycle
+          has, and are called twice before the clock starts.
 """
 
 import sys
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -30,6 +31,7 @@ from jaxrl.rollout import rollout
 from jaxrl.runtime import program as programs
 from jaxrl.runtime.builder import compile_for_devices
 from jaxrl.runtime.compiled import compile_programs
+from jaxrl.types import TrainState
 
 
 def seconds_per_call(function: Callable, state: Any, calls: int) -> float:
@@ -44,8 +46,8 @@ def seconds_per_call(function: Callable, state: Any, calls: int) -> float:
     return (time.perf_counter() - began) / calls
 
 
-def raw_physics(program: programs.Program, length: int):
-    """Return (state, actions) -> (state, actions) after `length` steps of nothing but physics."""
+def physics_alone(program: programs.Program, state: TrainState, length: int):
+    """Return (function, start): `length` steps of nothing but physics."""
     step = jax.vmap(program.env.env.step)
 
     def run(carried):
@@ -56,7 +58,7 @@ def raw_physics(program: programs.Program, length: int):
             )
         return state, actions
 
-    return run
+    return run, (program.env.brax_state(state.collector.env.world), random_actions(program))
 
 
 def random_actions(program: programs.Program) -> jax.Array:
@@ -68,8 +70,8 @@ def random_actions(program: programs.Program) -> jax.Array:
     return program.env.by_env(actions)
 
 
-def collecting(program: programs.Program, length: int):
-    """Return a function that rolls out once, and keeps what was collected."""
+def rolling_out(program: programs.Program, state: TrainState, length: int):
+    """Return (function, start): roll out once, and keep what was collected."""
     policy = program.algorithm.policy(False)
 
     def run(carried):
@@ -78,49 +80,48 @@ def collecting(program: programs.Program, length: int):
         collector, experience = rollout(program.env, policy, params, collector, now, length, pool)
         return collector, params, pool, key, experience
 
-    return run
+    pool = program.env.pool(jax.random.key(2))
+    params = program.algorithm.policy_params(state.learner)
+    start = (state.collector, params, pool, jax.random.key(3), None)
+    nothing = jax.tree.map(jnp.zeros_like, jax.eval_shape(run, start)[4])
+    return run, (*start[:4], nothing)
 
 
 def measure(config: TrainConfig, calls: int) -> dict[str, Any]:
     program = programs.build(replace(config, eval=replace(config.eval, num_envs=0)))
     compiled = compile_programs(program)
     state, length = compiled.first_state(), config.ppo.rollout_length
-    copy = jax.jit(lambda tree: jax.tree.map(jnp.copy, tree))
-    pool = program.env.pool(jax.random.key(2))
-    params = program.algorithm.policy_params(state.learner)
-
-    world = (copy(program.env.brax_state(state.collector.env.world)), random_actions(program))
-    collect = collecting(program, length)
-    carried = (copy(state.collector), copy(params), pool, jax.random.key(3), None)
-    carried = (*carried[:4], jax.tree.map(jnp.zeros_like, jax.eval_shape(collect, carried)[4]))
+    alone, rolling = physics_alone(program, state, length), rolling_out(program, state, length)
     with ThreadPoolExecutor() as threads:
-        raw = threads.submit(_compile, raw_physics(program, length), world)
-        roll = threads.submit(_compile, collect, carried)
+        raw = [threads.submit(_compile, *alone, unrolled) for unrolled in (False, True)]
+        roll = threads.submit(_compile, *rolling, True)
     compiled.wait()
 
+    copy = jax.jit(lambda tree: jax.tree.map(jnp.copy, tree))
     count, number = np.uint32(config.iterations), iter(range(10**6))
+
+    def seconds(run: Future, start: Any) -> float:
+        return seconds_per_call(lambda s: run.result()(s, count), copy(start), calls)
+
     # A raw step is one physics step; an action repeated k times is k of them.
-    raw_steps = config.num_envs * length * config.iterations
-    steps = raw_steps * config.task.action_repeat
-    rates = {
-        "raw": raw_steps / seconds_per_call(lambda s: raw.result()(s, count), world, calls),
-        "rollout": steps / seconds_per_call(lambda s: roll.result()(s, count), carried, calls),
-        "train": steps
-        / seconds_per_call(lambda s: compiled.train(s, next(number))[0], state, calls),
-    }
+    steps, repeat = config.num_envs * length * config.iterations, config.task.action_repeat
+    raw_rate = steps / min(seconds(run, alone[1]) for run in raw)
+    rollout_rate = steps * repeat / seconds(roll, rolling[1])
+    cycle = seconds_per_call(lambda s: compiled.train(s, next(number))[0], state, calls)
+    train_rate = steps * repeat / cycle
     return {
         "preset": config.preset,
         "environments": config.num_envs,
         "agents": program.env.rows // config.num_envs,
-        "raw steps/s": rates["raw"],
-        "rollout steps/s": rates["rollout"],
-        "train steps/s": rates["train"],
-        "rollout / raw": rates["rollout"] / rates["raw"],
-        "train / raw": rates["train"] / rates["raw"],
+        "raw steps/s": raw_rate,
+        "rollout steps/s": rollout_rate,
+        "train steps/s": train_rate,
+        "rollout / raw": rollout_rate / raw_rate,
+        "train / raw": train_rate / raw_rate,
     }
 
 
-def _compile(function: Callable, example: Any) -> Callable:
+def _compile(function: Callable, example: Any, unrolled: bool) -> Callable:
     """Compile a function of its own result to be repeated, as a cycle repeats its iterations."""
 
     def repeat(start: Any, count: jax.Array) -> Any:
@@ -129,7 +130,7 @@ def _compile(function: Callable, example: Any) -> Callable:
         )
 
     lowered = jax.jit(repeat, donate_argnums=0).lower(example, np.uint32(0))
-    return compile_for_devices(lowered, unrolled=True)
+    return compile_for_devices(lowered, unrolled=unrolled)
 
 
 def draw(rows: list[dict[str, Any]]):
