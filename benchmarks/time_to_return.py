@@ -4,9 +4,11 @@
 
 Everything counts: imports, compilation, evaluation, checkpoints. Each run is a process of its
 own; it is watched through its log from outside, and asked to stop when the return is reached, or
-after `--limit` seconds. Cold: all caches are empty. Warm: the same command once more, unless
-`--cold` leaves it out. `--add` keeps what an earlier call left in the same place of other goals and
-starts; every row says of which commit it is.
+after `--limit` seconds. Cold: all caches of compiled programs are empty. Warm: the same command
+once more, unless `--cold` leaves it out. A short run goes before the first, so that no disk is
+measured: on a machine just started, reading some gigabytes of libraries takes seconds of its own.
+`--add` keeps what an earlier call left in the same place of other goals and starts; every row says
+of which commit it is.
 """
 
 import argparse
@@ -66,6 +68,15 @@ def watch(
         print(log.read_text()[-3000:], file=sys.stderr)
         raise SystemExit(f"{' '.join(command)} failed with {process.returncode}")
     return {"seconds": reached, "first_cycle": first_cycle, "steps": steps, "curve": curve}
+
+
+def read_libraries() -> None:
+    """Train a little, so that the libraries' files are in memory."""
+    with tempfile.TemporaryDirectory() as name:
+        command = [sys.executable, "-m", "jaxrl.train", "fast", "--run-dir", f"{name}/run"]
+        env = os.environ | {"XDG_CACHE_HOME": name}
+        command += ["--epochs", "1", "--cycles", "1", *report.SMALL]
+        subprocess.run(command, env=env, check=True, stdout=subprocess.DEVNULL)
 
 
 def measure(
@@ -165,6 +176,8 @@ def main() -> None:
     for preset, _ in goals:
         presets.get(preset)
     starts = ["cold"] if arguments.cold else ["cold", "warm"]
+    if not arguments.quick:
+        read_libraries()
     seen = []
     for preset, target in goals:
         seen += measure(preset, target, starts, arguments.limit, extra)
