@@ -4,6 +4,7 @@ import chex
 import jax
 import jax.numpy as jnp
 
+from jaxrl.learning import turns
 from jaxrl.types import Array
 
 
@@ -44,6 +45,6 @@ def gae(
         advantage = delta_t + jnp.where(decay_t > 0, decay_t * advantage, 0.0)
         return advantage, advantage
 
-    last = jnp.zeros_like(delta[0])
-    _, advantage = jax.lax.scan(backwards, last, (delta, decay), reverse=True, unroll=32)
+    last, steps = jnp.zeros_like(delta[0]), (delta, decay)
+    _, advantage = jax.lax.scan(backwards, last, steps, reverse=True, unroll=turns.on_gpu(32))
     return advantage, advantage + value

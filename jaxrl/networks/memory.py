@@ -12,21 +12,13 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from jaxrl.learning import turns
 from jaxrl.types import Array, PyTree
 
 # (memory, what the gates get from the input, what they get from the past) -> memory
 Cell = Callable[[PyTree, Array, Array], PyTree]
 
 GATES = {"lstm": 4, "gru": 3}
-
-
-def _steps_per_turn() -> int:
-    """Return how many steps a loop takes at once.
-
-    On a GPU a step is two or three small kernels, and a loop around so little costs as much as
-    they do. A processor gains nothing, and compiles longer.
-    """
-    return 8 if jax.default_backend() == "gpu" else 1
 
 
 def initial_carry(kind: str, size: int, number: int) -> PyTree:
@@ -80,7 +72,7 @@ class Memory(nn.Module):
             return forget(ended, carry), (_output(carry), _output(beside))
 
         inputs = (gates, into(tried), ended)
-        carry, (out, beside) = jax.lax.scan(once, carry, inputs, unroll=_steps_per_turn())
+        carry, (out, beside) = jax.lax.scan(once, carry, inputs, unroll=turns.on_gpu(8))
         return out, beside, carry
 
     def _weights(self) -> tuple[Array, Array]:
@@ -127,7 +119,7 @@ def _forward(cell: Cell, weights: tuple[Array, Array], carry: PyTree, gates: Arr
         after = cell(carry, inputs[0], _past(weights, carry))
         return forget(inputs[1], after), (_output(after), carry)
 
-    carry, noted = jax.lax.scan(once, carry, (gates, ended), unroll=_steps_per_turn())
+    carry, noted = jax.lax.scan(once, carry, (gates, ended), unroll=turns.on_gpu(8))
     return noted, carry
 
 
@@ -152,7 +144,7 @@ def _unroll_backwards(cell: Cell, noted: tuple, slopes: tuple[Array, PyTree]):
 
     inputs = (before, gates, _past(weights, before), ended, slope_of_out)
     slope_before, (slope_of_gates, slope_of_past) = jax.lax.scan(
-        once, slope_after, inputs, reverse=True, unroll=_steps_per_turn()
+        once, slope_after, inputs, reverse=True, unroll=turns.on_gpu(8)
     )
     slope_of_recurrent = jnp.einsum("tni,tnj->ij", _output(before), slope_of_past)
     slope_of_bias = jnp.sum(slope_of_past, axis=(0, 1))
