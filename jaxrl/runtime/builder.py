@@ -27,7 +27,6 @@ _UNROLLED_OPTIONS = {
         "FUSION,CUBLAS,CUBLASLT,CUSTOM_CALL,CUDNN,DYNAMIC_SLICE_FUSION,WHILE"
     ),
     "xla_gpu_command_buffer_unroll_loops": True,
-    "xla_gpu_graph_min_graph_size": 1,  # else a loop around a loop is too little for a graph
 }
 # On processors, programs with loops of unknown length (MuJoCo's solver) now and then wait for ever
 # when XLA splits operations over threads: seen with jaxlib 0.10.2, every few hundred steps. (The
