@@ -126,8 +126,8 @@ class OfflinePrograms:
         """Return when training can begin."""
         algorithm, iterations = self.program.algorithm, self.program.config.iterations
         run = jax.jit(lambda s, d, n: cycle(algorithm, iterations, n, s, d), donate_argnums=0)
-        shapes = jax.eval_shape(lambda d, n: (d, n), self._stored(0), np.uint32(iterations))
-        lowered = run.lower(abstract_state(self.program), *shapes)
+        shapes = jax.eval_shape(lambda d: d, self._stored(0))
+        lowered = run.lower(abstract_state(self.program), shapes, np.uint32(iterations))
         self._compiled = compile_for_devices(lowered)
 
     def train(self, state: TrainState, number: int) -> tuple[TrainState, Metrics]:

@@ -95,22 +95,21 @@ def cycle(
     """
     step = jax.jit(algorithm.train_step)  # traced once, for its shapes and for the loop
     _, shapes = jax.eval_shape(step, state, pool)
-    total = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
-    each = {
-        f"{EACH}{name}": jax.tree.map(lambda x: jnp.zeros((iterations, *x.shape), x.dtype), mean)
-        for name, mean in shapes.items()
-        if name in _BY_ITERATION
-    }
+    each = {name: _zeros(shapes[name], iterations) for name in _BY_ITERATION if name in shapes}
 
     def one(number: Array, carry: tuple[TrainState, Metrics, Metrics]):
         state, total, each = carry
         state, new = step(state, pool)
-        total = jax.tree.map(jnp.add, total, new)
         each = {
-            name: jax.tree.map(lambda all, x: all.at[number].set(x), kept, new[name[len(EACH) :]])
+            name: jax.tree.map(lambda all, x: all.at[number].set(x), kept, new[name])
             for name, kept in each.items()
         }
-        return state, total, each
+        return state, jax.tree.map(jnp.add, total, new), each
 
-    state, total, each = jax.lax.fori_loop(jnp.zeros_like(count), count, one, (state, total, each))
-    return state, total | each
+    start = (state, _zeros(shapes), each)
+    state, total, each = jax.lax.fori_loop(jnp.zeros_like(count), count, one, start)
+    return state, total | {f"{EACH}{name}": kept for name, kept in each.items()}
+
+
+def _zeros(shapes: PyTree, *axis: int) -> PyTree:
+    return jax.tree.map(lambda s: jnp.zeros((*axis, *s.shape), s.dtype), shapes)

@@ -103,8 +103,11 @@ def test_the_other_run_need_not_be_writable(source, tmp_path, monkeypatch):
         return access(path, mode) and not (mode & os.W_OK and source in (path, *path.parents))
 
     monkeypatch.setattr(os, "access", shut)
-    tiny.run(tmp_path / "new", "--init-from", str(source), "--epochs", "1")
-    restarted(source, tmp_path / "again", "--epochs", "1")
+    before = files(source)
+    new = tiny.run(tmp_path / "new", "--init-from", str(source), "--epochs", "1")
+    again = restarted(source, tmp_path / "again", "--epochs", "1")
+    assert all(tiny.rows(folder) for folder in (new, again))
+    assert files(source) == before
 
 
 def test_a_policy_file_gives_the_policy_alone(source, tmp_path, capsys):
