@@ -157,9 +157,9 @@ def main() -> None:
     programs.use_compilation_cache()
     names = arguments.presets or (["pendulum"] if arguments.quick else ["ant", "humanoid"])
     rows = []
-    for name in names:
-        config = presets.get(name)
-        config = replace(config, num_envs=arguments.num_envs or config.num_envs)
+    for config in [presets.get(name) for name in names]:
+        if arguments.num_envs is not None:
+            config = replace(config, num_envs=arguments.num_envs)
         if arguments.quick:
             config = replace(config, devices=1, iterations=1, num_envs=64)
         else:

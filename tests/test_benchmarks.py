@@ -306,9 +306,9 @@ def test_what_is_quick_does_not_take_the_place_of_what_was_measured():
 @pytest.mark.parametrize(
     "words",
     [
-        ["peers", "brax", "nosuch"],
-        ["decomposition", "nosuch"],
-        ["throughput", "nosuch"],
+        ["peers", "brax", "ant", "nosuch"],
+        ["decomposition", "ant", "nosuch"],
+        ["throughput", "pendulum", "nosuch"],
         ["time_to_return", "ant=6000", "nosuch=1"],
     ],
 )
