@@ -9,7 +9,7 @@ Every run begins with empty caches; with --warm the first seed of a system does,
 find what it left. `--side-by-side` runs everything at once: returns are then right, times are those
 of a crowd, which thins out in favour of whoever takes longer; rates are left out. `--add` keeps the
 runs that an earlier call left in the same place, and only does what is missing: more seeds, other
-tasks; every row says of which commits its runs are.
+tasks, or with `--only` one of the two systems; every row says of which commits its runs are.
 """
 
 import importlib.util
@@ -139,7 +139,7 @@ def run_all(arguments: Any, curves: Curves, keep: Callable[[Curves], None]) -> N
     jobs = [
         (task, system, str(seed))
         for task in arguments.tasks
-        for system in ("jaxrl", arguments.peer)
+        for system in ([arguments.only] if arguments.only else ["jaxrl", arguments.peer])
         for seed in range(arguments.seeds)
     ]
     jobs = [(t, system, n) for t, system, n in jobs if n not in curves.get(t, {}).get(system, {})]
@@ -239,7 +239,10 @@ def main() -> None:
     parser.add_argument("--warm", action="store_true", help="let runs share compilation caches")
     parser.add_argument("--side-by-side", action="store_true", help="all runs at once, untimed")
     parser.add_argument("--add", action="store_true", help="keep the runs already in --out")
+    parser.add_argument("--only", help="the system to run; the other one is for another call")
     arguments = parser.parse_args()
+    if arguments.only not in (None, "jaxrl", arguments.peer):
+        parser.error(f"--only is jaxrl or {arguments.peer}, not {arguments.only}")
     if arguments.peer == "sb3" and not importlib.util.find_spec("stable_baselines3"):
         raise SystemExit("stable-baselines3 is missing: pip install 'jaxrl[peers]'")
     arguments.seeds = arguments.seeds or (1 if arguments.quick else 5)
