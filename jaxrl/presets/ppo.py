@@ -61,10 +61,10 @@ PRESETS: dict[str, TrainConfig] = {
     "reacher": preset(
         "reacher",
         backend="mjx",
-        steps=20e6,
+        steps=30e6,
         gamma=0.95,
         task=TaskConfig(action_repeat=4),
-        network=_WIDE_AWAKE,
+        network=replace(_WIDE_AWAKE, min_std=0.03),  # 0.1 keeps it from coming closer
         **_FAST,
     ),
     "pusher": preset(
