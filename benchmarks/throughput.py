@@ -165,8 +165,7 @@ def main() -> None:
         else:
             config = replace(config, iterations=max(1, config.iterations // 2))
         rows.append(measure(config, calls=2 if arguments.quick else 6))
-        print(report.table(rows[-1:]).splitlines()[-1], flush=True)
-    report.save("throughput", rows, arguments.out, panels=[draw(rows)])
+        report.save("throughput", rows, arguments.out, panels=[draw(rows)])
 
 
 if __name__ == "__main__":
