@@ -27,12 +27,12 @@ def rollout(
     where an episode ended, so that the next one starts without a past; what it was before every
     `horizon` steps is kept, so that learning can begin there.
     """
-    key_pool, key_steps = jax.random.split(key)
-    pool = env.pool(key_pool) if pool is None else pool
+    keys = jax.random.split(key, 2 * length + 1)  # at once: random numbers are slow to compile
+    pool = env.pool(keys[-1]) if pool is None else pool
 
-    def step(state: tuple[Any, PyTree], key: Key):
+    def step(state: tuple[Any, PyTree], keys: Key):
         env_state, carry = state
-        key_action, key_reset = jax.random.split(key)
+        key_action, key_reset = keys
         obs = env.observe(env_state)
         action, carry, extras = policy(params, obs, carry, key_action)
         env_state, outcome = env.step(env_state, action, pool, key_reset)
@@ -40,8 +40,8 @@ def rollout(
         return (env_state, forget(ended, carry)), (obs, action, extras, outcome)
 
     start = (collector.env, collector.carry)
-    keys = jax.random.split(key_steps, length)
-    (env_state, carry), before, steps = _in_segments(step, start, keys, horizon or length)
+    pairs = keys[:-1].reshape(length, 2)
+    (env_state, carry), before, steps = _in_segments(step, start, pairs, horizon or length)
     obs, action, extras, outcome = steps
     env_state, episodes = env.take_statistics(env_state)
     kept = {"carry": before, "episodes": episodes, **outcome._asdict()}

@@ -149,7 +149,7 @@ class _OffPolicy:
 
     def train_step(self, state: TrainState, pool: PyTree = None) -> tuple[TrainState, Metrics]:
         """Run one iteration: collect, then learn."""
-        key = jax.random.fold_in(jax.random.fold_in(state.key, state.iteration), 0)
+        key = jax.random.fold_in(state.key, 2 * state.iteration)
         policy: Policy = make_policy(self.networks, deterministic=False)
         collector, experience = rollout(
             self.env,
@@ -164,7 +164,7 @@ class _OffPolicy:
 
     def learn(self, state: TrainState, experience: Rollout) -> tuple[TrainState, Metrics]:
         """Keep a rollout, learn from what is kept, then update the statistics."""
-        key = jax.random.fold_in(jax.random.fold_in(state.key, state.iteration), 1)
+        key = jax.random.fold_in(state.key, 2 * state.iteration + 1)
         stored = self.store.add(state.collector.replay, experience)
         size = self.store.size(stored)
 

@@ -158,7 +158,7 @@ class _PPO:
 
     def train_step(self, state: TrainState, pool: PyTree = None) -> tuple[TrainState, Metrics]:
         """Run one iteration: collect, then learn."""
-        key = jax.random.fold_in(jax.random.fold_in(state.key, state.iteration), 0)
+        key = jax.random.fold_in(state.key, 2 * state.iteration)
         params = policy_params(state.learner)
         policy, length = self.policy(False), self.config.rollout_length
         collector, experience = rollout(
@@ -168,7 +168,7 @@ class _PPO:
 
     def learn(self, state: TrainState, experience: Rollout) -> tuple[TrainState, Metrics]:
         """Improve the learner by one rollout, then update the statistics it will freeze next."""
-        key = jax.random.fold_in(jax.random.fold_in(state.key, state.iteration), 1)
+        key = jax.random.fold_in(state.key, 2 * state.iteration + 1)
         learner = self._scheduled(state)
         experience = self._endings(learner, experience)
         reward, traces = self._reward(learner, experience, state.collector.reward_trace)

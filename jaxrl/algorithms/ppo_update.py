@@ -58,19 +58,20 @@ class Updater:
             state, noted = update((learner, *rest), (part, inputs[1]))
             return (state, live), noted
 
-        def epoch(carry: tuple, key: Key):
-            key_rows, key_loss = jax.random.split(key)
-            keys = jax.random.split(key_loss, c.num_minibatches)
+        def epoch(carry: tuple, inputs: tuple[Array, Key]):
+            planned, keys = inputs
             if sampler.is_fixed:
                 # Nothing that a gradient step changes is read by the next minibatch.
-                parts = minibatch.deal(batch, sampler.plan(key_rows))
+                parts = minibatch.deal(batch, planned)
                 state, noted = jax.lax.scan(update, carry[0], (parts, keys))
                 return (state, carry[1]), noted
-            return jax.lax.scan(visit, carry, (sampler.plan(key_rows), keys))
+            return jax.lax.scan(visit, carry, (planned, keys))
 
         start = (learner.replace(params=flat), jnp.ones((), bool), jnp.zeros((), bool))
-        keys = jax.random.split(key, c.update_epochs)
-        (state, _), metrics = jax.lax.scan(epoch, (start, sampler.live(batch)), keys)
+        keys = jax.random.split(key, (c.update_epochs, 1 + c.num_minibatches))
+        # All passes are dealt at once: that is one sort instead of one for each.
+        inputs = (jax.vmap(sampler.plan)(keys[:, 0]), keys[:, 1:])
+        (state, _), metrics = jax.lax.scan(epoch, (start, sampler.live(batch)), inputs)
         learner = state[0].replace(params=unravel(state[0].params))
         means = jnp.mean(metrics, axis=(0, 1))
         noted = {name: Mean.of(means[i]) for i, name in enumerate(METRICS + STEP_METRICS)}

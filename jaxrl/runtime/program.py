@@ -49,7 +49,10 @@ class Program(NamedTuple):
 
 
 def use_compilation_cache() -> None:
-    """Keep compiled programs between runs; the user's own setting wins."""
+    """Keep compiled programs between runs, and make them sooner; the user's own settings win."""
+    # Every operation names one line of source. XLA sorts whole tracebacks, for a second or more.
+    if "JAX_INCLUDE_FULL_TRACEBACKS_IN_LOCATIONS" not in os.environ:
+        jax.config.update("jax_include_full_tracebacks_in_locations", False)
     if getattr(jax.config, "jax_compilation_cache_dir", None) is None:
         base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
         with contextlib.suppress(OSError):
