@@ -94,12 +94,12 @@ def test_accumulated_gradients_are_those_of_the_whole_minibatch():
 def test_vtrace_begins_as_gae():
     """On the first and only minibatch all ratios are one.
 
-    A large epsilon: otherwise Adam makes whole steps of gradients that are rounding errors.
+    Adam makes much of gradients that are rounding errors; a discount off by 0.01 makes 4e-4.
     """
-    config = replace(CONFIG, update_epochs=1, num_minibatches=1, adam_epsilon=1e-3)
+    config = replace(CONFIG, update_epochs=1, num_minibatches=1)
     plain, _ = params_after(config, LSTM)
     traced, _ = params_after(replace(config, advantage="vtrace"), LSTM)
-    np.testing.assert_allclose(traced, plain, atol=1e-5)
+    np.testing.assert_allclose(traced, plain, atol=1e-4)
 
 
 def test_vtrace_follows_the_policy_as_it_moves():
