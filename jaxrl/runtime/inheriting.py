@@ -62,7 +62,8 @@ def continued(program: Program, source: Path) -> Start:
         name: _placed(np.int32(0), getattr(learner, name)) for name in ("skipped", "bad_streak")
     }
     total = _placed(np.int32(config.total_iterations), learner.total_iterations)
-    key = jax.random.fold_in(state.key, 2 * int(state.iteration))  # what would have come next
+    key = jax.random.fold_in(state.key, 2**32 - 1)  # no iteration has come that far
+    key = jax.random.fold_in(key, int(state.iteration))
     key = jax.random.fold_in(key, config.seed)  # each continuation makes choices of its own
     state = state.replace(
         key=jax.device_put(key, state.key.sharding, may_alias=False),
