@@ -13,6 +13,8 @@ def in_use() -> dict[str, float]:
     A processor's memory is the process's own: where devices do not tell, they are the same.
     """
     host, host_peak = _of_process("VmRSS"), _of_process("VmHWM")
+    if host is not None and host_peak is not None:
+        host_peak = max(host, host_peak)  # the kernel counts them apart, not to the page
     values = {
         "time/memory_mb": _of_devices("bytes_in_use", host),
         "time/peak_memory_mb": _of_devices("peak_bytes_in_use", host_peak),

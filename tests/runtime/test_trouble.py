@@ -51,6 +51,14 @@ def test_stopping_changes_nothing_where_nothing_breaks(tmp_path):
     assert train.main(["--resume", str(careful), "--epochs", "3"]) == 0
 
 
+def test_the_most_memory_is_no_less_than_what_is_in_use(monkeypatch):
+    """The kernel's two counts can be a page apart."""
+    counts = {"VmRSS": 3810.246, "VmHWM": 3810.242}
+    monkeypatch.setattr(memory, "_of_process", counts.get)
+    values = memory.in_use()
+    assert values["time/peak_memory_mb"] == values["time/memory_mb"] == 3810.246
+
+
 def test_memory_of_the_device_and_of_the_process_are_two_numbers(monkeypatch):
     class Device:
         def __init__(self, used):
