@@ -68,7 +68,7 @@ def main() -> None:
     parser.add_argument("--counts", type=int, nargs="+")
     parser.add_argument("--steps", type=float, default=20e6, help="environment steps of each run")
     arguments = parser.parse_args()
-    programs.use_compilation_cache()
+    programs.compile_sooner()
     name = arguments.preset or ("arena-small" if arguments.quick else "arena")
     config = presets.get(name)
     config = replace(config, eval=replace(config.eval, num_envs=0))

@@ -98,7 +98,7 @@ def main() -> None:
     parser.add_argument("tasks", nargs="*")
     parser.add_argument("--steps", type=int, default=200_000, help="environment steps of brax")
     arguments = parser.parse_args()
-    programs.use_compilation_cache()
+    programs.compile_sooner()
     rows = []
     for task in arguments.tasks or (["fast"] if arguments.quick else ["hopper", "walker2d"]):
         config = _small() if arguments.quick else published(task)

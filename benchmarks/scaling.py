@@ -65,7 +65,7 @@ def main() -> None:
     parser.add_argument("preset", nargs="?", default="ant")
     parser.add_argument("--sizes", type=int, nargs="+")
     arguments = parser.parse_args()
-    programs.use_compilation_cache()
+    programs.compile_sooner()
     preset = "pendulum" if arguments.quick else arguments.preset
     sizes = arguments.sizes or ([16, 32] if arguments.quick else SIZES)
     base = presets.get(preset)

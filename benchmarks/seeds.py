@@ -34,7 +34,7 @@ def main() -> None:
     parser.add_argument("--num-seeds", type=int, default=3)
     known, flags = parser.parse_known_args()
     config = train._parse(flags).config
-    program.use_compilation_cache()
+    program.compile_sooner()
     seeds = range(config.seed, config.seed + known.num_seeds)
     population.train([replace(config, seed=seed) for seed in seeds], tell)
 

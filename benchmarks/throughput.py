@@ -154,7 +154,7 @@ def main() -> None:
     parser.add_argument("presets", nargs="*")
     parser.add_argument("--num-envs", type=int)
     arguments = parser.parse_args()
-    programs.use_compilation_cache()
+    programs.compile_sooner()
     names = arguments.presets or (["pendulum"] if arguments.quick else ["ant", "humanoid"])
     rows = []
     for config in [presets.get(name) for name in names]:

@@ -109,7 +109,7 @@ def _run(
     from experiments import unfinished
     from jaxrl.runtime import population, program, signals
 
-    program.use_compilation_cache()
+    program.compile_sooner()
     made = origin.here(command)
     names, configs = list(cells), list(cells.values())
     groups = population.groups(configs)

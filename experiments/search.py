@@ -51,7 +51,7 @@ def execute(name: str, chosen: Study, out: Path, trials: int, at_once: int) -> N
     from jaxrl.runtime import program
 
     _check(chosen)
-    program.use_compilation_cache()
+    program.compile_sooner()
     optuna = _optuna()
     searched = _opened(optuna, chosen, out / "search.jsonl")
     finished = len(_told(searched))

@@ -68,7 +68,7 @@ def _evaluate(command: Command) -> None:
     from jaxrl.runtime import clip_report, episode_report, folder, policies, program
 
     config = _on_clips(folder.read_config(command.run, command.env), command)
-    program.use_compilation_cache()
+    program.compile_sooner()
     file = policies.find(command.run, command.policy)
     env = environments.build(config)
     _check_clips(command, env)

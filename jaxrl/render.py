@@ -68,7 +68,7 @@ def _render(command: Command) -> None:
 
     pictures.check(out)
     config = folder.read_config(command.run, command.env)
-    program.use_compilation_cache()
+    program.compile_sooner()
     policy = policies.load_policy(policies.find(command.run, command.policy))
     env = watching.build(config)
     watched = watching.episodes(

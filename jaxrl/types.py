@@ -77,7 +77,7 @@ class Collector(struct.PyTreeNode):
 class TrainState(struct.PyTreeNode):
     """Everything that can influence the next step; resuming is restoring this."""
 
-    key: Key  # never changes: each iteration folds its own number in
+    key: Key  # never changes: each iteration folds its own numbers in
     iteration: Array  # int32; environment steps follow from it on the host, without overflow
     collector: Collector
     # The algorithm's own: parameters, optimiser, statistics, hyper-parameters. Every learner
@@ -85,6 +85,10 @@ class TrainState(struct.PyTreeNode):
     learner: Any
     # What start states are drawn by, where that changes with what was learnt; () elsewhere.
     curriculum: PyTree = ()
+
+    def key_for(self, use: int, uses: int) -> Key:
+        """Return a key of this iteration, which needs `uses` of them."""
+        return jax.random.fold_in(self.key, uses * self.iteration + use)
 
 
 class Algorithm(NamedTuple):

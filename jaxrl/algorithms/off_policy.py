@@ -40,6 +40,7 @@ from jaxrl.types import (
     TrainState,
 )
 
+_COLLECTING, _LEARNING, _USES = range(3)  # what an iteration needs a key for
 TRACED = (
     "gamma",
     "reward_scale",
@@ -149,7 +150,7 @@ class _OffPolicy:
 
     def train_step(self, state: TrainState, pool: PyTree = None) -> tuple[TrainState, Metrics]:
         """Run one iteration: collect, then learn."""
-        key = jax.random.fold_in(state.key, 2 * state.iteration)
+        key = state.key_for(_COLLECTING, _USES)
         policy: Policy = make_policy(self.networks, deterministic=False)
         collector, experience = rollout(
             self.env,
@@ -164,7 +165,7 @@ class _OffPolicy:
 
     def learn(self, state: TrainState, experience: Rollout) -> tuple[TrainState, Metrics]:
         """Keep a rollout, learn from what is kept, then update the statistics."""
-        key = jax.random.fold_in(state.key, 2 * state.iteration + 1)
+        key = state.key_for(_LEARNING, _USES)
         stored = self.store.add(state.collector.replay, experience)
         size = self.store.size(stored)
 

@@ -37,6 +37,7 @@ from jaxrl.types import (
     TrainState,
 )
 
+_COLLECTING, _LEARNING, _STYLE, _USES = range(4)  # what an iteration needs a key for
 TRACED = (
     "learning_rate",
     "desired_kl",
@@ -158,7 +159,7 @@ class _PPO:
 
     def train_step(self, state: TrainState, pool: PyTree = None) -> tuple[TrainState, Metrics]:
         """Run one iteration: collect, then learn."""
-        key = jax.random.fold_in(state.key, 3 * state.iteration)
+        key = state.key_for(_COLLECTING, _USES)
         params = policy_params(state.learner)
         policy, length = self.policy(False), self.config.rollout_length
         collector, experience = rollout(
@@ -168,7 +169,7 @@ class _PPO:
 
     def learn(self, state: TrainState, experience: Rollout) -> tuple[TrainState, Metrics]:
         """Improve the learner by one rollout, then update the statistics it will freeze next."""
-        key = jax.random.fold_in(state.key, 3 * state.iteration + 1)
+        key = state.key_for(_LEARNING, _USES)
         learner = self._scheduled(state)
         experience = self._endings(learner, experience)
         reward, traces = self._reward(learner, experience, state.collector.reward_trace)
@@ -179,8 +180,8 @@ class _PPO:
         improved, metrics = self.updater.improve(learner, batch, key, progress)
         improved = self._statistics(improved, experience, traces, batch)
         if self.style:
-            key_style = jax.random.fold_in(state.key, 3 * state.iteration + 2)
-            seen, noted = self.style.learn(improved.style, experience, key_style)
+            key = state.key_for(_STYLE, _USES)
+            seen, noted = self.style.learn(improved.style, experience, key)
             improved, metrics = improved.replace(style=seen), metrics | noted
         metrics |= experience.episodes
         metrics["train/learning_rate"] = Mean.of(improved.learning_rate)

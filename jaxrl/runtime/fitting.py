@@ -25,14 +25,14 @@ from jaxrl.runtime.summary import Result
 def build(config: TrainConfig) -> Program:
     """Check the settings and build what they describe; nothing is compiled yet."""
     config_checks.check(config)
-    programs.use_compilation_cache()
+    programs.compile_sooner()
     return offline.build(config) if config.offline else programs.build(config)
 
 
 def build_population(members: Sequence[TrainConfig]) -> Program:
     """Check the settings of several members and build the one program that trains them all."""
     config_changes.check(members)
-    programs.use_compilation_cache()
+    programs.compile_sooner()
     program = population.program_of(members)
     overview.names(members)  # refuses two that are the same, before there is a folder
     return program

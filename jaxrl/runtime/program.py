@@ -48,8 +48,8 @@ class Program(NamedTuple):
         return self._replace(members=(), mesh=parallel.make_mesh(1)) if self.members else self
 
 
-def use_compilation_cache() -> None:
-    """Keep compiled programs between runs, and make them sooner; the user's own settings win."""
+def compile_sooner() -> None:
+    """Keep compiled programs between runs, and give XLA less to read; the user's settings win."""
     # Every operation names one line of source. XLA sorts whole tracebacks, for a second or more.
     if "JAX_INCLUDE_FULL_TRACEBACKS_IN_LOCATIONS" not in os.environ:
         jax.config.update("jax_include_full_tracebacks_in_locations", False)

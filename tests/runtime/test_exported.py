@@ -10,6 +10,7 @@ from jaxrl import presets, train
 from jaxrl.envs import registry
 from jaxrl.envs.world import Template, World
 from jaxrl.runtime import exported, parallel
+from jaxrl.runtime.program import compile_sooner
 from jaxrl.types import ActionSpec
 from tests.runtime import tiny
 
@@ -127,3 +128,17 @@ def test_the_oldest_are_let_go(tmp_path, monkeypatch):
     for name in "abc":
         exported.save(tmp_path / f"{name}.npz", stored)
     assert sorted(path.stem for path in tmp_path.iterdir()) == ["b", "c"]
+
+
+@pytest.mark.parametrize("given, whole", [(None, False), ("true", True)])
+def test_operations_name_one_line_unless_the_user_wants_the_whole_way(given, whole, monkeypatch):
+    name = "JAX_INCLUDE_FULL_TRACEBACKS_IN_LOCATIONS"
+    monkeypatch.delenv(name, raising=False)
+    if given:
+        monkeypatch.setenv(name, given)
+    before = jax.config.jax_include_full_tracebacks_in_locations
+    jax.config.update("jax_include_full_tracebacks_in_locations", True)
+    compile_sooner()
+    after = jax.config.jax_include_full_tracebacks_in_locations
+    jax.config.update("jax_include_full_tracebacks_in_locations", before)
+    assert after == whole
