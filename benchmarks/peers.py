@@ -9,7 +9,8 @@ Every run begins with empty caches; with --warm the first seed of a system does,
 find what it left. `--side-by-side` runs everything at once: returns are then right, times are those
 of a crowd, which thins out in favour of whoever takes longer; rates are left out. `--add` keeps the
 runs that an earlier call left in the same place, and only does what is missing: more seeds, other
-tasks, or with `--only` one of the two systems; every row says of which commits its runs are.
+tasks, or with `--only` one of the two systems; if nothing is, it draws what is there once more.
+Every row says of which commits its runs are.
 """
 
 import importlib.util
@@ -96,12 +97,18 @@ def ours(task: str, seed: int, caches: Path, place: Path, quick: bool) -> list[d
 
 
 def theirs(peer: str, task: str, seed: int, caches: Path, quick: bool) -> list[dict[str, float]]:
+    """Train the peer to its end, which may take long: say so at every evaluation."""
+
+    def tell(row: dict[str, float]) -> None:
+        what = f"{row['return']:,.0f} after {row['steps']:,.0f} steps, {row['seconds']:,.0f} s"
+        print(f"{task} {peer} seed {seed}: {what}", flush=True)
+
     command = [sys.executable, "-m", f"benchmarks.{peer}_worker", task, "--seed", str(seed)]
     if peer == "brax" and (backend := presets.get(task).backend):
         command += ["--backend", backend]
     if quick:
         command += ["--steps", "2000", "--evals", "2"]
-    return follow(command, _environment(caches))
+    return follow(command, _environment(caches), tell)
 
 
 def _environment(caches: Path) -> dict[str, str]:
@@ -143,6 +150,8 @@ def run_all(arguments: Any, curves: Curves, keep: Callable[[Curves], None]) -> N
         for seed in range(arguments.seeds)
     ]
     jobs = [(t, system, n) for t, system, n in jobs if n not in curves.get(t, {}).get(system, {})]
+    if not jobs:
+        return keep(curves)
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
 
@@ -153,7 +162,7 @@ def run_all(arguments: Any, curves: Curves, keep: Callable[[Curves], None]) -> N
                 return ours(task, int(seed), caches, place, arguments.quick)
             return theirs(system, task, int(seed), caches, arguments.quick)
 
-        with ThreadPoolExecutor(len(jobs) or 1 if arguments.side_by_side else 1) as threads:
+        with ThreadPoolExecutor(len(jobs) if arguments.side_by_side else 1) as threads:
             running = {threads.submit(work, job): job for job in jobs}
             for done in as_completed(running):
                 task, system, seed = running[done]

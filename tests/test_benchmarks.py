@@ -303,6 +303,9 @@ def test_one_system_can_wait_for_another_call(tmp_path, monkeypatch):
     assert done == [("brax", 0), ("brax", 1)]
     assert [row["system"] for row in call("--add")] == ["jaxrl", "brax"]
     assert done[2:] == [("jaxrl", 0), ("jaxrl", 1)]
+    (tmp_path / "peers-brax.png").unlink()
+    assert len(call("--add")) == 2 and len(done) == 4, "nothing was missing"
+    assert (tmp_path / "peers-brax.png").exists(), "but the picture was"
     with pytest.raises(SystemExit):
         call("--only", "sb3")
 
