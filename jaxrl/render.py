@@ -11,6 +11,7 @@ import tyro
 from jaxrl.errors import UserError, exit_status
 
 _KINDS = (".html", ".gif", ".mp4", ".png")
+_SLOWEST = 0.01  # frames per second; a GIF cannot hold a picture for much longer
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,8 @@ def _check(command: Command, out: Path) -> None:
     for name, value in (("fps", command.fps), ("seconds", command.seconds)):
         if value is not None and not 0 < value < math.inf:
             raise UserError(f"--{name} must be greater than 0, not {value}.")
+    if command.fps is not None and command.fps < _SLOWEST:
+        raise UserError(f"--fps must be at least {_SLOWEST}, not {command.fps}.")
     if command.episodes < 1:
         raise UserError(f"--episodes must be at least 1, not {command.episodes}.")
     if command.failures and command.clip:

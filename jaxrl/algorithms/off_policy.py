@@ -196,14 +196,14 @@ class _OffPolicy:
     ) -> tuple[OffPolicyState, Metrics]:
         """Take train_batches gradient steps; networks are vectors meanwhile."""
         number = self.config.train_batches
-        key_steps, key_pieces, key_losses = jax.random.split(key, 3)
+        key_steps, key_pieces, key_losses, key_whole = jax.random.split(key, 4)
         normal = partial(normalized, learner.observations)
         steps = normal(self.store.draw(stored, key_steps, number))
         if self.config.reward == "ircr":
             steps = steps._replace(reward=rrd.ircr_reward(steps.reward, *returns_seen(stored.book)))
         pieces = ()
         if self.model:
-            draw = partial(self.store.draw_whole, stored, jax.random.fold_in(key_pieces, 1), number)
+            draw = partial(self.store.draw_whole, stored, key_whole, number)
             paying = absorbed(self.model, learner.params["reward"], draw, normal)
             learner = learner.replace(params=learner.params | {"reward": paying})
             drawn = self.store.draw_pieces(stored, key_pieces, number)

@@ -19,6 +19,8 @@ from jaxrl.learning.episodes import Pieces
 from jaxrl.learning.normalizer import Moments
 from jaxrl.types import Array, Collector, Key, Mean, Metrics, PyTree, TrainState
 
+_PIECES, _WHOLE, _USES = range(3)  # what an iteration needs a key for
+
 
 class RewardParams(NamedTuple):
     """What guessing rewards needs: weights, and the statistics of what they were trained on."""
@@ -88,14 +90,14 @@ class _RewardLearning:
 
     def train_step(self, state: TrainState, stored: Stored) -> tuple[TrainState, Metrics]:
         """Take train_batches gradient steps on pieces of the stored episodes."""
-        key = jax.random.fold_in(state.key, state.iteration)
-        drawn = self.store.draw_pieces(stored, key, self.config.train_batches)
+        drawn = self.store.draw_pieces(
+            stored, state.key_for(_PIECES, _USES), self.config.train_batches
+        )
         learner = state.learner
         normal = partial(normalized, learner.observations)
         drawn = drawn._replace(steps=normal(drawn.steps))
-        draw = partial(
-            self.store.draw_whole, stored, jax.random.fold_in(key, 1), self.config.train_batches
-        )
+        key_whole = state.key_for(_WHOLE, _USES)
+        draw = partial(self.store.draw_whole, stored, key_whole, self.config.train_batches)
         params = absorbed(self.model, learner.params, draw, normal)
         flat, unravel = ravel_pytree(params)
         end, metrics = update_all(

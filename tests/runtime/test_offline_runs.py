@@ -163,14 +163,16 @@ def test_the_best_reward_is_not_that_of_the_easiest_piece(tmp_path, capsys):
             episodes.append(Episode({"state": state[:-1]}, {"state": state[1:]}, action, paid))
         writing.write(tmp_path / "data" / f"{name}.hdf5", episodes, {}, {})
     short = "--epochs 5 --cycles 1 --iterations 2 --train-batches 10 --rrd-batch-size 32"
-    extra = [*shlex.split(short), "--offpolicy.buffer-size", "80", "--data.holdout", "0"]
+    short += " --offpolicy.buffer-size 80 --data.holdout 0 --seed 1"
+    extra = shlex.split(short)
     folder = _learn(tmp_path / "data", tmp_path / "run", *extra)
     assert "epochs of 1 cycles read some more often than others" in (out := capsys.readouterr().out)
     assert "Use --cycles 2." in out
     fits = [row["train/R_fit"] for row in tiny.rows(folder)]
     both = [np.mean(fits[i - 1 : i + 1]) for i in range(1, 5)]
     best = 2 + int(np.argmin(both))
-    assert load_reward(folder, "best").info["env_steps"] == best * 20 != 20 * (1 + np.argmin(fits))
+    assert best != 1 + np.argmin(fits), "of another seed: here one could be taken for the other"
+    assert load_reward(folder, "best").info["env_steps"] == best * 20
     # Stopped after an odd number of epochs, it remembers what the piece before lost.
     parts = _learn(tmp_path / "data", tmp_path / "parts", *extra, "--epochs", "3")
     assert train.main(["--resume", str(parts), "--epochs", "5"]) == 0

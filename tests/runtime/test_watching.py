@@ -126,6 +126,7 @@ REFUSED = {
     "--episodes 0": "--episodes must be at least 1",
     "--seconds 0": "--seconds must be greater than 0",
     "--seconds inf": "--seconds must be greater than 0, not inf",
+    "--fps 0.0001": "--fps must be at least 0.01, not 0.0001",
     "--clip walk": "follows no motion clips",
     "--failures --clip walk": "leave out --clip",
     "--gl --out episode.html": "leave it out",
