@@ -50,8 +50,14 @@ def refuse_unread(config: TrainConfig, preset: TrainConfig) -> None:
         raise UserError("\n".join(["Nothing would read what was given:", *problems]))
 
 
-# Which choices read a setting of a section that is read.
-_CHOICES = {
+# Which choices read a setting of a section that is read. True stands for any value given.
+_CHOICES: dict[tuple[str, Any], tuple[str, ...]] = {
+    ("ppo.schedule", "adaptive_kl"): ("desired_kl", "min_learning_rate", "max_learning_rate"),
+    ("ppo.sampling", "prioritized"): ("prio_alpha", "prio_beta0"),
+    ("ppo.advantage", "vtrace"): ("rho_clip", "c_clip"),
+    ("ppo.teacher", True): ("teacher_coef", "teacher_coef_end"),
+    ("ppo.entropy_coef", True): ("entropy_coef_end",),
+    ("ppo.l2_init_coef", True): ("l2_init_coef_end",),
     ("algo", "sac"): ("alpha_init", "alpha_lr", "target_entropy"),
     ("algo", "td3"): ("std_act", "pi_delay_freq", "pi_t_std", "pi_t_clip"),
     ("algo", "dqn"): ("double", "epsilon_end", "epsilon_share"),
@@ -63,18 +69,31 @@ _CHOICES = {
 }
 
 
-def unread_choices(config: TrainConfig, preset: TrainConfig) -> list[str]:
+def unread_choices(config: TrainConfig, preset: TrainConfig, varied: Sequence[str]) -> list[str]:
     """Return a remark for every change of a preset that waits for another choice.
 
-    They are no errors: commands that differ in that choice alone may give the same settings.
+    They are no errors: commands that differ in that choice alone may give the same settings. What
+    is `varied` between the members of a run counts as given.
     """
     changed = set(_changes(config, preset))
-    return [
-        f"{config_checks.flag(path)} changes nothing without {config_checks.flag(choice)} {value}."
-        for (choice, value), names_read in _CHOICES.items()
-        for path in (f"offpolicy.{name}" for name in names_read)
-        if path in changed and config_checks.get(config, choice) != value
-    ]
+    remarks = []
+    for (choice, value), names_read in _CHOICES.items():
+        given = config_checks.get(config, choice)
+        if choice in varied or (bool(given) if value is True else given == value):
+            continue
+        missing = " ".join([config_checks.flag(choice), *([] if value is True else [value])])
+        remarks += [
+            f"{config_checks.flag(path)} changes nothing without {missing}."
+            for path in waiting(choice, names_read)
+            if path in changed
+        ]
+    return remarks
+
+
+def waiting(choice: str, names_read: Sequence[str]) -> list[str]:
+    """Return the dotted names of what a choice reads: settings of PPO, or of all others."""
+    section = "ppo" if choice.startswith("ppo.") else "offpolicy"
+    return [f"{section}.{name}" for name in names_read]
 
 
 def _changes(config: TrainConfig, preset: TrainConfig) -> list[str]:
