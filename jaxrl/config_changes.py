@@ -110,9 +110,14 @@ def combinations(axes: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
 _WORDS = {"true": True, "false": False}
 
 
+def setting(text: str) -> str:
+    """Return the name before the values in `ppo.learning-rate=1e-4,3e-4`."""
+    return text.partition("=")[0].removeprefix("--").replace("-", "_")
+
+
 def axis(text: str) -> tuple[str, tuple[float, ...]]:
     """Read `ppo.learning-rate=1e-4,3e-4`: the name of a setting, and its values."""
-    name, _, listed = text.partition("=")
+    listed = text.partition("=")[2]
     try:
         values = tuple(_WORDS[v] if v in _WORDS else float(v) for v in listed.lower().split(","))
     except ValueError:
@@ -120,7 +125,7 @@ def axis(text: str) -> tuple[str, tuple[float, ...]]:
             f"--vary {text}: write a setting and its values, as ppo.learning-rate=1e-4,3e-4 or "
             "ppo.bootstrap-truncated=True,False."
         ) from None
-    return name.removeprefix("--").replace("-", "_"), values
+    return setting(text), values
 
 
 def _of_kind(config: TrainConfig, name: str, values: Sequence[float]) -> tuple[float, ...]:

@@ -121,7 +121,7 @@ def _parse(arguments: list[str]) -> Command:
         description=f"Train an agent. Presets: {listing}. This help shows '{name}'.",
     )
     config_changes.refuse_unread(command.config, default.config)
-    varied = [config_changes.axis(text)[0] for text in command.vary]
+    varied = [config_changes.setting(text) for text in command.vary]
     for remark in config_changes.unread_choices(command.config, default.config, varied):
         print(f"note: {remark}", file=sys.stderr)
     return command
