@@ -97,7 +97,7 @@ def ours(task: str, seed: int, caches: Path, place: Path, quick: bool) -> list[d
 
 
 def theirs(peer: str, task: str, seed: int, caches: Path, quick: bool) -> list[dict[str, float]]:
-    """Train the peer to its end, which may take long: say so at every evaluation."""
+    """Train the peer to its end, and say at every evaluation how far it is."""
 
     def tell(row: dict[str, float]) -> None:
         what = f"{row['return']:,.0f} after {row['steps']:,.0f} steps, {row['seconds']:,.0f} s"

@@ -50,14 +50,15 @@ def refuse_unread(config: TrainConfig, preset: TrainConfig) -> None:
         raise UserError("\n".join(["Nothing would read what was given:", *problems]))
 
 
-# Which choices read a setting of a section that is read. True stands for any value given.
-_CHOICES: dict[tuple[str, Any], tuple[str, ...]] = {
+_ANY = None  # in place of a value: whichever is given, but none or 0
+# Which choices read a setting of a section that is read.
+_CHOICES: dict[tuple[str, str | None], tuple[str, ...]] = {
     ("ppo.schedule", "adaptive_kl"): ("desired_kl", "min_learning_rate", "max_learning_rate"),
     ("ppo.sampling", "prioritized"): ("prio_alpha", "prio_beta0"),
     ("ppo.advantage", "vtrace"): ("rho_clip", "c_clip"),
-    ("ppo.teacher", True): ("teacher_coef", "teacher_coef_end"),
-    ("ppo.entropy_coef", True): ("entropy_coef_end",),
-    ("ppo.l2_init_coef", True): ("l2_init_coef_end",),
+    ("ppo.teacher", _ANY): ("teacher_coef", "teacher_coef_end"),
+    ("ppo.entropy_coef", _ANY): ("entropy_coef_end",),
+    ("ppo.l2_init_coef", _ANY): ("l2_init_coef_end",),
     ("algo", "sac"): ("alpha_init", "alpha_lr", "target_entropy"),
     ("algo", "td3"): ("std_act", "pi_delay_freq", "pi_t_std", "pi_t_clip"),
     ("algo", "dqn"): ("double", "epsilon_end", "epsilon_share"),
@@ -79,9 +80,9 @@ def unread_choices(config: TrainConfig, preset: TrainConfig, varied: Sequence[st
     remarks = []
     for (choice, value), names_read in _CHOICES.items():
         given = config_checks.get(config, choice)
-        if choice in varied or (bool(given) if value is True else given == value):
+        if choice in varied or (bool(given) if value is _ANY else given == value):
             continue
-        missing = " ".join([config_checks.flag(choice), *([] if value is True else [value])])
+        missing = config_checks.flag(choice) + ("" if value is _ANY else f" {value}")
         remarks += [
             f"{config_checks.flag(path)} changes nothing without {missing}."
             for path in waiting(choice, names_read)

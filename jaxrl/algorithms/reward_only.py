@@ -90,13 +90,11 @@ class _RewardLearning:
 
     def train_step(self, state: TrainState, stored: Stored) -> tuple[TrainState, Metrics]:
         """Take train_batches gradient steps on pieces of the stored episodes."""
-        drawn = self.store.draw_pieces(
-            stored, state.key_for(_PIECES, _USES), self.config.train_batches
-        )
+        key_pieces, key_whole = (state.key_for(use, _USES) for use in (_PIECES, _WHOLE))
+        drawn = self.store.draw_pieces(stored, key_pieces, self.config.train_batches)
         learner = state.learner
         normal = partial(normalized, learner.observations)
         drawn = drawn._replace(steps=normal(drawn.steps))
-        key_whole = state.key_for(_WHOLE, _USES)
         draw = partial(self.store.draw_whole, stored, key_whole, self.config.train_batches)
         params = absorbed(self.model, learner.params, draw, normal)
         flat, unravel = ravel_pytree(params)
