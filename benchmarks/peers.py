@@ -232,7 +232,8 @@ def panel(task: str, systems: dict[str, list], timed: bool):
             for i, run in enumerate(runs):
                 x = [row["seconds"] if timed else row["steps"] for row in run]
                 y = [row["return"] for row in run]
-                axes.plot(x, y, color=color, linewidth=1.5, label=None if i else system)
+                label, mark = None if i else system, "o" if len(run) == 1 else None
+                axes.plot(x, y, color=color, linewidth=1.5, label=label, marker=mark)
         axes.set(xlabel="seconds since process start" if timed else "environment steps")
         axes.set(ylabel="evaluated return", title=task)
         axes.legend(frameon=False)
