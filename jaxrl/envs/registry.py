@@ -10,7 +10,7 @@ import warnings
 import jax.numpy as jnp
 
 from jaxrl.config import MotionConfig, PickConfig
-from jaxrl.envs import names
+from jaxrl.envs import contact_forces, names
 from jaxrl.errors import UserError, nearest
 
 
@@ -19,9 +19,11 @@ def _import_brax():
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
         from brax import envs, fluid
+        from brax.generalized import constraint
     # brax 0.14.2 calls clip by a name that JAX has dropped; only the swimmer's water needs it.
     mended = {"clip": lambda x, a_min: jnp.maximum(x, a_min)}
     fluid.jp = types.SimpleNamespace(**{**vars(jnp), **mended})
+    constraint.force = contact_forces.force
     return envs
 
 

@@ -1,0 +1,79 @@
+"""Contact forces beside jaxopt's solver, which Brax calls, and beside an exact one of SciPy's."""
+
+import jax
+import jax.numpy as jnp
+import jaxopt
+import numpy as np
+import pytest
+from brax.generalized import constraint
+from scipy.optimize import nnls
+
+from jaxrl.envs import contact_forces, registry
+from jaxrl.envs.world import physics
+
+TURNS, HALVINGS = 20, 10
+
+
+def problems(
+    number: int, size: int, scale: float, diagonal: float = 0.1
+) -> tuple[jax.Array, jax.Array]:
+    """Like those of contacts: symmetric, of low rank but for a diagonal, some rows all zero."""
+    rng = np.random.default_rng(0)
+    jac = rng.normal(size=(number, size, 4)) * scale
+    jac *= rng.random((number, size, 1)) < 0.6
+    a = jac @ jac.transpose(0, 2, 1) + diagonal * np.eye(size)
+    b = rng.normal(size=(number, size)) * 5
+    return jnp.asarray(a, jnp.float32), jnp.asarray(b, jnp.float32)
+
+
+def by_jaxopt(a, b):
+    solver = jaxopt.ProjectedGradient(
+        lambda x: jnp.sum(0.5 * (a @ x + b) ** 2),
+        jaxopt.projection.projection_non_negative,
+        maxiter=TURNS,
+        implicit_diff=False,
+        maxls=HALVINGS,
+    )
+    return solver.run(jnp.zeros_like(b)).params
+
+
+def by_us(a, b):
+    return contact_forces.solve_non_negative(a, b, turns=TURNS, halvings=HALVINGS)
+
+
+# Where they are large, a first turn finds no step short enough.
+@pytest.mark.parametrize("scale", [0.3, 1.0, 4.0])
+def test_forces_are_those_of_the_solver_that_brax_calls(scale):
+    a, b = problems(200, 12, scale)
+    with physics():
+        expected = np.asarray(jax.jit(jax.vmap(by_jaxopt))(a, b))
+        found = np.asarray(jax.jit(jax.vmap(by_us))(a, b))
+    assert (expected > 0).any()
+    apart = np.abs(found - expected).max(-1) / (1 + np.abs(expected).max(-1))
+    # A trial at the very edge of being short enough may be judged by the last bit.
+    assert np.quantile(apart, 0.97) < 1e-4
+
+
+def test_forces_come_close_to_the_exact_solution():
+    a, b = problems(50, 6, 0.5, diagonal=1.0)
+    with physics():
+        many = jax.vmap(
+            lambda a, b: contact_forces.solve_non_negative(a, b, turns=2000, halvings=10)
+        )
+        found = np.asarray(jax.jit(many)(a, b))
+    exact = np.stack([nnls(np.asarray(m), -np.asarray(v))[0] for m, v in zip(a, b, strict=True)])
+    np.testing.assert_allclose(found, exact, atol=0.02, rtol=0.02)
+
+
+def test_nothing_moves_where_nothing_touches():
+    a, b = jnp.zeros((3, 3)), jnp.zeros(3)
+    np.testing.assert_array_equal(by_us(a, b), jnp.zeros(3))
+
+
+def test_our_environments_use_it_and_can_still_be_differentiated():
+    env = registry.make("swimmer", "generalized")
+    assert constraint.force is contact_forces.force
+    a, b = problems(1, 5, 1.0)
+    slope = jax.grad(lambda b: jnp.sum(by_us(a[0], b) ** 2))(b[0])
+    assert np.isfinite(slope).all() and np.abs(slope).sum() > 0
+    assert env.backend == "generalized"
