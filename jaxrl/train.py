@@ -1,6 +1,7 @@
 """Train: `python -m jaxrl.train [PRESET] [--any.flag VALUE]`, or `--resume RUN`."""
 
 import gc
+import os
 import sys
 from dataclasses import dataclass, fields
 from itertools import pairwise
@@ -179,6 +180,9 @@ def _make_haste() -> None:
     # Tracing makes many objects and hardly any cycles: looking for these as often as Python does
     # is an eighth of that time.
     gc.set_threshold(50_000)
+    # JAX would take three quarters of a GPU's memory before anything runs: two seconds for 100 GB.
+    # As little as is needed also leaves room for a second run beside this one.
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     _wake_devices()
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import resource
 import shlex
 import subprocess
@@ -217,6 +218,15 @@ def test_dry_run_shows_sizes_and_writes_nothing(tmp_path, capsys, monkeypatch):
     text = capsys.readouterr().out
     assert '"num_envs": 8' in text and "estimated peak" in text and "float32[4]" in text
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("given", "taken"), [(None, "false"), ("true", "true")])
+def test_memory_of_a_gpu_is_taken_as_needed_unless_asked_for(given, taken, monkeypatch):
+    name = "XLA_PYTHON_CLIENT_PREALLOCATE"
+    monkeypatch.setenv(name, "")  # so that what the command sets is undone afterwards
+    monkeypatch.delenv(name) if given is None else monkeypatch.setenv(name, given)
+    assert train.main([*tiny.FLAGS, "--dry-run"]) == 0
+    assert os.environ[name] == taken
 
 
 @pytest.mark.parametrize("name", presets.PRESETS)
