@@ -7,10 +7,10 @@ brax: PPO, or SAC where that is what brax publishes for the task, on the physics
 preset. sb3: stable-baselines3's PPO on the Gymnasium twin of our task, on the processor.
 Every run begins with empty caches; with --warm the first seed of a system does, and later ones
 find what it left. `--side-by-side` runs everything at once: returns are then right, times are those
-of a crowd, which thins out in favour of whoever takes longer; rates are left out. `--add` keeps the
-runs that an earlier call left in the same place, and only does what is missing: more seeds, other
-tasks, or with `--only` one of the two systems; if nothing is, it draws what is there once more.
-Every row says of which commits its runs are.
+of a crowd, which thins out in favour of whoever takes longer; rates of such runs are left out, and
+they are drawn over steps. `--add` keeps the runs that an earlier call left in the same place, and
+only does what is missing: more seeds, other tasks, or with `--only` one of the two systems; if
+nothing is, it draws what is there once more. Every row says of which commits its runs are.
 """
 
 import importlib.util
@@ -117,9 +117,12 @@ def _environment(caches: Path) -> dict[str, str]:
     return os.environ | own
 
 
-def summarize(
-    task: str, system: str, runs: list[list[dict[str, float]]], timed: bool
-) -> dict[str, Any]:
+def timed(runs: list[list[dict[str, float]]]) -> bool:
+    """Tell whether each of these runs had the machine to itself."""
+    return not any("crowd" in run[-1] for run in runs)
+
+
+def summarize(task: str, system: str, runs: list[list[dict[str, float]]]) -> dict[str, Any]:
     finals = [run[-1]["return"] for run in runs]
     low, high = statistics.interval(np.array(finals))
     row: dict[str, Any] = {
@@ -130,7 +133,7 @@ def summarize(
         "95 % interval": f"{low:,.0f} to {high:,.0f}",
         "million steps": runs[0][-1]["steps"] / 1e6,
     }
-    if timed:
+    if timed(runs):
         row["steps/s"] = median(run[-1]["steps/s"] for run in runs)
         row["wall, s"] = median(run[-1]["wall"] for run in runs)
     return row
@@ -159,8 +162,12 @@ def run_all(arguments: Any, curves: Curves, keep: Callable[[Curves], None]) -> N
             task, system, seed = job
             caches = place / (f"{task}-{system}" if arguments.warm else f"{task}-{system}-{seed}")
             if system == "jaxrl":
-                return ours(task, int(seed), caches, place, arguments.quick)
-            return theirs(system, task, int(seed), caches, arguments.quick)
+                run = ours(task, int(seed), caches, place, arguments.quick)
+            else:
+                run = theirs(system, task, int(seed), caches, arguments.quick)
+            if arguments.side_by_side:
+                run[-1]["crowd"] = len(jobs)
+            return run
 
         with ThreadPoolExecutor(len(jobs) if arguments.side_by_side else 1) as threads:
             running = {threads.submit(work, job): job for job in jobs}
@@ -177,11 +184,9 @@ def run_all(arguments: Any, curves: Curves, keep: Callable[[Curves], None]) -> N
         raise SystemExit(f"{failed} of {len(jobs)} runs failed.")
 
 
-def compare(
-    peer: str, task: str, systems: dict[str, list], timed: bool, warm: bool
-) -> list[dict[str, Any]]:
+def compare(peer: str, task: str, systems: dict[str, list], warm: bool) -> list[dict[str, Any]]:
     """Return the rows of one task."""
-    rows = [summarize(task, system, runs, timed) for system, runs in systems.items()]
+    rows = [summarize(task, system, runs) for system, runs in systems.items()]
     if peer not in systems:
         return rows
     goal = float(
@@ -189,7 +194,7 @@ def compare(
     )
     for row, runs in zip(rows, systems.values(), strict=True):
         times = [first_time(run, goal) for run in runs]
-        words = f"s until {peer}'s IQM" + ("" if timed else ", in a crowd")
+        words = f"s until {peer}'s IQM" + ("" if timed(runs) else ", in a crowd")
         if warm:
             row[f"{words}, first start"] = times.pop(0)
             words += ", later starts"
@@ -223,18 +228,20 @@ def earlier(path: Path) -> tuple[Curves, Commits]:
     return found["curves"], commits
 
 
-def panel(task: str, systems: dict[str, list], timed: bool):
-    """Return a drawing of all seeds of both systems."""
+def panel(task: str, systems: dict[str, list]):
+    """Return a drawing of all seeds of both systems: over seconds if all of them were alone."""
+    unit = "seconds" if all(map(timed, systems.values())) else "steps"
+    meaning = {"seconds": "seconds since process start", "steps": "environment steps"}
 
     def on(axes):
         for system, runs in systems.items():
             color = report.BLUE if system == "jaxrl" else report.ORANGE
             for i, run in enumerate(runs):
-                x = [row["seconds"] if timed else row["steps"] for row in run]
+                x = [row[unit] for row in run]
                 y = [row["return"] for row in run]
                 label, mark = None if i else system, "o" if len(run) == 1 else None
                 axes.plot(x, y, color=color, linewidth=1.5, label=label, marker=mark)
-        axes.set(xlabel="seconds since process start" if timed else "environment steps")
+        axes.set(xlabel=meaning[unit])
         axes.set(ylabel="evaluated return", title=task)
         axes.legend(frameon=False)
 
@@ -260,7 +267,7 @@ def main() -> None:
     arguments.tasks = arguments.tasks or [usual[0] if arguments.quick else usual[1]]
     for task in arguments.tasks:
         presets.get(task)
-    name, timed = f"peers-{arguments.peer}", not arguments.side_by_side
+    name = f"peers-{arguments.peer}"
     curves, commits = earlier(arguments.out / f"{name}.json") if arguments.add else ({}, {})
 
     def keep(curves: Curves) -> None:
@@ -268,10 +275,10 @@ def main() -> None:
         note(commits, curves, report.machine()["commit"])
         for task, by_system in curves.items():
             systems = in_order(by_system)
-            for row in compare(arguments.peer, task, systems, timed, arguments.warm):
+            for row in compare(arguments.peer, task, systems, arguments.warm):
                 of = sorted(set(commits[task][row["system"]].values()))
                 rows.append(row | {"commit": ", ".join(of)})
-            panels.append(panel(task, systems, timed))
+            panels.append(panel(task, systems))
         extra = {"curves": curves, "commits": commits}
         report.save(name, rows, arguments.out, module="peers", panels=panels, extra=extra)
 

@@ -281,7 +281,9 @@ def test_peers_know_the_commit_of_every_run(tmp_path):
     assert peers.earlier(path) == (found, commits)
 
 
-def test_one_system_can_wait_for_another_call(tmp_path, monkeypatch):
+@pytest.fixture
+def call_peers(tmp_path, monkeypatch):
+    """Return a function that compares runs which take no time, and a list of those it did."""
     done = []
 
     def runs(name):
@@ -299,6 +301,11 @@ def test_one_system_can_wait_for_another_call(tmp_path, monkeypatch):
 
     monkeypatch.setattr(peers, "ours", runs("jaxrl"))
     monkeypatch.setattr(peers, "theirs", runs("brax"))
+    return call, done
+
+
+def test_one_system_can_wait_for_another_call(tmp_path, call_peers):
+    call, done = call_peers
     assert [row["system"] for row in call("--only", "brax")] == ["brax"]
     assert done == [("brax", 0), ("brax", 1)]
     assert [row["system"] for row in call("--add")] == ["jaxrl", "brax"]
@@ -308,6 +315,14 @@ def test_one_system_can_wait_for_another_call(tmp_path, monkeypatch):
     assert (tmp_path / "peers-brax.png").exists(), "but the picture was"
     with pytest.raises(SystemExit):
         call("--only", "sb3")
+
+
+def test_a_crowd_is_remembered_when_later_runs_were_alone(call_peers):
+    call, _ = call_peers
+    call("--only", "brax", "--side-by-side")
+    ours, theirs = call("--add")
+    assert ours["steps/s"] == 10.0 and ours["s until brax's IQM"] == 2.0
+    assert "steps/s" not in theirs and theirs["s until brax's IQM, in a crowd"] == 2.0
 
 
 def test_first_time_a_return_is_reached():
