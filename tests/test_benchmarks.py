@@ -176,6 +176,14 @@ def test_lines_are_told_as_they_come():
 
 
 @pytest.mark.slow
+def test_contact_forces_beside_those_of_brax(run):
+    theirs, ours = run("contacts")
+    assert (theirs["forces by"], ours["forces by"]) == ("brax", "jaxrl")
+    assert ours["times brax"] * theirs["steps/s"] == pytest.approx(ours["steps/s"])
+    assert ours["apart"] < 1e-4
+
+
+@pytest.mark.slow
 def test_off_policy_beside_brax(run):
     ours, theirs = run("off_policy")
     assert ours["gradient steps/s"] == pytest.approx(ours["steps/s"] / 8)

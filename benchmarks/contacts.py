@@ -1,0 +1,103 @@
+"""Steps per second of Brax's generalized physics: by its own search for contact forces, and ours.
+
+    python -m benchmarks.contacts pusher swimmer [--num-envs 4096] [--quick]
+
+Nothing but physics under fixed random actions, as `raw` in benchmarks.throughput; both in one
+process. On a GPU each is compiled with loops written out and without, and the faster one counts.
+`apart` is how far observations of both are from each other after the first call, in the median
+environment: contacts make small differences grow.
+"""
+
+import importlib.util
+import sys
+from typing import Any
+
+import jax
+import numpy as np
+
+from benchmarks import report
+from benchmarks.throughput import seconds_per_call
+from jaxrl.envs import contact_forces, registry
+from jaxrl.envs.world import physics, typed_like
+from jaxrl.errors import exit_status
+from jaxrl.runtime import program as programs
+from jaxrl.runtime.builder import compile_for_devices
+
+
+def forces() -> dict[str, Any]:
+    """Return both searches; Brax's is read anew, since ours stands there once anything was made."""
+    spec: Any = importlib.util.find_spec("brax.generalized.constraint")
+    original = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(original)
+    return {"brax": original.force, "jaxrl": contact_forces.force}
+
+
+def run_physics(task: str, force: Any, size: int, length: int) -> tuple[Any, Any]:
+    """Return (a function of `length` steps of all environments, not compiled yet; its start)."""
+    from brax.generalized import constraint
+
+    env: Any = registry.make(task, "generalized")
+
+    def begin(key: jax.Array) -> Any:
+        with physics():
+            state = jax.vmap(env.reset)(jax.random.split(key, size))
+        return state, jax.random.uniform(key, (size, env.action_size), minval=-1.0)
+
+    def run(carried: Any) -> Any:
+        state, actions = carried
+        with physics():
+            step = jax.vmap(env.step)
+            state, _ = jax.lax.scan(
+                lambda s, _: (typed_like(step(s, actions), s), None), state, length=length
+            )
+        return state, actions
+
+    constraint.force = force
+    start = jax.jit(begin)(jax.random.key(0))
+    return jax.jit(run).lower(start), start
+
+
+def measure(task: str, size: int, length: int, calls: int) -> list[dict[str, Any]]:
+    rows, seen = [], {}
+    for name, force in forces().items():
+        lowered, start = run_physics(task, force, size, length)
+        ways = (False, True) if jax.default_backend() == "gpu" else (False,)
+        compiled = [compile_for_devices(lowered, unrolled=way) for way in ways]
+        seen[name] = np.asarray(compiled[0](start)[0].obs)
+        seconds = min(seconds_per_call(function, start, calls) for function in compiled)
+        row = {"task": task, "environments": size, "forces by": name}
+        rows.append(row | {"steps/s": size * length / seconds})
+    rows[1]["times brax"] = rows[1]["steps/s"] / rows[0]["steps/s"]
+    rows[1]["apart"] = float(np.median(np.abs(seen["jaxrl"] - seen["brax"]).max(-1)))
+    return rows
+
+
+def draw(rows: list[dict[str, Any]]):
+    def on(axes):
+        tasks = list(dict.fromkeys(row["task"] for row in rows))
+        for i, (name, color) in enumerate((("brax", report.ORANGE), ("jaxrl", report.BLUE))):
+            rates = [row["steps/s"] for row in rows if row["forces by"] == name]
+            axes.bar([n + 0.4 * i for n in range(len(tasks))], rates, 0.38, color=color, label=name)
+        axes.set_xticks([n + 0.2 for n in range(len(tasks))], tasks)
+        axes.set(ylabel="physics steps / s", title="contact forces by")
+        axes.legend(frameon=False)
+
+    return on
+
+
+def main() -> None:
+    parser = report.parser(__doc__)
+    parser.add_argument("tasks", nargs="*")
+    parser.add_argument("--num-envs", type=int)
+    arguments = parser.parse_args()
+    programs.compile_sooner()
+    size = arguments.num_envs or (16 if arguments.quick else 4096)
+    calls, length = (1, 4) if arguments.quick else (6, 16)
+    rows = []
+    for task in arguments.tasks or (["swimmer"] if arguments.quick else ["pusher"]):
+        rows += measure(task, size, length, calls)
+        report.save("contacts", rows, arguments.out, panels=[draw(rows)])
+
+
+if __name__ == "__main__":
+    sys.exit(exit_status(main))
