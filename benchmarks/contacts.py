@@ -74,13 +74,10 @@ def measure(task: str, size: int, length: int, calls: int) -> list[dict[str, Any
 
 def draw(rows: list[dict[str, Any]]):
     def on(axes):
-        tasks = list(dict.fromkeys(row["task"] for row in rows))
-        for i, (name, color) in enumerate((("brax", report.ORANGE), ("jaxrl", report.BLUE))):
-            rates = [row["steps/s"] for row in rows if row["forces by"] == name]
-            axes.bar([n + 0.4 * i for n in range(len(tasks))], rates, 0.38, color=color, label=name)
-        axes.set_xticks([n + 0.2 for n in range(len(tasks))], tasks)
-        axes.set(ylabel="physics steps / s", title="contact forces by")
-        axes.legend(frameon=False)
+        names = [f"{row['task']}\nforces by {row['forces by']}" for row in rows]
+        colors = [report.BLUE if "times brax" in row else report.ORANGE for row in rows]
+        axes.bar(names, [row["steps/s"] for row in rows], 0.6, color=colors)
+        axes.set(ylabel="physics steps / s")
 
     return on
 
