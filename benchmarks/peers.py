@@ -117,7 +117,7 @@ def _environment(caches: Path) -> dict[str, str]:
     return os.environ | own
 
 
-def timed(runs: list[list[dict[str, float]]]) -> bool:
+def were_alone(runs: list[list[dict[str, float]]]) -> bool:
     """Tell whether each of these runs had the machine to itself."""
     return not any("crowd" in run[-1] for run in runs)
 
@@ -133,7 +133,7 @@ def summarize(task: str, system: str, runs: list[list[dict[str, float]]]) -> dic
         "95 % interval": f"{low:,.0f} to {high:,.0f}",
         "million steps": runs[0][-1]["steps"] / 1e6,
     }
-    if timed(runs):
+    if were_alone(runs):
         row["steps/s"] = median(run[-1]["steps/s"] for run in runs)
         row["wall, s"] = median(run[-1]["wall"] for run in runs)
     return row
@@ -194,7 +194,7 @@ def compare(peer: str, task: str, systems: dict[str, list], warm: bool) -> list[
     )
     for row, runs in zip(rows, systems.values(), strict=True):
         times = [first_time(run, goal) for run in runs]
-        words = f"s until {peer}'s IQM" + ("" if timed(runs) else ", in a crowd")
+        words = f"s until {peer}'s IQM" + ("" if were_alone(runs) else ", in a crowd")
         if warm:
             row[f"{words}, first start"] = times.pop(0)
             words += ", later starts"
@@ -230,7 +230,7 @@ def earlier(path: Path) -> tuple[Curves, Commits]:
 
 def panel(task: str, systems: dict[str, list]):
     """Return a drawing of all seeds of both systems: over seconds if all of them were alone."""
-    unit = "seconds" if all(map(timed, systems.values())) else "steps"
+    unit = "seconds" if all(map(were_alone, systems.values())) else "steps"
     meaning = {"seconds": "seconds since process start", "steps": "environment steps"}
 
     def on(axes):
