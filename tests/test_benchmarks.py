@@ -15,8 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import decomposition, peers, populations, report, time_to_return
+from benchmarks import contacts, decomposition, peers, populations, report, time_to_return
 from jaxrl import train
+from jaxrl.envs import contact_forces
 from jaxrl.errors import UserError
 
 ROOT = Path(__file__).parent.parent
@@ -176,8 +177,20 @@ def test_lines_are_told_as_they_come():
 
 
 @pytest.mark.slow
-def test_contact_forces_beside_those_of_brax(run):
+def test_contact_forces_beside_those_of_brax(run, monkeypatch):
+    called = []
+
+    def noted(force):
+        def noting(*arguments):
+            called.append(force.__module__)
+            return force(*arguments)
+
+        return noting
+
+    both = contacts.forces()
+    monkeypatch.setattr(contacts, "forces", lambda: {k: noted(v) for k, v in both.items()})
     theirs, ours = run("contacts")
+    assert list(dict.fromkeys(called)) == ["brax.generalized.constraint", contact_forces.__name__]
     assert (theirs["forces by"], ours["forces by"]) == ("brax", "jaxrl")
     assert ours["times brax"] * theirs["steps/s"] == pytest.approx(ours["steps/s"])
     assert ours["apart"] < 1e-4

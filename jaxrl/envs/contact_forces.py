@@ -4,7 +4,7 @@ Brax looks for forces x ≥ 0 that bring a x + b to nothing by an accelerated pr
 (FISTA). Each of its turns shortens a step until it is short enough, one trial after the other:
 hundreds of kernels that a GPU spends more time starting than computing. All lengths that could be
 tried are known beforehand. Here they are tried at once, and the one that Brax would have come to
-is taken: the same forces up to rounding, by a tenth of the kernels.
+is taken: the same forces up to rounding, by a tenth of the turns.
 """
 
 from typing import Any, NamedTuple
