@@ -32,11 +32,9 @@ def forces() -> dict[str, Any]:
     return {"brax": original.force, "jaxrl": contact_forces.force}
 
 
-def run_physics(task: str, force: Any, size: int, length: int) -> tuple[Any, Any]:
+def run_physics(env: Any, force: Any, size: int, length: int) -> tuple[Any, Any]:
     """Return (a function of `length` steps of all environments, not compiled yet; its start)."""
     from brax.generalized import constraint
-
-    env: Any = registry.make(task, "generalized")
 
     def begin(key: jax.Array) -> Any:
         with physics():
@@ -58,9 +56,9 @@ def run_physics(task: str, force: Any, size: int, length: int) -> tuple[Any, Any
 
 
 def measure(task: str, size: int, length: int, calls: int) -> list[dict[str, Any]]:
-    rows, seen = [], {}
+    env, rows, seen = registry.make(task, "generalized"), [], {}
     for name, force in forces().items():
-        lowered, start = run_physics(task, force, size, length)
+        lowered, start = run_physics(env, force, size, length)
         ways = (False, True) if jax.default_backend() == "gpu" else (False,)
         compiled = [compile_for_devices(lowered, unrolled=way) for way in ways]
         seen[name] = np.asarray(compiled[0](start)[0].obs)
@@ -88,7 +86,11 @@ def main() -> None:
     parser.add_argument("--num-envs", type=int)
     arguments = parser.parse_args()
     programs.compile_sooner()
-    size = arguments.num_envs or (16 if arguments.quick else 4096)
+    size = arguments.num_envs
+    if size is None:
+        size = 16 if arguments.quick else 4096
+    if size < 1:
+        parser.error(f"--num-envs must be at least 1, not {size}")
     calls, length = (1, 4) if arguments.quick else (6, 16)
     rows = []
     for task in arguments.tasks or (["swimmer"] if arguments.quick else ["pusher"]):
