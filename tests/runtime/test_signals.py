@@ -7,7 +7,7 @@ import time
 from jaxrl.runtime import signals
 
 
-def wait_for(stop, seconds=5.0):
+def wait_for(stop, seconds=60.0):
     end = time.monotonic() + seconds
     while not stop and time.monotonic() < end:
         time.sleep(0.01)
