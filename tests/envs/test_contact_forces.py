@@ -1,5 +1,7 @@
 """Contact forces beside jaxopt's solver, which Brax calls, and beside an exact one of SciPy's."""
 
+from types import SimpleNamespace
+
 import jax
 import jax.numpy as jnp
 import jaxopt
@@ -8,6 +10,7 @@ import pytest
 from brax.generalized import constraint
 from scipy.optimize import nnls
 
+from benchmarks.contacts import forces
 from jaxrl.envs import contact_forces, registry
 from jaxrl.envs.world import physics
 
@@ -38,7 +41,9 @@ def by_jaxopt(a, b):
 
 
 def by_us(a, b):
-    return contact_forces.solve_non_negative(a, b, turns=TURNS, halvings=HALVINGS)
+    return contact_forces.solve_non_negative(
+        lambda rows: rows @ a, b, turns=TURNS, halvings=HALVINGS
+    )
 
 
 # Where they are large, a first turn finds no step short enough.
@@ -58,11 +63,32 @@ def test_forces_come_close_to_the_exact_solution():
     a, b = problems(50, 6, 0.5, diagonal=1.0)
     with physics():
         many = jax.vmap(
-            lambda a, b: contact_forces.solve_non_negative(a, b, turns=2000, halvings=10)
+            lambda a, b: contact_forces.solve_non_negative(
+                lambda rows: rows @ a, b, turns=2000, halvings=10
+            )
         )
         found = np.asarray(jax.jit(many)(a, b))
     exact = np.stack([nnls(np.asarray(m), -np.asarray(v))[0] for m, v in zip(a, b, strict=True)])
     np.testing.assert_allclose(found, exact, atol=0.02, rtol=0.02)
+
+
+def test_the_whole_force_is_that_of_brax():
+    rng = np.random.default_rng(1)
+    constraints, joints = 9, 4
+    mass = rng.normal(size=(joints, joints))
+    state = SimpleNamespace(
+        con_jac=jnp.asarray(rng.normal(size=(constraints, joints)), jnp.float32),
+        mass_mx_inv=jnp.asarray(np.linalg.inv(mass @ mass.T + np.eye(joints)), jnp.float32),
+        con_diag=jnp.asarray(rng.uniform(0.1, 1.0, constraints), jnp.float32),
+        con_aref=jnp.asarray(5 * rng.normal(size=constraints), jnp.float32),
+        qf_smooth=jnp.asarray(rng.normal(size=joints), jnp.float32),
+    )
+    sys = SimpleNamespace(solver_iterations=TURNS, solver_maxls=HALVINGS)
+    with physics():
+        expected = forces()["brax"](sys, state)
+        found = contact_forces.force(sys, state)
+    assert np.abs(expected).max() > 0.1
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
 
 
 def test_nothing_moves_where_nothing_touches():
