@@ -15,6 +15,8 @@ import jax.numpy as jnp
 
 from jaxrl.types import Array
 
+_Product = Callable[[Array], Array]  # a x of every row x
+
 # As in jaxopt, whose solver Brax calls.
 _TOLERANCE = 1e-3
 _SHORTEST_STEP = 1e-6
@@ -24,16 +26,20 @@ def force(sys: Any, state: Any) -> Array:
     """Return the forces (qd_size,) of contacts and joint limits, as Brax's constraint.force."""
     if state.con_jac.shape[0] == 0:
         return jnp.zeros(sys.qd_size())
-    # How the joints, and by them every constraint, answer to a force at each constraint.
-    jacobian, answer = state.con_jac, state.con_jac @ state.mass_mx_inv
-
-    def times(rows: Array) -> Array:
-        # Constraints are many and joints few: by its factors, `a` is several times smaller.
-        return (rows @ jacobian) @ answer.T + rows * state.con_diag
-
+    answer = state.con_jac @ state.mass_mx_inv  # of the joints to a force at each constraint
     b = answer @ state.qf_smooth - state.con_aref
+    times = _product(state.con_jac, answer, state.con_diag)
     x = solve_non_negative(times, b, turns=sys.solver_iterations, halvings=sys.solver_maxls)
-    return jacobian.T @ x
+    return state.con_jac.T @ x
+
+
+def _product(jacobian: Array, answer: Array, diagonal: Array) -> _Product:
+    """Return the product with a = answer jacobianᵀ + diagonal, which is symmetric."""
+    constraints, joints = jacobian.shape
+    if constraints > 2 * joints:  # then a's factors have fewer numbers than a
+        return lambda rows: (rows @ jacobian) @ answer.T + rows * diagonal
+    a = answer @ jacobian.T + jnp.diag(diagonal)
+    return lambda rows: rows @ a
 
 
 class _Search(NamedTuple):
@@ -46,12 +52,10 @@ class _Search(NamedTuple):
     error: Array
 
 
-def solve_non_negative(
-    times: Callable[[Array], Array], b: Array, *, turns: int, halvings: int
-) -> Array:
+def solve_non_negative(times: _Product, b: Array, *, turns: int, halvings: int) -> Array:
     """Minimise |a x + b|² over x ≥ 0 from x = 0, by as many turns of FISTA at most.
 
-    `times` returns a x for every row x; `a` must be symmetric.
+    `times` is the product with a, which must be symmetric.
     """
     nothing, one = jnp.zeros_like(b), jnp.ones((), b.dtype)
     start = _Search(nothing, b, nothing, b, one, one, jnp.full((), jnp.inf, b.dtype))
@@ -64,7 +68,7 @@ def solve_non_negative(
     return jax.lax.fori_loop(0, turns, turn, start).x
 
 
-def _turn(times: Callable[[Array], Array], b: Array, search: _Search, halvings: int) -> _Search:
+def _turn(times: _Product, b: Array, search: _Search, halvings: int) -> _Search:
     gradient = times(search.residual_ahead)
     steps = search.step * 0.5 ** jnp.arange(halvings + 1, dtype=b.dtype)
     trials = jnp.maximum(search.ahead[None] - jnp.outer(steps, gradient), 0)
