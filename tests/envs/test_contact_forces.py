@@ -1,5 +1,6 @@
 """Contact forces beside jaxopt's solver, which Brax calls, and beside an exact one of SciPy's."""
 
+from functools import partial
 from types import SimpleNamespace
 
 import jax
@@ -40,9 +41,9 @@ def by_jaxopt(a, b):
     return solver.run(jnp.zeros_like(b)).params
 
 
-def by_us(a, b):
+def by_us(a, b, turns=TURNS):
     return contact_forces.solve_non_negative(
-        lambda rows: rows @ a, b, turns=TURNS, halvings=HALVINGS
+        lambda rows: rows @ a, b, turns=turns, halvings=HALVINGS
     )
 
 
@@ -62,12 +63,7 @@ def test_forces_are_those_of_the_solver_that_brax_calls(scale):
 def test_forces_come_close_to_the_exact_solution():
     a, b = problems(50, 6, 0.5, diagonal=1.0)
     with physics():
-        many = jax.vmap(
-            lambda a, b: contact_forces.solve_non_negative(
-                lambda rows: rows @ a, b, turns=2000, halvings=10
-            )
-        )
-        found = np.asarray(jax.jit(many)(a, b))
+        found = np.asarray(jax.jit(jax.vmap(partial(by_us, turns=2000)))(a, b))
     exact = np.stack([nnls(np.asarray(m), -np.asarray(v))[0] for m, v in zip(a, b, strict=True)])
     np.testing.assert_allclose(found, exact, atol=0.02, rtol=0.02)
 
