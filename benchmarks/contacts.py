@@ -17,9 +17,9 @@ import numpy as np
 
 from benchmarks import report
 from benchmarks.throughput import seconds_per_call
-from jaxrl.envs import contact_forces, registry
+from jaxrl.envs import contact_forces, names, registry
 from jaxrl.envs.world import physics, typed_like
-from jaxrl.errors import exit_status
+from jaxrl.errors import exit_status, nearest
 from jaxrl.runtime import program as programs
 from jaxrl.runtime.builder import compile_for_devices
 
@@ -72,9 +72,9 @@ def measure(task: str, size: int, length: int, calls: int) -> list[dict[str, Any
 
 def draw(rows: list[dict[str, Any]]):
     def on(axes):
-        names = [f"{row['task']}\nforces by {row['forces by']}" for row in rows]
+        labels = [f"{row['task']}\nforces by {row['forces by']}" for row in rows]
         colors = [report.BLUE if "times brax" in row else report.ORANGE for row in rows]
-        axes.bar(names, [row["steps/s"] for row in rows], 0.6, color=colors)
+        axes.bar(labels, [row["steps/s"] for row in rows], 0.6, color=colors)
         axes.set(ylabel="physics steps / s")
 
     return on
@@ -82,9 +82,13 @@ def draw(rows: list[dict[str, Any]]):
 
 def main() -> None:
     parser = report.parser(__doc__)
-    parser.add_argument("tasks", nargs="*")
+    parser.add_argument("tasks", nargs="*", help="of Brax")
     parser.add_argument("--num-envs", type=int)
     arguments = parser.parse_args()
+    for task in arguments.tasks:
+        if task not in names.BRAX:
+            known = ", ".join(names.BRAX)
+            parser.error(f"'{task}' is no task of Brax.{nearest(task, names.BRAX)} Known: {known}")
     programs.compile_sooner()
     size = arguments.num_envs
     if size is None:

@@ -196,6 +196,21 @@ def test_contact_forces_beside_those_of_brax(run, monkeypatch):
     assert ours["apart"] < 1e-4
 
 
+@pytest.mark.parametrize(
+    "words, complaint",
+    [
+        (["pusher", "swimer"], "'swimer' is no task of Brax. Did you mean 'swimmer'?"),
+        (["cartpole"], "'cartpole' is no task of Brax"),
+        (["--num-envs", "0"], "--num-envs must be at least 1, not 0"),
+    ],
+)
+def test_contact_forces_of_what_has_none(monkeypatch, capsys, words, complaint):
+    monkeypatch.setattr(sys, "argv", ["contacts", *words])
+    with pytest.raises(SystemExit):
+        contacts.main()
+    assert complaint in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_off_policy_beside_brax(run):
     ours, theirs = run("off_policy")
