@@ -1,8 +1,8 @@
 """jaxrl: environments, policy and learning as pure functions in one compiled JAX program."""
 
-import os
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
+
+from jaxrl import xla_flags
 
 if TYPE_CHECKING:
     from jaxrl.config import TrainConfig
@@ -13,24 +13,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = ["TrainConfig", "fit", "load_policy", "load_reward", "resume"]
 
-_SCHEDULER = "--xla_cpu_enable_concurrency_optimized_scheduler"
-
-
-def _avoid_waiting_for_ever() -> None:
-    """Tell XLA, before it is first used, not to order operations for running side by side.
-
-    On processors, physics with loops of unknown length (MuJoCo's solver) can otherwise end with
-    every thread idle, waiting for a result that nobody computes: with a thousand environments
-    nearly always, and not cured by the same option of a single program. Training was no slower for
-    it where we looked. An XLA that does not know a flag refuses to start: only known ones get it.
-    """
-    known = (0, 10) <= tuple(map(int, version("jaxlib").split(".")[:2])) <= (0, 12)
-    flags = os.environ.get("XLA_FLAGS", "")
-    if known and _SCHEDULER not in flags:
-        os.environ["XLA_FLAGS"] = f"{flags} {_SCHEDULER}=false".strip()
-
-
-_avoid_waiting_for_ever()
+xla_flags.add(xla_cpu_enable_concurrency_optimized_scheduler=False)
 
 
 def __getattr__(name: str) -> Any:

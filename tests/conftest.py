@@ -10,25 +10,24 @@ gc.set_threshold(50_000)
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
-# Eight CPU devices, so that tests of several devices run in the ordinary test processes.
-_COUNT = "--xla_force_host_platform_device_count"
-if _COUNT not in os.environ.get("XLA_FLAGS", ""):
-    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_COUNT}=8".strip()
-# Most of the time is spent compiling programs that run for a moment. XLA's older way to make
-# kernels of fusions, and all of them in one piece, takes a quarter of the time; without what LLVM
-# calls expensive, another fifth of it goes.
-os.environ["XLA_FLAGS"] += (
-    " --xla_backend_optimization_level=0"
-    " --xla_llvm_disable_expensive_passes=true"
-    " --xla_cpu_use_fusion_emitters=false"
-    " --xla_cpu_parallel_codegen_split_count=1"
+from jaxrl import xla_flags  # noqa: E402
+
+xla_flags.add(
+    # Tests of several devices run in the ordinary test processes.
+    xla_force_host_platform_device_count=8,
+    # Most of the time is spent compiling programs that run for a moment. Without optimisation,
+    # LLVM's expensive passes and fusion emitters, with each program in one piece, it takes a
+    # quarter of the time.
+    xla_backend_optimization_level=0,
+    xla_llvm_disable_expensive_passes=True,
+    xla_cpu_use_fusion_emitters=False,
+    xla_cpu_parallel_codegen_split_count=1,
+    # Programs with MuJoCo's loops may hang otherwise (jaxrl.runtime.builder says why).
+    xla_cpu_multi_thread_eigen=False,
 )
 
 # Tests replace parts of the code; a program traced without that must not stand in for them.
 os.environ.setdefault("JAXRL_KEEP_PROGRAMS", "0")
-# Programs with MuJoCo's loops may hang otherwise (jaxrl.runtime.builder says why).
-os.environ["XLA_FLAGS"] += " --xla_cpu_multi_thread_eigen=false"
-
 import jax  # noqa: E402
 
 # Shapes that only match by adding leading axes are nearly always mistakes.

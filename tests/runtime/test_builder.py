@@ -1,11 +1,6 @@
-import os
-import subprocess
-import sys
-
 import jax
 import pytest
 
-import jaxrl
 from jaxrl.runtime.builder import compile_for_devices, options
 
 OPTION = "xla_gpu_command_buffer_scheduling_mode"
@@ -78,26 +73,3 @@ def test_other_errors_are_not_hidden(monkeypatch):
 
     with pytest.raises(jax.errors.JaxRuntimeError, match="RESOURCE_EXHAUSTED"):
         compile_for_devices(Broken(), CUDA)
-
-
-@pytest.mark.parametrize(
-    "flags, jaxlib, after",
-    [
-        ("", "0.10.2", f"{jaxrl._SCHEDULER}=false"),
-        ("--xla_a=1", "0.12.0.1", f"--xla_a=1 {jaxrl._SCHEDULER}=false"),
-        (f"{jaxrl._SCHEDULER}=true", "0.12.0.1", f"{jaxrl._SCHEDULER}=true"),
-        ("--xla_a=1", "0.13.0", "--xla_a=1"),  # may not know the flag, and would not start
-    ],
-)
-def test_xla_is_told_before_it_starts_unless_told_otherwise(monkeypatch, flags, jaxlib, after):
-    monkeypatch.setenv("XLA_FLAGS", flags)
-    monkeypatch.setattr(jaxrl, "version", lambda _: jaxlib)
-    jaxrl._avoid_waiting_for_ever()
-    assert os.environ["XLA_FLAGS"] == after
-
-
-def test_importing_the_package_is_enough():
-    code = "import os, jaxrl; print(os.environ['XLA_FLAGS'])"
-    env = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
-    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
-    assert done.stdout.strip() == f"{jaxrl._SCHEDULER}=false"
