@@ -2,6 +2,7 @@
 
 import hashlib
 import math
+import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -14,6 +15,7 @@ from jax.core import Tracer
 from jaxrl.errors import UserError
 
 _PYTHON_SCALARS = {bool: np.bool_, int: np.int64, float: np.float64, complex: np.complex128}
+_RAW = ".raw"  # suffix of an array written without Orbax
 _LISTED = 5  # differences spelled out in one message; the rest are counted
 
 
@@ -89,11 +91,32 @@ def with_digests(snapshot: Snapshot) -> list[Leaf]:
 
 
 def write_arrays(folder: Path, arrays: list[np.ndarray]) -> None:
-    """Write arrays as an Orbax checkpoint, named by their position."""
+    """Write arrays as an Orbax checkpoint, named by their position.
+
+    Orbax needs threads, and since Python 3.12 an interpreter that is exiting starts none. A save
+    that is overtaken by the exit writes the bytes of each array to a file of its own instead.
+    """
     # Orbax refuses arrays without elements; the shape of the leaf is enough to make them again.
     tree = {str(i): data for i, data in enumerate(arrays) if data.size}
-    if tree:
-        _orbax().save(str(folder), tree)
+    try:
+        if tree:
+            _orbax().save(str(folder), tree)
+    except RuntimeError:
+        if _can_start_threads():
+            raise
+        folder.mkdir(exist_ok=True)
+        for name, data in tree.items():
+            data.tofile(folder / (name + _RAW))
+
+
+def _can_start_threads() -> bool:
+    thread = threading.Thread(target=lambda: None)
+    try:
+        thread.start()
+    except RuntimeError:
+        return False
+    thread.join()
+    return True
 
 
 def read_arrays(folder: Path, leaves: list[Leaf]) -> list[np.ndarray]:
@@ -101,7 +124,7 @@ def read_arrays(folder: Path, leaves: list[Leaf]) -> list[np.ndarray]:
     arrays = [np.empty(leaf.stored_shape, jnp.dtype(leaf.stored_dtype)) for leaf in leaves]
     tree = {str(i): data for i, data in enumerate(arrays) if data.size}
     try:
-        loaded: Any = _orbax().load(str(folder), tree) if tree else {}
+        loaded = _load(folder, tree) if tree else {}
     except Exception as error:  # damaged files raise whatever tensorstore and Orbax make of them
         raise DamagedError(f"its arrays cannot be read ({first_line(error)})") from error
     arrays = [loaded.get(str(i), data) for i, data in enumerate(arrays)]
@@ -109,6 +132,16 @@ def read_arrays(folder: Path, leaves: list[Leaf]) -> list[np.ndarray]:
         if digest(data) != leaf.digest:
             raise DamagedError(f"the data of leaf {leaf.path} does not match its digest")
     return arrays
+
+
+def _load(folder: Path, tree: dict[str, np.ndarray]) -> Any:
+    if not any(folder.glob("*" + _RAW)):
+        return _orbax().load(str(folder), tree)
+    files = {name: folder / (name + _RAW) for name in tree}
+    return {
+        name: np.fromfile(files[name], data.dtype, data.size).reshape(data.shape)
+        for name, data in tree.items()
+    }
 
 
 def _orbax() -> Any:

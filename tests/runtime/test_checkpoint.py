@@ -701,3 +701,31 @@ def test_forgetting_to_close_neither_hangs_nor_leaves_half_a_step(tmp_path):
     assert done.returncode == 0, done.stderr
     restored = Checkpoints(tmp_path).restore({"x": jnp.zeros(1000)})
     assert restored.warnings == [] and restored.step == 2
+
+
+def test_a_save_overtaken_by_the_exit_is_written_without_threads(tmp_path, monkeypatch):
+    class Exiting:
+        def save(self, *_):
+            raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    state = everything()
+    with Checkpoints(tmp_path) as checkpoints, monkeypatch.context() as patch:
+        patch.setattr(snapshot, "_orbax", Exiting)
+        patch.setattr(snapshot, "_can_start_threads", lambda: False)
+        checkpoints.save(1, state, {}, block=True)
+    assert_identical(Checkpoints(tmp_path).restore(state).state, state)
+    # Its digests are checked like those of any other.
+    file = max(tmp_path.glob("1/arrays/*.raw"), key=lambda file: file.stat().st_size)
+    file.write_bytes(file.read_bytes()[::-1])
+    with pytest.raises(CheckpointError, match="does not match its digest"):
+        Checkpoints(tmp_path).restore(state)
+
+
+def test_other_errors_of_orbax_are_not_hidden(tmp_path, monkeypatch):
+    class Failing:
+        def save(self, *_):
+            raise RuntimeError("something else")
+
+    monkeypatch.setattr(snapshot, "_orbax", Failing)
+    with Checkpoints(tmp_path) as checkpoints, pytest.raises(CheckpointError, match="something"):
+        checkpoints.save(1, {"x": jnp.ones(3)}, {}, block=True)
