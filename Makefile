@@ -1,22 +1,33 @@
 PYTHON ?= python3
 VENV ?= .venv
-# Interpreters the lock is resolved for: one for each supported Python version.
-LOCK_PYTHONS ?= python3.11 python3.12 python3.13
+# Supported Python versions: the lock is resolved for each, and the whole suite runs on each before
+# a release.
+PYTHONS ?= 3.11 3.12 3.13
 
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help train test lint format lock clean
+.PHONY: help train test check test-pythons lint format lock clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 train: $(STAMP) ## train an agent: make train ARGS="..."
 	$(BIN)/python -m jaxrl.train $(ARGS)
 
 test: lint ## lint, then run the tests
 	$(BIN)/python -m pytest
+
+check: lint ## lint, then run the fast tests
+	$(BIN)/python -m pytest -m "not slow and not learning and not multiprocess"
+
+test-pythons: ## run `make test` with every supported Python: PYTHONS="3.11 3.12"
+	@for version in $(PYTHONS); do \
+		python=$$($(PYTHON) tools/find_python.py $$version) && \
+		echo "Python $$version: $$python" && \
+		$(MAKE) --no-print-directory test PYTHON=$$python VENV=.venv-$$version || exit 1; \
+	done
 
 lint: $(STAMP) ## check formatting, style and types
 	$(BIN)/ruff format --check
@@ -27,8 +38,8 @@ format: $(STAMP) ## format the code and mend what can be mended
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
-lock: ## resolve the dependencies anew into requirements.lock
-	$(PYTHON) tools/lock.py $(LOCK_PYTHONS) > requirements.lock.new
+lock: ## resolve the dependencies again into requirements.lock
+	$(PYTHON) tools/lock.py $(foreach version,$(PYTHONS),$$($(PYTHON) tools/find_python.py $(version))) > requirements.lock.new
 	mv requirements.lock.new requirements.lock
 
 clean: ## remove the environment and everything generated
