@@ -2,12 +2,18 @@
 
     python -m benchmarks.decomposition halfcheetah hopper ant reacher --seeds 3 [--quick]
 
-Three programs for every task, alike but for the reward: the environment's own (dense),
-nothing until the end and then the sum (episodic), and rewards decomposed from those sums (rrd).
-The score is (rrd − episodic) / (dense − episodic), of means over seeds at equal steps: 0 is plain
-SAC on the sums, 1 is as good as if every reward had been told. The seeds of a kind are one program;
-tasks and kinds go side by side. `--add` keeps the other tasks that an earlier call left in the same
-place; every row says of which commit it is.
+Five programs for every task, alike but for the reward that SAC learns from:
+
+    dense       the environment's own reward of every step
+    episodic    zero until the episode ends, then the sum
+    ircr        the normalised return of the episode, at every step
+    rrd         randomized return decomposition as published: a network trained by gradients
+    regression  the same with --rrd.features quadratic: ridge regression gives most of the reward
+
+The score of a learnt reward is (kind − episodic) / (dense − episodic), of means over seeds at equal
+steps: 0 is plain SAC on the sums, 1 is as good as the dense reward. The seeds of a kind are one
+program; tasks and kinds run side by side. `--add` keeps what an earlier call left of other tasks in
+the same folder; every row names its commit.
 """
 
 import json
@@ -26,17 +32,23 @@ from benchmarks.peers import follow
 from jaxrl import presets
 from jaxrl.errors import exit_status
 
+_SUMS = ["--task.episodic-reward", "--offpolicy.reward"]
 KINDS = {
-    "dense": ["--offpolicy.reward", "env", "--task.no-episodic-reward"],
-    "episodic": ["--offpolicy.reward", "env", "--task.episodic-reward"],
-    "rrd": ["--offpolicy.reward", "rrd", "--task.episodic-reward"],
+    "dense": ["--task.no-episodic-reward", "--offpolicy.reward", "env"],
+    "episodic": [*_SUMS, "env"],
+    "ircr": [*_SUMS, "ircr"],
+    "rrd": [*_SUMS, "rrd", "--rrd.features", "none", "--rrd.no-bias-correction"],
+    "regression": [*_SUMS, "rrd", "--rrd.features", "quadratic", "--rrd.bias-correction"],
 }
-COLORS = {"dense": report.GREY, "episodic": report.ORANGE, "rrd": report.BLUE}
+LEARNT = ("ircr", "rrd", "regression")
+COLORS = dict(
+    zip(KINDS, (report.GREY, report.ORANGE, "#8e5ea2", report.BLUE, "#3a9d5d"), strict=True)
+)
 QUICK = [
     *("--epochs", "1", "--cycles", "1", "--iterations", "20", "--num-envs", "4", "--devices", "1"),
     *("--task.episode-length", "10", "--offpolicy.warmup", "40", "--eval.num-envs", "4"),
     *("--train-batches", "2", "--batch-size", "16"),
-    *("--rrd-batch-size", "16", "--rrd-sample-size", "4"),
+    *("--rrd.batch-size", "16", "--rrd.sample-size", "4"),
 ]
 # task -> kind -> seed -> [(steps, return)]
 Curves = dict[str, dict[str, dict[str, list[tuple[int, float]]]]]
@@ -69,9 +81,10 @@ def row(task: str, kinds: dict[str, dict[str, list]]) -> dict[str, Any]:
     for kind in KINDS:
         if kind in finals:
             found[kind] = f"{means[kind]:,.0f} ± {np.std(finals[kind]):,.0f}"
-    if means.keys() == KINDS.keys() and means["dense"] != means["episodic"]:
+    if {"dense", "episodic"} <= means.keys() and means["dense"] != means["episodic"]:
         gap = means["dense"] - means["episodic"]
-        found["score"] = (means["rrd"] - means["episodic"]) / gap
+        for kind in [kind for kind in LEARNT if kind in means]:
+            found[f"{kind} score"] = (means[kind] - means["episodic"]) / gap
     return found
 
 

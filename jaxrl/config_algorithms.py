@@ -2,22 +2,19 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import tyro
 
 T = TypeVar("T")
 # Known by these names from the systems they come from: flags without a section before them.
 Plain = Annotated[T, tyro.conf.arg(prefix_name=False)]
-PLAIN = (
-    "train_batches",
-    "batch_size",
-    "rrd_batch_size",
-    "rrd_sample_size",
-    "rrd_bias_correction",
-    "rrd_linear",
-    "rrd_reward_only",
-)
+PLAIN = ("train_batches", "batch_size")
+
+
+def _rrd(name: str) -> Any:
+    """Return the marker of a setting whose flag is --rrd.<name>."""
+    return tyro.conf.arg(name=f"rrd.{name}", prefix_name=False)
 
 
 @dataclass(frozen=True)
@@ -217,18 +214,18 @@ class OffPolicyConfig:
     randomized return decomposition; or each episode's rank among those seen."""
     r_lr: float = 3e-4
     """rrd: Adam's step size for the reward network (traced)."""
-    rrd_batch_size: Plain[int] = 256
-    """rrd: steps per gradient step; rrd_batch_size // rrd_sample_size episodes."""
-    rrd_sample_size: Plain[int] = 64
+    rrd_batch_size: Annotated[int, _rrd("batch-size")] = 256
+    """rrd: steps per gradient step, of batch-size // sample-size episodes."""
+    rrd_sample_size: Annotated[int, _rrd("sample-size")] = 64
     """rrd: steps drawn from each episode."""
-    rrd_bias_correction: Plain[bool] = False
+    rrd_bias_correction: Annotated[bool, _rrd("bias-correction")] = False
     """rrd: leave out the part of the loss that evens out rewards."""
-    rrd_reward_only: Plain[bool] = False
+    rrd_reward_only: Annotated[bool, _rrd("reward-only")] = False
     """rrd: learn nothing but the reward, from recorded episodes (--data.path)."""
-    rrd_linear: Plain[bool] = False
-    """rrd: first solve for rewards linear in (s, a, s − s') and their squares; the network learns
-    what is left."""
-    rrd_whole_return: bool = False
+    rrd_features: Annotated[Literal["none", "quadratic"], _rrd("features")] = "none"
+    """rrd: none is the published algorithm. quadratic: ridge regression on episode means of
+    (s, a, s − s') and their squares gives most of the reward; the network learns the residual."""
+    rrd_whole_return: Annotated[bool, _rrd("whole-return")] = False
     """rrd: compare sums with the return, not means with the return per step."""
     max_bad_updates: int = 50
     """Stop the run after this many non-finite gradient steps in a row."""

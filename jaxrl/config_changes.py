@@ -65,7 +65,7 @@ _CHOICES: dict[tuple[str, str | None], tuple[str, ...]] = {
     ("offpolicy.critic", "c51"): ("num_atoms", "v_min", "v_max"),
     ("offpolicy.reward", "rrd"): (
         *("r_lr", "rrd_batch_size", "rrd_sample_size"),
-        *("rrd_bias_correction", "rrd_linear", "rrd_whole_return"),
+        *("rrd_bias_correction", "rrd_features", "rrd_whole_return"),
     ),
 }
 

@@ -123,8 +123,11 @@ def get(config: Any, path: str) -> Any:
 
 def flag(path: str) -> str:
     """Return the command-line flag of a dotted path."""
-    if path.rpartition(".")[2] in PLAIN:
-        path = path.rpartition(".")[2]
+    name = path.rpartition(".")[2]
+    if name in PLAIN:
+        path = name
+    elif name.startswith("rrd_"):
+        path = name.replace("_", ".", 1)
     return "--" + path.replace("_", "-")
 
 

@@ -26,18 +26,18 @@ def replay_problems(config: TrainConfig, shards: int) -> list[str]:
         )
     if c.rrd_batch_size < c.rrd_sample_size:
         problems.append(
-            f"--rrd-batch-size {c.rrd_batch_size} is less than one episode's "
-            f"--rrd-sample-size {c.rrd_sample_size}."
+            f"--rrd.batch-size {c.rrd_batch_size} is less than one episode's "
+            f"--rrd.sample-size {c.rrd_sample_size}."
         )
     if c.rrd_bias_correction and c.rrd_sample_size < 2:
-        problems.append("--rrd-bias-correction needs --rrd-sample-size 2 or more.")
+        problems.append("--rrd.bias-correction needs --rrd.sample-size 2 or more.")
     if c.critic == "c51" and (c.num_atoms < 2 or c.v_min >= c.v_max):
         problems.append("--offpolicy.critic c51 needs 2 atoms or more, and v-min below v-max.")
     if c.critic == "c51" and config.algo == "dqn":
         problems.append("--offpolicy.critic c51 is for sac and td3: use mse with dqn.")
     if c.reward == "rrd" and c.rrd_batch_size // c.rrd_sample_size % shards:
         problems.append(
-            f"--rrd-batch-size {c.rrd_batch_size} // --rrd-sample-size {c.rrd_sample_size} do not "
+            f"--rrd.batch-size {c.rrd_batch_size} // --rrd.sample-size {c.rrd_sample_size} do not "
             f"divide over {shards} devices."
         )
     if config.network.memory != "none":
@@ -49,15 +49,15 @@ def data_problems(config: TrainConfig, shards: int) -> list[str]:
     """Check that recorded episodes and learning from them alone go together."""
     problems, alone = [], config.offline
     if alone != (config.env == names.OFFLINE):
-        problems.append(f"--rrd-reward-only goes with --env {names.OFFLINE}, and only with it.")
+        problems.append(f"--rrd.reward-only goes with --env {names.OFFLINE}, and only with it.")
     if not alone and config.data.path is not None:
-        problems.append("--data.path is for --rrd-reward-only: see the preset rrd-offline.")
+        problems.append("--data.path is for --rrd.reward-only: see the preset rrd-offline.")
     if alone and (config.algo == "ppo" or config.offpolicy.reward != "rrd"):
-        problems.append("--rrd-reward-only needs --algo sac and --offpolicy.reward rrd.")
+        problems.append("--rrd.reward-only needs --algo sac and --offpolicy.reward rrd.")
     if alone and config.eval.num_envs:
-        problems.append("--rrd-reward-only has no environment to play in: use --eval.num-envs 0.")
+        problems.append("--rrd.reward-only has no environment to play in: use --eval.num-envs 0.")
     if alone and shards > 1:
-        problems.append("--rrd-reward-only runs on one device: use --devices 1.")
+        problems.append("--rrd.reward-only runs on one device: use --devices 1.")
     if not 0 <= config.data.holdout < 1:
         problems.append(
             f"--data.holdout must be at least 0 and below 1, not {config.data.holdout}."

@@ -144,7 +144,7 @@ def test_decomposition(run, ours_in_here, monkeypatch):
     monkeypatch.setattr(decomposition, "follow", follow)
     (row,) = run("decomposition")
     assert row["task"] == "rrd-quick" and row["seeds"] == 1
-    assert {"dense", "episodic", "rrd", "score"} <= row.keys()
+    assert {*decomposition.KINDS, "ircr score", "rrd score", "regression score"} <= row.keys()
 
 
 def test_decomposition_compares_at_equal_steps():
@@ -155,7 +155,7 @@ def test_decomposition_compares_at_equal_steps():
         "ant", {"dense": two(0.0, 7.0, 99.0), "episodic": two(0.0, -3.0), "rrd": two(0.0, 1.0)}
     )
     assert row["million steps"] == 20e-6 and row["dense"] == "5 ± 2"
-    assert row["score"] == pytest.approx((2.0 - 0.0) / (5.0 - 0.0))
+    assert row["rrd score"] == pytest.approx((2.0 - 0.0) / (5.0 - 0.0))
 
 
 def test_decomposition_keeps_other_tasks_and_their_commits(tmp_path):

@@ -58,7 +58,7 @@ BAD_FLAGS = {
     "--env pick_place --pick.attach-distance 0": "--pick.attach-distance must be greater than 0",
     "--env pick_place --backend mjx": "'pick_place' has no physics backend to choose",
     "cartpole --batch-size 64": "--batch-size is a setting of --algo sac or td3 or dqn, not of ppo",
-    "cartpole --rrd-linear": "--rrd-linear is a setting of --algo sac or td3 or dqn, not of ppo",
+    "cartpole --rrd.features quadratic": "--rrd.features is a setting of --algo sac or",
     "cartpole --offpolicy.warmup 5": "--offpolicy.warmup is a setting of --algo sac or td3 or dqn",
     "rrd-quick --offpolicy.target-entropy nan": "--offpolicy.target-entropy must be finite",
     "amp-walk-tiny --style.weight inf": "--style.weight must be finite, not inf",
@@ -72,8 +72,8 @@ BAD_FLAGS = {
 
 
 NOTED = {
-    "sac-ant --rrd-linear": "--rrd-linear changes nothing without --offpolicy.reward rrd.",
-    "rrd-ant --rrd-sample-size 32": None,
+    "sac-ant --rrd.features quadratic": "--rrd.features changes nothing without --offpolicy",
+    "rrd-ant --rrd.sample-size 32": None,
     "rrd-ant --offpolicy.reward env": None,  # of the preset's own settings nothing is said
     "sac-ant --offpolicy.v-max 9": "--offpolicy.v-max changes nothing without --offpolicy.critic",
     "td3-ant --offpolicy.alpha-lr 1": "--offpolicy.alpha-lr changes nothing without --algo sac.",

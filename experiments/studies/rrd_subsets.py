@@ -26,8 +26,7 @@ STUDY = Study(
     settings={
         _SIZE: 64,
         "offpolicy.rrd_batch_size": 512,
-        _CORRECTED: False,  # the preset has it since, and solves for what is linear
-        "offpolicy.rrd_linear": False,
+        _CORRECTED: False,
         "num_envs": 128,
         "offpolicy.train_batches": 8,
         "epochs": 8,

@@ -77,10 +77,10 @@ def make_reward(
 
 def _reward_model(config: TrainConfig, spec: EnvSpec) -> rewards.RewardModel:
     """Compose the reward that is learnt from returns."""
-    linear = config.offpolicy.rrd_linear
-    if linear and actor_critic.has_pictures(spec):
-        raise UserError("--rrd-linear is for numbers, not for pictures: use --no-rrd-linear.")
-    network = q.build_reward(spec, network_config(config), linear=linear)
+    features = config.offpolicy.rrd_features
+    if features != "none" and actor_critic.has_pictures(spec):
+        raise UserError(f"--rrd.features {features} needs vectors, not images: use none.")
+    network = q.build_reward(spec, network_config(config), linear=features != "none")
     return rewards.decomposed(config.offpolicy, network)
 
 

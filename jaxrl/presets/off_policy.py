@@ -31,17 +31,12 @@ _DECOMPOSING: dict[str, Any] = {
     "train_batches": 8,
     "rrd_batch_size": 2048,  # eight pieces: one for each of up to eight devices
     "rrd_sample_size": 256,
-    # Most rewards of robots are nearly linear in what they see and in its squares. The network is
-    # for the rest, and must not be taught to even out what was solved for: hence the correction.
-    "rrd_linear": True,
-    "rrd_bias_correction": True,
 }
 _DECOMPOSED: dict[str, dict[str, Any]] = {
     "ant": {},
     "halfcheetah": {},
     "hopper": {},
-    # A distance is neither linear nor a square.
-    "reacher": _SLOW | {"rrd_linear": False, "rrd_bias_correction": False},
+    "reacher": _SLOW,
     "walker2d": {},
 }
 # Upright walkers gain little for long, unless values travel back fast: slow copies that follow
@@ -103,8 +98,6 @@ PRESETS["rrd-quick"] = preset(
     task=TaskConfig(episodic_reward=True),
     reward="rrd",
     rrd_batch_size=512,
-    rrd_linear=True,
-    rrd_bias_correction=True,
     train_batches=16,
     batch_size=128,
     buffer_size=100_000,

@@ -222,7 +222,7 @@ def _replay(program: Program, state: TrainState, experience: PyTree) -> tuple[li
         ("batch", f"{per_batch:,} bytes × {c.train_batches} = {megabytes(batches)}"),
     ]
     whole = 0
-    if c.reward == "rrd" and c.rrd_linear:
+    if c.reward == "rrd" and c.rrd_features != "none":
         drawn = max(c.train_batches * c.rrd_batch_size, program.env.longest_episode)
         whole = drawn * step
         lines.append(("whole episodes", f"{drawn:,} steps × {step:,} bytes = {megabytes(whole)}"))

@@ -136,8 +136,8 @@ def test_a_resume_keeps_the_episodes_that_were_finished(tmp_path):
     flags = shlex.split(
         "rrd-quick --env gym:tests.runtime.toys:Ends-v0 --task.no-episodic-reward --devices 1 "
         "--num-envs 2 --epochs 1 --cycles 1 --iterations 18 --eval.num-envs 0 --network.hidden 8 "
-        "--network.critic-hidden 8 --train-batches 1 --batch-size 8 --rrd-batch-size 8 "
-        "--rrd-sample-size 4 --offpolicy.buffer-size 500 --offpolicy.warmup 20"
+        "--network.critic-hidden 8 --train-batches 1 --batch-size 8 --rrd.batch-size 8 "
+        "--rrd.sample-size 4 --offpolicy.buffer-size 500 --offpolicy.warmup 20"
     )
     assert train.main([*flags, "--run-dir", str(folder)]) == 0
     more = ["--env", "gym:tests.runtime.toys:Ends-v0", "--epochs", "2"]

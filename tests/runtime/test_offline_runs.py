@@ -33,8 +33,8 @@ def recorded(tmp_path_factory):
 
 
 FLAGS = shlex.split(
-    "rrd-offline --epochs 2 --cycles 2 --iterations 5 --train-batches 60 --rrd-batch-size 256 "
-    "--rrd-sample-size 8 --network.critic-hidden 32 32 --offpolicy.r-lr 3e-3 "
+    "rrd-offline --epochs 2 --cycles 2 --iterations 5 --train-batches 60 --rrd.batch-size 256 "
+    "--rrd.sample-size 8 --network.critic-hidden 32 32 --offpolicy.r-lr 3e-3 "
     "--offpolicy.buffer-size 1500"
 )
 
@@ -162,7 +162,7 @@ def test_the_best_reward_is_not_that_of_the_easiest_piece(tmp_path, capsys):
             action = np.zeros((8, 1), np.float32)
             episodes.append(Episode({"state": state[:-1]}, {"state": state[1:]}, action, paid))
         writing.write(tmp_path / "data" / f"{name}.hdf5", episodes, {}, {})
-    short = "--epochs 5 --cycles 1 --iterations 2 --train-batches 10 --rrd-batch-size 32"
+    short = "--epochs 5 --cycles 1 --iterations 2 --train-batches 10 --rrd.batch-size 32"
     short += " --offpolicy.buffer-size 80 --data.holdout 0 --seed 1"
     extra = shlex.split(short)
     folder = _learn(tmp_path / "data", tmp_path / "run", *extra)
@@ -215,12 +215,13 @@ def test_a_learnt_reward_can_be_called(recorded, learnt):
 
 def test_a_linear_part_is_solved_for_and_kept(recorded, tmp_path):
     """So few gradient steps teach nothing: what is known is what was solved for."""
-    few = ["--train-batches", "1", "--rrd-batch-size", "300", "--iterations", "8"]
+    few = ["--train-batches", "1", "--rrd.batch-size", "300", "--iterations", "8"]
     found = {}
-    for kind in ("--rrd-linear", "--no-rrd-linear"):
-        folder = _learn(recorded, tmp_path / kind, *few, kind, "--epochs", "1")
+    for kind in ("quadratic", "none"):
+        more = [*few, "--rrd.features", kind, "--epochs", "1"]
+        folder = _learn(recorded, tmp_path / kind, *more)
         found[kind] = json.loads((folder / "rewards.json").read_text())["pearson"]
-    assert found["--rrd-linear"] > 0.8 > 0.6 > found["--no-rrd-linear"], found
+    assert found["quadratic"] > 0.8 > 0.6 > found["none"], found
 
 
 def test_what_cannot_be_is_said(recorded, learnt, tmp_path, capsys):

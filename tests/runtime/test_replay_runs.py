@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("shared_programs")
 FLAGS = shlex.split(
     "rrd-quick --devices 1 --num-envs 4 --epochs 2 --cycles 2 --iterations 12 --eval.num-envs 2 "
     "--network.hidden 8 --network.critic-hidden 8 --train-batches 2 --batch-size 8 "
-    "--rrd-batch-size 8 --rrd-sample-size 4 --task.episode-length 10 "
+    "--rrd.batch-size 8 --rrd.sample-size 4 --task.episode-length 10 "
     "--offpolicy.buffer-size 160 --offpolicy.warmup 20"
 )
 
@@ -103,7 +103,7 @@ def test_memory_is_told_beforehand(capsys):
         ("--algo dqn", "use sac or td3"),
         ("--offpolicy.buffer-size 3", "less than one rollout: use at least 4"),
         ("--offpolicy.warmup 200", "more than --offpolicy.buffer-size 160"),
-        ("--rrd-sample-size 16", "--rrd-batch-size 8 is less than"),
+        ("--rrd.sample-size 16", "--rrd.batch-size 8 is less than"),
         ("--offpolicy.buffer-size 80", "room for 20 steps of each environment"),
         ("--offpolicy.warmup 100", "may never be reached"),
         # Three rows keep 53 steps each, 159 in all.
