@@ -26,6 +26,7 @@ from jaxrl.envs.world import (
     strong,
     typed_like,
     unpack,
+    with_fresh_keys,
 )
 from jaxrl.types import Array, EnvSpec, Key, Metrics, PyTree
 
@@ -170,12 +171,13 @@ class VectorEnv:
         stagger = self.random_first_age if stagger is None else stagger
         key_start, key_age = jax.random.split(key)
         if self.trials:
-            world = self.fixed()
+            world = self._with_own_noise(self.fixed(), key_start)
         elif pool is None:
             world = self.fresh(key_start, self.num_envs)
         else:
             row = jnp.arange(self.num_envs) % length_of(pool)
             world = jax.tree.map(lambda leaf: leaf[row], pool)
+            world = self._with_own_noise(world, key_start)
         age = jnp.zeros(self.num_envs, jnp.int32)
         if stagger:
             turns = max(self.longest_episode, 1)
@@ -223,10 +225,15 @@ class VectorEnv:
     def _restart(self, state: EnvState, pool: World, key: Key) -> World:
         """Return where each environment's next episode would start."""
         if not self.fresh_resets:
-            return state.start
+            return self._with_own_noise(state.start, key)
         # One draw, where `randint` makes three to be exactly even: here it is off by a millionth.
         index = jax.random.bits(key, (self.num_envs,), jnp.uint32) % length_of(pool)
-        return jax.tree.map(lambda leaf: leaf[index], pool)
+        return self._with_own_noise(jax.tree.map(lambda leaf: leaf[index], pool), key)
+
+    def _with_own_noise(self, world: World, key: Key) -> World:
+        """Give each environment random keys of its own, if its state carries any."""
+        keys = self.template.keys
+        return with_fresh_keys(world, keys, jax.random.fold_in(key, 1)) if keys else world
 
     def take_statistics(self, state: EnvState) -> tuple[EnvState, Metrics]:
         """Return the means over finished episodes and forget them."""

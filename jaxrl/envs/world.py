@@ -12,7 +12,7 @@ from jax.interpreters import partial_eval
 
 from jaxrl.envs import contract
 from jaxrl.errors import UserError
-from jaxrl.types import ActionSpec, Array, PyTree
+from jaxrl.types import ActionSpec, Array, Key, PyTree
 
 
 class World(struct.PyTreeNode):
@@ -41,6 +41,7 @@ class Template(NamedTuple):
     curriculum: PyTree = ()  # what start states are drawn by at first; (): nothing that changes
     last_curriculum: PyTree = ()  # what evaluations draw them by
     trials: int = 0  # fixed starts that evaluation plays, one each; 0: as many drawn ones as asked
+    keys: tuple[int, ...] = ()  # which arrays of `world.rest` are random keys of the environment
 
 
 def _without_names(state: Any) -> Any:
@@ -85,7 +86,43 @@ def describe(env: Any, start: Any, *, keep_all: bool = False) -> Template:
         curriculum=first,
         last_curriculum=env.last_curriculum() if hasattr(env, "last_curriculum") else first,
         trials=getattr(env, "num_trials", 0),
+        keys=_random_keys(plain, kept),
     )
+
+
+def _random_keys(start: Any, kept: tuple[int, ...]) -> tuple[int, ...]:
+    """Return which of the kept leaves are random keys.
+
+    Typed keys are found anywhere in the state. A raw key is an array like any other, so it counts
+    as one only in `info` (at any depth) under the name `rng` or `key`.
+    """
+
+    def is_key(path: tuple, leaf: Any) -> bool:
+        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            return True
+        raw = leaf.dtype == jnp.uint32 and leaf.shape[-1:] == (2,)
+        name = getattr(path[-1], "key", getattr(path[-1], "name", None))
+        return raw and path[0].name == "info" and name in ("rng", "key")
+
+    leaves = jax.tree_util.tree_leaves_with_path(_without_names(start))
+    return tuple(i for i, place in enumerate(kept) if is_key(*leaves[place]))
+
+
+def with_fresh_keys(world: World, keys: tuple[int, ...], key: Key) -> World:
+    """Give every row random keys that no other row and no other episode has.
+
+    Start states from a pool are used again and again: with the keys they were drawn with, every
+    episode that starts in one of them would repeat the same noise.
+    """
+    rest = list(world.rest)
+    for number, place in enumerate(keys):
+        old, one = rest[place], jax.random.fold_in(key, number)
+        if jnp.issubdtype(old.dtype, jax.dtypes.prng_key):
+            bits = jax.random.bits(one, jax.random.key_data(old).shape, jnp.uint32)
+            rest[place] = jax.random.wrap_key_data(bits, impl=jax.random.key_impl(old))
+        else:
+            rest[place] = jax.random.bits(one, old.shape, jnp.uint32)
+    return world.replace(rest=tuple(rest))
 
 
 def _read_by_step(env: Any, start: Any, action: ActionSpec, agents: int | None) -> tuple[int, ...]:
@@ -119,6 +156,8 @@ def typed_like(new: PyTree, old: PyTree) -> PyTree:
 
     def cast(n: Array, o: Array) -> Array:
         n = jnp.asarray(n)
+        if n.dtype == o.dtype and jnp.issubdtype(o.dtype, jax.dtypes.prng_key):
+            return n  # JAX casts no keys
         if jnp.issubdtype(n.dtype, jnp.inexact) and not jnp.issubdtype(o.dtype, jnp.inexact):
             raise UserError(
                 f"The environment's reset gives {o.dtype} where its step gives {n.dtype}: "

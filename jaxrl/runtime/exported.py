@@ -132,6 +132,7 @@ def load(path: Path) -> Stored | None:
             tuple(header["tokens"]),
             _arrays(header["curriculum"]),
             _arrays(header["last_curriculum"]),
+            keys=tuple(header["keys"]),
         )
         return Stored(template, programs)
     except Exception:  # a damaged file is no worse than none: it is written anew
@@ -150,6 +151,7 @@ def save(path: Path, stored: Stored) -> None:
         "kept": list(stored.template.kept),
         "agents": stored.template.agents,
         "tokens": list(stored.template.tokens),
+        "keys": list(stored.template.keys),
         "curriculum": _numbers(stored.template.curriculum),
         "last_curriculum": _numbers(stored.template.last_curriculum),
     }

@@ -88,6 +88,35 @@ class Cutting(probes.Counter):
         )
 
 
+class Noisy(probes.Counter):
+    """Show noise that is drawn from a random key in the state: a raw one, or a typed one."""
+
+    def __init__(self, kind: str = "raw"):
+        self.kind = kind
+
+    def _with(self, state, key, shown):
+        typed = self.kind == "typed"
+        hidden = key if typed else jax.random.key_data(key)
+        places = {"raw": {"rng": hidden}, "nested": {"inner": {"key": hidden}}, "typed": {}}
+        physics = {"steps": state.pipeline_state, "hidden": hidden if typed else ()}
+        numbers = jnp.arange(2, dtype=jnp.uint32)  # looks like a raw key, and is none
+        info = places[self.kind] | {"numbers": numbers}
+        return dataclasses.replace(state, pipeline_state=physics, obs=shown, info=info)
+
+    def reset(self, rng):
+        key = jax.random.wrap_key_data(rng)
+        return self._with(super().reset(rng), key, jnp.zeros(1))
+
+    def step(self, state, action):
+        info, physics = state.info, state.pipeline_state
+        raw = {"raw": lambda: info["rng"], "nested": lambda: info["inner"]["key"]}
+        typed = self.kind == "typed"
+        key = physics["hidden"] if typed else jax.random.wrap_key_data(raw[self.kind]())
+        key, now = jax.random.split(key)
+        after = super().step(dataclasses.replace(state, pipeline_state=physics["steps"]), action)
+        return self._with(after, key, jax.random.normal(now, (1,)))
+
+
 class Measured(probes.Counter):
     """Report as metrics the count, and success on even counts only."""
 

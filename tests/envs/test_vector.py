@@ -494,3 +494,65 @@ def test_starts_without_a_curriculum_are_those_that_policies_are_judged_by():
     np.testing.assert_array_equal(env.reset(jax.random.key(0)).world.obs, np.full((2, 1), 0.75))
     first = env.fresh(jax.random.key(0), 2, env.first_curriculum)
     np.testing.assert_array_equal(first.obs, np.full((2, 1), 0.25))
+
+
+# --- random keys of the environment
+
+
+@pytest.mark.parametrize("kind", ["raw", "nested", "typed"])
+@pytest.mark.parametrize("fresh_resets", [True, False])
+def test_every_episode_has_noise_of_its_own(kind, fresh_resets):
+    """Environments share the pool's states, and episodes of one environment start in them again."""
+    env = _vector(
+        custom_worlds.Noisy(kind),
+        num_envs=8,
+        pool_size=2,
+        episode_length=3,
+        fresh_resets=fresh_resets,
+    )
+
+    @jax.jit
+    def play(key):
+        pool = env.pool(key)
+
+        def step(state, key):
+            return env.step(state, jnp.zeros((8, 1)), pool, key)
+
+        return jax.lax.scan(step, env.reset(key, pool), jax.random.split(key, 12))[1]
+
+    noise = np.asarray(play(jax.random.key(0)).next_obs)[:, :, 0].reshape(4, 3, 8)
+    sequences = np.swapaxes(noise, 1, 2).reshape(-1, 3)
+    assert len(np.unique(sequences, axis=0)) == 32
+    assert len(np.unique(sequences)) == 96
+
+
+def test_trials_have_noise_of_their_own():
+    class Fixed(custom_worlds.Noisy):
+        num_trials = 3
+
+        def trial(self, number):
+            return self.reset(jax.random.key_data(jax.random.key(7)))
+
+        def record(self, state):
+            return state.obs
+
+    env = _vector(Fixed(), num_envs=3, trials=True)
+    _, outcome = env.advance(env.reset(jax.random.key(0)), jnp.zeros((3, 1)))
+    assert len(np.unique(outcome.next_obs)) == 3
+
+
+@pytest.mark.parametrize("kind", ["raw", "nested", "typed"])
+def test_keys_are_found_by_type_or_by_name(kind):
+    template = _vector(custom_worlds.Noisy(kind)).template
+    (place,) = template.keys
+    found = template.world.rest[place]
+    assert jnp.issubdtype(found.dtype, jax.dtypes.prng_key) == (kind == "typed")
+
+
+def test_environments_without_a_key_run_the_program_they_ran_before(monkeypatch):
+    env = _vector(probes.Counter())
+    assert env.template.keys == ()
+    monkeypatch.setattr(vector, "with_fresh_keys", None)  # would raise if it were called
+    pool = env.pool(jax.random.key(0))
+    state = env.reset(jax.random.key(1), pool)
+    jax.eval_shape(env.step, state, jnp.zeros((4, 1)), pool, jax.random.key(2))
