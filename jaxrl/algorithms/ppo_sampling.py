@@ -5,7 +5,8 @@ uniform       each minibatch a fresh draw
 prioritized   likewise, those with large advantages more often, weighted to make up for it
 
 With V-trace the advantages of a minibatch are those of the policy as it is now; the values and
-probability ratios found on the way are written back, for priorities and for later visits.
+probability ratios found on the way are written back, for priorities and for later visits. Steps of
+other segments, which an advantage reaches into, count with the ratios of their last visit.
 """
 
 from dataclasses import dataclass
@@ -15,9 +16,9 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.algorithms import ppo_loss
-from jaxrl.algorithms.ppo_batch import Batch, PPOState, Steps, value_units
+from jaxrl.algorithms.ppo_batch import Batch, PPOState, value_units
 from jaxrl.config import PPOConfig
-from jaxrl.learning import minibatch, sampling
+from jaxrl.learning import minibatch, sampling, segments
 from jaxrl.learning.gae import gae
 from jaxrl.networks.actor_critic import ActorCritic
 from jaxrl.types import Array, Key, PyTree
@@ -74,10 +75,11 @@ class Sampler:
         part = minibatch.take_rows(batch, rows)._replace(weight=weight)
         if self.config.advantage == "gae":
             return part, live
-        known = minibatch.take_rows(live, rows)
         now = self._look(params, part)
-        advantage = self._advantage(learner, part, known._replace(ratio=now.ratio))
-        return part._replace(advantage=advantage), minibatch.put_rows(live, rows, now)
+        live = live._replace(ratio=minibatch.put_rows(live.ratio, rows, now.ratio))
+        advantage = minibatch.take_rows(self._advantage(learner, batch, live), rows)
+        live = live._replace(value=minibatch.put_rows(live.value, rows, now.value))
+        return part._replace(advantage=advantage), live
 
     def _pick(
         self, learner: PPOState, batch: Batch, live: Any, key: Key, progress: Array
@@ -102,27 +104,27 @@ class Sampler:
         ratio = jnp.exp(jnp.clip(log_prob - part.log_prob, -20.0, 20.0))
         return jax.lax.stop_gradient(Live(value, ratio))
 
-    def _advantage(self, learner: PPOState, part: Batch, live: Live) -> Array:
-        """Return the advantages of segments, steps weighted by their clipped ratios.
+    def _advantage(self, learner: PPOState, batch: Batch, live: Live) -> Array:
+        """Return the advantages of all segments, steps weighted by their clipped ratios.
 
-        Inside a segment the successor's value is the next step's; at an episode's end, and after
-        the segment's last step, it is the one that was found when the rollout was judged.
+        They are computed over the whole rollout and then cut, so that a segment's last step sees
+        what follows in the next one. The successor's value is the next step's; at an episode's
+        end, and after the rollout's last step, it is the one found when the rollout was judged.
         """
         center, spread = value_units(self.config, learner)
-        steps: Steps = part.steps
-        over: Array = steps.terminated | steps.truncated
-        following = jnp.concatenate([live.value[1:], steps.next_value[-1:]])
-        last = jnp.arange(over.shape[0]).reshape(-1, 1) == over.shape[0] - 1
-        next_value = jnp.where(over | last, steps.next_value, following)
+        length = self.config.rollout_length
+        steps, now = segments.join((batch.steps, live), length)
+        over = steps.terminated | steps.truncated
+        following = jnp.concatenate([now.value[1:], steps.next_value[-1:]])
         advantage, _ = gae(
             steps.reward,
-            live.value * spread + center,
-            next_value * spread + center,
+            now.value * spread + center,
+            jnp.where(over, steps.next_value, following) * spread + center,
             steps.terminated,
             steps.truncated,
             gamma=learner.hyper["gamma"],
             lam=learner.hyper["lam"],
-            rho=jnp.minimum(live.ratio, learner.hyper["rho_clip"]),
-            c=jnp.minimum(live.ratio, learner.hyper["c_clip"]),
+            rho=jnp.minimum(now.ratio, learner.hyper["rho_clip"]),
+            c=jnp.minimum(now.ratio, learner.hyper["c_clip"]),
         )
-        return advantage
+        return segments.cut(advantage, self.config.horizon)

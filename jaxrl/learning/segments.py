@@ -30,6 +30,17 @@ def cut(tree: PyTree, horizon: int) -> PyTree:
     return jax.tree.map(one, tree)
 
 
+def join(tree: PyTree, length: int) -> PyTree:
+    """Undo `cut`: [H, N · T/H, ...] -> [T, N, ...], where `length` is T."""
+
+    def one(x: jax.Array) -> jax.Array:
+        horizon = x.shape[0]
+        rows = x.reshape(horizon, -1, length // horizon, *x.shape[2:])  # [H, N, P, ...]
+        return jnp.moveaxis(rows, 2, 0).reshape(length, -1, *x.shape[2:])
+
+    return jax.tree.map(one, tree)
+
+
 def cut_starts(tree: PyTree) -> PyTree:
     """What belongs to the beginning of each segment: [T/H, N, ...] -> [1, N · T/H, ...]."""
     return jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1).reshape(1, -1, *x.shape[2:]), tree)

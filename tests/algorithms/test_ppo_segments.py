@@ -10,10 +10,13 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 from jaxrl.algorithms import acting, ppo
+from jaxrl.algorithms.ppo_batch import Judge
+from jaxrl.algorithms.ppo_sampling import Sampler
 from jaxrl.config import NetworkConfig, PPOConfig
 from jaxrl.envs import classic, probes, recall
 from jaxrl.envs.vector import VectorEnv
-from jaxrl.learning import normalizer
+from jaxrl.learning import normalizer, segments
+from jaxrl.learning.gae import gae
 from jaxrl.networks import actor_critic
 from jaxrl.rollout import rollout
 from tests.algorithms.running import Compiled, jit_for_long
@@ -100,6 +103,57 @@ def test_vtrace_begins_as_gae():
     plain, _ = params_after(config, LSTM)
     traced, _ = params_after(replace(config, advantage="vtrace"), LSTM)
     np.testing.assert_allclose(traced, plain, atol=1e-4)
+
+
+@functools.cache
+def judged(horizon):
+    """Return the parts of V-trace for one rollout: settings, learner, rollout, batch."""
+    config = replace(CONFIG, advantage="vtrace", bptt_horizon=horizon, normalize_value=True)
+    state, experience = collected(SMALL, horizon)
+    learner = state.learner.replace(values=normalizer.update(state.learner.values, jnp.arange(9.0)))
+    judge = Judge(config, actor_critic.build(ENV.spec, SMALL), None)
+    batch, _ = jax.jit(judge.batch)(learner, experience, experience.reward, ())
+    return config, learner, experience, batch
+
+
+def _sampler(config):
+    rows = ENV.num_envs * config.rollout_length // config.horizon
+    return Sampler(config, actor_critic.build(ENV.spec, SMALL), rows, 1)
+
+
+@pytest.mark.parametrize("horizon", [None, 4, 1])
+def test_vtrace_at_ratio_one_is_gae_over_the_rollout_whatever_the_segments(horizon):
+    config, learner, _, batch = judged(horizon)
+    sampler = _sampler(config)
+    found = sampler._advantage(learner, batch, sampler.live(batch))
+    np.testing.assert_allclose(found, batch.advantage, rtol=1e-4, atol=1e-4)
+    whole = segments.join(batch.advantage, config.rollout_length)
+    np.testing.assert_allclose(whole, judged(None)[3].advantage, rtol=1e-5, atol=1e-5)
+
+
+def test_vtrace_of_a_minibatch_reaches_into_the_next_segment():
+    """The rest of the rollout counts with the ratios and values of its last visit."""
+    config, learner, experience, batch = judged(4)
+    sampler = _sampler(config)
+    ratio = jax.random.uniform(jax.random.key(1), batch.value.shape, minval=0.5, maxval=1.5)
+    live = sampler.live(batch)._replace(ratio=ratio)
+    rows = jnp.arange(0, 32, 2)[None]  # the first segment of every row, not the second
+    params = jax.tree.map(lambda x: x * 1.5, learner.params)  # other ratios than those stored
+    part, after = jax.jit(sampler.draw)(learner, params, batch, live, rows, jnp.zeros(()))
+    np.testing.assert_array_equal(after.ratio[:, 1::2], ratio[:, 1::2])
+    moved = np.asarray(after.ratio[:, ::2])
+    assert np.abs(moved - ratio[:, ::2]).max() > 0.1 and np.abs(moved - 1).max() > 0.01
+    center, spread = learner.values.mean, normalizer.std(learner.values)
+    clipped = jnp.minimum(segments.join(after.ratio, 8), 1.0)
+    value, following = (
+        segments.join(x, 8) * spread + center for x in (batch.value, batch.steps.next_value)
+    )
+    over = experience.terminated, experience.truncated
+    settings = {"gamma": learner.hyper["gamma"], "lam": learner.hyper["lam"]}
+    expected, _ = gae(
+        experience.reward, value, following, *over, rho=clipped, c=clipped, **settings
+    )
+    np.testing.assert_allclose(part.advantage, expected[:4], rtol=1e-4, atol=1e-4)
 
 
 def test_vtrace_follows_the_policy_as_it_moves():

@@ -38,3 +38,9 @@ def test_splitting_and_merging_time_are_opposites():
     assert parts.shape == (T // H, H, N)
     np.testing.assert_array_equal(parts[1, 0], WHERE[H])
     np.testing.assert_array_equal(segments.merge_time(parts), WHERE)
+
+
+def test_joining_undoes_cutting():
+    deep = jnp.stack([WHERE, -WHERE], axis=-1)
+    np.testing.assert_array_equal(segments.join(segments.cut(WHERE, H), T), WHERE)
+    np.testing.assert_array_equal(segments.join(segments.cut(deep, H), T), deep)
