@@ -19,10 +19,10 @@ from jax.flatten_util import ravel_pytree
 from jaxrl.algorithms.acting import PolicyParams, make_policy
 from jaxrl.algorithms.method import Method, Params, normalized, update_all
 from jaxrl.algorithms.rewards import RewardModel, absorbed
-from jaxrl.algorithms.store import Store, returns_seen
+from jaxrl.algorithms.store import Store, Stored, returns_seen
 from jaxrl.config import OffPolicyConfig
 from jaxrl.envs.vector import VectorEnv
-from jaxrl.learning import normalizer, optimizer, rrd, td
+from jaxrl.learning import episodes, normalizer, optimizer, rrd, td
 from jaxrl.learning.normalizer import Moments
 from jaxrl.learning.replay import Transition
 from jaxrl.networks.actor_critic import ActorCritic
@@ -139,14 +139,28 @@ class _OffPolicy:
             skipped=whole,
             bad_streak=whole,
         )
+        env = self.env.reset(key_env, pool)
         collector = Collector(
-            env=self.env.reset(key_env, pool),
+            env=env,
             carry=(),
             critic_carry=(),
             reward_trace=(),  # type: ignore[arg-type]
-            replay=self.store.empty(),
+            replay=self._first_store(env),
         )
         return TrainState(key_run, whole, collector, learner, self.env.first_curriculum)
+
+    def _first_store(self, env: Any) -> Stored:
+        """Return an empty store.
+
+        Environments start at random ages, so that the time limit cuts their first episodes short.
+        IRCR compares returns, which only whole episodes have, so it leaves those out. RRD explains
+        the return of the steps that were played, which is right for them too.
+        """
+        stored = self.store.empty()
+        if self.config.reward != "ircr" or not hasattr(env, "age"):  # Gymnasium's start whole
+            return stored
+        cut = jnp.repeat(env.age > 0, self.env.rows // len(env.age))
+        return stored.replace(book=episodes.beheaded(stored.book, cut))
 
     def train_step(self, state: TrainState, pool: PyTree = None) -> tuple[TrainState, Metrics]:
         """Run one iteration: collect, then learn."""

@@ -87,10 +87,14 @@ def _first_after(book: Book, oldest: Array) -> Array:
     return jnp.where(oldest > book.first, following, book.first)
 
 
-def beheaded(book: Book) -> Book:
-    """Return the book of an empty ring whose rows are amid episodes that began elsewhere."""
+def beheaded(book: Book, rows: Array | bool = True) -> Book:
+    """Return the book of an empty ring, some of whose rows are amid episodes that began elsewhere.
+
+    Args:
+      rows: bool [rows], which of them.
+    """
     # As old as the ring: when it ends it has no beginning here, and so never counts.
-    return book.replace(age_now=jnp.full_like(book.age_now, book.age.shape[-1]))
+    return book.replace(age_now=jnp.where(rows, book.age.shape[-1], book.age_now))
 
 
 def restarted(book: Book, ring: Ring, count: int) -> tuple[Book, Ring]:

@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 
 from jaxrl.algorithms import build, dqn, method, sac, td3
+from jaxrl.algorithms.store import Store, returns_seen
 from jaxrl.config import NetworkConfig, OffPolicyConfig, TrainConfig
 from jaxrl.envs import probes
 from jaxrl.envs.vector import VectorEnv
 from jaxrl.learning.replay import Transition
 from jaxrl.networks import actor_critic, q
+from jaxrl.rollout import rollout
 from jaxrl.types import ActionSpec, EnvSpec
 from tests.algorithms.running import jit_for_long
 
@@ -297,3 +299,31 @@ def test_td3_losses_are_those_of_another_account():
         return {"critic": critic, "actor": actor}
 
     _compare(method, slow, key, separate)
+
+
+@pytest.mark.parametrize("reward", ["ircr", "rrd"])
+def test_ircr_ranks_no_episode_that_was_cut_by_a_random_first_age(reward):
+    """Counters pay 1, 2, ..., 10. Cut ones pay less, which ranks low here; on others it is high."""
+    settings = {"rollout_length": 20, "buffer_size": 16 * 40, "rrd_sample_size": 4}
+    config = TrainConfig(
+        env="Counter",
+        algo="td3",
+        network=NETWORK,
+        offpolicy=OffPolicyConfig(**SETTINGS | settings | {"reward": reward}),
+    )
+    env = VectorEnv(probes.Counter(), 16, 10, pool_size=16, random_first_age=True)
+    algorithm = build.make(config, env, build.build_networks(config, env.spec))
+    store = Store(config.offpolicy, env.spec, env.rows, env.longest_episode, 1)
+
+    @jax.jit
+    def collect(key):
+        state = algorithm.init(key)
+        params = algorithm.policy_params(state.learner)
+        collector, experience = rollout(
+            env, algorithm.policy(False), params, state.collector, key, 20
+        )
+        return returns_seen(store.add(collector.replay, experience).book)
+
+    low, high = collect(jax.random.key(0))
+    assert float(high) == 55.0
+    assert float(low) == 55.0 if reward == "ircr" else float(low) < 20.0
