@@ -4,6 +4,8 @@
             -> discriminator learns: demonstrations against the agent's motion, new and remembered
 
 Rewards keep their place in the rollout [T, N]: each step is paid for the history that it completed.
+A style observation of zeros says that there is no whole history yet, as early in an episode: the
+discriminator does not learn from it, and the step is paid as one that it cannot tell.
 """
 
 from collections.abc import Callable
@@ -73,17 +75,18 @@ class Styling(NamedTuple):
 
     def reward(self, state: StyleState, experience: Rollout) -> Array:
         """Return the task's rewards mixed with those for style, [T, N]."""
-        seen = normalizer.normalize(state.moments, experience.next_obs[STYLE])
-        logit = self._logit(state.params, seen)
+        shown = experience.next_obs[STYLE]
+        logit = self._logit(state.params, normalizer.normalize(state.moments, shown))
+        logit = jnp.where(_is_whole(shown), logit, 0.0)
         paid = self.config.scale * discriminator.reward(self.config.loss, logit)
         return self.config.task_weight * experience.reward + self.config.weight * paid
 
     def learn(self, state: StyleState, experience: Rollout, key: Key) -> tuple[StyleState, Metrics]:
         """Tell the rollout's motion from demonstrations, then remember some of it."""
-        key_steps, key_keep = jax.random.split(key)
-        fresh = experience.next_obs[STYLE].reshape(-1, self.size)
-        demo = self.demonstrations(jax.random.fold_in(key, 2), self.config.batch_size)
-        both = jnp.concatenate([fresh[: len(demo)], demo])
+        key_steps, key_keep, key_demo, key_fresh = jax.random.split(key, 4)
+        fresh = _Motion.of(experience.next_obs[STYLE].reshape(-1, self.size))
+        demo = self.demonstrations(key_demo, self.config.batch_size)
+        both = jnp.concatenate([fresh.draw(key_fresh, demo), demo])
         state = state.replace(moments=normalizer.update(state.moments, both))
 
         def step(state: StyleState, key: Key) -> tuple[StyleState, Metrics]:
@@ -97,15 +100,16 @@ class Styling(NamedTuple):
     def _logit(self, params: PyTree, seen: Array) -> Array:
         return self._network.apply(params, seen)  # type: ignore[return-value]
 
-    def _update(self, state: StyleState, fresh: Array, key: Key) -> tuple[StyleState, Metrics]:
+    def _update(self, state: StyleState, fresh: "_Motion", key: Key) -> tuple[StyleState, Metrics]:
         key_demo, key_fresh, key_old, key_mix = jax.random.split(key, 4)
         number, c = self.config.batch_size, self.config
-        new = fresh[jax.random.randint(key_fresh, (number,), 0, len(fresh))]
+        shown = self.demonstrations(key_demo, number)
+        new = fresh.draw(key_fresh, shown)
         old = state.replay[jax.random.randint(key_old, (number,), 0, jnp.maximum(state.filled, 1))]
         # Half of the agent's motion is remembered, once there is something to remember.
         remembered = (jax.random.uniform(key_mix, (number, 1)) < 0.5) & (state.filled > 0)
         agent = normalizer.normalize(state.moments, jnp.where(remembered, old, new))
-        demo = normalizer.normalize(state.moments, self.demonstrations(key_demo, number))
+        demo = normalizer.normalize(state.moments, shown)
 
         def loss(params: PyTree) -> tuple[Array, tuple]:
             logits = self._logit(params, demo), self._logit(params, agent)
@@ -135,14 +139,43 @@ class Styling(NamedTuple):
         state = state.replace(params=done.params, optimizer=done.opt_state)
         return state, {name: Mean.of(value) for name, value in noted.items()}
 
-    def _remember(self, state: StyleState, fresh: Array, key: Key) -> StyleState:
+    def _remember(self, state: StyleState, fresh: "_Motion", key: Key) -> StyleState:
         """Fill the memory first, then overwrite random rows with a few of the newest."""
         rows = self.config.replay
-        number = min(max(rows // 16, 1), len(fresh))
+        number = min(max(rows // 16, 1), len(fresh.rows))
         key_from, key_to = jax.random.split(key)
-        chosen = fresh[jax.random.randint(key_from, (number,), 0, len(fresh))]
+        chosen = fresh.draw(key_from, state.replay[:number])
         at_random = jax.random.randint(key_to, (number,), 0, rows)
         in_turn = (state.filled + jnp.arange(number)) % rows
         place = jnp.where(state.filled < rows, in_turn, at_random)
+        replay = state.replay.at[place].set(chosen)
         filled = jnp.minimum(state.filled + number, rows)
-        return state.replace(replay=state.replay.at[place].set(chosen), filled=filled)
+        any_new = fresh.number > 0
+        return state.replace(
+            replay=jnp.where(any_new, replay, state.replay),
+            filled=jnp.where(any_new, filled, state.filled),
+        )
+
+
+def _is_whole(shown: Array) -> Array:
+    """Tell which style observations [..., numbers] show a whole history."""
+    return jnp.any(shown != 0.0, axis=-1)
+
+
+class _Motion(NamedTuple):
+    """The agent's histories of a rollout."""
+
+    rows: Array  # [rows, numbers]
+    order: Array  # int32 [rows], those of whole histories first
+    number: Array  # int32, how many are whole
+
+    @classmethod
+    def of(cls, shown: Array) -> "_Motion":
+        """Find the whole ones among [rows, numbers]."""
+        whole = _is_whole(shown)
+        return cls(shown, jnp.argsort(~whole), jnp.sum(whole, dtype=jnp.int32))
+
+    def draw(self, key: Key, otherwise: Array) -> Array:
+        """Draw as many whole histories as `otherwise` has rows; where there is none, those."""
+        place = jax.random.randint(key, otherwise.shape[:1], 0, jnp.maximum(self.number, 1))
+        return jnp.where(self.number > 0, self.rows[self.order[place]], otherwise)

@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from brax.envs import base
 
 from jaxrl.config import MotionConfig
@@ -31,6 +32,12 @@ class MotionEnv(base.Env):
     ):
         self.config, self.figure, self.library = config, figure, library
         self._style = Style(figure.skeleton, config.style_frames) if styled else None
+        longest = int(np.max(library.frames))
+        if styled and longest < config.style_frames:
+            raise UserError(
+                f"--motion.style-frames {config.style_frames}: the longest clip has {longest} "
+                "frames; use fewer."
+            )
 
     @property
     def num_clips(self) -> int:
@@ -79,7 +86,10 @@ class MotionEnv(base.Env):
         return libraries.turned(libraries.query(self.library, clip, time, captured=captured), turn)
 
     def style_before(self, clip: Array, time: Array) -> dict[str, Array]:
-        """Return the frames that led to a moment of a clip, to be carried in `info`."""
+        """Return the frames that led to a moment of a clip, to be carried in `info`.
+
+        Where the clip does not go back that far, they are zeros.
+        """
         if self._style is None:
             return {}
         return {"style": self._style.history(self.library, clip, time)}
@@ -94,7 +104,7 @@ class MotionEnv(base.Env):
         """Return an observation: the view, and beside it the style where it is shown."""
         if self._style is None:
             return view
-        return {"state": view, "style": info["style"].reshape(-1)}
+        return {"state": view, "style": self._style.window(info["style"])}
 
     def absolute_target(self, action: Array) -> Array:
         """Return servo targets for actions that span their ranges; 0 is the pose at rest."""

@@ -219,9 +219,14 @@ def turned(reference: Reference, angle: Array) -> Reference:
     )
 
 
-def draw(library: Library, key: Key, weights: Array | None = None) -> tuple[Array, Array]:
-    """Draw a clip by weights (which need not add up to 1), and a moment of it evenly."""
+def draw(
+    library: Library, key: Key, weights: Array | None = None, *, first: float = 0.0
+) -> tuple[Array, Array]:
+    """Draw a clip by weights (which need not add up to 1), and a moment evenly.
+
+    The moment lies between `first`, in seconds, and the clip's end.
+    """
     clip_key, time_key = jax.random.split(key)
     weights = library.weights if weights is None else weights
     clip = jax.random.categorical(clip_key, jnp.log(weights))
-    return clip, jax.random.uniform(time_key) * length(library, clip)
+    return clip, first + jax.random.uniform(time_key) * (length(library, clip) - first)

@@ -56,23 +56,34 @@ class Style(NamedTuple):
     def history(
         self, library: Library, clip: Array, time: Array, *, captured: bool = False
     ) -> Array:
-        """Return the frames of a clip up to a moment, [frames, numbers]."""
+        """Return the frames of a clip up to a moment, [frames, numbers]; zeros before its start."""
         ago = jnp.arange(self.frames - 1, -1, -1).astype(jnp.float32) / library.fps
         same = jnp.broadcast_to(clip, ago.shape)
-        return self.frame(libraries.query(library, same, time - ago, captured=captured))
+        shown = self.frame(libraries.query(library, same, time - ago, captured=captured))
+        return jnp.where((time - ago > -0.5 / library.fps)[:, None], shown, 0.0)
 
     def pushed(self, history: Array, now: Reference) -> Array:
         """Add the newest frame and drop the oldest."""
         return jnp.concatenate([history[1:], self.frame(now)[None]])
 
+    def window(self, history: Array) -> Array:
+        """Return a history as one row; zeros while it reaches back before its clip's start.
+
+        No demonstration looks like such a history, so a discriminator must not judge it. A frame
+        that exists is never all zeros: a rotation has an entry of at least a half.
+        """
+        return jnp.where(jnp.any(history[0] != 0.0), history, 0.0).reshape(-1)
+
     def demonstrations(self, library: Library, key: Key, number: int) -> Array:
-        """Draw histories from the clips, [number, frames · numbers]."""
+        """Draw histories from the clips, evenly over the moments that have a whole one.
+
+        Returns [number, frames · numbers]. Clips shorter than a history show none.
+        """
+        first = (self.frames - 1) / library.fps
+        weights = jnp.where(library.frames >= self.frames, library.weights, 0.0)
 
         def one(key: Key) -> Array:
-            clip, time = libraries.draw(library, key)
-            # A window begins within its clip: before its start there is nothing to see.
-            first = (self.frames - 1) / library.fps
-            time = jnp.maximum(time, first)
+            clip, time = libraries.draw(library, key, weights, first=first)
             return self.history(library, clip, time, captured=True).reshape(-1)
 
         return jax.vmap(one)(jax.random.split(key, number))

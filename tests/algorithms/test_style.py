@@ -84,3 +84,31 @@ def test_it_remembers_the_agents_earlier_motion(styling, learn):
     assert filled == [min(2 * (i + 1), CONFIG.replay) for i in range(20)]
     ages = np.unique(np.round(np.asarray(state.replay).mean(axis=1) / 10.0))
     assert ages.min() < 15 and ages.max() == 19  # old and new side by side
+
+
+def _with_gaps(seed, **settings):
+    """Return a rollout in which every row begins with two steps without a whole history."""
+    full = rollout(seed, **settings)
+    shown = full.next_obs["style"].at[:2].set(0.0)
+    return full._replace(next_obs={"style": shown})
+
+
+def test_steps_without_a_whole_history_teach_the_discriminator_nothing(styling, learn):
+    state, _ = learn(styling.init(jax.random.key(0)), _with_gaps(0, shift=3.0), jax.random.key(1))
+    assert np.all(np.any(np.asarray(state.replay[: int(state.filled)]) != 0.0, axis=1))
+    assert np.all(np.asarray(state.moments.mean) > 1.8)  # zeros would pull it down
+    nothing = _with_gaps(0)._replace(next_obs={"style": jnp.zeros((STEPS, ROWS, SIZE))})
+    after, _ = learn(state, nothing, jax.random.key(2))
+    assert int(after.filled) == int(state.filled)
+    np.testing.assert_array_equal(after.replay, state.replay)
+    assert np.all(np.asarray(after.moments.mean) > 1.8)
+
+
+def test_steps_without_a_whole_history_are_paid_as_what_cannot_be_told(styling, learn):
+    state = styling.init(jax.random.key(0))
+    for i in range(5):
+        state, _ = learn(state, rollout(i, shift=-2.0), jax.random.key(i))
+    gaps = _with_gaps(3, shift=-2.0)._replace(reward=jnp.zeros((STEPS, ROWS)))
+    paid = np.asarray(styling.reward(state, gaps))
+    np.testing.assert_allclose(paid[:2], 0.7 * CONFIG.scale * np.log(2.0), rtol=1e-5)
+    assert np.all(paid[2:] < 0.9 * paid[0, 0])

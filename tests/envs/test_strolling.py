@@ -12,6 +12,7 @@ from jaxrl.config import MotionConfig
 from jaxrl.envs.motion_base import FPS
 from jaxrl.envs.strolling import Stroll
 from jaxrl.envs.world import strong, typed_like
+from jaxrl.errors import UserError
 from jaxrl.motion import library as libraries
 from jaxrl.motion import skeleton, synthetic
 from jaxrl.motion.figure import Figure
@@ -115,3 +116,9 @@ def test_the_way_is_seen_from_where_one_faces(env, play):
     turned = heading + math.pi / 2
     expected = np.broadcast_to([math.cos(turned), math.sin(turned)], (STEPS, 2))
     np.testing.assert_allclose(seen[:, -3:-1], expected, atol=1e-4)
+
+
+def test_style_needs_a_clip_with_a_whole_history(env):
+    config = MotionConfig(style_frames=999)
+    with pytest.raises(UserError, match="--motion.style-frames 999: the longest clip has 61"):
+        Stroll(config, env.figure, env.library, styled=True)

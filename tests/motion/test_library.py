@@ -164,6 +164,33 @@ def test_the_manner_of_moving_is_that_of_the_capture(bones, model):
     np.testing.assert_array_equal(draw(bare), draw(planned))
 
 
+def test_demonstrations_are_drawn_evenly_and_are_whole(bones, model, monkeypatch):
+    """Of every moment with a whole history, none more often than others."""
+    clips = [synthetic.stepping(bones, seconds=s) for s in (1.0, 0.2)]
+    built = library.build([c._replace(name=str(i)) for i, c in enumerate(clips)], model)
+    style = Style(bones, frames=16)  # half of the first clip, more than the second
+    monkeypatch.setattr(
+        Style, "history", lambda self, _, clip, time, *, captured: jnp.stack([clip * 1.0, time])
+    )
+    clip, time = np.asarray(style.demonstrations(built, jax.random.key(0), 2000)).T
+    assert np.all(clip == 0)
+    assert time.min() >= 0.5 and time.max() <= 1.0
+    counts, _ = np.histogram(time, bins=10, range=(0.5, 1.0))
+    assert counts.min() > 150 and counts.max() < 250
+
+
+def test_histories_before_a_clips_start_are_not_shown(bones, model):
+    built = library.build([synthetic.stepping(bones, seconds=1.0)], model)
+    style = Style(bones, frames=4)
+    times = jnp.arange(6) / jnp.float32(30.0)
+    histories = jax.jit(jax.vmap(lambda time: style.history(built, jnp.asarray(0), time)))(times)
+    for frame, history in enumerate(histories):
+        missing = max(3 - frame, 0)
+        rows = np.any(np.asarray(history) != 0.0, axis=1)
+        np.testing.assert_array_equal(rows, [False] * missing + [True] * (4 - missing))
+        assert bool(jnp.any(style.window(history) != 0.0)) == (missing == 0)
+
+
 def test_a_plan_is_of_one_rate(bones, model):
     clip = synthetic.stepping(bones, fps=60.0)
     zeros = np.zeros((len(clip.qpos), model.nv)), np.zeros((len(clip.qpos), model.nu))
