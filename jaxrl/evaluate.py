@@ -101,6 +101,7 @@ def _figures(result: "Episodes") -> dict[str, Any]:
         **{name.removeprefix("eval/"): value for name, value in summary.items()},
         "returns": [float(x) for x in result.returns],
         "lengths": [int(x) for x in result.lengths],
+        "truncated": [bool(x) for x in result.truncated],
     }
 
 

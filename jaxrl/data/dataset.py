@@ -223,6 +223,12 @@ class _Sums:
         return Moments(np.float32(self.count), mean, variance)  # type: ignore[arg-type]
 
 
+def _endings(episode: Episode) -> np.ndarray:
+    """Return [T]: after which steps nothing follows."""
+    steps = len(episode.reward)
+    return (np.arange(steps) == steps - 1) & episode.terminated
+
+
 def _as_store(read: list[Episode], steps: int) -> tuple[Ring, episodes.Book]:
     """Lay episodes end to end in one row of `steps`; what is left over is never drawn."""
 
@@ -241,7 +247,7 @@ def _as_store(read: list[Episode], steps: int) -> tuple[Ring, episodes.Book]:
         "obs": rows([e.obs for e in read]),
         "action": row([e.action for e in read]),
         "reward": row([e.reward for e in read]),
-        "terminated": np.zeros((1, steps), bool),
+        "terminated": row([_endings(e) for e in read]),
         "next_obs": rows([e.next_obs for e in read]),
     }
     length, returned = np.zeros((1, steps), np.int32), np.zeros((1, steps), np.float32)

@@ -1,6 +1,7 @@
 """Episodes in HDF5 files, as robomimic and LIBERO write them.
 
     data/demo_0/actions, rewards, dones, obs/<key>, next_obs/<key> (LIBERO has none)
+    data/demo_0/truncated (ours alone): 1 where a time limit cut the episode, and `dones` is 0
     mask/<name>: demos that belong to a part of the data
 
 Nothing in a file is believed before it was looked at: whatever is missing, damaged or not finite
@@ -39,6 +40,7 @@ class Episode(NamedTuple):
     next_obs: dict[str, np.ndarray]
     action: np.ndarray  # [T, actions]
     reward: np.ndarray  # float32 [T]
+    terminated: bool = False  # by its last step; otherwise the episode was truncated there
 
 
 def h5py() -> Any:
@@ -146,9 +148,11 @@ def read(place: Place, keys: tuple[str, ...] = ()) -> Episode:
             key: _seen(place, then, key, "next_obs/") if then is not None else _shifted(obs[key])
             for key in names
         }
+        terminated = "dones" in group and bool(np.any(_array(place, group, "dones")[-1]))
     _check_lengths(place, action, reward, obs, next_obs)
     _check_successors(place, obs, next_obs)
-    return Episode(obs, next_obs, action.astype(np.float32).reshape(len(action), -1), reward)
+    action = action.astype(np.float32).reshape(len(action), -1)
+    return Episode(obs, next_obs, action, reward, terminated)
 
 
 def _array(place: Place, group: Any, key: str, prefix: str = "") -> np.ndarray:

@@ -94,7 +94,8 @@ def _cut(row: int, obs: PyTree, action: np.ndarray, outcome: PyTree, ended: np.n
 
     actions = action[:length, row].reshape(length, -1)
     reward = outcome.reward[:length, row].astype(np.float32)
-    return Episode(part(obs), part(outcome.next_obs), actions, reward)
+    terminated = bool(outcome.terminated[length - 1, row])
+    return Episode(part(obs), part(outcome.next_obs), actions, reward, terminated)
 
 
 def _check(command: Command, config: TrainConfig) -> None:

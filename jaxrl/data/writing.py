@@ -31,7 +31,9 @@ def _write_one(group: Any, episode: Episode) -> None:
     steps = len(episode.reward)
     group.attrs["num_samples"] = steps
     group["actions"], group["rewards"] = episode.action, episode.reward
-    group["dones"] = np.arange(steps) == steps - 1
+    last = np.arange(steps) == steps - 1
+    # A time limit does not end the task: whoever bootstraps by `dones` must not stop there.
+    group["dones"], group["truncated"] = last & episode.terminated, last & (not episode.terminated)
     for name, parts in (("obs", episode.obs), ("next_obs", episode.next_obs)):
         for key, values in parts.items():
             group.create_dataset(f"{name}/{key}", data=values, compression="lzf")

@@ -27,7 +27,7 @@ class Table(NamedTuple):
     reward: np.ndarray
     length: np.ndarray
     success: np.ndarray | None  # bool
-    timed_out: np.ndarray  # bool
+    timed_out: np.ndarray  # bool: it was truncated, and did not terminate
     happened: dict[str, np.ndarray]  # bool: was a metric of zeros and ones ever one?
     total: dict[str, np.ndarray]  # sums of all other metrics
     start: np.ndarray | None = None  # [episodes, 2]
@@ -43,7 +43,7 @@ def recorder(env: Any) -> Callable[[EnvState], PyTree] | None:
 def table(result: Episodes, env: Any, start: np.ndarray | None = None) -> Table:
     """Sum up each episode; `result.trace` holds the metrics of every step, if there are any."""
     lengths = np.asarray(result.lengths)
-    repeat, limit = getattr(env, "action_repeat", 1), getattr(env, "episode_length", None)
+    repeat = getattr(env, "action_repeat", 1)
     happened, total = {}, {}
     for name, values in (result.trace or {}).items():
         turns = np.arange(len(values))[:, None] * repeat
@@ -53,7 +53,7 @@ def table(result: Episodes, env: Any, start: np.ndarray | None = None) -> Table:
         elif name != "success":
             total[name] = played.sum(axis=0)
     success = None if result.successes is None else np.asarray(result.successes) > 0.5
-    timed_out = np.zeros(len(lengths), bool) if limit is None else lengths >= limit
+    timed_out = np.asarray(result.truncated)
     number, reward = np.arange(len(lengths)), np.asarray(result.returns, np.float64)
     return Table(number, reward, lengths, success, timed_out, happened, total, start)
 

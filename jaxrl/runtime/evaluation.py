@@ -22,6 +22,7 @@ class Episodes(NamedTuple):
     lengths: Array
     successes: Array | None  # where the environment reports success
     trace: PyTree = ()  # what trials recorded after every step, [steps, episodes, ...]
+    truncated: Array | None = None  # bool: was it cut, by a time limit, and did not terminate?
 
 
 def episodes(
@@ -41,7 +42,7 @@ def episodes(
         zeros = jnp.zeros(env.num_envs, jnp.float32)
 
         def turn_once(loop):
-            state, carry, alive, total, length, success, trace, turn = loop
+            state, carry, alive, total, length, success, truncated, trace, turn = loop
             key_turn = jax.random.fold_in(key_act, turn)
             action, carry, _ = policy(params, env.observe(state), carry, key_turn)
             state, outcome = env.advance(state, action)
@@ -50,18 +51,23 @@ def episodes(
             length = jnp.where(alive, state.age, length)
             now = state.world.metrics.get("success", zeros)
             success = jnp.where(alive, now, success)
-            over = (outcome.terminated | outcome.truncated).reshape(env.num_envs, -1)
-            alive = alive & ~jnp.any(over, axis=1)
+            # All agents of an environment end together.
+            ends = (outcome.terminated, outcome.truncated)
+            terminated, cut = (flag.reshape(env.num_envs, -1)[:, 0] for flag in ends)
+            truncated = truncated | (alive & cut)
+            alive = alive & ~(terminated | cut)
             trace = jax.tree.map(lambda all, x: all.at[turn].set(x), trace, record(state))
             state = _waiting(state, alive, first)
-            return state, carry, alive, total, length, success, trace, turn + 1
+            return state, carry, alive, total, length, success, truncated, trace, turn + 1
 
         alive = jnp.ones(env.num_envs, bool)
         trace = _blank(jax.eval_shape(record, first), limit)
-        start = (first, initial_carry, alive, zeros, jnp.zeros_like(first.age), zeros, trace, 0)
+        lengths = jnp.zeros_like(first.age)
+        start = (first, initial_carry, alive, zeros, lengths, zeros, ~alive, trace, 0)
         end = jax.lax.while_loop(_unfinished(limit), turn_once, start)
+        _, _, _, returns, lengths, success, truncated, trace, _ = end
         has_success = "success" in first.world.metrics
-        return Episodes(end[3], end[4], end[5] if has_success else None, end[6])
+        return Episodes(returns, lengths, success if has_success else None, trace, truncated)
 
     return run
 

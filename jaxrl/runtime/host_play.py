@@ -40,6 +40,7 @@ def play(
     with contextlib.closing(host.group(number, *seed)) as group:
         alive = np.ones(number, bool)
         total, length = np.zeros(number, np.float32), np.zeros(number, np.int32)
+        truncated = np.zeros(number, bool)
         turn = 0
         while alive.any():
             acted = act(params, group.obs, carry, group.ended, np.uint32(turn))
@@ -47,6 +48,7 @@ def play(
             step = group.step(np.asarray(acted.action))
             total += np.where(alive, step.reward, 0.0)
             length += alive
+            truncated |= alive & step.truncated
             alive &= ~(step.terminated | step.truncated)
             turn += 1
-    return evaluation.Episodes(total, length, None)  # type: ignore[arg-type]
+    return evaluation.Episodes(total, length, None, (), truncated)  # type: ignore[arg-type]

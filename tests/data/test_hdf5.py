@@ -3,11 +3,15 @@
 import pickle
 
 import h5py
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl.data import dataset, hdf5, writing
+from jaxrl.data import dataset, hdf5, record, writing
 from jaxrl.data.hdf5 import Episode, Place
+from jaxrl.envs.probes import Success
+from jaxrl.envs.vector import VectorEnv
 from jaxrl.errors import UserError
 
 
@@ -36,6 +40,30 @@ def test_what_was_written_is_read_in_the_order_of_numbers(file):
     assert [place.demo for place in hdf5.places(file, "train")] == ["demo_2", "demo_11"]
     with h5py.File(file) as handle:
         assert handle["data"].attrs["total"] == sum(range(3, 15))
+
+
+def test_recordings_tell_a_time_out_from_a_termination(tmp_path):
+    """Some of these terminate in the very step of the time limit."""
+    env = VectorEnv(Success(1, 4), num_envs=16, episode_length=3, random_first_age=False)
+
+    def policy(params, obs, carry, key):
+        return jnp.ones(env.rows, jnp.int32), carry, {}
+
+    played = record.play(env, policy, (), (), jax.random.key(0), 0.0)
+    ended = [bool(e.terminated) for e in played]
+    assert ended == [e.reward[-1] == 1.0 for e in played]
+    assert 3 in {len(e.reward) for e in played if e.terminated} and not all(ended)
+    path = tmp_path / "data.hdf5"
+    writing.write(path, played, {}, {})
+    for place, episode in zip(hdf5.places(path), played, strict=True):
+        with h5py.File(path) as handle:
+            demo = handle["data"][place.demo]
+            assert not demo["dones"][:-1].any() and not demo["truncated"][:-1].any()
+            assert demo["dones"][-1] == episode.terminated == (not demo["truncated"][-1])
+        assert hdf5.read(place).terminated == episode.terminated
+    data = dataset.look_through(path, keys=(), part=None, holdout=0.0, room=1000)
+    ring, _ = data.piece(0)
+    assert ring.steps.terminated.sum() == sum(ended)
 
 
 def test_libero_files_have_no_next_observation(tmp_path):

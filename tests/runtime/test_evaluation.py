@@ -4,7 +4,7 @@ import numpy as np
 
 from jaxrl.envs.probes import Success
 from jaxrl.envs.vector import VectorEnv
-from jaxrl.runtime import evaluation
+from jaxrl.runtime import episode_report, evaluation
 
 
 def test_what_has_ended_waits_at_its_start_for_the_others():
@@ -22,3 +22,16 @@ def test_what_has_ended_waits_at_its_start_for_the_others():
     for turn, seen in enumerate(left[:4]):  # one step on from the start, again and again
         expected = np.where(turn < lengths, lengths - 1 - turn, lengths - 1)
         np.testing.assert_array_equal(seen, expected)
+
+
+def test_who_terminates_at_the_time_limit_is_not_truncated():
+    env = VectorEnv(Success(1, 4), num_envs=32, episode_length=3)
+
+    def policy(params, obs, carry, key):
+        return jnp.ones(env.rows, jnp.int32), carry, {}
+
+    played = jax.jit(evaluation.episodes(env, policy, ()))((), jax.random.key(0))
+    won, length = np.asarray(played.successes) > 0, np.asarray(played.lengths)
+    assert (won & (length == 3)).any() and (~won & (length == 3)).any()
+    np.testing.assert_array_equal(played.truncated, ~won)
+    np.testing.assert_array_equal(episode_report.table(played, env).timed_out, ~won)
