@@ -17,7 +17,7 @@ What callbacks remember is theirs: a resumed run begins with new ones.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from jaxrl.envs import names
+from jaxrl import config_json
 from jaxrl.errors import UserError
 from jaxrl.runtime.hooks import EVENTS, Answer, Ask, Callback, Moment
 
@@ -157,7 +157,7 @@ class RecordVideo:
             return
         from jaxrl import render  # slow to import, and needed by few
 
-        own = ["--env", moment.config.env] if names.imports_code(moment.config.env) else []
+        own = [word for pair in config_json.imported_code(moment.config).items() for word in pair]
         members = sorted(path.parent for path in moment.folder.glob("*/policies"))
         shown = members[0] if members else moment.folder  # of several, the first
         out = moment.folder / "videos" / f"step-{moment.step}{self.suffix}"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from jaxrl.config import TrainConfig
+from jaxrl.envs import names
 from jaxrl.errors import UserError
 
 FORMAT = 1
@@ -72,6 +73,12 @@ def _value(hint: Any, value: Any, where: str, path: str) -> Any:
         if option in (int, str, bool) and type(value) is option:
             return value
     raise UserError(f"{where}: field '{path}' has the unusable value {value!r}.")
+
+
+def imported_code(config: TrainConfig) -> dict[str, str]:
+    """Return the settings that name a module to import, by their flags."""
+    named = {"--env": config.env} if names.imports_code(config.env) else {}
+    return named | ({"--task.randomize": config.task.randomize} if config.task.randomize else {})
 
 
 def flatten(data: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -49,6 +49,8 @@ class Command:
     """Name of that clip; the one that is followed worst when not given."""
     env: str | None = None
     """Needed only for your own environment: the module:Class that may be imported."""
+    randomize: Annotated[str | None, tyro.conf.arg(name="task.randomize")] = None
+    """Needed only if the run has it: the module:function that may be imported."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -67,7 +69,7 @@ def _evaluate(command: Command) -> None:
     from jaxrl.envs import build as environments
     from jaxrl.runtime import clip_report, episode_report, folder, policies, program
 
-    config = _on_clips(folder.read_config(command.run, command.env), command)
+    config = _on_clips(folder.read_config(command.run, command.env, command.randomize), command)
     program.compile_sooner()
     file = policies.find(command.run, command.policy)
     env = environments.build(config)

@@ -42,6 +42,8 @@ class Command:
     """Let MuJoCo draw the pictures, which needs a graphics library."""
     env: str | None = None
     """Needed only for your own environment: the module:Class that may be imported."""
+    randomize: Annotated[str | None, tyro.conf.arg(name="task.randomize")] = None
+    """Needed only if the run has it: the module:function that may be imported."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -70,7 +72,7 @@ def _render(command: Command) -> None:
     from jaxrl.runtime import films, folder, pictures, policies, program, watching
 
     pictures.check(out)
-    config = folder.read_config(command.run, command.env)
+    config = folder.read_config(command.run, command.env, command.randomize)
     program.compile_sooner()
     policy = policies.load_policy(policies.find(command.run, command.policy))
     env = watching.build(config)

@@ -35,7 +35,7 @@ class Command:
     """Print the settings, array sizes and a memory estimate, then stop."""
     resume: Path | None = None
     """Continue the run in this folder; beside it only --epochs, --total-steps and --reset-steps
-    may be given (and --env, and with the last one --seed and --run-dir)."""
+    may be given (and --env and --task.randomize, and with the last one --seed and --run-dir)."""
     reset_steps: bool = False
     """With --resume: count from 0 in a new run folder, which starts from that run's full state."""
 
@@ -58,6 +58,8 @@ class ResumeCommand:
     """Folder of that new run."""
     env: str | None = None
     """Needed only for your own environment: the module:Class that may be imported."""
+    randomize: Annotated[str | None, tyro.conf.arg(name="task.randomize")] = None
+    """Needed only if the run has it: the module:function that may be imported."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -78,7 +80,11 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _check_resume(arguments: list[str]) -> None:
     """Refuse settings that a resumed run cannot change, and say what can be done instead."""
-    allowed = [f"--{each.name.replace('_', '-')}" for each in fields(ResumeCommand)]
+    sections = {"randomize": "task."}
+    allowed = [
+        f"--{sections.get(each.name, '')}{each.name.replace('_', '-')}"
+        for each in fields(ResumeCommand)
+    ]
     for word in arguments:
         flag = word.partition("=")[0].replace("_", "-")
         if flag.startswith("--") and flag not in (*allowed, "--no-reset-steps", "--help"):
@@ -204,11 +210,12 @@ def _resume(command: ResumeCommand) -> int:
         epochs=command.epochs,
         total_steps=command.total_steps,
         env=command.env,
+        randomize=command.randomize,
         reset_steps=command.reset_steps,
         seed=command.seed,
         run_dir=command.run_dir,
     )
-    return _conclude(result, folder.read_config(result.folder, command.env))
+    return _conclude(result, folder.read_config(result.folder, command.env, command.randomize))
 
 
 def _conclude(result: "Result", config: TrainConfig) -> int:

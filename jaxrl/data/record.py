@@ -49,6 +49,8 @@ class Command:
     """Seed of everything random."""
     env: str | None = None
     """Needed only for your own environment: the module:Class that may be imported."""
+    randomize: Annotated[str | None, tyro.conf.arg(name="task.randomize")] = None
+    """Needed only if the run has it: the module:function that may be imported."""
 
 
 def play(
@@ -115,7 +117,7 @@ def _check(command: Command, config: TrainConfig) -> None:
 def _record(command: Command) -> None:
     """Play, write, and say what was written."""
     h5py()  # missing, it should be missed before anything is played
-    config = folder.read_config(command.run, command.env)
+    config = folder.read_config(command.run, command.env, command.randomize)
     _check(command, config)
     each = -(-command.episodes // len(command.noise))
     config = dataclasses.replace(

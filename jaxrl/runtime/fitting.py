@@ -100,6 +100,7 @@ def resume(
     epochs: int | None = None,
     total_steps: int | None = None,
     env: str | None = None,
+    randomize: str | None = None,
     reset_steps: bool = False,
     seed: int | None = None,
     run_dir: Path | None = None,
@@ -116,12 +117,15 @@ def resume(
       epochs: train up to so many epochs in all.
       total_steps: or up to so many environment steps in all.
       env: the module:Class of an environment of your own, which may then be imported.
+      randomize: the module:function of --task.randomize, likewise.
       reset_steps: count from 0, in a new run.
       seed: of the new run; the old one + 1 when not given.
       run_dir: folder of the new run.
     """
     run, hooks = Path(run), Hooks(callbacks)
-    config, *members = (lengthened(c, epochs, total_steps) for c in _settings_of(run, env))
+    config, *members = (
+        lengthened(c, epochs, total_steps) for c in _settings_of(run, env, randomize)
+    )
     if not reset_steps:
         if seed is not None or run_dir is not None:
             raise UserError("--seed and --run-dir belong to a new run: add --reset-steps.")
@@ -142,12 +146,12 @@ def _refuse_several(run: Path, members: list[TrainConfig]) -> None:
         )
 
 
-def _settings_of(run: Path, env: str | None) -> list[TrainConfig]:
+def _settings_of(run: Path, env: str | None, randomize: str | None) -> list[TrainConfig]:
     """Return the settings of a run, and then those of its members if it has several."""
-    config = folders.read_config(run, env)
+    config = folders.read_config(run, env, randomize)
     if whole := folders.population_of(run):
         raise UserError(f"'{run}' is a member of '{whole}', which goes on as a whole: resume that.")
-    return [config, *folders.read_members(run, env)]
+    return [config, *folders.read_members(run, env, randomize)]
 
 
 def lengthened(config: TrainConfig, epochs: int | None, total_steps: int | None) -> TrainConfig:

@@ -17,7 +17,6 @@ import jax
 
 from jaxrl import config_json, files
 from jaxrl.config import TrainConfig
-from jaxrl.envs import names
 from jaxrl.errors import UserError
 from jaxrl.runtime import overview
 
@@ -94,9 +93,11 @@ def of_members(path: Path, members: Sequence[TrainConfig]) -> list[Path]:
     return [path / name for name in overview.names(members)] if members else []
 
 
-def read_members(path: Path, allowed_env: str | None = None) -> list[TrainConfig]:
+def read_members(
+    path: Path, env: str | None = None, randomize: str | None = None
+) -> list[TrainConfig]:
     """Return the settings of a population's members; none if this is an ordinary run."""
-    return [read_config(path / name, allowed_env) for name in _names(path)]
+    return [read_config(path / name, env, randomize) for name in _names(path)]
 
 
 def _names(path: Path) -> list[str]:
@@ -161,10 +162,11 @@ def _git_state() -> dict:
         return {}
 
 
-def read_config(path: Path, allowed_env: str | None = None) -> TrainConfig:
+def read_config(path: Path, env: str | None = None, randomize: str | None = None) -> TrainConfig:
     """Read the settings of an existing run.
 
-    A file must not decide which code is imported: a user's own environment has to be named again.
+    A file must not decide which code is imported. The user names such code again: `env` and
+    `randomize` are the values of --env and --task.randomize on the command line.
     """
     if not path.exists():
         raise UserError(f"'{path}' does not exist.")
@@ -177,11 +179,18 @@ def read_config(path: Path, allowed_env: str | None = None) -> TrainConfig:
         config = config_json.from_json(file.read_text(), str(file))
     except UnicodeDecodeError as error:
         raise UserError(f"{file} is not a text file: {error}") from error
-    if names.imports_code(config.env) and allowed_env != config.env:
-        raise UserError(
-            "This run uses an environment of your own; allow its code to be imported by adding "
-            f"--env {config.env}"
-        )
-    if allowed_env not in (None, config.env):
-        raise UserError(f"--env {allowed_env}: the run in '{path}' has --env {config.env}.")
+    _check_code(path, config, {"--env": env, "--task.randomize": randomize})
     return config
+
+
+def _check_code(path: Path, config: TrainConfig, allowed: dict[str, str | None]) -> None:
+    """Raise a UserError unless the user named all code that a run imports, and no other."""
+    named = config_json.imported_code(config)
+    refused = {flag: name for flag, name in named.items() if allowed[flag] != name}
+    if refused:
+        flags = " ".join(f"{flag} {shlex.quote(name)}" for flag, name in refused.items())
+        raise UserError(f"'{path}' names code of your own. To allow its import, add {flags}")
+    theirs = {"--env": config.env, "--task.randomize": config.task.randomize}
+    for flag, name in allowed.items():
+        if name not in (None, theirs[flag]):
+            raise UserError(f"{flag} {name}: the run in '{path}' has {flag} {theirs[flag]}.")

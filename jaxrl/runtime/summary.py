@@ -4,8 +4,8 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
+from jaxrl import config_json
 from jaxrl.config import TrainConfig
-from jaxrl.envs import names
 from jaxrl.reporting import pages
 
 
@@ -69,8 +69,9 @@ def again(folder: Path, config: TrainConfig, longer: str = "") -> str:
 
 
 def _own(config: TrainConfig) -> str:
-    """Return the flag without which code of the user's own is not imported."""
-    return f" --env {config.env}" if names.imports_code(config.env) else ""
+    """Return the flags without which code of the user's own is not imported."""
+    named = config_json.imported_code(config)
+    return "".join(f" {flag} {shlex.quote(name)}" for flag, name in named.items())
 
 
 def _members(result: Result) -> list[str]:
