@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 
 import tyro
 
+from jaxrl import files
 from jaxrl.errors import exit_status
 
 
@@ -36,6 +37,8 @@ def _export(command: Command) -> None:
     from jaxrl.runtime import policies, policy_export
 
     file = policies.find(command.run, command.policy)
+    if command.run.is_dir():
+        files.check_folder(command.run)
     inside = command.run if command.run.is_dir() else file.parent
     for remark in policy_export.write(file, command.out or inside / "exported"):
         print(remark)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxrl import files
 from jaxrl.data.hdf5 import Episode, h5py
 
 
@@ -14,8 +15,7 @@ def write(
 ) -> None:
     """Write episodes; the file appears whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(path.name + ".tmp")
-    with h5py().File(draft, "w") as file:
+    with files.drafted(path) as draft, h5py().File(draft, "w") as file:
         data = file.create_group("data")
         data.attrs["total"] = sum(len(e.reward) for e in episodes)
         data.attrs["env_args"] = json.dumps(env_args)
@@ -24,7 +24,6 @@ def write(
         masks = file.create_group("mask")
         for name, numbers in parts.items():
             masks[name] = np.array([f"demo_{n}" for n in numbers], dtype="S")
-    draft.replace(path)
 
 
 def _write_one(group: Any, episode: Episode) -> None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxrl import config_json
+from jaxrl import config_json, files
 from jaxrl.config import TrainConfig
 from jaxrl.errors import UserError
 
@@ -98,7 +98,8 @@ def read(folder: Path) -> Record:
     settings = folder / _SETTINGS
     if not settings.is_file():
         raise UserError(f"'{folder}' is not a run folder: it has no {_SETTINGS}.")
-    config = config_json.from_json(_text(settings), str(settings))
+    files.check_folder(folder)
+    config = config_json.from_json(files.read_text(settings), str(settings))
     rows = _rows(folder / _LOG) if (folder / _LOG).exists() else []
     command = folder / "command.txt"
     return Record(

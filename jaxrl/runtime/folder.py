@@ -54,8 +54,9 @@ def _unused(path: Path) -> Path:
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Keep a second process out of the folder; the lock goes with the process, even if killed."""
+    files.check_folder(path)
     try:
-        file = open(path / ".lock", "w")  # noqa: SIM115 - held open for the whole run
+        file = os.fdopen(files.opened(path / ".lock", os.O_RDWR | os.O_CREAT), "r+")
     except OSError as error:
         raise UserError(f"The run folder '{path}' is not writable: {error.strerror}.") from error
     try:
@@ -63,6 +64,7 @@ def locked(path: Path) -> Iterator[None]:
     except OSError as error:
         file.close()
         raise UserError(f"Another process is training in '{path}'; wait for it to end.") from error
+    files.remove_drafts(path)
     try:
         yield
     finally:
@@ -106,9 +108,9 @@ def _names(path: Path) -> list[str]:
     if not file.is_file():
         return []
     try:
-        names = json.loads(file.read_text())
+        names = json.loads(files.read_text(file))
         inside = [Path(name).name == name and name != ".." for name in names]
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise UserError(f"{file} is not a list of folders: {error}") from error
     if not (names and all(inside)):
         raise UserError(f"{file} must name folders beside it, not {names}.")
@@ -175,10 +177,8 @@ def read_config(path: Path, env: str | None = None, randomize: str | None = None
     file = path / "config.json"
     if not file.is_file():
         raise UserError(f"'{path}' is not a run folder: it has no config.json.")
-    try:
-        config = config_json.from_json(file.read_text(), str(file))
-    except UnicodeDecodeError as error:
-        raise UserError(f"{file} is not a text file: {error}") from error
+    files.check_folder(path)
+    config = config_json.from_json(files.read_text(file), str(file))
     _check_code(path, config, {"--env": env, "--task.randomize": randomize})
     return config
 

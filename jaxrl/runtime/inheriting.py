@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from jaxrl import config_json
+from jaxrl import config_json, files
 from jaxrl.algorithms import build as algorithms
 from jaxrl.algorithms import store
 from jaxrl.config import NetworkConfig, TrainConfig
@@ -106,7 +106,8 @@ def _settings_of(path: Path) -> TrainConfig:
     file = path / "config.json"
     if not file.is_file():
         raise UserError(f"--init-from: '{path}' is not a run folder: it has no config.json.")
-    return config_json.from_json(file.read_text(), str(file))
+    files.check_folder(path)
+    return config_json.from_json(files.read_text(file), str(file))
 
 
 def _from_checkpoint(program: Program, path: Path, theirs: TrainConfig) -> Learnt:

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
+from jaxrl import files
 from jaxrl.runtime import snapshot
 from jaxrl.runtime.snapshot import DamagedError
 
@@ -29,10 +30,7 @@ def write(folder: Path, manifest: Manifest) -> None:
     """Write the manifest of a folder, down to the disk."""
     leaves = [leaf._asdict() for leaf in manifest.leaves]
     body = {"format": _FORMAT, **manifest._asdict(), "leaves": leaves}
-    with open(folder / _FILE, "w", encoding="utf-8") as file:
-        json.dump({"digest": _body_digest(body), "body": body}, file)
-        file.flush()
-        os.fsync(file.fileno())
+    files.write_text(folder / _FILE, json.dumps({"digest": _body_digest(body), "body": body}))
     sync(folder)
 
 

@@ -1,13 +1,16 @@
 """Pictures into files: a film, or one of them."""
 
 import importlib.util
+import shutil
+import tempfile
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
+from jaxrl import files
 from jaxrl.errors import UserError
 
 _NEEDED = ("imageio", "imageio_ffmpeg")  # for films
@@ -17,18 +20,26 @@ _INK = "#3a424b"
 def save(pictures: Sequence[np.ndarray], path: Path, frames_per_second: float) -> None:
     """Write a GIF or MP4 of all pictures, or a PNG of the middle one."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    if path.suffix == ".mp4":
-        _save_video(pictures, path, frames_per_second)
-        return
+    with files.replacing(path) as file:
+        if path.suffix == ".mp4":
+            _save_video(pictures, file, frames_per_second)
+        else:
+            _save_images(pictures, file, path.suffix, frames_per_second)
+
+
+def _save_images(
+    pictures: Sequence[np.ndarray], file: BinaryIO, suffix: str, frames_per_second: float
+) -> None:
     from PIL import Image
 
-    if path.suffix == ".png":
-        Image.fromarray(pictures[len(pictures) // 2]).save(path)
+    if suffix == ".png":
+        Image.fromarray(pictures[len(pictures) // 2]).save(file, "PNG")
         return
     # Few flat colours: a palette keeps the file small and loses nothing.
     images = [Image.fromarray(p).convert("P", palette=Image.Palette.ADAPTIVE) for p in pictures]
     pause = round(1000 / frames_per_second)
-    images[0].save(path, save_all=True, append_images=images[1:], duration=pause, loop=0)
+    more = images[1:]
+    images[0].save(file, "GIF", save_all=True, append_images=more, duration=pause, loop=0)
 
 
 def captioned(picture: np.ndarray, text: str) -> np.ndarray:
@@ -50,15 +61,23 @@ def check(path: Path) -> None:
         )
 
 
-def _save_video(pictures: Sequence[np.ndarray], path: Path, frames_per_second: float) -> None:
+def _save_video(pictures: Sequence[np.ndarray], file: BinaryIO, frames_per_second: float) -> None:
+    """Let FFmpeg write a video of its own, which it knows by its name, and copy that."""
     import imageio.v2  # pyright: ignore[reportMissingImports]
 
     writer: Any = imageio.v2.get_writer  # it says too little of its types
-    with warnings.catch_warnings(), writer(path, fps=frames_per_second, macro_block_size=1) as film:
-        # FFmpeg is started as a process of its own at once, which JAX's threads do not mind.
-        warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)
-        for picture in pictures:
-            film.append_data(_even(picture))
+    with tempfile.TemporaryDirectory() as folder:
+        video = Path(folder) / "video.mp4"
+        with (
+            warnings.catch_warnings(),
+            writer(video, fps=frames_per_second, macro_block_size=1) as film,
+        ):
+            # FFmpeg is started as a process of its own at once, which JAX's threads do not mind.
+            warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)
+            for picture in pictures:
+                film.append_data(_even(picture))
+        with video.open("rb") as written:
+            shutil.copyfileobj(written, file)
 
 
 def _even(picture: np.ndarray) -> np.ndarray:

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxrl import files
 from jaxrl.reporting import phases
 from jaxrl.runtime.sinks import read_jsonl
 
@@ -28,7 +29,8 @@ def save(figure: Any, path: Path) -> Path:
         axes.spines[["top", "right"]].set_visible(False)
     figure.tight_layout()
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path)
+    with files.replacing(path) as file:
+        figure.savefig(file, format=path.suffix.removeprefix("."))
     pyplot().close(figure)
     return path
 

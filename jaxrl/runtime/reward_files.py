@@ -136,5 +136,6 @@ def _draw(path: Path, pairs: list[tuple[np.ndarray, np.ndarray]], pearson: float
     lines = places.flat[0].get_legend_handles_labels()
     figure.legend(*lines, loc="upper right", frameon=False, ncols=2)
     path.parent.mkdir(exist_ok=True)
-    figure.savefig(path)
+    with files.replacing(path) as file:
+        figure.savefig(file, format="png")
     plt.close(figure)

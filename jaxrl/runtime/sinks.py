@@ -21,7 +21,7 @@ def jsonl(path: Path, stack: contextlib.ExitStack, resumed_at: int | None) -> Si
     """Append one JSON object per point; on resume, first drop what the resumed run will repeat."""
     if resumed_at is not None and path.exists():
         _keep_until(path, resumed_at)
-    file = stack.enter_context(path.open("a"))
+    file = stack.enter_context(files.appending(path))
 
     def write(step: int, metrics: dict[str, float]) -> None:
         row = {"step": step} | {k: v for k, v in metrics.items() if math.isfinite(v)}

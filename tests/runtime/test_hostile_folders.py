@@ -1,15 +1,17 @@
 """Run folders of unknown origin: they import nothing and write nothing outside themselves."""
 
 import dataclasses
+import os
 import sys
 
 import pytest
 
-from jaxrl import config_json, evaluate, presets, render, train
+from jaxrl import config_json, evaluate, export, presets, render, report, train
 from jaxrl.data import record
 from jaxrl.errors import UserError
 from jaxrl.runtime import folder as folders
 from jaxrl.runtime import summary
+from tests.runtime import tiny
 
 HOSTILE = "hostile_module:function"
 
@@ -72,3 +74,53 @@ def test_resume_command_names_all_code():
     assert text.endswith("--resume run --env 'gym:a:b; reboot' --task.randomize c:d")
     config = with_code(config, "cartpole", None)
     assert summary.again("run", config).endswith("--resume run")
+
+
+@pytest.fixture
+def linked(tmp_path):
+    """A run folder one part of which leads to a file outside; that file must stay as it is."""
+    victim, run = tmp_path / "victim", tmp_path / "run"
+    victim.write_text("precious")
+    run.mkdir()
+    (run / "config.json").write_text(config_json.to_json(presets.get("cartpole")))
+    (run / ".lock").symlink_to(victim)
+    yield run
+    assert victim.read_text() == "precious"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        lambda run: evaluate.main([run]),
+        lambda run: render.main([run]),
+        lambda run: report.main([run]),
+        lambda run: export.main([run]),
+        lambda run: train.main(["--resume", run]),
+        lambda run: train.main(tiny.flags("new", "--init-from", run)),
+    ],
+    ids=["evaluate", "render", "report", "export", "resume", "init-from"],
+)
+def test_a_part_that_leads_out_of_the_run_is_refused(linked, capsys, monkeypatch, command):
+    monkeypatch.chdir(linked.parent)
+    for part in ("policies", "checkpoints"):
+        (linked / part).mkdir()
+    (linked / "policies" / "best.npz").write_bytes(b"")
+    assert command(str(linked)) == 2
+    assert "/run/.lock' is a symbolic link that leads out of its run folder" in (
+        capsys.readouterr().err
+    )
+    assert not (linked.parent / "new").exists()
+
+
+def test_the_lock_follows_no_link(linked):
+    with pytest.raises(UserError, match="symbolic link"), folders.locked(linked):
+        pass
+
+
+def test_the_lock_removes_drafts_and_keeps_what_it_finds(tmp_path):
+    (tmp_path / ".jaxrl-0.tmp").touch()
+    os.utime(tmp_path / ".jaxrl-0.tmp", (0, 0))
+    (tmp_path / ".lock").write_text("of another version")
+    with folders.locked(tmp_path):
+        assert [path.name for path in tmp_path.iterdir()] == [".lock"]
+    assert (tmp_path / ".lock").read_text() == "of another version"
