@@ -33,8 +33,8 @@ class TaskConfig:
     episodic_reward: bool = False
     """Pay nothing until an episode ends, then the sum of its rewards."""
     on_nan: Literal["restart", "stop"] = "restart"
-    """An environment whose numbers leave all bounds is started anew and counted
-    (rollout/diverged), or stops the run, and its state is written to broken/ for a look at it."""
+    """An environment whose observation, reward or ending is non-finite is reset and counted
+    (rollout/diverged), with a warning; or stops the run, and its state is written to broken/."""
     async_factor: int = 2
     """Groups of Gymnasium environments: some step while another's actions are computed."""
     randomize: str | None = None

@@ -251,8 +251,6 @@ def _host_problems(config: TrainConfig, shards: int) -> list[str]:
             problems.append(f"{flag(path)} has no meaning for {config.env}: leave it out.")
     if task.action_repeat != 1:
         problems.append(f"--task.action-repeat must be 1 for {config.env}.")
-    if task.on_nan != "restart":
-        problems.append(f"--task.on-nan must be restart for {config.env}: it keeps its state.")
     if not task.fresh_resets:
         problems.append(f"--task.fresh-resets is always so for {config.env}: it resets itself.")
     if task.episodic_reward:

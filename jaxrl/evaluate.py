@@ -98,6 +98,8 @@ def _figures(result: "Episodes") -> dict[str, Any]:
     from jaxrl.runtime import evaluation
 
     summary = evaluation.summarize(result)
+    if number := int(summary.get("eval/diverged", 0)):
+        print(f"warning: {number} of {len(result.returns)} episodes ended in non-finite values")
     return {
         "episodes": len(result.returns),
         **{name.removeprefix("eval/"): value for name, value in summary.items()},

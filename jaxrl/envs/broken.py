@@ -1,7 +1,6 @@
-"""Environments whose numbers stopped making sense: what they were doing when it happened.
+"""The first non-finite step of every environment, for a report.
 
-Kept only where the run is to stop there (--task.on-nan stop): it doubles what an environment's
-state takes. The first time counts; after it an environment starts anew as always.
+Stored only where the run is to stop there (--task.on-nan stop): it doubles an environment's state.
 """
 
 from typing import Any
@@ -11,7 +10,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from jaxrl.envs.rows import choose
-from jaxrl.envs.world import World
+from jaxrl.envs.world import World, truncation
 from jaxrl.types import Array, PyTree
 
 NEVER = -1
@@ -23,24 +22,29 @@ class Broken(struct.PyTreeNode):
     turns: Array  # int32 [N], actions taken since the run began
     at: Array  # int32 [N], the turn it broke at, or NEVER
     age: Array  # int32 [N], environment steps since its episode began, before that turn
-    before: World  # its state before that turn, still fine
-    action: Array  # what was done
-    obs: PyTree  # what was seen then
-    reward: Array  # and paid
+    before: World  # its state before that turn: finite, unless its reset was not
+    action: Array
+    obs: PyTree  # after that turn, as are all below
+    reward: Array
+    done: Array
+    truncation: Array
 
 
 def nothing(world: World, action: Array, reward: Array) -> Broken:
-    """Begin with nothing broken; only the shapes of what is given count."""
+    """Begin with nothing broken; only the shapes of the arguments count."""
     none = jnp.zeros(reward.shape[:1], jnp.int32)
     blank = jax.tree.map(jnp.zeros_like, (world, action, world.obs, reward))
-    return Broken(none, none + NEVER, none, *blank)
+    flag = jnp.zeros(none.shape, jnp.float32)
+    return Broken(none, none + NEVER, none, *blank, flag, flag)
 
 
 def note(
     noted: Broken, healthy: Array, age: Array, before: World, action: Array, after: Any
 ) -> Broken:
-    """Count a turn, and keep what led to it where an environment broke for the first time."""
-    now = (noted.turns + 1, age, before, action.astype(noted.action.dtype), after.obs, after.reward)
-    kept = (noted.at, noted.age, noted.before, noted.action, noted.obs, noted.reward)
+    """Count a turn, and store it where an environment is non-finite for the first time."""
+    turns = noted.turns + 1
+    flags = after.done.astype(jnp.float32), truncation(after).astype(jnp.float32)
+    taken = action.astype(noted.action.dtype)
+    now = Broken(turns, turns, age, before, taken, after.obs, after.reward, *flags)
     first = ~healthy & (noted.at == NEVER)
-    return Broken(noted.turns + 1, *choose(first, now, kept))
+    return choose(first, now, noted).replace(turns=turns)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jaxrl.envs.limits import OBS_LIMIT
 from jaxrl.errors import UserError
 
 PREFIX = "gym:"
@@ -29,10 +30,17 @@ class Recipe(NamedTuple):
         """Make one."""
         import gymnasium
 
-        name = self.name.removeprefix(PREFIX)
-        if self.limit is None:
-            return gymnasium.make(name)
-        return gymnasium.make(name, max_episode_steps=self.limit)
+        class FiniteFlags(gymnasium.Wrapper):
+            """Make the reward NaN where an ending is: as a bool, NaN would be a termination."""
+
+            def step(self, action: Any) -> Any:
+                obs, reward, terminated, truncated, info = self.env.step(action)
+                if not (np.isfinite(terminated) and np.isfinite(truncated)):
+                    reward, terminated, truncated = float("nan"), False, False
+                return obs, reward, terminated, truncated, info
+
+        limit = {} if self.limit is None else {"max_episode_steps": self.limit}
+        return FiniteFlags(gymnasium.make(self.name.removeprefix(PREFIX), **limit))
 
 
 class News(NamedTuple):
@@ -62,28 +70,36 @@ class Group:
             [recipe.make] * number, autoreset_mode=gymnasium.vector.AutoresetMode.SAME_STEP
         )
         obs, _ = self._env.reset(seed=seed)
-        self.obs = self._flat(obs)
-        self.ended = np.zeros(number, bool)
+        self._observe(self._flat(obs))
+        self.ended = self.broken = np.zeros(number, bool)  # in the last step
         self._total, self._length = np.zeros(number), np.zeros(number, np.int64)
         self.news = News([], 0)
 
     def step(self, action: np.ndarray) -> Step:
         """Step all environments; those whose episode ends begin a new one."""
         obs, reward, terminated, truncated, info = self._env.step(self._to_env(action))
-        before, self.obs = self.obs, self._flat(obs)
-        next_obs = self.obs.copy()
+        before, seen = self.obs, self._flat(obs)
+        next_obs = seen.copy()
         for i in np.flatnonzero(terminated | truncated):
             next_obs[i] = self._flat(np.asarray(info["final_obs"][i])[None])[0]
-        # What left the numbers ends here and starts anew; nobody learns from NaN.
-        broken = ~(np.isfinite(reward) & np.isfinite(next_obs).all(axis=1))
+        with np.errstate(over="ignore"):  # what overflows is found below
+            reward = reward.astype(np.float32)
+        # A non-finite environment terminates here and is reset; nobody learns from NaN.
+        broken = ~(np.isfinite(reward) & _bounded(next_obs).all(axis=1)) | self._bad_start
         if broken.any():
-            reward, next_obs[broken] = np.where(broken, 0.0, reward), before[broken]
+            reward, next_obs[broken] = np.where(broken, np.float32(0), reward), before[broken]
             fresh, _ = self._env.reset(options={"reset_mask": broken})
-            self.obs[broken] = self._flat(fresh)[broken]
-        self.ended = terminated | truncated | broken
+            seen[broken] = self._flat(fresh)[broken]
+        self._observe(seen)
+        self.broken, self.ended = broken, terminated | truncated | broken
         self._count(reward, broken)
         cut = truncated & ~terminated & ~broken
-        return Step(reward.astype(np.float32), terminated | broken, cut, next_obs)
+        return Step(reward, terminated | broken, cut, next_obs)
+
+    def _observe(self, seen: np.ndarray) -> None:
+        """Show observations; a reset that gave a non-finite one is counted by its first step."""
+        fine = _bounded(seen)
+        self.obs, self._bad_start = np.where(fine, seen, np.float32(0)), ~fine.all(axis=1)
 
     def _count(self, reward: np.ndarray, broken: np.ndarray) -> None:
         self._total += reward
@@ -101,7 +117,8 @@ class Group:
         obs, space = np.asarray(obs), self._recipe.observation
         if hasattr(space, "n"):
             return np.eye(space.n, dtype=np.float32)[obs - space.start]
-        return obs.reshape(len(obs), -1).astype(np.float32)
+        with np.errstate(over="ignore"):
+            return obs.reshape(len(obs), -1).astype(np.float32)
 
     def _to_env(self, action: np.ndarray) -> np.ndarray:
         """Return actions in the environment's own range."""
@@ -110,6 +127,10 @@ class Group:
             return action + space.start
         share = (np.clip(action, -1.0, 1.0).reshape(len(action), *space.shape) + 1.0) / 2.0
         return (space.low + share * (space.high - space.low)).astype(space.dtype)
+
+
+def _bounded(obs: np.ndarray) -> np.ndarray:
+    return np.abs(obs) < OBS_LIMIT
 
 
 def _serve(connection: Connection, arguments: tuple) -> None:

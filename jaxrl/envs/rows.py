@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 
+from jaxrl.envs.limits import OBS_LIMIT
 from jaxrl.types import Array, PyTree
 
 
@@ -21,10 +22,32 @@ def choose(mask: Array, yes: PyTree, no: PyTree) -> PyTree:
     return jax.tree.map(lambda a, b: jnp.where(as_mask(mask, a), a, b), yes, no)
 
 
-def sane(obs: PyTree, reward: Array) -> Array:
-    """Return [N]: can the learner bear what it would see? Physics passes 1e10 on its way to NaN."""
-    rows = [jnp.all(jnp.isfinite(reward).reshape(reward.shape[0], -1), axis=1)]
-    for leaf in jax.tree.leaves(obs):
-        if jnp.issubdtype(leaf.dtype, jnp.inexact):
-            rows.append(jnp.all((jnp.abs(leaf) < 1e10).reshape(leaf.shape[0], -1), axis=1))
-    return jnp.all(jnp.stack(rows), axis=0)
+def sane(before: PyTree, after: PyTree, *others: Array) -> Array:
+    """Return [N]: are observations before and after a step, and all other arrays, finite?
+
+    Both observations are compared in one reduction: this is done at every step.
+    """
+    rows = [_rows(jnp.isfinite(x)) for x in others if jnp.issubdtype(x.dtype, jnp.inexact)]
+    for one, two in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True):
+        if jnp.issubdtype(two.dtype, jnp.inexact):
+            rows.append(_rows(_bounded(one) & _bounded(two)))
+    return jnp.all(jnp.stack(rows), axis=0) if rows else jnp.ones(length_of(after), bool)
+
+
+def cleaned(obs: PyTree) -> PyTree:
+    """Put 0 in the place of every number that is non-finite or out of bounds."""
+
+    def clean(leaf: Array) -> Array:
+        if not jnp.issubdtype(leaf.dtype, jnp.inexact):
+            return leaf
+        return jnp.where(_bounded(leaf), leaf, jnp.zeros((), leaf.dtype))
+
+    return jax.tree.map(clean, obs)
+
+
+def _bounded(leaf: Array) -> Array:
+    return jnp.abs(leaf) < OBS_LIMIT
+
+
+def _rows(fine: Array) -> Array:
+    return jnp.all(fine.reshape(fine.shape[0], -1), axis=1)

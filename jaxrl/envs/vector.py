@@ -14,16 +14,18 @@ import jax.numpy as jnp
 from flax import struct
 
 from jaxrl.envs import broken, statistics
-from jaxrl.envs.rows import as_mask, choose, length_of, sane
+from jaxrl.envs.rows import as_mask, choose, cleaned, length_of, sane
 from jaxrl.envs.statistics import Statistics
 from jaxrl.envs.world import (
     Template,
     World,
     cut,
     describe,
+    over,
     pack,
     physics,
     strong,
+    truncation,
     typed_like,
     unpack,
     with_fresh_keys,
@@ -118,8 +120,8 @@ class VectorEnv:
         return x.reshape(-1, agents, *x.shape[1:]) if agents else x
 
     def observe(self, state: EnvState) -> PyTree:
-        """Return what each agent sees, [rows, ...]."""
-        return self.by_agent(state.world.obs)
+        """Return what each agent sees, [rows, ...]; finite, even if a reset was not."""
+        return self.by_agent(cleaned(state.world.obs))
 
     def abstract_pool(self) -> World:
         """Return the shapes of a pool, without tracing the physics once more."""
@@ -246,16 +248,17 @@ class VectorEnv:
         with physics():
             world, taken = jax.vmap(self._repeat)(before, action)
         world = typed_like(world, before)
-        healthy = sane(world.obs, world.reward)
+        # Only a reset leaves a non-finite observation behind: its first step reveals it.
+        healthy = sane(before.obs, world.obs, world.reward, world.done, truncation(world))
         noted = state.broken
         if self.keep_broken:
             noted = broken.note(noted, healthy, state.age, state.world, action, world)
-        obs = choose(healthy, world.obs, before.obs)
+        obs = choose(healthy, world.obs, cleaned(before.obs))
         reward = jnp.where(as_mask(healthy, world.reward), world.reward, 0.0).astype(jnp.float32)
         world = world.replace(obs=obs, reward=reward.astype(world.reward.dtype))
         age = state.age + taken
         cut_by_env = cut(world)
-        # An environment that left the numbers ends here and starts anew; nobody learns from NaN.
+        # A non-finite environment terminates here and is reset; nobody learns from NaN.
         terminated = ((world.done > 0) & ~cut_by_env) | ~healthy
         truncated = ((age >= self.episode_length) | cut_by_env) & ~terminated
         mean = jnp.mean(reward.reshape(self.num_envs, -1), axis=1)
@@ -264,9 +267,9 @@ class VectorEnv:
         )
         withheld = state.withheld
         if self.episodic_reward:
-            over = as_mask(terminated | truncated, reward)
+            ended = as_mask(terminated | truncated, reward)
             due = withheld + reward
-            reward, withheld = jnp.where(over, due, 0.0), jnp.where(over, 0.0, due)
+            reward, withheld = jnp.where(ended, due, 0.0), jnp.where(ended, 0.0, due)
         state = EnvState(self.world(world), age, counted, withheld, noted, state.start)
         return state, Outcome(reward, terminated, truncated, obs)
 
@@ -288,13 +291,13 @@ class VectorEnv:
             return self.env.step(world, action), jnp.ones((), jnp.int32)
 
         def once(carry, _):
-            world, reward, metrics, taken, over = carry
+            world, reward, metrics, taken, ended = carry
             after = typed_like(self.env.step(world, action), world)
-            reward = reward + jnp.where(over, 0.0, after.reward)
-            metrics = {k: metrics[k] + jnp.where(over, 0.0, v) for k, v in after.metrics.items()}
-            world = jax.tree.map(lambda old, new: jnp.where(over, old, new), world, after)
-            taken = taken + ~over
-            return (world, reward, metrics, taken, over | (world.done > 0) | cut(world)), None
+            reward = reward + jnp.where(ended, 0.0, after.reward)
+            metrics = {k: metrics[k] + jnp.where(ended, 0.0, v) for k, v in after.metrics.items()}
+            world = jax.tree.map(lambda old, new: jnp.where(ended, old, new), world, after)
+            taken = taken + ~ended
+            return (world, reward, metrics, taken, ended | over(world)), None
 
         nothing = {k: jnp.zeros((), jnp.float32) for k in world.metrics}
         zero = jnp.zeros(world.reward.shape, jnp.float32)

@@ -173,9 +173,19 @@ def strong(tree: PyTree) -> PyTree:
     return jax.tree.map(lambda x: jnp.asarray(x, jnp.asarray(x).dtype), tree)
 
 
+def truncation(world: Any) -> Array:
+    """Return the environment's own flag of a truncated episode; zeros where it has none."""
+    return world.info.get("truncation", jnp.zeros_like(world.done))
+
+
 def cut(world: Any) -> Array:
-    """Tell whether the environment itself says that the episode was cut, not ended."""
-    return world.info.get("truncation", jnp.zeros_like(world.done)) > 0
+    """Tell whether the environment itself says that the episode was truncated, not terminated."""
+    return truncation(world) > 0
+
+
+def over(world: Any) -> Array:
+    """Tell whether an episode has ended; a flag that is NaN ends it too."""
+    return ~((world.done <= 0) & (truncation(world) <= 0))
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""Stopping where an environment left the numbers, with its state in a file to look at."""
+"""Non-finite environments: warn in the cycle in which it happens, or stop with a report."""
 
 from pathlib import Path
 from typing import Any
@@ -7,67 +7,112 @@ import jax
 import numpy as np
 
 from jaxrl import files
-from jaxrl.envs import broken
+from jaxrl.envs import broken, names
+from jaxrl.envs.limits import OBS_LIMIT
 from jaxrl.errors import UserError
 from jaxrl.runtime import network_files
 from jaxrl.runtime.program import Program
+from jaxrl.runtime.run import Run
 from jaxrl.types import TrainState
+
+# Of the steps of a cycle, so many were non-finite that nothing is left to learn from. Not quite
+# all: they are counted in float32.
+_HOPELESS = 0.99
 
 
 class EnvironmentBroke(UserError):
-    """An environment's observation or reward was not a number that can be learnt from."""
+    """An environment's observation, reward or ending was non-finite."""
 
 
-def stop_if_broken(program: Program, state: TrainState, folders: list[Path]) -> None:
-    """Raise if an environment broke in this cycle, where that is to stop the run.
+def check(run: Run, state: TrainState, cycles: int) -> None:
+    """Warn of environments that were non-finite in this cycle; stop where asked to.
 
-    There is a folder for each member.
+    A run whose environments were non-finite at every step stops in any case: it learns nothing.
     """
-    if program.config.task.on_nan != "stop" or program.config.offline:
+    if not any(member.nonfinite_steps for member in run.members):
         return
-    for noted, folder in zip(program.each(state.collector.env.broken), folders, strict=True):
-        _stop_if_broken(program, noted, folder)
+    if run.config.task.on_nan == "stop":
+        _stop(run, state)
+    taken = run.config.steps_per_iteration // run.config.task.action_repeat
+    steps, when = (
+        taken * run.config.iterations,
+        f"in the cycle up to step {run.env_steps(cycles):,}",
+    )
+    for member in run.members:
+        if member.nonfinite_steps:
+            who = f"{member.folder.name}: " if run.overview else ""
+            run.console.say(
+                f"warning: {who}environments produced non-finite values in "
+                f"{member.nonfinite_steps:,} of {steps:,} steps {when}, and were reset "
+                "(rollout/diverged; --task.on-nan stop shows where)"
+            )
+    if all(member.nonfinite_steps >= _HOPELESS * steps for member in run.members):
+        raise EnvironmentBroke(
+            f"Training stopped: environments produced non-finite values at every step {when}. "
+            "--task.on-nan stop names the values and writes the state that leads to them."
+        )
+
+
+def _stop(run: Run, state: TrainState) -> None:
+    """Raise with what is known of the first non-finite step."""
+    if names.is_hosted(run.config.env):
+        number = run.members[0].nonfinite_steps
+        raise EnvironmentBroke(
+            f"--task.on-nan stop: environments produced non-finite values in {number:,} steps of "
+            f"this cycle. {run.config.env} keeps its state to itself, so none was written."
+        )
+    captured = run.program.each(state.collector.env.broken)
+    for member, noted in zip(run.members, captured, strict=True):
+        _stop_if_broken(run.program, noted, member.folder)
 
 
 def _stop_if_broken(program: Program, noted: broken.Broken, folder: Path) -> None:
     at = jax.device_get(noted.at)
     if not (at != broken.NEVER).any():
         return
-    # Of those that broke, the one that broke first; of several, the first in line.
+    # The one that broke first; of several, the first in line.
     index = int(np.argmin(np.where(at == broken.NEVER, np.iinfo(np.int32).max, at)))
     row = jax.device_get(jax.tree.map(lambda leaf: leaf[index], noted))
     step = int(row.at) * program.config.task.action_repeat
     file = folder / "broken" / f"environment-{index}-step-{step}.npz"
     _dump(program, row, file)
     others = int((at != broken.NEVER).sum()) - 1
-    beside = f" ({others} more broke later in the same cycle)" if others else ""
+    beside = f" ({others} more in the same cycle)" if others else ""
     raise EnvironmentBroke(
-        f"--task.on-nan stop: environment {index} left the numbers at its step {step:,}, step "
-        f"{int(row.age):,} of its episode: {_what(row)}{beside}. Its state before that step, the "
-        f"action, and what came of it are in {file}. With --task.on-nan restart it would have been "
-        "started anew, and counted in rollout/diverged."
+        f"--task.on-nan stop: environment {index} produced non-finite values at step {step:,}, "
+        f"step {int(row.age):,} of its episode: {_what(row)}{beside}. Its state before that step, "
+        f"the action and the result are in {file}. With --task.on-nan restart it would have been "
+        "reset and counted in rollout/diverged."
     )
 
 
 def _what(row: broken.Broken) -> str:
-    """Say which numbers were at fault."""
-    parts = {"reward": row.reward, **network_files.named_leaves({"obs": row.obs})}
+    """Name the non-finite values: those of the reset, or else those of the step."""
+    if bad := _nonfinite(network_files.named_leaves({"obs": row.before.obs})):
+        return f"after its reset, {bad}"
+    parts = {"reward": row.reward, "done": row.done, "truncation": row.truncation}
+    found = _nonfinite(parts | network_files.named_leaves({"obs": row.obs}))
+    return found or "a number too large to learn from"
+
+
+def _nonfinite(parts: dict[str, Any]) -> str:
     bad = []
     for name, values in parts.items():
         if np.issubdtype(np.asarray(values).dtype, np.inexact):
-            places = np.argwhere(~(np.abs(values) < 1e10)).tolist()
+            places = np.argwhere(~(np.abs(values) < OBS_LIMIT)).tolist()
             for place in places[:3]:
                 bad.append(f"{name}{place or ''} is {np.asarray(values)[tuple(place)]:.3g}")
-    return ", ".join(bad[:6]) or "a number too large to learn from"
+    return ", ".join(bad[:6])
 
 
 def _dump(program: Program, row: broken.Broken, file: Path) -> None:
-    """Write everything that is known of the moment; arrays only."""
+    """Write the state, the action and the result of a step; arrays only."""
     arrays: dict[str, Any] = {
         f"before/{name}": leaf
         for name, leaf in network_files.named_leaves(program.env.brax_state(row.before)).items()
     }
     arrays |= {"action": row.action, "after/reward": row.reward}
+    arrays |= {"after/done": row.done, "after/truncation": row.truncation}
     arrays |= network_files.named_leaves({"after": {"obs": row.obs}})
     file.parent.mkdir(parents=True, exist_ok=True)
     with files.replacing(file) as written:

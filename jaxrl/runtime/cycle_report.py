@@ -28,6 +28,8 @@ def note(run: Run, metrics: Metrics, cycles: int) -> list[Row]:
 def _note(member: Member, metrics: Metrics, cycles: int) -> Row:
     if "rollout/ep_rew_mean" in metrics:
         member.episodes += int(metrics["rollout/ep_rew_mean"].count)
+    if "rollout/diverged" in metrics:
+        member.nonfinite_steps = int(metrics["rollout/diverged"].total)
     each = {name for name in metrics if name.startswith(EACH)}
     for name in each:
         _log_iterations(member, name.removeprefix(EACH), metrics[name], cycles)
@@ -47,13 +49,14 @@ def complete(
 ) -> TrainState:
     """Add what else is known of a cycle, and stop where it went wrong; return the state after."""
     state, changed = curriculum.after_cycle(run.program, state, rows)
-    broken_report.stop_if_broken(run.program, state, [member.folder for member in run.members])
+    broken_report.check(run, state, cycles)
     names = ("updates", "skipped", "bad_streak")
     counted = {n: getattr(state.learner, n) for n in names if hasattr(state.learner, n)}
     counters = run.program.each(jax.device_get(counted))
     for member, row, new, counter in zip(run.members, rows, changed, counters, strict=True):
         row |= new
         member.bad_streak = int(counter["bad_streak"])
+        ending.warn_of_skipped(run, member, int(counter["skipped"]))
         row["train/n_skipped"] = int(counter["skipped"])
         # Learners that wait for enough to learn from count their own.
         planned = cycles * run.config.iterations * run.config.learning.updates

@@ -27,21 +27,44 @@ class TrainingDiverged(UserError):
 
 
 def stop_if_diverged(run: Run, rows: list[dict[str, float]], cycles: int) -> None:
-    """Give up when gradients have not been finite for long; a population, when all have.
+    """Stop after too many consecutive non-finite updates; a population, when all members have.
 
-    Until then a lost member goes on as it is beside the others: its steps are left out.
+    Until then a lost member goes on beside the others: its updates are skipped.
     """
     limit = run.config.learning.max_bad_updates
     for member in run.members:
         lost = member.bad_streak >= limit
         if lost and not member.lost and len(run.members) > 1:
-            run.console.say(
-                f"warning: {member.folder.name} learns no more: its gradients were not finite for "
-                f"{member.bad_streak} updates in a row"
-            )
+            run.console.say(_lost(member))
         member.lost = lost
     if all(member.lost for member in run.members):
         raise _diverged(run, rows[0], cycles)
+
+
+def warn_of_skipped(run: Run, member: Member, skipped: int) -> None:
+    """Say in the cycle in which it happens that non-finite updates were skipped."""
+    if (new := skipped - member.skipped) > 0:
+        who = f"{member.folder.name}: " if run.overview else ""
+        run.console.say(
+            f"warning: {who}{new:,} gradient updates of this cycle were non-finite and were "
+            "skipped (train/n_skipped)"
+        )
+    member.skipped = skipped
+
+
+def _lost(member: Member) -> str:
+    number = member.bad_streak
+    return f"warning: {member.folder.name} diverged: {number} consecutive non-finite updates"
+
+
+def _refuse_diverged_end(run: Run, cycles: int) -> None:
+    """Raise if the whole last iteration was non-finite; say it of single members."""
+    limit = min(run.config.learning.max_bad_updates, run.config.learning.updates)
+    lost = [member for member in run.members if member.bad_streak >= limit]
+    for member in lost if run.overview else ():
+        run.console.say(_lost(member))
+    if len(lost) == len(run.members):
+        raise _diverged(run, {}, cycles)
 
 
 def _diverged(run: Run, values: dict[str, float], cycles: int) -> TrainingDiverged:
@@ -50,9 +73,8 @@ def _diverged(run: Run, values: dict[str, float], cycles: int) -> TrainingDiverg
     saved = run.checkpoints.steps()
     kept = f"The checkpoint at step {max(saved):,} is untouched." if saved else "No checkpoint yet."
     return TrainingDiverged(
-        f"Training stopped at step {run.env_steps(cycles):,}: gradients were not finite for "
-        f"{run.members[0].bad_streak} updates in a row (not finite: "
-        f"{', '.join(broken[:3]) or 'train/grad_norm'}). {kept} "
+        f"Training diverged at step {run.env_steps(cycles):,}: {run.members[0].bad_streak} "
+        f"consecutive non-finite updates ({', '.join(broken[:3]) or 'train/grad_norm'}). {kept} "
         f"{_REMEDIES[run.config.algo == 'ppo']}"
     )
 
@@ -93,6 +115,8 @@ def finish(run: Run, state: TrainState, cycles: int, stop: signals.StopRequest) 
             next_command = again(run.folder, run.config)
             run.hooks.failure.add_note(f"The state was saved; continue with: {next_command}")
         raise run.hooks.failure
+    if run.logged_at == cycles:
+        _refuse_diverged_end(run, cycles)
     result = _result(run, run.top, cycles, stop)
     if run.overview:
         members = tuple(_result(run, member, cycles, stop) for member in run.members)

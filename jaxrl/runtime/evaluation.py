@@ -23,6 +23,22 @@ class Episodes(NamedTuple):
     successes: Array | None  # where the environment reports success
     trace: PyTree = ()  # what trials recorded after every step, [steps, episodes, ...]
     truncated: Array | None = None  # bool: was it cut, by a time limit, and did not terminate?
+    nonfinite: Array | None = None  # bool: did non-finite values end it? None: not known
+
+
+class _Playing(NamedTuple):
+    """The loop of an evaluation: environments that play, and what their episodes came to."""
+
+    state: EnvState
+    carry: PyTree
+    alive: Array
+    returns: Array
+    lengths: Array
+    success: Array
+    truncated: Array
+    nonfinite: Array
+    trace: PyTree
+    step: int | Array
 
 
 def episodes(
@@ -41,33 +57,41 @@ def episodes(
         first = parallel.split_rows(env.reset(key_reset, pool, stagger=False), mesh)
         zeros = jnp.zeros(env.num_envs, jnp.float32)
 
-        def turn_once(loop):
-            state, carry, alive, total, length, success, truncated, trace, turn = loop
-            key_turn = jax.random.fold_in(key_act, turn)
-            action, carry, _ = policy(params, env.observe(state), carry, key_turn)
-            state, outcome = env.advance(state, action)
+        def play_step(now: _Playing) -> _Playing:
+            alive, broken = now.alive, now.state.statistics.finished["diverged"]
+            key_step = jax.random.fold_in(key_act, now.step)
+            action, carry, _ = policy(params, env.observe(now.state), now.carry, key_step)
+            state, outcome = env.advance(now.state, action)
             reward = jnp.mean(outcome.reward.reshape(env.num_envs, -1), axis=1)
-            total = total + jnp.where(alive, reward, 0.0)
-            length = jnp.where(alive, state.age, length)
-            now = state.world.metrics.get("success", zeros)
-            success = jnp.where(alive, now, success)
             # All agents of an environment end together.
             ends = (outcome.terminated, outcome.truncated)
-            terminated, cut = (flag.reshape(env.num_envs, -1)[:, 0] for flag in ends)
-            truncated = truncated | (alive & cut)
-            alive = alive & ~(terminated | cut)
-            trace = jax.tree.map(lambda all, x: all.at[turn].set(x), trace, record(state))
-            state = _waiting(state, alive, first)
-            return state, carry, alive, total, length, success, truncated, trace, turn + 1
+            terminated, truncated = (flag.reshape(env.num_envs, -1)[:, 0] for flag in ends)
+            success = state.world.metrics.get("success", zeros)
+            still = alive & ~(terminated | truncated)
+            return _Playing(
+                state=_waiting(state, still, first),
+                carry=carry,
+                alive=still,
+                returns=now.returns + jnp.where(alive, reward, 0.0),
+                lengths=jnp.where(alive, state.age, now.lengths),
+                success=jnp.where(alive, success, now.success),
+                truncated=now.truncated | (alive & truncated),
+                nonfinite=now.nonfinite
+                | (alive & (state.statistics.finished["diverged"] > broken)),
+                trace=jax.tree.map(
+                    lambda all, x: all.at[now.step].set(x), now.trace, record(state)
+                ),
+                step=now.step + 1,
+            )
 
         alive = jnp.ones(env.num_envs, bool)
-        trace = _blank(jax.eval_shape(record, first), limit)
-        lengths = jnp.zeros_like(first.age)
-        start = (first, initial_carry, alive, zeros, lengths, zeros, ~alive, trace, 0)
-        end = jax.lax.while_loop(_unfinished(limit), turn_once, start)
-        _, _, _, returns, lengths, success, truncated, trace, _ = end
-        has_success = "success" in first.world.metrics
-        return Episodes(returns, lengths, success if has_success else None, trace, truncated)
+        lengths, trace = jnp.zeros_like(first.age), _blank(jax.eval_shape(record, first), limit)
+        start = _Playing(
+            first, initial_carry, alive, zeros, lengths, zeros, ~alive, ~alive, trace, 0
+        )
+        end = jax.lax.while_loop(_unfinished(limit), play_step, start)
+        success = end.success if "success" in first.world.metrics else None
+        return Episodes(end.returns, end.lengths, success, end.trace, end.truncated, end.nonfinite)
 
     return run
 
@@ -80,8 +104,8 @@ def _waiting(state: EnvState, alive: Array, first: EnvState) -> EnvState:
     return state.replace(world=choose(alive, state.world, first.world))
 
 
-def _unfinished(limit: int) -> Callable[[tuple], Array]:
-    return lambda loop: jnp.any(loop[2]) & (loop[-1] < limit)
+def _unfinished(limit: int) -> Callable[[_Playing], Array]:
+    return lambda now: jnp.any(now.alive) & (now.step < limit)
 
 
 def _blank(shapes: PyTree, steps: int) -> PyTree:
@@ -102,6 +126,8 @@ def summarize(result: Episodes) -> dict[str, float]:
         "eval/max_reward": float(np.max(returns)),
         "eval/mean_ep_length": float(np.mean(lengths)),
     }
+    if result.nonfinite is not None:
+        summary["eval/diverged"] = float(np.sum(result.nonfinite))
     if result.successes is not None:
         summary["eval/success_rate"] = float(np.mean(np.asarray(result.successes) > 0.5))
     if "played" in result.trace:

@@ -38,7 +38,7 @@ def play(
 ) -> evaluation.Episodes:
     """Play the first episode of `number` environments to its end."""
     with contextlib.closing(host.group(number, *seed)) as group:
-        alive = np.ones(number, bool)
+        alive, bad = np.ones(number, bool), np.zeros(number, bool)
         total, length = np.zeros(number, np.float32), np.zeros(number, np.int32)
         truncated = np.zeros(number, bool)
         turn = 0
@@ -49,6 +49,7 @@ def play(
             total += np.where(alive, step.reward, 0.0)
             length += alive
             truncated |= alive & step.truncated
+            bad |= alive & group.broken
             alive &= ~(step.terminated | step.truncated)
             turn += 1
-    return evaluation.Episodes(total, length, None, (), truncated)  # type: ignore[arg-type]
+    return evaluation.Episodes(total, length, None, (), truncated, bad)  # type: ignore[arg-type]

@@ -32,7 +32,9 @@ class Member:
     recent: list[float] = field(default_factory=list)  # losses of as many cycles as judge a reward
     score: float = -math.inf  # what "best" is measured by
     scored_at: int = -1  # cycles
-    bad_streak: int = 0  # gradients in a row that were not finite
+    nonfinite_steps: int = 0  # steps of this cycle in which an environment was non-finite
+    skipped: int = 0  # non-finite updates, before a resume included
+    bad_streak: int = 0  # consecutive non-finite updates
     lost: bool = False  # of a population that goes on: too many of them
 
     def env_steps(self, cycles: int) -> int:
@@ -94,6 +96,7 @@ class Member:
         return {
             "best": self.best if math.isfinite(self.best) else None,
             "episodes": self.episodes,
+            "skipped": self.skipped,
             "losses": self.losses,
             "recent": self.recent,
             "last_evaluation": {k: v for k, v in self.last_evaluation.items() if math.isfinite(v)},
@@ -104,6 +107,7 @@ class Member:
         best = memory.get("best")
         self.best = -math.inf if best is None else best
         self.episodes = memory.get("episodes", 0)
+        self.skipped = memory.get("skipped", 0)
         self.losses = memory.get("losses", [])
         self.recent = memory.get("recent", [])
         self.last_evaluation = memory.get("last_evaluation", {})

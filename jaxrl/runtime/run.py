@@ -122,10 +122,23 @@ class Run:
                 self.members, results, self.networks(state), strict=True
             )
         ]
+        self._warn_of_nonfinite(found)
         if curriculum.changes(self.program) and curriculum.is_due(self.config, cycles):
             state, changed = curriculum.updated(self.program, state, results)
             found = [values | new for values, new in zip(found, changed, strict=True)]
         return state, found
+
+    def _warn_of_nonfinite(self, found: list[dict[str, float]]) -> None:
+        """Say that episodes of an evaluation ended in non-finite values, or that returns are."""
+        for member, values in zip(self.members, found, strict=True):
+            who = f"{member.folder.name}: " if self.overview else ""
+            if number := int(values.get("eval/diverged", 0)):
+                self.console.say(
+                    f"warning: {who}{number:,} episodes of the evaluation ended in non-finite "
+                    "values (eval/diverged)"
+                )
+            if not math.isfinite(values["eval/mean_reward"]):
+                self.console.say(f"warning: {who}the mean return of the evaluation is not finite")
 
     def save(self, state: TrainState, cycles: int, *, block: bool = False) -> None:
         """Write a checkpoint of the full state."""

@@ -117,6 +117,29 @@ class Noisy(probes.Counter):
         return self._with(after, key, jax.random.normal(now, (1,)))
 
 
+class NanEnding(Cutting):
+    """Give NaN as `done` or as truncation after `at` steps."""
+
+    def __init__(self, at: int = 3, flag: str = "done"):
+        super().__init__(cut=10**6)
+        self.at, self.flag = at, flag
+
+    def step(self, state, action):
+        after = super().step(state, action)
+        bad = jnp.where(after.pipeline_state.steps == self.at, jnp.nan, 0.0)
+        if self.flag == "done":
+            return dataclasses.replace(after, done=bad)
+        return dataclasses.replace(after, info={"truncation": bad})
+
+
+class NanStart(probes.Counter):
+    """See NaN at reset, and numbers from then on."""
+
+    def reset(self, rng):
+        state = super().reset(rng)
+        return dataclasses.replace(state, obs=state.obs * jnp.nan)
+
+
 class Measured(probes.Counter):
     """Report as metrics the count, and success on even counts only."""
 

@@ -350,6 +350,36 @@ def test_divergence_on_the_time_limit_is_a_termination():
     assert outcomes.terminated[2].all() and not outcomes.truncated.any()
 
 
+@pytest.mark.parametrize("repeat", [1, 2])
+@pytest.mark.parametrize("flag", ["done", "truncation"])
+def test_an_ending_that_is_nan_ends_the_episode_and_is_counted(flag, repeat):
+    world = custom_worlds.NanEnding(at=3, flag=flag)
+    env = _vector(world, episode_length=20, action_repeat=repeat, keep_broken=True)
+    _, _, states, outcomes, end = _play(env, 4)
+    last = 3 if repeat == 1 else 2
+    np.testing.assert_array_equal(outcomes.terminated[:, 0], np.arange(1, 5) % last == 0)
+    assert not outcomes.truncated.any() and (states.age[last] == 0).all()
+    assert env.take_statistics(end)[1]["rollout/diverged"].total == 4 * (4 // last)
+    assert (end.broken.at == last).all() and np.isnan(getattr(end.broken, flag)).all()
+
+
+def test_a_reset_that_is_nan_is_counted_and_hidden():
+    env = _vector(probes.Exploding(k=0, in_reward=False), episode_length=5, keep_broken=True)
+    _, pool, _, outcomes, end = _play(env, 3)
+    assert np.isnan(pool.obs).all()
+    assert outcomes.terminated.all() and not outcomes.reward.any()
+    assert np.isfinite(outcomes.next_obs).all() and np.isfinite(env.observe(end)).all()
+    assert env.take_statistics(end)[1]["rollout/diverged"].total == 3 * 4
+    assert (end.broken.at == 1).all() and np.isnan(end.broken.before.obs).all()
+
+
+def test_a_reset_that_is_nan_is_counted_even_if_the_step_after_it_is_fine():
+    env = _vector(custom_worlds.NanStart(), episode_length=5)
+    _, _, _, outcomes, end = _play(env, 3)
+    assert outcomes.terminated.all()
+    assert env.take_statistics(end)[1]["rollout/diverged"].total == 3 * 4
+
+
 def test_divergence_in_one_environment_leaves_the_others_alone():
     env = _vector(probes.Exploding(k=3), episode_length=10)
     state = env.reset(jax.random.key(0))

@@ -2,7 +2,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.envs.probes import Success
+from jaxrl.envs.probes import Exploding, Success
 from jaxrl.envs.vector import VectorEnv
 from jaxrl.runtime import episode_report, evaluation
 
@@ -35,3 +35,11 @@ def test_who_terminates_at_the_time_limit_is_not_truncated():
     assert (won & (length == 3)).any() and (~won & (length == 3)).any()
     np.testing.assert_array_equal(played.truncated, ~won)
     np.testing.assert_array_equal(episode_report.table(played, env).timed_out, ~won)
+
+
+def test_episodes_that_end_in_non_finite_values_are_counted():
+    env = VectorEnv(Exploding(k=3, in_obs=False), num_envs=4, episode_length=5)
+    play = jax.jit(evaluation.episodes(env, lambda p, obs, c, key: (jnp.zeros((4, 1)), c, {}), ()))
+    played = play((), jax.random.key(0))
+    assert played.nonfinite.all() and (np.asarray(played.lengths) == 3).all()
+    assert evaluation.summarize(jax.device_get(played))["eval/diverged"] == 4

@@ -4,6 +4,7 @@ import dataclasses
 import os
 import shlex
 import signal
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -13,7 +14,7 @@ from jaxrl import config_checks, evaluate, presets, train
 from jaxrl.config import NetworkConfig
 from jaxrl.envs import host, names
 from jaxrl.errors import UserError
-from jaxrl.runtime import hosted, program
+from jaxrl.runtime import broken_report, hosted, program
 from tests.runtime import tiny
 
 LSTM = NetworkConfig((4,), (4,), memory="lstm", memory_size=4)
@@ -184,6 +185,30 @@ def test_what_diverges_starts_anew_and_is_counted():
     assert np.isfinite([step.next_obs for step in steps]).all() and group.news.diverged == 4
     assert [step.reward[0] for step in steps] == [1, 0, 1, 0]
     group.close()
+
+
+@pytest.mark.parametrize("name, steps", [("NanStart", 1), ("NanDone", 2), ("Huge", 2)])
+def test_every_non_finite_value_is_counted(name, steps):
+    group = host.build(f"gym:tests.runtime.toys:{name}-v0", 2, 1).group(2, 0)
+    assert np.isfinite(group.obs).all()
+    played = [group.step(np.zeros((2, 2))) for _ in range(4)]
+    assert [step.terminated[0] for step in played] == [(t + 1) % steps == 0 for t in range(4)]
+    assert group.news.diverged == 2 * 4 // steps
+    for step in played:
+        assert np.isfinite(step.next_obs).all() and np.isfinite(step.reward).all()
+    group.close()
+
+
+def test_non_finite_values_stop_the_run_where_asked_to():
+    config = presets.get("gym-cartpole")
+    config = dataclasses.replace(config, task=dataclasses.replace(config.task, on_nan="stop"))
+    config_checks.check(config)
+    member = SimpleNamespace(nonfinite_steps=0)
+    run = SimpleNamespace(config=config, members=[member])
+    broken_report.check(run, None, 1)
+    member.nonfinite_steps = 3
+    with pytest.raises(broken_report.EnvironmentBroke, match="in 3 steps of this cycle"):
+        broken_report.check(run, None, 1)
 
 
 def test_signals_reach_the_run_not_its_environments():

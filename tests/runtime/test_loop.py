@@ -240,7 +240,7 @@ def test_persistent_non_finite_gradients_stop_the_run(tmp_path, capsys):
     assert train.main(tiny.flags(tmp_path / "run", *shlex.split(flags))) == 2
     message = capsys.readouterr().err
     # Bad from the 5th iteration on, 4 updates each: 8 in a row at step 384, 16 at 512.
-    assert "at step 512: gradients were not finite for 16 updates in a row" in message
+    assert "diverged at step 512: 16 consecutive non-finite updates" in message
     assert "train/loss" in message
     assert "checkpoint at step 256 is untouched" in message
     assert [p.name for p in (tmp_path / "run" / "checkpoints").iterdir()] == ["256"]

@@ -24,8 +24,8 @@ def test_an_environment_that_breaks_stops_the_run_and_leaves_its_state(tmp_path,
     folder = tmp_path / "run"
     assert train.main(tiny.flags(folder, *BREAKS, "--task.on-nan", "stop")) == 2
     message = capsys.readouterr().err
-    assert "environment 0 left the numbers at its step 5, step 4 of its episode" in message
-    assert "obs[0] is nan" in message and "(7 more broke later in the same cycle)" in message
+    assert "environment 0 produced non-finite values at step 5, step 4 of its episode" in message
+    assert "obs[0] is nan" in message and "(7 more in the same cycle)" in message
     with np.load(folder / "broken" / "environment-0-step-5.npz", allow_pickle=False) as data:
         assert data["before/pipeline_state/steps"] == 4
         np.testing.assert_array_equal(data["before/obs"], [1.0])
@@ -33,12 +33,34 @@ def test_an_environment_that_breaks_stops_the_run_and_leaves_its_state(tmp_path,
         assert data["action"].shape == (1,) and data["action"].any()
 
 
-def test_by_default_it_is_restarted_and_counted(tmp_path):
+def test_by_default_it_is_restarted_counted_and_warned_of(tmp_path, capsys):
     folder = tiny.run(tmp_path / "run", *BREAKS)
     rows = tiny.rows(folder)
     # Means over iterations: 8 environments break three times in the 16 steps of two.
     assert [row["rollout/diverged"] for row in rows] == [12.0, 12.0]
     assert not (folder / "broken").exists()
+    out = capsys.readouterr().out
+    for step in (128, 256):
+        assert (
+            f"environments produced non-finite values in 24 of 128 steps in the cycle up to step "
+            f"{step}, and were reset"
+        ) in out
+
+
+NAN_START = [flag.replace("Breaks", "NanStart") for flag in BREAKS]
+
+
+def test_a_run_whose_every_step_is_non_finite_does_not_end_well(tmp_path, capsys):
+    assert train.main(tiny.flags(tmp_path / "run", *NAN_START)) == 2
+    message = capsys.readouterr().err
+    assert "non-finite values at every step in the cycle up to step 128" in message
+
+
+def test_a_reset_that_is_nan_stops_the_run_where_asked_to(tmp_path, capsys):
+    assert train.main(tiny.flags(tmp_path / "run", *NAN_START, "--task.on-nan", "stop")) == 2
+    message = capsys.readouterr().err
+    assert "environment 0 produced non-finite values at step 1" in message
+    assert "after its reset, obs[0] is nan" in message
 
 
 def test_stopping_changes_nothing_where_nothing_breaks(tmp_path):
@@ -49,6 +71,41 @@ def test_stopping_changes_nothing_where_nothing_breaks(tmp_path):
     assert last["time/peak_memory_mb"] >= last["time/memory_mb"] > 1
     assert last["time/host_memory_mb"] > 1
     assert train.main(["--resume", str(careful), "--epochs", "3"]) == 0
+
+
+def test_a_run_that_ends_with_non_finite_gradients_says_so(tmp_path, monkeypatch, capsys):
+    real = compiled.Programs.train
+
+    def bad_at_the_end(self, state, number):
+        state, metrics = real(self, state, number)
+        if number == 3:
+            bad = jax.device_put(np.int32(4), state.learner.skipped.sharding)
+            state = state.replace(learner=state.learner.replace(skipped=bad, bad_streak=bad.copy()))
+        return state, metrics
+
+    monkeypatch.setattr(compiled.Programs, "train", bad_at_the_end)
+    folder = tmp_path / "run"
+    assert train.main(tiny.flags(folder)) == 2
+    said = capsys.readouterr()
+    assert "4 gradient updates of this cycle were non-finite and were skipped" in said.out
+    assert "diverged at step 512: 4 consecutive non-finite updates" in said.err
+    assert (folder / "policies" / "final.npz").exists() and (folder / "checkpoints/512").is_dir()
+
+
+def test_an_evaluation_that_is_not_finite_is_warned_of(tmp_path, monkeypatch, capsys):
+    real = compiled.Programs.evaluate
+
+    def bad(self, params, number):
+        played = real(self, params, number)
+        nan = np.full_like(played.returns, np.nan)
+        return played._replace(returns=nan, nonfinite=np.arange(4) < 3)
+
+    monkeypatch.setattr(compiled.Programs, "evaluate", bad)
+    folder = tiny.run(tmp_path / "run")
+    said = capsys.readouterr().out
+    assert said.count("3 episodes of the evaluation ended in non-finite values") == 2
+    assert said.count("the mean return of the evaluation is not finite") == 2
+    assert not (folder / "policies" / "best.npz").exists()
 
 
 def test_the_most_memory_is_no_less_than_what_is_in_use(monkeypatch):

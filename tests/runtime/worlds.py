@@ -21,6 +21,13 @@ class Breaks(probes.Exploding):
         super().__init__(k=5, in_reward=False)
 
 
+class NanStart(probes.Exploding):
+    """Shows no number at reset."""
+
+    def __init__(self):
+        super().__init__(k=0, in_reward=False)
+
+
 class Push(base.Env):
     """Start anywhere in a square; those on the right succeed at their third step.
 
