@@ -128,11 +128,13 @@ def _from_checkpoint(program: Program, path: Path, theirs: TrainConfig) -> Learn
         if name.split("/")[0] in _LEARNT
     }
     _refuse_other_shapes(path, have, wanted)
+    taken = {name: have[name] for name in wanted}
+    network_files.refuse_nonfinite(taken, f"--init-from: the checkpoint of '{path}'")
     remarks = [f"warning: {text}" for text in found.warnings]
     remarks.append(
         f"starting from what {path} had learnt at step {found.step:,}: policy and critic"
     )
-    return Learnt({name: have[name] for name in wanted}, remarks)
+    return Learnt(taken, remarks)
 
 
 def _from_policy(program: Program, path: Path) -> Learnt:

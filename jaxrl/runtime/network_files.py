@@ -69,8 +69,9 @@ def write(
 
 
 def read(file: Path) -> Stored:
-    """Read networks back; what is damaged or foreign is named."""
+    """Read networks back; what is damaged, foreign or non-finite is named."""
     header, arrays = _read(file)
+    refuse_nonfinite(arrays, f"'{file}'")
     try:
         tokens = tuple(int(n) for n in header.get("tokens", ()))
         spec = EnvSpec(_obs_from(header["obs"]), ActionSpec(**header["action"]), tokens)
@@ -90,6 +91,17 @@ def _read(file: Path) -> tuple[dict, dict[str, np.ndarray]]:
     if header.get("format") != FORMAT:
         raise UserError(f"'{file}' has format {header.get('format')}, this version reads {FORMAT}.")
     return header, arrays
+
+
+def refuse_nonfinite(arrays: dict[str, np.ndarray], where: str) -> None:
+    """Raise for a network that cannot act: one NaN in its weights is NaN in every action."""
+    for name, values in arrays.items():
+        if np.issubdtype(values.dtype, np.inexact) and not np.isfinite(values).all():
+            bad = values.size - int(np.isfinite(values).sum())
+            raise UserError(
+                f"{where} cannot be used: {bad:,} of {values.size:,} values of the array {name} "
+                "are not finite. Use another policy or an earlier checkpoint."
+            )
 
 
 def fill(target: PyTree, arrays: dict[str, np.ndarray], file: Path) -> PyTree:

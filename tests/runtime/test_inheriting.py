@@ -1,5 +1,6 @@
 """Runs that start from other runs: with their full state, or with what they have learnt."""
 
+import importlib
 import json
 import os
 import shutil
@@ -140,6 +141,49 @@ def test_what_does_not_fit_is_named_before_anything_is_written(
     message = capsys.readouterr().err
     assert "--init-from" in message or "No policy" in message
     assert text in message
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.fixture(scope="module")
+def poisoned(source, tmp_path_factory):
+    """Return a copy of a run whose policies have one NaN among their weights."""
+    folder = tmp_path_factory.mktemp("poisoned") / "run"
+    shutil.copytree(source, folder)
+    for file in (folder / "policies").iterdir():
+        with np.load(file) as data:
+            arrays = {name: data[name].copy() for name in data.files}
+        name = next(name for name in arrays if name.startswith("actor/"))
+        arrays[name].flat[0] = np.nan
+        np.savez(file, allow_pickle=False, **arrays)
+    return folder, name
+
+
+@pytest.mark.parametrize("command", ["evaluate", "render", "export", "init_from", "teacher"])
+def test_a_policy_with_nan_weights_is_refused(poisoned, tmp_path, capsys, command):
+    folder, name = poisoned
+    if command in ("init_from", "teacher"):
+        flag = {"init_from": "--init-from", "teacher": "--ppo.teacher"}[command]
+        arguments = tiny.flags(tmp_path / "new", flag, str(folder / "policies" / "best.npz"))
+        assert train.main(arguments) == 2
+        assert not (tmp_path / "new").exists()
+    else:
+        assert importlib.import_module(f"jaxrl.{command}").main([str(folder)]) == 2
+    message = capsys.readouterr().err
+    assert f"of the array {name} are not finite" in message and "best.npz" in message
+
+
+def test_a_checkpoint_with_nan_weights_is_refused(source, tmp_path, capsys, monkeypatch):
+    real = Checkpoints.read
+
+    def poisoned(self, *arguments):
+        found = real(self, *arguments)
+        at = [leaf.path for leaf in found.leaves].index("learner/values/mean")
+        found.arrays[at] = np.full_like(found.arrays[at], np.inf)
+        return found
+
+    monkeypatch.setattr(Checkpoints, "read", poisoned)
+    assert train.main(tiny.flags(tmp_path / "new", "--init-from", str(source))) == 2
+    assert "of the array values/mean are not finite" in capsys.readouterr().err
     assert not (tmp_path / "new").exists()
 
 
