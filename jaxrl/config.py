@@ -5,7 +5,6 @@ Numbers marked (traced) are arrays in the training state: they can differ betwee
 population without compiling again. All other settings fix shapes or structure.
 """
 
-import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -281,7 +280,7 @@ class TrainConfig:
         """Cycles in the whole run."""
         if self.total_steps is None:
             return self.epochs * self.cycles
-        return math.ceil(self.total_steps / (self.steps_per_iteration * self.iterations))
+        return -(-self.total_steps // (self.steps_per_iteration * self.iterations))
 
     @property
     def total_iterations(self) -> int:

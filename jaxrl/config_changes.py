@@ -1,6 +1,7 @@
 """Configurations that differ in a few settings, which are given by their dotted names."""
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from typing import Any
@@ -109,6 +110,7 @@ def combinations(axes: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
 
 
 _WORDS = {"true": True, "false": False}
+_MOST_MEMBERS = 2**16  # each has a folder and a configuration of its own
 
 
 def setting(text: str) -> str:
@@ -144,12 +146,18 @@ def _of_kind(config: TrainConfig, name: str, values: Sequence[float]) -> tuple[f
 
 def members(config: TrainConfig, num_seeds: int, vary: Sequence[str] = ()) -> list[TrainConfig]:
     """Return every combination of what is varied, each with `num_seeds` seeds."""
-    if num_seeds < 1:
-        raise UserError(f"--num-seeds must be at least 1, not {num_seeds}.")
+    if not 1 <= num_seeds <= _MOST_MEMBERS:
+        raise UserError(f"--num-seeds must lie between 1 and {_MOST_MEMBERS:,}, not {num_seeds}.")
     axes = dict(map(axis, vary))
     if len(axes) < len(vary):
         raise UserError("--vary: name every setting once, with all of its values.")
     axes = {name: _of_kind(config, name, values) for name, values in axes.items()}
+    number = num_seeds * math.prod(map(len, axes.values()))
+    if number > _MOST_MEMBERS:
+        raise UserError(
+            f"--num-seeds and --vary make {number:,} members; at most {_MOST_MEMBERS:,} can be "
+            "trained at once."
+        )
     return [
         replace(changed(config, changes), seed=seed)
         for changes in combinations(axes)

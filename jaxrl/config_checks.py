@@ -1,18 +1,17 @@
 """Is this configuration one that can be run? Every problem is named at once, with its fix."""
 
 import math
-from dataclasses import asdict
 from typing import Any
 
-from jaxrl import config_json
 from jaxrl.config import TrainConfig
 from jaxrl.config_algorithms import PLAIN
 from jaxrl.config_checks_motion import motion_problems
 from jaxrl.config_checks_replay import data_problems, near, replay_problems
+from jaxrl.config_checks_values import count_problems, value_problems
 from jaxrl.envs import names
 from jaxrl.errors import UserError, nearest
 
-# Field paths by the rule they must obey; of other numbers any will do that is finite.
+# Field paths by the rule they must obey; other numbers only need to fit their type.
 _AT_LEAST_ONE = (
     "num_envs",
     "epochs",
@@ -123,8 +122,8 @@ def get(config: Any, path: str) -> Any:
 
 def flag(path: str) -> str:
     """Return the command-line flag of a dotted path."""
-    name = path.rpartition(".")[2]
-    if name in PLAIN:
+    section, _, name = path.rpartition(".")
+    if section == "offpolicy" and name in PLAIN:  # --style.batch-size is another setting
         path = name
     elif name.startswith("rrd_"):
         path = name.replace("_", ".", 1)
@@ -133,6 +132,9 @@ def flag(path: str) -> str:
 
 def validate(config: TrainConfig, device_count: int | None = None) -> list[str]:
     """Return every problem of a configuration, each with its field and its fix."""
+    # Nothing can be compared with a value of the wrong type, or with NaN.
+    if unusable := value_problems(config):
+        return [f"{flag(path)} {problem}." for path, problem in unusable]
     out_of_range = _range_problems(config)
     # Sizes can only be compared once each of them makes sense.
     sizes = [] if out_of_range else _size_problems(config, device_count)
@@ -150,10 +152,8 @@ def _range_problems(config: TrainConfig) -> list[str]:
     for paths, holds, text in rules:
         for path in paths:
             value = get(config, path)
-            if value is not None and not (math.isfinite(value) and holds(value)):
+            if value is not None and not holds(value):
                 problems.append(f"{flag(path)} {text}, not {value}.")
-    named = {path for paths, _, _ in rules for path in paths}
-    problems += _infinite(config, named)
     for path in ("network.hidden", "network.critic_hidden"):
         widths = get(config, path)
         if not widths or min(widths) < 1:
@@ -163,8 +163,6 @@ def _range_problems(config: TrainConfig) -> list[str]:
             f"--network.distribution {config.network.distribution} belongs to td3 or dqn, which "
             "choose it themselves: use tanh_normal or normal."
         )
-    if config.seed >= 2**32:
-        problems.append(f"--seed must be below 2**32, not {config.seed}.")
     changing = config.ppo.advantage == "vtrace" or config.ppo.sampling == "prioritized"
     if config.ppo.normalize_advantage == "batch" and changing:
         problems.append(
@@ -173,16 +171,6 @@ def _range_problems(config: TrainConfig) -> list[str]:
         )
     if config.ppo.min_learning_rate > config.ppo.max_learning_rate:
         problems.append("--ppo.min-learning-rate must not exceed --ppo.max-learning-rate.")
-    return problems
-
-
-def _infinite(config: TrainConfig, but: set[str]) -> list[str]:
-    """Return numbers that are none: runs would train, and fail when they save their settings."""
-    problems = []
-    for path, value in config_json.flatten(asdict(config)).items():
-        numbers = [v for v in (value if isinstance(value, tuple) else [value]) if type(v) is float]
-        if path not in but and not all(map(math.isfinite, numbers)):
-            problems.append(f"{flag(path)} must be finite, not {value}.")
     return problems
 
 
@@ -209,7 +197,7 @@ def _name_problems(config: TrainConfig) -> list[str]:
 
 
 def _size_problems(config: TrainConfig, device_count: int | None) -> list[str]:
-    problems = []
+    problems = count_problems(config)
     shards = config.devices or device_count or 1
     if device_count is not None and shards > device_count:
         problems.append(f"--devices {shards}: this machine has {device_count}.")

@@ -1,6 +1,6 @@
 """Checks of what motion clips and the judging of style need."""
 
-import math
+from pathlib import Path
 
 from jaxrl.config import MotionConfig, StyleConfig, TrainConfig
 from jaxrl.envs import names
@@ -22,14 +22,14 @@ def _clip_problems(motion: MotionConfig) -> list[str]:
     return [
         f"{flag} '{path}': no such file or folder.{advice}"
         for flag, (path, advice) in given.items()
-        if path is not None and not path.exists()
+        if path is not None and not Path(path).exists()
     ]
 
 
 def _number_problems(motion: MotionConfig) -> list[str]:
     low, high = motion.speeds
     rules = {
-        "loop-seconds must not be negative": 0 <= motion.loop_seconds < math.inf,
+        "loop-seconds must not be negative": motion.loop_seconds >= 0,
         "substeps must be at least 1": motion.substeps >= 1,
         "style-frames must be at least 1": motion.style_frames >= 1,
         "hybrid-share must lie between 0 and 1": 0 <= motion.hybrid_share <= 1,
@@ -40,7 +40,7 @@ def _number_problems(motion: MotionConfig) -> list[str]:
         "weights must not be negative": min(motion.weights) >= 0,
         "scales must not be negative": min(motion.scales) >= 0,
         "future needs one or more frames of at least 1": min(motion.future, default=0) >= 1,
-        "speeds must be two numbers, the lower one first": math.isfinite(high) and low <= high,
+        "speeds must be two numbers, the lower one first": low <= high,
     }
     return [f"--motion.{text}." for text, holds in rules.items() if not holds]
 

@@ -16,6 +16,7 @@ ORDER = [
         "config_checks",
         "config_checks_motion",
         "config_checks_replay",
+        "config_checks_values",
         "config_json",
         "presets",
         "types",

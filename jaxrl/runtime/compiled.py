@@ -91,7 +91,8 @@ class Programs:
         return self.program.together([tree] * max(len(self.program.members), 1))
 
     def _pool(self, stream: int, number: int, curriculum: PyTree) -> PyTree:
-        return self._draw.result()(self._seed, np.uint32(stream), np.uint32(number), curriculum)
+        count = np.uint32(number % 2**32)
+        return self._draw.result()(self._seed, np.uint32(stream), count, curriculum)
 
 
 def compile_programs(program: Program) -> Programs:

@@ -95,7 +95,7 @@ class HostPrograms:
                     group.begin()
                 else:
                     rows.outcomes[g].append(group.receive())
-                number = np.uint32((turn * length + t) * len(self.groups) + g)
+                number = np.uint32(((turn * length + t) * len(self.groups) + g) % 2**32)
                 acted = self.act(params, group.obs, self.carries[g], group.ended, number)
                 rows.decisions[g].append((group.obs, *jax.device_get(acted[:3])))
                 self.carries[g] = acted.after

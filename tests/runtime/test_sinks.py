@@ -3,7 +3,12 @@
 import contextlib
 import sys
 
+import numpy as np
+
+from jaxrl.config import TrainConfig
 from jaxrl.runtime import sinks
+from jaxrl.runtime.evaluation import Episodes
+from jaxrl.runtime.records import EvaluationRecord
 
 
 def test_tensorboard_does_not_bring_pytorch(tmp_path, monkeypatch):
@@ -17,3 +22,18 @@ def test_tensorboard_does_not_bring_pytorch(tmp_path, monkeypatch):
     with contextlib.ExitStack() as stack:
         sinks.tensorboard(tmp_path / "events", stack, None)(1, {"train/loss": 0.5})
     assert "torch" not in sys.modules and any((tmp_path / "events").iterdir())
+
+
+def test_steps_that_no_int32_holds_are_logged_as_they_are(tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    with contextlib.ExitStack() as stack:
+        for sink in sinks.open_sinks(TrainConfig(), tmp_path, stack, None):
+            sink(2**40, {"train/loss": 0.5})
+    assert sinks.read_jsonl(tmp_path / "metrics.jsonl") == [{"step": 2**40, "train/loss": 0.5}]
+    (events,) = (tmp_path / "tensorboard").iterdir()
+    points = EventAccumulator(str(events)).Reload().Scalars("train/loss")
+    assert [point.step for point in points] == [2**40]
+    record = EvaluationRecord(tmp_path / "evaluations.npz", None)
+    record.add(2**40, Episodes(np.ones(2), np.ones(2, int), None))
+    assert np.load(tmp_path / "evaluations.npz")["timesteps"] == [2**40]
