@@ -80,9 +80,9 @@ def never_saved(config: TrainConfig, checkpoints: Checkpoints, folder: Path) -> 
         return False
     file = folder / "metrics.jsonl"
     rows = sinks.read_jsonl(file) if file.exists() else []
-    first_save = min(config.cycles * config.checkpoint.save_freq, config.total_cycles)
-    # The first save is written in the background: it may be lost up to the next cycle.
-    return len(rows) <= first_save + 1
+    # The first save is written in the background while cycles go on; the second one waits for it.
+    second_save = 2 * config.cycles * config.checkpoint.save_freq
+    return len(rows) <= second_save
 
 
 def restored_state(

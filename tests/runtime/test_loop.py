@@ -14,7 +14,8 @@ import pytest
 
 import jaxrl
 from jaxrl import evaluate, train
-from jaxrl.runtime import compiled, run, sinks, summary
+from jaxrl.runtime import compiled, run, sinks, starting, summary
+from jaxrl.runtime.checkpoint import Checkpoints
 from jaxrl.runtime.compiled import compile_programs
 from jaxrl.runtime.evaluation import Episodes
 from jaxrl.runtime.records import EvaluationRecord
@@ -369,6 +370,18 @@ def test_a_run_killed_before_its_first_checkpoint_starts_over(finished, tmp_path
     assert "it starts over" in capsys.readouterr().out
     assert tiny.rows(folder) == tiny.rows(finished)
     tiny.assert_same_policy(folder, finished)
+
+
+def test_a_first_checkpoint_may_be_lost_until_the_second_is_due(tmp_path):
+    """It is written in the background, however long that takes; the second one waits for it."""
+    config = train._parse(tiny.flags(tmp_path, "--epochs", "9")).config  # saved every 2 cycles
+    checkpoints = Checkpoints(tmp_path / "checkpoints")
+    found = {}
+    for number in range(1, 7):
+        rows = "".join(f'{{"step": {128 * i}}}\n' for i in range(1, number + 1))
+        (tmp_path / "metrics.jsonl").write_text(rows)
+        found[number] = starting.never_saved(config, checkpoints, tmp_path)
+    assert found == {1: True, 2: True, 3: True, 4: True, 5: False, 6: False}
 
 
 def test_resuming_a_finished_run_changes_nothing(finished, tmp_path):

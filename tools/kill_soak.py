@@ -1,0 +1,148 @@
+"""Kill a training run at random moments, resume it each time, and compare it with a whole run.
+
+Usage: python tools/kill_soak.py --kills 100
+
+One run is trained without interruption. Then the same run is started again, killed by SIGKILL at a
+random moment (while it imports, compiles, trains, evaluates, saves or writes its report), resumed,
+killed again, and so on until it ends by itself; then another one is begun, until all kills are
+done. Every run must end with the same files: each row of metrics.jsonl without its times,
+each evaluation, and each array of the best and the final policy, bit for bit. The exit status is 1
+if anything differs, or if a run or a resume fails.
+"""
+
+import argparse
+import json
+import os
+import random
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parent.parent
+FLAGS = shlex.split(
+    "cartpole --devices 1 --num-envs 8 --epochs 60 --cycles 2 --iterations 2 --eval.num-envs 4 "
+    "--network.hidden 8 --network.critic-hidden 8 --ppo.rollout-length 8 --ppo.num-minibatches 2 "
+    "--ppo.update-epochs 2 --ppo.schedule linear --task.episode-length 20"
+)
+
+
+class Failure(Exception):
+    """A run failed, or ended with something else than the uninterrupted one."""
+
+
+def start(folder: Path, flags: list[str]) -> subprocess.Popen:
+    """Start the run of a folder, or resume it once its settings are written."""
+    begun = (folder / "config.json").exists()
+    words = ["--resume", str(folder)] if begun else [*flags, "--run-dir", str(folder)]
+    environment = os.environ | {
+        # Starts are quick when compiled and traced programs are cached.
+        "JAX_COMPILATION_CACHE_DIR": str(ROOT / ".cache" / "jax"),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAXRL_KEEP_PROGRAMS": "1",
+        "JAX_PLATFORMS": "cpu",
+        "PYTHONPATH": str(ROOT),
+    }
+    command = [sys.executable, "-m", "jaxrl.train", *words]
+    output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    return subprocess.Popen(command, env=environment, **output)
+
+
+def finish(process: subprocess.Popen) -> None:
+    """Wait for a run that nobody kills; it must succeed."""
+    output, _ = process.communicate()
+    if process.returncode:
+        raise Failure(f"a run ended with exit status {process.returncode}:\n{output}")
+
+
+def interrupted(
+    folder: Path, flags: list[str], kills: int, delay: Callable[[], float]
+) -> list[float]:
+    """Train in `folder`, killing the run up to `kills` times; return when each kill came."""
+    killed = []
+    while len(killed) < kills:
+        process, after = start(folder, flags), delay()
+        try:
+            process.wait(after)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+            killed.append(after)
+        else:
+            finish(process)
+            return killed
+    finish(start(folder, flags))
+    return killed
+
+
+def rows(folder: Path) -> list[dict[str, float]]:
+    """Return the rows of a run's log without what a clock or the machine decides."""
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    return [
+        {k: v for k, v in json.loads(line).items() if not k.startswith("time/")} for line in lines
+    ]
+
+
+def arrays(file: Path) -> dict[str, Any]:
+    """Return the arrays of a file as bytes."""
+    with np.load(file, allow_pickle=False) as data:
+        return {name: data[name].tobytes() for name in data.files if name != "policy.json"}
+
+
+def differences(whole: Path, other: Path) -> list[str]:
+    """Return what differs between the files of two finished runs, in words."""
+    ours, theirs = rows(whole), rows(other)
+    found = [
+        f"row {i}: {a} != {b}" for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b
+    ]
+    if len(ours) != len(theirs):
+        found.append(f"{len(theirs)} rows instead of {len(ours)}")
+    for name in ("evaluations.npz", "policies/best.npz", "policies/final.npz"):
+        one, two = arrays(whole / name), arrays(other / name)
+        found += [f"{name}: {k}" for k in one.keys() | two.keys() if one.get(k) != two.get(k)]
+    return found
+
+
+def soak(place: Path, kills: int, seed: int) -> None:
+    """Train once as a whole, then again and again under kills, and compare."""
+    chance = random.Random(seed)
+    finish(start(place / "whole", FLAGS))  # fills the caches
+    began = time.monotonic()
+    finish(start(place / "again", FLAGS))
+    longest = time.monotonic() - began
+    print(f"a run takes {longest:.1f} s, {len(rows(place / 'whole'))} rows", flush=True)
+    done = number = 0
+    while done < kills:
+        folder = place / f"run-{number}"
+        killed = interrupted(folder, FLAGS, kills - done, lambda: chance.uniform(0, 1.1 * longest))
+        done, number = done + len(killed), number + 1
+        moments = " ".join(f"{moment:.2f}" for moment in killed)
+        if found := differences(place / "whole", folder):
+            raise Failure(f"{folder} differs after kills at {moments} s:\n" + "\n".join(found))
+        print(f"{done} of {kills} kills: run {number} is identical (at {moments} s)", flush=True)
+
+
+def main() -> int:
+    """Parse the command line, soak, and tell how it went."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    place = Path(tempfile.mkdtemp(prefix="kill-soak-"))
+    try:
+        soak(place, arguments.kills, arguments.seed)
+    except Failure as failure:
+        print(f"FAILED: {failure}\nThe runs are in {place}")
+        return 1
+    print(f"passed: {arguments.kills} kills, every run bit-identical ({place} may be deleted)")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
