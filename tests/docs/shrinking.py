@@ -28,6 +28,15 @@ def with_stand_in(config: TrainConfig) -> TrainConfig:
 
 def shrunk(config: TrainConfig) -> TrainConfig:
     """Return the same run with few and small arrays, two epochs at most, on a cheap world."""
+    config = small(config)
+    if config.offline:
+        return config
+    task = replace(config.task, episode_length=10, action_repeat=1)
+    return replace(with_stand_in(config), task=task)
+
+
+def small(config: TrainConfig) -> TrainConfig:
+    """Return the same run in its own world with few and small arrays, two epochs at most."""
     config = replace(
         config,
         epochs=1 if config.total_steps is None and config.epochs == 1 else 2,
@@ -42,10 +51,11 @@ def shrunk(config: TrainConfig) -> TrainConfig:
     )
     if config.offline:
         return config
+    length = 10 * config.task.action_repeat
     return replace(
-        with_stand_in(config),
+        config,
         num_envs=4,
-        task=replace(config.task, episode_length=10, reset_pool=None, action_repeat=1),
+        task=replace(config.task, episode_length=length, reset_pool=None),
         eval=replace(config.eval, num_envs=min(config.eval.num_envs, 2)),
     )
 
