@@ -14,7 +14,7 @@ from jaxrl.learning.replay import Transition
 from jaxrl.networks import actor_critic, q
 from jaxrl.rollout import rollout
 from jaxrl.types import ActionSpec, EnvSpec
-from tests.algorithms.running import jit_for_long
+from tests.algorithms.running import Compiled, jit_for_long
 
 GAMMA = 0.9
 NETWORK = NetworkConfig((16,), (32,), activation="tanh", init_std=0.3)
@@ -147,6 +147,46 @@ def test_networks_move_and_slow_copies_follow_when_it_is_their_turn():
         [True, False, False, False],
         [True, False, True, True],
     ]
+
+
+@pytest.fixture(scope="module")
+def decomposing():
+    """SAC with a learnt reward and no warm-up; an episode takes two iterations."""
+    changes = {"warmup": 0, "train_batches": 1, "batch_size": 64, "buffer_size": 32}
+    changes |= {"reward": "rrd", "rrd_batch_size": 8, "rrd_sample_size": 4}
+    config = TrainConfig(algo="sac", network=NETWORK, offpolicy=OffPolicyConfig(**changes))
+    env = VectorEnv(probes.PROBES["truncation"](), 4, 2, pool_size=4, random_first_age=False)
+    return Compiled(build.make(config, env, build.build_networks(config, env.spec)))
+
+
+def test_nothing_is_drawn_before_an_episode_is_complete(decomposing):
+    """Nor is a batch larger than the store, or a piece longer than its episode, a problem."""
+    state, first = decomposing.steps(1)
+    assert first[0]["replay/steps"] == 0 == int(state.learner.updates)
+    assert _same(state.learner.params, decomposing.start().learner.params)
+    state, (_, second) = decomposing.steps(2)
+    assert second["replay/steps"] == 8 and int(state.learner.updates) == 1
+    assert not int(state.learner.skipped) and second["train/R_loss"] >= 0
+    assert not _same(state.learner.params, decomposing.start().learner.params)
+
+
+def test_an_infinite_alpha_is_skipped_and_counted(decomposing):
+    state, _ = decomposing.steps(1)
+    params = state.learner.params | {"alpha": {"log": jnp.float32(200.0)}}  # e^200 overflows
+    after, _ = decomposing.step(state.replace(learner=state.learner.replace(params=params)))
+    assert int(after.learner.skipped) == int(after.learner.bad_streak) == 1
+    for name in ("actor", "critic", "alpha"):
+        assert _same(after.learner.params[name], params[name])
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(after.learner.slow))
+
+
+@pytest.mark.parametrize("target, rises", [(-100.0, False), (100.0, True)])
+def test_alpha_falls_above_the_target_entropy_and_rises_below(decomposing, target, rises):
+    state, _ = decomposing.steps(1)
+    hyper = state.learner.hyper | {"target_entropy": jnp.float32(target)}
+    after, _ = decomposing.step(state.replace(learner=state.learner.replace(hyper=hyper)))
+    before, now = (x.learner.params["alpha"]["log"] for x in (state, after))
+    assert before != now and (now > before) == rises
 
 
 @pytest.mark.parametrize("share, expected", [(0.0, [1.0, 0.1, 0.1]), (0.5, [1.0, 0.55, 0.1])])

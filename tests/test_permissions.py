@@ -1,0 +1,77 @@
+"""Folders that may not be read or written: a sentence names them, and nothing in them changes."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from jaxrl import config_json, evaluate, export, presets, render, report, train
+from tests import ordinary_user
+from tests.runtime import tiny
+
+
+@pytest.fixture
+def folders(tmp_path, monkeypatch):
+    """A folder that is read-only, one that is closed, and a run with each of its parts so."""
+    config = config_json.to_json(presets.get("cartpole"))
+    for name in ("readonly", "closed", "run", "saved", "unreadable"):
+        (tmp_path / name).mkdir()
+        if name not in ("readonly", "closed"):
+            (tmp_path / name / "config.json").write_text(config)
+    (tmp_path / "saved" / "checkpoints").mkdir()
+    modes = {
+        "readonly": 0o555,
+        "closed": 0o000,
+        "run": 0o555,
+        "saved/checkpoints": 0o555,
+        "unreadable/config.json": 0o000,
+    }
+    for name, mode in modes.items():
+        (tmp_path / name).chmod(mode)
+    before = _contents(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    yield
+    for name in modes:
+        (tmp_path / name).chmod(0o755)
+    assert _contents(tmp_path) - {tmp_path / "saved" / ".lock"} == before
+
+
+def _contents(place: Path) -> set[Path]:
+    return set(place.rglob("*"))
+
+
+NEW = " ".join(tiny.FLAGS)
+DENIED = {
+    f"train {NEW} --run-dir readonly": "The run folder 'readonly' is not writable",
+    f"train {NEW} --run-dir readonly/run": "cannot create 'readonly/run': Permission denied",
+    f"train {NEW} --run-dir closed": "Permission denied: closed/config.json",
+    "train --resume closed": "Permission denied: closed/config.json",
+    "train --resume run": "The run folder 'run' is not writable",
+    "train --resume saved": "saved/checkpoints is not writable; change its permissions",
+    "train --resume unreadable": "Permission denied: unreadable/config.json",
+    "evaluate closed": "Permission denied: 'closed/config.json'",
+    "evaluate unreadable": "Permission denied: 'unreadable/config.json'",
+    "export closed": "Permission denied: 'closed/",
+    "render closed": "Permission denied: 'closed/config.json'",
+    "report closed": "Permission denied: 'closed/config.json'",
+}
+COMMANDS = {each.__name__.rpartition(".")[2]: each for each in (train, evaluate, export, render)}
+COMMANDS["report"] = report
+
+
+@pytest.mark.parametrize("command", DENIED)
+@pytest.mark.usefixtures("folders")
+def test_what_is_denied_is_named_and_left_alone(command, capsys):
+    name, *words = command.split()
+    assert ordinary_user.call(lambda: COMMANDS[name].main(words)) == 2
+    assert DENIED[command] in capsys.readouterr().err
+
+
+def test_permissions_apply_to_the_thread_alone(tmp_path):
+    """The tests above would prove nothing if root could still write."""
+    tmp_path.chmod(0o555)
+    assert not ordinary_user.call(lambda: os.access(tmp_path, os.W_OK))
+    with pytest.raises(PermissionError):
+        ordinary_user.call((tmp_path / "file").touch)
+    tmp_path.chmod(0o755)
+    (tmp_path / "file").touch()
