@@ -14,10 +14,11 @@ and on_training_end. It returns None (go on), False (stop), a dict (numbers for 
 What callbacks remember is theirs: a resumed run begins with new ones.
 """
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from jaxrl import config_json
+from jaxrl import config_json, render
 from jaxrl.errors import UserError
 from jaxrl.runtime.hooks import EVENTS, Answer, Ask, Callback, Moment
 
@@ -138,7 +139,10 @@ class StopOnTime:
 
 @dataclass(frozen=True)
 class RecordVideo:
-    """Draw an episode of the best policy so far every so many epochs, as `jaxrl.render` does."""
+    """Draw an episode of the best policy so far every so many epochs, as `jaxrl.render` does.
+
+    Training goes on without a video that cannot be made: where FFmpeg is missing, or the disk full.
+    """
 
     epochs: int
     suffix: str = ".gif"
@@ -146,6 +150,9 @@ class RecordVideo:
 
     def __post_init__(self) -> None:
         _at_least_one("RecordVideo", self.epochs)
+        if self.suffix not in render.KINDS:
+            kinds = ", ".join(render.KINDS)
+            raise UserError(f"callbacks: RecordVideo: suffix must be one of {kinds}.")
 
     def on_training_start(self, moment: Moment) -> None:
         """Refuse a run in which no policy would ever be the best."""
@@ -155,14 +162,13 @@ class RecordVideo:
         """Write videos/step-<step> when it is time."""
         if moment.epoch % self.epochs or moment.best is None:
             return
-        from jaxrl import render  # slow to import, and needed by few
-
         own = [word for pair in config_json.imported_code(moment.config).items() for word in pair]
         members = sorted(path.parent for path in moment.folder.glob("*/policies"))
         shown = members[0] if members else moment.folder  # of several, the first
         out = moment.folder / "videos" / f"step-{moment.step}{self.suffix}"
         if render.main([str(shown), "--out", str(out), "--seed", str(self.seed), *own]):
-            raise UserError("no video could be made; the reason is printed above.")
+            # The reason is printed by now.
+            print(f"warning: no video of step {moment.step:,}; training goes on.", file=sys.stderr)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import tyro
 
 from jaxrl.errors import UserError, exit_status
 
-_KINDS = (".html", ".gif", ".mp4", ".png")
+KINDS = (".html", ".gif", ".mp4", ".png")
 _SLOWEST = 0.01  # frames per second; a GIF cannot hold a picture for much longer
 
 
@@ -53,8 +53,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _check(command: Command, out: Path) -> None:
-    if out.suffix not in _KINDS:
-        raise UserError(f"--out '{out}': the file must end in {', '.join(_KINDS)}.")
+    if out.suffix not in KINDS:
+        raise UserError(f"--out '{out}': the file must end in {', '.join(KINDS)}.")
     for name, value in (("fps", command.fps), ("seconds", command.seconds)):
         if value is not None and not 0 < value < math.inf:
             raise UserError(f"--{name} must be greater than 0, not {value}.")

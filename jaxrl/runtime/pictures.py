@@ -54,11 +54,23 @@ def captioned(picture: np.ndarray, text: str) -> np.ndarray:
 
 def check(path: Path) -> None:
     """Refuse a film that cannot be written, before anything is played."""
-    if path.suffix == ".mp4" and not all(map(importlib.util.find_spec, _NEEDED)):
+    if path.suffix == ".mp4" and not (
+        all(map(importlib.util.find_spec, _NEEDED)) and _has_ffmpeg()
+    ):
         raise UserError(
             f"--out '{path}': films as .mp4 need imageio with FFmpeg: pip install 'jaxrl[video]'. "
             "A .gif or .html needs nothing."
         )
+
+
+def _has_ffmpeg() -> bool:
+    """Tell whether there is an FFmpeg: some builds of imageio-ffmpeg come without."""
+    import imageio_ffmpeg  # pyright: ignore[reportMissingImports]
+
+    try:
+        return bool(imageio_ffmpeg.get_ffmpeg_exe())
+    except RuntimeError:
+        return False
 
 
 def _save_video(pictures: Sequence[np.ndarray], file: BinaryIO, frames_per_second: float) -> None:

@@ -9,7 +9,7 @@ import pytest
 import jaxrl
 from jaxrl import callbacks, render, train
 from jaxrl.errors import UserError
-from jaxrl.runtime import folder
+from jaxrl.runtime import folder, pictures
 from jaxrl.runtime.hooks import CallbackError
 from tests.runtime import tiny
 
@@ -228,7 +228,15 @@ def test_videos_are_drawn_by_render_at_the_end_of_epochs(tmp_path, monkeypatch):
     many = SimpleNamespace(epoch=2, step=9, best=1.0, folder=folder, config=settings(folder))
     callbacks.RecordVideo(epochs=2).on_epoch(many)
     assert calls[1][:3] == [str(folder / "seed-3"), "--out", str(folder / "videos" / "step-9.gif")]
-    monkeypatch.undo()
-    with pytest.raises(CallbackError, match="RecordVideo.*no video could be made"):
-        video = callbacks.RecordVideo(epochs=1, suffix=".tiff")  # render refuses it
-        jaxrl.fit(settings(tmp_path / "two"), callbacks=[video])
+
+
+def test_a_video_that_cannot_be_made_stops_nothing(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(pictures, "_NEEDED", ("no_such_package",))
+    folder = tmp_path / "run"
+    result = jaxrl.fit(settings(folder), callbacks=[callbacks.RecordVideo(1, suffix=".mp4")])
+    assert result.env_steps == 512 and not (folder / "videos").exists()
+    said = capsys.readouterr().err
+    assert said.count("pip install 'jaxrl[video]'") == 2
+    assert "warning: no video of step 256; training goes on." in said
+    with pytest.raises(UserError, match=r"suffix must be one of \.html, \.gif, \.mp4, \.png"):
+        callbacks.RecordVideo(epochs=1, suffix=".tiff")

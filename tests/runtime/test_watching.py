@@ -1,8 +1,12 @@
 """Rendering: the episodes of an evaluation, those that failed, and every kind of file."""
 
+import importlib.machinery
 import importlib.util
 import json
 import re
+import sys
+import types
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -110,15 +114,30 @@ def test_what_left_the_numbers_is_shown_up_to_there(watched):
     assert films._moments(film, broken, ".gif").tolist() == [0, 1, 2, 3]
 
 
-def test_videos_are_written_or_a_hint_is_given(tmp_path, monkeypatch):
-    path = tmp_path / "film.mp4"
+def _no_ffmpeg():
+    raise RuntimeError("No ffmpeg exe could be found.")
+
+
+def test_without_ffmpeg_a_hint_is_given(monkeypatch):
+    def refused():
+        with pytest.raises(UserError, match=r"pip install 'jaxrl\[video\]'"):
+            pictures.check(Path("film.mp4"))
+
     with monkeypatch.context() as without:
         without.setattr(importlib.util, "find_spec", lambda name: None)
-        with pytest.raises(UserError, match=r"pip install 'jaxrl\[video\]'"):
-            pictures.check(path)
+        refused()
+    for name in ("imageio", "imageio_ffmpeg"):  # both packages, but no FFmpeg inside
+        module = types.ModuleType(name)
+        module.__spec__ = importlib.machinery.ModuleSpec(name, None)
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setattr(sys.modules["imageio_ffmpeg"], "get_ffmpeg_exe", _no_ffmpeg, raising=False)
+    refused()
+
+
+def test_videos_are_written(tmp_path):
     pytest.importorskip("imageio_ffmpeg", reason="the extra `video` is not installed")
-    pictures.save([np.zeros((33, 41, 3), np.uint8)] * 5, path, 25.0)
-    assert path.stat().st_size
+    pictures.save([np.zeros((33, 41, 3), np.uint8)] * 5, tmp_path / "film.mp4", 25.0)
+    assert (tmp_path / "film.mp4").stat().st_size
 
 
 REFUSED = {
