@@ -94,6 +94,17 @@ def test_next_observation_is_the_true_successor():
     assert not second.terminated.any()
 
 
+def test_a_time_limit_on_the_last_step_of_a_rollout():
+    """Its successor is the true one, and the next rollout begins with the new episode."""
+    _, first, middle, second, _ = _collect(probes.Counter, 4)()
+    np.testing.assert_array_equal(first.next_obs[:, 0, 0], [1, 2, 3, 4])
+    np.testing.assert_array_equal(first.truncated[:, 0], [False, False, False, True])
+    assert not first.terminated.any()
+    np.testing.assert_array_equal(middle.env.world.obs, 0)
+    np.testing.assert_array_equal(middle.env.age, 0)
+    np.testing.assert_array_equal(second.obs[:, 0, 0], [0, 1, 2, 3])
+
+
 def test_second_rollout_goes_on_where_the_first_ended():
     begin, first, middle, second, end = _counter()
     ages = [state.env.age.tolist() for state in (begin, middle, end)]

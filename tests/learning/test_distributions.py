@@ -89,6 +89,7 @@ def test_tanh_normal_dimensions_are_independent():
 def test_far_actions_stay_finite(name, raw):
     log_prob = distributions.DISTRIBUTIONS[name](2).log_prob
     params, action = _params([0.0, 1.0], [1.0, 0.5]), jnp.full(2, raw)
+    assert np.all(np.abs(jnp.tanh(action)) == 1)  # a tanh in float32 is saturated
     value, grads = jax.value_and_grad(log_prob, argnums=(0, 1))(params, action)
     stretch = 2 * (np.log(4) - 40) if name == "tanh_normal" else 0.0
     expected = scipy.stats.norm([0, 1], [1, 0.5]).logpdf(raw).sum() - stretch

@@ -5,6 +5,7 @@ import json
 import shlex
 import shutil
 import sys
+import time
 import types
 from dataclasses import replace
 
@@ -176,6 +177,24 @@ def test_damaged_newest_checkpoint_falls_back_and_says_so(finished, tmp_path, ca
     assert "512 is damaged and was skipped" in capsys.readouterr().out
     assert tiny.rows(folder) == tiny.rows(finished)
     tiny.assert_same_policy(folder, finished)
+
+
+def test_speed_leaves_out_compiling_and_counts_every_environment_step(tmp_path, monkeypatch):
+    wait = compiled.Programs.wait
+
+    def slow(self):
+        time.sleep(1.0)
+        wait(self)
+
+    monkeypatch.setattr(compiled.Programs, "wait", slow)
+    folder = tiny.run(tmp_path / "run", "--epochs", "1", "--cycles", "1")
+    (row,) = tiny.rows(folder, timed=True)
+    assert row["time/compile_seconds"] >= 1 > row["time/cycle_seconds"]
+    # Two iterations of 8 steps in 8 environments; a repeated action is several steps.
+    assert row["time/fps"] == pytest.approx(128 / row["time/cycle_seconds"])
+    once = train._parse(tiny.FLAGS).config
+    thrice = replace(once, task=replace(once.task, action_repeat=3))
+    assert (once.steps_per_iteration, thrice.steps_per_iteration) == (64, 192)
 
 
 def test_nothing_compiles_after_the_first_epoch(tmp_path, monkeypatch):

@@ -1,0 +1,42 @@
+"""Packages that not everybody installs: what is missing is named, with the command that brings it.
+
+FFmpeg has its test in tests/runtime/test_watching.py, optuna in tests/test_search.py.
+"""
+
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from jaxrl import train
+from tests.runtime import tiny
+
+ROOT = Path(__file__).parent.parent
+MISSING = {
+    ("gymnasium", "gym"): "gym-cartpole",
+    ("wandb", "wandb"): f"{' '.join(tiny.FLAGS)} --log.wandb",
+    ("h5py", "offline"): "rrd-offline --data.path data.hdf5",
+}
+
+
+@pytest.mark.parametrize("package, extra", MISSING)
+def test_a_missing_package_is_named_before_there_is_a_folder(
+    package, extra, tmp_path, monkeypatch, capsys
+):
+    (tmp_path / "data.hdf5").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, package, None)  # an import of it fails
+    assert train.main(MISSING[package, extra].split()) == 2
+    message = capsys.readouterr().err
+    assert f"pip install 'jaxrl[{extra}]'" in message and package in message.lower()
+    assert not (tmp_path / "runs").exists()
+
+
+def test_every_hint_names_an_extra_that_exists():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    known = set(extras["optional-dependencies"])
+    files = [path for part in ("jaxrl", "experiments") for path in (ROOT / part).rglob("*.py")]
+    named = {name for path in files for name in re.findall(r"jaxrl\[(\w+)\]", path.read_text())}
+    assert {"gym", "wandb", "offline", "video", "search"} <= named <= known
