@@ -1,12 +1,17 @@
 """Style rewards: given to the steps that earned them, by a discriminator that learns."""
 
+from dataclasses import replace
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from jaxrl.algorithms.style import Styling
 from jaxrl.config import StyleConfig
+from jaxrl.learning import discriminator
 from jaxrl.types import Rollout
 
 SIZE, STEPS, ROWS = 6, 4, 5
@@ -39,8 +44,9 @@ def rollout(seed, shift=0.0):
     random = np.random.default_rng(seed)
     seen = jnp.asarray(shift + random.normal(size=(STEPS, ROWS, SIZE)), jnp.float32)
     reward = jnp.asarray(random.normal(size=(STEPS, ROWS)), jnp.float32)
-    unused = [()] * 5
-    return Rollout({"style": seen}, (), reward, *unused[:2], {"style": seen}, (), (), {})
+    # A step is judged by what it led to: what was seen before it must not matter.
+    before = jnp.full_like(seen, jnp.nan)
+    return Rollout({"style": before}, (), reward, (), (), {"style": seen}, (), (), {})
 
 
 def test_each_step_is_paid_for_its_own_history(styling, learn):
@@ -112,3 +118,67 @@ def test_steps_without_a_whole_history_are_paid_as_what_cannot_be_told(styling, 
     paid = np.asarray(styling.reward(state, gaps))
     np.testing.assert_allclose(paid[:2], 0.7 * CONFIG.scale * np.log(2.0), rtol=1e-5)
     assert np.all(paid[2:] < 0.9 * paid[0, 0])
+
+
+def _logits(params, x):
+    layers = params["params"]
+    (hidden,) = layers["MLP_0"].values()
+    x = jnp.maximum(x @ hidden["kernel"] + hidden["bias"][None], 0.0)
+    return (x @ layers["head"]["kernel"] + layers["head"]["bias"][None])[:, 0]
+
+
+@pytest.mark.parametrize("kind", ["bce", "least_squares"])
+def test_a_gradient_step_is_that_of_the_losses_written_out(kind):
+    """All of the agent's motion is one history, all demonstrations another: no draw matters."""
+    settings = {"loss": kind, "updates": 1, "gradient_penalty": 3.0, "logit_reg": 0.5}
+    config = replace(CONFIG, **settings, weight_decay=0.2)
+    agent, demo = np.linspace(-1.0, 1.0, SIZE), np.linspace(2.0, -1.0, SIZE) ** 2 + 0.5
+    styling = Styling(config, lambda key, number: jnp.float32(np.tile(demo, (number, 1))), SIZE)
+    state = styling.init(jax.random.key(0))
+    state = state.replace(params=jax.tree.map(lambda x: x + 0.1, state.params))
+    experience = rollout(0)
+    experience = experience._replace(
+        next_obs={"style": jnp.float32(np.tile(agent, (STEPS, ROWS, 1)))}
+    )
+    after, noted = jax.jit(styling.learn)(state, experience, jax.random.key(1))
+    # Statistics are of 20 rows of the agent's and of 64 demonstrations.
+    rows = np.concatenate([np.tile(agent, (STEPS * ROWS, 1)), np.tile(demo, (64, 1))])
+    np.testing.assert_allclose(after.moments.mean, rows.mean(axis=0), rtol=1e-5)
+    a, d = ((x - rows.mean(axis=0)) / rows.std(axis=0) for x in (agent, demo))
+    a, d = (jnp.float32(x)[None] for x in (a, d))
+
+    def parts(params):
+        real, unreal = _logits(params, d)[0], _logits(params, a)[0]
+        if kind == "bce":
+            told = 0.5 * jnp.log1p(jnp.exp(-real)) + 0.5 * jnp.log1p(jnp.exp(unreal))
+        else:
+            told = 0.25 * (real - 1) ** 2 + 0.25 * (unreal + 1) ** 2
+        slope = jnp.sum(jax.grad(lambda x: _logits(params, x)[0])(d) ** 2)
+        return told, slope, real, unreal
+
+    def total(params):
+        told, slope, *_ = parts(params)
+        return told + 3.0 * slope + 0.5 * jnp.sum(params["params"]["head"]["kernel"] ** 2)
+
+    transform = optax.chain(
+        optax.clip_by_global_norm(1.0), optax.scale_by_adam(), optax.add_decayed_weights(0.2)
+    )
+    grads = jax.jit(jax.grad(total))(state.params)
+    updates, inner = transform.update(grads, transform.init(state.params), state.params)
+    wanted = jax.tree.map(lambda p, u: p - config.learning_rate * u, state.params, updates)
+    # Adam's first step is little more than a sign: its running mean tells the gradient.
+    found, expected = (optax.tree.get(s, "mu") for s in (after.optimizer, inner))
+    close = partial(np.testing.assert_allclose, rtol=1e-3, atol=1e-5)
+    jax.tree.map(close, (after.params, found), (wanted, expected))
+    told, slope, real, unreal = parts(state.params)
+    np.testing.assert_allclose(noted["style/loss"].total, told, rtol=1e-4)
+    np.testing.assert_allclose(noted["style/gradient_penalty"].total, slope, rtol=1e-4)
+    np.testing.assert_allclose(noted["style/demo_logit"].total, real, rtol=1e-4)
+    np.testing.assert_allclose(noted["style/agent_logit"].total, unreal, rtol=1e-4)
+    assert noted["style/demo_accuracy"].total == (real > 0)
+    assert noted["style/agent_accuracy"].total == (unreal < 0)
+    paid = 2.0 * discriminator.reward(kind, unreal)
+    np.testing.assert_allclose(noted["style/agent_reward"].total, paid, rtol=1e-4)
+    wage = styling.reward(after, experience)
+    paid = 2.0 * discriminator.reward(kind, _logits(after.params, a)[0])
+    np.testing.assert_allclose(wage, 0.3 * experience.reward + 0.7 * paid, rtol=1e-3, atol=1e-4)
