@@ -141,8 +141,8 @@ def test_a_gradient_step_is_that_of_the_losses_written_out(kind):
         next_obs={"style": jnp.float32(np.tile(agent, (STEPS, ROWS, 1)))}
     )
     after, noted = jax.jit(styling.learn)(state, experience, jax.random.key(1))
-    # Statistics are of 20 rows of the agent's and of 64 demonstrations.
-    rows = np.concatenate([np.tile(agent, (STEPS * ROWS, 1)), np.tile(demo, (64, 1))])
+    # Statistics are of as many rows of the agent as of demonstrations.
+    rows = np.concatenate([np.tile(agent, (64, 1)), np.tile(demo, (64, 1))])
     np.testing.assert_allclose(after.moments.mean, rows.mean(axis=0), rtol=1e-5)
     a, d = ((x - rows.mean(axis=0)) / rows.std(axis=0) for x in (agent, demo))
     a, d = (jnp.float32(x)[None] for x in (a, d))
