@@ -17,6 +17,7 @@ the same folder; every row names its commit.
 """
 
 import json
+import math
 import os
 import sys
 import threading
@@ -29,7 +30,7 @@ import numpy as np
 
 from benchmarks import report
 from benchmarks.peers import follow
-from jaxrl import presets
+from jaxrl import presets, statistics
 from jaxrl.errors import exit_status
 
 _SUMS = ["--task.episodic-reward", "--offpolicy.reward"]
@@ -80,9 +81,10 @@ def row(task: str, kinds: dict[str, dict[str, list]]) -> dict[str, Any]:
     }
     for kind in KINDS:
         if kind in finals:
-            found[kind] = f"{means[kind]:,.0f} ± {np.std(finals[kind]):,.0f}"
-    if {"dense", "episodic"} <= means.keys() and means["dense"] != means["episodic"]:
-        gap = means["dense"] - means["episodic"]
+            text = f"{means[kind]:,.0f} ± {np.std(finals[kind]):,.0f}"
+            found[kind] = statistics.written(means[kind], lambda _, text=text: text)
+    gap = means.get("dense", math.nan) - means.get("episodic", math.nan)
+    if math.isfinite(gap) and gap:
         for kind in [kind for kind in LEARNT if kind in means]:
             found[f"{kind} score"] = (means[kind] - means["episodic"]) / gap
     return found

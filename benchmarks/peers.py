@@ -124,13 +124,14 @@ def were_alone(runs: list[list[dict[str, float]]]) -> bool:
 
 def summarize(task: str, system: str, runs: list[list[dict[str, float]]]) -> dict[str, Any]:
     finals = [run[-1]["return"] for run in runs]
-    low, high = statistics.interval(np.array(finals))
+    ends = statistics.interval(np.array(finals))
+    low, high = (statistics.written(float(end), lambda x: f"{x:,.0f}") for end in ends)
     row: dict[str, Any] = {
         "task": task,
         "system": system,
         "seeds": len(runs),
         "final return, IQM": float(statistics.interquartile_mean(np.array(finals))),
-        "95 % interval": f"{low:,.0f} to {high:,.0f}",
+        "95 % interval": f"{low} to {high}",
         "million steps": runs[0][-1]["steps"] / 1e6,
     }
     if were_alone(runs):

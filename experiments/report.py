@@ -162,9 +162,9 @@ def table(study: Study, records: list[Record]) -> str:
     rows = [head, ["---", "---", *["---:"] * (len(head) - 2)]]
     for variant, (steps, values) in curves.items():
         found = statistics.middle(values[:, -1], lower_is_better=study.lower_is_better)
-        mean, low, high = map(float, found)
+        mean, low, high = (statistics.written(float(value), short) for value in found)
         better = f"{100 * _better(study, curves, variant):.0f} %" if variant != PLAIN else ""
-        shown = [short(mean), f"{short(low)} to {short(high)}", better]
+        shown = [mean, f"{low} to {high}", better]
         changes = _changes(study.variants.get(variant, {}))
         rows.append([_label(study, variant), changes, *[short(steps[-1])] * differ, *shown])
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)

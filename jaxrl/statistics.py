@@ -1,10 +1,14 @@
 """Figures over few seeds that can be believed: robust means, intervals, comparisons.
 
-A run without a number, as one whose learning broke, is worse than any other.
+A run without a number, as one that diverged, counts as the worst in every aggregate (`with_worst`);
+it is never left out. Where such runs decide the result, the result is NaN, and is written as
+"diverged" (`written`).
 
 Reference: Agarwal et al., Deep RL at the edge of the statistical precipice, 2021.
 """
 
+import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -31,25 +35,34 @@ def naming(seeds: int) -> Naming:
     return Naming("interquartile mean", "95 % bootstrap interval", "IQM", "95 %")
 
 
+def with_worst(values: np.ndarray, *, lower_is_better: bool = False) -> np.ndarray:
+    """Return values in which whatever is no finite number is the worst: ∞ of the bad sign."""
+    values = np.asarray(values, np.float64)
+    return np.where(np.isfinite(values), values, np.inf if lower_is_better else -np.inf)
+
+
+def written(value: float, write: Callable[[float], str]) -> str:
+    """Return an aggregate in words: as `write` does, or that runs without a number decide it."""
+    return write(value) if math.isfinite(value) else "diverged"
+
+
 def interquartile_mean(
     values: np.ndarray, axis: int = -1, *, lower_is_better: bool = False
 ) -> np.ndarray:
     """Return the mean of the middle half along an axis, which a few odd ones cannot move.
 
-    It is NaN where more are NaN than are left out at their end.
+    It is NaN where more have no number than are left out at the worst end.
     """
-    values = np.asarray(values, np.float64)
-    lost = np.isnan(values)
-    ordered = np.sort(np.where(lost, _worst(lower_is_better), values), axis=axis)
+    ordered = np.sort(with_worst(values, lower_is_better=lower_is_better), axis=axis)
     number = ordered.shape[axis]
     cut = number // 4
     middle = np.take(ordered, np.arange(cut, number - cut), axis=axis)
-    with np.errstate(invalid="ignore"):  # of infinities at both ends
-        return np.where(lost.sum(axis=axis) > cut, np.nan, np.mean(middle, axis=axis))[()]
+    return _or_nan(np.mean(middle, axis=axis))
 
 
-def _worst(lower_is_better: bool) -> float:
-    return np.inf if lower_is_better else -np.inf
+def _or_nan(aggregate: np.ndarray) -> np.ndarray:
+    """Return NaN where an aggregate is that of runs without a number."""
+    return np.where(np.isfinite(aggregate), aggregate, np.nan)[()]
 
 
 def interval(
@@ -62,11 +75,9 @@ def interval(
     values = np.asarray(values, np.float64)
     chosen = np.random.default_rng(0).integers(0, len(values), (samples, len(values)))
     means = interquartile_mean(values[chosen], axis=1, lower_is_better=lower_is_better)
-    lost = np.isnan(means)
-    with np.errstate(invalid="ignore"):
-        filled = np.where(lost, _worst(lower_is_better), means)
-        ends = np.percentile(filled, [2.5, 97.5], axis=0)
-    low, high = np.where(lost.any(axis=0) & ~np.isfinite(ends), np.nan, ends)
+    filled = with_worst(means, lower_is_better=lower_is_better)
+    with np.errstate(invalid="ignore"):  # between two infinities
+        low, high = _or_nan(np.percentile(filled, [2.5, 97.5], axis=0))
     return low, high
 
 
@@ -82,12 +93,7 @@ def probability_of_improvement(
     new: np.ndarray, old: np.ndarray, *, lower_is_better: bool = False
 ) -> float:
     """Return how likely a run of `new` beats one of `old`; ties count half."""
-    new, old = (_ranked(values, lower_is_better) for values in (new, old))
+    sign = -1.0 if lower_is_better else 1.0
+    new, old = (sign * with_worst(x, lower_is_better=lower_is_better) for x in (new, old))
     new, old = new[:, None], old[None, :]
     return float(np.mean((new > old) + 0.5 * (new == old)))
-
-
-def _ranked(values: np.ndarray, lower_is_better: bool) -> np.ndarray:
-    """Return values of which the higher is the better one."""
-    values = np.asarray(values, np.float64)
-    return np.where(np.isnan(values), -np.inf, -values if lower_is_better else values)

@@ -72,3 +72,15 @@ def test_probability_of_improvement(new, old, expected):
     assert statistics.probability_of_improvement(np.array(new), np.array(old)) == expected
     u = stats.mannwhitneyu(new, old).statistic / (len(new) * len(old))
     assert u == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("broken", [np.nan, np.inf, -np.inf])
+def test_a_run_without_a_number_counts_in_every_aggregate(broken):
+    """Of three seeds nothing is left out, so the one without a number decides."""
+    values = np.array([100.0, 110.0, broken])
+    mean, low, high = statistics.middle(values)
+    assert np.isnan(mean) and np.isnan(low) and high == 110.0
+    texts = [statistics.written(float(x), lambda known: f"{known:g}") for x in (mean, low, high)]
+    assert texts == ["diverged", "diverged", "110"]
+    np.testing.assert_array_equal(statistics.with_worst(values), [100.0, 110.0, -np.inf])
+    assert statistics.with_worst(values, lower_is_better=True)[-1] == np.inf

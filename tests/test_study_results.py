@@ -46,7 +46,7 @@ def test_a_run_that_broke_is_the_worst():
     for lower, better in ((False, 75), (True, 0)):
         judged = replace(study, lower_is_better=lower)
         row = report.table(judged, runs).splitlines()[-1]
-        assert "| 2 |" in row and "nan" in row and row.endswith(f"| {better} % |")
+        assert "| 2 |" in row and "diverged" in row and row.endswith(f"| {better} % |")
         assert report.draw_curves(judged, runs) and report.draw_finals(judged, runs)
 
 

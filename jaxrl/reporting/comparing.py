@@ -40,7 +40,7 @@ def curves(kinds: Sequence[Group]) -> Markup:
     drawn = []
     for metric, title in _CURVES.items():
         found = [_logged(group, metric) for group in kinds]
-        if lines := _overlaid(kinds, found, found):
+        if lines := _overlaid(kinds, found, found, lower_is_better=metric == LOSS):
             drawn.append(charts.chart(f"{title} over {units}", lines, class_="large"))
         if metric == EVALUATED:
             found = [_timed(group, metric) for group in kinds]
@@ -62,14 +62,18 @@ def _timed(group: Group, metric: str) -> list[Curve]:
 
 
 def _overlaid(
-    kinds: Sequence[Group], alone: Sequence[list[Curve]], comparable: Sequence[list[Curve]]
+    kinds: Sequence[Group],
+    alone: Sequence[list[Curve]],
+    comparable: Sequence[list[Curve]],
+    *,
+    lower_is_better: bool = False,
 ) -> list[Line]:
     """Return seeds as faint lines, and what they have in common as thick ones."""
     lines = []
     for group, single, shared in zip(kinds, alone, comparable, strict=True):
         if len(single) > 1:
             lines += [Line("", *curve, group.color, faint=True) for curve in single]
-        lines += seeds.line(group, shared)
+        lines += seeds.line(group, shared, lower_is_better=lower_is_better)
     return lines
 
 
@@ -84,21 +88,40 @@ def _figure(
     return written
 
 
-def _written(values: Sequence[float], write: Callable[[float], str]) -> str:
+def _outcome(
+    of: Callable[[Record], float | None],
+    write: Callable[[float], str],
+    *,
+    lower_is_better: bool = False,
+) -> Callable[[Sequence[Record]], str]:
+    """Return the same of a figure by which runs are compared: a run without it is the worst."""
+
+    def written(records: Sequence[Record]) -> str:
+        found = [of(record) for record in records]
+        if all(value is None for value in found):
+            return "–"
+        values = [math.nan if value is None else value for value in found]
+        return _written(values, write, lower_is_better=lower_is_better)
+
+    return written
+
+
+def _written(
+    values: Sequence[float], write: Callable[[float], str], *, lower_is_better: bool = False
+) -> str:
     if not values:
         return "–"
-    known = np.array(values)
-    middle = write(float(statistics.interquartile_mean(known)))
-    low, high = (write(float(end)) for end in statistics.interval(known))
+    found = statistics.middle(np.array(values), lower_is_better=lower_is_better)
+    middle, low, high = (statistics.written(float(value), write) for value in found)
     return middle if low == high else f"{middle} ({low} to {high})"
 
 
 _FIGURES = {
-    "last evaluation": _figure(lambda r: r.last(EVALUATED), markup.number),
-    "best evaluation": _figure(lambda r: r.last(BEST), markup.number),
-    "success": _figure(lambda r: r.last(SUCCESS), lambda v: f"{v:.1%}"),
-    "return in training": _figure(lambda r: r.last(RETURN), markup.number),
-    "R_loss": _figure(lambda r: r.last(LOSS), markup.number),
+    "last evaluation": _outcome(lambda r: r.outcome(EVALUATED), markup.number),
+    "best evaluation": _outcome(lambda r: r.last(BEST), markup.number),
+    "success": _outcome(lambda r: r.outcome(SUCCESS), lambda v: f"{v:.1%}"),
+    "return in training": _outcome(lambda r: r.outcome(RETURN), markup.number),
+    "R_loss": _outcome(lambda r: r.outcome(LOSS), markup.number, lower_is_better=True),
     "steps": _figure(lambda r: r.step, markup.steps),
     "time": _figure(lambda r: r.last(spending.ELAPSED), wording.duration),
     "compiling": _figure(lambda r: spending.seconds(r).get("compiling"), wording.duration),
@@ -121,9 +144,11 @@ def figures(kinds: Sequence[Group]) -> Markup:
 
 def evaluations(kinds: Sequence[Group]) -> Markup:
     """Return all evaluated returns, one column for each group, the newest first."""
-    found = [[_by_step(record) for record in group.records] for group in kinds]
-    steps = sorted({step for each in found for one in each for step in one}, reverse=True)
-    rows = [(int(step), *(_middle(step, each) for each in found)) for step in steps]
+    steps = {step for g in kinds for record in g.records for step in _by_step(record)}
+    rows = [
+        (int(step), *(_middle(step, group.records) for group in kinds))
+        for step in sorted(steps, reverse=True)
+    ]
     units = " or ".join(dict.fromkeys(r.unit for g in kinds for r in g.records))
     head = (units, *(_key(group, group.label) for group in kinds))
     return section("Evaluation", markup.table(head, rows, "figures") if rows else "")
@@ -134,9 +159,18 @@ def _by_step(record: Record) -> dict[float, float]:
     return dict(zip(*(axis.tolist() for axis in curve), strict=True)) if curve else {}
 
 
-def _middle(step: float, runs: Sequence[dict[float, float]]) -> str:
-    known = [one[step] for one in runs if math.isfinite(one.get(step, math.nan))]
-    return _written(known, markup.number)
+def _middle(step: float, runs: Sequence[Record]) -> str:
+    """Write the returns at a step; runs that have not come so far, and may yet, are told apart."""
+    known = [_by_step(record) for record in runs]
+    if not any(step in each for each in known):
+        return "–"
+    there = [
+        each.get(step, math.nan)
+        for each, record in zip(known, runs, strict=True)
+        if record.step >= step or record.diverged
+    ]
+    missing = len(runs) - len(there)
+    return _written(there, markup.number) + (f", {len(there)} of {len(runs)} runs" * bool(missing))
 
 
 def time_and_memory(kinds: Sequence[Group]) -> Markup:
@@ -195,7 +229,10 @@ def differences(kinds: Sequence[Group]) -> Markup:
 def everything(kinds: Sequence[Group]) -> list[Markup]:
     """Return small charts of all metrics, overlaid."""
     names = dict.fromkeys(n for g in kinds for r in g.records for n in r.curves)
-    found = {n: [one for g in kinds for one in seeds.line(g, _logged(g, n))] for n in names}
+    found = {
+        n: [one for g in kinds for one in seeds.line(g, _logged(g, n), lower_is_better="loss" in n)]
+        for n in names
+    }
     # Colours are explained above; names in every small chart would leave no room for it.
     plain = {n: [one._replace(label="") for one in lines] for n, lines in found.items() if lines}
     return logged.charts_of(plain)

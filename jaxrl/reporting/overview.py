@@ -1,8 +1,10 @@
 """What a run reached: figures in large type, the learning curve, and phases."""
 
+import math
+
 import numpy as np
 
-from jaxrl import wording
+from jaxrl import statistics, wording
 from jaxrl.reporting import charts, markup, phases
 from jaxrl.reporting.charts import Line, Span
 from jaxrl.reporting.markup import Markup, section, tag
@@ -35,13 +37,14 @@ def tiles(record: Record) -> Markup:
 def _learnt(record: Record) -> list[tuple[str, str, str]]:
     """Return how good it became, by the best measure there is."""
     last, short, found = record.last, markup.number, []
-    if (mean := last(EVALUATED)) is not None:
-        found.append(("last evaluation", short(mean), f"± {short(last('eval/std_reward'))}"))
+    if (mean := record.outcome(EVALUATED)) is not None:
+        spread = f"± {short(last('eval/std_reward'))}" if math.isfinite(mean) else ""
+        found.append(("last evaluation", statistics.written(mean, short), spread))
         found.append(("best evaluation", short(last(BEST)), ""))
-    elif (mean := last(RETURN)) is not None:
-        found.append(("return in training", short(mean), "not evaluated"))
-    elif (loss := last(LOSS)) is not None:
-        found.append(("loss of the learnt reward", short(loss), ""))
+    elif (mean := record.outcome(RETURN)) is not None:
+        found.append(("return in training", statistics.written(mean, short), "not evaluated"))
+    elif (loss := record.outcome(LOSS)) is not None:
+        found.append(("loss of the learnt reward", statistics.written(loss, short), ""))
     for name, told in ((SUCCESS, "in evaluation"), (phases.SUCCESS, "in training")):
         if (rate := last(name)) is not None:
             return [*found, ("success", f"{rate:.1%}", told)]

@@ -59,9 +59,23 @@ class Record(NamedTuple):
         return values[np.isfinite(values)]
 
     def last(self, metric: str) -> float | None:
-        """Return the newest value of a metric; None where there is none."""
+        """Return the newest value of a metric that is a number; None where there is none."""
         values = self.finite(metric)
         return float(values[-1]) if len(values) else None
+
+    @property
+    def diverged(self) -> bool:
+        """Tell whether it stopped because its updates stayed non-finite."""
+        return bool(self.rows) and self.rows[-1].get("train/diverged") == 1.0
+
+    def outcome(self, metric: str) -> float | None:
+        """Return the newest value of a metric by which runs are compared.
+
+        It is NaN where that is no number or the run diverged; None where it was never measured.
+        """
+        if metric not in self.curves:
+            return None
+        return math.nan if self.diverged else float(self.curves[metric].values[-1])
 
 
 def find(paths: Iterable[Path]) -> list[Path]:

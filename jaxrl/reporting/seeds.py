@@ -46,22 +46,27 @@ def _labels(kinds: list[list[Record]]) -> list[str]:
     return labels if short else [kind[0].name for kind in kinds]
 
 
-def together(curves: Sequence[Curve]) -> tuple[np.ndarray, ...] | None:
-    """Return (steps, interquartile means, low, high) where all curves have a number."""
-    steps = functools.reduce(np.intersect1d, [c.steps[np.isfinite(c.values)] for c in curves])
+def together(
+    curves: Sequence[Curve], *, lower_is_better: bool = False
+) -> tuple[np.ndarray, ...] | None:
+    """Return (steps, interquartile means, low, high) where all curves have a point.
+
+    A point that is no number counts as the worst there is.
+    """
+    steps = functools.reduce(np.intersect1d, [c.steps for c in curves])
     if not len(steps):
         return None
     steps = steps[np.unique(np.linspace(0, len(steps) - 1, _POINTS).round().astype(int))]
     known = [dict(zip(c.steps.tolist(), c.values.tolist(), strict=True)) for c in curves]
     values = np.array([[each[step] for step in steps.tolist()] for each in known])
-    return steps, *statistics.middle(values, _DRAWS)
+    return steps, *statistics.middle(values, _DRAWS, lower_is_better=lower_is_better)
 
 
-def line(group: Group, curves: Sequence[Curve]) -> list[Line]:
+def line(group: Group, curves: Sequence[Curve], *, lower_is_better: bool = False) -> list[Line]:
     """Return one curve as it is, several as their middle and its interval; none where none is."""
     if len(curves) == 1:
         return [Line(group.label, *curves[0], group.color)]
-    if not curves or (band := together(curves)) is None:
+    if not curves or (band := together(curves, lower_is_better=lower_is_better)) is None:
         return []
     steps, middle, low, high = band
     return [Line(group.label, steps, middle, group.color, low, high)]

@@ -38,6 +38,8 @@ def stop_if_diverged(run: Run, rows: list[dict[str, float]], cycles: int) -> Non
             run.console.say(_lost(member))
         member.lost = lost
     if all(member.lost for member in run.members):
+        for member, row in zip(run.members, rows, strict=True):
+            member.log(cycles, row | {"train/diverged": 1.0})  # reports must know how it ended
         raise _diverged(run, rows[0], cycles)
 
 

@@ -6,6 +6,7 @@ seeds that is the mean and the range, and is called so.
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from typing import Any
 
 import numpy as np
 
@@ -93,10 +94,14 @@ def lines(
         chosen = np.array([returns[place] for place in places])
         value, low, high = statistics.middle(chosen)
         words, start = statistics.naming(len(places)), f"{label}: " if label else ""
-        seeds = "   seeds " + "  ".join(f"{one:.1f}" for one in chosen) if each else ""
-        ends = f"({words.short_interval} {low:.1f} to {high:.1f})"
-        found.append(f"{start}{words.short_mean} {value:.1f} {ends}{seeds}")
+        seeds = "   seeds " + "  ".join(map(_text, chosen)) if each else ""
+        ends = f"({words.short_interval} {_text(low)} to {_text(high)})"
+        found.append(f"{start}{words.short_mean} {_text(value)} {ends}{seeds}")
     return found
+
+
+def _text(value: Any) -> str:
+    return statistics.written(float(value), lambda known: f"{known:.1f}")
 
 
 def number(members: Sequence[TrainConfig]) -> str:

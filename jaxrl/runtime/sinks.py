@@ -24,11 +24,15 @@ def jsonl(path: Path, stack: contextlib.ExitStack, resumed_at: int | None) -> Si
     file = stack.enter_context(files.appending(path))
 
     def write(step: int, metrics: dict[str, float]) -> None:
-        row = {"step": step} | {k: v for k, v in metrics.items() if math.isfinite(v)}
-        file.write(json.dumps(row) + "\n")
+        file.write(_line({"step": step} | metrics))
         file.flush()
 
     return write
+
+
+def _line(row: dict[str, float]) -> str:
+    """Return a point as a line; what is not finite is null, since JSON has no NaN."""
+    return json.dumps({k: v if math.isfinite(v) else None for k, v in row.items()}) + "\n"
 
 
 def by_iteration(folder: Path, stack: contextlib.ExitStack, iterations: int, resume: bool) -> Sink:
@@ -45,16 +49,16 @@ def by_iteration(folder: Path, stack: contextlib.ExitStack, iterations: int, res
 
 def _keep_until(path: Path, step: int) -> None:
     rows = [row for row in read_jsonl(path) if row["step"] <= step]
-    files.write_text(path, "".join(json.dumps(row) + "\n" for row in rows))
+    files.write_text(path, "".join(map(_line, rows)))
 
 
 def read_jsonl(path: Path) -> list[dict[str, float]]:
-    """Read the points of a run; a line cut off by a crash is left out."""
+    """Read the points of a run, null as NaN; a line cut off by a crash is left out."""
     rows = []
     for line in path.read_text().splitlines():
         with contextlib.suppress(json.JSONDecodeError):
             rows.append(json.loads(line))
-    return rows
+    return [{k: math.nan if v is None else v for k, v in row.items()} for row in rows]
 
 
 def tensorboard(path: Path, stack: contextlib.ExitStack, resumed_at: int | None) -> Sink:

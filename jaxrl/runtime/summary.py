@@ -1,10 +1,11 @@
 """What a run reached, and what can be done next."""
 
+import math
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from jaxrl import config_json
+from jaxrl import config_json, statistics
 from jaxrl.config import TrainConfig
 from jaxrl.reporting import pages
 
@@ -32,9 +33,10 @@ def text(result: Result, config: TrainConfig) -> str:
     if result.members:
         lines += _members(result)
     elif result.last_evaluation:
-        mean, std = (result.last_evaluation.get(f"eval/{k}_reward", 0.0) for k in ("mean", "std"))
+        std = result.last_evaluation.get("eval/std_reward", 0.0)
+        last = statistics.written(_last(result), lambda mean: f"{mean:.1f} ± {std:.1f}")
         best = "" if result.best_reward is None else f"   best {result.best_reward:.1f}"
-        lines.append(f"last evaluation  {mean:.1f} ± {std:.1f}{best}")
+        lines.append(f"last evaluation  {last}{best}")
     if result.stopped_because:
         lines.append(f"stopped          {result.stopped_because}")
     path, own = shlex.quote(str(result.folder)), _own(config)
@@ -79,8 +81,13 @@ def _members(result: Result) -> list[str]:
     lines = [f"last evaluation  {line}" for line in result.middle]
     width = max(len(member.folder.name) for member in result.members)
     for member in result.members:
-        if member.best_reward is not None:
-            last = member.last_evaluation.get("eval/mean_reward", 0.0)
-            name = f"{member.folder.name:<{width}}"
-            lines.append(f"  {name}  {last:10.1f}   best {member.best_reward:.1f}")
+        if member.last_evaluation:
+            last = statistics.written(_last(member), lambda value: f"{value:.1f}")
+            best = "" if member.best_reward is None else f"   best {member.best_reward:.1f}"
+            lines.append(f"  {member.folder.name:<{width}}  {last:>10}{best}")
     return lines
+
+
+def _last(result: Result) -> float:
+    """Return the return of the last evaluation; NaN where that is no number."""
+    return result.last_evaluation.get("eval/mean_reward", math.nan)

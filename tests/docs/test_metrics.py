@@ -42,6 +42,7 @@ def logged(tmp_path_factory):
     pupil = shrunk(presets.get("imitate-walk"))
     found |= _traced(replace(pupil, ppo=replace(pupil.ppo, teacher=place / "imitate-walk")))
     found -= OTHERS
+    found.add("train/diverged")  # of runs that diverge, which none of these does
     for preset in WORLDS:
         found |= _of_world(presets.get(preset))
     return found

@@ -212,10 +212,38 @@ def test_seeds_are_taken_together_and_settings_set_side_by_side(compared):
 
 def test_a_comparison_tells_what_the_page_of_one_run_tells(compared):
     told = _section(compared, "Evaluation")
-    assert "600 66.5 (66 to 67) 66" in told and "200 23 (22 to 24) 22" in told
+    assert "600 66.5 (66 to 67), 2 of 3 runs 66" in told and "200 23 (22 to 24) 22" in told
     assert "training" in _section(compared, "Time and memory")
     assert "num_envs 256 64" in _section(compared, "Settings")  # of the preset, and of the other
     assert "jax 0.10.2" in _section(compared, "Versions and hardware")
+
+
+def _three(place, rows):
+    """Return the page of three seeds, of which the last one logged `rows`."""
+    for seed, log in enumerate([None, None, rows]):
+        folders.make(place / f"seed-{seed}", log, seed=seed)
+    return pages.of_runs([reading.read(run) for run in reading.find([place])])
+
+
+def test_a_seed_without_a_number_is_the_worst_and_is_shown(tmp_path):
+    rows = folders.points(seed=2)
+    rows[-1]["eval/mean_reward"] = None  # as the log writes what is not finite
+    page = _three(tmp_path, rows)
+    figures, told = _section(page, "Final figures"), _section(page, "Evaluation")
+    assert "last evaluation diverged (diverged to 67)" in figures
+    assert "600 diverged (diverged to 67)" in told and "400 45 (44 to 46)" in told
+    assert "seed-2 2 diverged" in _section(page, "Runs")
+    chart = re.search(r'<figure class="chart large".*?</figure>', page, re.S)[0]
+    lines = json.loads(unescape(re.search(r'data-lines="([^"]*)"', chart)[1]))
+    assert lines[-1]["y"] == [23, 45, None]
+
+
+def test_a_seed_that_diverged_early_is_the_worst_at_every_later_step(tmp_path):
+    rows = [*folders.points(2, seed=2), {"step": 300, "train/loss": None, "train/diverged": 1.0}]
+    page = _three(tmp_path, rows)
+    assert "last evaluation diverged (diverged to 67)" in _section(page, "Final figures")
+    told = _section(page, "Evaluation")
+    assert "600 diverged (diverged to 67)" in told and "200 23 (22 to 24)" in told
 
 
 def test_seeds_made_on_different_machines_are_told_apart(tmp_path):

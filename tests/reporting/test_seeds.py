@@ -51,11 +51,15 @@ def test_the_middle_and_its_interval_are_those_of_the_statistics():
     np.testing.assert_array_equal([low, high], statistics.interval(values, 500))
 
 
-def test_only_common_steps_with_numbers_count():
+def test_only_common_steps_count_and_what_is_no_number_is_worst():
     curves = _curves()
     curves[0] = Curve(curves[0].steps[:3], curves[0].values[:3])  # was interrupted
     curves[1].values[1] = np.nan
-    assert seeds.together(curves)[0].tolist() == [0, 2]
+    steps, middle, low, _ = seeds.together(curves)
+    assert steps.tolist() == [0, 1, 2]
+    others = np.sort([curve.values[1] for i, curve in enumerate(curves) if i != 1])
+    assert middle[1] == pytest.approx(others[:3].mean()) and np.isnan(low[1])
+    assert seeds.together(curves, lower_is_better=True)[1][1] == pytest.approx(others[1:].mean())
     assert (
         seeds.together([Curve(np.array([1.0]), np.ones(1)), curves[2]._replace(steps=np.zeros(4))])
         is None

@@ -226,7 +226,11 @@ def test_names_variants_and_their_middles():
 
 def test_a_lost_member_does_not_stop_the_others():
     said = []
-    members = [SimpleNamespace(bad_streak=n, lost=False, folder=None) for n in (0, 0)]
+    logged = []
+    members = [
+        SimpleNamespace(bad_streak=0, lost=False, folder=None, log=lambda *row: logged.append(row))
+        for _ in range(2)
+    ]
     members[1].folder = SimpleNamespace(name="seed-1")
     members[0].folder = SimpleNamespace(name="seed-0")
     run = SimpleNamespace(
@@ -243,6 +247,7 @@ def test_a_lost_member_does_not_stop_the_others():
     members[0].bad_streak = run.config.ppo.max_bad_updates
     with pytest.raises(ending.TrainingDiverged, match="No checkpoint yet"):
         ending.stop_if_diverged(run, [{"train/loss": math.nan}, {}], 3)
+    assert [(cycles, row["train/diverged"]) for cycles, row in logged] == [(3, 1.0), (3, 1.0)]
 
 
 def test_how_many_fit_is_said_beforehand(monkeypatch, capsys):

@@ -1,6 +1,7 @@
 """What opening a log brings along, and what not."""
 
 import contextlib
+import math
 import sys
 
 import numpy as np
@@ -37,3 +38,15 @@ def test_steps_that_no_int32_holds_are_logged_as_they_are(tmp_path):
     record = EvaluationRecord(tmp_path / "evaluations.npz", None)
     record.add(2**40, Episodes(np.ones(2), np.ones(2, int), None))
     assert np.load(tmp_path / "evaluations.npz")["timesteps"] == [2**40]
+
+
+def test_what_is_not_finite_is_null_and_is_read_as_nan(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    for resumed_at in (None, 1):  # the second rewrites what the first wrote
+        with contextlib.ExitStack() as stack:
+            sinks.jsonl(path, stack, resumed_at)(1 + bool(resumed_at), {"a": math.nan, "b": 1.0})
+    assert path.read_text().splitlines() == [
+        f'{{"step": {step}, "a": null, "b": 1.0}}' for step in (1, 2)
+    ]
+    rows = sinks.read_jsonl(path)
+    assert all(math.isnan(row["a"]) and row["b"] == 1.0 for row in rows)
