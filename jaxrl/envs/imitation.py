@@ -20,11 +20,9 @@ from jaxrl.motion import resampling, views
 from jaxrl.motion.clip import FPS
 from jaxrl.motion.figure import Pose
 from jaxrl.motion.library import Reference
-from jaxrl.motion.metrics import within_training_limit
+from jaxrl.motion.metrics import judged_bodies, within_training_limit
 from jaxrl.motion.resampling import Resampling
 from jaxrl.types import Array, Key, PyTree
-
-_MINOR = ("wrist", "hand", "toe")  # of bodies whose place does not decide on success
 
 
 class Imitation(MotionEnv):
@@ -71,12 +69,11 @@ class Imitation(MotionEnv):
     def record(self, state: base.State) -> dict[str, Array]:
         """Return where all bodies are and were when captured: what tracking is judged by."""
         info, pose = state.info, cast(Pose, state.pipeline_state)
-        minor = [any(part in name for part in _MINOR) for name in self.figure.skeleton.bodies]
         return {
             "played": self.figure.shown(pose).position,
             "meant": self._captured(info).position,
             "followed": self.reference(info["clip"], info["time"], info["turn"]).position,
-            "counts": jnp.asarray([not is_minor for is_minor in minor]),
+            "counts": jnp.asarray(judged_bodies(self.figure.skeleton.bodies)),
         }
 
     def shown(self, state: base.State) -> dict[str, Array]:

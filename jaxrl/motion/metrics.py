@@ -7,6 +7,8 @@ Every error is a `Mean` with one total and count per clip. Counts are of frames,
 totals and counts pools the frames of all clips, as PHC and puffer-phc report their errors.
 """
 
+from collections.abc import Sequence
+
 import chex
 import jax.numpy as jnp
 
@@ -15,6 +17,17 @@ from jaxrl.types import Array, Mean
 MILLIMETRES = 1000.0
 TRAINING_LIMIT = 0.25  # metres that no body may be off while training
 EVALUATION_LIMIT = 0.5  # metres that bodies may be off on average when evaluated
+
+
+def judged_bodies(names: Sequence[str]) -> list[bool]:
+    """Tell which bodies decide on success, by their names: all but hands and toes, as in PHC.
+
+    Names are compared without case: L_Hand, left_hand and LeftHand are one. Where a skeleton has
+    no hands beyond its wrists, the wrists are the hands.
+    """
+    lower = [name.lower() for name in names]
+    hands = "hand" if any("hand" in name for name in lower) else "wrist"
+    return [hands not in name and "toe" not in name for name in lower]
 
 
 def tracking_errors(

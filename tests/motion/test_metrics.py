@@ -7,7 +7,7 @@ import pytest
 from scipy.optimize import minimize
 from scipy.spatial.transform import Rotation
 
-from jaxrl.motion import metrics
+from jaxrl.motion import metrics, smpl
 
 CLIPS, FRAMES, BODIES = 3, 7, 5
 LENGTHS = [7, 4, 2]
@@ -190,3 +190,16 @@ def test_shapes_are_checked():
     ]:
         with pytest.raises(AssertionError):
             metrics.tracking_errors(*wrong)
+
+
+def test_hands_and_toes_are_left_out_however_they_are_spelt():
+    """Of SMPL's 24 bodies 20 are left, as in PHC: wrists count there."""
+    kept = [n for n, counts in zip(smpl.JOINTS, metrics.judged_bodies(smpl.JOINTS)) if counts]
+    assert sorted(set(smpl.JOINTS) - set(kept)) == ["L_Hand", "L_Toe", "R_Hand", "R_Toe"]
+    assert metrics.judged_bodies(["root", "LeftHand", "left_toe_base", "RIGHT_WRIST"]) == [
+        True,
+        False,
+        False,
+        True,
+    ]
+    assert metrics.judged_bodies(["root", "left_wrist"]) == [True, False]  # it has no hands
