@@ -79,7 +79,10 @@ class MotionConfig:
     distance: float = 0.25
     """An episode ends when a body is this far from where it should be, in metres."""
     resample_interval: int = 1
-    """Epochs after which clips that failed their evaluation come up more often; 0: never."""
+    """Epochs after which every clip is tried, and those that failed come up more often; 0: never.
+    Settings of --eval do not change these trials."""
+    resample_deterministic: bool = True
+    """Take the most likely actions in these trials, or sample them."""
     resample_floor: float = 0.3
     """Share of the episodes whose clips are drawn evenly all the same."""
     resample_decay: float = 0.9

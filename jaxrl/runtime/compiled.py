@@ -26,12 +26,13 @@ from jax.sharding import Mesh
 from jaxrl.config import TrainConfig
 from jaxrl.envs import build as environments
 from jaxrl.envs import names
-from jaxrl.runtime import evaluation, memory, parallel
+from jaxrl.runtime import curriculum, evaluation, memory, parallel
 from jaxrl.runtime.builder import Builder
 from jaxrl.runtime.program import Program, abstract_state, cycle
 from jaxrl.types import Array, Key, Mean, Metrics, PyTree, TrainState
 
-_INIT, _TRAIN, _EVALUATE, _PLAY = range(4)  # independent streams of random numbers
+# Independent streams of random numbers.
+_INIT, _TRAIN, _EVALUATE, _PLAY, _RESAMPLE = range(5)
 # Of a device, in bytes, for every step that is written out: ant's has 760 kernels of about 40 KB.
 _ROOM_PER_STEP = 2**29
 
@@ -45,7 +46,8 @@ class Programs:
     _draw: Future  # (seed, stream, number, curriculum) -> pool
     _init: Future  # (seed, pool) -> state
     _cycle: Future  # (state, pool, iterations) -> (state, metrics); the state is used up
-    _evaluate: Future | None  # (policy params, pools, seed, number) -> Episodes
+    _evaluate: Future | None  # (policy params, pools, seed, stream, number) -> Episodes
+    _trials: Future | None = None  # likewise, of the trials that resampling goes by
 
     def first_state(self) -> TrainState:
         """Return the state a fresh run begins with."""
@@ -70,8 +72,15 @@ class Programs:
         enough = range(_pools_for_evaluation(self.program))
         last = self._for_all(self.program.env.template.last_curriculum)
         pools = [self._pool(_EVALUATE, number * len(enough) + i, last) for i in enough]
-        played = self._evaluate.result()(params, pools, self._seed, np.uint32(number))
-        return evaluation.Episodes(*played)
+        numbers = self._seed, np.uint32(_PLAY), np.uint32(number)
+        return evaluation.Episodes(*self._evaluate.result()(params, pools, *numbers))
+
+    def trials(self, params: PyTree, number: int) -> evaluation.Episodes:
+        """Play every trial once, for resampling after cycle `number`."""
+        if self._trials is None:
+            raise ValueError("this run does not resample")
+        numbers = self._seed, np.uint32(_RESAMPLE), np.uint32(number)
+        return evaluation.Episodes(*self._trials.result()(params, [], *numbers))
 
     def cycle_bytes(self) -> int:
         """Return the memory that a cycle needs on each device at its peak."""
@@ -116,13 +125,21 @@ def compile_programs(program: Program) -> Programs:
         draw = many.copies(pure.draw, 0, None, None, 0)
         drawn = build(draw, seed, number, number, state.curriculum, places=seed.sharding)
         first = build(many.copies(pure.init, 0, 0), seed, pool, places=places)
-        played = None
-        if program.config.eval.num_envs:
-            params = program.algorithm.policy_params(state.learner)
-            pools = [pool] * _pools_for_evaluation(program)
-            play = many.copies(_evaluator(program), 0, 0, 0, None)
-            played = build(play, params, pools, seed, number, places=seed.sharding)
-    return Programs(program, jax.tree.structure(state), drawn, first, done, played)
+        params = program.algorithm.policy_params(state.learner)
+        settings, resampling = program.config.eval, program.config.motion
+
+        def player(deterministic: bool, pools: int) -> Future:
+            play = many.copies(_evaluator(program, deterministic), 0, 0, 0, None, None)
+            given = (params, [pool] * pools, seed, number, number)
+            return build(play, *given, places=seed.sharding)
+
+        played = tried = None
+        if settings.num_envs:
+            played = player(settings.deterministic, _pools_for_evaluation(program))
+        if resampling.resample_interval and curriculum.goes_by_trials(program):
+            alike = settings.deterministic == resampling.resample_deterministic
+            tried = played if alike and played else player(resampling.resample_deterministic, 0)
+    return Programs(program, jax.tree.structure(state), drawn, first, done, played, tried)
 
 
 class _Pure(NamedTuple):
@@ -202,16 +219,15 @@ def _pools_for_evaluation(program: Program) -> int:
     return -(-program.config.eval.num_envs // program.env.pool_size)
 
 
-def _evaluator(program: Program) -> Callable[..., tuple]:
-    settings = program.config.eval
-    env = environments.for_evaluation(program.env, settings.num_envs)
-    policy = program.algorithm.policy(settings.deterministic)
+def _evaluator(program: Program, deterministic: bool) -> Callable[..., tuple]:
+    env = environments.for_evaluation(program.env, program.config.eval.num_envs)
+    policy = program.algorithm.policy(deterministic)
     carry = program.algorithm.initial_carry(env.rows)
     mesh = None if env.trials else _mesh_of_rows(program)
     episodes = evaluation.episodes(env, policy, carry, mesh)
 
-    def play(params: PyTree, pools: list[PyTree], seed: Array, number: Array):
+    def play(params: PyTree, pools: list[PyTree], seed: Array, stream: Array, number: Array):
         pool = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *pools) if pools else None
-        return tuple(episodes(params, _key(seed, _PLAY, number), pool))
+        return tuple(episodes(params, _key(seed, stream, number), pool))
 
     return play

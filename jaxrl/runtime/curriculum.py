@@ -8,8 +8,8 @@ which is called after every cycle with the means of its log, and, if it has tria
 
     next_curriculum(curriculum, episodes) -> (curriculum, values to log)
 
-which is called at the end of epochs, after every trial was played once. Both run on the host, with
-host arrays.
+which is called every --motion.resample-interval epochs, after every trial was played once. Both run
+on the host, with host arrays.
 """
 
 from collections.abc import Callable
@@ -25,9 +25,10 @@ from jaxrl.runtime.program import Program
 from jaxrl.types import PyTree, TrainState
 
 
-def changes(program: Program) -> bool:
-    """Tell whether evaluations change what start states are drawn by."""
-    return _offers(program, "next_curriculum") and bool(program.env.template.trials)
+def goes_by_trials(program: Program) -> bool:
+    """Tell whether trials change what start states are drawn by."""
+    template = getattr(program.env, "template", None)
+    return bool(template and template.trials) and _offers(program, "next_curriculum")
 
 
 def follows_training(program: Program) -> bool:
@@ -49,6 +50,32 @@ def is_due(config: TrainConfig, cycles: int) -> bool:
     """
     every = config.motion.resample_interval * config.cycles
     return bool(every) and cycles % every == 0
+
+
+def resampled(
+    program: Program,
+    programs: Any,
+    state: TrainState,
+    cycles: int,
+    evaluated: list[Episodes] | None,
+) -> tuple[TrainState, list[dict[str, float]]]:
+    """Return the state after resampling, if it is due here, and what to log of each member.
+
+    Resampling plays trials of its own, so that settings of --eval do not change training. Where
+    an evaluation has just played the very same ones (`evaluated`), those are taken.
+    """
+    if not goes_by_trials(program) or not is_due(program.config, cycles):
+        return state, [{} for _ in program.members or (program.config,)]
+    if evaluated is None or not _same_trials(program):
+        params = program.algorithm.policy_params(state.learner)
+        evaluated = program.each(jax.device_get(programs.trials(params, cycles)))
+    return updated(program, state, evaluated)
+
+
+def _same_trials(program: Program) -> bool:
+    """Tell whether evaluations play what resampling plays: no random number enters either."""
+    chosen = program.config.eval.deterministic, program.config.motion.resample_deterministic
+    return all(chosen) and not program.env.template.keys
 
 
 def updated(

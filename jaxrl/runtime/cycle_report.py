@@ -11,6 +11,7 @@ import numpy as np
 
 from jaxrl import statistics
 from jaxrl.runtime import broken_report, curriculum, ending, memory, offline, overview
+from jaxrl.runtime.evaluation import Episodes
 from jaxrl.runtime.member import Member
 from jaxrl.runtime.program import EACH
 from jaxrl.runtime.run import Run
@@ -108,8 +109,12 @@ def evaluate_and_tell(
     values = overview.joined(rows) if run.overview else rows[0]
     run.hooks.new_cycle()
     run.tell("cycle", cycles, values)
-    if run.is_due_for_evaluation(cycles) or run.hooks.evaluate:
-        state = _evaluate(run, state, cycles, rows, values)
+    played = None
+    evaluates = run.is_due_for_evaluation(cycles) or run.hooks.evaluate
+    if evaluates:
+        played = _evaluate(run, state, cycles, rows, values)
+    state = _resample(run, state, cycles, played, rows, values)
+    if evaluates:
         run.tell("evaluation", cycles, values)
     if run.top.best_at == cycles:
         run.tell("new_best", cycles, values)
@@ -122,17 +127,36 @@ def evaluate_and_tell(
     return state, values
 
 
-def _evaluate(run: Run, state: TrainState, cycles: int, rows: list[Row], values: Row) -> TrainState:
+def _resample(
+    run: Run,
+    state: TrainState,
+    cycles: int,
+    played: list[Episodes] | None,
+    rows: list[Row],
+    values: Row,
+) -> TrainState:
+    """Change what start states are drawn by, where that is due, and log it."""
+    state, changed = run.resample(state, cycles, played)
+    for row, new in zip(rows, changed, strict=True):
+        row |= new
+    if run.overview:
+        values |= overview.joined(changed)
+    return state
+
+
+def _evaluate(
+    run: Run, state: TrainState, cycles: int, rows: list[Row], values: Row
+) -> list[Episodes]:
     """Add to each row what an evaluation showed, and to that of the whole run if it is another."""
     began = time.monotonic()
-    state, found = run.evaluate(state, cycles)
+    played, found = run.evaluate(state, cycles)
     for row, new in zip(rows, found, strict=True):
         row |= new
     if run.overview:
         values |= overview.joined(found) | _evaluated_together(run, run.overview, cycles, found)
     for row in (*rows, values):
         row["time/eval_seconds"] = time.monotonic() - began
-    return state
+    return played
 
 
 def _evaluated_together(run: Run, top: Member, cycles: int, found: list[Row]) -> Row:

@@ -173,8 +173,7 @@ def _evaluated(population: Population, state: TrainState, cycles: int) -> tuple[
     """Return what an evaluation showed, and the state with what follows from it."""
     program, config = population.programs.program, population.members[0]
     each = program.each(population.evaluate(state, cycles))
-    if curriculum.changes(program) and curriculum.is_due(config, cycles):
-        state, _ = curriculum.updated(program, state, each)
+    state, _ = curriculum.resampled(program, population.programs, state, cycles, each)
     step = cycles * config.iterations * config.steps_per_iteration
     return state, Point(step, tuple(map(evaluation.summarize, each)))
 

@@ -14,6 +14,7 @@ from jaxrl.runtime import curriculum, starting
 from jaxrl.runtime.checkpoint import Checkpoints
 from jaxrl.runtime.compiled import Programs
 from jaxrl.runtime.console import Console
+from jaxrl.runtime.evaluation import Episodes
 from jaxrl.runtime.hooks import Hooks, Moment, best_or_none
 from jaxrl.runtime.hosted import HostPrograms
 from jaxrl.runtime.member import Member
@@ -108,11 +109,10 @@ class Run:
         learnt = self.program.algorithm.policy_params(state.learner)
         return self.program.each(jax.device_get(learnt))
 
-    def evaluate(self, state: TrainState, cycles: int) -> tuple[TrainState, list[dict[str, float]]]:
-        """Measure every member's policy and keep those that are the best so far.
-
-        The state is the same, but for what its start states are drawn by.
-        """
+    def evaluate(
+        self, state: TrainState, cycles: int
+    ) -> tuple[list[Episodes], list[dict[str, float]]]:
+        """Measure every member's policy and keep those that are the best so far."""
         params = self.program.algorithm.policy_params(state.learner)
         played = jax.device_get(self.programs.evaluate(params, cycles))  # type: ignore[union-attr]
         results = self.program.each(played)
@@ -123,10 +123,13 @@ class Run:
             )
         ]
         self._warn_of_nonfinite(found)
-        if curriculum.changes(self.program) and curriculum.is_due(self.config, cycles):
-            state, changed = curriculum.updated(self.program, state, results)
-            found = [values | new for values, new in zip(found, changed, strict=True)]
-        return state, found
+        return results, found
+
+    def resample(
+        self, state: TrainState, cycles: int, evaluated: list[Episodes] | None
+    ) -> tuple[TrainState, list[dict[str, float]]]:
+        """Change what start states are drawn by, where that is due; return what to log of it."""
+        return curriculum.resampled(self.program, self.programs, state, cycles, evaluated)
 
     def _warn_of_nonfinite(self, found: list[dict[str, float]]) -> None:
         """Say that episodes of an evaluation ended in non-finite values, or that returns are."""

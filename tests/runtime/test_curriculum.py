@@ -50,6 +50,18 @@ def test_a_resumed_run_goes_on_alike(long, tmp_path):
     tiny.assert_same_policy(folder, long)
 
 
+def test_settings_of_evaluations_do_not_change_training(long, tmp_path):
+    """Resampling plays trials of its own, also where nothing is evaluated."""
+    folder = tiny.run(tmp_path / "other", *OWN, "--eval.num-envs", "0", "--epochs", "2")
+
+    def trained(folder):
+        rows = tiny.rows(folder)[:4]
+        return [{k: v for k, v in row.items() if not k.startswith("eval/")} for row in rows]
+
+    assert "curriculum/max_weight" in trained(folder)[1]
+    assert trained(folder) == trained(long)
+
+
 def test_it_can_be_switched_off(tmp_path):
     folder = tiny.run(tmp_path / "even", *OWN, "--motion.resample-interval", "0", "--epochs", "1")
     assert not [name for name in tiny.rows(folder)[-1] if name.startswith("curriculum/")]
