@@ -124,7 +124,7 @@ class _PPO:
         return make_policy(self.networks, deterministic)
 
     def init(self, key: Key, pool: PyTree = None) -> TrainState:
-        key_env, key_actor, key_critic, key_run = jax.random.split(key, 4)
+        key_env, key_actor, key_critic, key_run, key_style = jax.random.split(key, 5)
         number = self.env.rows
         params = {
             "actor": self.networks.actor.init(key_actor),
@@ -146,7 +146,7 @@ class _PPO:
             learning_rate=hyper["learning_rate"],
             skipped=jnp.zeros((), jnp.int32),
             bad_streak=jnp.zeros((), jnp.int32),
-            style=self.style.init(jax.random.fold_in(key, 4)) if self.style else (),
+            style=self.style.init(key_style) if self.style else (),
         )
         collector = Collector(
             env=self.env.reset(key_env, pool),

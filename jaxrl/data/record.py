@@ -25,7 +25,7 @@ from jaxrl.envs import build as environments
 from jaxrl.envs import names
 from jaxrl.envs.vector import VectorEnv
 from jaxrl.errors import UserError, exit_status
-from jaxrl.runtime import folder, policies
+from jaxrl.runtime import folder, policies, streams
 from jaxrl.types import Key, Policy, PyTree
 
 
@@ -131,7 +131,7 @@ def _record(command: Command) -> None:
     act = acting.make_policy(policy.networks, deterministic=True)
     played = []
     for number, noise in enumerate(command.noise):
-        key = jax.random.fold_in(jax.random.key(command.seed), number)
+        key = streams.key(command.seed, streams.RECORD, number)
         played += play(env, act, policy.params, policy.initial_carry(env.rows), key, noise)
     order = np.random.default_rng(command.seed).permutation(len(played))[: command.episodes]
     episodes = [played[i] for i in order]

@@ -26,13 +26,11 @@ from jax.sharding import Mesh
 from jaxrl.config import TrainConfig
 from jaxrl.envs import build as environments
 from jaxrl.envs import names
-from jaxrl.runtime import curriculum, evaluation, memory, parallel
+from jaxrl.runtime import curriculum, evaluation, memory, parallel, streams
 from jaxrl.runtime.builder import Builder
 from jaxrl.runtime.program import Program, abstract_state, cycle
-from jaxrl.types import Array, Key, Mean, Metrics, PyTree, TrainState
+from jaxrl.types import Array, Mean, Metrics, PyTree, TrainState
 
-# Independent streams of random numbers.
-_INIT, _TRAIN, _EVALUATE, _PLAY, _RESAMPLE = range(5)
 # Of a device, in bytes, for every step that is written out: ant's has 760 kernels of about 40 KB.
 _ROOM_PER_STEP = 2**29
 
@@ -52,14 +50,14 @@ class Programs:
     def first_state(self) -> TrainState:
         """Return the state a fresh run begins with."""
         first = self._for_all(self.program.env.template.curriculum)
-        pool = self._pool(_INIT, 0, first)
+        pool = self._pool(streams.INIT, 0, first)
         state = jax.tree.unflatten(self._state, self._init.result()(self._seed, pool))
         members = self.program.members
         return state.replace(learner=_with_settings(state.learner, members)) if members else state
 
     def train(self, state: TrainState, number: int) -> tuple[TrainState, Metrics]:
         """Run cycle `number`; `state` is used up."""
-        pool = self._pool(_TRAIN, number, state.curriculum)
+        pool = self._pool(streams.TRAIN, number, state.curriculum)
         iterations = np.uint32(self.program.config.iterations)
         leaves, metrics = self._cycle.result()(state, pool, iterations)
         metrics = {name: Mean(*pair) for name, pair in metrics.items()}
@@ -71,15 +69,15 @@ class Programs:
             raise ValueError("this run has no evaluation")
         enough = range(_pools_for_evaluation(self.program))
         last = self._for_all(self.program.env.template.last_curriculum)
-        pools = [self._pool(_EVALUATE, number * len(enough) + i, last) for i in enough]
-        numbers = self._seed, np.uint32(_PLAY), np.uint32(number)
+        pools = [self._pool(streams.EVALUATE, number * len(enough) + i, last) for i in enough]
+        numbers = self._seed, np.uint32(streams.PLAY), np.uint32(number)
         return evaluation.Episodes(*self._evaluate.result()(params, pools, *numbers))
 
     def trials(self, params: PyTree, number: int) -> evaluation.Episodes:
         """Play every trial once, for resampling after cycle `number`."""
         if self._trials is None:
             raise ValueError("this run does not resample")
-        numbers = self._seed, np.uint32(_RESAMPLE), np.uint32(number)
+        numbers = self._seed, np.uint32(streams.RESAMPLE), np.uint32(number)
         return evaluation.Episodes(*self._trials.result()(params, [], *numbers))
 
     def cycle_bytes(self) -> int:
@@ -148,11 +146,13 @@ class _Pure(NamedTuple):
     program: Program
 
     def draw(self, seed: Array, stream: Array, number: Array, curriculum: PyTree) -> tuple:
-        fresh = self.program.env.pool(_key(seed, stream, number), curriculum)
+        fresh = self.program.env.pool(streams.key(seed, stream, number), curriculum)
         return tuple(jax.tree.leaves(parallel.split_rows(fresh, _mesh_of_rows(self.program))))
 
     def init(self, seed: Array, pool: PyTree) -> tuple:
-        return tuple(jax.tree.leaves(self.program.algorithm.init(_key(seed, _INIT, 1), pool)))
+        return tuple(
+            jax.tree.leaves(self.program.algorithm.init(streams.key(seed, streams.INIT, 1), pool))
+        )
 
     def run_cycle(
         self, state: TrainState, pool: PyTree, count: Array
@@ -209,10 +209,6 @@ def _mesh_of_rows(program: Program) -> Mesh | None:
     return None if program.members else program.mesh
 
 
-def _key(seed: Array, stream: Array | int, number: Array | int) -> Key:
-    return jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), stream), number)
-
-
 def _pools_for_evaluation(program: Program) -> int:
     if program.env.template.trials:
         return 0
@@ -228,6 +224,6 @@ def _evaluator(program: Program, deterministic: bool) -> Callable[..., tuple]:
 
     def play(params: PyTree, pools: list[PyTree], seed: Array, stream: Array, number: Array):
         pool = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *pools) if pools else None
-        return tuple(episodes(params, _key(seed, stream, number), pool))
+        return tuple(episodes(params, streams.key(seed, stream, number), pool))
 
     return play

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from jaxrl.envs.vector import EnvState, VectorEnv
-from jaxrl.runtime import builder
+from jaxrl.runtime import builder, streams
 from jaxrl.runtime.evaluation import Episodes
 from jaxrl.types import PyTree
 
@@ -79,7 +79,7 @@ def start_positions(env: Any, seed: int) -> np.ndarray | None:
 
     # Whatever its physics: a program that runs once gains nothing from being split over threads.
     play = jax.jit(starts, compiler_options=builder.options(loops=True))
-    return np.asarray(play(jax.random.key(seed)))[:, :2]
+    return np.asarray(play(streams.key(seed, streams.COMMAND)))[:, :2]
 
 
 def bootstrap(values: np.ndarray, share: float = 0.95) -> tuple[float, float]:

@@ -9,7 +9,7 @@ import numpy as np
 from jaxrl.envs.host import HostEnv
 from jaxrl.networks.memory import forget
 from jaxrl.runtime import evaluation
-from jaxrl.types import Array, Policy, PyTree
+from jaxrl.types import Array, Key, Policy, PyTree
 
 
 class Acted(NamedTuple):
@@ -21,29 +21,42 @@ class Acted(NamedTuple):
     after: PyTree
 
 
-def acting(policy: Policy, seed: int):
-    """Return (params, obs, carry, ended, number) -> Acted; `ended` empties the memory first."""
+def acting(policy: Policy):
+    """Return (params, obs, carry, ended, key, number) -> Acted.
 
-    def act(params: PyTree, obs: Array, carry: PyTree, ended: Array, number: Array) -> Acted:
+    `ended` empties the memory first; each number folds a key of its own.
+    """
+
+    def act(
+        params: PyTree, obs: Array, carry: PyTree, ended: Array, key: Key, number: Array
+    ) -> Acted:
         carry = forget(ended, carry)
-        key = jax.random.fold_in(jax.random.key(seed), number)
-        action, after, extras = policy(params, obs, carry, key)
+        action, after, extras = policy(params, obs, carry, jax.random.fold_in(key, number))
         return Acted(action, extras, carry, after)
 
     return act
 
 
 def play(
-    host: HostEnv, act: Any, params: PyTree, carry: PyTree, number: int, seed: tuple[int, ...]
+    host: HostEnv,
+    act: Any,
+    params: PyTree,
+    carry: PyTree,
+    number: int,
+    seed: tuple[int, ...],
+    key: Key,
 ) -> evaluation.Episodes:
-    """Play the first episode of `number` environments to its end."""
+    """Play the first episode of `number` environments to its end.
+
+    The environments start by `seed`, actions are drawn by `key`.
+    """
     with contextlib.closing(host.group(number, *seed)) as group:
         alive, bad = np.ones(number, bool), np.zeros(number, bool)
         total, length = np.zeros(number, np.float32), np.zeros(number, np.int32)
         truncated = np.zeros(number, bool)
         turn = 0
         while alive.any():
-            acted = act(params, group.obs, carry, group.ended, np.uint32(turn))
+            acted = act(params, group.obs, carry, group.ended, key, np.uint32(turn))
             carry = acted.after
             step = group.step(np.asarray(acted.action))
             total += np.where(alive, step.reward, 0.0)

@@ -14,7 +14,7 @@ import numpy as np
 from jaxrl.algorithms import store
 from jaxrl.envs.host import HostEnv
 from jaxrl.envs.host_group import News, Step
-from jaxrl.runtime import evaluation
+from jaxrl.runtime import evaluation, streams
 from jaxrl.runtime.builder import compile_for_devices
 from jaxrl.runtime.host_play import acting, play
 from jaxrl.runtime.program import Program, abstract_state
@@ -34,8 +34,9 @@ class HostPrograms:
         ]
         self.carries = [algorithm.initial_carry(number) for _ in self.groups]
         self._fresh = True
-        self.act = jax.jit(acting(algorithm.policy(False), config.seed))
-        self._judge = jax.jit(acting(algorithm.policy(config.eval.deterministic), config.seed))
+        self.act = jax.jit(acting(algorithm.policy(False)))
+        self._act_key = streams.key(config.seed, streams.ACT)
+        self._judge = jax.jit(acting(algorithm.policy(config.eval.deterministic)))
         threads = ThreadPoolExecutor(1, thread_name_prefix="compile")
         self._learning = threads.submit(self._compile)
         threads.shutdown(wait=False)
@@ -46,7 +47,8 @@ class HostPrograms:
 
     def first_state(self) -> TrainState:
         """Return the state a fresh run begins with."""
-        return jax.jit(self.program.algorithm.init)(jax.random.key(self.program.config.seed))
+        key = streams.key(self.program.config.seed, streams.INIT, 1)
+        return jax.jit(self.program.algorithm.init)(key)
 
     def close(self) -> None:
         """End the environments' processes."""
@@ -82,9 +84,8 @@ class HostPrograms:
         """Play whole episodes with the policy of cycle `number`."""
         config = self.program.config
         carry = self.program.algorithm.initial_carry(config.eval.num_envs)
-        return play(
-            self._host, self._judge, params, carry, config.eval.num_envs, (config.seed, number)
-        )
+        key, seed = streams.key(config.seed, streams.PLAY, number), (config.seed, number)
+        return play(self._host, self._judge, params, carry, config.eval.num_envs, seed, key)
 
     def collect(self, params: PyTree, turn: int) -> Rollout:
         """Roll out all groups; none waits for another, only for its own last step."""
@@ -96,7 +97,8 @@ class HostPrograms:
                 else:
                     rows.outcomes[g].append(group.receive())
                 number = np.uint32(((turn * length + t) * len(self.groups) + g) % 2**32)
-                acted = self.act(params, group.obs, self.carries[g], group.ended, number)
+                given = (group.obs, self.carries[g], group.ended, self._act_key, number)
+                acted = self.act(params, *given)
                 rows.decisions[g].append((group.obs, *jax.device_get(acted[:3])))
                 self.carries[g] = acted.after
                 group.send(rows.decisions[g][-1][1])
@@ -160,11 +162,12 @@ def abstract_experience(program: Program) -> Rollout:
     ended = jax.ShapeDtypeStruct((number,), bool)
     params = algorithm.policy_params(abstract_state(program).learner)
     acted = jax.eval_shape(
-        acting(algorithm.policy(False), 0),
+        acting(algorithm.policy(False)),
         params,
         seen,
         algorithm.initial_carry(number),
         ended,
+        jax.eval_shape(jax.random.key, 0),
         jax.ShapeDtypeStruct((), np.uint32),
     )
 

@@ -19,7 +19,7 @@ from jaxrl.data import dataset
 from jaxrl.data.dataset import DataSet
 from jaxrl.data.hdf5 import Place
 from jaxrl.errors import UserError
-from jaxrl.runtime import parallel, sinks
+from jaxrl.runtime import parallel, sinks, streams
 from jaxrl.runtime.builder import compile_for_devices
 from jaxrl.runtime.program import Program, abstract_state, cycle
 from jaxrl.types import Metrics, TrainState
@@ -120,7 +120,8 @@ class OfflinePrograms:
 
     def first_state(self) -> TrainState:
         """Return the state a fresh run begins with."""
-        return jax.jit(self.program.algorithm.init)(jax.random.key(self.program.config.seed))
+        key = streams.key(self.program.config.seed, streams.INIT, 1)
+        return jax.jit(self.program.algorithm.init)(key)
 
     def wait(self) -> None:
         """Return when training can begin."""

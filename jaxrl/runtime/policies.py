@@ -15,7 +15,7 @@ from jaxrl.envs.host import HostEnv
 from jaxrl.errors import UserError
 from jaxrl.learning import normalizer
 from jaxrl.networks import actor_critic
-from jaxrl.runtime import builder, evaluation, host_play, network_files, tracking
+from jaxrl.runtime import builder, evaluation, host_play, network_files, streams, tracking
 from jaxrl.types import Array, EnvSpec, PyTree
 
 
@@ -130,11 +130,10 @@ def run_episodes(
     ):
         raise UserError("The policy was trained on observations of another shape.")
     act = acting.make_policy(policy.networks, deterministic)
+    key = streams.key(seed, streams.COMMAND)
     if isinstance(env, HostEnv):
-        decide = jax.jit(host_play.acting(act, seed))
-        return host_play.play(
-            env, decide, policy.params, policy.initial_carry(episodes), episodes, (seed,)
-        )
+        decide, carry = jax.jit(host_play.acting(act)), policy.initial_carry(episodes)
+        return host_play.play(env, decide, policy.params, carry, episodes, (seed,), key)
     env = environments.for_evaluation(env, episodes)
     carry = policy.initial_carry(env.rows)
     if env.trials:
@@ -144,4 +143,4 @@ def run_episodes(
         evaluation.episodes(env, act, carry, record=record),
         compiler_options=builder.options(loops=loops),
     )
-    return jax.device_get(play(policy.params, jax.random.key(seed)))
+    return jax.device_get(play(policy.params, key))

@@ -15,7 +15,7 @@ from jaxrl.envs.host import HostEnv
 from jaxrl.envs.vector import EnvState, VectorEnv
 from jaxrl.envs.world import physics
 from jaxrl.errors import UserError, nearest
-from jaxrl.runtime import builder, evaluation, tracking
+from jaxrl.runtime import builder, evaluation, streams, tracking
 from jaxrl.runtime.policies import LoadedPolicy
 from jaxrl.types import Array, PyTree
 
@@ -112,7 +112,7 @@ def _play(
 
     loops = names.solves_in_loops(config.env, config.backend)
     compiled = jax.jit(play, compiler_options=builder.options(loops=loops))
-    return jax.device_get(compiled(policy.params, jax.random.key(seed)))
+    return jax.device_get(compiled(policy.params, streams.key(seed, streams.COMMAND)))
 
 
 def _noting(env: VectorEnv) -> Callable[[EnvState], PyTree]:

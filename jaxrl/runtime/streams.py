@@ -1,0 +1,19 @@
+"""Random streams: keys form a tree, seed -> stream -> number, and every key has one user.
+
+`fold_in(key, i)` is `split(key, n)[i]` in JAX. So a key that is split somewhere must not be folded
+with small numbers elsewhere: both would hand out the same keys. A new use of a seed gets a new
+stream here, and nobody uses the key of a seed itself.
+"""
+
+import jax
+
+from jaxrl.types import Array, Key
+
+# Start states and actions of an evaluation are two streams. ACT is for environments on the host;
+# COMMAND is for episodes that a command plays after training: evaluate, render.
+INIT, TRAIN, EVALUATE, PLAY, RESAMPLE, ACT, COMMAND, RECORD = range(8)
+
+
+def key(seed: Array | int, stream: Array | int, number: Array | int = 0) -> Key:
+    """Return the key of one use of a seed."""
+    return jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), stream), number)
