@@ -22,7 +22,7 @@ class Episodes(NamedTuple):
     lengths: Array
     successes: Array | None  # where the environment reports success
     trace: PyTree = ()  # what trials recorded after every step, [steps, episodes, ...]
-    truncated: Array | None = None  # bool: was it cut, by a time limit, and did not terminate?
+    truncated: PyTree = None  # bool array: was it cut, by a time limit, and did not terminate?
     nonfinite: Array | None = None  # bool: did non-finite values end it? None: not known
 
 
