@@ -6,7 +6,7 @@ import pytest
 
 from jaxrl.learning import discriminator
 
-DEMO, AGENT = np.array([2.0, -1.0, 0.5]), np.array([-3.0, 0.0])
+DEMO, AGENT = np.array([2.0, -1.0, 0.5]), np.array([-3.0, 1.0])
 
 
 def test_cross_entropy_by_hand():
@@ -19,8 +19,8 @@ def test_cross_entropy_by_hand():
 
 
 def test_least_squares_by_hand():
-    # Demonstrations should be at 1: (1, 4, 0.25) / 2; the agent's at -1: (4, 1) / 2.
-    expected = 0.5 * (5.25 / 3 / 2) + 0.5 * (5 / 2 / 2)
+    # Demonstrations should be at 1: (1, 4, 0.25) / 2; the agent's at -1: (4, 4) / 2.
+    expected = 0.5 * (5.25 / 3 / 2) + 0.5 * (8 / 2 / 2)
     got = discriminator.classification_loss("least_squares", jnp.asarray(DEMO), jnp.asarray(AGENT))
     np.testing.assert_allclose(got, expected, rtol=1e-6)
 

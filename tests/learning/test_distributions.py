@@ -218,3 +218,66 @@ def test_kl_against_samples(kind):
     gap = dist.log_prob(many, raw) - dist.log_prob(jnp.broadcast_to(q, many.shape), raw)
     assert float(dist.kl(p, q)) == pytest.approx(float(jnp.mean(gap)), rel=0.02)
     assert float(dist.kl(p, p)) == pytest.approx(0.0, abs=1e-6)
+
+
+def test_noise_is_added_to_the_squashed_mean():
+    dist = distributions.noisy(2)
+    params = jnp.broadcast_to(_params([1.0, -0.5], [0.2, 0.05]), (20_000, 4))
+    raw = np.asarray(dist.sample(params, KEY))
+    np.testing.assert_allclose(raw.mean(axis=0), np.tanh([1.0, -0.5]), atol=5e-3)
+    np.testing.assert_allclose(raw.std(axis=0), [0.2, 0.05], rtol=0.03)
+    assert abs(np.corrcoef(raw.T)[0, 1]) < 0.03
+    np.testing.assert_allclose(dist.mode(params)[0], np.tanh([1.0, -0.5]), rtol=1e-6)
+    np.testing.assert_array_equal(
+        dist.to_env(jnp.array([-1.2, 0.3, 1.2])), jnp.float32([-1, 0.3, 1])
+    )
+    assert dist.kind == "noisy" and dist.param_size == 4
+
+
+def test_greedy_takes_the_highest_value_or_any_by_chance():
+    dist, number = distributions.greedy(3), 30_000
+    # The last parameter is the chance of a random action; it is no value, however high.
+    params = jnp.broadcast_to(jnp.array([1.0, 3.0, 2.0, 0.3]), (number, 4))
+    actions = dist.sample(params, KEY)
+    counts = np.bincount(actions, minlength=3)
+    assert len(counts) == 3
+    assert scipy.stats.chisquare(counts, number * np.array([0.1, 0.8, 0.1])).pvalue > 1e-3
+    high = jnp.array([[1.0, 3.0, 2.0, 9.0], [5.0, 3.0, 2.0, 9.0], [5.0, 3.0, 8.0, 9.0]])
+    np.testing.assert_array_equal(dist.mode(high), [1, 0, 2])
+    never = dist.sample(high.at[:, -1].set(0.0), KEY)
+    np.testing.assert_array_equal(never, [1, 0, 2])
+    assert dist.param_size == 4 and dist.kind == "greedy"
+    np.testing.assert_array_equal(dist.log_prob(high, jnp.zeros(3, jnp.int32)), np.zeros(3))
+
+
+def test_masked_actions_count_nothing():
+    logits, other = jnp.array([0.0, -jnp.inf, np.log(3.0)]), jnp.array([0.5, 0.2, 0.1])
+    dist = distributions.categorical(3)
+    p, q = np.array([0.25, 0.75]), scipy.special.softmax(other)[[0, 2]]
+    np.testing.assert_allclose(dist.entropy(logits, ()), scipy.stats.entropy(p), rtol=1e-5)
+    np.testing.assert_allclose(dist.kl(logits, other), np.sum(p * np.log(p / q)), rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", CONTINUOUS)
+def test_kl_of_normals_by_the_formula(name):
+    (mean_p, mean_q), (std_p, std_q) = np.random.default_rng(4).uniform(0.3, 2.0, (2, 2, 5, 3))
+    found = distributions.DISTRIBUTIONS[name](3).kl(_params(mean_p, std_p), _params(mean_q, std_q))
+    terms = np.log(std_q / std_p) + (std_p**2 + (mean_p - mean_q) ** 2) / (2 * std_q**2) - 0.5
+    np.testing.assert_allclose(found, terms.sum(axis=-1), rtol=1e-4)
+
+
+def test_kinds_and_sizes():
+    for name in CONTINUOUS:
+        dist = distributions.DISTRIBUTIONS[name](3)
+        assert dist.kind == name and dist.noise_size == (3 if name == "tanh_normal" else 0)
+    assert distributions.categorical(3).kind == "categorical"
+    kinds = [("tanh_normal", False, "tanh_normal"), ("tanh_normal", True, "categorical")]
+    kinds += [("greedy", True, "greedy"), ("normal", False, "normal")]
+    for wanted, discrete, expected in kinds:
+        assert distributions.kind_for(wanted, discrete) == expected
+
+
+def test_categorical_has_no_mean_or_deviation():
+    dist, logits = distributions.categorical(3), jnp.ones((2, 3))
+    for found in (dist.mean_of_raw(logits), dist.std(logits)):
+        np.testing.assert_array_equal(found, np.zeros((2, 3)))

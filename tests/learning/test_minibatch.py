@@ -102,3 +102,14 @@ def test_minibatches_that_do_not_fit_raise():
 def test_blocks_that_do_not_fit_raise():
     with pytest.raises((TypeError, ValueError, AssertionError)):
         minibatch.shuffled_rows(jax.random.key(0), 10, 2, 4)
+
+
+def test_a_pass_is_dealt_as_its_minibatches_one_by_one():
+    batch = {"x": jnp.arange(24.0).reshape(2, 12), "y": jnp.arange(48).reshape(2, 12, 2)}
+    rows = minibatch.shuffled_rows(jax.random.key(0), 12, 3, 2)
+    dealt = minibatch.deal(batch, rows)
+    assert dealt["x"].shape == (3, 2, 4) and dealt["y"].shape == (3, 2, 4, 2)
+    for i in range(3):
+        index = _global_rows(rows[i], 12, 2).ravel()
+        np.testing.assert_array_equal(dealt["x"][i], batch["x"][:, index])
+        np.testing.assert_array_equal(dealt["y"][i], batch["y"][:, index])

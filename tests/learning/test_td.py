@@ -54,3 +54,19 @@ def test_cross_entropy_is_least_where_the_distributions_agree():
     best = td.cross_entropy(jnp.log(probs), probs)
     assert float(best) == pytest.approx(-float(jnp.sum(probs * jnp.log(probs))))
     assert td.cross_entropy(jnp.zeros(3), probs) > best
+
+
+def test_cross_entropy_and_mean_of_several_distributions():
+    logits = np.random.default_rng(3).normal(size=(2, 3, 4))
+    probs = np.random.default_rng(4).dirichlet(np.ones(4), size=(2, 3))
+    q = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)
+    found = td.cross_entropy(jnp.float32(logits), jnp.float32(probs))
+    np.testing.assert_allclose(found, -(probs * np.log(q)).sum(axis=-1), rtol=1e-5)
+    atoms = np.array([-1.0, 0.0, 1.0, 2.0])
+    np.testing.assert_allclose(td.support(-1.0, 2.0, 4), atoms, atol=1e-6)
+    found = td.expected(jnp.float32(logits), jnp.float32(atoms))
+    np.testing.assert_allclose(found, q @ atoms, rtol=1e-4, atol=1e-6)
+
+
+def test_a_target_network_keeps_the_rate_of_itself():
+    assert float(td.polyak(jnp.float32(10.0), jnp.float32(20.0), 0.75)) == 12.5
