@@ -204,3 +204,9 @@ def test_explained_variance_of_a_rounded_constant_target(value):
 def test_gradient_of_a_huge_clipped_ratio_is_zero():
     grad = jax.grad(losses.clipped_surrogate)(jnp.array([100.0]), jnp.zeros(1), jnp.ones(1), CLIP)
     np.testing.assert_array_equal(grad, [0.0])
+
+
+@pytest.mark.parametrize("gap, advantage", [(30.0, -1.0), (-30.0, 1.0)])
+def test_ratios_are_held_within_what_a_float_can_hold(gap, advantage):
+    loss = losses.clipped_surrogate(jnp.array([gap]), jnp.zeros(1), jnp.array([advantage]), CLIP)
+    np.testing.assert_allclose(loss, -advantage * np.exp(20.0 * np.sign(gap)), rtol=1e-5)
