@@ -38,19 +38,22 @@ from mutate_equivalent import EQUIVALENT
 ROOT = Path(__file__).resolve().parent.parent
 ALGORITHMS = ["dqn", "method", "off_policy", "ppo_batch", "ppo_loss", "ppo_sampling", "ppo_update"]
 ALGORITHMS += ["reward_only", "rewards", "sac", "style", "td3"]
-# Tests of a module beside those of its own name, in the order in which they are run.
+# Tests of modules that have none of their own name alone, in the order in which they are run.
 TESTS = {
-    "learning.episodes": ["learning/test_replay.py"],
-    "learning.minibatch": ["learning/test_sampling.py"],
-    "algorithms.ppo_loss": ["algorithms/test_ppo_update.py", "algorithms/test_ppo_segments.py"],
-    "algorithms.ppo_batch": ["algorithms/test_ppo_update.py", "algorithms/test_ppo_segments.py"],
-    "algorithms.ppo_sampling": ["algorithms/test_ppo_update.py", "algorithms/test_ppo_segments.py"],
-    "algorithms.ppo_update": ["algorithms/test_ppo_segments.py", "algorithms/test_ppo.py"],
-    "algorithms.sac": ["algorithms/test_off_policy.py"],
-    "algorithms.td3": ["algorithms/test_off_policy.py"],
+    "learning.episodes": ["learning/test_replay.py", "algorithms/test_store.py"],
+    "learning.minibatch": ["learning/test_minibatch.py", "learning/test_sampling.py"],
     "algorithms.dqn": ["algorithms/test_method.py", "algorithms/test_off_policy.py"],
-    "algorithms.method": ["algorithms/test_off_policy.py"],
-    "algorithms.rewards": ["algorithms/test_store.py"],
+    "algorithms.off_policy": [
+        "algorithms/test_off_policy_step.py",
+        "algorithms/test_off_policy.py",
+    ],
+    "algorithms.ppo_batch": ["algorithms/test_ppo_batch.py", "algorithms/test_ppo_update.py"],
+    "algorithms.ppo_loss": ["algorithms/test_ppo_loss.py", "algorithms/test_ppo_update.py"],
+    "algorithms.ppo_sampling": ["algorithms/test_ppo_update.py", "algorithms/test_ppo_segments.py"],
+    "algorithms.ppo_update": ["algorithms/test_gradient_step.py", "algorithms/test_ppo_update.py"],
+    "algorithms.reward_only": ["algorithms/test_rewards.py"],
+    "algorithms.sac": ["algorithms/test_actor_losses.py"],
+    "algorithms.td3": ["algorithms/test_actor_losses.py"],
 }
 # Imported once, before the first fork; none of them starts a JAX backend.
 PRELOAD = (
@@ -261,10 +264,9 @@ def mutants_of(module: str) -> Iterator[Mutant]:
 
 
 def tests_of(module: str) -> list[str]:
-    """Return the test files of a module: that of its name first."""
+    """Return the test files of a module."""
     package, name = module.split(".")
-    files = [f"{package}/test_{name}.py", *TESTS.get(module, [])]
-    return [f"tests/{x}" for x in dict.fromkeys(files) if (ROOT / "tests" / x).exists()]
+    return [f"tests/{x}" for x in TESTS.get(module, [f"{package}/test_{name}.py"])]
 
 
 class _Reporter:

@@ -150,7 +150,8 @@ def test_clip_fraction():
     ratio = jnp.array([0.5, 0.74, 0.76, 1.0, 1.2, 1.24, 1.26, 9.0])
     fraction = losses.clip_fraction(jnp.log(ratio) - 3.0, jnp.full(8, -3.0), CLIP)
     np.testing.assert_allclose(fraction, 4 / 8)
-    np.testing.assert_allclose(losses.clip_fraction(jnp.zeros(4), jnp.zeros(4), CLIP), 0.0)
+    for clip in (CLIP, 0.0):  # on the edge is inside
+        np.testing.assert_allclose(losses.clip_fraction(jnp.zeros(4), jnp.zeros(4), clip), 0.0)
 
 
 def test_action_bound_loss():
@@ -158,12 +159,12 @@ def test_action_bound_loss():
     loss, grad = jax.value_and_grad(losses.action_bound_loss)(inside)
     assert loss == 0
     np.testing.assert_array_equal(grad, jnp.zeros_like(inside))
-    # Excesses 0.9 and 1.9 in one row of two; the rows are averaged, the actions summed.
-    outside = jnp.array([[2.0, -3.0], [0.0, 1.0]])
+    # Excesses 0.9 and 1.9 in one row of four; the rows are averaged, the actions summed.
+    outside = jnp.array([[2.0, -3.0], [0.0, 1.0], [0.0, 0.0], [1.0, 0.0]])
     loss, grad = jax.value_and_grad(losses.action_bound_loss)(outside)
-    np.testing.assert_allclose(loss, (0.81 + 3.61) / 2, rtol=1e-6)
-    np.testing.assert_allclose(grad, [[0.9, -1.9], [0, 0]], rtol=1e-5)
-    np.testing.assert_allclose(losses.action_bound_loss(outside, 2.5), 0.25 / 2, rtol=1e-6)
+    np.testing.assert_allclose(loss, (0.81 + 3.61) / 4, rtol=1e-6)
+    np.testing.assert_allclose(grad, np.array([[1.8, -3.8], [0, 0], [0, 0], [0, 0]]) / 4, rtol=1e-5)
+    np.testing.assert_allclose(losses.action_bound_loss(outside, 2.5), 0.25 / 4, rtol=1e-6)
 
 
 def test_l2_to_initial():
@@ -199,6 +200,17 @@ def test_explained_variance_of_a_constant_target():
 def test_explained_variance_of_a_rounded_constant_target(value):
     target = jnp.full(1000, 0.1)
     assert losses.explained_variance(jnp.float32(value), target) == 0
+
+
+# Around 1000: a spread of less than 1e-5 of that, squared, is rounding.
+@pytest.mark.parametrize("spread, expected", [(0.0122, 1.0), (0.008, 0.0)])
+def test_explained_variance_counts_a_spread_relative_to_its_mean(spread, expected):
+    target = 1000.0 + jnp.float32([spread, -spread, spread, -spread])
+    assert losses.explained_variance(target, target) == expected
+
+
+def test_explained_variance_of_zeros():
+    assert losses.explained_variance(jnp.ones(4), jnp.zeros(4)) == 0
 
 
 def test_gradient_of_a_huge_clipped_ratio_is_zero():
