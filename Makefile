@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help train test check test-pythons lint format lock clean
+.PHONY: help train test check test-pythons lint format mutate lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,9 +34,12 @@ lint: $(STAMP) ## check formatting, style and types
 	$(BIN)/ruff check
 	$(BIN)/basedpyright --pythonpath $(BIN)/python
 
-format: $(STAMP) ## format the code and mend what can be mended
+format: $(STAMP) ## format the code and fix what can be fixed
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
+
+mutate: $(STAMP) ## break the mathematics, one detail at a time; tests must fail: make mutate ARGS="..."
+	$(BIN)/python tools/mutate.py $(ARGS)
 
 lock: ## resolve the dependencies again into requirements.lock
 	$(PYTHON) tools/lock.py $(foreach version,$(PYTHONS),$$($(PYTHON) tools/find_python.py $(version))) > requirements.lock.new

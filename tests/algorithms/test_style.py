@@ -182,3 +182,44 @@ def test_a_gradient_step_is_that_of_the_losses_written_out(kind):
     wage = styling.reward(after, experience)
     paid = 2.0 * discriminator.reward(kind, _logits(after.params, a)[0])
     np.testing.assert_allclose(wage, 0.3 * experience.reward + 0.7 * paid, rtol=1e-3, atol=1e-4)
+
+
+FAR = 3.0  # where the agent's remembered motion lies
+
+
+def test_half_of_the_agents_motion_is_remembered_once_there_is_some():
+    """New motion lies at 0, remembered motion at FAR; beyond what is filled lies NaN."""
+    config = replace(CONFIG, updates=1, batch_size=4096)
+    styling = Styling(config, lambda key, number: jnp.zeros((number, SIZE)), SIZE)
+    first = styling.init(jax.random.key(0))
+    # With ones for weights, a logit is 1 + 16 units, each 1 + the sum of what it sees.
+    params = jax.tree.map(jnp.ones_like, first.params)
+    moments = first.moments.replace(count=jnp.float32(1e12))  # normalising changes nothing
+    experience = rollout(0)._replace(next_obs={"style": jnp.zeros((STEPS, ROWS, SIZE))})
+    learn, found = jax.jit(styling.learn), []
+    for filled in (0, 1, CONFIG.replay):
+        kept = jnp.where(jnp.arange(CONFIG.replay)[:, None] < filled, FAR, jnp.nan)
+        kept = jnp.broadcast_to(kept, (CONFIG.replay, SIZE))
+        state = first.replace(params=params, moments=moments, replay=kept, filled=jnp.int32(filled))
+        _, noted = learn(state, experience, jax.random.key(2))
+        found.append(float(noted["style/agent_logit"].total))
+    new, old = 1 + 16, 1 + 16 * (1 + SIZE * FAR)
+    assert found[0] == pytest.approx(new, rel=1e-4)
+    assert found[1:] == pytest.approx([(new + old) / 2] * 2, rel=0.05)
+
+
+def test_memory_is_filled_in_turn_and_then_overwritten_at_random(styling, learn):
+    state = styling.init(jax.random.key(0))
+    number = CONFIG.replay // 16
+    for i in range(16):
+        state, _ = learn(state, rollout(i, shift=100.0 * (i + 1)), jax.random.key(i))
+        ages = np.round(np.asarray(state.replay).mean(axis=1) / 100.0)
+        expected = [k // number + 1 if k < number * (i + 1) else 0 for k in range(CONFIG.replay)]
+        np.testing.assert_array_equal(ages, expected)
+    before, places = np.asarray(state.replay), set()
+    for i in range(12):
+        after, _ = learn(state, rollout(99, shift=1e4), jax.random.key(100 + i))
+        changed = np.flatnonzero((np.asarray(after.replay) != before).any(axis=1))
+        assert 1 <= len(changed) <= number and int(after.filled) == CONFIG.replay
+        places |= set(changed.tolist())
+    assert len(places) > 12 and max(places) > CONFIG.replay // 2

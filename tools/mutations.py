@@ -1,0 +1,232 @@
+"""What `mutate.py` changes: one detail of a function at a time, in its source.
+
+Signs, operators, factors, constants, comparisons, masks, indices and axes, the order of arguments,
+names that are easily confused, what is stopped, clipped or squared, what is left as it was.
+"""
+
+import ast
+import copy
+import difflib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+
+OPERATORS: dict[type, type] = {
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.Div,
+    ast.Div: ast.Mult,
+    ast.FloorDiv: ast.Mult,
+    ast.Mod: ast.Mult,
+    ast.Pow: ast.Mult,
+    ast.BitAnd: ast.BitOr,
+    ast.BitOr: ast.BitAnd,
+}
+COMPARISONS: dict[type, tuple[type, ...]] = {  # the opposite, then the boundary
+    ast.Lt: (ast.GtE, ast.LtE),
+    ast.Gt: (ast.LtE, ast.GtE),
+    ast.LtE: (ast.Gt, ast.Lt),
+    ast.GtE: (ast.Lt, ast.Gt),
+    ast.Eq: (ast.NotEq,),
+    ast.NotEq: (ast.Eq,),
+    ast.Is: (ast.IsNot,),
+    ast.IsNot: (ast.Is,),
+}
+FUNCTIONS = [("minimum", "maximum"), ("min", "max"), ("argmin", "argmax"), ("mean", "sum")]
+CONFUSABLE = [
+    ("obs", "next_obs"),
+    ("terminated", "truncated"),
+    ("value", "next_value"),
+    ("params", "slow"),
+    ("demo", "agent"),
+    ("first", "end"),
+    ("old", "new"),
+]
+OTHER = {a: b for pair in FUNCTIONS for a, b in (pair, pair[::-1])}
+TWIN = {a: b for pair in CONFUSABLE for a, b in (pair, pair[::-1])}
+DROPPED = {"stop_gradient", "abs", "square", "sqrt", "clip", "relu", "exp"}  # f(x, ...) -> x
+TYPES_ONLY = {"zeros_like", "ones_like", "eval_shape"}  # what is given matters by its type alone
+LIBRARIES = {"jax", "jnp", "optax", "chex", "struct", "nn"}
+
+
+class Mutant(NamedTuple):
+    """One change: the module's whole source with it, and the change as a diff."""
+
+    module: str
+    function: str
+    source: str
+    diff: str
+
+    @property
+    def line(self) -> str:
+        """The changed lines, as EQUIVALENT names them."""
+        added = [x[1:].strip() for x in self.diff.splitlines()[2:] if x.startswith("+")]
+        return " ".join(added)
+
+
+def name_of(node: ast.expr) -> str:
+    """Return the last part of a dotted name, or ''."""
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+
+
+def base_of(node: ast.expr) -> str:
+    """Return the first part of a dotted name."""
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return getattr(node, "id", "")
+
+
+def with_(node: ast.AST, **fields) -> ast.AST:
+    """Return a copy of a node with other fields."""
+    new = copy.copy(node)
+    for name, value in fields.items():
+        setattr(new, name, value)
+    return new
+
+
+def changes(node: ast.AST, names: set[str]) -> Iterator[ast.AST]:
+    """Yield what may stand in the place of a node; `names` are those the function knows."""
+    if isinstance(node, ast.BinOp):
+        if type(node.op) in OPERATORS:
+            yield with_(node, op=OPERATORS[type(node.op)]())
+        if isinstance(node.op, ast.Mult | ast.BitAnd | ast.Div):
+            yield node.left
+        if isinstance(node.op, ast.Mult | ast.BitAnd) and not isinstance(node.left, ast.Constant):
+            yield node.right
+    elif isinstance(node, ast.UnaryOp):
+        # Not −1 as an index or axis: it is shifted as the constant in it, and may well be 1 too.
+        if not isinstance(getattr(node.operand, "value", None), int):
+            yield node.operand
+    elif isinstance(node, ast.BoolOp):
+        yield with_(node, op=ast.Or() if isinstance(node.op, ast.And) else ast.And())
+    elif isinstance(node, ast.Compare):
+        for other in COMPARISONS.get(type(node.ops[0]), ()):
+            yield with_(node, ops=[other()])
+    elif isinstance(node, ast.Constant):
+        if isinstance(node.value, bool):
+            yield ast.Constant(not node.value)
+        elif isinstance(node.value, int):
+            yield ast.Constant(node.value + 1)
+        elif isinstance(node.value, float):
+            yield ast.Constant(2 * node.value if node.value else 1.0)
+    elif isinstance(node, ast.IfExp):
+        yield with_(node, body=node.orelse, orelse=node.body)
+    elif isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load):
+        name = name_of(node)
+        if isinstance(node, ast.Attribute):
+            if name in OTHER and base_of(node) == "jnp":
+                yield with_(node, attr=OTHER[name])
+            elif name in TWIN and base_of(node) != "self":
+                yield with_(node, attr=TWIN[name])
+        elif TWIN.get(name) in names:
+            yield with_(node, id=TWIN[name])
+    elif isinstance(node, ast.Call):
+        yield from call_changes(node)
+
+
+def call_changes(node: ast.Call) -> Iterator[ast.AST]:
+    """Yield calls with arguments swapped or left out, or what is called for."""
+    name, args = name_of(node.func), node.args
+    if name in DROPPED and args:
+        yield args[0]
+    if name == "where" and len(args) == 3:
+        yield with_(node, args=[args[0], args[2], args[1]])
+    elif len(args) > 1 and base_of(node.func) not in LIBRARIES:
+        fixed = ast.Constant, ast.Tuple, ast.Starred
+        if not isinstance(args[0], fixed) and not isinstance(args[1], fixed):
+            yield with_(node, args=[args[1], args[0], *args[2:]])
+    if name in ("replace", "_replace") and base_of(node.func) not in LIBRARIES:
+        for i in range(len(node.keywords)):
+            yield with_(node, keywords=node.keywords[:i] + node.keywords[i + 1 :])
+
+
+def statement_changes(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield `pass` for a statement that only changes a name, and the opposite of an `if`."""
+    if isinstance(node, ast.AugAssign):
+        yield ast.Pass()
+    elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+        name = node.targets[0].id
+        if any(isinstance(x, ast.Name) and x.id == name for x in ast.walk(node.value)):
+            yield ast.Pass()
+    elif isinstance(node, ast.If) and not isinstance(node.test, ast.Compare | ast.UnaryOp):
+        yield ast.UnaryOp(ast.Not(), node.test)
+
+
+def nodes(node: ast.AST) -> Iterator[ast.AST]:
+    """Walk over code that computes: no annotations, types, messages, shape checks or hints."""
+    if isinstance(node, ast.Attribute) and node.attr in ("dtype", "ndim"):
+        return
+    if isinstance(node, ast.keyword) and node.arg in ("unroll", "precision", "dtype"):
+        return
+    yield node
+    if isinstance(node, ast.Call) and base_of(node.func) == "chex":
+        return
+    types_only = isinstance(node, ast.Call) and name_of(node.func) in TYPES_ONLY
+    for field, value in ast.iter_fields(node):
+        if field in ("annotation", "returns", "decorator_list", "type_params"):
+            continue
+        if types_only and field == "args":
+            continue
+        for child in value if isinstance(value, list) else [value]:
+            if isinstance(child, ast.AST) and not isinstance(child, ast.Raise | ast.JoinedStr):
+                yield from nodes(child)
+
+
+def functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef]]:
+    """Yield the functions and methods of a module with their names."""
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef):
+            yield node.name, node
+        elif isinstance(node, ast.ClassDef):
+            methods = (x for x in node.body if isinstance(x, ast.FunctionDef))
+            yield from ((f"{node.name}.{x.name}", x) for x in methods)
+
+
+def spliced(source: str, node: ast.expr | ast.stmt, new: ast.AST) -> str:
+    """Return the source with other code in the place of a node."""
+    lines = source.encode().splitlines(keepends=True)
+    starts = [sum(map(len, lines[:n])) for n in (node.lineno - 1, (node.end_lineno or 0) - 1)]
+    begin, end = starts[0] + node.col_offset, starts[1] + (node.end_col_offset or 0)
+    text = ast.unparse(new)
+    code = text if isinstance(new, ast.stmt | ast.Name | ast.Attribute) else f"({text})"
+    whole = source.encode()
+    return (whole[:begin] + code.encode() + whole[end:]).decode()
+
+
+def mutants_of(module: str) -> Iterator[Mutant]:
+    """Yield every mutant of a module."""
+    source = (ROOT / "jaxrl" / f"{module.replace('.', '/')}.py").read_text()
+    seen = {source}
+    for name, function in functions(ast.parse(source)):
+        known = {x.id for x in ast.walk(function) if isinstance(x, ast.Name)}
+        known |= {x.arg for x in ast.walk(function) if isinstance(x, ast.arg)}
+        for node in nodes(function):
+            found = [(node, new) for new in changes(node, known)]
+            place = node.test if isinstance(node, ast.If) else node
+            found += [(place, new) for new in statement_changes(node)]
+            for old, new in found:
+                text = spliced(source, old, new)  # type: ignore[arg-type]
+                if text in seen or ast.dump(ast.parse(text)) == ast.dump(ast.parse(source)):
+                    continue
+                seen.add(text)
+                pair = source.splitlines(), text.splitlines()
+                diff = "\n".join(list(difflib.unified_diff(*pair, lineterm="", n=0))[2:])
+                yield Mutant(module, name, text, f"{module}.{name}\n{diff}")
+
+
+def excuse(mutant: Mutant) -> str:
+    """Return why no test could kill a mutant, or ''."""
+    fits = (
+        why for (m, part), why in EQUIVALENT.items() if m == mutant.module and part in mutant.line
+    )
+    return next(fits, "")
+
+
+# Mutants that change nothing a test could see: (module, part of the changed line) -> why.
+_HIDDEN = "stands where the outer `where` takes the other side"
+EQUIVALENT = {
+    ("learning.td", "jnp.clip(near, 0.0, (2.0))"): "`near` is never above 1",
+    ("learning.losses", "jnp.where(varies, spread, (2.0))"): _HIDDEN,
+}
