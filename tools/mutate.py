@@ -13,6 +13,7 @@ and tests. Third-party packages are imported once; each mutant is tested in a fo
 import argparse
 import compileall
 import fnmatch
+import gc
 import importlib.util
 import json
 import os
@@ -91,7 +92,7 @@ def run_tests(tests: list[str], seconds: float) -> tuple[str, str, float]:
         os.dup2(target, 2)
         import pytest
 
-        options = "-x -q -p no:cacheprovider -p no:xdist --assert=plain -o addopts="
+        options = "-x -q -p no:cacheprovider -p pytest_timeout --assert=plain -o addopts="
         options = [*options.split(), "-m", "not learning and not slow"]
         os._exit(pytest.main([*options, *tests], plugins=[_Reporter(note)]))
     while (done := os.waitpid(pid, os.WNOHANG))[0] == 0:
@@ -117,11 +118,12 @@ def prepare(folder: Path) -> None:
     os.chdir(folder)
     sys.dont_write_bytecode = True
     sys.path[:0] = [str(folder)]
-    os.environ["JAX_PLATFORMS"] = "cpu"
+    os.environ |= {"JAX_PLATFORMS": "cpu", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for name in PRELOAD.split():
             importlib.import_module(name)
+    gc.freeze()  # or else every fork copies what its first collection touches: all of it
 
 
 def attempt(mutant: Mutant, killers: list[str], seconds: float) -> tuple[str, str]:

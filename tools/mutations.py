@@ -89,6 +89,8 @@ def with_(node: ast.AST, **fields) -> ast.AST:
 def changes(node: ast.AST, names: set[str]) -> Iterator[ast.AST]:
     """Yield what may stand in the place of a node; `names` are those the function knows."""
     if isinstance(node, ast.BinOp):
+        if isinstance(node.left, ast.Tuple):
+            return  # a shape
         if type(node.op) in OPERATORS:
             yield with_(node, op=OPERATORS[type(node.op)]())
         if isinstance(node.op, ast.Mult | ast.BitAnd | ast.Div):

@@ -55,6 +55,47 @@ def test_the_solution_is_that_of_least_squares_with_a_ridge():
     np.testing.assert_allclose(fit.weights, wanted, rtol=5e-3, atol=5e-3)
 
 
+def _unequal_episodes(seed, longest=7):
+    """Features [5, longest, N] of which only lengths from 1 to `longest` count, and returns."""
+    random = np.random.default_rng(seed)
+    features = random.normal(size=(5, longest, N)) + 3.0 * random.normal(size=(5, 1, N)) + 2.0
+    length = np.array([1, 2, 4, 6, longest])
+    features[np.arange(longest)[None] >= length[:, None]] = np.nan
+    return jnp.float32(features), jnp.asarray(length), jnp.float32(random.normal(size=5) * length)
+
+
+def test_averages_are_those_of_all_episodes_at_once():
+    parts, fit = [_unequal_episodes(seed) for seed in range(3)], linear.init(N)
+    for part in parts:
+        fit = absorb(fit, *part)
+    steps = [np.float64(f[:n]) for part in parts for f, n in zip(*part[:2], strict=True)]
+    m = np.array([x.mean(axis=0) for x in steps])
+    r = np.concatenate([np.float64(part[2] / part[1]) for part in parts])
+    apart = m - m.mean(axis=0)
+    assert float(fit.count) == 3
+    close = {"rtol": 1e-3, "atol": 1e-4}
+    np.testing.assert_allclose(fit.mean, m.mean(axis=0), **close)
+    np.testing.assert_allclose(fit.target, r.mean(), **close)
+    np.testing.assert_allclose(fit.covariance, apart.T @ apart / len(m), **close)
+    np.testing.assert_allclose(fit.cross, apart.T @ (r - r.mean()) / len(m), **close)
+    variance = np.mean([((x - m.mean(axis=0)) ** 2).mean(axis=0) for x in steps], axis=0)
+    np.testing.assert_allclose(fit.variance, variance, **close)
+
+
+def test_a_large_ridge_shrinks_by_the_variance_of_steps(monkeypatch):
+    monkeypatch.setattr(linear, "_RIDGE", 0.5)
+    fit = jax.jit(lambda *x: linear.absorb(*x))(linear.init(N), *_unequal_episodes(3))
+    variance, covariance, cross = (np.float64(x) for x in (fit.variance, fit.covariance, fit.cross))
+    wanted = np.linalg.solve(covariance + 0.5 * np.diag(variance), cross)
+    np.testing.assert_allclose(fit.weights, wanted, rtol=1e-3, atol=1e-5)
+    constant = float(fit.target) - wanted @ np.float64(fit.mean)
+    assert float(fit.constant) == pytest.approx(constant, rel=1e-3)
+    features = np.ones((2, N), np.float32)
+    np.testing.assert_allclose(
+        linear.guess(fit, features), features @ wanted + constant, rtol=1e-3, atol=1e-4
+    )
+
+
 def test_old_episodes_are_forgotten_slowly_and_broken_ones_never_taken_in(monkeypatch):
     monkeypatch.setattr(linear, "_MEMORY", 5)
     random, fit = np.random.default_rng(2), linear.init(N)

@@ -171,3 +171,23 @@ def test_a_number_too_large_to_square_is_not_remembered():
     np.testing.assert_array_equal(after.mean, moments.mean)
     np.testing.assert_array_equal(after.variance, moments.variance)
     assert after.count == 5
+
+
+def test_bytes_are_neither_counted_nor_scaled():
+    tokens = jnp.array([[3, 250], [7, 0]], jnp.uint8)
+    example = {"token": jax.ShapeDtypeStruct((2,), jnp.uint8), "x": jnp.zeros(1)}
+    batch = {"token": tokens, "x": jnp.array([[1.0], [3.0]])}
+    moments = normalizer.update(normalizer.init(example), batch)
+    np.testing.assert_array_equal(moments.mean["token"], [0.0, 0.0])
+    np.testing.assert_array_equal(moments.variance["token"], [1.0, 1.0])
+    seen = normalizer.normalize(moments, batch)
+    assert seen["token"].dtype == jnp.uint8
+    np.testing.assert_array_equal(seen["token"], tokens)
+    np.testing.assert_allclose(seen["x"], [[-1.0], [1.0]], rtol=1e-5)
+
+
+def test_a_deviation_is_never_zero():
+    moments = normalizer.Moments(jnp.float32(1), jnp.zeros(2), jnp.array([0.0, 3e-8]))
+    np.testing.assert_allclose(normalizer.std(moments), [1e-4, 2e-4], rtol=1e-5)
+    # One row is enough to be normalised by.
+    np.testing.assert_allclose(normalizer.normalize(moments, jnp.array([5e-4, 0.0])), [5.0, 0.0])

@@ -163,3 +163,25 @@ def test_pieces_come_from_one_episode_and_long_ones_more_often():
         assert (steps[:length, 0] == 1).all() and returned == length
         np.testing.assert_array_equal(steps[:length, 1], {2: [0, 1], 6: range(2, 8)}[int(length)])
     assert np.sum(whole.length == 6) == pytest.approx(300, abs=50)
+
+
+def test_a_single_step_is_always_found_and_rows_always_exist():
+    row, number = replay.draw(jax.random.key(0), jnp.array([2, 3, 1]), jnp.array([2, 4, 1]), (50,))
+    np.testing.assert_array_equal(row, 1)
+    np.testing.assert_array_equal(number, 3)
+    empty = jnp.array([4, 4])
+    row, _ = replay.draw(jax.random.key(0), empty, empty, (5,))
+    assert np.asarray(row).max() < 2
+
+
+def test_subsets_repeat_nothing_unless_they_must():
+    length, number = jnp.array([1, 2, 3, 5]), 40
+    for size in (3, 5, 6):
+        keys = jax.random.split(jax.random.key(size), number)
+        drawn = jax.vmap(lambda key, size=size: episodes.subset(key, length, size, 5))(keys)
+        assert drawn.shape == (number, 4, size)
+        for i, n in enumerate([1, 2, 3, 5]):
+            rows = np.asarray(drawn[:, i])
+            assert set(rows.ravel()) == set(range(n))
+            if size <= n:
+                assert all(len(set(row)) == size for row in rows.tolist())

@@ -57,3 +57,26 @@ def test_ircr_ranks_episodes():
     reward = rrd.ircr_reward(jnp.array([1.0, 3.0, 5.0]), jnp.array(1.0), jnp.array(5.0))
     np.testing.assert_allclose(reward, [0.0, 0.5, 1.0])
     assert np.isfinite(rrd.ircr_reward(jnp.array(2.0), jnp.array(2.0), jnp.array(2.0)))
+
+
+def test_variance_of_a_subsets_mean_by_hand():
+    guess = jnp.array([[1.0, 2.0, 3.0]] * 4)  # sample variance 1
+    # With replacement from 2 steps, without from 3 and 6; one step has no spread, whatever is said.
+    found = rrd.subset_variance(guess, jnp.array([2, 3, 6, 1]))
+    np.testing.assert_allclose(found, [1 / 3, 0.0, 0.5 / 3, 0.0], rtol=1e-6)
+    np.testing.assert_array_equal(rrd.subset_variance(guess[:, :1], jnp.arange(4)), np.zeros(4))
+
+
+def test_loss_of_several_episodes_by_hand():
+    guess, length, returned = jnp.array([[1.0, 3.0], [0.0, 2.0]]), jnp.array([4, 1]), jnp.ones(2)
+    # Means 2 and 1, returns per step ¼ and 1; sample variance 2 both, of which ½ · 2 / 2 and 0.
+    for whole, weight in ((False, 1.0), (True, 16.0)):
+        loss, miss, spread = rrd.loss(guess, length, returned, whole_return=whole, unbiased=True)
+        np.testing.assert_allclose(miss, weight * 1.75**2 / 2, rtol=1e-6)
+        np.testing.assert_allclose(spread, weight * 0.5 / 2, rtol=1e-6)
+        np.testing.assert_allclose(loss, miss - spread, rtol=1e-6)
+
+
+def test_ircr_of_equal_returns_is_not_divided_by_zero():
+    reward = rrd.ircr_reward(jnp.array([2.0, 2.0 + 1e-6]), jnp.array(2.0), jnp.array(2.0))
+    assert float(reward[0]) == 0.0 and float(reward[1]) == pytest.approx(95.4, rel=0.01)
