@@ -87,7 +87,7 @@ def with_(node: ast.AST, **fields) -> ast.AST:
 
 
 def changes(node: ast.AST, names: set[str]) -> Iterator[ast.AST]:
-    """Yield what may stand in the place of a node; `names` are those the function knows."""
+    """Yield what may stand in the place of a node; `names` are known, `.names` attributes."""
     if isinstance(node, ast.BinOp):
         if isinstance(node.left, ast.Tuple):
             return  # a shape
@@ -120,7 +120,7 @@ def changes(node: ast.AST, names: set[str]) -> Iterator[ast.AST]:
         if isinstance(node, ast.Attribute):
             if name in OTHER and base_of(node) == "jnp":
                 yield with_(node, attr=OTHER[name])
-            elif name in TWIN and base_of(node) != "self":
+            elif f".{TWIN.get(name)}" in names:
                 yield with_(node, attr=TWIN[name])
         elif TWIN.get(name) in names:
             yield with_(node, id=TWIN[name])
@@ -200,9 +200,10 @@ def spliced(source: str, node: ast.expr | ast.stmt, new: ast.AST) -> str:
 def mutants_of(module: str) -> Iterator[Mutant]:
     """Yield every mutant of a module."""
     source = (ROOT / "jaxrl" / f"{module.replace('.', '/')}.py").read_text()
-    seen = {source}
-    for name, function in functions(ast.parse(source)):
-        known = {x.id for x in ast.walk(function) if isinstance(x, ast.Name)}
+    seen, tree = {source}, ast.parse(source)
+    attributes = {f".{x.attr}" for x in ast.walk(tree) if isinstance(x, ast.Attribute)}
+    for name, function in functions(tree):
+        known = attributes | {x.id for x in ast.walk(function) if isinstance(x, ast.Name)}
         known |= {x.arg for x in ast.walk(function) if isinstance(x, ast.arg)}
         for node in nodes(function):
             found = [(node, new) for new in changes(node, known)]
@@ -227,8 +228,15 @@ def excuse(mutant: Mutant) -> str:
 
 
 # Mutants that change nothing a test could see: (module, part of the changed line) -> why.
+_TINY = "far below any number that it is added to"
 _HIDDEN = "stands where the outer `where` takes the other side"
 EQUIVALENT = {
+    ("algorithms.style", "optimizer.adam(1.0, (2e-08))"): _TINY,
+    (
+        "algorithms.style",
+        "jnp.zeros(((2), self.size))",
+    ): "parameters do not depend on the example's rows",
+    ("algorithms.style", "jax.random.fold_in(key, (3))"): "another stream, used by nobody else",
     ("learning.td", "jnp.clip(near, 0.0, (2.0))"): "`near` is never above 1",
     ("learning.losses", "jnp.where(varies, spread, (2.0))"): _HIDDEN,
 }

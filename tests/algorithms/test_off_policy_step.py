@@ -54,13 +54,13 @@ def _steps(batches=None):
 
 
 def _learning(config=CONFIG, model=None, size=10, **parts):
-    store: Any = SimpleNamespace(
-        add=lambda stored, experience: stored + 1.0,
-        size=lambda stored: jnp.int32(size),
-        draw=lambda stored, key, batches: _steps(batches),
-        empty=lambda: jnp.float32(0.0),
-        **parts,
-    )
+    functions = {
+        "add": lambda stored, experience: stored + 1.0,
+        "size": lambda stored: jnp.int32(size),
+        "draw": lambda stored, key, batches: _steps(batches),
+        "empty": lambda: jnp.float32(0.0),
+    }
+    store: Any = SimpleNamespace(**functions | parts)
     env: Any = SimpleNamespace(
         spec=SimpleNamespace(obs=OBS), reset=lambda key, pool: (), first_curriculum=()
     )
@@ -177,6 +177,42 @@ def _state(learning, iteration=4):
     return state.replace(iteration=jnp.int32(iteration), learner=_learner(learning))
 
 
+@pytest.mark.parametrize("size, enough", [(0, False), (1, True)])
+def test_without_a_warm_up_one_step_is_enough(size, enough):
+    learning = _learning(replace(CONFIG, warmup=0), size=size)
+    after, _ = learning.learn(_state(learning), _experience())
+    assert int(after.learner.updates) == (BATCHES if enough else 0)
+
+
+def test_collecting_and_learning_have_keys_of_their_own(monkeypatch):
+    """`key` folded with 2 × iteration, and one more to learn; both change with the iteration."""
+    seen = {}
+
+    def rollout(env, policy, params, collector, key, length, pool):
+        seen["key"] = key
+        seen["asked"] = policy, length, pool, params.actor
+        return collector.replace(carry=jnp.float32(7.0)), _experience()
+
+    def draw(stored, key, batches):
+        return _steps(batches)._replace(reward=jax.random.uniform(key, (batches, B)))
+
+    monkeypatch.setattr(off_policy, "rollout", rollout)
+    monkeypatch.setattr(off_policy, "make_policy", lambda networks, deterministic: deterministic)
+    learning = _learning(draw=draw)
+    for iteration in (4, 5):
+        state = _state(learning, iteration)
+        after, metrics = learning.train_step(state, "pool")
+        expected = jax.random.fold_in(state.key, 2 * iteration)
+        np.testing.assert_array_equal(*map(jax.random.key_data, (seen["key"], expected)))
+        assert seen["asked"][:3] == (False, CONFIG.rollout_length, "pool")
+        assert seen["asked"][3] is state.learner.params["a"]
+        assert float(after.collector.carry) == 7.0
+        key = jax.random.split(jax.random.fold_in(state.key, 2 * iteration + 1), 4)[0]
+        paid = 3.0 * float(jax.random.uniform(key, (BATCHES, B)).mean())
+        found = metrics["train/paid"]
+        assert float(found.total / found.count) == pytest.approx(paid, rel=1e-4)
+
+
 @pytest.mark.parametrize("size", [9, 10])
 @pytest.mark.parametrize("normalize", [True, False])
 def test_learning_begins_once_there_are_enough_steps(size, normalize):
@@ -221,23 +257,30 @@ def test_batches_are_normalised_and_taken_one_after_the_other():
 
 
 def test_whole_episodes_are_absorbed_before_any_step():
+    """Both kinds of draws are normalised: 7 is seen as 3, and 11 as 5."""
+
     def absorb(params, whole):
-        return {"x": params["x"] + whole.returned}
+        return {"x": params["x"] + jnp.mean(whole.steps.obs) * whole.length}
 
     def draw_whole(stored, key, batches):
         assert batches == BATCHES
-        return Pieces(_steps(), jnp.ones(1), jnp.array([5.0]))
+        return Pieces(_steps()._replace(obs=jnp.full((B, 1), 7.0)), jnp.ones(1), jnp.ones(1))
 
     def draw_pieces(stored, key, batches):
-        return Pieces(_steps(batches), jnp.ones((batches, 1)), jnp.full((batches, 1), 7.0))
+        steps = _steps(batches)._replace(obs=jnp.full((batches, B, 1), 11.0))
+        return Pieces(steps, jnp.ones((batches, 1)), jnp.full((batches, 1), 2.0))
 
-    model = _model()._replace(absorb=absorb)
+    def loss(params, pieces):
+        return _model().loss(params, pieces._replace(returned=jnp.mean(pieces.steps.obs) + 0.0))
+
+    model = _model()._replace(absorb=absorb, loss=loss)
     learning = _learning(model=model, draw_whole=draw_whole, draw_pieces=draw_pieces)
-    learner = _learner(learning)
+    seen = normalizer.Moments(jnp.float32(5), jnp.float32([1.0]), jnp.float32([4.0]))
+    learner = _learner(learning, observations=seen)
     frozen = learner.replace(hyper=learner.hyper | {"r_lr": jnp.float32(0.0)})
     after, metrics = learning._improve(frozen, (), jax.random.key(1))
-    # 2 and 5 that was absorbed: what pieces say too, so that nothing is left to learn.
-    np.testing.assert_allclose(after.params["reward"]["x"], [7.0])
+    # 2 and 3 that was absorbed: what pieces say too, so that nothing is left to learn.
+    np.testing.assert_allclose(after.params["reward"]["x"], [5.0])
     assert float(metrics["train/R_loss"].total) == 0.0
 
 

@@ -206,6 +206,43 @@ def test_half_of_the_agents_motion_is_remembered_once_there_is_some():
     new, old = 1 + 16, 1 + 16 * (1 + SIZE * FAR)
     assert found[0] == pytest.approx(new, rel=1e-4)
     assert found[1:] == pytest.approx([(new + old) / 2] * 2, rel=0.05)
+    # Every history of the rollout is as likely as any other, the first one too.
+    lone = jnp.zeros((STEPS, ROWS, SIZE)).at[0, 0].set(FAR)
+    state = first.replace(params=params, moments=moments)
+    _, noted = learn(state, experience._replace(next_obs={"style": lone}), jax.random.key(2))
+    expected = new + (old - new) / (STEPS * ROWS)
+    assert float(noted["style/agent_logit"].total) == pytest.approx(expected, rel=0.05)
+
+
+def test_the_first_logits_are_small():
+    kernel = np.abs(_first_head(16))
+    bound = np.sqrt(3 * 0.01 / 16)  # of a uniform draw with variance 0.01 / width
+    assert 0.8 * bound < kernel.max() <= bound
+
+
+def _first_head(width):
+    styling = Styling(replace(CONFIG, hidden=(width,)), demonstrations, SIZE)
+    return np.asarray(styling.init(jax.random.key(0)).params["params"]["head"]["kernel"])
+
+
+def test_memory_takes_any_history_and_any_place(styling, learn):
+    """The first ones too; a memory of one row is a memory."""
+    state, taken, places = styling.init(jax.random.key(0)), set(), set()
+    for i in range(150):
+        experience = rollout(i)
+        full, (state, metrics) = (
+            state.filled == CONFIG.replay,
+            learn(state, experience, jax.random.key(i)),
+        )
+        new = np.asarray(experience.next_obs["style"]).reshape(1, -1, SIZE)
+        where = np.argwhere((np.asarray(state.replay)[:, None] == new).all(axis=-1))
+        taken |= {int(row) for _, row in where}
+        places |= {int(place) for place, _ in where} if full else set()
+    assert taken == set(range(STEPS * ROWS)) and places == set(range(CONFIG.replay))
+    assert float(metrics["style/loss"].count) == CONFIG.updates
+    small = Styling(replace(CONFIG, replay=8, updates=1), demonstrations, SIZE)
+    state, _ = jax.jit(small.learn)(small.init(jax.random.key(0)), rollout(0), jax.random.key(1))
+    assert int(state.filled) == 1
 
 
 def test_memory_is_filled_in_turn_and_then_overwritten_at_random(styling, learn):

@@ -100,3 +100,10 @@ def test_adapt_to_kl_factor_and_shape():
     # A KL of exactly zero means that nothing was updated: the rate stays.
     np.testing.assert_allclose(rate, [0.05, 0.1, 0.2, 0.1], rtol=1e-6)
     assert rate.dtype == jnp.float32
+
+
+def test_the_rate_stays_at_the_thresholds_themselves():
+    desired = 0.5  # so that both are exact numbers
+    for kl in (0.25, 1.0):
+        rate = schedules.adapt_to_kl(*(jnp.float32(x) for x in (0.1, kl, desired, 0.0, 1.0)))
+        assert rate == jnp.float32(0.1)

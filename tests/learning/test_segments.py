@@ -31,6 +31,9 @@ def test_trailing_axes_travel_along():
     rows = segments.cut(deep, H)
     assert rows.shape == (H, N * T // H, 2)
     np.testing.assert_array_equal(rows[..., 1], -segments.cut(WHERE, H))
+    starts = segments.cut_starts(deep[::H])
+    assert starts.shape == (1, N * T // H, 2)
+    np.testing.assert_array_equal(starts[0], rows[0])
 
 
 def test_splitting_and_merging_time_are_opposites():
