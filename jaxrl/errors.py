@@ -21,6 +21,12 @@ def exit_status(work: Callable[[], None]) -> int:
     return 0
 
 
+def first_line(error: BaseException) -> str:
+    """Return what an error says, short enough to be part of a message."""
+    text = str(error).strip() or type(error).__name__
+    return text.splitlines()[0][:200]
+
+
 def nearest(name: str, known: Iterable[str], prefix: str = "") -> str:
     """Return " Did you mean 'x'?" for the closest known name, or nothing."""
     matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)

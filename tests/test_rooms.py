@@ -8,7 +8,7 @@ ROOT = Path(__file__).parent.parent / "jaxrl"
 # A room may import itself and rooms before it. `envs.names` is plain strings, for the settings;
 # `data.record`, `motion.convert`, `motion.inspect` and `motion.plan` are commands.
 ORDER = [
-    {"errors", "envs.names", "files", "statistics", "wording", "xla_flags"},
+    {"errors", "envs.names", "files", "host_memory", "npz", "statistics", "wording", "xla_flags"},
     {
         "config",
         "config_algorithms",

@@ -10,6 +10,7 @@ is reported with the file, the demo and the key.
 
 import contextlib
 import json
+import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jaxrl import host_memory
 from jaxrl.errors import UserError, nearest
 from jaxrl.types import ActionSpec
 
@@ -56,7 +58,8 @@ def files(path: Path) -> list[Path]:
     """Return the file meant, or the HDF5 files of a folder in order."""
     if path.is_file():
         return [path]
-    found = sorted(p for p in path.glob("*") if p.suffix in SUFFIXES) if path.is_dir() else []
+    inside = path.glob("*") if path.is_dir() else ()
+    found = sorted(p for p in inside if p.suffix in SUFFIXES and p.is_file())
     if not found:
         kind = "no such file or folder" if not path.exists() else "a folder without .hdf5 files"
         raise UserError(f"--data.path: '{path}': {kind}.")
@@ -64,7 +67,16 @@ def files(path: Path) -> list[Path]:
 
 
 # What h5py raises where the bytes of a file make no sense, by what they were meant to be.
-_DAMAGE = (OSError, KeyError, RuntimeError, TypeError, ValueError, AttributeError, OverflowError)
+_DAMAGE = (
+    OSError,
+    KeyError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    OverflowError,
+    MemoryError,
+)
 
 
 @contextlib.contextmanager
@@ -108,7 +120,7 @@ def action_spec(file: Path) -> ActionSpec | None:
     with opened(file) as handle:
         try:
             told = json.loads(handle["data"].attrs["env_args"])["action"]
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, RecursionError):
             return None
     match told:
         case {"size": int(size), "discrete": bool(discrete)} if size > 0:
@@ -123,6 +135,7 @@ def _of_part(file: Path, handle: Any, part: str, demos: list[str]) -> list[str]:
             f"--data.part: '{file}' has no mask '{part}'.{nearest(part, masks)} "
             f"It has: {', '.join(masks) or 'none'}."
         )
+    host_memory.check_fits(f"'{file}': mask '{part}'", masks[part].nbytes)
     wanted = {n.decode() if isinstance(n, bytes) else str(n) for n in masks[part][:]}
     missing = sorted(wanted - set(demos))
     if missing:
@@ -161,11 +174,18 @@ def _array(place: Place, group: Any, key: str, prefix: str = "") -> np.ndarray:
     with _readable(f"{place}: '{name}'"):
         if key not in group:
             raise UserError(f"{place}: '{name}' is missing.{nearest(key, list(group))}")
-        data = np.asarray(group[key][()])
-    if data.dtype.kind not in "fiub":
-        raise UserError(f"{place}: '{name}' holds {data.dtype}, not numbers.")
-    if data.ndim == 0 or not len(data):
+        stored = group[key]
+        if stored.external:
+            raise UserError(f"{place}: '{name}' lies in other files, which are never read.")
+        dtype, shape = stored.dtype, stored.shape or ()
+        size = math.prod(shape) * dtype.itemsize
+    if dtype.kind not in "fiub":
+        raise UserError(f"{place}: '{name}' holds {dtype}, not numbers.")
+    if not shape or not shape[0]:
         raise UserError(f"{place}: '{name}' has no steps.")
+    host_memory.check_fits(f"{place}: '{name}', {dtype}{list(shape)},", size)
+    with _readable(f"{place}: '{name}'"):
+        data = np.asarray(stored[()])
     if data.dtype.kind != "f":
         return data
     with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused

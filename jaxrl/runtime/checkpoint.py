@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
+from jaxrl.errors import first_line
 from jaxrl.runtime import leaving, manifests, snapshot
 from jaxrl.runtime.manifests import Manifest
 from jaxrl.runtime.snapshot import CheckpointError, DamagedError
@@ -271,5 +272,5 @@ def _explain(step: int, directory: Path, error: BaseException) -> str:
     fix = "free some disk space" if full else "check the disk and its permissions"
     return (
         f"the checkpoint of step {step} could not be written to {directory}: "
-        f"{full or snapshot.first_line(error)}; {fix}. Earlier checkpoints are intact"
+        f"{full or first_line(error)}; {fix}. Earlier checkpoints are intact"
     )

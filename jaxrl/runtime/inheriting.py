@@ -4,6 +4,7 @@ continued    everything but the counters: what SB3 calls reset_num_timesteps=Tru
 learnt       networks and normaliser alone (--init-from), in a run of other settings
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -146,9 +147,11 @@ def _from_policy(program: Program, path: Path) -> Learnt:
     learner = programs.abstract_state(program.one).learner
     places = jax.tree.unflatten(jax.tree.structure(learner), list(_named(learner)))
     place_of = _named(program.algorithm.policy_params(places))
-    have = {place_of[name]: data for name, data in stored.arrays.items() if name in place_of}
+    have = {place_of[name]: what for name, what in stored.arrays.items() if name in place_of}
     wanted = {place: _named(learner)[place] for place in place_of.values()}
     _refuse_other_shapes(file, have, wanted)
+    data = network_files.read_arrays(file, list(place_of))
+    have = {place_of[name]: values for name, values in data.items()}
     return Learnt(have, [f"starting from the policy {file}; the critic begins anew"])
 
 
@@ -170,7 +173,7 @@ def _refuse_other_networks(
             )
 
 
-def _refuse_other_shapes(path: Path, have: dict[str, np.ndarray], wanted: dict[str, Any]) -> None:
+def _refuse_other_shapes(path: Path, have: Mapping[str, Any], wanted: dict[str, Any]) -> None:
     for name, leaf in wanted.items():
         shape = list(have[name].shape) if name in have else "missing"
         if shape != list(leaf.shape):

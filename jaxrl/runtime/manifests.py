@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from jaxrl import files
+from jaxrl.errors import first_line
 from jaxrl.runtime import snapshot
 from jaxrl.runtime.snapshot import DamagedError
 
@@ -42,7 +43,7 @@ def read(folder: Path) -> Manifest:
         if document["digest"] != _body_digest(body):
             raise DamagedError(f"{_FILE} does not match its digest")
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DamagedError(f"{_FILE} cannot be read ({snapshot.first_line(error)})") from error
+        raise DamagedError(f"{_FILE} cannot be read ({first_line(error)})") from error
     if body["format"] != _FORMAT:
         raise DamagedError(f"format {body['format']} is unknown to this version of jaxrl")
     leaves = [snapshot.Leaf.from_json(leaf) for leaf in body["leaves"]]

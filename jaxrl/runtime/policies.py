@@ -61,8 +61,10 @@ def load_policy(path: str | Path, which: str = "best") -> LoadedPolicy:
     """Load a policy from a run folder or a policy file."""
     file = find(Path(path), which)
     stored = network_files.read(file)
-    networks = actor_critic.build(stored.spec, stored.config)
-    params = network_files.fill(_abstract_params(networks, stored.spec), stored.arrays, file)
+    with network_files.building(file):
+        networks = actor_critic.build(stored.spec, stored.config)
+        shapes = _abstract_params(networks, stored.spec)
+    params = network_files.fill(shapes, stored.arrays, file)
     return _bind(networks, params, stored.spec, stored.info)
 
 

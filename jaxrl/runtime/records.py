@@ -1,12 +1,12 @@
 """evaluations.npz: every evaluation of a run, in the layout that SB3 users know."""
 
 import contextlib
-import zipfile
 from pathlib import Path
 
 import numpy as np
 
-from jaxrl import files
+from jaxrl import files, npz
+from jaxrl.errors import UserError
 from jaxrl.runtime.evaluation import Episodes
 
 
@@ -18,12 +18,12 @@ class EvaluationRecord:
         self._rows: list[tuple[int, Episodes]] = []
         if resumed_at is not None and path.exists():
             # A damaged file is not worth stopping for: metrics.jsonl holds the means.
-            with contextlib.suppress(OSError, ValueError, KeyError, zipfile.BadZipFile):
+            with contextlib.suppress(OSError, UserError, KeyError, ValueError):
                 self._rows = [row for row in _load(path) if row[0] <= resumed_at]
 
     def add(self, step: int, result: Episodes) -> None:
         """Append one evaluation and write the file."""
-        if self._rows and len(self._rows[-1][1].returns) != len(result.returns):
+        if self._rows and not _alike(self._rows[-1][1], result):
             self._put_aside()
         kept = [None if x is None else np.asarray(x) for x in result[:3]]
         self._rows.append((step, Episodes(*kept)))  # type: ignore[arg-type]
@@ -44,17 +44,29 @@ class EvaluationRecord:
         self._rows = []
 
 
+def _alike(one: Episodes, two: Episodes) -> bool:
+    """Tell whether two evaluations have as many episodes and both or neither say who succeeded."""
+    same = len(one.returns) == len(two.returns)
+    return same and (one.successes is None) == (two.successes is None)
+
+
 def _load(path: Path) -> list[tuple[int, Episodes]]:
-    with np.load(path, allow_pickle=False) as data:
-        successes = data["successes"] if "successes" in data.files else None
-        return [
-            (
-                int(step),
-                Episodes(
-                    data["results"][i],
-                    data["ep_lengths"][i],
-                    None if successes is None else successes[i],
-                ),
-            )
-            for i, step in enumerate(data["timesteps"])
-        ]
+    with npz.opened(path) as archive:
+        known = ("timesteps", "results", "ep_lengths", "successes")
+        data = {name: archive.read(name) for name in known if name in archive.names}
+    steps, shape = data.pop("timesteps"), data["results"].shape
+    alike = all(x.shape == shape and x.dtype.kind in "fiub" for x in data.values())
+    if not alike or len(shape) != 2 or steps.shape != shape[:1] or steps.dtype.kind not in "iu":
+        raise ValueError("not the evaluations of a run")
+    successes = data.get("successes")
+    return [
+        (
+            int(step),
+            Episodes(
+                data["results"][i],
+                data["ep_lengths"][i],
+                None if successes is None else successes[i],
+            ),
+        )
+        for i, step in enumerate(steps)
+    ]

@@ -58,11 +58,12 @@ def load_reward(path: str | Path, which: str = "best") -> LoadedReward:
     file = _find(Path(path), which)
     spec, config, arrays, info = network_files.read(file)
     linear = "reward/fit/weights" in arrays  # not every reward is solved for
-    network = q.build_reward(spec, config, linear=linear)
-    shapes = RewardParams(
-        jax.eval_shape(network.init, jax.random.key(0)),
-        jax.eval_shape(lambda: normalizer.init(spec.obs)),
-    )
+    with network_files.building(file):
+        network = q.build_reward(spec, config, linear=linear)
+        shapes = RewardParams(
+            jax.eval_shape(network.init, jax.random.key(0)),
+            jax.eval_shape(lambda: normalizer.init(spec.obs)),
+        )
     params = network_files.fill(shapes, arrays, file)
 
     @jax.jit

@@ -12,7 +12,7 @@ import numpy as np
 from jax import numpy as jnp
 from jax.core import Tracer
 
-from jaxrl.errors import UserError
+from jaxrl.errors import UserError, first_line
 
 _PYTHON_SCALARS = {bool: np.bool_, int: np.int64, float: np.float64, complex: np.complex128}
 _RAW = ".raw"  # suffix of an array written without Orbax
@@ -185,12 +185,6 @@ def rebuild(stored: list[Leaf], arrays: list[np.ndarray], target: Any) -> Any:
     for path, leaf in zip(paths, leaves, strict=True):
         values.append(_place(stored[index[path]], arrays[index[path]], leaf))
     return jax.tree_util.tree_unflatten(treedef, values)
-
-
-def first_line(error: BaseException) -> str:
-    """Return what an error says, short enough to be part of a message."""
-    text = str(error).strip() or type(error).__name__
-    return text.splitlines()[0][:200]
 
 
 def check_json(value: Any, path: str) -> None:

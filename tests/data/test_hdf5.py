@@ -1,5 +1,6 @@
 """Reading recorded episodes: layouts, order, parts, and all that can be wrong with a file."""
 
+import os
 import pickle
 
 import h5py
@@ -158,6 +159,40 @@ def test_another_shape_is_named_with_both(file):
             handle[f"data/demo_3/{part}/state"] = np.zeros((6, 2))
     with pytest.raises(UserError, match=r"demo_3: 'obs/state' is \(2,\), earlier.*\(3,\)"):
         _look(file)
+
+
+@pytest.mark.parametrize("name", ["actions", "rewards", "obs/state", "next_obs/state"])
+def test_more_than_there_is_memory_is_refused_before_it_is_read(file, name):
+    """A small file may declare any size: what is not written has a fill value."""
+    with h5py.File(file, "a") as handle:
+        del handle[f"data/demo_3/{name}"]
+        handle.create_dataset(f"data/demo_3/{name}", (2**38,), np.uint8, chunks=(2**20,))
+    assert file.stat().st_size < 2**20
+    message = rf"demo_3: '{name}', uint8\[274877906944\], is 256.0 GiB, too large to be read"
+    with pytest.raises(UserError, match=message):
+        hdf5.read(Place(file, "demo_3"))
+
+
+def test_a_mask_has_a_size_too(file):
+    with h5py.File(file, "a") as handle:
+        handle.create_dataset("mask/huge", (2**38,), "S8", chunks=(2**20,))
+    with pytest.raises(UserError, match="mask 'huge' is 2,048.0 GiB"):
+        hdf5.places(file, "huge")
+
+
+def test_data_in_other_files_is_not_read(file, tmp_path):
+    (tmp_path / "secret").write_bytes(bytes(24))
+    with h5py.File(file, "a") as handle:
+        del handle["data/demo_3/rewards"]
+        parts = [(str(tmp_path / "secret"), 0, 24)]
+        handle.create_dataset("data/demo_3/rewards", (6,), "<f4", external=parts)
+    with pytest.raises(UserError, match="'rewards' lies in other files, which are never read"):
+        hdf5.read(Place(file, "demo_3"))
+
+
+def test_pipes_in_a_folder_are_passed_over(file):
+    os.mkfifo(file.with_name("pipe.hdf5"))
+    assert hdf5.files(file.parent) == [file]
 
 
 def test_files_that_are_none(tmp_path, file):

@@ -4,6 +4,7 @@ import dataclasses
 import os
 import sys
 
+import numpy as np
 import pytest
 
 from jaxrl import config_json, evaluate, export, presets, render, report, train
@@ -11,6 +12,8 @@ from jaxrl.data import record
 from jaxrl.errors import UserError
 from jaxrl.runtime import folder as folders
 from jaxrl.runtime import summary
+from jaxrl.runtime.evaluation import Episodes
+from jaxrl.runtime.records import EvaluationRecord
 from tests.runtime import tiny
 
 HOSTILE = "hostile_module:function"
@@ -124,3 +127,37 @@ def test_the_lock_removes_drafts_and_keeps_what_it_finds(tmp_path):
     with folders.locked(tmp_path):
         assert [path.name for path in tmp_path.iterdir()] == [".lock"]
     assert (tmp_path / ".lock").read_text() == "of another version"
+
+
+def evaluation(episodes=2):
+    numbers = np.zeros(episodes, np.float32)
+    return Episodes(numbers, numbers.astype(np.int32), numbers)
+
+
+def test_evaluations_that_are_none_are_replaced(tmp_path):
+    path = tmp_path / "evaluations.npz"
+    whole = {"timesteps": np.array([5]), "results": np.zeros((1, 2)), "ep_lengths": np.ones((1, 2))}
+    changes = [
+        {"timesteps": np.array(["x"])},
+        {"timesteps": np.array([np.inf])},
+        {"timesteps": np.array(5), "results": np.zeros(()), "ep_lengths": np.zeros(())},
+        {"timesteps": np.array([5, 6])},
+        {"results": np.array([["a", "b"]])},
+        {"ep_lengths": np.zeros((1, 3))},
+        {"successes": np.zeros(7)},
+    ]
+    for change in changes:
+        np.savez(path, **whole | change)
+        record = EvaluationRecord(path, resumed_at=10)
+        record.add(20, evaluation())
+        with np.load(path) as data:
+            assert data["timesteps"].tolist() == [20], change
+
+
+def test_evaluations_without_successes_are_put_aside(tmp_path):
+    path = tmp_path / "evaluations.npz"
+    EvaluationRecord(path, None).add(5, evaluation()._replace(successes=None))
+    EvaluationRecord(path, 10).add(20, evaluation())
+    assert (tmp_path / "evaluations-until-5.npz").exists()
+    with np.load(path) as data:
+        assert data["timesteps"].tolist() == [20]

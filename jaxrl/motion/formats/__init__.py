@@ -32,7 +32,8 @@ def files(path: Path) -> list[Path]:
         if path.suffix not in SUFFIXES:
             raise UserError(f"'{path}': motion files end in {known}, not in '{path.suffix}'.")
         return [path]
-    found = sorted(p for p in path.glob("*") if p.suffix in SUFFIXES) if path.is_dir() else []
+    inside = path.glob("*") if path.is_dir() else ()
+    found = sorted(p for p in inside if p.suffix in SUFFIXES and p.is_file())
     if not found:
         kind = f"a folder without motion files ({known})" if path.is_dir() else "no such file"
         raise UserError(f"'{path}': {kind}.")

@@ -45,8 +45,8 @@ _HEIGHT = 0.93  # of the mean body's pelvis when it stands
 def read(file: Path, arrays: Arrays, skeleton: Skeleton) -> Clip:
     """Read a clip at its own rate."""
     checks.our_humanoid(file, skeleton)
-    poses = arrays.raw("poses")
-    if poses.ndim != 2 or poses.shape[1] < 3 * _JOINTS:
+    poses = arrays.header("poses")
+    if len(poses.shape) != 2 or poses.shape[1] < 3 * _JOINTS:
         raise UserError(
             f"'{file}': 'poses' has the shape {list(poses.shape)}; SMPL's have at least "
             f"{3 * _JOINTS} numbers per frame."

@@ -1,60 +1,48 @@
 """Opening .npz files of arrays without ever reading a pickle."""
 
 import contextlib
-import zipfile
-import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
+from jaxrl import npz
 from jaxrl.errors import UserError, nearest
-
-_DAMAGED = (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error)
 
 
 @contextlib.contextmanager
 def opened(file: Path) -> Iterator["Arrays"]:
     """Open a file for reading."""
-    with file.open("rb") as handle:  # of a damaged file, NumPy would leave it open
-        try:
-            arrays = np.load(handle, allow_pickle=False)
-        except _DAMAGED as error:
-            raise UserError(
-                f"'{file}' cannot be read: it is damaged, cut short, or no .npz file ({error}). "
-                "Pickles are never read."
-            ) from error
-        if isinstance(arrays, np.ndarray):
-            raise UserError(f"'{file}' holds one array, not several by name: is it a .npy file?")
-        yield Arrays(file, arrays)
+    with npz.opened(file) as archive:
+        yield Arrays(archive)
 
 
 class Arrays:
     """The arrays of a file by name; whatever is missing or no number is reported with the file."""
 
-    def __init__(self, file: Path, arrays: Mapping[str, np.ndarray]):
-        self.file = file
-        self.names = list(arrays)
-        self._arrays = arrays
+    def __init__(self, archive: npz.Archive):
+        self.file = archive.file
+        self.names = archive.names
+        self._archive = archive
 
-    def raw(self, name: str) -> np.ndarray:
-        """Return an array as it is stored."""
+    def header(self, name: str) -> npz.Header:
+        """Return what the file says of an array."""
         if name not in self.names:
             near = nearest(name, self.names)
             raise UserError(f"'{self.file}': '{name}' is missing.{near}")
-        try:
-            return self._arrays[name]
-        except _DAMAGED as error:
-            raise UserError(
-                f"'{self.file}': '{name}' cannot be read ({error}). Pickles are never read."
-            ) from error
+        return self._archive.header(name)
+
+    def raw(self, name: str) -> np.ndarray:
+        """Return an array as it is stored."""
+        self.header(name)  # or it is missing
+        return self._archive.read(name)
 
     def numbers(self, name: str, *shape: int | None) -> np.ndarray:
         """Return numbers of a shape, of which None may be anything."""
-        values = self.raw(name)
+        values = self.header(name)
         if values.dtype.kind not in "fiub":
             raise UserError(f"'{self.file}': '{name}' holds {values.dtype}, not numbers.")
-        fits = len(shape) == values.ndim and all(
+        fits = len(shape) == len(values.shape) and all(
             n is None or n == m for n, m in zip(shape, values.shape, strict=True)
         )
         if not fits:
@@ -62,11 +50,11 @@ class Arrays:
             raise UserError(
                 f"'{self.file}': '{name}' has the shape {list(values.shape)}, not {wanted}."
             )
-        return values.astype(np.float64)
+        return self.raw(name).astype(np.float64)
 
     def number(self, name: str) -> float:
         """Return one number."""
-        shape = self.raw(name).shape
+        shape = self.header(name).shape
         return float(self.numbers(name, *(1 for _ in shape)).reshape(()))
 
     def texts(self, name: str) -> list[str]:
