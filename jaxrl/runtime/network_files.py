@@ -161,17 +161,18 @@ def fill(target: PyTree, arrays: dict[str, npz.Header], file: Path) -> PyTree:
             have = arrays[name].shape if name in arrays else "nothing"
             raise UserError(f"'{file}': leaf {name} is {have}, the network needs {leaf.shape}.")
     data = read_arrays(file, list(wanted))
-    refuse_nonfinite(data, f"'{file}'")
     leaves = [jnp.asarray(data[name], leaf.dtype) for name, leaf in wanted.items()]
     return jax.tree.unflatten(jax.tree.structure(target), leaves)
 
 
 def read_arrays(file: Path, names: Sequence[str]) -> dict[str, np.ndarray]:
-    """Read some arrays of a file: numbers, no more than fit into memory together."""
+    """Read some arrays of a file: finite numbers, no more than fit into memory together."""
     with npz.opened(file) as archive:
         headers = {name: archive.header(name) for name in names}
         for name, header in headers.items():
             if header.dtype.kind not in "fiub":
                 raise UserError(f"'{file}': '{name}' holds {header.dtype}, not numbers.")
         host_memory.check_fits(f"'{file}'", sum(header.nbytes for header in headers.values()))
-        return {name: archive.read(name) for name in names}
+        arrays = {name: archive.read(name) for name in names}
+    refuse_nonfinite(arrays, f"'{file}'")
+    return arrays
