@@ -49,7 +49,7 @@ def follow(
     """
     rows, began = [], time.monotonic()
     with (
-        tempfile.TemporaryFile("w+") as errors,
+        tempfile.TemporaryFile("w+", encoding="utf-8") as errors,
         subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=errors, text=True) as run,
     ):
         for line in run.stdout or []:
@@ -223,7 +223,7 @@ def earlier(path: Path) -> tuple[Curves, Commits]:
     """Return what an earlier call found, and the commits that it ran at."""
     if not path.exists():
         return {}, {}
-    found = json.loads(path.read_text())
+    found = json.loads(path.read_text(encoding="utf-8"))
     commits = found.get("commits", {})
     note(commits, found["curves"], found["machine"]["commit"])
     return found["curves"], commits

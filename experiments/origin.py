@@ -57,7 +57,7 @@ def write(
     known = [origin._asdict() for origin in dict.fromkeys(origins) if origin.told()]
     kept = {"settings": dict(settings), "origins": known} | ({"shrunk": True} if shrunk else {})
     text = json.dumps(kept, indent=2, default=str, ensure_ascii=False)
-    (out / FILE).write_text(text + "\n")
+    (out / FILE).write_text(text + "\n", encoding="utf-8")
 
 
 def read(out: Path) -> tuple[dict[str, Any], list[Origin]] | None:

@@ -26,8 +26,10 @@ class Record(NamedTuple):
 def keep(path: Path, record: Record, config: TrainConfig) -> None:
     """Add a run."""
     text = json.dumps(record._asdict() | {"config": config_json.to_json(config)})
-    cut = path.exists() and not path.read_text().endswith("\n")  # the last line, by a full disk
-    with path.open("a") as file:
+    cut = path.exists() and not path.read_text(encoding="utf-8").endswith(
+        "\n"
+    )  # the last line, by a full disk
+    with path.open("a", encoding="utf-8") as file:
         file.write("\n" * cut + text + "\n")
 
 
@@ -63,7 +65,7 @@ def _rows(path: Path) -> list[dict[str, Any]]:
 def write_table(records: list[Record], path: Path) -> None:
     """Write a tidy table: one line for every evaluation."""
     names = list(dict.fromkeys(name for record in records for name in record.figures))
-    with path.open("w", newline="") as file:
+    with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["variant", "seed", "step", *names])
         for record in records:
@@ -75,7 +77,7 @@ def write_table(records: list[Record], path: Path) -> None:
 def read_table(path: Path) -> list[Record]:
     """Read what `write_table` wrote."""
     found: dict[Cell, Record] = {}
-    with path.open(newline="") as file:
+    with path.open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
             cell = row.pop("variant"), int(row.pop("seed"))
             record = found.setdefault(cell, Record(*cell, [], {name: [] for name in row}))

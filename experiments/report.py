@@ -115,7 +115,7 @@ def write(name: str, study: Study, records: list[Record], out: Path) -> None:
 
 ![final figures](finals.png)
 {_made(study, out)}"""
-    (out / "results.md").write_text(text)
+    (out / "results.md").write_text(text, encoding="utf-8")
     print(f"written to {out / 'results.md'}")
 
 

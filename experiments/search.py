@@ -68,7 +68,7 @@ def execute(name: str, chosen: Study, out: Path, trials: int, at_once: int) -> N
                 searched.tell(trial, value if usable else None, None if usable else state.PRUNED)
             finished += number
             bar.advance(number)
-    (out / "search.md").write_text(_table(name, chosen, _told(searched)))
+    (out / "search.md").write_text(_table(name, chosen, _told(searched)), encoding="utf-8")
     print(f"written to {out / 'search.md'}")
 
 

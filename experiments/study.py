@@ -144,11 +144,15 @@ def at_least_one(**numbers: int) -> None:
 
 def status(work: Callable[[], None]) -> int:
     """Do the work of a command; one that is interrupted says how to go on."""
-    try:
-        return exit_status(work)
-    except KeyboardInterrupt as asked:
-        print("\nStopped. What was done is kept: the same command goes on.", file=sys.stderr)
-        return 128 + (asked.args or (signal.SIGINT,))[0]
+
+    def interruptible() -> int | None:
+        try:
+            return work()
+        except KeyboardInterrupt as asked:
+            print("\nStopped. What was done is kept: the same command goes on.", file=sys.stderr)
+            return 128 + (asked.args or (signal.SIGINT,))[0]
+
+    return exit_status(interruptible)
 
 
 def flags(changes: Mapping[str, Any]) -> str:

@@ -55,8 +55,8 @@ class Command:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return the exit status."""
-    command = tyro.cli(Command, args=arguments, prog="python -m jaxrl.evaluate")
-    return exit_status(lambda: _evaluate(command))
+    program = "python -m jaxrl.evaluate"
+    return exit_status(lambda: _evaluate(tyro.cli(Command, args=arguments, prog=program)))
 
 
 def _evaluate(command: Command) -> None:

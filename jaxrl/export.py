@@ -29,8 +29,8 @@ class Command:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return the exit status."""
-    command = tyro.cli(Command, args=arguments, prog="python -m jaxrl.export")
-    return exit_status(lambda: _export(command))
+    program = "python -m jaxrl.export"
+    return exit_status(lambda: _export(tyro.cli(Command, args=arguments, prog=program)))
 
 
 def _export(command: Command) -> None:

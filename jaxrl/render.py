@@ -48,8 +48,8 @@ class Command:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return the exit status."""
-    command = tyro.cli(Command, args=arguments, prog="python -m jaxrl.render")
-    return exit_status(lambda: _render(command))
+    program = "python -m jaxrl.render"
+    return exit_status(lambda: _render(tyro.cli(Command, args=arguments, prog=program)))
 
 
 def _check(command: Command, out: Path) -> None:

@@ -23,8 +23,8 @@ class Command:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return the exit status."""
-    command = tyro.cli(Command, args=arguments, prog="python -m jaxrl.report")
-    return exit_status(lambda: _report(command))
+    program = "python -m jaxrl.report"
+    return exit_status(lambda: _report(tyro.cli(Command, args=arguments, prog=program)))
 
 
 def _report(command: Command) -> None:

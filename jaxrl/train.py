@@ -1,5 +1,6 @@
 """Train: `python -m jaxrl.train [PRESET] [--any.flag VALUE]`, or `--resume RUN`."""
 
+import contextlib
 import gc
 import os
 import sys
@@ -13,7 +14,7 @@ import tyro
 from jaxrl import config_changes, config_json, presets
 from jaxrl.config import TrainConfig
 from jaxrl.envs import names
-from jaxrl.errors import UserError
+from jaxrl.errors import UserError, exit_status
 
 if TYPE_CHECKING:
     from jaxrl.runtime.summary import Result
@@ -64,18 +65,15 @@ class ResumeCommand:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return the exit status."""
-    arguments = sys.argv[1:] if arguments is None else arguments
-    try:
-        if any(a == "--resume" or a.startswith("--resume=") for a in arguments):
-            _check_resume(arguments)
-            return _resume(tyro.cli(ResumeCommand, args=arguments, prog=_PROGRAM))
-        return _start(_parse(arguments))
-    except UserError as error:
-        return _complain(str(error), error)
-    except BrokenPipeError:
-        return 1  # whoever read our output is gone
-    except OSError as error:
-        return _complain(f"{error.strerror or error}: {error.filename or 'writing'}", error)
+    words = sys.argv[1:] if arguments is None else arguments
+    return exit_status(lambda: _run(words))
+
+
+def _run(arguments: list[str]) -> int:
+    if any(a == "--resume" or a.startswith("--resume=") for a in arguments):
+        _check_resume(arguments)
+        return _resume(tyro.cli(ResumeCommand, args=arguments, prog=_PROGRAM))
+    return _start(_parse(arguments))
 
 
 def _check_resume(arguments: list[str]) -> None:
@@ -93,13 +91,6 @@ def _check_resume(arguments: list[str]) -> None:
                 f"{', '.join(allowed[1:])} may be given. A new run can begin with what this one "
                 "has learnt, and with other settings, by --init-from RUN."
             )
-
-
-def _complain(text: str, error: BaseException) -> int:
-    """Print one readable message, with what else is known, and return the exit status."""
-    notes = getattr(error, "__notes__", [])
-    print("\n".join([f"error: {text}", *notes]), file=sys.stderr)
-    return 2
 
 
 def _preset_name(arguments: list[str]) -> tuple[str, list[str]]:
@@ -198,7 +189,11 @@ def _wake_devices() -> None:
 
     import jax
 
-    threading.Thread(target=jax.local_devices, daemon=True).start()
+    def wake() -> None:
+        with contextlib.suppress(Exception):  # shown where the devices are needed
+            jax.local_devices()
+
+    threading.Thread(target=wake, daemon=True).start()
 
 
 def _resume(command: ResumeCommand) -> int:

@@ -26,7 +26,7 @@ def _refresh(names: list[str]) -> None:
     for name in names or known:
         print(name, flush=True)
         path = HERE / f"{name}.ipynb"
-        path.write_text(executed(path))
+        path.write_text(executed(path), encoding="utf-8")
 
 
 def executed(path: Path) -> str:

@@ -153,8 +153,8 @@ def _record(command: Command) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return the exit status."""
-    command = tyro.cli(Command, args=arguments, prog="python -m jaxrl.data.record")
-    return exit_status(lambda: _record(command))
+    program = "python -m jaxrl.data.record"
+    return exit_status(lambda: _record(tyro.cli(Command, args=arguments, prog=program)))
 
 
 if __name__ == "__main__":

@@ -36,8 +36,8 @@ class Command:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return the exit status."""
-    command = tyro.cli(Command, args=arguments, prog="python -m jaxrl.motion.convert")
-    return exit_status(lambda: _convert(command))
+    program = "python -m jaxrl.motion.convert"
+    return exit_status(lambda: _convert(tyro.cli(Command, args=arguments, prog=program)))
 
 
 def _convert(command: Command) -> None:

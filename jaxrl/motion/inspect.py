@@ -46,8 +46,8 @@ class Command:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return the exit status."""
-    command = tyro.cli(Command, args=arguments, prog="python -m jaxrl.motion.inspect")
-    return exit_status(lambda: _inspect(command))
+    program = "python -m jaxrl.motion.inspect"
+    return exit_status(lambda: _inspect(tyro.cli(Command, args=arguments, prog=program)))
 
 
 def _inspect(command: Command) -> None:

@@ -48,8 +48,8 @@ class Command:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return the exit status."""
-    command = tyro.cli(Command, args=arguments, prog="python -m jaxrl.motion.plan")
-    return exit_status(lambda: _plan(command))
+    program = "python -m jaxrl.motion.plan"
+    return exit_status(lambda: _plan(tyro.cli(Command, args=arguments, prog=program)))
 
 
 def _plan(command: Command) -> None:

@@ -1,5 +1,9 @@
 """Print all presets as a table."""
 
-from jaxrl import presets
+import sys
 
-print(presets.table())
+from jaxrl import presets
+from jaxrl.errors import exit_status
+
+if __name__ == "__main__":
+    sys.exit(exit_status(lambda: print(presets.table())))

@@ -13,9 +13,9 @@ import jax
 
 from jaxrl import config_changes, config_checks
 from jaxrl.config import TrainConfig
-from jaxrl.errors import UserError
+from jaxrl.errors import UserError, out_of_memory
 from jaxrl.runtime import folder as folders
-from jaxrl.runtime import inheriting, loop, memory, offline, overview, population, sizes
+from jaxrl.runtime import inheriting, loop, offline, overview, parallel, population, sizes
 from jaxrl.runtime import program as programs
 from jaxrl.runtime.hooks import Callback, Hooks
 from jaxrl.runtime.program import Program
@@ -58,12 +58,14 @@ def fit_program(
     program: Program, hooks: Hooks | None = None, continues: Path | None = None
 ) -> Result:
     """Train what was built already, in a new run folder; from another run's state if told so."""
-    # What cannot be taken over is refused before there is a folder.
+    # What cannot be run or taken over is refused before there is a folder.
+    sizes.refuse_too_large(program)
     begins = inheriting.continued(program, continues) if continues else inheriting.learnt(program)
     path = folders.create(program.config, program.members)
     print(f"run folder: {path}", flush=True)
-    for remark in _remarks(program) if program.members else ():
-        print(remark, flush=True)
+    for remark in (parallel.unused_gpu(), *(_remarks(program) if program.members else ())):
+        if remark:
+            print(remark, flush=True)
     with _explained(program):
         return loop.train(program, path, hooks=hooks, begins=begins)
 
@@ -85,7 +87,7 @@ def _explained(program: Program) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if not memory.ran_out(error):
+        if not out_of_memory(error):
             raise
         explained = UserError(sizes.too_large(program))
         for note in getattr(error, "__notes__", []):
@@ -130,6 +132,7 @@ def resume(
         if seed is not None or run_dir is not None:
             raise UserError("--seed and --run-dir belong to a new run: add --reset-steps.")
         program = build_population(members) if members else build(config)
+        sizes.refuse_too_large(program)
         with _explained(program):
             return loop.train(program, run, resume=True, hooks=hooks)
     _refuse_several(run, members)

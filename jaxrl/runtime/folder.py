@@ -38,7 +38,13 @@ def create(config: TrainConfig, members: Sequence[TrainConfig] = ()) -> Path:
         last = f"-{members[-1].seed}" if members else ""
         path = _unused(Path("runs") / f"{config.preset}-s{config.seed}{last}-{stamp}")
     try:
+        str(path.absolute()).encode()
         path.mkdir(parents=True, exist_ok=config.run_dir is not None)
+    except UnicodeEncodeError as error:
+        raise UserError(
+            f"--run-dir: '{path}' is not readable as {sys.getfilesystemencoding()}: set "
+            "PYTHONUTF8=1, or choose a name of ASCII characters."
+        ) from error
     except OSError as error:
         raise UserError(f"--run-dir: cannot create '{path}': {error.strerror}.") from error
     return path
@@ -128,7 +134,8 @@ def command_line() -> str:
     program = Path(sys.argv[0])
     ours = (program.parent.name, program.name) == ("jaxrl", "train.py")
     start = "python -m jaxrl.train" if ours else f"python {shlex.quote(str(program))}"
-    return " ".join([start, *(shlex.quote(a) for a in sys.argv[1:])])
+    typed = " ".join([start, *(shlex.quote(a) for a in sys.argv[1:])])
+    return os.fsencode(typed).decode("utf-8", "replace")  # in an ASCII locale, Python escapes bytes
 
 
 def provenance() -> dict:

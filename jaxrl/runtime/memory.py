@@ -1,10 +1,16 @@
-"""How much memory is in use, and what to say when it was too little."""
+"""How much memory there is, and how much of it is in use."""
 
 import contextlib
 import os
+import resource
 from pathlib import Path
 
 import jax
+
+_CONTAINER_LIMITS = (
+    "/sys/fs/cgroup/memory.max",
+    "/sys/fs/cgroup/memory/memory.limit_in_bytes",  # version 1
+)
 
 
 def in_use() -> dict[str, float]:
@@ -39,9 +45,27 @@ def of_device() -> int | None:
     if not limits:
         with contextlib.suppress(OSError, ValueError):
             limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-        with contextlib.suppress(OSError, ValueError):  # a container's own limit, or "max"
-            limits.append(int(Path("/sys/fs/cgroup/memory.max").read_text()))
+        for file in _CONTAINER_LIMITS:
+            with contextlib.suppress(OSError, ValueError):  # a number, or "max"
+                limits.append(int(Path(file).read_text(encoding="utf-8")))
+        asked = resource.getrlimit(resource.RLIMIT_AS)[0]  # ulimit -v
+        limits += [asked] if asked != resource.RLIM_INFINITY else []
     return min(limits, default=None)
+
+
+def of_all_devices(number: int) -> int | None:
+    """Return how many bytes `number` devices have together; CPU devices share one memory."""
+    room = of_device()
+    if room is None or jax.local_devices()[0].platform != "cpu":
+        return room and room * number
+    return room + _swap()
+
+
+def _swap() -> int:
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
+        return next((int(x.split()[1]) * 2**10 for x in lines if x.startswith("SwapTotal")), 0)
+    return 0
 
 
 def free() -> int | None:
@@ -52,12 +76,7 @@ def free() -> int | None:
 
 def _of_process(name: str) -> float | None:
     with contextlib.suppress(OSError, StopIteration):  # other systems have no /proc
-        lines = Path("/proc/self/status").read_text().splitlines()
+        lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
         line = next(line for line in lines if line.startswith(f"{name}:"))
         return int(line.split()[1]) / 2**10  # from KiB
     return None
-
-
-def ran_out(error: BaseException) -> bool:
-    """Tell whether an error means that a device had too little memory."""
-    return "RESOURCE_EXHAUSTED" in str(error)

@@ -6,13 +6,17 @@ environments and averages gradients and statistics over all of them.
 Of a population it is the members that are split: they have nothing to tell each other.
 """
 
+import os
 from collections.abc import Callable
+from pathlib import Path
 
 import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
 
 from jaxrl.types import PyTree, TrainState
+
+_DEV = Path("/dev")
 
 
 def make_mesh(number: int | None = None) -> Mesh:
@@ -24,6 +28,17 @@ def make_mesh(number: int | None = None) -> Mesh:
 def rows(mesh: Mesh) -> Sharding:
     """Split the first axis over the devices."""
     return _place(mesh, PartitionSpec("data"))
+
+
+def unused_gpu() -> str | None:
+    """Say that there is an NVIDIA GPU that JAX does not use, unless the user wants it so."""
+    asked = os.environ.get("JAX_PLATFORMS") or os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
+    if asked or jax.local_devices()[0].platform != "cpu" or not any(_DEV.glob("nvidia[0-9]*")):
+        return None
+    return (
+        "warning: this machine has an NVIDIA GPU, but JAX runs on the CPU: pip install "
+        "'jaxrl[gpu]' adds JAX for CUDA (JAX_PLATFORMS=cpu hides this warning)"
+    )
 
 
 def in_words(mesh: Mesh) -> str:

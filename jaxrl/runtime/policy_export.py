@@ -37,7 +37,9 @@ def write(file: Path, out: Path) -> list[str]:
     arrays, about = plain(policy.params, policy.spec, stored.config)
     with files.replacing(out / "policy.npz") as written:
         np.savez(written, allow_pickle=False, about=np.array(json.dumps(about)), **arrays)
-    runner = importlib.resources.files("jaxrl.runtime").joinpath("numpy_policy.py").read_text()
+    runner = (
+        importlib.resources.files("jaxrl.runtime").joinpath("numpy_policy.py").read_text("utf-8")
+    )
     files.write_text(out / "policy.py", runner)
     remarks.append(f"{out / 'policy.npz'}, policy.py: the same with NumPy alone")
     if stored.config.precision != "float32":

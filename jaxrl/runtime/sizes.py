@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxrl import rollout as collecting
 from jaxrl.config import TrainConfig
 from jaxrl.envs import names
+from jaxrl.errors import UserError
 from jaxrl.networks.memory import GATES
 from jaxrl.runtime import hosted, memory, network_files, parallel
 from jaxrl.runtime import program as programs
@@ -121,9 +122,23 @@ def estimated_peak(program: Program) -> int:
     return describe(program, programs.abstract_state(program), _experience(program))[1]
 
 
-def too_large(program: Program) -> str:
+def refuse_too_large(program: Program) -> None:
+    """Raise UserError if the training state alone is larger than the memory of the devices.
+
+    XLA may wait for ever on a CPU when a state cannot be allocated, or the system kills the run.
+    """
+    need, room = (
+        num_bytes(programs.abstract_state(program)),
+        memory.of_all_devices(program.mesh.size),
+    )
+    if room is not None and need > room:
+        why = f"The training state needs {megabytes(need)} of memory; there are {megabytes(room)}."
+        raise UserError(too_large(program, why))
+
+
+def too_large(program: Program, why: str = "Out of memory.") -> str:
     """Say what did not fit: the largest arrays of a run, and the flags that make them smaller."""
-    lines = ["The device ran out of memory. The largest arrays, by an estimate before the start:"]
+    lines = [f"{why} The largest arrays, by an estimate before the start:"]
     if program.members:
         lines[:0] = [f"{len(program.members)} members were too many at once: lower --num-seeds."]
         program = program.one

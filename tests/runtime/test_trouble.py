@@ -136,11 +136,29 @@ def test_too_little_memory_names_what_is_large_and_how_to_shrink_it(tmp_path, mo
 
     monkeypatch.setattr(compiled.Programs, "train", greedy)
     config = train._parse(tiny.flags(tmp_path / "run")).config
-    with pytest.raises(UserError, match="The device ran out of memory") as caught:
+    with pytest.raises(UserError, match="Out of memory") as caught:
         jaxrl.fit(config)
     message = str(caught.value)
     assert "rollout/obs float32[8, 8, 4]: lower --num-envs, --ppo.rollout-length" in message
     assert any("step 0" in note for note in caught.value.__notes__)
+
+
+def test_a_state_larger_than_the_memory_is_refused_before_there_is_a_folder(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(memory, "of_all_devices", lambda number: 100)
+    assert train.main(tiny.flags(tmp_path / "run")) == 2
+    said = capsys.readouterr().err
+    assert "The training state needs 0.0 MiB of memory; there are 0.0 MiB." in said
+    assert "rollout/obs float32[8, 8, 4]: lower --num-envs, --ppo.rollout-length" in said
+    assert not list(tmp_path.iterdir())
+
+
+def test_limits_of_the_process_count_as_memory_of_a_cpu(monkeypatch):
+    monkeypatch.setattr(memory.resource, "getrlimit", lambda kind: (2**20, 2**20))
+    monkeypatch.setattr(memory, "_swap", lambda: 7)
+    assert memory.of_device() == 2**20
+    assert memory.of_all_devices(8) == 2**20 + 7  # CPU devices share one memory
 
 
 def test_the_largest_array_of_replay_is_named():

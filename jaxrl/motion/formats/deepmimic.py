@@ -43,7 +43,7 @@ def read(file: Path, skeleton: Skeleton, fps: float = FPS) -> Clip:
 
 def _content(file: Path) -> Mapping[str, Any]:
     try:
-        content = json.loads(file.read_text())
+        content = json.loads(file.read_text(encoding="utf-8"))
     except (ValueError, OSError, RecursionError) as error:
         raise UserError(f"'{file}' is no motion file of DeepMimic's (JSON): {error}") from error
     if not isinstance(content, dict) or not isinstance(content.get("Frames"), list):
