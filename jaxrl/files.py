@@ -58,8 +58,8 @@ def write_text(path: Path, text: str) -> None:
 
 
 def appending(path: Path) -> TextIO:
-    """Open a text file to append to; a new one if there is none."""
-    return os.fdopen(opened(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "a")
+    """Open a text file to append to and to read back; a new one if there is none."""
+    return os.fdopen(opened(path, os.O_RDWR | os.O_APPEND | os.O_CREAT), "a+")
 
 
 def opened(path: Path, flags: int) -> int:

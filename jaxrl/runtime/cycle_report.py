@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from jaxrl import statistics
-from jaxrl.runtime import broken_report, curriculum, ending, memory, offline, overview
+from jaxrl.runtime import broken_report, curriculum, ending, memory, offline, overview, recovering
 from jaxrl.runtime.evaluation import Episodes
 from jaxrl.runtime.member import Member
 from jaxrl.runtime.program import EACH
@@ -178,6 +178,7 @@ def log_and_save(run: Run, state: TrainState, cycles: int, rows: list[Row], valu
     if run.overview:
         run.overview.log(cycles, values)
     run.logged_at = cycles
+    recovering.check(run, state, cycles)
     # In the midst of bad gradients nothing is saved: good checkpoints must not be pushed out.
     if (run.is_due_for_saving(cycles) or run.hooks.save) and not run.in_trouble:
         run.save(state, cycles)

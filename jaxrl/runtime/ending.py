@@ -9,7 +9,15 @@ from jaxrl import config_json
 from jaxrl.config import TrainConfig
 from jaxrl.errors import UserError
 from jaxrl.reporting import pages, reading
-from jaxrl.runtime import overview, plots, population_plot, reward_files, signals, sinks
+from jaxrl.runtime import (
+    overview,
+    plots,
+    population_plot,
+    recovering,
+    reward_files,
+    signals,
+    sinks,
+)
 from jaxrl.runtime.hooks import best_or_none
 from jaxrl.runtime.member import Member
 from jaxrl.runtime.run import Run
@@ -85,6 +93,9 @@ def rescue(run: Run, state: TrainState, cycles: int, error: Exception) -> None:
     """After an unexpected error, save the state if that is safe, and say what remains."""
     run.console.close()
     where = f"Training stopped at step {run.env_steps(cycles):,}"
+    if gone := recovering.missing(run):
+        _rescue_elsewhere(run, state, cycles, error, f"{where}: {gone} was deleted during the run.")
+        return
     try:
         if any(leaf.is_deleted() for leaf in jax.tree.leaves(state)):
             raise RuntimeError("the failed cycle had used it up")
@@ -98,10 +109,20 @@ def rescue(run: Run, state: TrainState, cycles: int, error: Exception) -> None:
         error.add_note(f"Continue with: {again(run.folder, run.config)}")
 
 
+def _rescue_elsewhere(
+    run: Run, state: TrainState, cycles: int, error: Exception, where: str
+) -> None:
+    try:
+        error.add_note(f"{where} {recovering.save_elsewhere(run, state, cycles)}")
+    except Exception as failure:
+        error.add_note(f"{where} It could not be saved elsewhere: {failure}.")
+
+
 def finish(run: Run, state: TrainState, cycles: int, stop: signals.StopRequest) -> Result:
     """Save what a run leaves behind; a run that did nothing leaves everything as it was."""
     run.console.close()
     if run.logged_at == cycles:
+        recovering.check(run, state, cycles)
         run.save(state, cycles, block=True)
         for member, policy in zip(run.members, run.networks(state), strict=True):
             member.save_networks(policy, cycles, "final")

@@ -36,7 +36,7 @@ def create(config: TrainConfig, members: Sequence[TrainConfig] = ()) -> Path:
     else:
         stamp = time.strftime("%Y%m%d-%H%M%S")
         last = f"-{members[-1].seed}" if members else ""
-        path = _unused(Path("runs") / f"{config.preset}-s{config.seed}{last}-{stamp}")
+        path = unused(Path("runs") / f"{config.preset}-s{config.seed}{last}-{stamp}")
     try:
         str(path.absolute()).encode()
         path.mkdir(parents=True, exist_ok=config.run_dir is not None)
@@ -50,7 +50,8 @@ def create(config: TrainConfig, members: Sequence[TrainConfig] = ()) -> Path:
     return path
 
 
-def _unused(path: Path) -> Path:
+def unused(path: Path) -> Path:
+    """Return a path that does not exist: this one, or this one with a number."""
     candidate, number = path, 2
     while candidate.exists():
         candidate, number = path.with_name(f"{path.name}-{number}"), number + 1

@@ -27,6 +27,7 @@ from jaxrl.runtime import (
     overview,
     parallel,
     profiling,
+    recovering,
     signals,
     sinks,
     sizes,
@@ -203,10 +204,15 @@ def _train_cycles(
             cycles += 1
             rows = cycle_report.note(run, metrics, cycles)
             state = cycle_report.complete(run, state, cycles, rows, time.monotonic() - began)
+            recovering.check(run, state, cycles, rows)
             state, values = cycle_report.evaluate_and_tell(run, state, cycles, rows)
             cycle_report.log_and_save(run, state, cycles, rows, values)
         run.tell("training_end", cycles)
-    except (ending.TrainingDiverged, broken_report.EnvironmentBroke):
+    except (
+        ending.TrainingDiverged,
+        broken_report.EnvironmentBroke,
+        recovering.RunFolderLost,
+    ):
         raise
     except Exception as error:
         ending.rescue(run, state, cycles, error)

@@ -27,6 +27,16 @@ class EvaluationRecord:
             self._put_aside()
         kept = [None if x is None else np.asarray(x) for x in result[:3]]
         self._rows.append((step, Episodes(*kept)))  # type: ignore[arg-type]
+        self._write()
+
+    def move_to(self, folder: Path) -> None:
+        """Write the file in another folder from now on."""
+        self._path = folder / self._path.name
+        if self._rows:
+            self._write()
+
+    def _write(self) -> None:
+        result = self._rows[-1][1]
         arrays = {
             "timesteps": np.array([step for step, _ in self._rows], np.int64),
             "results": np.stack([np.asarray(r.returns) for _, r in self._rows]),

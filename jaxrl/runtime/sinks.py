@@ -9,6 +9,7 @@ import math
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import IO
 
 from jaxrl import files
 from jaxrl.config import TrainConfig
@@ -17,17 +18,43 @@ from jaxrl.errors import UserError
 Sink = Callable[[int, dict[str, float]], None]
 
 
-def jsonl(path: Path, stack: contextlib.ExitStack, resumed_at: int | None) -> Sink:
-    """Append one JSON object per point; on resume, first drop what the resumed run will repeat."""
-    if resumed_at is not None and path.exists():
-        _keep_until(path, resumed_at)
-    file = stack.enter_context(files.appending(path))
+class JsonLines:
+    """Append one JSON object per point; on resume, first drop what the resumed run will repeat.
 
-    def write(step: int, metrics: dict[str, float]) -> None:
+    The file is opened at the first point, or at once by `open`.
+    """
+
+    def __init__(self, path: Path, stack: contextlib.ExitStack, resumed_at: int | None) -> None:
+        self.path, self._stack, self._resumed_at = path, stack, resumed_at
+        self._file: IO[str] | None = None
+
+    def open(self) -> IO[str]:
+        """Open the file if it is not, and return it."""
+        if self._file is None:
+            if self._resumed_at is not None and self.path.exists():
+                _keep_until(self.path, self._resumed_at)
+            self._file = self._stack.enter_context(files.appending(self.path))
+        return self._file
+
+    def __call__(self, step: int, metrics: dict[str, float]) -> None:
+        """Write one point."""
+        file = self.open()
         file.write(_line({"step": step} | metrics))
         file.flush()
 
-    return write
+    def contents(self) -> str:
+        """Return all that was written, also where the file was deleted since."""
+        if self._file is None:
+            return ""
+        self._file.seek(0)
+        return self._file.read()
+
+
+def jsonl(path: Path, stack: contextlib.ExitStack, resumed_at: int | None) -> Sink:
+    """Open a log with one JSON object per point."""
+    sink = JsonLines(path, stack, resumed_at)
+    sink.open()
+    return sink
 
 
 def _line(row: dict[str, float]) -> str:
@@ -36,15 +63,8 @@ def _line(row: dict[str, float]) -> str:
 
 
 def by_iteration(folder: Path, stack: contextlib.ExitStack, iterations: int, resume: bool) -> Sink:
-    """Append what is noted for single iterations to iterations.jsonl, once there is something."""
-    path, opened = folder / "iterations.jsonl", []
-
-    def write(iteration: int, metrics: dict[str, float]) -> None:
-        if not opened:
-            opened.append(jsonl(path, stack, iterations if resume else None))
-        opened[0](iteration, metrics)
-
-    return write
+    """Return a log of single iterations, iterations.jsonl, which begins with its first point."""
+    return JsonLines(folder / "iterations.jsonl", stack, iterations if resume else None)
 
 
 def _keep_until(path: Path, step: int) -> None:

@@ -4,6 +4,7 @@ import json
 import math
 import os
 import re
+import shutil
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +24,7 @@ from jaxrl.runtime import (
     memory,
     overview,
     population,
+    recovering,
     sizes,
     summary,
 )
@@ -63,6 +65,21 @@ def test_every_seed_leaves_an_ordinary_run_folder(both, tmp_path):
     mine, theirs = tiny.policy(one), tiny.policy(alone)
     for name in mine:
         np.testing.assert_allclose(mine[name], theirs[name], rtol=1e-3, atol=1e-4)
+
+
+def test_seeds_whose_folder_is_deleted_are_saved_in_another(both, tmp_path):
+    folder = tmp_path / "run"
+    config = train._parse(tiny.flags(folder, "--checkpoint.save-freq", "9")).config
+
+    def delete(moment):
+        if moment.cycle == 3:
+            shutil.rmtree(folder)
+
+    with pytest.raises(recovering.RunFolderLost, match="run-recovered at step 384"):
+        jaxrl.fit(config_changes.members(config, 2, []), [delete])
+    new = tmp_path / "run-recovered"
+    assert train.main(["--resume", str(new)]) == 0
+    assert_same_runs(new, both)
 
 
 def test_its_policy_is_used_as_any_other(both, capsys):

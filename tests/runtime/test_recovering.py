@@ -1,0 +1,74 @@
+"""A run folder that is deleted during the run: what is saved elsewhere, and what is said."""
+
+import shutil
+
+import numpy as np
+import pytest
+
+import jaxrl
+from jaxrl import train
+from jaxrl.runtime import recovering
+from tests.runtime import tiny
+
+pytestmark = pytest.mark.usefixtures("shared_programs")
+
+
+class Deletes:
+    """Delete a path at an event of a cycle."""
+
+    def __init__(self, path, event, cycle):
+        def delete(moment):
+            if moment.cycle == cycle:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+        setattr(self, f"on_{event}", delete)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    return tiny.run(tmp_path_factory.mktemp("whole") / "run")
+
+
+def fit_and_lose(folder, *where, lost=""):
+    # No save may be under way: it would meet a folder that is half deleted.
+    config = train._parse(tiny.flags(folder, "--checkpoint.save-freq", "9")).config
+    with pytest.raises((recovering.RunFolderLost, OSError)) as caught:
+        jaxrl.fit(config, [Deletes(folder / lost, *where)])
+    return "\n".join([str(caught.value), *getattr(caught.value, "__notes__", [])])
+
+
+def assert_goes_on(folder, finished):
+    assert train.main(["--resume", str(folder)]) == 0
+    assert tiny.rows(folder) == tiny.rows(finished)
+    tiny.assert_same_policy(folder, finished)
+    with np.load(folder / "evaluations.npz") as data:
+        assert data["timesteps"].tolist() == [256, 512]
+
+
+@pytest.mark.parametrize(
+    ("event", "cycle", "lost"),
+    [("log", 3, ""), ("cycle", 3, "metrics.jsonl"), ("training_end", 4, "")],
+)
+def test_a_lost_folder_is_noticed_at_the_next_write(finished, tmp_path, event, cycle, lost):
+    message = fit_and_lose(tmp_path / "run", event, cycle, lost=lost)
+    new = tmp_path / "run-recovered"
+    assert "was deleted during the run" in message
+    assert f"saved in {new} at step {128 * cycle}" in message
+    assert f"--resume {new}" in message
+    assert_goes_on(new, finished)
+
+
+def test_one_that_is_lost_before_an_evaluation_is_saved_too(finished, tmp_path):
+    message = fit_and_lose(tmp_path / "run", "cycle", 4)
+    assert "evaluations.npz" in message and "saved in" in message
+    new = tmp_path / "run-recovered"
+    assert [row["step"] for row in tiny.rows(new)] == [128, 256, 384]
+    assert (new / "checkpoints" / "512").is_dir()
+    tiny.assert_same_policy(new, finished)
+
+
+def test_where_nothing_can_be_made_beside_it_a_temporary_folder_is(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr(recovering.tempfile, "tempdir", str(tmp_path))
+    found = recovering._new_folder(tmp_path / "file" / "run")
+    assert found.is_dir() and found.name.startswith("run-recovered-")
