@@ -86,12 +86,6 @@ def _missing_platform() -> str | None:
     return None
 
 
-def first_line(error: BaseException) -> str:
-    """Return what an error says, short enough to be part of a message."""
-    text = str(error).strip() or type(error).__name__
-    return text.splitlines()[0][:200]
-
-
 def _prepare_output() -> None:
     """Let every terminal show what we write: in ASCII, with LC_ALL=C, or in a few columns."""
     for stream in (sys.stdout, sys.stderr):

@@ -97,6 +97,7 @@ def rescue(run: Run, state: TrainState, cycles: int, error: Exception) -> None:
         _rescue_elsewhere(run, state, cycles, error, f"{where}: {gone} was deleted during the run.")
         return
     try:
+        run.check_lock()
         if any(leaf.is_deleted() for leaf in jax.tree.leaves(state)):
             raise RuntimeError("the failed cycle had used it up")
         if run.logged_at < cycles:
@@ -122,6 +123,7 @@ def finish(run: Run, state: TrainState, cycles: int, stop: signals.StopRequest) 
     """Save what a run leaves behind; a run that did nothing leaves everything as it was."""
     run.console.close()
     if run.logged_at == cycles:
+        run.check_lock()
         recovering.check(run, state, cycles)
         run.save(state, cycles, block=True)
         for member, policy in zip(run.members, run.networks(state), strict=True):

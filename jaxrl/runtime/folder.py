@@ -1,6 +1,7 @@
 """The run folder: its name, its lock, and what is written into it once."""
 
 import contextlib
+import errno
 import fcntl
 import importlib.metadata
 import json
@@ -18,9 +19,10 @@ import jax
 from jaxrl import config_json, files
 from jaxrl.config import TrainConfig
 from jaxrl.errors import UserError
-from jaxrl.runtime import overview
+from jaxrl.runtime import lock_file, overview
 
 PACKAGES = ("jaxrl", "jax", "jaxlib", "flax", "optax", "brax", "mujoco-mjx", "orbax-checkpoint")
+_NO_FLOCK = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL, errno.ENOSYS)
 _MEMBERS = "members.json"  # of a population: the names of its members' folders
 
 
@@ -59,23 +61,46 @@ def unused(path: Path) -> Path:
 
 
 @contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Keep a second process out of the folder; the lock goes with the process, even if killed."""
+def locked(path: Path) -> Iterator[lock_file.HeartbeatLock | None]:
+    """Keep a second process out of the folder.
+
+    The kernel's lock goes with the process, even if killed, and needs nothing: None. Where the file
+    system has none, a lock file with a heartbeat takes its place.
+    """
     files.check_folder(path)
     try:
-        file = os.fdopen(files.opened(path / ".lock", os.O_RDWR | os.O_CREAT), "r+")
+        descriptor = files.opened(path / ".lock", os.O_RDWR | os.O_CREAT)
     except OSError as error:
         raise UserError(f"The run folder '{path}' is not writable: {error.strerror}.") from error
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        file.close()
-        raise UserError(f"Another process is training in '{path}'; wait for it to end.") from error
-    files.remove_drafts(path)
-    try:
-        yield
+        if _flock(path, descriptor):
+            files.remove_drafts(path)
+            yield None
+        else:
+            print(
+                f"note: the file system of '{path}' has no flock: a lock file with a heartbeat "
+                f"({lock_file.NAME}) takes its place",
+                flush=True,
+            )
+            with lock_file.held(path) as lock:
+                files.remove_drafts(path)
+                yield lock
     finally:
-        file.close()
+        os.close(descriptor)
+
+
+def _flock(path: Path, descriptor: int) -> bool:
+    """Take the kernel's lock; return whether the file system has one."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES):
+            text = f"Another process is training in '{path}'; wait for it to end."
+            raise UserError(text) from error
+        if error.errno in _NO_FLOCK:
+            return False
+        raise UserError(f"The run folder '{path}' cannot be locked: {error.strerror}.") from error
+    return True
 
 
 def describe(path: Path, config: TrainConfig, members: Sequence[TrainConfig] = ()) -> None:

@@ -23,6 +23,7 @@ from jaxrl.runtime import (
     ending,
     hosted,
     inheriting,
+    lock_file,
     offline,
     overview,
     parallel,
@@ -61,7 +62,7 @@ def train(
     """
     began, config = time.monotonic(), program.config
     with contextlib.ExitStack() as stack:
-        stack.enter_context(folders.locked(folder))
+        lock = stack.enter_context(folders.locked(folder))
         stop = stack.enter_context(signals.listening())
         checkpoints = stack.enter_context(
             Checkpoints(folder / "checkpoints", keep_last=config.checkpoint.keep_last)
@@ -73,7 +74,7 @@ def train(
             stack.callback(programs.close)
         outputs = _Outputs(console, checkpoints, stack)
         run = _run(program, folder, start, programs, outputs, resume)
-        run.began, run.hooks = began, hooks or Hooks()
+        run.began, run.hooks, run.lock = began, hooks or Hooks(), lock
         cycles = starting.iterations_of(start.state) // config.iterations
         state, cycles = _train_cycles(run, start.state, cycles, stop)
         return ending.finish(run, state, cycles, stop)
@@ -204,6 +205,7 @@ def _train_cycles(
             cycles += 1
             rows = cycle_report.note(run, metrics, cycles)
             state = cycle_report.complete(run, state, cycles, rows, time.monotonic() - began)
+            run.check_lock()
             recovering.check(run, state, cycles, rows)
             state, values = cycle_report.evaluate_and_tell(run, state, cycles, rows)
             cycle_report.log_and_save(run, state, cycles, rows, values)
@@ -212,6 +214,7 @@ def _train_cycles(
         ending.TrainingDiverged,
         broken_report.EnvironmentBroke,
         recovering.RunFolderLost,
+        lock_file.LockLost,
     ):
         raise
     except Exception as error:

@@ -17,6 +17,7 @@ from jaxrl.runtime.console import Console
 from jaxrl.runtime.evaluation import Episodes
 from jaxrl.runtime.hooks import Hooks, Moment, best_or_none
 from jaxrl.runtime.hosted import HostPrograms
+from jaxrl.runtime.lock_file import HeartbeatLock
 from jaxrl.runtime.member import Member
 from jaxrl.runtime.offline import OfflinePrograms
 from jaxrl.runtime.program import Program
@@ -34,6 +35,7 @@ class Run:
     programs: Programs | HostPrograms | OfflinePrograms | None  # None when nothing is left to do
     overview: Member | None = None  # of a population: all members together
     hooks: Hooks = field(default_factory=Hooks)  # callbacks of the user's own
+    lock: HeartbeatLock | None = None  # None: the kernel holds it
     earlier: float = 0.0  # seconds spent before a resume
     began: float = field(default_factory=time.monotonic)
     compile_seconds: float = 0.0
@@ -58,6 +60,11 @@ class Run:
     def elapsed(self) -> float:
         """Seconds of the whole run, compilation and evaluation included."""
         return self.earlier + time.monotonic() - self.began
+
+    def check_lock(self) -> None:
+        """Raise if another process has taken over the run folder."""
+        if self.lock:
+            self.lock.check()
 
     def env_steps(self, cycles: int) -> int:
         """Environment steps after so many cycles."""

@@ -1,5 +1,6 @@
 """A run folder that is deleted during the run: what is saved elsewhere, and what is said."""
 
+import errno
 import shutil
 
 import numpy as np
@@ -7,7 +8,8 @@ import pytest
 
 import jaxrl
 from jaxrl import train
-from jaxrl.runtime import recovering
+from jaxrl.runtime import folder as folders
+from jaxrl.runtime import lock_file, recovering
 from tests.runtime import tiny
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
@@ -65,6 +67,24 @@ def test_one_that_is_lost_before_an_evaluation_is_saved_too(finished, tmp_path):
     assert [row["step"] for row in tiny.rows(new)] == [128, 256, 384]
     assert (new / "checkpoints" / "512").is_dir()
     tiny.assert_same_policy(new, finished)
+
+
+def test_a_run_whose_lock_was_taken_over_writes_no_more(tmp_path, monkeypatch):
+    """On a file system without flock, after being suspended for long."""
+
+    def without_flock(*arguments):
+        raise OSError(errno.ENOTSUP, "Operation not supported")
+
+    def take_over(moment):
+        (folder / lock_file.NAME).write_text('{"host": "other", "pid": 7, "token": "x"}')
+
+    folder = tmp_path / "run"
+    monkeypatch.setattr(folders.fcntl, "flock", without_flock)
+    config = train._parse(tiny.flags(folder)).config
+    with pytest.raises(lock_file.LockLost, match="process 7 on other"):
+        jaxrl.fit(config, [take_over])
+    assert [row["step"] for row in tiny.rows(folder)] == [128]
+    assert not (folder / "checkpoints").exists() and (folder / lock_file.NAME).exists()
 
 
 def test_where_nothing_can_be_made_beside_it_a_temporary_folder_is(tmp_path, monkeypatch):
