@@ -1,5 +1,6 @@
 """What runs of a study left: kept line by line as they end, and as a table to read and share."""
 
+import contextlib
 import csv
 import json
 import math
@@ -10,7 +11,6 @@ from experiments.origin import Origin
 from experiments.study import Cell
 from jaxrl import config_json
 from jaxrl.config import TrainConfig
-from jaxrl.runtime.sinks import read_jsonl
 
 
 class Record(NamedTuple):
@@ -59,7 +59,11 @@ def _rows(path: Path) -> list[dict[str, Any]]:
     """Read all lines but one that was interrupted."""
     if not path.exists():
         return []
-    return read_jsonl(path)
+    rows = []
+    for line in path.read_text().splitlines():
+        with contextlib.suppress(json.JSONDecodeError):
+            rows.append(json.loads(line))
+    return rows
 
 
 def write_table(records: list[Record], path: Path) -> None:

@@ -32,8 +32,8 @@ def _report(command: Command) -> None:
         raise UserError("Name at least one run folder: python -m jaxrl.report RUN")
     alone = len(command.runs) == 1
     out = command.out or (command.runs[0] / pages.NAME if alone else Path("comparison.html"))
-    for reason in pages.write(reading.find(command.runs), out):
-        print(f"left out: {reason}", file=sys.stderr)
+    for remark in pages.write(reading.find(command.runs), out):
+        print(remark, file=sys.stderr)
     print(f"written to {out}")
 
 

@@ -26,12 +26,16 @@ _TEMPLATE = Path(__file__).parent / "web" / "page.html"
 
 
 def write(runs: Sequence[Path], out: Path) -> list[str]:
-    """Write one page about all these runs; return what was wrong with those left out."""
+    """Write one page about all these runs; return what to tell the user."""
     if not out.parent.is_dir():
         raise UserError(f"--out '{out}': the folder '{out.parent}' does not exist.")
     records, left_out = reading.read_all(runs)
     files.write_text(out, of_run(records[0]) if len(runs) == 1 else of_runs(records, left_out))
-    return left_out
+    return [*(f"left out: {reason}" for reason in left_out), *_warnings(records)]
+
+
+def _warnings(records: Sequence[Record]) -> list[str]:
+    return [f"warning: {remark}" for record in records for remark in record.remarks]
 
 
 def of_run(record: Record) -> str:
@@ -44,6 +48,7 @@ def of_run(record: Record) -> str:
         tag("h1", title),
         tag("p", " · ".join(filter(None, about)), class_="soft"),
         tag("code", record.command, class_="command") if record.command else "",
+        *(tag("p", warning) for warning in _warnings([record])),
         overview.tiles(record) if record.rows else tag("p", "Nothing was logged yet."),
         overview.learning_curve(record),
         section("Films and pictures", media.films(record.folder)),
@@ -69,6 +74,7 @@ def of_runs(records: Sequence[Record], left_out: Sequence[str] = ()) -> str:
         tag("h1", title),
         tag("p", " · ".join(about), class_="soft"),
         *(tag("p", f"Left out: {reason}") for reason in left_out),
+        *(tag("p", warning) for warning in _warnings(records)),
         comparing.figures(kinds),
         comparing.curves(kinds),
         comparing.differences(kinds),

@@ -12,6 +12,7 @@ import numpy as np
 from jaxrl import config_json, files
 from jaxrl.config import TrainConfig
 from jaxrl.errors import UserError
+from jaxrl.reporting import metrics_log
 
 _LOG, _SETTINGS = "metrics.jsonl", "config.json"
 
@@ -32,6 +33,7 @@ class Record(NamedTuple):
     curves: dict[str, Curve]
     provenance: dict[str, Any]
     command: str
+    remarks: Sequence[str] = ()  # what is wrong with its log
 
     @property
     def name(self) -> str:
@@ -41,7 +43,7 @@ class Record(NamedTuple):
     @property
     def step(self) -> int:
         """How far it came."""
-        return int(self.rows[-1]["step"]) if self.rows else 0
+        return _last_step(self.rows)
 
     @property
     def planned(self) -> int:
@@ -108,13 +110,15 @@ def _by_number(name: str) -> list[tuple[int, str]]:
 
 
 def read(folder: Path) -> Record:
-    """Read a run; a line of the log that a crash cut off is left out."""
+    """Read a run; damaged and missing rows of its log are reported."""
     settings = folder / _SETTINGS
     if not settings.is_file():
         raise UserError(f"'{folder}' is not a run folder: it has no {_SETTINGS}.")
     files.check_folder(folder)
     config = config_json.from_json(files.read_text(settings), str(settings))
-    rows = _rows(folder / _LOG) if (folder / _LOG).exists() else []
+    file = folder / _LOG
+    log = metrics_log.read(file) if file.exists() else metrics_log.Log([], 0)
+    rows = log.rows
     command = folder / "command.txt"
     return Record(
         folder=folder,
@@ -123,6 +127,7 @@ def read(folder: Path) -> Record:
         curves=_curves(rows),
         provenance=json_object(folder / "provenance.json"),
         command=_text(command).strip() if command.is_file() else "",
+        remarks=metrics_log.remarks(log, metrics_log.stride(rows), _last_step(rows), file),
     )
 
 
@@ -146,26 +151,8 @@ def _text(file: Path) -> str:
         raise UserError(f"{file} is not a text file: {error}") from error
 
 
-def _rows(file: Path) -> list[dict[str, float]]:
-    *whole, rest = _text(file).split("\n")  # what has no end of line was cut off by a crash
-    return [_row(line, f"{file}, line {number}") for number, line in enumerate(whole, 1)]
-
-
-def _row(line: str, where: str) -> dict[str, float]:
-    remedy = "Remove this line to go on without it."
-    try:
-        row = json.loads(line)
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise UserError(f"{where} is not valid JSON: {error}. {remedy}") from error
-    if not isinstance(row, dict) or "step" not in row:
-        raise UserError(f"{where} is not a point of a log: it has no 'step'. {remedy}")
-    row = {name: math.nan if value is None else value for name, value in row.items()}
-    for name, value in row.items():
-        if not isinstance(value, int | float):
-            raise UserError(f"{where}: '{name}' is no number but {value!r:.40}. {remedy}")
-    if not math.isfinite(row["step"]):
-        raise UserError(f"{where}: 'step' is no number. {remedy}")
-    return row
+def _last_step(rows: list[dict[str, float]]) -> int:
+    return int(rows[-1]["step"]) if rows else 0
 
 
 def _curves(rows: list[dict[str, float]]) -> dict[str, Curve]:

@@ -96,15 +96,21 @@ def _run(
 
     def member(config: TrainConfig, folder: Path, memory: dict, *also: sinks.Sink) -> Member:
         resumed_at = iterations * config.steps_per_iteration if resume else None
+        outputs = sinks.open_sinks(config, folder, to.stack, resumed_at)
         made = Member(
             config=config,
             spec=program.env.spec,
             folder=folder,
-            outputs=[*sinks.open_sinks(config, folder, to.stack, resumed_at), *also],
+            outputs=[*outputs, *also],
             record=EvaluationRecord(folder / "evaluations.npz", resumed_at),
             iteration_log=sinks.by_iteration(folder, to.stack, iterations, resume),
         )
         made.remember(memory)
+        for sink in outputs:
+            for remark in getattr(sink, "remarks", ()):
+                to.console.say(f"warning: {remark}")
+        for remark in made.record.remarks:
+            to.console.say(f"warning: {remark}")
         return made
 
     top = member(config, folder, start.memory, to.console)

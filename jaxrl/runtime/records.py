@@ -1,13 +1,15 @@
 """evaluations.npz: every evaluation of a run, in the layout that SB3 users know."""
 
-import contextlib
 from pathlib import Path
 
 import numpy as np
 
 from jaxrl import files, npz
 from jaxrl.errors import UserError
+from jaxrl.runtime import sinks
 from jaxrl.runtime.evaluation import Episodes
+
+_DAMAGED = (OSError, UserError, KeyError, ValueError)
 
 
 class EvaluationRecord:
@@ -16,10 +18,15 @@ class EvaluationRecord:
     def __init__(self, path: Path, resumed_at: int | None) -> None:
         self._path = path
         self._rows: list[tuple[int, Episodes]] = []
+        self.remarks: list[str] = []  # what was found wrong with the file of a resumed run
         if resumed_at is not None and path.exists():
-            # A damaged file is not worth stopping for: metrics.jsonl holds the means.
-            with contextlib.suppress(OSError, UserError, KeyError, ValueError):
+            try:
                 self._rows = [row for row in _load(path) if row[0] <= resumed_at]
+            except _DAMAGED as error:
+                # Not worth stopping for: metrics.jsonl holds the means.
+                kept = sinks.aside(path)
+                path.replace(kept)
+                self.remarks.append(f"{path} is damaged and was moved to {kept.name}: {error}")
 
     def add(self, step: int, result: Episodes) -> None:
         """Append one evaluation and write the file."""

@@ -14,6 +14,7 @@ from typing import IO
 from jaxrl import files
 from jaxrl.config import TrainConfig
 from jaxrl.errors import UserError
+from jaxrl.reporting import metrics_log
 
 Sink = Callable[[int, dict[str, float]], None]
 
@@ -24,15 +25,23 @@ class JsonLines:
     The file is opened at the first point, or at once by `open`.
     """
 
-    def __init__(self, path: Path, stack: contextlib.ExitStack, resumed_at: int | None) -> None:
-        self.path, self._stack, self._resumed_at = path, stack, resumed_at
+    def __init__(
+        self,
+        path: Path,
+        stack: contextlib.ExitStack,
+        resumed_at: int | None,
+        stride: int | None = None,  # steps between two points, where every one must be there
+    ) -> None:
+        self.path, self._stack = path, stack
+        self._resumed_at, self._stride = resumed_at, stride
         self._file: IO[str] | None = None
+        self.remarks: list[str] = []  # what was found wrong with the log of a resumed run
 
     def open(self) -> IO[str]:
         """Open the file if it is not, and return it."""
         if self._file is None:
-            if self._resumed_at is not None and self.path.exists():
-                _keep_until(self.path, self._resumed_at)
+            if self._resumed_at is not None:
+                self.remarks = _keep_until(self.path, self._resumed_at, self._stride)
             self._file = self._stack.enter_context(files.appending(self.path))
         return self._file
 
@@ -50,9 +59,14 @@ class JsonLines:
         return self._file.read()
 
 
-def jsonl(path: Path, stack: contextlib.ExitStack, resumed_at: int | None) -> Sink:
+def jsonl(
+    path: Path,
+    stack: contextlib.ExitStack,
+    resumed_at: int | None,
+    stride: int | None = None,
+) -> JsonLines:
     """Open a log with one JSON object per point."""
-    sink = JsonLines(path, stack, resumed_at)
+    sink = JsonLines(path, stack, resumed_at, stride)
     sink.open()
     return sink
 
@@ -67,18 +81,30 @@ def by_iteration(folder: Path, stack: contextlib.ExitStack, iterations: int, res
     return JsonLines(folder / "iterations.jsonl", stack, iterations if resume else None)
 
 
-def _keep_until(path: Path, step: int) -> None:
-    rows = [row for row in read_jsonl(path) if row["step"] <= step]
-    files.write_text(path, "".join(map(_line, rows)))
+def _keep_until(path: Path, step: int, stride: int | None) -> list[str]:
+    """Drop rows beyond a step and damaged ones, which stay in a copy; say what the log lacks."""
+    data = path.read_bytes() if path.exists() else b""
+    log = metrics_log.parse(data)
+    if log.damaged:
+        with files.replacing(aside(path)) as file:
+            file.write(data)
+    rows = [row for row in log.rows if row["step"] <= step]
+    if data:
+        files.write_text(path, "".join(map(_line, rows)))
+    return metrics_log.remarks(log, stride, step, path)
+
+
+def aside(path: Path) -> Path:
+    """Return a name beside a damaged file under which it can be kept."""
+    number = 1
+    while (found := path.with_name(f"{path.name}.damaged-{number}")).exists():
+        number += 1
+    return found
 
 
 def read_jsonl(path: Path) -> list[dict[str, float]]:
-    """Read the points of a run, null as NaN; a line cut off by a crash is left out."""
-    rows = []
-    for line in path.read_text().splitlines():
-        with contextlib.suppress(json.JSONDecodeError):
-            rows.append(json.loads(line))
-    return [{k: math.nan if v is None else v for k, v in row.items()} for row in rows]
+    """Read the points of a run; what is damaged or cut off by a crash is left out."""
+    return metrics_log.read(path).rows
 
 
 def tensorboard(path: Path, stack: contextlib.ExitStack, resumed_at: int | None) -> Sink:
@@ -157,7 +183,8 @@ def open_sinks(
     config: TrainConfig, folder: Path, stack: contextlib.ExitStack, resumed_at: int | None
 ) -> list[Sink]:
     """Open every sink that writes to disk or network."""
-    sinks = [jsonl(folder / "metrics.jsonl", stack, resumed_at)]
+    stride = config.iterations * config.steps_per_iteration
+    sinks: list[Sink] = [jsonl(folder / "metrics.jsonl", stack, resumed_at, stride)]
     if config.log.tensorboard:
         sinks.append(tensorboard(folder / "tensorboard", stack, resumed_at))
     if config.log.wandb:

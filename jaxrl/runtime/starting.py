@@ -12,8 +12,8 @@ from jaxrl import config_json
 from jaxrl.algorithms import store
 from jaxrl.config import TrainConfig
 from jaxrl.errors import UserError
+from jaxrl.reporting import metrics_log
 from jaxrl.runtime import program as programs
-from jaxrl.runtime import sinks
 from jaxrl.runtime.checkpoint import Checkpoints, Restored
 from jaxrl.runtime.program import Program
 from jaxrl.types import TrainState
@@ -79,10 +79,11 @@ def never_saved(config: TrainConfig, checkpoints: Checkpoints, folder: Path) -> 
     if checkpoints.steps() or any(any(folder.glob(f"{place}/final.npz")) for place in places):
         return False
     file = folder / "metrics.jsonl"
-    rows = sinks.read_jsonl(file) if file.exists() else []
+    log = metrics_log.read(file) if file.exists() else metrics_log.Log([], 0)
+    reached = max((int(row["step"]) for row in log.rows), default=0)
+    cycles = max(reached // (config.iterations * config.steps_per_iteration), log.damaged)
     # The first save is written in the background while cycles go on; the second one waits for it.
-    second_save = 2 * config.cycles * config.checkpoint.save_freq
-    return len(rows) <= second_save
+    return cycles <= 2 * config.cycles * config.checkpoint.save_freq
 
 
 def restored_state(

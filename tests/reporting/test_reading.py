@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from jaxrl.errors import UserError
-from jaxrl.reporting import reading
+from jaxrl.reporting import pages, reading
 from tests.reporting import folders
 
 
@@ -37,24 +37,45 @@ def test_what_is_no_number_is_a_gap(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    "line",
     [
-        ('{"step": 3, "a"', "is not valid JSON"),
-        ("[1, 2]", "has no 'step'"),
-        ('{"a": 1}', "has no 'step'"),
-        ('{"step": 3, "a": "much"}', "'a' is no number but 'much'"),
-        ('{"step": NaN}', "'step' is no number"),
-        ("[" * 100_000, "is not valid JSON"),
+        b'{"step": 3, "a"',
+        b'{"step": 3, "a\xff": 1}',
+        b"\x00\x00\x00",
+        b"",
+        b"[1, 2]",
+        b'{"a": 1}',
+        b'{"step": 3, "a": "much"}',
+        b'{"step": NaN}',
+        b'{"step": null}',
+        b'{"step": 1' + b"0" * 400 + b"}",
+        b"[" * 100_000,
     ],
 )
-def test_a_damaged_line_is_named(tmp_path, line, told):
+def test_a_damaged_line_is_dropped_and_counted(tmp_path, line):
     folder = folders.make(tmp_path / "run")
-    log = folder / "metrics.jsonl"
-    lines = log.read_text().splitlines()
-    log.write_text("\n".join([*lines[:2], line, *lines[2:]]) + "\n")
-    with pytest.raises(UserError, match="metrics.jsonl, line 3") as caught:
-        reading.read(folder)
-    assert told in str(caught.value)
+    log, whole = folder / "metrics.jsonl", reading.read(folder)
+    assert whole.remarks == []
+    lines = log.read_bytes().splitlines()
+    log.write_bytes(b"\n".join([*lines[:2], line, *lines[2:]]) + b"\n")
+    record = reading.read(folder)
+    assert record.rows == whole.rows
+    assert record.remarks == [f"1 damaged row of {log} dropped"]
+    lines[2] = line  # in the place of a row, it is not missing as well
+    log.write_bytes(b"\n".join(lines) + b"\n")
+    assert reading.read(folder).remarks == record.remarks
+
+
+def test_missing_rows_are_counted(tmp_path):
+    rows = folders.points(9)
+    folder = folders.make(tmp_path / "run", rows[:3] + rows[5:])
+    file = folder / "metrics.jsonl"
+    told = f"2 rows missing from {file}, the first at step 400"
+    assert reading.read(folder).remarks == [told]
+    assert pages.write([folder], tmp_path / "page.html") == [f"warning: {told}"]
+    assert f"warning: {told}" in (tmp_path / "page.html").read_text()
+    beginning = folders.make(tmp_path / "beginning", rows[2:])
+    assert "2 rows missing" in reading.read(beginning).remarks[0]
 
 
 def test_what_is_no_run_is_said_so(tmp_path):
@@ -69,8 +90,7 @@ def test_what_is_no_run_is_said_so(tmp_path):
     }.items():
         with pytest.raises(UserError, match=told):
             reading.find([tmp_path / path])
-    with pytest.raises(UserError, match="not a text file"):
-        reading.read(binary)
+    assert reading.read(binary).remarks == [f"1 damaged row of {binary / 'metrics.jsonl'} dropped"]
     (binary / "config.json").unlink()
     with pytest.raises(UserError, match="no config"):
         reading.read(binary)

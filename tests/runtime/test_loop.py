@@ -102,6 +102,31 @@ def test_evaluations_have_the_known_layout(finished):
         assert data["results"][0].mean() == pytest.approx(mean)
 
 
+def test_damaged_records_are_told_on_resume(finished, tmp_path, capsys):
+    folder = shutil.copytree(finished, tmp_path / "run")
+    log, record = folder / "metrics.jsonl", folder / "evaluations.npz"
+    lines = log.read_bytes().splitlines(keepends=True)
+    log.write_bytes(lines[0] + b"\xff" + b"".join(lines[1:2] + lines[3:]))
+    record.write_bytes(record.read_bytes()[:200])
+    assert train.main(["--resume", str(folder)]) == 0
+    said = capsys.readouterr().out
+    assert f"warning: 1 damaged row of {log} dropped" in said
+    assert f"warning: 2 rows missing from {log}, the first at step 256" in said
+    assert f"warning: {record} is damaged and was moved to evaluations.npz.damaged-1" in said
+    assert (folder / "evaluations.npz.damaged-1").stat().st_size == 200
+    assert [row["step"] for row in tiny.rows(folder)] == [128, 512]
+
+
+@pytest.mark.parametrize("log", [b'{"step": 1280}\n', b"\xff\n" * 9])
+def test_a_run_that_lost_rows_and_checkpoints_does_not_start_over(tmp_path, log):
+    config = train._parse(tiny.flags(tmp_path)).config
+    (tmp_path / "metrics.jsonl").write_bytes(log)
+    nothing = types.SimpleNamespace(steps=lambda: [])
+    assert not starting.never_saved(config, nothing, tmp_path)
+    (tmp_path / "metrics.jsonl").write_bytes(b'{"step": 128}\n')
+    assert starting.never_saved(config, nothing, tmp_path)
+
+
 def test_another_number_of_episodes_puts_earlier_evaluations_aside(tmp_path):
     def played(number):
         return Episodes(np.ones(number, np.float32), np.full(number, 9), None)

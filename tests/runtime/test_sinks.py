@@ -1,15 +1,53 @@
 """What opening a log brings along, and what not."""
 
 import contextlib
+import json
 import math
 import sys
 
 import numpy as np
+import pytest
 
 from jaxrl.config import TrainConfig
 from jaxrl.runtime import sinks
 from jaxrl.runtime.evaluation import Episodes
 from jaxrl.runtime.records import EvaluationRecord
+
+
+def resumed(path, at):
+    """Open a log with a row every 10 steps, of a run that goes on at a step."""
+    with contextlib.ExitStack() as stack:
+        sink = sinks.jsonl(path, stack, at, 10)
+        sink(at + 10, {"x": 2.0})
+        assert sink.contents() == path.read_text()
+    return [json.loads(line)["step"] for line in path.read_text().splitlines()], sink.remarks
+
+
+def rows(*steps):
+    return "".join(json.dumps({"step": step, "x": 1.0}) + "\n" for step in steps).encode()
+
+
+@pytest.mark.parametrize("damage", [b'{"step": 20, "\xff": 1}\n', b"[1]\n", b'{"x": 1}\n', b"\n"])
+def test_damaged_rows_are_dropped_on_resume_and_kept_beside(tmp_path, damage):
+    path = tmp_path / "metrics.jsonl"
+    data = rows(10) + damage + rows(30, 40)
+    path.write_bytes(data)
+    steps, remarks = resumed(path, 30)
+    assert steps == [10, 30, 40] and remarks == [f"1 damaged row of {path} dropped"]
+    assert (tmp_path / "metrics.jsonl.damaged-1").read_bytes() == data
+    assert resumed(path, 40)[1] == [f"1 row missing from {path}, the first at step 20"]
+
+
+def test_missing_rows_are_told_on_resume(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(rows(10, 20))
+    assert resumed(path, 20) == ([10, 20, 30], [])
+    path.write_bytes(rows(10, 40, 50) + b'{"step": 6')
+    steps, remarks = resumed(path, 50)
+    assert steps == [10, 40, 50, 60]
+    assert remarks == [f"2 rows missing from {path}, the first at step 20"]
+    path.unlink()
+    assert resumed(path, 20)[1] == [f"2 rows missing from {path}, the first at step 10"]
 
 
 def test_tensorboard_does_not_bring_pytorch(tmp_path, monkeypatch):
