@@ -33,9 +33,10 @@ class Broken(struct.PyTreeNode):
 def nothing(world: World, action: Array, reward: Array) -> Broken:
     """Begin with nothing broken; only the shapes of the arguments count."""
     none = jnp.zeros(reward.shape[:1], jnp.int32)
-    blank = jax.tree.map(jnp.zeros_like, (world, action, world.obs, reward))
     flag = jnp.zeros(none.shape, jnp.float32)
-    return Broken(none, none + NEVER, none, *blank, flag, flag)
+    blank = jax.tree.map(jnp.zeros_like, world)
+    taken, paid = jnp.zeros_like(action), jnp.zeros_like(reward)
+    return Broken(none, none + NEVER, none, blank, taken, blank.obs, paid, flag, flag)
 
 
 def note(

@@ -39,8 +39,8 @@ class Recipe(NamedTuple):
                     reward, terminated, truncated = float("nan"), False, False
                 return obs, reward, terminated, truncated, info
 
-        limit = {} if self.limit is None else {"max_episode_steps": self.limit}
-        return FiniteFlags(gymnasium.make(self.name.removeprefix(PREFIX), **limit))
+        name = self.name.removeprefix(PREFIX)
+        return FiniteFlags(gymnasium.make(name, max_episode_steps=self.limit))
 
 
 class News(NamedTuple):
