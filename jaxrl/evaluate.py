@@ -165,10 +165,13 @@ def _publish_clips(command: Command, env: Any, result: "Episodes", report: dict[
         print(f"film of {name} in {command.render}")
 
 
-def _plain(report: dict[str, Any]) -> dict[str, Any]:
-    """Let what is no number be null: JSON has no NaN."""
-    broken = {k for k, v in report.items() if isinstance(v, float) and not math.isfinite(v)}
-    return {k: None if k in broken else v for k, v in report.items()}
+def _plain(value: Any) -> Any:
+    """Return a report with null for every number that is not finite: JSON has no NaN."""
+    if isinstance(value, dict):
+        return {name: _plain(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _on_clips(config: TrainConfig, command: Command) -> TrainConfig:

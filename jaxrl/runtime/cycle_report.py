@@ -179,6 +179,8 @@ def log_and_save(run: Run, state: TrainState, cycles: int, rows: list[Row], valu
         run.overview.log(cycles, values)
     run.logged_at = cycles
     recovering.check(run, state, cycles)
-    # In the midst of bad gradients nothing is saved: good checkpoints must not be pushed out.
-    if (run.is_due_for_saving(cycles) or run.hooks.save) and not run.in_trouble:
-        run.save(state, cycles)
+    if run.is_due_for_saving(cycles) or run.hooks.save:
+        if run.in_trouble:  # good checkpoints must not be pushed out
+            run.console.say("warning: no checkpoint was saved: the last updates were non-finite")
+        else:
+            run.save(state, cycles)

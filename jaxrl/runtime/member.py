@@ -97,8 +97,8 @@ class Member:
             "best": self.best if math.isfinite(self.best) else None,
             "episodes": self.episodes,
             "skipped": self.skipped,
-            "losses": self.losses,
-            "recent": self.recent,
+            "losses": [_without_nan(pair) for pair in self.losses],
+            "recent": _without_nan(self.recent),
             "last_evaluation": {k: v for k, v in self.last_evaluation.items() if math.isfinite(v)},
         }
 
@@ -108,6 +108,15 @@ class Member:
         self.best = -math.inf if best is None else best
         self.episodes = memory.get("episodes", 0)
         self.skipped = memory.get("skipped", 0)
-        self.losses = memory.get("losses", [])
-        self.recent = memory.get("recent", [])
+        self.losses = [_with_nan(pair) for pair in memory.get("losses", [])]
+        self.recent = _with_nan(memory.get("recent", []))
         self.last_evaluation = memory.get("last_evaluation", {})
+
+
+def _without_nan(values: list[float]) -> list[float | None]:
+    """Replace what JSON cannot hold: a loss that diverged must not keep the state from the disk."""
+    return [value if math.isfinite(value) else None for value in values]
+
+
+def _with_nan(values: list[float | None]) -> list[float]:
+    return [math.nan if value is None else value for value in values]

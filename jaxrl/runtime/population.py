@@ -16,7 +16,7 @@ from jaxrl.algorithms import off_policy, ppo
 from jaxrl.config import TrainConfig
 from jaxrl.envs import names
 from jaxrl.errors import UserError
-from jaxrl.runtime import curriculum, evaluation, parallel
+from jaxrl.runtime import curriculum, evaluation, overview, parallel
 from jaxrl.runtime import program as programs
 from jaxrl.runtime.compiled import Programs, compile_programs
 from jaxrl.runtime.evaluation import Episodes
@@ -162,11 +162,32 @@ def train(
         state, metrics = population.programs.train(state, cycles - 1)
         state = _next_start_states(program, state, metrics)
         if cycles % config.cycles == 0 or cycles == config.total_cycles:
+            _warn_of_divergence(population, state, metrics)
             state, point = _evaluated(population, state, cycles)
             points.append(point)
             report(point)
         keep(Progress(state, cycles, points))
     return points
+
+
+def _warn_of_divergence(population: Population, state: TrainState, metrics: Metrics) -> None:
+    """Say which members have diverged, at every evaluation: others go on, and so does a study."""
+    program, members = population.programs.program, population.members
+    streaks = np.ravel(jax.device_get(state.learner.bad_streak))
+    none = np.zeros(len(members), np.float32)
+    counted = metrics["rollout/diverged"].total if "rollout/diverged" in metrics else none
+    broken = np.ravel(jax.device_get(counted))
+    flags = overview.labels(members)
+    labels = [f"{f},seed-{m.seed}".lstrip(",") for f, m in zip(flags, members, strict=True)]
+    for name, streak, number in zip(labels, streaks, broken, strict=True):
+        if streak >= program.config.learning.max_bad_updates:
+            print(f"warning: {name} diverged: {streak} consecutive non-finite updates", flush=True)
+        if number:
+            print(
+                f"warning: {name}: environments produced non-finite values in {int(number):,} "
+                "steps of the last cycle, and were reset",
+                flush=True,
+            )
 
 
 def _evaluated(population: Population, state: TrainState, cycles: int) -> tuple[TrainState, Point]:

@@ -83,8 +83,9 @@ def _members(result: Result) -> list[str]:
     for member in result.members:
         if member.last_evaluation:
             last = statistics.written(_last(member), lambda value: f"{value:.1f}")
-            best = "" if member.best_reward is None else f"   best {member.best_reward:.1f}"
-            lines.append(f"  {member.folder.name:<{width}}  {last:>10}{best}")
+            reward = member.best_reward
+            best = "no finite evaluation" if reward is None else f"best {reward:.1f}"
+            lines.append(f"  {member.folder.name:<{width}}  {last:>10}   {best}")
     return lines
 
 

@@ -13,7 +13,7 @@ from jaxrl import train
 from jaxrl.errors import UserError
 from jaxrl.learning import episodes
 from jaxrl.runtime import compiled, curriculum, parallel, population, program
-from jaxrl.types import TrainState
+from jaxrl.types import Mean, TrainState
 from tests.envs import custom_worlds
 from tests.runtime import tiny
 
@@ -171,6 +171,22 @@ def test_training_without_a_folder_follows_the_curriculum(monkeypatch):
     assert [len(point.returns) for point in points] == [2, 2]
     assert told[:2] == [pytest.approx([1 / 3] * 3)] * 2
     assert told[2:] == [pytest.approx([0.1, 0.1, 0.8])] * 2
+
+
+def test_members_that_diverge_without_a_folder_are_told(capsys):
+    some = tuple(members("ppo"))
+    limit = some[0].ppo.max_bad_updates
+    whole = SimpleNamespace(
+        members=some, programs=SimpleNamespace(program=SimpleNamespace(config=some[0]))
+    )
+    state = SimpleNamespace(learner=SimpleNamespace(bad_streak=np.array([limit - 1, limit])))
+    metrics = {"rollout/diverged": Mean(np.float32([3, 0]), np.float32([2, 2]))}
+    population._warn_of_divergence(whole, state, metrics)
+    assert capsys.readouterr().out.splitlines() == [
+        "warning: seed-3: environments produced non-finite values in 3 steps of the last cycle, "
+        "and were reset",
+        "warning: seed-5 diverged: 50 consecutive non-finite updates",
+    ]
 
 
 def test_episodes_in_progress_are_given_up_in_all_members_alike():

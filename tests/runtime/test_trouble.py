@@ -1,5 +1,7 @@
 """When numbers or memory run out: what is said, and what is left to look at."""
 
+import json
+import math
 import shlex
 
 import jax
@@ -7,9 +9,10 @@ import numpy as np
 import pytest
 
 import jaxrl
-from jaxrl import train
+from jaxrl import evaluate, train
 from jaxrl.errors import UserError
-from jaxrl.runtime import compiled, fitting, memory, sizes
+from jaxrl.runtime import compiled, fitting, memory, sizes, snapshot
+from jaxrl.runtime.member import Member
 from tests.runtime import tiny
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
@@ -88,6 +91,7 @@ def test_a_run_that_ends_with_non_finite_gradients_says_so(tmp_path, monkeypatch
     assert train.main(tiny.flags(folder)) == 2
     said = capsys.readouterr()
     assert "4 gradient updates of this cycle were non-finite and were skipped" in said.out
+    assert "no checkpoint was saved: the last updates were non-finite" in said.out
     assert "diverged at step 512: 4 consecutive non-finite updates" in said.err
     assert (folder / "policies" / "final.npz").exists() and (folder / "checkpoints/512").is_dir()
 
@@ -106,6 +110,31 @@ def test_an_evaluation_that_is_not_finite_is_warned_of(tmp_path, monkeypatch, ca
     assert said.count("3 episodes of the evaluation ended in non-finite values") == 2
     assert said.count("the mean return of the evaluation is not finite") == 2
     assert not (folder / "policies" / "best.npz").exists()
+
+
+def test_a_loss_that_is_nan_does_not_keep_the_state_from_the_disk(tmp_path):
+    def member():
+        config = train._parse(tiny.flags(tmp_path)).config
+        return Member(config, None, tmp_path, [], None, lambda *row: None)
+
+    one, two = member(), member()
+    one.average_losses({"train/R_loss": math.nan, "train/R_fit": 2.0}, epoch_ends=False)
+    one.recent = [1.0, math.inf]
+    snapshot.check_json(one.memory(), "metadata")
+    two.remember(json.loads(json.dumps(one.memory())))
+    np.testing.assert_array_equal(two.losses, one.losses)
+    np.testing.assert_array_equal(two.recent, [1.0, math.nan])
+
+
+def test_a_report_without_a_number_is_valid_json():
+    nan, inf = float("nan"), float("inf")
+    report = {"mean": nan, "returns": [1.0, inf], "success": {"mean": [nan, 2]}, "name": "x"}
+    assert json.loads(json.dumps(evaluate._plain(report), allow_nan=False)) == {
+        "mean": None,
+        "returns": [1.0, None],
+        "success": {"mean": [None, 2]},
+        "name": "x",
+    }
 
 
 def test_the_most_memory_is_no_less_than_what_is_in_use(monkeypatch):
