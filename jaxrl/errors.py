@@ -2,6 +2,7 @@
 
 import contextlib
 import difflib
+import io
 import os
 import shutil
 import sys
@@ -89,7 +90,7 @@ def _missing_platform() -> str | None:
 def _prepare_output() -> None:
     """Let every terminal show what we write: in ASCII, with LC_ALL=C, or in a few columns."""
     for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
+        if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     if shutil.get_terminal_size().columns < _NARROWEST:  # tyro would wrap lines for ever
         os.environ["COLUMNS"] = str(_NARROWEST)

@@ -113,7 +113,8 @@ class Sampler:
         """
         center, spread = value_units(self.config, learner)
         length = self.config.rollout_length
-        steps, now = segments.join((batch.steps, live), length)
+        joined: Any = segments.join((batch.steps, live), length)
+        steps, now = joined
         over: Array = steps.terminated | steps.truncated
         following = jnp.concatenate([now.value[1:], steps.next_value[-1:]])
         advantage, _ = gae(
