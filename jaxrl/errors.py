@@ -64,6 +64,8 @@ def message(error: Exception) -> str | None:
 
 def out_of_memory(error: BaseException) -> bool:
     """Tell whether an error means that the machine or a device had too little memory."""
+    if isinstance(error, UserError | OSError):  # a full disk is RESOURCE_EXHAUSTED to some, too
+        return False
     # XLA raises RESOURCE_EXHAUSTED, or INTERNAL with "Out of memory"; NumPy a MemoryError.
     text = str(error)
     return isinstance(error, MemoryError) or any(

@@ -44,6 +44,10 @@ def test_numpy_that_cannot_allocate_is_out_of_memory():
     assert errors.out_of_memory(caught.value)
 
 
+def test_a_full_disk_is_not_out_of_memory():
+    assert not errors.out_of_memory(UserError("RESOURCE_EXHAUSTED: No space left on device"))
+
+
 def test_defects_are_not_hidden(capsys):
     with pytest.raises(ZeroDivisionError):
         exit_status(fails_with(ZeroDivisionError()))

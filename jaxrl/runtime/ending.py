@@ -1,13 +1,15 @@
 """How a run ends: done, asked to stop, or broken; and what it leaves behind."""
 
+import contextlib
 import math
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 
 import jax
 
 from jaxrl import config_json
 from jaxrl.config import TrainConfig
-from jaxrl.errors import UserError
+from jaxrl.errors import UserError, first_line
 from jaxrl.reporting import pages, reading
 from jaxrl.runtime import (
     overview,
@@ -21,6 +23,7 @@ from jaxrl.runtime import (
 from jaxrl.runtime.hooks import best_or_none
 from jaxrl.runtime.member import Member
 from jaxrl.runtime.run import Run
+from jaxrl.runtime.snapshot import CheckpointError
 from jaxrl.runtime.summary import Result, again
 from jaxrl.types import TrainState
 
@@ -105,7 +108,9 @@ def rescue(run: Run, state: TrainState, cycles: int, error: Exception) -> None:
         run.save(state, cycles, block=True)
         error.add_note(f"{where}; the state was saved.")
     except Exception as failure:
-        error.add_note(f"{where}; the state was not saved: {failure}.")
+        same = isinstance(error, CheckpointError) and isinstance(failure, CheckpointError)
+        why = " for the same reason" if same else f": {failure}"
+        error.add_note(f"{where}; the state was not saved{why}.")
     if run.checkpoints.steps():
         error.add_note(f"Continue with: {again(run.folder, run.config)}")
 
@@ -128,9 +133,10 @@ def finish(run: Run, state: TrainState, cycles: int, stop: signals.StopRequest) 
         run.save(state, cycles, block=True)
         for member, policy in zip(run.members, run.networks(state), strict=True):
             member.save_networks(policy, cycles, "final")
-            _describe(member)
+            _describe(run, member)
         if run.overview:
-            population_plot.curves(run.folder, run.program.members, _title(run.config))
+            with _optional(run, f"plots of {run.folder}"):
+                population_plot.curves(run.folder, run.program.members, _title(run.config))
         if run.config.offline and run.program.env.held_out:
             found = reward_files.report(run.folder, run.program.env)
             print(f"held-out episodes: correlation of rewards {found['pearson']:.3f}")
@@ -165,13 +171,23 @@ def _result(run: Run, member: Member, cycles: int, stop: signals.StopRequest) ->
     )
 
 
-def _describe(member: Member) -> None:
-    """Write what a person looks at when all is done."""
+def _describe(run: Run, member: Member) -> None:
+    """Write what a person looks at when all is done; all that a resume needs is saved by now."""
     if member.config.log.tensorboard and member.last_evaluation:
         settings = config_json.flatten(asdict(member.config))
         sinks.hyperparameters(member.folder / "tensorboard", settings, member.last_evaluation)
-    plots.learning_curve(member.folder, _title(member.config))
-    plots.phases_of_picking(member.folder, member.config.pick.grasp_reward)
+    with _optional(run, f"plots of {member.folder}"):
+        plots.learning_curve(member.folder, _title(member.config))
+        plots.phases_of_picking(member.folder, member.config.pick.grasp_reward)
+
+
+@contextlib.contextmanager
+def _optional(run: Run, what: str) -> Iterator[None]:
+    """Let an error of the disk be a warning."""
+    try:
+        yield
+    except OSError as error:
+        run.console.say(f"warning: {what} were not written: {first_line(error)}")
 
 
 def _title(config: TrainConfig) -> str:

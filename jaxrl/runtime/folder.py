@@ -38,10 +38,12 @@ def create(config: TrainConfig, members: Sequence[TrainConfig] = ()) -> Path:
     else:
         stamp = time.strftime("%Y%m%d-%H%M%S")
         last = f"-{members[-1].seed}" if members else ""
-        path = unused(Path("runs") / f"{config.preset}-s{config.seed}{last}-{stamp}")
+        path = Path("runs") / f"{config.preset}-s{config.seed}{last}-{stamp}"
     try:
         str(path.absolute()).encode()
-        path.mkdir(parents=True, exist_ok=config.run_dir is not None)
+        if config.run_dir is None:
+            return made(path)
+        path.mkdir(parents=True, exist_ok=True)
     except UnicodeEncodeError as error:
         raise UserError(
             f"--run-dir: '{path}' is not readable as {sys.getfilesystemencoding()}: set "
@@ -52,12 +54,15 @@ def create(config: TrainConfig, members: Sequence[TrainConfig] = ()) -> Path:
     return path
 
 
-def unused(path: Path) -> Path:
-    """Return a path that does not exist: this one, or this one with a number."""
+def made(path: Path) -> Path:
+    """Make a folder of this name, or with a number after it: runs may start in the same second."""
     candidate, number = path, 2
-    while candidate.exists():
-        candidate, number = path.with_name(f"{path.name}-{number}"), number + 1
-    return candidate
+    while True:
+        try:
+            candidate.mkdir(parents=True)
+            return candidate
+        except FileExistsError:
+            candidate, number = path.with_name(f"{path.name}-{number}"), number + 1
 
 
 @contextlib.contextmanager

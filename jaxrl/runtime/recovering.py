@@ -92,9 +92,8 @@ def _save_logs(member: Member) -> None:
 
 def _new_folder(path: Path) -> Path:
     """Make <run>-recovered, or a temporary folder where that cannot be made."""
-    beside = folders.unused(path.with_name(f"{path.name}-recovered"))
+    name = f"{path.name}-recovered"
     try:
-        beside.mkdir(parents=True)
+        return folders.made(path.with_name(name))
     except OSError:
-        return Path(tempfile.mkdtemp(prefix=f"{beside.name}-"))
-    return beside
+        return Path(tempfile.mkdtemp(prefix=f"{name}-"))

@@ -6,8 +6,7 @@ import hashlib
 import importlib.util
 import json
 import math
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
@@ -15,6 +14,7 @@ from jaxrl import files
 from jaxrl.config import TrainConfig
 from jaxrl.errors import UserError
 from jaxrl.reporting import metrics_log
+from jaxrl.runtime.tensorboard_file import EventFile
 
 Sink = Callable[[int, dict[str, float]], None]
 
@@ -48,8 +48,13 @@ class JsonLines:
     def __call__(self, step: int, metrics: dict[str, float]) -> None:
         """Write one point."""
         file = self.open()
-        file.write(_line({"step": step} | metrics))
-        file.flush()
+        try:
+            file.write(_line({"step": step} | metrics))
+            file.flush()
+        except OSError as error:
+            with contextlib.suppress(OSError):  # what it still holds cannot be written either
+                file.close()
+            raise OSError(error.errno, error.strerror, str(self.path)) from error
 
     def contents(self) -> str:
         """Return all that was written, also where the file was deleted since."""
@@ -109,50 +114,29 @@ def read_jsonl(path: Path) -> list[dict[str, float]]:
 
 def tensorboard(path: Path, stack: contextlib.ExitStack, resumed_at: int | None) -> Sink:
     """Write TensorBoard scalars; after a resume the repeated steps replace the old ones."""
-    with _no_pytorch():
-        from tensorboardX import SummaryWriter
-
-    # Files are named by the second they begin in: a suffix keeps quick ones from overwriting.
     purge, suffix = (None, "") if resumed_at is None else (resumed_at + 1, f".{resumed_at}")
-    writer = SummaryWriter(str(path), purge_step=purge, filename_suffix=suffix)
-    stack.enter_context(contextlib.closing(writer))
-
-    def write(step: int, metrics: dict[str, float]) -> None:
-        for name, value in metrics.items():
-            if math.isfinite(value):
-                writer.add_scalar(name, value, step)
-        writer.flush()
-
-    return write
+    events = EventFile(path, suffix, purge)
+    stack.callback(events.close)
+    return lambda step, metrics: events.scalars(step, _finite(metrics))
 
 
-@contextlib.contextmanager
-def _no_pytorch() -> Iterator[None]:
-    """Let tensorboardX not find PyTorch: it takes two seconds to load, to annotate arguments."""
-    if "torch" in sys.modules:
-        yield
-        return
-    sys.modules["torch"] = None  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        del sys.modules["torch"]
+def _finite(metrics: dict[str, float]) -> dict[str, float]:
+    return {name: value for name, value in metrics.items() if math.isfinite(value)}
 
 
 def hyperparameters(path: Path, config: dict[str, object], result: dict[str, float]) -> None:
     """Fill TensorBoard's HPARAMS tab: settings beside what they reached."""
-    with _no_pytorch():
-        from tensorboardX import SummaryWriter
+    with contextlib.closing(EventFile(path, ".hparams")) as events:
         from tensorboardX.summary import hparams
 
-    plain = {k: v if isinstance(v, bool | int | float | str) else str(v) for k, v in config.items()}
-    with contextlib.closing(SummaryWriter(str(path), filename_suffix=".hparams")) as writer:
+        plain = {
+            k: v if isinstance(v, bool | int | float | str) else str(v) for k, v in config.items()
+        }
         # Names of their own: TensorBoard also draws them, as one point at step 0.
         reached = {f"hparam/{name.partition('/')[2]}": value for name, value in result.items()}
         for part in hparams(plain, reached):
-            writer.file_writer.add_summary(part)  # type: ignore[union-attr]
-        for name, value in reached.items():
-            writer.add_scalar(name, value, 0)
+            events.summary(part)
+        events.scalars(0, reached)
 
 
 def wandb(config: TrainConfig, path: Path, stack: contextlib.ExitStack) -> Sink:

@@ -1,7 +1,10 @@
 """A pytree as named host arrays with digests, and back into a tree of the same structure."""
 
+import functools
 import hashlib
+import logging
 import math
+import sys
 import threading
 from collections import Counter
 from pathlib import Path
@@ -144,11 +147,30 @@ def _load(folder: Path, tree: dict[str, np.ndarray]) -> Any:
     }
 
 
+@functools.cache
 def _orbax() -> Any:
     """Import Orbax when it is first needed: that takes a third of a second of every start."""
     from orbax.checkpoint import v1
 
+    _silence_orbax()
     return v1
+
+
+def _silence_orbax() -> None:
+    """Keep Orbax from printing the failures that it also raises.
+
+    Its threads log what they raise. When the first of many writes fails, Orbax closes the event
+    loop that the others still report to, and each of them then prints "Event loop is closed".
+    """
+    logging.getLogger("absl").addFilter(lambda record: "_SignalingThread" not in str(record.msg))
+    show = sys.unraisablehook
+
+    def hook(unraisable: Any) -> None:
+        error = unraisable.exc_value
+        if not (isinstance(error, RuntimeError) and str(error) == "Event loop is closed"):
+            show(unraisable)
+
+    sys.unraisablehook = hook
 
 
 def check_target(stored: list[Leaf], target: Any) -> None:

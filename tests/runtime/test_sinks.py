@@ -3,12 +3,16 @@
 import contextlib
 import json
 import math
+import resource
 import sys
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from jaxrl.config import TrainConfig
+from jaxrl.runtime import folder as folders
 from jaxrl.runtime import sinks
 from jaxrl.runtime.evaluation import Episodes
 from jaxrl.runtime.records import EvaluationRecord
@@ -56,7 +60,7 @@ def test_tensorboard_does_not_bring_pytorch(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     for name in [name for name in sys.modules if name.partition(".")[0] == "torch"]:
         monkeypatch.delitem(sys.modules, name)
-    for name in ("tensorboardX", "tensorboardX.global_writer", "tensorboardX.writer"):
+    for name in [name for name in sys.modules if name.partition(".")[0] == "tensorboardX"]:
         monkeypatch.delitem(sys.modules, name, raising=False)
     with contextlib.ExitStack() as stack:
         sinks.tensorboard(tmp_path / "events", stack, None)(1, {"train/loss": 0.5})
@@ -88,3 +92,54 @@ def test_what_is_not_finite_is_null_and_is_read_as_nan(tmp_path):
     ]
     rows = sinks.read_jsonl(path)
     assert all(math.isnan(row["a"]) and row["b"] == 1.0 for row in rows)
+
+
+@contextlib.contextmanager
+def full_disk():
+    """Let no file grow beyond a few bytes, as if the disk was full."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_full_disk_ends_tensorboard_with_one_warning_and_training_goes_on(tmp_path, capsys):
+    """tensorboardX's thread would end, its queue fill up, and the next write wait for ever."""
+    with contextlib.ExitStack() as stack:
+        sink = sinks.tensorboard(tmp_path / "events", stack, None)
+        with full_disk():
+            for step in range(30):
+                sink(step, {"train/loss": 0.5})
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and "File too large; metrics.jsonl has the same numbers" in said
+
+
+def test_a_full_disk_stops_the_log_and_names_its_file(tmp_path):
+    with contextlib.ExitStack() as stack:
+        sink = sinks.jsonl(tmp_path / "metrics.jsonl", stack, None)
+        with full_disk(), pytest.raises(OSError, match="File too large.*metrics.jsonl"):
+            sink(1, {"train/loss": 0.5})
+
+
+def test_a_clock_that_runs_backwards_stops_nothing(tmp_path, monkeypatch):
+    """The order of event files, by name, stays that of the resumes."""
+    now = iter(range(1_800_000_000, 0, -10_000_000))
+    monkeypatch.setattr(time, "time", lambda: float(next(now)))
+    for resumed_at in (None, 10, 10):
+        with contextlib.ExitStack() as stack:
+            sink = sinks.tensorboard(tmp_path, stack, resumed_at)
+            for step in range(12):
+                sink((resumed_at or 0) + step, {"train/loss": 0.5})
+    names = sorted(path.name.split(".") for path in tmp_path.iterdir())
+    assert [int(name[3]) for name in names] == [1_800_000_000 + i for i in range(3)]
+    assert [name[-1] for name in names[1:]] == ["10", "10"] != names[0][-1]
+
+
+def test_runs_that_start_in_the_same_second_have_folders_of_their_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(time, "strftime", lambda form: "now")
+    monkeypatch.setattr(Path, "exists", lambda path: False)  # each looks before the others make it
+    made = [folders.create(TrainConfig()).name for _ in range(3)]
+    assert made == ["custom-s0-now", "custom-s0-now-2", "custom-s0-now-3"]

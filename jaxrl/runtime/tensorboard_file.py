@@ -1,0 +1,105 @@
+"""TensorBoard's event files, written at once by the caller.
+
+tensorboardX's own writer hands events to a thread through a short queue. The thread ends when a
+disk is full, or when the clock is set back by weeks, and the next writes then wait for ever.
+"""
+
+import contextlib
+import socket
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from jaxrl.errors import first_line
+
+_PREFIX = "events.out.tfevents."
+
+
+class EventFile:
+    """One event file in a folder; when it cannot be written, it warns once and stops.
+
+    Args:
+      purge_step: TensorBoard forgets what earlier files have from this step on.
+    """
+
+    def __init__(self, folder: Path, suffix: str = "", purge_step: int | None = None) -> None:
+        with _no_pytorch():
+            from tensorboardX import record_writer
+            from tensorboardX.proto import event_pb2
+        self._new_event, self._folder, self._records = event_pb2.Event, folder, None
+        with self._warning():
+            folder.mkdir(parents=True, exist_ok=True)
+            self._records = record_writer.RecordWriter(str(folder / _new_name(folder, suffix)))
+        self._write(file_version="brain.Event:2")
+        if purge_step is not None:
+            log = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+            self._write(step=purge_step, session_log=log)
+
+    def scalars(self, step: int, values: Mapping[str, float]) -> None:
+        """Write values of one step, down to the disk."""
+        from tensorboardX import summary
+        from tensorboardX.proto.summary_pb2 import Summary
+
+        parts = [summary.scalar(name, value) for name, value in values.items()]
+        self.summary(Summary(value=[value for part in parts for value in part.value]), step)
+
+    def summary(self, summary: Any, step: int = 0) -> None:
+        """Write one of TensorBoard's summaries."""
+        self._write(step=step, summary=summary)
+        with self._warning():
+            if self._records is not None:
+                self._records.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._warning():
+            if self._records is not None:
+                self._records.close()
+        self._records = None
+
+    def _write(self, **fields: Any) -> None:
+        event = self._new_event(wall_time=time.time(), **fields)
+        with self._warning():
+            if self._records is not None:
+                self._records.write(event.SerializeToString())
+
+    @contextlib.contextmanager
+    def _warning(self) -> Iterator[None]:
+        """Turn an error of the disk into a warning: metrics.jsonl has the same numbers."""
+        try:
+            yield
+        except OSError as error:
+            why = error.strerror or first_line(error)
+            text = f"TensorBoard files in {self._folder} are not written any more: {why}"
+            records, self._records = self._records, None
+            with contextlib.suppress(OSError):  # stderr may be a file on the same disk
+                print(f"warning: {text}; metrics.jsonl has the same numbers.", file=sys.stderr)
+            with contextlib.suppress(OSError):  # what it still holds cannot be written either
+                if records is not None:
+                    records.close()
+
+
+def _new_name(folder: Path, suffix: str) -> str:
+    """Return a name that sorts after all others, whatever the clock says.
+
+    TensorBoard reads the files of a folder in the order of their names.
+    """
+    stamps = [path.name.removeprefix(_PREFIX)[:10] for path in folder.glob(f"{_PREFIX}*")]
+    last = max((int(stamp) for stamp in stamps if stamp.isdecimal()), default=0)
+    stamp = max(int(time.time()), last + 1)
+    return f"{_PREFIX}{stamp:010d}.{socket.gethostname()}{suffix}"
+
+
+@contextlib.contextmanager
+def _no_pytorch() -> Iterator[None]:
+    """Let tensorboardX not find PyTorch: it takes two seconds to load, to annotate arguments."""
+    if "torch" in sys.modules:
+        yield
+        return
+    sys.modules["torch"] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        del sys.modules["torch"]
