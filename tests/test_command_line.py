@@ -3,11 +3,13 @@
 import dataclasses
 import json
 import os
+import pickle
 import resource
 import shlex
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 import jaxrl
@@ -24,6 +26,8 @@ BAD_FLAGS = {
     "ant --num-envs 0": "--num-envs must be at least 1",
     "ant --num-envs -5": "--num-envs must be at least 1",
     "ant --num-envs 100 --ppo.num-minibatches 8": "use 96 or 104",
+    "ant --devices 2 --num-envs 8 --ppo.num-minibatches 8": "on 2 device(s): use 16",
+    "memory --num-envs 2 --ppo.num-minibatches 64": "use 32",  # fewer segments than minibatches
     "ant --epochs 0": "--epochs must be at least 1",
     "ant --total-steps -1": "--total-steps must be at least 1",
     "ant --ppo.rollout-length 0": "--ppo.rollout-length must be at least 1",
@@ -135,7 +139,26 @@ def test_policies_that_are_not_there(tmp_path, capsys):
         jaxrl.load_policy(".")
 
 
-@pytest.mark.parametrize("arguments", ["ant --ppo.clp 3", "ant --num-envs many", "--no-such-flag"])
+class Malicious:
+    """Runs code where it is unpickled."""
+
+    def __reduce__(self):
+        return pytest.fail, ("code of a file was run",)
+
+
+def test_a_policy_file_runs_no_code(tmp_path, capsys):
+    path = tmp_path / "policy.npz"
+    np.savez(path, allow_pickle=True, **{"policy.json": np.array(Malicious(), object)})
+    with pytest.raises(UserError, match="damaged or not a file of jaxrl's"):
+        jaxrl.load_policy(path)
+    path.write_bytes(pickle.dumps(Malicious()))
+    with pytest.raises(UserError, match="damaged or not a file of jaxrl's"):
+        jaxrl.load_policy(path)
+
+
+@pytest.mark.parametrize(
+    "arguments", ["ant --ppo.clp 3", "ant --num-envs many", "--no-such-flag", "ant --algo spo"]
+)
 def test_unknown_flags_and_types_exit_2(arguments, capsys):
     with pytest.raises(SystemExit) as caught:
         train.main(arguments.split())
@@ -143,6 +166,8 @@ def test_unknown_flags_and_types_exit_2(arguments, capsys):
     message = capsys.readouterr().err
     if "clp" in arguments:
         assert "--ppo.clip" in message  # the nearest name
+    if "spo" in arguments:
+        assert "'ppo', 'sac'" in message  # all that there are
 
 
 def test_resume_folder_must_be_a_run(tmp_path, capsys):

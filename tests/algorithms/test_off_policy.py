@@ -13,6 +13,7 @@ from jaxrl.envs.vector import VectorEnv
 from jaxrl.learning.replay import Transition
 from jaxrl.networks import actor_critic, q
 from jaxrl.rollout import rollout
+from jaxrl.runtime.checkpoint import Checkpoints
 from jaxrl.types import ActionSpec, EnvSpec
 from tests.algorithms.running import Compiled, jit_for_long
 
@@ -115,15 +116,31 @@ def test_td3_bootstraps_at_a_time_out(critic):
     np.testing.assert_allclose(found, 1 / (1 - GAMMA), rtol=0.06)
 
 
-def test_networks_move_and_slow_copies_follow_when_it_is_their_turn():
-    """TD3's actor takes every third gradient step, slow copies every second."""
+@pytest.fixture(scope="module")
+def delayed():
+    """TD3 whose actor takes every third gradient step, its slow copies every second."""
     changes = {"pi_delay_freq": 3, "train_target": 2, "train_batches": 1, "warmup": 1}
     config = TrainConfig(
         algo="td3", network=NETWORK, offpolicy=OffPolicyConfig(**SETTINGS | changes)
     )
     env = VectorEnv(probes.PROBES["continuous_action"](), 16, 1, pool_size=16)
-    algorithm = build.make(config, env, build.build_networks(config, env.spec))
-    step, state = jax.jit(algorithm.train_step), jax.jit(algorithm.init)(jax.random.key(0))
+    return Compiled(build.make(config, env, build.build_networks(config, env.spec)))
+
+
+def test_a_checkpoint_between_two_turns_of_the_actor_goes_on_alike(delayed, tmp_path):
+    with Checkpoints(tmp_path) as checkpoints:
+        checkpoints.save(2, delayed.steps(2)[0], {})
+    target = jax.eval_shape(delayed.init, jax.random.key(0))
+    state = Checkpoints(tmp_path).restore(target).state
+    for _ in range(4):
+        state, _ = delayed.step(state)
+    whole, _ = delayed.steps(6)
+    assert _same(state.learner, whole.learner)
+    assert _same(state.collector.replay, whole.collector.replay)
+
+
+def test_networks_move_and_slow_copies_follow_when_it_is_their_turn(delayed):
+    step, state = delayed.step, delayed.start()
     moved = []
     for _ in range(6):
         before, state = state.learner, step(state)[0]

@@ -66,10 +66,13 @@ def test_same_seed_same_numbers_other_seed_other_numbers(standard, plain):
     assert not np.array_equal(*kernels)
 
 
-def test_state_keeps_shapes_types_and_weakness(standard):
+@pytest.mark.parametrize("x64", [False, True])
+def test_state_keeps_shapes_types_and_weakness(x64):
     """What comes out goes in again: otherwise every run compiles twice."""
-    first = jax.eval_shape(standard.init, jax.random.key(0))
-    second, _ = jax.eval_shape(standard.step, first)
+    with jax.enable_x64(x64):
+        algorithm = build().algorithm
+        first = jax.eval_shape(algorithm.init, jax.random.key(0))
+        second, _ = jax.eval_shape(algorithm.train_step, first)
     assert jax.tree.structure(first) == jax.tree.structure(second)
     for a, b in zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True):
         assert (a.shape, a.dtype) == (b.shape, b.dtype)
@@ -183,3 +186,20 @@ def test_observations_pass_unchanged_when_not_normalised():
         act(params, jnp.full((1, 3), x), (), jax.random.key(0))[2].log_prob for x in (50.0, 90.0)
     )
     assert float(far[0]) != float(farther[0])
+
+
+def test_one_environment_one_step_one_minibatch():
+    """The deviation of a single advantage is 0, and so is that of rewards that are all alike."""
+    config = replace(
+        CONFIG,
+        rollout_length=1,
+        num_minibatches=1,
+        update_epochs=1,
+        normalize_reward=True,
+    )
+    env = VectorEnv(probes.PROBES["value"](), 1, 1, pool_size=1)
+    state, metrics = build(config, env=env).steps(3)
+    assert int(state.learner.skipped) == 0
+    assert all(np.isfinite(leaf).all() for leaf in leaves(state.learner))
+    for row in metrics:
+        assert row["rollout/ep_len_mean"] == 1  # every environment is done in every step

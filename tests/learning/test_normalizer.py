@@ -191,3 +191,12 @@ def test_a_deviation_is_never_zero():
     np.testing.assert_allclose(normalizer.std(moments), [1e-4, 2e-4], rtol=1e-5)
     # One row is enough to be normalised by.
     np.testing.assert_allclose(normalizer.normalize(moments, jnp.array([5e-4, 0.0])), [5.0, 0.0])
+
+
+def test_huge_and_denormal_observations_stay_finite():
+    data = _random(13, (100, 3)) * np.float32([1e8, 1e-42, 1.0])
+    moments = _merge([data[:50], data[50:]])
+    z = np.asarray(normalizer.normalize(moments, data))
+    assert np.isfinite(z).all() and np.all(normalizer.std(moments) > 0)
+    np.testing.assert_allclose(z[:, 0].std(), 1, rtol=1e-3)
+    assert np.abs(z[:, 1]).max() < 1e-3  # no more than a constant

@@ -2,9 +2,13 @@
 
 import importlib.machinery
 import json
+import os
 import shlex
 import shutil
+import signal
+import socket
 import sys
+import threading
 import time
 import types
 from dataclasses import replace
@@ -15,7 +19,8 @@ import pytest
 
 import jaxrl
 from jaxrl import evaluate, train
-from jaxrl.runtime import compiled, run, sinks, starting, summary
+from jaxrl.runtime import compiled, manifests, run, signals, sinks, starting, summary
+from jaxrl.runtime import folder as folders
 from jaxrl.runtime.checkpoint import Checkpoints
 from jaxrl.runtime.compiled import compile_programs
 from jaxrl.runtime.evaluation import Episodes
@@ -80,17 +85,22 @@ def test_metrics_have_sb3_names_and_increasing_steps(finished):
     assert "eval/mean_reward" not in points[0] and "eval/mean_reward" in points[1]
 
 
-def test_tensorboard_can_be_read_back(finished):
+def events(folder):
+    """Return what TensorBoard reads in a run folder."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    events = EventAccumulator(str(finished / "tensorboard"))
-    events.Reload()
+    found = EventAccumulator(str(folder / "tensorboard"))
+    return found.Reload()
+
+
+def test_tensorboard_can_be_read_back(finished):
+    found = events(finished)
     name = "rollout/ep_rew_mean"
     logged = {p["step"]: p[name] for p in tiny.rows(finished) if name in p}
     assert len(logged) >= 2
-    assert {s.step: s.value for s in events.Scalars(name)} == pytest.approx(logged, rel=1e-6)
-    assert [s.step for s in events.Scalars("eval/mean_reward")] == [256, 512]
-    assert "_hparams_/session_start_info" in events.summary_metadata
+    assert {s.step: s.value for s in found.Scalars(name)} == pytest.approx(logged, rel=1e-6)
+    assert [s.step for s in found.Scalars("eval/mean_reward")] == [256, 512]
+    assert "_hparams_/session_start_info" in found.summary_metadata
 
 
 def test_evaluations_have_the_known_layout(finished):
@@ -173,15 +183,17 @@ def test_profile_writes_a_trace_and_changes_nothing(finished, tmp_path):
     tiny.assert_same_policy(folder, finished)
 
 
-def test_total_steps_replaces_epochs(tmp_path):
-    folder = tiny.run(tmp_path / "run", "--total-steps", "300")
-    assert tiny.rows(folder)[-1]["step"] == 384  # whole cycles of 128
+@pytest.mark.parametrize("asked, done", [(1, 128), (300, 384)])
+def test_total_steps_replaces_epochs(asked, done, tmp_path):
+    folder = tiny.run(tmp_path / "run", "--total-steps", str(asked))
+    assert tiny.rows(folder)[-1]["step"] == done  # whole cycles of 128, one at least
 
 
-def test_resume_with_more_epochs_equals_one_long_run(finished, tmp_path):
+@pytest.mark.parametrize("longer", ["--epochs 2", "--total-steps 512"])
+def test_a_resume_that_is_longer_equals_one_long_run(longer, finished, tmp_path):
     folder = tiny.run(tmp_path / "run", "--epochs", "1")
     assert tiny.rows(folder)[-1]["step"] == 256
-    assert train.main(["--resume", str(folder), "--epochs", "2"]) == 0
+    assert train.main(["--resume", str(folder), *longer.split()]) == 0
     assert tiny.rows(folder) == tiny.rows(finished)
     tiny.assert_same_policy(folder, finished)
     with np.load(folder / "evaluations.npz") as data:
@@ -189,6 +201,39 @@ def test_resume_with_more_epochs_equals_one_long_run(finished, tmp_path):
     # Finished already: nothing is run again, nothing is lost.
     assert train.main(["--resume", str(folder)]) == 0
     assert tiny.rows(folder) == tiny.rows(finished)
+
+
+MOMENTS = {
+    "compiling": (compiled, "compile_programs"),
+    "training": (compiled.Programs, "train"),
+    "evaluating": (compiled.Programs, "evaluate"),
+    "saving": (manifests, "write"),
+}
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_ctrl_c_at_any_moment_resumes_to_the_same_end(moment, finished, tmp_path, monkeypatch):
+    folder, noted = tmp_path / "run", threading.Event()
+    owner, name = MOMENTS[moment]
+    function, note = getattr(owner, name), signals.StopRequest.note
+
+    def noting(self, number):
+        note(self, number)
+        noted.set()
+
+    def interrupted(*arguments):
+        if not noted.is_set():
+            os.kill(os.getpid(), signal.SIGINT)
+            assert noted.wait(60)
+        return function(*arguments)
+
+    monkeypatch.setattr(signals.StopRequest, "note", noting)
+    monkeypatch.setattr(owner, name, interrupted)
+    assert train.main(tiny.flags(folder)) == 130
+    monkeypatch.setattr(owner, name, function)
+    assert train.main(["--resume", str(folder)]) == 0
+    assert tiny.rows(folder) == tiny.rows(finished)
+    tiny.assert_same_policy(folder, finished)
 
 
 def test_damaged_newest_checkpoint_falls_back_and_says_so(finished, tmp_path, capsys):
@@ -202,6 +247,18 @@ def test_damaged_newest_checkpoint_falls_back_and_says_so(finished, tmp_path, ca
     assert "512 is damaged and was skipped" in capsys.readouterr().out
     assert tiny.rows(folder) == tiny.rows(finished)
     tiny.assert_same_policy(folder, finished)
+    scalars = events(folder).Scalars("train/loss")  # the repeated steps are there once
+    assert [scalar.step for scalar in scalars] == [128, 256, 384, 512]
+
+
+def test_without_a_whole_checkpoint_nothing_starts_over(finished, tmp_path, capsys):
+    folder = shutil.copytree(finished, tmp_path / "run")
+    for manifest in folder.glob("checkpoints/*/manifest.json"):
+        manifest.write_text("{")
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    assert train.main(["--resume", str(folder)]) == 2
+    assert "no whole checkpoint in" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 
 
 def test_speed_leaves_out_compiling_and_counts_every_environment_step(tmp_path, monkeypatch):
@@ -289,7 +346,9 @@ def test_persistent_non_finite_gradients_stop_the_run(tmp_path, capsys):
     assert "train/loss" in message
     assert "checkpoint at step 256 is untouched" in message
     assert [p.name for p in (tmp_path / "run" / "checkpoints").iterdir()] == ["256"]
-    assert tiny.rows(tmp_path / "run")[-1]["train/n_skipped"] == 8
+    rows = tiny.rows(tmp_path / "run")
+    assert rows[-1]["train/n_skipped"] == 8
+    assert not any("rollout/ep_rew_mean" in row for row in rows)  # no episode has ended
 
 
 def test_disk_errors_are_readable(tmp_path, monkeypatch, capsys):
@@ -346,15 +405,25 @@ def test_best_policy_is_the_best_evaluated(tmp_path):
     assert points[-1]["eval/best_mean_reward"] == best["eval/mean_reward"]
 
 
-def test_resume_into_another_shape_names_the_leaf(finished, tmp_path, capsys):
+OTHER_SHAPES = {
+    "network/hidden/16": "actor/params/MLP_0/Dense_0/kernel is float32[4,8], this configuration",
+    "num_envs/16": "collector/env/age is int32[8], this configuration needs int32[16]",
+    "network/precision/bfloat16": "network.precision is bfloat16 (was float32)",
+    "algo/dqn": "checkpoint has no leaf collector/replay/ring/steps/action",
+}
+
+
+@pytest.mark.parametrize("change", OTHER_SHAPES)
+def test_resume_into_another_shape_is_refused(change, finished, tmp_path, capsys):
     folder = shutil.copytree(finished, tmp_path / "run")
     config = json.loads((folder / "config.json").read_text())
-    config["network"]["hidden"] = [16]
+    *path, name, value = change.split("/")
+    part = config[path[0]] if path else config
+    part[name] = [16] if name == "hidden" else int(value) if value.isdigit() else value
     (folder / "config.json").write_text(json.dumps(config))
     saved = sorted(p.name for p in (folder / "checkpoints").iterdir())
     assert train.main(["--resume", str(folder)]) == 2
-    message = capsys.readouterr().err
-    assert "actor/params/MLP_0/Dense_0" in message and "float32[4,8]" in message
+    assert OTHER_SHAPES[change] in capsys.readouterr().err
     assert sorted(p.name for p in (folder / "checkpoints").iterdir()) == saved
 
 
@@ -428,11 +497,13 @@ def test_a_first_checkpoint_may_be_lost_until_the_second_is_due(tmp_path):
     assert found == {1: True, 2: True, 3: True, 4: True, 5: False, 6: False}
 
 
-def test_resuming_a_finished_run_changes_nothing(finished, tmp_path):
+def test_resuming_a_finished_run_changes_nothing(finished, tmp_path, capsys):
     folder = tmp_path / "run"
     shutil.copytree(finished, folder)
     before = jaxrl.load_policy(folder, "final").info
+    capsys.readouterr()
     assert train.main(["--resume", str(folder)]) == 0
+    assert "This run has reached its end" in capsys.readouterr().out
     assert jaxrl.load_policy(folder, "final").info == before
     assert sorted(p.name for p in (folder / "checkpoints").iterdir()) == ["256", "512"]
 
@@ -457,3 +528,57 @@ def test_a_teacher_leads_a_run_and_its_continuation(finished, tmp_path, capsys):
     assert all(row["train/teacher_kl"] >= 0 for row in tiny.rows(folder))
     assert train.main(tiny.flags(tmp_path / "other", "--env", "pendulum", *settings)) == 2
     assert "--ppo.teacher" in capsys.readouterr().err
+
+
+LONG = "n" * 200
+
+
+@pytest.mark.parametrize("name", ["spaces and ünïcode 模型", f"{LONG}/{LONG}", "link"])
+def test_a_run_may_be_anywhere(name, tmp_path, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "link").symlink_to("elsewhere")
+    monkeypatch.chdir(tmp_path)
+    folder = tiny.run(name, "--epochs", "1", "--cycles", "1")
+    assert train.main(["--resume", str(folder), "--epochs", "2"]) == 0
+    assert [row["step"] for row in tiny.rows(tmp_path / name)] == [128, 256]
+
+
+def test_names_that_are_too_long_are_refused(tmp_path, capsys):
+    assert train.main(tiny.flags(tmp_path / ("n" * 300))) == 2
+    assert "File name too long" in capsys.readouterr().err
+
+
+def test_runs_of_one_second_have_folders_of_their_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(time, "strftime", lambda form: "20260101-000000")
+    config = train._parse(tiny.FLAGS).config
+    made = [folders.create(config).name for _ in range(3)]
+    start = "cartpole-s0-20260101-000000"
+    assert made == [start, f"{start}-2", f"{start}-3"]
+
+
+def test_events_that_are_deleted_meanwhile_stop_nothing(finished, tmp_path):
+    folder = tmp_path / "run"
+
+    def delete(moment):
+        shutil.rmtree(folder / "tensorboard", ignore_errors=True)
+
+    jaxrl.fit(train._parse(tiny.flags(folder)).config, callbacks=[delete])
+    assert tiny.rows(folder) == tiny.rows(finished)
+
+
+def test_no_array_is_left_behind_by_a_cycle(tmp_path):
+    """What a cycle leaves on the device, a long run would drown in."""
+    alive = []
+    config = train._parse(tiny.flags(tmp_path / "run", "--epochs", "6")).config
+    jaxrl.fit(config, callbacks=[lambda moment: alive.append(len(jax.live_arrays()))])
+    assert len(alive) == 12 and alive[2:] == 5 * alive[2:4]  # every second cycle is evaluated
+
+
+def test_nothing_reaches_for_the_network(tmp_path, monkeypatch):
+    def reach(self, address):
+        raise AssertionError(f"connects to {address}")
+
+    monkeypatch.setattr(socket.socket, "connect", reach)
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: reach(None, "a name"))
+    tiny.run(tmp_path / "run", "--epochs", "1")
