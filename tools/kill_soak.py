@@ -130,7 +130,7 @@ def soak(place: Path, kills: int, seed: int) -> None:
 
 def main() -> int:
     """Parse the command line, soak, and tell how it went."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(description="Kill and resume a run at random moments.")
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
