@@ -26,6 +26,11 @@ PPO = "tests/algorithms/test_ppo.py"
 VECTOR = "tests/envs/test_vector.py"
 NORMALIZER = "tests/learning/test_normalizer.py"
 TROUBLE = "tests/runtime/test_trouble.py"
+SINKS = "tests/runtime/test_sinks.py"
+MANIFESTS = "tests/runtime/test_manifests.py"
+HOSTILE = "tests/runtime/test_hostile_folders.py"
+VALUES = "tests/test_config_checks_values.py"
+ERRORS = "tests/test_errors.py"
 ONE_PROCESS = "Training runs in one process; several come with issue 30."
 
 CASES = {
@@ -129,9 +134,10 @@ CASES = {
             f"{CHECKPOINT}::test_full_disk_surfaces_once_and_leaves_the_earlier_ones",
             f"{CHECKPOINT}::test_write_errors_from_the_system_do_not_hang_the_process",
             f"{LOOP}::test_disk_errors_are_readable",
+            f"{SINKS}::test_a_full_disk_ends_tensorboard_with_one_warning_and_training_goes_on",
+            f"{SINKS}::test_a_full_disk_stops_the_log_and_names_its_file",
             "tests/runtime/test_callbacks.py::test_a_video_that_cannot_be_made_stops_nothing",
         ),
-        # TODO: add the tests of the readable message (errors) once they are merged.
     ),
     17: Case(
         "folders that may not be read or written, as an ordinary user",
@@ -156,8 +162,10 @@ CASES = {
             f"{CHECKPOINT}::test_damage_falls_back_says_so_and_is_replaced_by_a_later_save",
             f"{CHECKPOINT}::test_digest_names_the_leaf",
             f"{LOOP}::test_damaged_newest_checkpoint_falls_back_and_says_so",
+            f"{MANIFESTS}::test_every_value_of_a_wrong_type_is_damage",
+            f"{MANIFESTS}::test_every_value_that_is_missing_is_damage",
+            f"{MANIFESTS}::test_documents_that_are_no_manifest_fall_back",
         ),
-        # TODO: add the tests of manifests of wrong types (security) once they are merged.
     ),
     20: Case(
         "all checkpoints are damaged",
@@ -172,8 +180,10 @@ CASES = {
     ),
     22: Case(
         "a clock that goes backwards; two runs of one second",
-        (f"{LOOP}::test_runs_of_one_second_have_folders_of_their_own",),
-        # TODO: add the test of the clock with TensorBoard (errors) once it is merged.
+        (
+            f"{SINKS}::test_a_clock_that_runs_backwards_stops_nothing",
+            f"{SINKS}::test_runs_that_start_in_the_same_second_have_folders_of_their_own",
+        ),
     ),
     23: Case(
         "empty, None and Python leaves, typed keys, more than 2^31 steps",
@@ -182,8 +192,8 @@ CASES = {
             f"{CHECKPOINT}::test_state_without_data",
             f"{CHECKPOINT}::test_paths",  # of step 2^31 + 5
             f"{CHECKPOINT}::test_steps_are_ordered_as_numbers",
+            f"{SINKS}::test_steps_that_no_int32_holds_are_logged_as_they_are",
         ),
-        # TODO: add test_sinks.py::test_steps_that_no_int32_holds_are_logged_as_they_are (errors).
     ),
     24: Case(
         "a checkpoint of another version",
@@ -206,10 +216,15 @@ CASES = {
         (
             f"{VECTOR}::test_divergence_ends_the_episode_and_is_hidden",
             f"{VECTOR}::test_divergence_in_one_environment_leaves_the_others_alone",
+            f"{VECTOR}::test_an_ending_that_is_nan_ends_the_episode_and_is_counted",
+            f"{VECTOR}::test_a_reset_that_is_nan_is_counted_and_hidden",
             f"{TROUBLE}::test_an_environment_that_breaks_stops_the_run_and_leaves_its_state",
-            "tests/runtime/test_hosted.py::test_what_diverges_starts_anew_and_is_counted",
+            f"{TROUBLE}::test_a_reset_that_is_nan_stops_the_run_where_asked_to",
+            f"{TROUBLE}::test_a_run_whose_every_step_is_non_finite_does_not_end_well",
+            "tests/runtime/test_hosted.py::test_every_non_finite_value_is_counted",
+            # Actions are not finite where weights are not.
+            "tests/runtime/test_inheriting.py::test_a_policy_with_nan_weights_is_refused",
         ),
-        # TODO: add the tests of NaN resets and endings (silent) once they are merged.
     ),
     27: Case(
         "gradients that are not finite, once and for good",
@@ -301,11 +316,13 @@ CASES = {
     ),
     38: Case(
         "wrong types, negative, zero, NaN and huge values of every number",
-        (f"{COMMANDS}::test_bad_input_is_named_and_refused",),
-        # TODO: add tests/test_config_checks_values.py (errors) once it is merged:
-        # test_any_value_of_a_numeric_field_is_accepted_or_named, test_every_section_is_checked,
-        # test_no_numeric_field_takes_these,
-        # test_huge_numbers_name_their_flag_and_leave_no_folder.
+        (
+            f"{VALUES}::test_any_value_of_a_numeric_field_is_accepted_or_named",
+            f"{VALUES}::test_every_section_is_checked",
+            f"{VALUES}::test_no_numeric_field_takes_these",
+            f"{VALUES}::test_huge_numbers_name_their_flag_and_leave_no_folder",
+            f"{VALUES}::test_settings_of_the_wrong_type_are_named",
+        ),
     ),
     39: Case(
         "environments, steps, minibatches and devices that do not divide",
@@ -357,9 +374,9 @@ CASES = {
         (
             f"{COMMANDS}::test_hostile_config_files_are_refused",
             f"{COMMANDS}::test_truncated_and_deep_config_files_are_refused",
-            f"{COMMANDS}::test_own_environment_is_not_imported_because_a_file_says_so",
+            f"{HOSTILE}::test_code_that_a_file_names_is_not_imported",
+            f"{VALUES}::test_settings_of_the_wrong_type_are_named",
         ),
-        # TODO: add the tests of test_hostile_folders.py (security) once they are merged.
     ),
     47: Case(
         "every preset trains; with its own physics by hand: pytest -m sweep",
@@ -442,13 +459,16 @@ CASES = {
         (
             f"{TROUBLE}::test_too_little_memory_names_what_is_large_and_how_to_shrink_it",
             f"{TROUBLE}::test_the_largest_array_of_replay_is_named",
+            f"{TROUBLE}::test_a_state_larger_than_the_memory_is_refused_before_there_is_a_folder",
+            f"{ERRORS}::test_too_little_memory_is_a_sentence",
         ),
-        # TODO: add the test of a CPU out of memory (errors) once it is merged.
     ),
     59: Case(
         "no GPU, or the wrong jaxlib",
-        # TODO: add the test of JAX_PLATFORMS=cuda without a GPU (errors), drop this excuse.
-        excuse="The test is being written.",
+        (
+            f"{ERRORS}::test_a_platform_that_is_not_there_is_named",
+            f"{ERRORS}::test_a_gpu_that_is_not_used_is_mentioned",
+        ),
     ),
     60: Case(
         "XLA_FLAGS and JAX_PLATFORMS of the user win",
@@ -473,9 +493,12 @@ CASES = {
         "a closed stdout, no terminal, a narrow one",
         (
             "tests/runtime/test_console.py::test_plain_lines_without_a_terminal",
-            "tests/runtime/test_console.py::test_table_and_progress_on_a_terminal",
+            "tests/runtime/test_console.py::test_a_narrow_terminal_is_not_overrun",
+            f"{ERRORS}::test_a_closed_stdout_is_no_error",
+            f"{ERRORS}::test_a_reader_that_leaves_ends_the_command_quietly",
+            f"{ERRORS}::test_streams_without_a_character_show_its_code",
+            f"{ERRORS}::test_help_is_written_in_ascii_and_in_one_column",
         ),
-        # TODO: add the tests of a closed and of an ASCII-only stdout (errors) once merged.
     ),
     63: Case(
         "a video without FFmpeg or a display",
@@ -533,10 +556,12 @@ CASES = {
     71: Case(
         "pickles, class paths, absolute paths and `..` in checkpoints and settings",
         (
-            f"{COMMANDS}::test_own_environment_is_not_imported_because_a_file_says_so",
+            f"{HOSTILE}::test_code_that_a_file_names_is_not_imported",
+            f"{HOSTILE}::test_a_part_that_leads_out_of_the_run_is_refused",
             "tests/runtime/test_seeds.py::test_members_are_folders_inside",
+            "tests/runtime/test_network_files.py::test_arrays_that_are_no_numbers_are_refused",
+            f"{MANIFESTS}::test_every_value_of_a_wrong_type_is_damage",
         ),
-        # TODO: add the tests of test_hostile_folders.py (security) once they are merged.
     ),
     72: Case(
         "a policy file runs no code",

@@ -42,18 +42,18 @@ def _contents(place: Path) -> set[Path]:
 
 NEW = " ".join(tiny.FLAGS)
 DENIED = {
-    f"train {NEW} --run-dir readonly": "The run folder 'readonly' is not writable",
-    f"train {NEW} --run-dir readonly/run": "cannot create 'readonly/run': Permission denied",
-    f"train {NEW} --run-dir closed": "Permission denied: closed/config.json",
-    "train --resume closed": "Permission denied: closed/config.json",
-    "train --resume run": "The run folder 'run' is not writable",
-    "train --resume saved": "saved/checkpoints is not writable; change its permissions",
-    "train --resume unreadable": "Permission denied: unreadable/config.json",
-    "evaluate closed": "Permission denied: 'closed/config.json'",
-    "evaluate unreadable": "Permission denied: 'unreadable/config.json'",
-    "export closed": "Permission denied: 'closed/",
-    "render closed": "Permission denied: 'closed/config.json'",
-    "report closed": "Permission denied: 'closed/config.json'",
+    f"train {NEW} --run-dir readonly": ["'readonly'", "not writable"],
+    f"train {NEW} --run-dir readonly/run": ["cannot create 'readonly/run'", "Permission denied"],
+    f"train {NEW} --run-dir closed": ["closed/config.json", "Permission denied"],
+    "train --resume closed": ["closed/config.json", "Permission denied"],
+    "train --resume run": ["'run'", "not writable"],
+    "train --resume saved": ["saved/checkpoints", "not writable", "change its permissions"],
+    "train --resume unreadable": ["unreadable/config.json", "Permission denied"],
+    "evaluate closed": ["closed/config.json", "Permission denied"],
+    "evaluate unreadable": ["unreadable/config.json", "Permission denied"],
+    "export closed": ["closed/", "Permission denied"],
+    "render closed": ["closed/config.json", "Permission denied"],
+    "report closed": ["closed/config.json", "Permission denied"],
 }
 COMMANDS = {each.__name__.rpartition(".")[2]: each for each in (train, evaluate, export, render)}
 COMMANDS["report"] = report
@@ -64,7 +64,8 @@ COMMANDS["report"] = report
 def test_what_is_denied_is_named_and_left_alone(command, capsys):
     name, *words = command.split()
     assert ordinary_user.call(lambda: COMMANDS[name].main(words)) == 2
-    assert DENIED[command] in capsys.readouterr().err
+    message = capsys.readouterr().err
+    assert all(text in message for text in DENIED[command]) and "Traceback" not in message
 
 
 def test_permissions_apply_to_the_thread_alone(tmp_path):

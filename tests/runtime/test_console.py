@@ -1,6 +1,7 @@
 """What a person sees, on a terminal and elsewhere."""
 
 import io
+import re
 
 import pytest
 from rich.console import Console as RichConsole
@@ -45,3 +46,15 @@ def test_table_and_progress_on_a_terminal(monkeypatch):
     text = out.getvalue()
     assert "rollout/" in text and "ep_rew_mean" in text and "12.5" in text
     assert "50%" in text and "1,000 steps/s" in text
+
+
+def test_a_narrow_terminal_is_not_overrun(monkeypatch):
+    out = io.StringIO()
+    terminal = RichConsole(file=out, force_terminal=True, width=20, color_system=None)
+    monkeypatch.setattr("jaxrl.runtime.console.RichConsole", lambda **_: terminal)
+    shown = Console(total_steps=1000)
+    shown.training_begins(0)
+    shown(500, METRICS)
+    shown.close()
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", out.getvalue()).replace("\r", "\n")
+    assert "12.5" in plain and max(map(len, plain.splitlines())) <= 20

@@ -20,7 +20,6 @@ import pytest
 import jaxrl
 from jaxrl import evaluate, train
 from jaxrl.runtime import compiled, manifests, run, signals, sinks, starting, summary
-from jaxrl.runtime import folder as folders
 from jaxrl.runtime.checkpoint import Checkpoints
 from jaxrl.runtime.compiled import compile_programs
 from jaxrl.runtime.evaluation import Episodes
@@ -546,15 +545,6 @@ def test_a_run_may_be_anywhere(name, tmp_path, monkeypatch):
 def test_names_that_are_too_long_are_refused(tmp_path, capsys):
     assert train.main(tiny.flags(tmp_path / ("n" * 300))) == 2
     assert "File name too long" in capsys.readouterr().err
-
-
-def test_runs_of_one_second_have_folders_of_their_own(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(time, "strftime", lambda form: "20260101-000000")
-    config = train._parse(tiny.FLAGS).config
-    made = [folders.create(config).name for _ in range(3)]
-    start = "cartpole-s0-20260101-000000"
-    assert made == [start, f"{start}-2", f"{start}-3"]
 
 
 def test_events_that_are_deleted_meanwhile_stop_nothing(finished, tmp_path):
