@@ -5,8 +5,6 @@ from pathlib import Path
 
 from jaxrl.errors import UserError
 
-_SHARE = 2  # what is read is converted once: two copies at a time
-
 
 def available() -> int | None:
     """Return the bytes that can be allocated now; None on systems that do not tell."""
@@ -19,11 +17,15 @@ def available() -> int | None:
     return min(limits, default=None)
 
 
-def check_fits(what: str, size: int) -> None:
-    """Raise a UserError if `size` bytes are more than there is room for."""
+def check_fits(what: str, size: int, copies: int = 2) -> None:
+    """Raise a UserError if there is no room for `size` bytes.
+
+    What is read is mostly converted: there are two copies of it for a moment.
+    """
     room = available()
-    if room is not None and size > room // _SHARE:
+    if room is not None and size * copies > room:
+        twice = " and it takes twice its size" if copies == 2 else ""
         raise UserError(
             f"{what} is {size / 2**30:,.1f} GiB, too large to be read: "
-            f"{room / 2**30:,.1f} GiB of memory are available, and it takes twice its size."
+            f"{room / 2**30:,.1f} GiB of memory are available{twice}."
         )

@@ -175,7 +175,7 @@ def json_object(file: Path) -> dict[str, Any]:
 
 def state_bytes(folder: Path) -> dict[str, int]:
     """Return bytes of the parts of the training state, as the newest checkpoint lists them."""
-    saved = [p for p in folder.glob("checkpoints/*/manifest.json") if p.parent.name.isdigit()]
+    saved = [p for p in folder.glob("checkpoints/*/manifest.json") if p.parent.name.isdecimal()]
     if not saved:
         return {}
     body = json_object(max(saved, key=lambda file: int(file.parent.name))).get("body", {})
@@ -185,6 +185,6 @@ def state_bytes(folder: Path) -> dict[str, int]:
             part = "/".join(leaf["path"].split("/")[:2])
             size = math.prod(leaf["stored_shape"]) * np.dtype(leaf["stored_dtype"]).itemsize
             found[part] = found.get(part, 0) + size
-    except (AttributeError, KeyError, TypeError):  # damaged, or of another version
+    except (AttributeError, KeyError, TypeError, ValueError):  # damaged, or of another version
         return {}
     return found

@@ -48,7 +48,7 @@ class Found(NamedTuple):
     warnings: list[str]
 
 
-Check = Callable[[list[snapshot.Leaf]], None]
+Check = Callable[[Manifest], None]
 
 
 class Checkpoints:
@@ -101,20 +101,32 @@ class Checkpoints:
         if block:
             self.wait()
 
-    def restore(self, target: Any, step: int | None = None) -> Restored:
+    def restore(
+        self,
+        target: Any,
+        step: int | None = None,
+        check_metadata: Callable[[dict], None] = lambda metadata: None,
+    ) -> Restored:
         """Read the newest whole checkpoint, or that of one step, into the form of a target.
 
         Args:
           target: pytree of arrays or of jax.ShapeDtypeStruct; its shardings are honoured.
+          step: the one to read; the newest whole one when not given.
+          check_metadata: raises DamagedError for metadata that was not written by this program.
         """
-        found = self.read(step, lambda leaves: snapshot.check_target(leaves, target))
+
+        def check(manifest: Manifest) -> None:
+            check_metadata(manifest.metadata)
+            snapshot.check_target(manifest.leaves, target)
+
+        found = self.read(step, check)
         state = snapshot.rebuild(found.leaves, found.arrays, target)
         return Restored(found.step, state, found.metadata, found.warnings)
 
-    def read(self, step: int | None = None, check: Check = lambda leaves: None) -> Found:
+    def read(self, step: int | None = None, check: Check = lambda manifest: None) -> Found:
         """Read the newest whole checkpoint, or that of one step, as named arrays.
 
-        `check` is given its leaves before their arrays are read, and may raise.
+        `check` is given its manifest before its arrays are read, and may raise.
         """
         self.wait()
         present = self.steps()
@@ -128,7 +140,7 @@ class Checkpoints:
             folder = self.directory / str(candidate)
             try:
                 manifest = manifests.read(folder)
-                check(manifest.leaves)
+                check(manifest)
                 arrays = snapshot.read_arrays(folder / _ARRAYS, manifest.leaves)
             except DamagedError as error:
                 self._damaged.add(candidate)

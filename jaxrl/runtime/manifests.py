@@ -4,10 +4,10 @@ import hashlib
 import json
 import os
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jaxrl import files
-from jaxrl.errors import first_line
+from jaxrl.errors import UserError, first_line
 from jaxrl.runtime import snapshot
 from jaxrl.runtime.snapshot import DamagedError
 
@@ -38,16 +38,31 @@ def write(folder: Path, manifest: Manifest) -> None:
 def read(folder: Path) -> Manifest:
     """Read it back; raise DamagedError unless it is what was written."""
     try:
-        document = json.loads((folder / _FILE).read_text(encoding="utf-8"))
+        document = json.loads(files.read_text(folder / _FILE))
         body = document["body"]
-        if document["digest"] != _body_digest(body):
-            raise DamagedError(f"{_FILE} does not match its digest")
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        whole = document["digest"] == _body_digest(body)
+    except (UserError, OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise DamagedError(f"{_FILE} cannot be read ({first_line(error)})") from error
-    if body["format"] != _FORMAT:
-        raise DamagedError(f"format {body['format']} is unknown to this version of jaxrl")
-    leaves = [snapshot.Leaf.from_json(leaf) for leaf in body["leaves"]]
-    return Manifest(body["metadata"], body["metric"], leaves)
+    if not whole:
+        raise DamagedError(f"{_FILE} does not match its digest")
+    return _parsed(body)
+
+
+def _parsed(body: Any) -> Manifest:
+    """Check what a manifest says: a digest proves only that nothing was changed by accident."""
+    if not isinstance(body, dict):
+        raise DamagedError(f"{_FILE} holds {body!r:.40}, not an object")
+    if body.get("format") != _FORMAT or isinstance(body["format"], bool):
+        raise DamagedError(f"format {body.get('format')!r:.40} is unknown to this version of jaxrl")
+    metadata, metric, leaves = (body.get(name) for name in ("metadata", "metric", "leaves"))
+    if not isinstance(metadata, dict) or not isinstance(leaves, list):
+        raise DamagedError(f"{_FILE} has no metadata, or no list of leaves")
+    if metric is not None and not snapshot.is_number(metric):
+        raise DamagedError(f"{_FILE} has the metric {metric!r:.40}, which is not a finite number")
+    parsed = [snapshot.Leaf.from_json(leaf) for leaf in leaves]
+    if len({leaf.path for leaf in parsed}) < len(parsed):
+        raise DamagedError(f"{_FILE} has two leaves of the same path")
+    return Manifest(metadata, metric, parsed)
 
 
 def sync(folder: Path) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 from jax import numpy as jnp
 from jax.core import Tracer
 
+from jaxrl import host_memory
 from jaxrl.errors import UserError, first_line
 
 _PYTHON_SCALARS = {bool: np.bool_, int: np.int64, float: np.float64, complex: np.complex128}
@@ -42,13 +43,57 @@ class Leaf(NamedTuple):
     digest: str = ""
 
     @classmethod
-    def from_json(cls, fields: dict[str, Any]) -> Self:
-        """Return the leaf whose fields were written as JSON, which has no tuples."""
-        shapes = {name: tuple(fields[name]) for name in ("shape", "stored_shape")}
-        return cls(**{**fields, **shapes})
+    def from_json(cls, fields: Any) -> Self:
+        """Return the leaf whose fields were written as JSON, which has no tuples.
+
+        Raises:
+          DamagedError: no array of a state is written like this.
+        """
+        if not isinstance(fields, dict) or fields.keys() != set(cls._fields):
+            raise DamagedError(f"a leaf of its manifest is {fields!r:.60}")
+        leaf = cls(**{name: tuple(v) if isinstance(v, list) else v for name, v in fields.items()})
+        texts = (leaf.path, leaf.dtype, leaf.stored_dtype, leaf.digest, leaf.key_impl or "")
+        sizes = [leaf.shape, leaf.stored_shape]
+        if not all(isinstance(text, str) for text in texts) or not all(map(_is_shape, sizes)):
+            raise DamagedError(f"a leaf of its manifest is {fields!r:.60}")
+        if not _is_stored_so(leaf):
+            raise DamagedError(
+                f"leaf {leaf.path:.60} is {leaf!s:.60}, which is not stored as "
+                f"{leaf.stored_dtype:.20}{list(leaf.stored_shape)}"
+            )
+        return leaf
 
     def __str__(self) -> str:
         return f"{self.dtype}[{','.join(map(str, self.shape))}]"
+
+
+def _is_shape(value: Any) -> bool:
+    return isinstance(value, tuple) and all(type(n) is int and n >= 0 for n in value)
+
+
+def _is_stored_so(leaf: Leaf) -> bool:
+    """Tell whether a leaf of its shape and dtype is written with its stored shape and dtype."""
+    kinds = {f"python {kind.__name__}": np.dtype(d) for kind, d in _PYTHON_SCALARS.items()}
+    try:
+        stored = jnp.dtype(leaf.stored_dtype)
+        if leaf.key_impl is not None:
+            dtype, data = _key_layout(leaf.key_impl)
+            expected = dtype, (*leaf.shape, *data.shape), data.dtype
+            return (leaf.dtype, leaf.stored_shape, stored) == expected
+        if leaf.dtype in kinds:
+            return (leaf.shape, leaf.stored_shape, stored) == ((), (), kinds[leaf.dtype])
+        dtype = jnp.dtype(leaf.dtype)
+        same = stored == _stored_dtype(dtype) and leaf.shape == leaf.stored_shape
+        return same and (jnp.issubdtype(dtype, np.number) or dtype == np.bool_)
+    except (TypeError, ValueError):  # no such dtype, no such kind of key
+        return False
+
+
+@functools.lru_cache(maxsize=8)
+def _key_layout(impl: str) -> tuple[str, jax.ShapeDtypeStruct]:
+    """Return the dtype of one random key, and the form of its data."""
+    key = jax.eval_shape(lambda: jax.random.key(0, impl=impl))
+    return str(key.dtype), jax.eval_shape(jax.random.key_data, key)
 
 
 class Snapshot(NamedTuple):
@@ -124,15 +169,19 @@ def _can_start_threads() -> bool:
 
 def read_arrays(folder: Path, leaves: list[Leaf]) -> list[np.ndarray]:
     """Read the arrays of all leaves; raise DamagedError unless each matches its digest."""
-    arrays = [np.empty(leaf.stored_shape, jnp.dtype(leaf.stored_dtype)) for leaf in leaves]
-    tree = {str(i): data for i, data in enumerate(arrays) if data.size}
+    sizes = [
+        math.prod(leaf.stored_shape) * jnp.dtype(leaf.stored_dtype).itemsize for leaf in leaves
+    ]
     try:
+        host_memory.check_fits("it", sum(sizes), copies=1)
+        arrays = [np.empty(leaf.stored_shape, jnp.dtype(leaf.stored_dtype)) for leaf in leaves]
+        tree = {str(i): data for i, data in enumerate(arrays) if data.size}
         loaded = _load(folder, tree) if tree else {}
+        arrays = [np.asarray(loaded.get(str(i), data)) for i, data in enumerate(arrays)]
     except Exception as error:  # damaged files raise whatever tensorstore and Orbax make of them
         raise DamagedError(f"its arrays cannot be read ({first_line(error)})") from error
-    arrays = [loaded.get(str(i), data) for i, data in enumerate(arrays)]
     for leaf, data in zip(leaves, arrays, strict=True):
-        if digest(data) != leaf.digest:
+        if data.shape != leaf.stored_shape or digest(data) != leaf.digest:
             raise DamagedError(f"the data of leaf {leaf.path} does not match its digest")
     return arrays
 
@@ -209,6 +258,14 @@ def rebuild(stored: list[Leaf], arrays: list[np.ndarray], target: Any) -> Any:
     return jax.tree_util.tree_unflatten(treedef, values)
 
 
+def is_number(value: Any) -> bool:
+    """Tell whether a value read from JSON is a finite number."""
+    try:
+        return type(value) in (int, float) and math.isfinite(value)
+    except OverflowError:  # an integer beyond all floats
+        return False
+
+
 def check_json(value: Any, path: str) -> None:
     """Raise CheckpointError for what JSON cannot hold without changing it."""
     if isinstance(value, dict):
@@ -282,8 +339,12 @@ def _raw(leaf: Any) -> Any:
 
 def _storable(data: np.ndarray) -> np.ndarray:
     """Return data in a dtype that tensorstore knows: its float8 and int4 kinds go as bytes."""
-    small = data.dtype.isbuiltin == 2 and data.itemsize == 1  # 2: defined outside of numpy
-    return data.view(np.uint8) if small else data
+    return data.view(_stored_dtype(data.dtype))
+
+
+def _stored_dtype(dtype: np.dtype) -> np.dtype:
+    small = dtype.isbuiltin == 2 and dtype.itemsize == 1  # 2: defined outside of numpy
+    return np.dtype(np.uint8) if small else dtype
 
 
 def _kind(leaf: Any) -> tuple[tuple[int, ...], str]:

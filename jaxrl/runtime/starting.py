@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +18,7 @@ from jaxrl.reporting import metrics_log
 from jaxrl.runtime import program as programs
 from jaxrl.runtime.checkpoint import Checkpoints, Restored
 from jaxrl.runtime.program import Program
+from jaxrl.runtime.snapshot import DamagedError, is_number
 from jaxrl.types import TrainState
 
 # What may differ between a run and its continuation: how long, where, and what is written beside.
@@ -91,7 +94,9 @@ def restored_state(
 ) -> tuple[TrainState, Restored, list[str]]:
     """Return the newest state that is whole, with its checkpoint, and what to tell the user."""
     config, whole = program.config, programs.abstract_state(program)
-    restored = checkpoints.restore(to_keep(config, whole))
+    restored = checkpoints.restore(
+        to_keep(config, whole), check_metadata=partial(check_metadata, len(program.members))
+    )
     state, remarks = restored.state, [f"warning: {text}" for text in restored.warnings]
     if to_keep(config, whole) is not whole:
         # Zeros are an empty store; what the episodes in progress did before is lost.
@@ -106,12 +111,50 @@ def restored_state(
     return state, restored, remarks
 
 
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 2**63
+
+
+def _are_numbers(values: Any) -> bool:
+    return isinstance(values, list) and all(map(is_number, values))
+
+
+# What a run writes beside its state (`Run.save`, `Member.memory`), and what each may be.
+_METADATA: dict[str, Callable[[Any], bool]] = {
+    "elapsed": is_number,
+    "devices": _is_count,
+    "settings": lambda value: isinstance(value, dict),
+    "best": lambda value: value is None or is_number(value),
+    "episodes": _is_count,
+    "losses": lambda value: (
+        isinstance(value, list) and all(_are_numbers(each) and len(each) == 2 for each in value)
+    ),
+    "recent": _are_numbers,
+    "last_evaluation": lambda value: isinstance(value, dict) and _are_numbers([*value.values()]),
+}
+
+
+def check_metadata(members: int, metadata: Any) -> None:
+    """Raise DamagedError unless metadata is what a run of so many members writes."""
+    if not isinstance(metadata, dict):
+        raise DamagedError(f"its metadata is {metadata!r:.40}, not an object")
+    for name, holds in _METADATA.items():
+        if name in metadata and not holds(metadata[name]):
+            raise DamagedError(f"its metadata has '{name}' {metadata[name]!r:.40}")
+    for name in ("members", "settings_of_members"):
+        each = metadata.get(name, [{}] * members)
+        if not isinstance(each, list) or len(each) != members:
+            raise DamagedError(f"its metadata has '{name}' that are not {members}")
+        for one in each:
+            check_metadata(0, one if name == "members" else {"settings": one})
+
+
 def resumed(program: Program, checkpoints: Checkpoints) -> Start:
     """Start from the newest checkpoint that is whole."""
     config = program.config
     state, restored, remarks = restored_state(program, checkpoints)
     refuse_other_settings(config, restored.metadata.get("settings", {}))
-    saved = restored.metadata.get("settings_of_members", [])
+    saved = restored.metadata.get("settings_of_members", [{}] * len(program.members))
     for member, known in zip(program.members, saved, strict=True):
         refuse_other_settings(member, known)
     if config.total_iterations < iterations_of(state):
