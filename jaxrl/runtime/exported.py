@@ -5,21 +5,24 @@ the settings, the code and the versions alone, so it is kept beside JAX's own co
 as StableHLO in JAX's export format: the next run of the same settings begins at once.
 """
 
+import contextlib
 import hashlib
 import importlib.metadata
 import importlib.util
 import json
 import os
 import platform
+import shutil
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jax import export
 from jax.sharding import Mesh
 
-from jaxrl import config_json, files
+from jaxrl import config_json, files, npz
 from jaxrl.config import TrainConfig
 from jaxrl.envs import names
 from jaxrl.envs.world import Template, World
@@ -67,7 +70,21 @@ class Shelf(NamedTuple):
 def shelf(config: TrainConfig, mesh: Mesh) -> Shelf | None:
     """Look for the programs of a run; None where nothing can be kept."""
     path = location(config, mesh)
-    return path and Shelf(path, load(path))
+    if path is None:
+        return None
+    stored = load(path)
+    needed = {"run_cycle", "draw", "init", *(["play"] if config.eval.num_envs else [])}
+    return Shelf(path, stored if stored and _are_programs(stored, needed) else None)
+
+
+def _are_programs(stored: Stored, needed: set[str]) -> bool:
+    """Tell whether all programs of a run are there and can be loaded."""
+    try:
+        for name in needed:
+            export.deserialize(bytearray(stored.programs[name]))
+    except Exception:  # bytes that are no program raise whatever their parser makes of them
+        return False
+    return True
 
 
 def location(config: TrainConfig, mesh: Mesh) -> Path | None:
@@ -111,14 +128,17 @@ def _version(name: str) -> str | None:
 
 
 def load(path: Path) -> Stored | None:
-    """Read what was kept; None if there is nothing, or nothing that can be read."""
+    """Read what was kept; None if there is nothing, or nothing that was written by `save`."""
     if not path.exists():
         return None
     try:
-        with np.load(path, allow_pickle=False) as data:
-            arrays = {name: data[name] for name in data.files}
-        header = json.loads(str(arrays.pop("header")))
+        with npz.opened(path) as archive:
+            arrays = {name: archive.read(name) for name in archive.names}
+        text, digest = str(arrays.pop("header")), str(arrays.pop("digest"))
         programs = {name: array.tobytes() for name, array in arrays.items()}
+        if digest != _digest(text, programs):
+            return None
+        header = json.loads(text)
         template = Template(
             World(
                 obs=_shapes(header["obs"]),
@@ -155,18 +175,28 @@ def save(path: Path, stored: Stored) -> None:
         "curriculum": _numbers(stored.template.curriculum),
         "last_curriculum": _numbers(stored.template.last_curriculum),
     }
+    text = json.dumps(header)
     arrays: dict[str, Any] = {
         name: np.frombuffer(program, np.uint8) for name, program in stored.programs.items()
     }
-    try:
+    with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_dir() and not path.is_symlink():  # nothing of ours, and a file cannot replace it
+            shutil.rmtree(path)
         with files.replacing(path) as file:
-            np.savez(file, header=json.dumps(header), **arrays)
-        kept = sorted(path.parent.glob("*.npz"), key=lambda p: p.stat().st_mtime)
+            np.savez(file, header=text, digest=_digest(text, stored.programs), **arrays)
+        kept = sorted(path.parent.glob("*.npz"), key=lambda p: p.lstat().st_mtime)
         for old in kept[:-KEPT]:
-            old.unlink(missing_ok=True)
-    except OSError:
-        return
+            with contextlib.suppress(OSError):
+                old.unlink(missing_ok=True)
+
+
+def _digest(header: str, programs: dict[str, bytes]) -> str:
+    """Return a digest of all that is kept: junk must not pass for programs."""
+    digest = hashlib.blake2b(header.encode(), digest_size=16)
+    for name in sorted(programs):
+        digest.update(name.encode() + b"\0" + len(programs[name]).to_bytes(8) + programs[name])
+    return digest.hexdigest()
 
 
 def _described(tree: PyTree) -> Any:

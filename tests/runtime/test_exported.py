@@ -1,10 +1,12 @@
 """Kept programs: the second run of the same settings traces nothing, and trains the same."""
 
+import os
 from dataclasses import replace
 
 import jax
 import numpy as np
 import pytest
+from jax import export
 
 from jaxrl import presets, train
 from jaxrl.envs import registry
@@ -119,6 +121,56 @@ def test_templates_come_back_as_they_were(tmp_path, obs):
     )
     exported.save(tmp_path / "x.npz", stored)
     assert exported.load(tmp_path / "x.npz") == stored
+
+
+@pytest.fixture(scope="module")
+def kept_programs():
+    """Real programs of no use, under the names that a run needs."""
+    program = bytes(export.export(jax.jit(lambda x: x + 1))(shape(2)).serialize())
+    return dict.fromkeys(("run_cycle", "draw", "init", "play"), program)
+
+
+def junk_files(path, stored):
+    """Yield after putting junk of many kinds into the place of kept programs."""
+    exported.save(path, stored)
+    whole = path.read_bytes()
+    with np.load(path) as data:
+        arrays = {name: data[name] for name in data.files}
+    changes = [{name: np.zeros(9, np.uint8)} for name in stored.programs]
+    changes += [{"header": np.array(text)} for text in ("", "[" * 50_000, "{}", "3")]
+    changes += [{"digest": np.array("x")}, {"header": np.zeros(3)}, {"extra": np.zeros(3)}]
+    for change in changes:
+        np.savez(path, **arrays | change)
+        yield change
+    for name in arrays:
+        np.savez(path, **{key: value for key, value in arrays.items() if key != name})
+        yield f"no {name}"
+    for data in (b"", b"junk", whole[:-50], whole[:100] + bytes(8) + whole[108:]):
+        path.write_bytes(data)
+        yield data[:10]
+    programs = dict.fromkeys(stored.programs, b"no program")  # with a right digest
+    exported.save(path, stored._replace(programs=programs))
+    yield "no program"
+    exported.save(path, stored._replace(programs={}))
+    yield "nothing"
+    path.unlink()
+    path.mkdir()
+    (path / "x").touch()
+    yield "a folder"
+    path.unlink()
+    os.mkfifo(path)
+    yield "a pipe"
+
+
+def test_junk_is_ignored_and_replaced(keeping, kept_programs):
+    config = presets.get("cartpole")
+    path = exported.location(config, MESH)
+    template = Template(World(shape(4), {}, ()), ActionSpec(2, True), 500, ())
+    stored = exported.Stored(template, kept_programs)
+    for junk in junk_files(path, stored):
+        assert exported.shelf(config, MESH) == (path, None), junk
+        exported.save(path, stored)
+        assert exported.shelf(config, MESH) == (path, stored), junk
 
 
 def test_the_oldest_are_let_go(tmp_path, monkeypatch):
