@@ -177,3 +177,18 @@ def test_muon_takes_orthogonal_steps_in_matrices_and_adams_elsewhere():
     assert np.sum(np.asarray(steps["matrix"] * grads["matrix"])) > 0
     np.testing.assert_allclose(steps["bias"] / steps["bias"][0], [1.0, -1.0, 1.0], rtol=1e-3)
     assert steps["bias"][0] > 0
+
+
+def test_muon_clips_the_whole_gradient():
+    params = {"matrix": jnp.zeros((4, 3)), "bias": jnp.zeros(3)}
+    flat, unravel = ravel_pytree(params)
+    grads = jnp.arange(15.0)
+    clipped, free = optimizer.muon(0.5, 1e-8, unravel), optimizer.muon(0.0, 1e-8, unravel)
+    update, state = clipped.update(grads, clipped.init(flat), flat)
+    by_hand, wanted = free.update(grads * 0.5 / jnp.linalg.norm(grads), free.init(flat), flat)
+    np.testing.assert_allclose(update, by_hand, rtol=1e-4)
+    found, expected = (
+        ravel_pytree(optax.tree.get_all_with_path(s, "mu"))[0] for s in (state, wanted)
+    )
+    assert len(found) >= 15 and np.abs(found).max() > 0
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
