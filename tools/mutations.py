@@ -231,6 +231,18 @@ def excuse(mutant: Mutant) -> str:
 _TINY = "far below any number that it is added to"
 _HIDDEN = "stands where the outer `where` takes the other side"
 EQUIVALENT = {
+    ("learning.replay", "ring.written[(1)]"): "all rows are written alike",
+    ("learning.episodes", "scores, -(2.0))"): "any number below the scores",
+    (
+        "learning.episodes",
+        "(oldest <= book.end)",
+    ): "equal: what follows `oldest` is `oldest` itself",
+    (
+        "learning.episodes",
+        "(oldest >= book.first)",
+    ): "equal: what follows `first` is `first` itself",
+    ("learning.episodes", "jnp.maximum(book.first, oldest)"): "`oldest` is past both",
+    ("learning.episodes", "(nth <= kept[:, None])"): "a place that nothing was written to",
     ("algorithms.style", "optimizer.adam(1.0, (2e-08))"): _TINY,
     (
         "algorithms.style",

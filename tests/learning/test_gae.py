@@ -122,6 +122,18 @@ def test_nothing_leaks_across_an_ending(how):
     assert np.all(np.abs(before[5:] - after[5:]) > 1)
 
 
+@pytest.mark.parametrize("how", ["terminated", "truncated"])
+def test_not_even_nan_leaks_across_an_ending(how):
+    reward, value, next_value, _, _ = _batch(3)
+    masks = {"terminated": np.zeros((T, N), bool), "truncated": np.zeros((T, N), bool)}
+    masks[how][4] = True
+    before, _ = compiled(reward, value, next_value, **masks, gamma=GAMMA, lam=LAM)
+    reward[5:] = np.nan
+    after, _ = compiled(reward, value, next_value, **masks, gamma=GAMMA, lam=LAM)
+    np.testing.assert_array_equal(before[:5], after[:5])
+    assert np.isnan(after[5:]).all()
+
+
 def test_nothing_leaks_between_environments():
     arrays = _batch(4)
     before, _ = compiled(*arrays, gamma=GAMMA, lam=LAM)
