@@ -112,7 +112,7 @@ def _assert_same(book, ring, lists):
 
 
 @pytest.mark.parametrize("restarts", [0.0, 0.15])
-@pytest.mark.parametrize("chunk", [1, 2, 3])
+@pytest.mark.parametrize("chunk", [1, 3, 6])
 @pytest.mark.parametrize("chance", [0.05, 0.2, 0.6])
 def test_book_knows_exactly_the_whole_episodes(chunk, chance, restarts):
     """Also those that were finished before all environments started anew, again and again."""
@@ -134,7 +134,7 @@ def test_book_knows_exactly_the_whole_episodes(chunk, chance, restarts):
             lists.restart()
             _assert_same(book, ring, lists)
             np.testing.assert_array_equal(np.sort(ring.steps, axis=1), before)  # none is lost
-    assert seen > 10
+    assert seen > 5
 
 
 def test_pieces_come_from_one_episode_and_long_ones_more_often():
