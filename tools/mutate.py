@@ -123,6 +123,11 @@ def prepare(folder: Path) -> None:
         warnings.simplefilter("ignore")
         for name in PRELOAD.split():
             importlib.import_module(name)
+    from hypothesis import Phase, settings
+
+    # One counterexample is enough: shrinking it takes a hundred times as long as finding it.
+    settings.register_profile("mutate", phases=[Phase.explicit, Phase.generate])
+    settings.load_profile("mutate")
     gc.freeze()  # or else every fork copies what its first collection touches: all of it
 
 

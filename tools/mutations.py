@@ -6,7 +6,6 @@ names that are easily confused, what is stopped, clipped or squared, what is lef
 
 import ast
 import copy
-import difflib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -197,11 +196,24 @@ def spliced(source: str, node: ast.expr | ast.stmt, new: ast.AST) -> str:
     return (whole[:begin] + code.encode() + whole[end:]).decode()
 
 
+def diff_of(source: str, text: str) -> str:
+    """Return the lines that differ, as a diff without context."""
+    old, new = source.splitlines(), text.splitlines()
+    first = next(i for i, (a, b) in enumerate(zip(old, new, strict=False)) if a != b)
+    last = next(i for i, (a, b) in enumerate(zip(old[::-1], new[::-1], strict=False)) if a != b)
+    removed, added = old[first : len(old) - last], new[first : len(new) - last]
+    size = f",{len(removed)}" if len(removed) > 1 else ""
+    head = f"@@ -{first + 1}{size} +{first + 1} @@"
+    return "\n".join([head, *(f"-{x}" for x in removed), *(f"+{x}" for x in added)])
+
+
 def mutants_of(module: str) -> Iterator[Mutant]:
     """Yield every mutant of a module."""
     source = (ROOT / "jaxrl" / f"{module.replace('.', '/')}.py").read_text()
     seen, tree = {source}, ast.parse(source)
-    attributes = {f".{x.attr}" for x in ast.walk(tree) if isinstance(x, ast.Attribute)}
+    fields = ast.walk(ast.parse((ROOT / "jaxrl/types.py").read_text()))
+    attributes = {f".{x.target.id}" for x in fields if isinstance(x, ast.AnnAssign)}  # type: ignore
+    attributes |= {f".{x.attr}" for x in ast.walk(tree) if isinstance(x, ast.Attribute)}
     for name, function in functions(tree):
         known = attributes | {x.id for x in ast.walk(function) if isinstance(x, ast.Name)}
         known |= {x.arg for x in ast.walk(function) if isinstance(x, ast.arg)}
@@ -211,12 +223,9 @@ def mutants_of(module: str) -> Iterator[Mutant]:
             found += [(place, new) for new in statement_changes(node)]
             for old, new in found:
                 text = spliced(source, old, new)  # type: ignore[arg-type]
-                if text in seen or ast.dump(ast.parse(text)) == ast.dump(ast.parse(source)):
-                    continue
-                seen.add(text)
-                pair = source.splitlines(), text.splitlines()
-                diff = "\n".join(list(difflib.unified_diff(*pair, lineterm="", n=0))[2:])
-                yield Mutant(module, name, text, f"{module}.{name}\n{diff}")
+                if text not in seen and ast.unparse(old) != ast.unparse(new):
+                    seen.add(text)
+                    yield Mutant(module, name, text, f"{module}.{name}\n{diff_of(source, text)}")
 
 
 def excuse(mutant: Mutant) -> str:
