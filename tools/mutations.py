@@ -46,7 +46,12 @@ CONFUSABLE = [
 OTHER = {a: b for pair in FUNCTIONS for a, b in (pair, pair[::-1])}
 TWIN = {a: b for pair in CONFUSABLE for a, b in (pair, pair[::-1])}
 DROPPED = {"stop_gradient", "abs", "square", "sqrt", "clip", "relu", "exp"}  # f(x, ...) -> x
-TYPES_ONLY = {"zeros_like", "ones_like", "eval_shape"}  # what is given matters by its type alone
+TYPES_ONLY = {
+    "zeros_like",
+    "ones_like",
+    "eval_shape",
+    "structure",
+}  # what is given matters by its type alone
 LIBRARIES = {"jax", "jnp", "optax", "chex", "struct", "nn"}
 
 
@@ -241,6 +246,9 @@ EQUIVALENT = {
     },
     "learning.td": {
         "jnp.clip(near, 0.0, (2.0))": "`near` is never above 1",
+    },
+    "learning.normalizer": {
+        "jnp.mean(leaf) for leaf": "a mean is finite where its sum is",
     },
     "learning.replay": {
         "ring.written[(1)]": "all rows are written alike",

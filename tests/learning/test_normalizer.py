@@ -200,3 +200,14 @@ def test_huge_and_denormal_observations_stay_finite():
     assert np.isfinite(z).all() and np.all(normalizer.std(moments) > 0)
     np.testing.assert_allclose(z[:, 0].std(), 1, rtol=1e-3)
     assert np.abs(z[:, 1]).max() < 1e-3  # no more than a constant
+
+
+def test_half_precision_is_summed_in_full():
+    """300² is too large for a float16."""
+    x = jnp.array([[-300.0], [300.0]], jnp.float16)
+    moments = normalizer.update(normalizer.init(jnp.zeros(1)), x)
+    assert moments.count == 2 and moments.mean.dtype == jnp.float32
+    np.testing.assert_allclose(moments.variance, [90_000.0])
+    z = normalizer.normalize(moments, x)
+    assert z.dtype == jnp.float32
+    np.testing.assert_allclose(z, [[-1.0], [1.0]], rtol=1e-5)
