@@ -110,6 +110,18 @@ def first_line(error: BaseException) -> str:
     return text.splitlines()[0][:200]
 
 
+def check_range(flag: str, value: int, least: int, most: int) -> None:
+    """Raise a UserError unless an integer lies in its range."""
+    if not least <= value <= most:
+        raise UserError(f"{flag} must lie between {least:,} and {most:,}, not {value}.")
+
+
+def check_episodes(episodes: int, seed: int) -> None:
+    """Raise a UserError unless so many episodes can be counted, and drawn by this seed."""
+    check_range("--episodes", episodes, 1, 2**31 - 1)
+    check_range("--seed", seed, 0, 2**32 - 1)
+
+
 def nearest(name: str, known: Iterable[str], prefix: str = "") -> str:
     """Return " Did you mean 'x'?" for the closest known name, or nothing."""
     matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)

@@ -17,7 +17,7 @@ import tyro
 from jaxrl import files
 from jaxrl.config import TrainConfig
 from jaxrl.envs import names
-from jaxrl.errors import UserError, exit_status, nearest
+from jaxrl.errors import UserError, check_episodes, check_range, exit_status, nearest
 
 if TYPE_CHECKING:
     from jaxrl.runtime.evaluation import Episodes
@@ -60,14 +60,13 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _evaluate(command: Command) -> None:
-    if command.episodes is not None and command.episodes < 1:
-        raise UserError(f"--episodes must be at least 1, not {command.episodes}.")
-    if command.only and min(command.only) < 0:
-        raise UserError(f"--only: episodes are counted from 0, there is no {min(command.only)}.")
+    check_episodes(100 if command.episodes is None else command.episodes, command.seed)
+    for number in command.only:
+        check_range("--only", number, 0, 2**31 - 2)
     if command.only and command.episodes is not None:
         raise UserError("Give --episodes or --only, not both.")
     from jaxrl.envs import build as environments
-    from jaxrl.runtime import clip_report, episode_report, folder, policies, program
+    from jaxrl.runtime import clip_report, episode_report, folder, policies, program, sizes
 
     config = _on_clips(folder.read_config(command.run, command.env, command.randomize), command)
     program.compile_sooner()
@@ -75,10 +74,12 @@ def _evaluate(command: Command) -> None:
     env = environments.build(config)
     _check_clips(command, env)
     sampled = config.eval.samples(command.stochastic)
+    episodes = max(command.only) + 1 if command.only else command.episodes or 100
+    sizes.refuse_episodes(env, episodes, "--only" if command.only else "--episodes")
     result = policies.run_episodes(
         policies.load_policy(file),
         config,
-        episodes=max(command.only) + 1 if command.only else command.episodes or 100,
+        episodes=episodes,
         seed=command.seed,
         deterministic=not sampled,
         env=env,

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from jaxrl.errors import UserError, exit_status
+from jaxrl.errors import UserError, check_episodes, exit_status
 
 KINDS = (".html", ".gif", ".mp4", ".png")
 _SLOWEST = 0.01  # frames per second; a GIF cannot hold a picture for much longer
@@ -60,8 +60,7 @@ def _check(command: Command, out: Path) -> None:
             raise UserError(f"--{name} must be greater than 0, not {value}.")
     if command.fps is not None and command.fps < _SLOWEST:
         raise UserError(f"--fps must be at least {_SLOWEST}, not {command.fps}.")
-    if command.episodes < 1:
-        raise UserError(f"--episodes must be at least 1, not {command.episodes}.")
+    check_episodes(command.episodes, command.seed)
     if command.failures and command.clip:
         raise UserError("--failures looks through all clips: leave out --clip, or --failures.")
 
@@ -69,13 +68,14 @@ def _check(command: Command, out: Path) -> None:
 def _render(command: Command) -> None:
     out = command.out or command.run / "videos" / f"{command.policy}.gif"
     _check(command, out)
-    from jaxrl.runtime import films, folder, pictures, policies, program, watching
+    from jaxrl.runtime import films, folder, pictures, policies, program, sizes, watching
 
     pictures.check(out)
     config = folder.read_config(command.run, command.env, command.randomize)
     program.compile_sooner()
     policy = policies.load_policy(policies.find(command.run, command.policy))
     env = watching.build(config)
+    sizes.refuse_episodes(env, command.episodes)
     watched = watching.episodes(
         policy,
         config,

@@ -16,6 +16,7 @@ import jaxrl
 from jaxrl import config_changes, config_checks, config_json, evaluate, presets, train
 from jaxrl.config import TrainConfig
 from jaxrl.errors import UserError
+from jaxrl.runtime import fitting, sizes
 from tests.runtime import tiny
 
 BAD_FLAGS = {
@@ -54,7 +55,11 @@ BAD_FLAGS = {
     "arena-small --num-envs 3": "use 2 or 4",
     "memory --ppo.advantage vtrace --ppo.normalize-advantage batch": "use minibatch",
     "gym-cartpole --env gym:Nope-v0": "cannot make 'gym:Nope-v0'",
+    "gym-cartpole --env gym::": "cannot make 'gym::'",
     "cartpole --ppo.teacher /does/not/exist": "No policy at",
+    "cartpole --run-dir a\0b": "--run-dir: cannot create 'a\0b': embedded null byte.",
+    "cartpole --task.reset-pool 2147483647": "lower --task.reset-pool",
+    "cartpole --eval.num-envs 2147483640": "lower --eval.num-envs",
     "--env imitation --task.action-repeat 2": "--task.action-repeat must be 1 for imitation",
     "--env imitation --motion.resample-floor 2": "--motion.resample-floor must lie between 0 and 1",
     "--env pick_place --pick.hold 0": "--pick.hold must be at least 1",
@@ -130,6 +135,20 @@ def test_env_alone_means_its_preset(flag):
     assert train._parse(flag.format("cartpole").split()).config == presets.get("cartpole")
     own = train._parse(flag.format("mine:Env").split()).config
     assert own.env == "mine:Env" and own.backend is None
+
+
+@pytest.mark.parametrize("flag", ["--episodes", "--seed", "--only"])
+@pytest.mark.parametrize("value", [-1, 2**63])
+def test_numbers_of_episodes_and_seeds_have_a_range(flag, value, capsys):
+    assert evaluate.main(["run", flag, str(value)]) == 2
+    assert f"error: {flag} must lie between" in capsys.readouterr().err
+
+
+def test_more_episodes_than_there_is_memory_for_are_refused(monkeypatch):
+    program = fitting.build(train._parse(tiny.FLAGS).config)
+    sizes.refuse_episodes(program.env, 100)
+    with pytest.raises(UserError, match="--only: 100,000,000,000 episodes side by side need"):
+        sizes.refuse_episodes(program.env, 10**11, "--only")
 
 
 def test_policies_that_are_not_there(tmp_path, capsys):

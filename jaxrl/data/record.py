@@ -24,8 +24,8 @@ from jaxrl.data.hdf5 import Episode, h5py
 from jaxrl.envs import build as environments
 from jaxrl.envs import names
 from jaxrl.envs.vector import VectorEnv
-from jaxrl.errors import UserError, exit_status
-from jaxrl.runtime import folder, policies, streams
+from jaxrl.errors import UserError, check_episodes, exit_status
+from jaxrl.runtime import folder, policies, sizes, streams
 from jaxrl.types import Key, Policy, PyTree
 
 
@@ -108,8 +108,7 @@ def _check(command: Command, config: TrainConfig) -> None:
         raise UserError(f"{config.env} keeps its state to itself and cannot be recorded.")
     if not command.noise or not all(0 <= n <= 1 for n in command.noise):
         raise UserError(f"--noise: shares between 0 and 1, not {command.noise}.")
-    if command.episodes < 1:
-        raise UserError(f"--episodes: 1 or more, not {command.episodes}.")
+    check_episodes(command.episodes, command.seed)
     if not 0 <= command.valid < 1:
         raise UserError(f"--valid: a share of at least 0 and below 1, not {command.valid}.")
 
@@ -125,6 +124,7 @@ def _record(command: Command) -> None:
     )
     # Fixed trials would be played once each, however many episodes were asked for.
     env = environments.for_evaluation(environments.build(config), each, trials=False)
+    sizes.refuse_episodes(env, each)
     policy = policies.load_policy(policies.find(command.run, command.policy))
     if env.template.agents:
         raise UserError(f"{config.env} has several agents; episodes of one agent are recorded.")

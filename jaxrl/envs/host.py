@@ -83,7 +83,7 @@ def build(name: str, num_envs: int, groups: int, limit: int | None = None) -> Ho
     except ImportError as error:
         hint = "pip install 'jaxrl[gym]' brings what its MuJoCo tasks need"
         raise UserError(f"--env: Gymnasium cannot make '{name}': {error} ({hint}).") from error
-    except gymnasium.error.Error as error:
+    except (gymnasium.error.Error, ValueError) as error:  # ValueError: gym:: names no module
         raise UserError(f"--env: Gymnasium cannot make '{name}': {error}") from error
     observation, action, known = one.observation_space, one.action_space, one.spec
     one.close()

@@ -49,8 +49,9 @@ def create(config: TrainConfig, members: Sequence[TrainConfig] = ()) -> Path:
             f"--run-dir: '{path}' is not readable as {sys.getfilesystemencoding()}: set "
             "PYTHONUTF8=1, or choose a name of ASCII characters."
         ) from error
-    except OSError as error:
-        raise UserError(f"--run-dir: cannot create '{path}': {error.strerror}.") from error
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise UserError(f"--run-dir: cannot create '{path}': {why}.") from error
     return path
 
 

@@ -8,6 +8,8 @@ import jax.numpy as jnp
 from jaxrl import rollout as collecting
 from jaxrl.config import TrainConfig
 from jaxrl.envs import names
+from jaxrl.envs.host import HostEnv
+from jaxrl.envs.vector import VectorEnv
 from jaxrl.errors import UserError
 from jaxrl.networks.memory import GATES
 from jaxrl.runtime import hosted, memory, network_files, parallel
@@ -123,17 +125,42 @@ def estimated_peak(program: Program) -> int:
 
 
 def refuse_too_large(program: Program) -> None:
-    """Raise UserError if the training state alone is larger than the memory of the devices.
+    """Raise UserError if the training state and start states are larger than the memory.
 
-    XLA may wait for ever on a CPU when a state cannot be allocated, or the system kills the run.
+    XLA may wait for ever on a CPU when they cannot be allocated, or the system kills the run.
     """
-    need, room = (
-        num_bytes(programs.abstract_state(program)),
-        memory.of_all_devices(program.mesh.size),
-    )
+    starts = max(len(program.members), 1) * num_bytes(_starts(program))
+    need = num_bytes(programs.abstract_state(program)) + starts
+    room = memory.of_all_devices(program.mesh.size)
     if room is not None and need > room:
-        why = f"The training state needs {megabytes(need)} of memory; there are {megabytes(room)}."
+        why = f"This run needs {megabytes(need)} of memory at least; there are {megabytes(room)}."
         raise UserError(too_large(program, why))
+
+
+def _starts(program: Program) -> dict[str, PyTree]:
+    """Return the shapes of a cycle's pool of start states, and of an evaluation's environments."""
+    env, number = program.env, program.config.eval.num_envs
+    if not isinstance(env, VectorEnv):
+        return {}
+    if env.template.trials or not number:
+        return {"start states": env.abstract_pool()}
+    played = jax.tree.map(
+        lambda s: jax.ShapeDtypeStruct((number, *s.shape), s.dtype), env.template.world
+    )
+    return {"start states": env.abstract_pool(), "evaluation": played}
+
+
+def refuse_episodes(env: VectorEnv | HostEnv, number: int, flag: str = "--episodes") -> None:
+    """Raise UserError if episodes played side by side need more memory than there is."""
+    room = memory.of_all_devices(1)
+    if room is None or isinstance(env, HostEnv) or (env.template.trials and not env.trials):
+        return
+    need = 2 * number * num_bytes(env.template.world)  # where each starts, and where it is
+    if need > room:
+        raise UserError(
+            f"{flag}: {number:,} episodes side by side need {megabytes(need)} of memory; there "
+            f"are {megabytes(room)}. Play fewer at once, with another --seed each time."
+        )
 
 
 def too_large(program: Program, why: str = "Out of memory.") -> str:
@@ -158,6 +185,8 @@ def largest(program: Program, number: int = 5) -> list[tuple[str, jax.ShapeDtype
         "memory": (state.collector.carry, "--num-envs, --network.memory-size"),
         "learner": (state.learner, "--network.hidden, --network.critic-hidden"),
     }
+    flags = {"start states": "--task.reset-pool", "evaluation": "--eval.num-envs"}
+    parts |= {name: (tree, flags[name]) for name, tree in _starts(program).items()}
     if not config.offline:
         parts["rollout"] = (_experience(program), f"--num-envs, {length}")
     found = [

@@ -28,22 +28,27 @@ class EventFile:
         with _no_pytorch():
             from tensorboardX import record_writer
             from tensorboardX.proto import event_pb2
-        self._new_event, self._folder, self._records = event_pb2.Event, folder, None
+        protocol: Any = event_pb2  # its classes are made at run time
+        self._new_event, self._folder, self._records = protocol.Event, folder, None
         with self._warning():
             folder.mkdir(parents=True, exist_ok=True)
             self._records = record_writer.RecordWriter(str(folder / _new_name(folder, suffix)))
         self._write(file_version="brain.Event:2")
         if purge_step is not None:
-            log = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+            log = protocol.SessionLog(status=protocol.SessionLog.START)
             self._write(step=purge_step, session_log=log)
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
         """Write values of one step, down to the disk."""
-        from tensorboardX import summary
-        from tensorboardX.proto.summary_pb2 import Summary
+        from tensorboardX.summary import scalar
 
-        parts = [summary.scalar(name, value) for name, value in values.items()]
-        self.summary(Summary(value=[value for part in parts for value in part.value]), step)
+        parts = [scalar(name, value) for name, value in values.items()]
+        if not parts:
+            return
+        whole, *others = parts
+        for part in others:
+            whole.MergeFrom(part)
+        self.summary(whole, step)
 
     def summary(self, summary: Any, step: int = 0) -> None:
         """Write one of TensorBoard's summaries."""

@@ -77,7 +77,7 @@ def test_as_many_episodes_are_recorded_as_asked_for_where_trials_are_fixed(tmp_p
 @pytest.mark.parametrize(
     "flags, complaint",
     [
-        (["--episodes", "0"], "--episodes: 1 or more, not 0"),
+        (["--episodes", "0"], "--episodes must lie between 1 and"),
         (["--valid", "1"], "--valid: a share of at least 0 and below 1, not 1.0"),
         (["--valid", "-0.1"], "--valid: a share of at least 0 and below 1, not -0.1"),
         (["--noise", "2"], "--noise: shares between 0 and 1"),

@@ -178,7 +178,7 @@ def test_a_state_larger_than_the_memory_is_refused_before_there_is_a_folder(
     monkeypatch.setattr(memory, "of_all_devices", lambda number: 100)
     assert train.main(tiny.flags(tmp_path / "run")) == 2
     said = capsys.readouterr().err
-    assert "The training state needs 0.0 MiB of memory; there are 0.0 MiB." in said
+    assert "This run needs 0.0 MiB of memory at least; there are 0.0 MiB." in said
     assert "rollout/obs float32[8, 8, 4]: lower --num-envs, --ppo.rollout-length" in said
     assert not list(tmp_path.iterdir())
 
