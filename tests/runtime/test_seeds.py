@@ -184,7 +184,7 @@ def test_levels_follow_training_in_every_seed(tmp_path):
 @pytest.mark.parametrize(
     "flags, text",
     [
-        (("--num-seeds", "0"), "--num-seeds must be at least 1"),
+        (("--num-seeds", "0"), "--num-seeds must lie between 1 and"),
         (("--num-seeds", "2", "--devices", "0"), "--devices must be at least 1, not 0"),
         (("--num-seeds", "2", "--devices", "-1"), "--devices must be at least 1, not -1"),
         (("--vary", "ppo.gama=1,2"), "Did you mean 'ppo.gamma'"),
