@@ -141,6 +141,14 @@ def validate(config: TrainConfig, device_count: int | None = None) -> list[str]:
     return [*out_of_range, *_name_problems(config), *motion_problems(config), *sizes]
 
 
+def check_ranges(config: TrainConfig, where: str) -> None:
+    """Raise a UserError for numbers that no run could have been trained with."""
+    problems = _range_problems(config)
+    if problems:
+        listed = "\n".join(f"  {problem}" for problem in problems)
+        raise UserError(f"{where} has settings that cannot be used:\n{listed}")
+
+
 def _range_problems(config: TrainConfig) -> list[str]:
     rules = [
         (_AT_LEAST_ONE, lambda v: v >= 1, "must be at least 1"),

@@ -4,8 +4,9 @@ import dataclasses
 import json
 import types
 import typing
+import unicodedata
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
 from jaxrl.config import TrainConfig
 from jaxrl.envs import names
@@ -27,9 +28,10 @@ def from_json(text: str, where: str = "config.json") -> TrainConfig:
     """
     try:
         data = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # also integers of thousands of digits
         raise UserError(f"{where} is not valid JSON: {error}") from error
-    if not isinstance(data, dict) or data.pop("format", None) != FORMAT:
+    found = data.pop("format", None) if isinstance(data, dict) else None
+    if found != FORMAT or isinstance(found, bool):
         raise UserError(f"{where} was not written by this version of jaxrl (format {FORMAT}).")
     return read(TrainConfig, data, where, "")
 
@@ -66,13 +68,29 @@ def _value(hint: Any, value: Any, where: str, path: str) -> Any:
             kind, *others = typing.get_args(option)
             if others == [...] or len(value) == 1 + len(others):
                 return tuple(_value(kind, v, where, path) for v in value)
-        if option is float and isinstance(value, int | float) and not isinstance(value, bool):
+        if option is float and (type(value) is float or _is_integer(value)):
             return float(value)
-        if option is Path and isinstance(value, str):
+        if option is Path and _is_text(value):
             return Path(value)
-        if option in (int, str, bool) and type(value) is option:
+        if (
+            (option is int and _is_integer(value))
+            or (option is str and _is_text(value))
+            or (option is bool and type(value) is bool)
+        ):
             return value
-    raise UserError(f"{where}: field '{path}' has the unusable value {value!r}.")
+    raise UserError(f"{where}: field '{path}' has the unusable value {value!r:.80}.")
+
+
+def _is_integer(value: Any) -> TypeGuard[int]:
+    """Tell whether a value is an integer of at most 64 bits."""
+    return type(value) is int and -(2**63) <= value < 2**63
+
+
+def _is_text(value: Any) -> TypeGuard[str]:
+    """Tell whether a value is text that can be printed and written: no control characters."""
+    return isinstance(value, str) and not any(
+        unicodedata.category(letter) in ("Cc", "Cs") for letter in value
+    )
 
 
 def imported_code(config: TrainConfig) -> dict[str, str]:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxrl import config_json, files
+from jaxrl import config_checks, config_json, files
 from jaxrl.config import TrainConfig
 from jaxrl.errors import UserError
 from jaxrl.reporting import metrics_log
@@ -116,6 +116,7 @@ def read(folder: Path) -> Record:
         raise UserError(f"'{folder}' is not a run folder: it has no {_SETTINGS}.")
     files.check_folder(folder)
     config = config_json.from_json(files.read_text(settings), str(settings))
+    config_checks.check_ranges(config, str(settings))
     file = folder / _LOG
     log = metrics_log.read(file) if file.exists() else metrics_log.Log([], 0)
     rows = log.rows

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import jax
 
-from jaxrl import config_json, files
+from jaxrl import config_checks, config_json, files
 from jaxrl.config import TrainConfig
 from jaxrl.errors import UserError
 from jaxrl.runtime import lock_file, overview
@@ -218,6 +218,7 @@ def read_config(path: Path, env: str | None = None, randomize: str | None = None
         raise UserError(f"'{path}' is not a run folder: it has no config.json.")
     files.check_folder(path)
     config = config_json.from_json(files.read_text(file), str(file))
+    config_checks.check_ranges(config, str(file))
     _check_code(path, config, {"--env": env, "--task.randomize": randomize})
     return config
 

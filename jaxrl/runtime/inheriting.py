@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from jaxrl import config_json, files
+from jaxrl import config_checks, config_json, files
 from jaxrl.algorithms import build as algorithms
 from jaxrl.algorithms import store
 from jaxrl.config import NetworkConfig, TrainConfig
@@ -108,7 +108,9 @@ def _settings_of(path: Path) -> TrainConfig:
     if not file.is_file():
         raise UserError(f"--init-from: '{path}' is not a run folder: it has no config.json.")
     files.check_folder(path)
-    return config_json.from_json(files.read_text(file), str(file))
+    config = config_json.from_json(files.read_text(file), str(file))
+    config_checks.check_ranges(config, str(file))
+    return config
 
 
 def _from_checkpoint(program: Program, path: Path, theirs: TrainConfig) -> Learnt:

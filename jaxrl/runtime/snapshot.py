@@ -51,7 +51,11 @@ class Leaf(NamedTuple):
         """
         if not isinstance(fields, dict) or fields.keys() != set(cls._fields):
             raise DamagedError(f"a leaf of its manifest is {fields!r:.60}")
-        leaf = cls(**{name: tuple(v) if isinstance(v, list) else v for name, v in fields.items()})
+        values: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in fields.items()
+        }
+        leaf = cls(**values)
         texts = (leaf.path, leaf.dtype, leaf.stored_dtype, leaf.digest, leaf.key_impl or "")
         sizes = [leaf.shape, leaf.stored_shape]
         if not all(isinstance(text, str) for text in texts) or not all(map(_is_shape, sizes)):

@@ -1,6 +1,8 @@
 """Run folders of unknown origin: they import nothing and write nothing outside themselves."""
 
 import dataclasses
+import json
+import math
 import os
 import sys
 
@@ -161,3 +163,58 @@ def test_evaluations_without_successes_are_put_aside(tmp_path):
     assert (tmp_path / "evaluations-until-5.npz").exists()
     with np.load(path) as data:
         assert data["timesteps"].tolist() == [20]
+
+
+SETTINGS = json.loads(config_json.to_json(presets.get("cartpole")))
+WRONG = [None, True, -1, 0, 2**31, 2**63, 10**400, 1.5, math.nan, math.inf, "x", "", [], {}, [1]]
+WRONG += [["x"], [2**63], {"x": 1}, [[]], "a\0b", "\ud800", "\x1b[2J"]
+
+
+def settings_with(value):
+    """Yield the settings with every field in turn, sections too, replaced."""
+    for name, part in SETTINGS.items():
+        yield name, SETTINGS | {name: value}
+        if isinstance(part, dict):
+            for inner in part:
+                yield f"{name}.{inner}", SETTINGS | {name: part | {inner: value}}
+
+
+@pytest.mark.parametrize("number", range(len(WRONG)))
+def test_settings_of_wrong_types_are_refused_in_a_sentence(tmp_path, number):
+    """Whatever is read has passed the checks of numbers; all else is a UserError."""
+    some = list(settings_with(WRONG[number]))[number % 6 :: 6]
+    for name, settings in some:
+        (tmp_path / "config.json").write_text(json.dumps(settings))
+        try:
+            config = folders.read_config(tmp_path)
+        except UserError as error:
+            assert "config.json" in str(error) or "To allow its import" in str(error)
+            assert str(error).isascii() and "\x1b" not in str(error), name
+        else:
+            config_json.to_json(config).encode()
+            assert config.total_iterations > 0 and config.steps_per_iteration > 0
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("", "not valid JSON"),
+        ("{", "not valid JSON"),
+        ("[" * 100_000, "not valid JSON"),
+        ('{"format": 1, "seed": 1' + "0" * 5000 + "}", "not valid JSON"),
+        ("null", "was not written by this version"),
+        ('{"format": true}', "was not written by this version"),
+        ('{"format": 2}', "was not written by this version"),
+        ('{"format": 1, "extra": 1}', "unknown field 'extra'"),
+        ('{"format": 1, "task": {"extra": 1}}', "unknown field 'task.extra'"),
+        ('{"format": 1, "seed": 9223372036854775808}', "field 'seed' has the unusable value"),
+        ('{"format": 1, "ppo": {"gamma": NaN}}', "--ppo.gamma must lie between 0 and 1, not nan"),
+        ('{"format": 1, "iterations": 0}', "--iterations must be at least 1"),
+    ],
+)
+def test_settings_that_cannot_be_read_are_named(tmp_path, capsys, text, message):
+    (tmp_path / "config.json").write_text(text)
+    for command in (evaluate.main, render.main, report.main):
+        assert command([str(tmp_path)]) == 2
+        told = capsys.readouterr().err
+        assert "config.json" in told and message in told and "Traceback" not in told
