@@ -132,9 +132,8 @@ def flag(path: str) -> str:
 
 def validate(config: TrainConfig, device_count: int | None = None) -> list[str]:
     """Return every problem of a configuration, each with its field and its fix."""
-    # Nothing can be compared with a value of the wrong type, or with NaN.
-    if unusable := value_problems(config):
-        return [f"{flag(path)} {problem}." for path, problem in unusable]
+    if unusable := _value_problems(config):
+        return unusable
     out_of_range = _range_problems(config)
     # Sizes can only be compared once each of them makes sense.
     sizes = [] if out_of_range else _size_problems(config, device_count)
@@ -143,10 +142,15 @@ def validate(config: TrainConfig, device_count: int | None = None) -> list[str]:
 
 def check_ranges(config: TrainConfig, where: str) -> None:
     """Raise a UserError for numbers that no run could have been trained with."""
-    problems = _range_problems(config)
+    problems = _value_problems(config) or _range_problems(config)
     if problems:
         listed = "\n".join(f"  {problem}" for problem in problems)
         raise UserError(f"{where} has settings that cannot be used:\n{listed}")
+
+
+def _value_problems(config: TrainConfig) -> list[str]:
+    """Return the values that their fields cannot hold: nothing can be compared with those."""
+    return [f"{flag(path)} {problem}." for path, problem in value_problems(config)]
 
 
 def _range_problems(config: TrainConfig) -> list[str]:
