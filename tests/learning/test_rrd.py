@@ -64,7 +64,8 @@ def test_variance_of_a_subsets_mean_by_hand():
     # With replacement from 2 steps, without from 3 and 6; one step has no spread, whatever is said.
     found = rrd.subset_variance(guess, jnp.array([2, 3, 6, 1]))
     np.testing.assert_allclose(found, [1 / 3, 0.0, 0.5 / 3, 0.0], rtol=1e-6)
-    np.testing.assert_array_equal(rrd.subset_variance(guess[:, :1], jnp.arange(4)), np.zeros(4))
+    single = rrd.subset_variance(guess[:, :1], jnp.arange(4))
+    assert single.shape == (4,) and not single.any()
 
 
 def test_loss_of_several_episodes_by_hand():
