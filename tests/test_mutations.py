@@ -20,7 +20,7 @@ def mutations():
 
 
 KNOWN = {
-    "algorithms.style": "normalizer.normalize(state.moments, experience.obs[STYLE])",
+    "algorithms.style": "experience.obs[STYLE]",
     "algorithms.method": "jnp.argmax(td.expected(logits, self.atoms), axis=0)",
     "algorithms.dqn": "(slow['critic'] if config.double else params['critic'])",
     "algorithms.ppo_update": "part._replace(advantage=part.advantage)",

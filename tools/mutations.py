@@ -263,6 +263,5 @@ EQUIVALENT = {
     "algorithms.style": {
         "optimizer.adam(1.0, (2e-08))": "far below the numbers that it is added to",
         "jnp.zeros(((2), self.size))": "parameters do not depend on the number of examples",
-        "jax.random.fold_in(key, (3))": "another stream, used by nobody else",
     },
 }

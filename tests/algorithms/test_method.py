@@ -9,8 +9,10 @@ import pytest
 
 from jaxrl.algorithms import dqn, method
 from jaxrl.config import OffPolicyConfig
+from jaxrl.learning import normalizer
 from jaxrl.learning.replay import Transition
 from jaxrl.networks.q import Critic
+from jaxrl.types import Mean
 
 B, ATOMS, GAMMA = 5, 6, 0.9
 NOW, NEXT = 0, 1  # which part of a table a stub reads
@@ -142,3 +144,43 @@ def test_double_dqn_chooses_online_and_evaluates_by_the_target(double, follows):
     assert float(noted["train/q_mean"].total) == 3.0
     grads = jax.grad(lambda table: loss(table, table)[0])(ONLINE)
     assert np.flatnonzero(grads).tolist() == [1, 2]  # the values of what was done, and no target
+
+
+def test_transitions_are_normalised_before_networks_read_them():
+    seen = normalizer.Moments(jnp.float32(9), jnp.float32([1.0]), jnp.float32([4.0]))
+    steps = Transition(jnp.float32([[3.0]]), (), jnp.ones(1), (), jnp.float32([[7.0]]))
+    found = method.normalized(seen, steps)
+    np.testing.assert_allclose([found.obs, found.next_obs], [[[1.0]], [[3.0]]], rtol=1e-6)
+    assert found.reward is steps.reward
+
+
+def test_updates_follow_one_another_and_their_metrics_add_up():
+    def update(state, batch):
+        noted = {"b": Mean.of(batch), "a": Mean.of(10.0 * state)}
+        return state + batch, noted
+
+    end, found = method.update_all(update, jnp.float32(1.0), jnp.array([2.0, 3.0, 4.0]))
+    assert float(end) == 10.0  # the states before each were 1, 3 and 6
+    assert {name: (float(m.total), float(m.count)) for name, m in found.items()} == {
+        "a": (100.0, 3.0),
+        "b": (9.0, 3.0),
+    }
+
+
+@pytest.mark.parametrize("critic", ["mse", "c51"])
+@pytest.mark.parametrize("pessimism", ["min", "mean"])
+def test_values_of_two_critics_and_the_one_that_is_believed(critic, pessimism):
+    config = OffPolicyConfig(
+        critic=critic, v_min=-2.0, v_max=3.0, num_atoms=ATOMS, pessimism=pessimism
+    )
+    shape = (2, 2, B, ATOMS) if critic == "c51" else (2, 2, B)
+    table = np.random.default_rng(3).normal(size=shape).astype(np.float32)
+    expected = table[:, NOW]
+    if critic == "c51":
+        expected = _softmax(expected) @ np.linspace(-2.0, 3.0, ATOMS)
+    value, obs = method.Value(config, CRITIC), jnp.full(B, NOW)
+    found = value.both(jnp.asarray(table), obs, jnp.zeros(B))
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    believed = expected.min(axis=0) if pessimism == "min" else expected.mean(axis=0)
+    found = value.believed(jnp.asarray(table), obs, jnp.zeros(B))
+    np.testing.assert_allclose(found, believed, rtol=1e-4, atol=1e-5)

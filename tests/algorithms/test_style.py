@@ -184,18 +184,19 @@ def test_a_gradient_step_is_that_of_the_losses_written_out(kind):
     np.testing.assert_allclose(wage, 0.3 * experience.reward + 0.7 * paid, rtol=1e-3, atol=1e-4)
 
 
-FAR = 3.0  # where the agent's remembered motion lies
+NEAR, FAR = 0.5, 3.0  # where the agent's new motion lies, and what it remembers
 
 
 def test_half_of_the_agents_motion_is_remembered_once_there_is_some():
-    """New motion lies at 0, remembered motion at FAR; beyond what is filled lies NaN."""
+    """Beyond what is filled lies NaN."""
     config = replace(CONFIG, updates=1, batch_size=4096)
     styling = Styling(config, lambda key, number: jnp.zeros((number, SIZE)), SIZE)
     first = styling.init(jax.random.key(0))
     # With ones for weights, a logit is 1 + 16 units, each 1 + the sum of what it sees.
     params = jax.tree.map(jnp.ones_like, first.params)
     moments = first.moments.replace(count=jnp.float32(1e12))  # normalising changes nothing
-    experience = rollout(0)._replace(next_obs={"style": jnp.zeros((STEPS, ROWS, SIZE))})
+    near = jnp.full((STEPS, ROWS, SIZE), NEAR)
+    experience = rollout(0)._replace(next_obs={"style": near})
     learn, found = jax.jit(styling.learn), []
     for filled in (0, 1, CONFIG.replay):
         kept = jnp.where(jnp.arange(CONFIG.replay)[:, None] < filled, FAR, jnp.nan)
@@ -203,11 +204,11 @@ def test_half_of_the_agents_motion_is_remembered_once_there_is_some():
         state = first.replace(params=params, moments=moments, replay=kept, filled=jnp.int32(filled))
         _, noted = learn(state, experience, jax.random.key(2))
         found.append(float(noted["style/agent_logit"].total))
-    new, old = 1 + 16, 1 + 16 * (1 + SIZE * FAR)
+    new, old = 1 + 16 * (1 + SIZE * NEAR), 1 + 16 * (1 + SIZE * FAR)
     assert found[0] == pytest.approx(new, rel=1e-4)
     assert found[1:] == pytest.approx([(new + old) / 2] * 2, rel=0.05)
     # Every history of the rollout is as likely as any other, the first one too.
-    lone = jnp.zeros((STEPS, ROWS, SIZE)).at[0, 0].set(FAR)
+    lone = near.at[0, 0].set(FAR)
     state = first.replace(params=params, moments=moments)
     _, noted = learn(state, experience._replace(next_obs={"style": lone}), jax.random.key(2))
     expected = new + (old - new) / (STEPS * ROWS)
