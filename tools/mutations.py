@@ -260,6 +260,9 @@ EQUIVALENT = {
         "jnp.maximum(book.first, oldest)": "`oldest` is past both",
         "(nth <= kept[:, None])": "a place that nothing was written to",
     },
+    "algorithms.method": {
+        "probs[0], probs[(2)])": "JAX clamps an index past the end to the last",
+    },
     "algorithms.style": {
         "optimizer.adam(1.0, (2e-08))": "far below the numbers that it is added to",
         "jnp.zeros(((2), self.size))": "parameters do not depend on the number of examples",
