@@ -40,12 +40,12 @@ def _inputs():
         return jnp.float32(random.normal(size=shape))
 
     params = {"actor": normal(2, 2), "critic": normal(2, 3), "alpha": {"log": jnp.float32(-1.2)}}
-    slow = {"actor": normal(2, 2), "critic": normal(2, 3)}
+    slow = {"actor": 4.0 * normal(2, 2), "critic": normal(2, 3)}  # near the bounds of actions
     batch = Transition(
         obs=normal(B, 2),
         action=jnp.tanh(normal(B, 1)),
         reward=normal(B),
-        terminated=jnp.array([True, False, False, True, False, False]),
+        terminated=jnp.array([False, True, True, False, False, False]),
         next_obs=normal(B, 2),
     )
     return params, slow, batch
@@ -120,7 +120,8 @@ def test_td3_by_numpy():
     noise = 0.5 * np.float64(jax.random.normal(KEY, (B, 1)))
     assert (np.abs(noise) > 0.4).any() and (np.abs(noise) < 0.4).any()
     next_action = act(slow["actor"], batch.next_obs) + np.clip(noise, -0.4, 0.4)
-    assert (next_action > 1).any() and (next_action < -1).any()
+    alive = next_action[~np.asarray(batch.terminated)]
+    assert (alive > 1).any() and (alive < -1).any()
     follows = _q(slow["critic"], batch.next_obs, np.clip(next_action, -1, 1)).min(axis=0)
     q_loss, q_mean = _critic_loss(params, batch, follows)
     pi_loss = -_q(params["critic"], batch.obs, act(params["actor"], batch.obs))[0].mean()
