@@ -260,6 +260,9 @@ EQUIVALENT = {
         "jnp.maximum(book.first, oldest)": "`oldest` is past both",
         "(nth <= kept[:, None])": "a place that nothing was written to",
     },
+    "algorithms.dqn": {
+        "axis=-1)[:, (1)]": "JAX clamps an index past the end to the last",
+    },
     "algorithms.method": {
         "probs[0], probs[(2)])": "JAX clamps an index past the end to the last",
     },

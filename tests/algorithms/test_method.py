@@ -117,9 +117,10 @@ def _dqn(double):
     return dqn.make(OffPolicyConfig(double=double), SimpleNamespace(actor=actor))
 
 
-# States 0 and 1. The online network prefers action 2 in state 1, the target network action 0.
-ONLINE = jnp.array([[1.0, 2.0, 4.0, 99.0], [0.0, 3.0, 5.0, 99.0]])
-SLOW = jnp.array([[7.0, 7.0, 7.0, 99.0], [6.0, 1.0, 2.0, 99.0]])
+# States 0 and 1. In state 1 the online network prefers action 2, the target network action 0;
+# in state 0 both prefer action 1.
+ONLINE = jnp.array([[1.0, 4.0, 2.0, 99.0], [0.0, 3.0, 5.0, 99.0]])
+SLOW = jnp.array([[7.0, 8.0, 7.0, 99.0], [6.0, 1.0, 2.0, 99.0]])
 
 
 @pytest.mark.parametrize("double, follows", [(True, 2.0), (False, 6.0)])
@@ -132,7 +133,7 @@ def test_double_dqn_chooses_online_and_evaluates_by_the_target(double, follows):
         next_obs=jnp.array([1, 1]),
     )
     hyper = {"gamma": jnp.float32(GAMMA)}
-    errors = [2.0 - (0.5 + GAMMA * follows), 4.0 - -1.0]
+    errors = [4.0 - (0.5 + GAMMA * follows), 2.0 - -1.0]
     huber = [0.5 * e**2 if abs(e) <= 1 else abs(e) - 0.5 for e in errors]
 
     def loss(online, slow):
