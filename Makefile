@@ -20,7 +20,7 @@ test: lint ## lint, then run the tests
 	$(BIN)/python -m pytest
 
 check: lint ## lint, then run the fast tests
-	$(BIN)/python -m pytest -m "not slow and not learning and not multiprocess"
+	$(BIN)/python -m pytest -m "not slow and not learning and not multiprocess and not sweep"
 
 test-pythons: ## run `make test` with every supported Python: PYTHONS="3.11 3.12"
 	@for version in $(PYTHONS); do \

@@ -266,6 +266,9 @@ EQUIVALENT = {
     "algorithms.method": {
         "probs[0], probs[(2)])": "JAX clamps an index past the end to the last",
     },
+    "algorithms.ppo_loss": {
+        "lambda leaf: leaf[(1)]": "JAX clamps an index past the end to the last",
+    },
     "algorithms.style": {
         "optimizer.adam(1.0, (2e-08))": "far below the numbers that it is added to",
         "jnp.zeros(((2), self.size))": "parameters do not depend on the number of examples",
