@@ -268,6 +268,8 @@ EQUIVALENT = {
     },
     "algorithms.ppo_loss": {
         "lambda leaf: leaf[(1)]": "JAX clamps an index past the end to the last",
+        "l2_to_initial(learner.initial_params, params)": "a squared distance is symmetric",
+        "value_loss(batch.target, value)": "a squared distance is symmetric",
     },
     "algorithms.style": {
         "optimizer.adam(1.0, (2e-08))": "far below the numbers that it is added to",
