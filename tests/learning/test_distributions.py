@@ -244,6 +244,7 @@ def test_greedy_takes_the_highest_value_or_any_by_chance():
     assert scipy.stats.chisquare(counts, number * np.array([0.1, 0.8, 0.1])).pvalue > 1e-3
     high = jnp.array([[1.0, 3.0, 2.0, 9.0], [5.0, 3.0, 2.0, 9.0], [5.0, 3.0, 8.0, 9.0]])
     np.testing.assert_array_equal(dist.mode(high), [1, 0, 2])
+    np.testing.assert_array_equal(dist.mode(high[1:]), [0, 2])
     never = dist.sample(high.at[:, -1].set(0.0), KEY)
     np.testing.assert_array_equal(never, [1, 0, 2])
     assert dist.param_size == 4 and dist.kind == "greedy"
