@@ -95,9 +95,13 @@ def panel(task: str, kinds: dict[str, dict[str, list]]):
         for kind in [kind for kind in KINDS if kind in kinds]:
             for i, curve in enumerate(kinds[kind].values()):
                 label = None if i else kind
-                axes.plot(*zip(*curve, strict=True), color=COLORS[kind], label=label)
-        axes.set(xlabel="environment steps", ylabel="evaluated return", title=task)
-        axes.legend(frameon=False)
+                steps, returns = zip(*curve, strict=True)
+                millions = [step / 1e6 for step in steps]
+                axes.plot(millions, returns, color=COLORS[kind], label=label)
+        axes.set(xlabel="million environment steps", ylabel="evaluated return", title=task)
+        axes.legend(frameon=False, fontsize="small", ncols=2, loc="upper center")
+        low, high = axes.get_ylim()
+        axes.set_ylim(low, high + 0.3 * (high - low))  # room for the legend
 
     return on
 
