@@ -1,20 +1,44 @@
-"""How much memory the host has left, asked before something large is read."""
+"""How much memory the host has, and how much of it is left."""
 
 import contextlib
+import os
+import resource
 from pathlib import Path
 
 from jaxrl.errors import UserError
 
+_CONTAINER_LIMITS = (
+    "/sys/fs/cgroup/memory.max",
+    "/sys/fs/cgroup/memory/memory.limit_in_bytes",  # version 1
+)
+
+
+def total() -> int | None:
+    """Return the bytes this process may use, now or later; None on systems that do not tell."""
+    limits = []
+    with contextlib.suppress(OSError, ValueError):
+        limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    for file in _CONTAINER_LIMITS:
+        with contextlib.suppress(OSError, ValueError):  # a number, or "max"
+            limits.append(int(Path(file).read_text(encoding="utf-8")))
+    asked = resource.getrlimit(resource.RLIMIT_AS)[0]  # ulimit -v
+    limits += [asked] if asked != resource.RLIM_INFINITY else []
+    return min(limits, default=None)
+
 
 def available() -> int | None:
     """Return the bytes that can be allocated now; None on systems that do not tell."""
-    limits = []
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        limits += [int(line.split()[1]) * 1024 for line in lines if line[:13] == "MemAvailable:"]
-    with contextlib.suppress(OSError, ValueError):  # a container's own limit, or "max"
-        limits.append(int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    limits = [limit for limit in (total(), meminfo("MemAvailable")) if limit is not None]
     return min(limits, default=None)
+
+
+def meminfo(name: str) -> int | None:
+    """Return the bytes of one line of /proc/meminfo; other systems have none."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
+        found = (int(line.split()[1]) * 2**10 for line in lines if line.startswith(f"{name}:"))
+        return next(found, None)
+    return None
 
 
 def check_fits(what: str, size: int, copies: int = 2) -> None:

@@ -1,16 +1,11 @@
 """How much memory there is, and how much of it is in use."""
 
 import contextlib
-import os
-import resource
 from pathlib import Path
 
 import jax
 
-_CONTAINER_LIMITS = (
-    "/sys/fs/cgroup/memory.max",
-    "/sys/fs/cgroup/memory/memory.limit_in_bytes",  # version 1
-)
+from jaxrl import host_memory
 
 
 def in_use() -> dict[str, float]:
@@ -38,19 +33,11 @@ def _of_devices(name: str, otherwise: float | None) -> float | None:
 def of_device() -> int | None:
     """Return how many bytes programs may use on the smallest device; None where that is unknown.
 
-    A processor has the machine's memory, or as much of it as this process is given.
+    A CPU has the host's memory, or as much of it as this process is given.
     """
     stats = [device.memory_stats() for device in jax.local_devices()]
     limits = [s["bytes_limit"] for s in stats if s and "bytes_limit" in s]
-    if not limits:
-        with contextlib.suppress(OSError, ValueError):
-            limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-        for file in _CONTAINER_LIMITS:
-            with contextlib.suppress(OSError, ValueError):  # a number, or "max"
-                limits.append(int(Path(file).read_text(encoding="utf-8")))
-        asked = resource.getrlimit(resource.RLIMIT_AS)[0]  # ulimit -v
-        limits += [asked] if asked != resource.RLIM_INFINITY else []
-    return min(limits, default=None)
+    return min(limits) if limits else host_memory.total()
 
 
 def of_all_devices(number: int) -> int | None:
@@ -58,14 +45,7 @@ def of_all_devices(number: int) -> int | None:
     room = of_device()
     if room is None or jax.local_devices()[0].platform != "cpu":
         return room and room * number
-    return room + _swap()
-
-
-def _swap() -> int:
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
-        return next((int(x.split()[1]) * 2**10 for x in lines if x.startswith("SwapTotal")), 0)
-    return 0
+    return room + (host_memory.meminfo("SwapTotal") or 0)
 
 
 def free() -> int | None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import jaxrl
-from jaxrl import evaluate, train
+from jaxrl import evaluate, host_memory, train
 from jaxrl.errors import UserError
 from jaxrl.runtime import compiled, fitting, memory, sizes, snapshot
 from jaxrl.runtime.member import Member
@@ -184,8 +184,8 @@ def test_a_state_larger_than_the_memory_is_refused_before_there_is_a_folder(
 
 
 def test_limits_of_the_process_count_as_memory_of_a_cpu(monkeypatch):
-    monkeypatch.setattr(memory.resource, "getrlimit", lambda kind: (2**20, 2**20))
-    monkeypatch.setattr(memory, "_swap", lambda: 7)
+    monkeypatch.setattr(host_memory.resource, "getrlimit", lambda kind: (2**20, 2**20))
+    monkeypatch.setattr(host_memory, "meminfo", {"SwapTotal": 7}.get)
     assert memory.of_device() == 2**20
     assert memory.of_all_devices(8) == 2**20 + 7  # CPU devices share one memory
 
