@@ -56,9 +56,10 @@ def costs(env: str, group: int, width: int) -> tuple[float, float]:
     run, params = start(env, 1, group, width, 8)
     (member,), (carry,) = run.groups, run.carries
     member.begin()
+    key = jax.random.key(0)
 
     def act():
-        acted = run.act(params, member.obs, carry, member.ended, np.uint32(0))
+        acted = run.act(params, member.obs, carry, member.ended, key, np.uint32(0))
         return jax.block_until_ready(acted.action)
 
     action = np.asarray(act())

@@ -23,17 +23,24 @@ MOST_TEXT = 2**26  # bytes of a text file that is read whole
 
 @contextlib.contextmanager
 def drafted(path: Path) -> Iterator[Path]:
-    """Create an empty file that takes the place of `path` when the block ends well."""
+    """Create an empty file that takes the place of `path` when the block ends well.
+
+    Errors of the disk name `path`, which people know, and not the draft.
+    """
     draft = path.with_name(_DRAFT.format(secrets.token_hex(8)))
-    # Exclusive: whatever has this name already, a link too, is left alone.
-    os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
     try:
+        # Exclusive: whatever has this name already, a link too, is left alone.
+        os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
         yield draft
         _sync(draft)
         os.replace(draft, path)
-    except BaseException:
+    except BaseException as error:
         draft.unlink(missing_ok=True)
-        raise
+        if not isinstance(error, OSError) or error.errno is None:
+            raise
+        if error.filename not in (None, str(draft), draft):
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def _sync(path: Path) -> None:

@@ -475,8 +475,7 @@ CASES = {
         (
             "tests/runtime/test_builder.py::"
             "test_options_follow_the_devices_and_the_users_flags_win",
-            "tests/runtime/test_builder.py::"
-            "test_xla_is_told_before_it_starts_unless_told_otherwise",
+            "tests/test_xla_flags.py::test_flags_are_added_where_jaxlib_knows_them",
             f"{COMMANDS}::test_memory_of_a_gpu_is_taken_as_needed_unless_asked_for",
         ),
     ),

@@ -70,21 +70,29 @@ def test_forces_come_close_to_the_exact_solution():
 
 @pytest.mark.parametrize("constraints", [7, 10])  # multiplied out, and by its factors
 def test_the_whole_force_is_that_of_brax(constraints):
-    rng, joints = np.random.default_rng(1), 4
+    sys = SimpleNamespace(solver_iterations=TURNS, solver_maxls=HALVINGS)
+    apart = []
+    for seed in range(5):
+        state = contact(np.random.default_rng(seed), constraints)
+        with physics():
+            expected = np.asarray(forces()["brax"](sys, state))
+            found = np.asarray(contact_forces.force(sys, state))
+        assert np.abs(expected).max() > 0.1
+        apart.append(np.abs(found - expected).max() / np.abs(expected).max())
+    # A trial at the very edge of being short enough may be judged by the last bit, which differs
+    # between processors: in one problem at most.
+    assert sorted(apart)[-2] < 1e-4, apart
+
+
+def contact(rng, constraints, joints=4):
     mass = rng.normal(size=(joints, joints))
-    state = SimpleNamespace(
+    return SimpleNamespace(
         con_jac=jnp.asarray(rng.normal(size=(constraints, joints)), jnp.float32),
         mass_mx_inv=jnp.asarray(np.linalg.inv(mass @ mass.T + np.eye(joints)), jnp.float32),
         con_diag=jnp.asarray(rng.uniform(0.1, 1.0, constraints), jnp.float32),
         con_aref=jnp.asarray(5 * rng.normal(size=constraints), jnp.float32),
         qf_smooth=jnp.asarray(rng.normal(size=joints), jnp.float32),
     )
-    sys = SimpleNamespace(solver_iterations=TURNS, solver_maxls=HALVINGS)
-    with physics():
-        expected = forces()["brax"](sys, state)
-        found = contact_forces.force(sys, state)
-    assert np.abs(expected).max() > 0.1
-    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
 
 
 def test_nothing_moves_where_nothing_touches():

@@ -53,7 +53,7 @@ REFUSED = {
     "--render film.mp4": "must end in .gif or .png",
     "--render film.gif --render-clip slo": "Did you mean 'slow'?",
     "--render-clip slow": "needs --render",
-    "--episodes 0": "at least 1",
+    "--episodes 0": "must lie between 1 and",
 }
 
 

@@ -104,7 +104,7 @@ def test_how_much_another_number_of_devices_changes(members, how, tiny_program, 
     key = jax.random.key(0)
     one, two = (minibatch.shuffled_rows(key, 8, 2, blocks) for blocks in (1, 2))
     assert not np.array_equal(np.ravel(one), np.ravel(two))
-    saved = SimpleNamespace(restore=lambda target: Restored(0, target, {"devices": 2}, []))
+    saved = SimpleNamespace(restore=lambda target, **_: Restored(0, target, {"devices": 2}, []))
     monkeypatch.setattr(program, "abstract_state", lambda made: SimpleNamespace())
     monkeypatch.setattr(starting, "to_keep", lambda config, state: state)
     *_, (remark,) = starting.restored_state(tiny_program._replace(members=members), saved)

@@ -82,7 +82,7 @@ def test_single_episodes_are_played_again_alike(run, report, tmp_path, capsys):
 
 def test_wrong_numbers_of_episodes_are_refused(run, capsys):
     assert evaluate.main([str(run), *OWN, "--only", "-1"]) == 2
-    assert "counted from 0" in capsys.readouterr().err
+    assert "--only must lie between 0 and" in capsys.readouterr().err
     assert evaluate.main([str(run), *OWN, "--only", "1", "--episodes", "3"]) == 2
     assert "not both" in capsys.readouterr().err
 

@@ -208,7 +208,7 @@ def test_settings_of_wrong_types_are_refused_in_a_sentence(tmp_path, number):
         ('{"format": 1, "extra": 1}', "unknown field 'extra'"),
         ('{"format": 1, "task": {"extra": 1}}', "unknown field 'task.extra'"),
         ('{"format": 1, "seed": 9223372036854775808}', "field 'seed' has the unusable value"),
-        ('{"format": 1, "ppo": {"gamma": NaN}}', "--ppo.gamma must lie between 0 and 1, not nan"),
+        ('{"format": 1, "ppo": {"gamma": NaN}}', "--ppo.gamma must be finite, not nan"),
         ('{"format": 1, "iterations": 0}', "--iterations must be at least 1"),
     ],
 )

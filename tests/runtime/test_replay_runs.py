@@ -20,7 +20,8 @@ FLAGS = shlex.split(
     "rrd-quick --devices 1 --num-envs 4 --epochs 2 --cycles 2 --iterations 12 --eval.num-envs 2 "
     "--network.hidden 8 --network.critic-hidden 8 --train-batches 2 --batch-size 8 "
     "--rrd.batch-size 8 --rrd.sample-size 4 --task.episode-length 10 "
-    "--offpolicy.buffer-size 160 --offpolicy.warmup 20"
+    "--offpolicy.buffer-size 160 --offpolicy.warmup 20 "
+    "--rrd.features quadratic --rrd.bias-correction"
 )
 
 

@@ -306,6 +306,6 @@ def test_closing_words_of_a_population(tmp_path):
     assert "  seed-1         3.0   best 4.0" in text
     bad = replace(seeds[1], best_reward=None, last_evaluation={"eval/mean_reward": math.nan})
     text = summary.text(replace(whole, members=(seeds[0], bad)), train._parse(["cartpole"]).config)
-    assert "  seed-1         nan   no finite evaluation" in text
+    assert "  seed-1    diverged   no finite evaluation" in text
     assert f"jaxrl.evaluate {tmp_path / 'seed-0'} --episodes" in text
     assert f"--resume {tmp_path} --epochs" in text

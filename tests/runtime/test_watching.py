@@ -142,7 +142,7 @@ def test_videos_are_written(tmp_path):
 
 REFUSED = {
     "--out episode.mp3": "must end in .html, .gif, .mp4, .png",
-    "--episodes 0": "--episodes must be at least 1",
+    "--episodes 0": "--episodes must lie between 1 and",
     "--seconds 0": "--seconds must be greater than 0",
     "--seconds inf": "--seconds must be greater than 0, not inf",
     "--fps 0.0001": "--fps must be at least 0.01, not 0.0001",
