@@ -29,11 +29,63 @@ xla_flags.add(
 # Tests replace parts of the code; a program traced without that must not stand in for them.
 os.environ.setdefault("JAXRL_KEEP_PROGRAMS", "0")
 import jax  # noqa: E402
+import pytest  # noqa: E402
 
 # Shapes that only match by adding leading axes are nearly always mistakes.
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
 # Compiled programs are shared by the workers and kept for the next run.
-_CACHE = Path(__file__).resolve().parent.parent / ".cache" / "jax"
+_TESTS = Path(__file__).resolve().parent
+_CACHE = _TESTS.parent / ".cache" / "jax"
 jax.config.update("jax_compilation_cache_dir", str(_CACHE))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+
+# Files whose tests train, simulate robots or start processes: `make check` leaves them out.
+_SLOW = [
+    "test_benchmarks",
+    "test_learning",
+    "test_notebooks",
+    "test_presets",
+    "test_readme",
+    "test_rollout",
+    "test_search",
+    "test_studies",
+    "algorithms/test_off_policy",
+    "algorithms/test_ppo_probes",
+    "algorithms/test_ppo_segments",
+    "docs/test_commands",
+    "docs/test_metrics",
+    "envs/test_contact_forces",
+    "envs/test_imitation",
+    "envs/test_pick_place",
+    "envs/test_randomize",
+    "envs/test_registry",
+    "envs/test_strolling",
+    "envs/test_world",
+    "motion/test_figure",
+    "motion/test_inspect",
+    "motion/test_library",
+    "motion/test_planning",
+    "runtime/test_callbacks",
+    "runtime/test_curriculum",
+    "runtime/test_hosted",
+    "runtime/test_inheriting",
+    "runtime/test_loop",
+    "runtime/test_offline_runs",
+    "runtime/test_parallel",
+    "runtime/test_population",
+    "runtime/test_processes",
+    "runtime/test_recovering",
+    "runtime/test_replay_runs",
+    "runtime/test_seeds",
+    "runtime/test_streams",
+    "runtime/test_style_runs",
+    "runtime/test_trouble",
+]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of slow files."""
+    for item in items:
+        if str(item.path.relative_to(_TESTS).with_suffix("")) in _SLOW:
+            item.add_marker(pytest.mark.slow)

@@ -206,7 +206,6 @@ def test_alpha_falls_above_the_target_entropy_and_rises_below(decomposing, targe
     assert before != now and (now > before) == rises
 
 
-@pytest.mark.parametrize("share, expected", [(0.0, [1.0, 0.1, 0.1]), (0.5, [1.0, 0.55, 0.1])])
 @pytest.mark.parametrize(
     "share, expected", [(0.0, [1.0, 0.1, 0.1, 0.1]), (0.5, [1.0, 0.55, 0.1, 0.1])]
 )
