@@ -12,11 +12,12 @@ import pytest
 from jaxrl.algorithms import off_policy
 from jaxrl.algorithms.method import Method
 from jaxrl.algorithms.rewards import RewardModel
+from jaxrl.algorithms.store import Store
 from jaxrl.config import OffPolicyConfig
 from jaxrl.learning import normalizer
 from jaxrl.learning.episodes import Pieces
 from jaxrl.learning.replay import Transition
-from jaxrl.types import Mean, Rollout, TrainState
+from jaxrl.types import ActionSpec, EnvSpec, Mean, Rollout, TrainState
 
 B, BATCHES = 4, 2
 CONFIG = OffPolicyConfig(
@@ -282,6 +283,42 @@ def test_whole_episodes_are_absorbed_before_any_step():
     # 2 and 3 that was absorbed: what pieces say too, so that nothing is left to learn.
     np.testing.assert_allclose(after.params["reward"]["x"], [5.0])
     assert float(metrics["train/R_loss"].total) == 0.0
+
+
+def test_ircr_learns_from_normalised_returns():
+    """Episodes return −2, 2 and 6: each of their steps is paid 0, ½ or 1 before scaling."""
+    settings = {"reward": "ircr", "rollout_length": 4, "buffer_size": 8, "batch_size": 16}
+    config = replace(CONFIG, warmup=1, **settings)
+    spec = EnvSpec(jax.ShapeDtypeStruct((1,), jnp.float32), ActionSpec(1, False))
+    learning = replace(_learning(config), store=Store(config, spec, 2, 4, 1))
+    ended = jnp.array([[False, False], [False, True], [False, False], [True, True]])
+    same, nothing = jnp.ones((4, 2, 1)), ()
+    experience: Any = Rollout(
+        obs=same,
+        action=same,
+        reward=jnp.array([[5.0, -3.0], [-1.0, 1.0], [1.0, 1.0], [1.0, 1.0]]),
+        terminated=ended,
+        truncated=ended & False,
+        next_obs=same,
+        extras=nothing,
+        carry=nothing,
+        episodes={},
+    )
+
+    @jax.jit
+    def learn(key):
+        state = learning.init(key).replace(learner=_learner(learning))
+        after, metrics = learning.learn(state, experience)
+        key_steps = jax.random.split(state.key_for(off_policy._LEARNING, off_policy._USES), 4)[0]
+        drawn = learning.store.draw(after.collector.replay, key_steps, BATCHES)
+        return after.learner.optimizer["a"], metrics["train/paid"].total, drawn.reward
+
+    optimizer, total, returned = learn(jax.random.key(0))
+    assert set(np.unique(returned)) == {-2.0, 2.0, 6.0}
+    paid = np.mean(3.0 * (np.asarray(returned) + 2.0) / 8.0, axis=1)
+    assert float(total) == pytest.approx(paid.sum(), rel=1e-5)
+    # "a" takes the first step alone; Adam's first moment is a tenth of its gradient.
+    np.testing.assert_allclose(jax.tree.leaves(optimizer)[1], [0.2 * (1.0 - paid[0])], rtol=1e-4)
 
 
 def test_the_first_state():
