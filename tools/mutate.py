@@ -43,7 +43,11 @@ TESTS = {
     ],
     "algorithms.ppo_batch": ["algorithms/test_ppo_batch.py", "algorithms/test_ppo_update.py"],
     "algorithms.ppo_loss": ["algorithms/test_ppo_loss.py", "algorithms/test_ppo_update.py"],
-    "algorithms.ppo_sampling": ["algorithms/test_ppo_update.py", "algorithms/test_ppo_segments.py"],
+    "algorithms.ppo_sampling": [
+        "algorithms/test_ppo_sampling.py",
+        "algorithms/test_ppo_update.py",
+        "algorithms/test_ppo_segments.py",
+    ],
     "algorithms.ppo_update": ["algorithms/test_gradient_step.py", "algorithms/test_ppo_update.py"],
     "algorithms.reward_only": ["algorithms/test_rewards.py"],
     "algorithms.sac": ["algorithms/test_actor_losses.py"],

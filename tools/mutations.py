@@ -259,12 +259,30 @@ EQUIVALENT = {
         "(oldest >= book.first)": "if equal, what follows `first` is `first` itself",
         "jnp.maximum(book.first, oldest)": "`oldest` is past both",
         "(nth <= kept[:, None])": "a place that nothing was written to",
+        "whole = (first >= oldest)": "nobody reads what is noted of an episode before its end",
+        "book.age.shape[-(2)], book.age_now": "any age above 0 puts the beginning before the ring",
+    },
+    "learning.linear": {
+        "lower=(False)": "either triangle of a symmetric matrix has the same solution",
+        "(_product(fit.mean, weights))": "a dot product is symmetric",
     },
     "algorithms.dqn": {
         "axis=-1)[:, (1)]": "JAX clamps an index past the end to the last",
     },
     "algorithms.method": {
         "probs[0], probs[(2)])": "JAX clamps an index past the end to the last",
+    },
+    "algorithms.ppo_sampling": {
+        "self.num_rows // self.blocks), (2.0))": "a factor common to all chances changes no draw",
+        "(keys, (chance * chance.shape[1])": "a factor common to all chances changes no draw",
+        "(keys, chance, number), ()": "a factor common to all chances changes no draw",
+        "return (Live(value, ratio))": "minibatches are drawn outside of the loss",
+    },
+    "algorithms.ppo_update": {
+        "(stopped / 1.0)": "a factor of 1",
+        "step.grad_norm, stopped, ": "stacked with floats, a bool becomes one",
+        "(~step.finite / 1.0)": "a factor of 1",
+        "(~step.finite)])": "stacked with floats, a bool becomes one",
     },
     "algorithms.ppo_loss": {
         "lambda leaf: leaf[(1)]": "JAX clamps an index past the end to the last",

@@ -1,6 +1,7 @@
 """One gradient step of PPO: what it moves, what stops it, what it counts and reports."""
 
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,8 +12,9 @@ import optax
 import pytest
 from jax.flatten_util import ravel_pytree
 
-from jaxrl.algorithms import ppo_loss
+from jaxrl.algorithms import ppo_loss, ppo_update
 from jaxrl.algorithms.ppo_batch import Batch, PPOState
+from jaxrl.algorithms.ppo_sampling import Sampler
 from jaxrl.algorithms.ppo_update import Updater
 from jaxrl.config import PPOConfig
 from jaxrl.learning import distributions
@@ -162,6 +164,14 @@ def test_steps_stop_once_kl_passes_one_and_a_half_times_its_target(times, alread
     assert int(learner.skipped) == 4 and noted["bad"] == 0.0  # nothing was wrong with it
 
 
+@pytest.mark.parametrize("beyond, stops", [(0.0, False), (1e-3, True)])
+def test_steps_go_on_at_exactly_one_and_a_half_times_the_target(monkeypatch, beyond, stops):
+    noted = jnp.zeros(len(ppo_loss.METRICS)).at[ppo_update._KL].set(1.5 + beyond)
+    monkeypatch.setattr(Updater, "_gradients", lambda *_: (jnp.ones_like(FLAT), noted))
+    (_, _, stopped), _ = _step(target_kl=1.0)
+    assert bool(stopped) is stops
+
+
 def test_non_finite_steps_are_counted():
     (learner, _, stopped), noted = _step(part=_part(scale=np.inf))
     np.testing.assert_array_equal(learner.params, FLAT)
@@ -207,6 +217,20 @@ def test_accumulated_pieces_are_the_whole(blocks):
         assert noted[name] == pytest.approx(expected[name], rel=1e-3, abs=1e-6)
 
 
+@pytest.mark.parametrize("pieces", [1, 2, 4])
+def test_losses_see_one_piece_at_a_time(monkeypatch, pieces):
+    seen = []
+
+    def loss(config, networks, params, learner, part, weights):
+        seen.append(part.obs.shape)
+        return jnp.sum(params["actor"]), jnp.zeros(len(ppo_loss.METRICS))
+
+    monkeypatch.setattr(ppo_loss, "loss", loss)
+    updater = Updater(replace(CONFIG, accumulate=pieces), _networks(), N, 1)
+    jax.eval_shape(partial(updater._gradients, UNRAVEL, WEIGHTS), _learner(), _part())
+    assert set(seen) == {(T, N // pieces)}
+
+
 @pytest.mark.parametrize("kind", ["adam", "muon"])
 def test_the_optimiser_is_the_one_asked_for(kind):
     """Muon's step in a matrix is orthogonal; Adam's first one is a matrix of signs."""
@@ -220,6 +244,25 @@ def test_the_optimiser_is_the_one_asked_for(kind):
         np.testing.assert_allclose(found, np.ones((2, 2)), rtol=1e-3)
     else:
         np.testing.assert_allclose(np.linalg.svd(found)[1], 1.0, atol=0.4)
+
+
+@pytest.mark.parametrize("sampling", ["sequential", "uniform"])
+def test_passes_are_planned_and_noise_is_made_by_keys_of_their_own(sampling):
+    """Step by step: each pass has a key to plan it by, then one for each of its minibatches."""
+    config = replace(CONFIG, num_minibatches=2, update_epochs=2, sampling=sampling)
+    networks, progress = _networks("tanh_normal"), jnp.float32(0.0)
+    updater, sampler = Updater(config, networks, N, 1), Sampler(config, networks, N, 1)
+    learner, part = _learner(rate=0.01), _part()._replace(weight=())
+    learner = learner.replace(hyper=learner.hyper | WEIGHTS)
+    found, _ = jax.jit(updater.improve)(learner.replace(params=START), part, KEY, progress)
+    carry, keys = (learner, jnp.asarray(True), jnp.asarray(False)), jax.random.split(KEY, (2, 3))
+    update = jax.jit(partial(updater._update, UNRAVEL, WEIGHTS))
+    for plan, *noise in keys:
+        for planned, key in zip(sampler.plan(plan), noise, strict=True):
+            params = UNRAVEL(carry[0].params)
+            drawn, _ = sampler.draw(carry[0], params, part, (), planned, progress)
+            carry, _ = update(carry, (drawn, key))
+    np.testing.assert_allclose(ravel_pytree(found.params)[0], carry[0].params, atol=1e-5)
 
 
 @pytest.mark.parametrize("sampling", ["sequential", "uniform"])

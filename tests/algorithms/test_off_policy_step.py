@@ -321,6 +321,20 @@ def test_ircr_learns_from_normalised_returns():
     np.testing.assert_allclose(jax.tree.leaves(optimizer)[1], [0.2 * (1.0 - paid[0])], rtol=1e-4)
 
 
+@pytest.mark.parametrize("reward", ["ircr", "rrd"])
+def test_ircr_leaves_out_rows_that_start_amid_an_episode(reward):
+    """Two rows for each environment; a counter as old as the ring marks an unknown beginning."""
+    config = replace(CONFIG, reward=reward, rollout_length=4, buffer_size=6 * 4)
+    store = Store(config, EnvSpec(OBS, ActionSpec(1, False)), 6, 4, 1)
+    env: Any = SimpleNamespace(rows=6)
+    learning = replace(_learning(config), store=store, env=env)
+    stored = learning._first_store(SimpleNamespace(age=jnp.array([0, 1, 3])))
+    expected = [0, 0, 4, 4, 4, 4] if reward == "ircr" else [0] * 6
+    np.testing.assert_array_equal(stored.book.age_now, expected)
+    # Gymnasium's environments have no age: they start at the beginning.
+    np.testing.assert_array_equal(learning._first_store(SimpleNamespace()).book.age_now, 0)
+
+
 def test_the_first_state():
     learning = _learning(model=_model())
     state = learning.init(jax.random.key(0))

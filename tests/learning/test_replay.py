@@ -1,5 +1,7 @@
 """The ring and its episodes against plain Python lists."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -111,9 +113,13 @@ def _assert_same(book, ring, lists):
     return sum(map(len, lists.whole))
 
 
-@pytest.mark.parametrize("restarts", [0.0, 0.15])
-@pytest.mark.parametrize("chunk", [1, 3, 6])
-@pytest.mark.parametrize("chance", [0.05, 0.2, 0.6])
+@pytest.mark.parametrize(
+    "chunk, chance, restarts",
+    [
+        *itertools.product((1, 3, 6), (0.05, 0.2, 0.6), (0.0, 0.15)),
+        (SIZE, 0.6, 0.0),  # every write replaces the whole ring
+    ],
+)
 def test_book_knows_exactly_the_whole_episodes(chunk, chance, restarts):
     """Also those that were finished before all environments started anew, again and again."""
     random, lists, seen = np.random.default_rng(0), _Lists(), 0
