@@ -143,6 +143,18 @@ def test_book_knows_exactly_the_whole_episodes(chunk, chance, restarts):
     assert seen > 5
 
 
+def test_a_restart_keeps_the_only_step():
+    """Whether its episode is finished or not."""
+    book = episodes.init(ROWS, SIZE)
+    ring = replay.init(jax.ShapeDtypeStruct((), jnp.float32), ROWS, SIZE)
+    reward, ended = jnp.array([[1.0, 2.0, 3.0]]), jnp.array([[True, False, False]])
+    book = jax.jit(episodes.insert)(book, ring.written, reward, ended)
+    ring = jax.jit(replay.insert)(ring, reward)
+    book, ring = jax.jit(episodes.restarted, static_argnums=2)(book, ring, 1)
+    np.testing.assert_array_equal(ring.steps[:, 0], reward[0])
+    np.testing.assert_array_equal(episodes.complete(book), [[0, 1, 1], [1, 1, 1]])
+
+
 def test_pieces_come_from_one_episode_and_long_ones_more_often():
     """Two episodes of 2 and 6 steps: pieces stay inside, and the long one is drawn 3 times of 4."""
     ring = replay.init(jax.ShapeDtypeStruct((2,), jnp.int32), ROWS, SIZE)
