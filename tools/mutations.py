@@ -291,6 +291,11 @@ EQUIVALENT = {
     },
     "algorithms.style": {
         "optimizer.adam(1.0, (2e-08))": "far below the numbers that it is added to",
+        'name="head")(x)[..., (1)]': "JAX clamps an index past the end to the last",
+        "x[None])[(1)]": "JAX clamps an index past the end to the last",
+        "((jax.random.uniform(key_mix, (number, 1)) >= 0.5))": "the other half of a uniform draw",
+        "((jax.random.uniform(key_mix, (number, 1)) <= 0.5))": "exactly 0.5 is one draw in 2²³",
+        "(min(len(fresh.rows), max(rows // 16, 1)))": "a minimum is symmetric",
         "jnp.zeros(((2), self.size))": "parameters do not depend on the number of examples",
     },
 }

@@ -9,7 +9,7 @@ import numpy as np
 import optax
 import pytest
 
-from jaxrl.algorithms.style import Styling
+from jaxrl.algorithms.style import Styling, _Motion
 from jaxrl.config import StyleConfig
 from jaxrl.learning import discriminator
 from jaxrl.types import Rollout
@@ -217,6 +217,7 @@ def test_half_of_the_agents_motion_is_remembered_once_there_is_some():
 
 def test_the_first_logits_are_small():
     kernel = np.abs(_first_head(16))
+    assert kernel.shape == (16, 1)
     bound = np.sqrt(3 * 0.01 / 16)  # of a uniform draw with variance 0.01 / width
     assert 0.8 * bound < kernel.max() <= bound
 
@@ -244,6 +245,32 @@ def test_memory_takes_any_history_and_any_place(styling, learn):
     small = Styling(replace(CONFIG, replay=8, updates=1), demonstrations, SIZE)
     state, _ = jax.jit(small.learn)(small.init(jax.random.key(0)), rollout(0), jax.random.key(1))
     assert int(state.filled) == 1
+
+
+def test_a_single_whole_history_is_enough(styling, learn):
+    """The only one of a rollout, in its last row, is what is drawn and remembered."""
+    one = jnp.arange(1.0, SIZE + 1)
+    shown = jnp.zeros((STEPS, ROWS, SIZE)).at[-1, -1].set(one)
+    motion = _Motion.of(shown.reshape(-1, SIZE))
+    drawn = motion.draw(jax.random.key(0), jnp.zeros((30, SIZE)))
+    np.testing.assert_array_equal(drawn, np.tile(one, (30, 1)))
+    experience = rollout(0)._replace(next_obs={"style": shown})
+    state, _ = learn(styling.init(jax.random.key(0)), experience, jax.random.key(1))
+    assert int(state.filled) == CONFIG.replay // 16
+    np.testing.assert_array_equal(state.replay[: CONFIG.replay // 16], np.tile(one, (2, 1)))
+
+
+def test_accuracies_are_shares_and_what_cannot_be_told_is_not_right(styling):
+    state, experience = styling.init(jax.random.key(0)), rollout(0)
+    nowhere = state.replace(params=jax.tree.map(jnp.zeros_like, state.params))
+    config = replace(CONFIG, updates=1)
+    once = jax.jit(Styling(config, demonstrations, SIZE).learn)
+    for bias, demo, agent in ((0.0, 0.0, 0.0), (0.5, 1.0, 0.0), (-0.5, 0.0, 1.0)):
+        params = jax.tree.map(lambda x: x, nowhere.params)
+        params["params"]["head"]["bias"] += bias
+        _, noted = once(nowhere.replace(params=params), experience, jax.random.key(1))
+        assert float(noted["style/demo_accuracy"].total) == demo
+        assert float(noted["style/agent_accuracy"].total) == agent
 
 
 def test_memory_is_filled_in_turn_and_then_overwritten_at_random(styling, learn):

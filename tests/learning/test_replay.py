@@ -104,6 +104,7 @@ def _assert_same(book, ring, lists):
         expected = lists.whole[row]
         numbers = [n for start, rs in expected for n in range(start, start + len(rs))]
         assert list(range(first[row], end[row])) == numbers
+        assert first[row] <= end[row]  # what is drawn from counts end − first
         for start, rewards in expected:
             places = (start + np.arange(len(rewards))) % SIZE
             assert int(book.length[row, start % SIZE]) == len(rewards)
