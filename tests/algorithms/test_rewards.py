@@ -1,5 +1,6 @@
 """Learnt rewards: the loss on pieces of episodes, and learning from recorded ones alone."""
 
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -82,7 +83,7 @@ BATCHES = 3
 MOMENTS = normalizer.Moments(jnp.float32(4), jnp.float32([1.0]), jnp.float32([0.25]))
 
 
-def _learning(normalize=True, reward=lambda pieces: pieces.returned):
+def _learning(normalize=True, reward=lambda pieces: pieces.returned, **draws):
     """A reward of two numbers, pulled to what pieces say; `absorb` adds what whole episodes say."""
     config = OffPolicyConfig(
         train_batches=BATCHES,
@@ -108,11 +109,8 @@ def _learning(normalize=True, reward=lambda pieces: pieces.returned):
         assert batches == BATCHES
         return jax.tree.map(lambda x: jnp.stack([x, 2 * x, 4 * x]), stored)
 
-    store: Any = SimpleNamespace(
-        spec=SimpleNamespace(obs=jnp.zeros(1)),
-        draw_pieces=draw,
-        draw_whole=lambda stored, key, batches: draw(stored, key, batches),
-    )
+    draws = {"draw_pieces": draw, "draw_whole": draw} | draws
+    store: Any = SimpleNamespace(spec=SimpleNamespace(obs=jnp.zeros(1)), **draws)
     return reward_only.make(config, model, store, MOMENTS, 9)
 
 
@@ -143,6 +141,24 @@ def test_a_reward_is_learnt_from_recorded_episodes(normalize):
     given = learning.policy_params(after.learner)
     assert given.reward is after.learner.params
     assert float(given.observations.count) == (4.0 if normalize else 0.0)
+
+
+@pytest.mark.parametrize("iteration", [0, 3])
+def test_pieces_and_whole_episodes_are_drawn_by_keys_of_their_own(iteration):
+    """`key` folded with 2 × iteration, and one more for whole episodes."""
+    used, pieces = {}, _pieces()
+
+    def draw(name, stored, key, batches):
+        used[name] = key
+        return jax.tree.map(lambda x: jnp.stack([x] * batches), pieces)
+
+    draws = {f"draw_{name}": partial(draw, name) for name in ("pieces", "whole")}
+    learning = _learning(**draws)
+    state = learning.init(jax.random.key(5)).replace(iteration=jnp.int32(iteration))
+    learning.train_step(state, pieces)
+    for use, name in enumerate(("pieces", "whole")):
+        expected = jax.random.fold_in(state.key, 2 * iteration + use)
+        np.testing.assert_array_equal(*map(jax.random.key_data, (used[name], expected)))
 
 
 def test_non_finite_gradients_of_a_reward_are_counted():
