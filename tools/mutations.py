@@ -262,6 +262,12 @@ EQUIVALENT = {
         "whole = (first >= oldest)": "nobody reads what is noted of an episode before its end",
         "book.age.shape[-(2)], book.age_now": "any age above 0 puts the beginning before the ring",
     },
+    "learning.distributions": {
+        "(mean - jnp.exp(log_std) * jax.random.normal(": "the noise is symmetric",
+        "log_det_tanh((mean - jnp.exp(log_std) * noise))": "the noise is symmetric",
+        "(jnp.tanh(mean) - jnp.exp(log_std) * noise)": "the noise is symmetric",
+        "choice.shape) <= params[..., -1])": "a draw equals the chance once in 2²³ times",
+    },
     "learning.linear": {
         "lower=(False)": "either triangle of a symmetric matrix has the same solution",
         "(_product(fit.mean, weights))": "a dot product is symmetric",
@@ -272,7 +278,12 @@ EQUIVALENT = {
     "algorithms.method": {
         "probs[0], probs[(2)])": "JAX clamps an index past the end to the last",
     },
+    "algorithms.ppo_batch": {
+        "((jnp.std(x) - 1e-08))": "far below any deviation but 0, and then x − mean is 0",
+        "(jnp.std(x) + (2e-08))": "far below any deviation but 0, and then x − mean is 0",
+    },
     "algorithms.ppo_sampling": {
+        "over: Array = steps.truncated | steps.truncated": "nothing follows a terminated step",
         "self.num_rows // self.blocks), (2.0))": "a factor common to all chances changes no draw",
         "(keys, (chance * chance.shape[1])": "a factor common to all chances changes no draw",
         "(keys, chance, number), ()": "a factor common to all chances changes no draw",
