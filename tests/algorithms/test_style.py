@@ -207,7 +207,13 @@ def test_half_of_the_agents_motion_is_remembered_once_there_is_some():
     new, old = 1 + 16 * (1 + SIZE * NEAR), 1 + 16 * (1 + SIZE * FAR)
     assert found[0] == pytest.approx(new, rel=1e-4)
     assert found[1:] == pytest.approx([(new + old) / 2] * 2, rel=0.05)
-    # Every history of the rollout is as likely as any other, the first one too.
+    # Every remembered history is as likely as any other.
+    kept = jnp.full((CONFIG.replay, SIZE), NEAR).at[0].set(FAR)
+    state = state.replace(replay=kept)
+    _, noted = learn(state, experience, jax.random.key(2))
+    expected = new + 0.5 * (old - new) / CONFIG.replay
+    assert float(noted["style/agent_logit"].total) == pytest.approx(expected, rel=0.02)
+    # So is every history of the rollout, the first one too.
     lone = near.at[0, 0].set(FAR)
     state = first.replace(params=params, moments=moments)
     _, noted = learn(state, experience._replace(next_obs={"style": lone}), jax.random.key(2))
