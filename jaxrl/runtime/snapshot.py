@@ -6,6 +6,7 @@ import logging
 import math
 import sys
 import threading
+import warnings
 from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -156,6 +157,8 @@ def write_arrays(folder: Path, arrays: list[np.ndarray]) -> None:
     except RuntimeError:
         if _can_start_threads():
             raise
+        # What Orbax left unfinished would be announced while the interpreter exits.
+        warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
         folder.mkdir(exist_ok=True)
         for name, data in tree.items():
             data.tofile(folder / (name + _RAW))
