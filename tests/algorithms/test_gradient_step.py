@@ -226,7 +226,9 @@ def test_losses_see_one_piece_at_a_time(monkeypatch, pieces):
         return jnp.sum(params["actor"]), jnp.zeros(len(ppo_loss.METRICS))
 
     monkeypatch.setattr(ppo_loss, "loss", loss)
-    updater = Updater(replace(CONFIG, accumulate=pieces), _networks(), N, 1)
+    # N rows are one of two minibatches.
+    config = replace(CONFIG, accumulate=pieces, num_minibatches=2)
+    updater = Updater(config, _networks(), 2 * N, 1)
     jax.eval_shape(partial(updater._gradients, UNRAVEL, WEIGHTS), _learner(), _part())
     assert set(seen) == {(T, N // pieces)}
 
