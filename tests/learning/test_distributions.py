@@ -75,13 +75,13 @@ def test_tanh_normal_density_is_that_of_its_actions(mean, std):
 
 def test_tanh_normal_dimensions_are_independent():
     mean, std, raw = (jnp.float32(x) for x in _random(np.random.default_rng(2), (20, 3)))
-    joint = distributions.tanh_normal(3).log_prob(_params(mean, std), raw)
-    one = distributions.tanh_normal(1)
-    parts = [
-        one.log_prob(_params(mean[:, i : i + 1], std[:, i : i + 1]), raw[:, i : i + 1])
-        for i in range(3)
-    ]
-    np.testing.assert_allclose(joint, sum(parts), rtol=1e-4, atol=1e-4)
+    several, one = distributions.tanh_normal(3), distributions.tanh_normal(1)
+    columns = [[x[:, i : i + 1] for x in (mean, std, raw)] for i in range(3)]
+    # `raw` are actions to the density, and noise to the entropy.
+    for name in ("log_prob", "entropy"):
+        joint = getattr(several, name)(_params(mean, std), raw)
+        parts = [getattr(one, name)(_params(m, s), x) for m, s, x in columns]
+        np.testing.assert_allclose(joint, sum(parts), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", CONTINUOUS)
