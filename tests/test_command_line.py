@@ -57,7 +57,7 @@ BAD_FLAGS = {
     "gym-cartpole --env gym:Nope-v0": "cannot make 'gym:Nope-v0'",
     "gym-cartpole --env gym::": "cannot make 'gym::'",
     "cartpole --ppo.teacher /does/not/exist": "No policy at",
-    "cartpole --run-dir a\0b": "--run-dir: cannot create 'a\0b': embedded null byte.",
+    "cartpole --run-dir a\0b": "--run-dir: cannot create 'a\0b': ",
     "cartpole --task.reset-pool 2147483647": "lower --task.reset-pool",
     "cartpole --eval.num-envs 2147483640": "lower --eval.num-envs",
     "--env imitation --task.action-repeat 2": "--task.action-repeat must be 1 for imitation",
