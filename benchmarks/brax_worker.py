@@ -2,8 +2,8 @@
 
     python -m benchmarks.brax_worker ant --backend spring --seed 0
 
-Run by benchmarks.peers, in a process of its own. brax 0.14.2 calls a function that JAX has since
-removed; the shim below stands in for it and changes nothing else.
+Run by benchmarks.baselines, in a process of its own. brax 0.14.2 calls a function that JAX has
+since removed; the shim below stands in for it and changes nothing else.
 """
 
 import argparse

@@ -17,11 +17,12 @@ import numpy as np
 
 from benchmarks import report
 from benchmarks.throughput import seconds_per_call
-from jaxrl.envs import contact_forces, names, registry
-from jaxrl.envs.world import physics, typed_like
+from jaxrl.config import env_names
+from jaxrl.envs import contact_forces, registry
+from jaxrl.envs.env_state import physics, typed_like
 from jaxrl.errors import exit_status, nearest
-from jaxrl.runtime import program as programs
-from jaxrl.runtime.builder import compile_for_devices
+from jaxrl.programs import program as programs
+from jaxrl.utils.xla_options import compile_for_devices
 
 
 def forces() -> dict[str, Any]:
@@ -86,9 +87,11 @@ def main() -> None:
     parser.add_argument("--num-envs", type=int)
     arguments = parser.parse_args()
     for task in arguments.tasks:
-        if task not in names.BRAX:
-            known = ", ".join(names.BRAX)
-            parser.error(f"'{task}' is no task of Brax.{nearest(task, names.BRAX)} Known: {known}")
+        if task not in env_names.BRAX:
+            known = ", ".join(env_names.BRAX)
+            parser.error(
+                f"'{task}' is no task of Brax.{nearest(task, env_names.BRAX)} Known: {known}"
+            )
     programs.compile_sooner()
     size = arguments.num_envs
     if size is None:

@@ -29,9 +29,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks import report
-from benchmarks.peers import follow
-from jaxrl import presets, statistics
+from benchmarks.baselines import follow
+from jaxrl.config import presets
 from jaxrl.errors import exit_status
+from jaxrl.utils import stats
 
 _SUMS = ["--task.episodic-reward", "--offpolicy.reward"]
 KINDS = {
@@ -82,7 +83,7 @@ def row(task: str, kinds: dict[str, dict[str, list]]) -> dict[str, Any]:
     for kind in KINDS:
         if kind in finals:
             text = f"{means[kind]:,.0f} ± {np.std(finals[kind]):,.0f}"
-            found[kind] = statistics.written(means[kind], lambda _, text=text: text)
+            found[kind] = stats.written(means[kind], lambda _, text=text: text)
     gap = means.get("dense", math.nan) - means.get("episodic", math.nan)
     if math.isfinite(gap) and gap:
         for kind in [kind for kind in LEARNT if kind in means]:

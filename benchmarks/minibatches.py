@@ -14,11 +14,10 @@ from typing import Any
 import jax
 
 from benchmarks import report
-from jaxrl import presets
-from jaxrl.config import TrainConfig
+from jaxrl.config import TrainConfig, presets
 from jaxrl.errors import exit_status
-from jaxrl.runtime import program as programs
-from jaxrl.runtime.compiled import compile_programs
+from jaxrl.programs import program as programs
+from jaxrl.programs.device import compile_programs
 
 
 def run(config: TrainConfig, cycles: int) -> tuple[dict[str, Any], list[tuple[float, float]]]:

@@ -18,11 +18,10 @@ from typing import Any
 import jax
 
 from benchmarks import brax_worker, report
-from jaxrl import presets
-from jaxrl.config import OffPolicyConfig, TrainConfig
+from jaxrl.config import OffPolicyConfig, TrainConfig, presets
 from jaxrl.errors import exit_status
-from jaxrl.runtime import program as programs
-from jaxrl.runtime.compiled import compile_programs
+from jaxrl.programs import program as programs
+from jaxrl.programs.device import compile_programs
 
 
 def published(task: str) -> TrainConfig:

@@ -18,11 +18,10 @@ import jax
 import numpy as np
 
 from benchmarks import report
-from jaxrl import presets
-from jaxrl.config import NetworkConfig
+from jaxrl.config import NetworkConfig, presets
 from jaxrl.errors import exit_status
-from jaxrl.runtime import program as programs
-from jaxrl.runtime.hosted import HostPrograms
+from jaxrl.programs import program as programs
+from jaxrl.programs.gymnasium import HostPrograms
 
 
 def start(env: str, factor: int, group: int, width: int, length: int) -> tuple[HostPrograms, Any]:

@@ -21,12 +21,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks import report
-from jaxrl import config_changes, statistics, train
-from jaxrl.config import TrainConfig
+from jaxrl import train
+from jaxrl.config import (
+    TrainConfig,
+    overrides,
+    variants,
+)
 from jaxrl.errors import exit_status
-from jaxrl.reporting import bands
-from jaxrl.runtime import overview
-from jaxrl.runtime.sinks import read_jsonl
+from jaxrl.loggers.sinks import read_jsonl
+from jaxrl.reports import bands
+from jaxrl.utils import stats
 
 QUICK = ["--epochs", "1", "--cycles", "2", *report.SMALL]
 
@@ -69,7 +73,7 @@ def measure(flags: list[str], seeds: list[TrainConfig], *, warm: bool) -> dict[s
 
         def together(name: str, *more: str) -> Process:
             folder = here / name
-            logs = [folder / each / "metrics.jsonl" for each in overview.names(seeds)]
+            logs = [folder / each / "metrics.jsonl" for each in variants.folder_names(seeds)]
             words = [*flags, "--num-seeds", str(number), *more]
             return run(words, folder, logs, caches)
 
@@ -101,7 +105,7 @@ def describe(preset: str, how: str, processes: list[Process]) -> dict[str, Any]:
     training = sum(row["time/cycle_seconds"] for log in first for row in log)
     steps = sum(log[-1]["step"] for each in processes for log in each.logs)
     final = curves(processes)[1][:, -1]
-    middle, low, high = map(float, statistics.middle(final))
+    middle, low, high = map(float, stats.middle(final))
     return {
         "preset": preset,
         "how": how,
@@ -149,7 +153,7 @@ def main() -> None:
     arguments, extra = parser.parse_known_args()
     flags = [arguments.preset, *(QUICK if arguments.quick else []), *extra]
     number = arguments.seeds or (2 if arguments.quick else 8)
-    seeds = config_changes.members(train._parse(flags).config, number)
+    seeds = overrides.members(train._parse(flags).config, number)
     load = os.getloadavg()[0]  # what else the machine had to do: both ways suffer from it
     seen = measure(flags, seeds, warm=not arguments.quick)
     rows = [describe(arguments.preset, how, processes) for how, processes in seen.items()]

@@ -2,7 +2,7 @@
 
     python -m benchmarks.sb3_worker cartpole --seed 0
 
-Run by benchmarks.peers, in a process of its own. Settings are the tuned ones that its users
+Run by benchmarks.baselines, in a process of its own. Settings are the tuned ones that its users
 publish for these tasks (RL Zoo). Evaluations are not counted as training time in steps/s.
 """
 

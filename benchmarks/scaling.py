@@ -14,10 +14,10 @@ from typing import Any
 import jax
 
 from benchmarks import report
-from jaxrl import presets
+from jaxrl.config import presets
 from jaxrl.errors import exit_status
-from jaxrl.runtime import program as programs
-from jaxrl.runtime.compiled import Programs, compile_programs
+from jaxrl.programs import program as programs
+from jaxrl.programs.device import Programs, compile_programs
 
 SIZES = [512 * 2**i for i in range(8)]
 

@@ -17,7 +17,8 @@ from dataclasses import replace  # noqa: E402
 
 from jaxrl import train  # noqa: E402
 from jaxrl.errors import exit_status  # noqa: E402
-from jaxrl.runtime import population, program  # noqa: E402
+from jaxrl.programs import program  # noqa: E402
+from jaxrl.training import population  # noqa: E402
 
 
 def tell(point: population.Point) -> None:

@@ -23,15 +23,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks import report
-from jaxrl import presets
-from jaxrl.config import TrainConfig
-from jaxrl.envs.world import physics, typed_like
+from jaxrl.config import TrainConfig, presets
+from jaxrl.envs.env_state import physics, typed_like
 from jaxrl.errors import exit_status
+from jaxrl.programs import program as programs
+from jaxrl.programs.device import compile_programs
 from jaxrl.rollout import rollout
-from jaxrl.runtime import program as programs
-from jaxrl.runtime.builder import compile_for_devices
-from jaxrl.runtime.compiled import compile_programs
 from jaxrl.types import TrainState
+from jaxrl.utils.xla_options import compile_for_devices
 
 
 def seconds_per_call(function: Callable, state: Any, calls: int) -> float:

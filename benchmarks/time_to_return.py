@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import report
-from jaxrl import presets
+from jaxrl.config import presets
 from jaxrl.errors import exit_status
 
 QUICK = ["--epochs", "50", "--cycles", "1", *report.SMALL]

@@ -17,13 +17,13 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from experiments import origin
+from experiments import provenance
 from experiments import study as studies
-from experiments.records import Record, read_table
+from experiments.results import Record, read_table
 from experiments.study import PLAIN, Study
-from jaxrl import statistics
 from jaxrl.errors import UserError, exit_status
-from jaxrl.reporting import bands
+from jaxrl.reports import bands
+from jaxrl.utils import stats
 
 _COLOR, _GREY = "#1f6fb4", "#8a8f98"
 _COLUMNS = 4
@@ -44,9 +44,9 @@ def retell(name: str, out: Path) -> None:
     chosen = studies.load(name)
     if not (out / "results.csv").exists():
         raise UserError(f"'{out}' has no results.csv: run the study before.")
-    if known := origin.read(out):
+    if known := provenance.read(out):
         chosen = replace(chosen, settings=known[0])
-    if origin.was_shrunk(out):
+    if provenance.was_shrunk(out):
         chosen = chosen.shrunk()
     found = read_table(out / "results.csv")
     for variant in dict.fromkeys(record.variant for record in found):
@@ -125,7 +125,7 @@ def _explained(study: Study, records: list[Record]) -> str:
     common = f" with {_changes(study.settings)}" if study.settings else ""
     base = "*base*, which has these settings and no others" if common else "the preset as it is"
     seeds = len(curves[PLAIN][1])
-    words = statistics.naming(seeds)
+    words = stats.naming(seeds)
     length = "" if _differ_in_length(curves) else f" of {short(curves[PLAIN][0][-1])} steps"
     return (
         f"Preset `{study.preset}`{common}. {seeds} seeds{length} for each variant. "
@@ -141,7 +141,7 @@ def _differ_in_length(curves: dict) -> bool:
 
 def _made(study: Study, out: Path) -> str:
     """Say what made the results, as far as it is known."""
-    known = origin.read(out)
+    known = provenance.read(out)
     lines = [f"- {each.told()}" for each in (known[1] if known else [])]
     if lines:
         lines = ["", "Made by", "", *lines]
@@ -157,12 +157,12 @@ def _changes(settings: Mapping[str, Any]) -> str:
 def table(study: Study, records: list[Record]) -> str:
     """Return the last evaluations as a table in Markdown."""
     curves = by_variant(study, records)
-    differ, words = _differ_in_length(curves), statistics.naming(len(curves[PLAIN][1]))
+    differ, words = _differ_in_length(curves), stats.naming(len(curves[PLAIN][1]))
     head = ["variant", "changes", *["steps"] * differ, words.mean, words.interval, "better"]
     rows = [head, ["---", "---", *["---:"] * (len(head) - 2)]]
     for variant, (steps, values) in curves.items():
-        found = statistics.middle(values[:, -1], lower_is_better=study.lower_is_better)
-        mean, low, high = (statistics.written(float(value), short) for value in found)
+        found = stats.middle(values[:, -1], lower_is_better=study.lower_is_better)
+        mean, low, high = (stats.written(float(value), short) for value in found)
         better = f"{100 * _better(study, curves, variant):.0f} %" if variant != PLAIN else ""
         shown = [mean, f"{low} to {high}", better]
         changes = _changes(study.variants.get(variant, {}))
@@ -178,7 +178,7 @@ def _better(study: Study, curves: dict, variant: str) -> float:
     """Return how often a variant's run does better than one without its changes."""
     final, plain = (curves[name][1][:, -1] for name in (variant, PLAIN))
     lower = study.lower_is_better
-    return statistics.probability_of_improvement(final, plain, lower_is_better=lower)
+    return stats.probability_of_improvement(final, plain, lower_is_better=lower)
 
 
 def short(number: float) -> str:
@@ -220,7 +220,7 @@ def draw_finals(study: Study, records: list[Record]) -> Figure:
     for place, (variant, (_, values)) in enumerate(curves.items()):
         final, color = values[:, -1], _GREY if variant == PLAIN else _COLOR
         bar = {"color": color, "linewidth": 7, "alpha": 0.3, "solid_capstyle": "butt"}
-        mean, *ends = statistics.middle(final, lower_is_better=study.lower_is_better)
+        mean, *ends = stats.middle(final, lower_is_better=study.lower_is_better)
         left.plot(ends, [place] * 2, **bar)
         left.plot(final, [place] * len(final), ".", color=color, markersize=4)
         left.plot(mean, place, "|", color=color, markersize=13)

@@ -19,8 +19,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from experiments import origin, records, report, study
-from experiments.records import Record
+from experiments import provenance, report, study
+from experiments import results as records
+from experiments.results import Record
 from experiments.study import HERE, Cell, Study
 from jaxrl.config import TrainConfig
 
@@ -82,7 +83,7 @@ def execute(name: str, chosen: Study, out: Path, at_once: int = 64, command: str
     chosen.check_metric({name for record in found for name in record.figures})
     records.write_table(found, out / "results.csv")
     origins = [record.origin for record in found]
-    origin.write(out, chosen.settings, origins, shrunk=chosen.is_shrunk)
+    provenance.write(out, chosen.settings, origins, shrunk=chosen.is_shrunk)
     report.write(name, chosen, found, out)
 
 
@@ -107,10 +108,11 @@ def _run(
 ) -> None:
     """Train all cells, as many in one program as fit together, and keep each program's results."""
     from experiments import unfinished
-    from jaxrl.runtime import population, program, signals
+    from jaxrl.programs import program
+    from jaxrl.training import population, signals
 
     program.compile_sooner()
-    made = origin.here(command)
+    made = provenance.here(command)
     names, configs = list(cells), list(cells.values())
     groups = population.groups(configs)
     parts = [each[i : i + at_once] for each in groups for i in range(0, len(each), at_once)]

@@ -17,9 +17,9 @@ import numpy as np
 
 from experiments import report, study
 from experiments.study import Between, Study
-from jaxrl import config_checks, config_json, statistics
-from jaxrl.config import TrainConfig
+from jaxrl.config import TrainConfig, serialization, validate
 from jaxrl.errors import UserError
+from jaxrl.utils import stats
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -48,7 +48,7 @@ def _command(command: argparse.Namespace) -> None:
 
 def execute(name: str, chosen: Study, out: Path, trials: int, at_once: int) -> None:
     """Try settings until there are so many trials, then write what they gave."""
-    from jaxrl.runtime import program
+    from jaxrl.programs import program
 
     _check(chosen)
     program.compile_sooner()
@@ -84,7 +84,9 @@ def _check(chosen: Study) -> None:
         if not isinstance(choices, tuple) or not choices:
             raise UserError(f"`search`: '{name}' needs a Between or a tuple of choices.")
         for value in choices:
-            config_json.from_json(config_json.to_json(study.changed(base, {name: value})), "search")
+            serialization.from_json(
+                serialization.to_json(study.changed(base, {name: value})), "search"
+            )
 
 
 def _optuna() -> Any:
@@ -102,7 +104,7 @@ def _opened(optuna: Any, chosen: Study, journal: Path) -> Any:
 
     Trials of other settings, ranges or numbers of seeds say nothing about this one's: its name.
     """
-    about = config_json.to_json(chosen.config({})), chosen.metric, chosen.seeds, chosen.search
+    about = serialization.to_json(chosen.config({})), chosen.metric, chosen.seeds, chosen.search
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that a part of optuna is new is no news to users
         storage = optuna.storages.JournalStorage(
@@ -132,7 +134,7 @@ def _suggested(trial: Any, chosen: Study) -> dict[str, Any]:
     base, found = chosen.config({}), {}
     for name, choices in chosen.search.items():
         if isinstance(choices, Between):
-            whole = type(config_checks.get(base, name)) is int
+            whole = type(validate.get(base, name)) is int
             suggest = trial.suggest_int if whole else trial.suggest_float
             found[name] = suggest(name, choices.low, choices.high, log=choices.log)
         else:
@@ -142,12 +144,12 @@ def _suggested(trial: Any, chosen: Study) -> dict[str, Any]:
 
 def _tried(chosen: Study, asked: list[Any]) -> list[float]:
     """Run all trials; return the interquartile mean of each over its seeds, NaN if it cannot."""
-    from jaxrl.runtime import population
+    from jaxrl.training import population
 
     runs: list[tuple[int, TrainConfig]] = []
     for place, trial in enumerate(asked):
         config = study.changed(chosen.config({}), _suggested(trial, chosen))
-        if not config_checks.validate(config):
+        if not validate.validate(config):
             runs += [(place, replace(config, seed=seed)) for seed in range(chosen.seeds)]
     reached: dict[int, list[float]] = {}
     for group in population.groups([config for _, config in runs]):
@@ -157,7 +159,7 @@ def _tried(chosen: Study, asked: list[Any]) -> list[float]:
             reached.setdefault(runs[i][0], []).append(figures.get(chosen.metric, np.nan))
     seeds = [np.array(reached.get(place, [np.nan])) for place in range(len(asked))]
     lower = chosen.lower_is_better
-    return [float(statistics.interquartile_mean(x, lower_is_better=lower)) for x in seeds]
+    return [float(stats.interquartile_mean(x, lower_is_better=lower)) for x in seeds]
 
 
 def _table(name: str, chosen: Study, trials: list[Any]) -> str:

@@ -15,11 +15,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from experiments import tiny
-from jaxrl import config_checks, config_json, presets
-from jaxrl.config import TrainConfig
-from jaxrl.config_changes import changed, combinations
-from jaxrl.envs import names
+from experiments import smoke_configs
+from jaxrl.config import TrainConfig, env_names, presets, serialization, validate
+from jaxrl.config.overrides import changed, combinations
 from jaxrl.errors import UserError, exit_status, nearest
 
 HERE = Path(__file__).parent
@@ -97,9 +95,9 @@ class Study:
         config = changed(changed(presets.get(self.preset), self.settings), changes)
         config = changed(config, self.shrinking(config))
         # There and back: values of a wrong type do not pass.
-        config = config_json.from_json(config_json.to_json(config), "the study")
-        config_checks.check(config)
-        if names.is_hosted(config.env) or config.offline:
+        config = serialization.from_json(serialization.to_json(config), "the study")
+        validate.check(config)
+        if env_names.is_hosted(config.env) or config.offline:
             raise UserError(
                 f"Runs of '{config.env}' do not happen on the device alone, so they cannot share a "
                 "program, as those of a study do: train them one after the other by "
@@ -110,7 +108,7 @@ class Study:
 
     def shrinking(self, config: TrainConfig) -> Mapping[str, Any]:
         """Return what makes a configuration small, where the study is."""
-        usual = tiny.PPO if config.algo == "ppo" else tiny.REPLAY
+        usual = smoke_configs.PPO if config.algo == "ppo" else smoke_configs.REPLAY
         return (self.tiny or usual) if self.is_shrunk else {}
 
     def cells(self) -> dict[Cell, TrainConfig]:
@@ -161,7 +159,7 @@ def flags(changes: Mapping[str, Any]) -> str:
 
 
 def _flag(name: str, value: Any) -> str:
-    flag = config_checks.flag(name)
+    flag = validate.flag(name)
     if isinstance(value, bool):
         section, dot, last = flag.removeprefix("--").rpartition(".")
         return flag if value else f"--{section}{dot}no-{last}"

@@ -13,13 +13,12 @@ from pathlib import Path
 
 import jax
 
-from jaxrl import config_json
-from jaxrl.config import TrainConfig
-from jaxrl.runtime.checkpoint import Checkpoints
-from jaxrl.runtime.population import Point, Population, Progress
-from jaxrl.runtime.program import abstract_state
-from jaxrl.runtime.signals import StopRequest
-from jaxrl.runtime.snapshot import CheckpointError
+from jaxrl.checkpoint.manager import Checkpoints
+from jaxrl.checkpoint.snapshot import CheckpointError
+from jaxrl.config import TrainConfig, serialization
+from jaxrl.programs.program import abstract_state
+from jaxrl.training.population import Point, Population, Progress
+from jaxrl.training.signals import StopRequest
 
 _EVERY = 120.0  # seconds
 
@@ -59,7 +58,7 @@ class Unfinished:
 @contextlib.contextmanager
 def kept(out: Path, members: Sequence[TrainConfig], stop: StopRequest) -> Iterator[Unfinished]:
     """Keep the members of a program while they are trained; once they are finished, no more."""
-    named = "\n".join(map(config_json.to_json, members)).encode()
+    named = "\n".join(map(serialization.to_json, members)).encode()
     folder = out / "unfinished" / hashlib.sha256(named).hexdigest()[:16]
     with Checkpoints(folder, keep_last=1) as checkpoints:
         yield Unfinished(checkpoints, stop)

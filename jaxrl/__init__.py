@@ -2,13 +2,13 @@
 
 from typing import TYPE_CHECKING, Any
 
-from jaxrl import xla_flags
+from jaxrl.utils import xla_flags
 
 if TYPE_CHECKING:
     from jaxrl.config import TrainConfig
-    from jaxrl.runtime.fitting import fit, resume
-    from jaxrl.runtime.policies import load_policy
-    from jaxrl.runtime.reward_files import load_reward
+    from jaxrl.policies.load import load_policy
+    from jaxrl.policies.reward_files import load_reward
+    from jaxrl.training.fit import fit, resume
 
 __version__ = "0.1.0"
 __all__ = ["TrainConfig", "fit", "load_policy", "load_reward", "resume"]
@@ -19,15 +19,15 @@ xla_flags.add(xla_cpu_enable_concurrency_optimized_scheduler=False)
 def __getattr__(name: str) -> Any:
     """Import on first use, so that `python -m jaxrl.train --help` does not wait for JAX."""
     if name == "load_policy":
-        from jaxrl.runtime.policies import load_policy
+        from jaxrl.policies.load import load_policy
 
         return load_policy
     if name == "load_reward":
-        from jaxrl.runtime.reward_files import load_reward
+        from jaxrl.policies.reward_files import load_reward
 
         return load_reward
     if name in ("fit", "resume"):
-        from jaxrl.runtime import fitting
+        from jaxrl.training import fit as fitting
 
         return getattr(fitting, name)
     if name == "TrainConfig":

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from jaxrl import files
-from jaxrl.config import TrainConfig
-from jaxrl.envs import names
+from jaxrl.config import TrainConfig, env_names
 from jaxrl.errors import UserError, check_episodes, check_range, exit_status, nearest
+from jaxrl.utils import atomic_io
 
 if TYPE_CHECKING:
-    from jaxrl.runtime.evaluation import Episodes
+    from jaxrl.evaluation.episodes import Episodes
 
 
 @dataclass(frozen=True)
@@ -65,26 +64,30 @@ def _evaluate(command: Command) -> None:
         check_range("--only", number, 0, 2**31 - 2)
     if command.only and command.episodes is not None:
         raise UserError("Give --episodes or --only, not both.")
-    from jaxrl.envs import build as environments
-    from jaxrl.runtime import clip_report, episode_report, folder, policies, program, sizes
+    from jaxrl.envs import factory as environments
+    from jaxrl.evaluation import analysis
+    from jaxrl.loggers import run_dir
+    from jaxrl.policies import load
+    from jaxrl.programs import memory_estimate, program
+    from jaxrl.reports import clips as clip_report
 
-    config = _on_clips(folder.read_config(command.run, command.env, command.randomize), command)
+    config = _on_clips(run_dir.read_config(command.run, command.env, command.randomize), command)
     program.compile_sooner()
-    file = policies.find(command.run, command.policy)
+    file = load.find(command.run, command.policy)
     env = environments.build(config)
     _check_clips(command, env)
     sampled = config.eval.samples(command.stochastic)
     episodes = max(command.only) + 1 if command.only else command.episodes or 100
-    sizes.refuse_episodes(env, episodes, "--only" if command.only else "--episodes")
-    result = policies.run_episodes(
-        policies.load_policy(file),
+    memory_estimate.refuse_episodes(env, episodes, "--only" if command.only else "--episodes")
+    result = load.run_episodes(
+        load.load_policy(file),
         config,
         episodes=episodes,
         seed=command.seed,
         deterministic=not sampled,
         env=env,
         poses=command.render is not None,
-        record=episode_report.recorder(env),
+        record=analysis.recorder(env),
     )
     report = {"policy": file.name, "env": config.env}
     report |= {"seed": command.seed, "deterministic": not sampled}
@@ -96,7 +99,7 @@ def _evaluate(command: Command) -> None:
 
 def _figures(result: "Episodes") -> dict[str, Any]:
     """Return the means of all episodes, and what they are means of."""
-    from jaxrl.runtime import evaluation
+    from jaxrl.evaluation import episodes as evaluation
 
     summary = evaluation.summarize(result)
     if number := int(summary.get("eval/diverged", 0)):
@@ -112,25 +115,26 @@ def _figures(result: "Episodes") -> dict[str, Any]:
 
 def _publish(command: Command, env: Any, result: "Episodes", report: dict[str, Any]) -> None:
     """Print the figures of drawn episodes, what failed ones have in common, and write it all."""
-    from jaxrl.envs import build as environments
-    from jaxrl.envs.vector import VectorEnv
-    from jaxrl.runtime import episode_report, plots
+    from jaxrl.envs import factory as environments
+    from jaxrl.envs.vector_env import VectorEnv
+    from jaxrl.evaluation import analysis
+    from jaxrl.reports import plots
 
     number = len(result.returns)
     if isinstance(env, VectorEnv):
         env = environments.for_evaluation(env, number)
-    rows = episode_report.table(result, env, episode_report.start_positions(env, command.seed))
+    rows = analysis.table(result, env, analysis.start_positions(env, command.seed))
     result = result._replace(trace=())
     if command.only:
-        rows = episode_report.only(rows, command.only)
-        result = episode_report.only(result, command.only)
+        rows = analysis.only(rows, command.only)
+        result = analysis.only(result, command.only)
         report["only"] = list(command.only)
     report |= _figures(result)
-    report |= episode_report.details(rows, command.seed)
+    report |= analysis.details(rows, command.seed)
     for name, value in report.items():
         if isinstance(value, float) and name not in report["confidence"]:
             print(f"{name:<16} {value:>12,.3f}")
-    print(episode_report.printed(report))
+    print(analysis.printed(report))
     out = _out(command)
     if rows.start is not None and rows.success is not None:
         plots.outcomes(out.with_suffix(".png"), rows.start, rows.success)
@@ -144,13 +148,13 @@ def _out(command: Command) -> Path:
 
 
 def _write(out: Path, report: dict[str, Any]) -> None:
-    files.write_text(out, json.dumps(_plain(report), indent=2))
+    atomic_io.write_text(out, json.dumps(_plain(report), indent=2))
     print(f"written to {out}")
 
 
 def _publish_clips(command: Command, env: Any, result: "Episodes", report: dict[str, Any]) -> None:
     """Print the figures of motion clips, and write them with a table of all clips."""
-    from jaxrl.runtime import clip_report
+    from jaxrl.reports import clips as clip_report
 
     out, clips = _out(command), clip_report.rows(result, env)
     print(clip_report.printed(report, clips))
@@ -179,7 +183,7 @@ def _on_clips(config: TrainConfig, command: Command) -> TrainConfig:
     """Let the settings of a run name other clips."""
     if command.clips is None:
         return config
-    if config.env not in names.MOTION:
+    if config.env not in env_names.MOTION:
         raise UserError(f"--clips: the environment '{config.env}' follows no motion clips.")
     if config.env == "imitation":
         _warn_of_plans(config.motion.clips, command.clips)
@@ -195,7 +199,7 @@ def _warn_of_plans(trained: Path | None, given: Path) -> None:
         if trained and formats.any_planned(trained) and not formats.any_planned(given):
             print(
                 "This policy was trained on planned clips and will hardly follow others as they "
-                f"are. Plan them first: python -m jaxrl.motion.plan {given} PLANNED"
+                f"are. Plan them first: python -m jaxrl.clips.plan {given} PLANNED"
             )
 
 

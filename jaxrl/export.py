@@ -11,8 +11,8 @@ from typing import Annotated, Literal
 
 import tyro
 
-from jaxrl import files
 from jaxrl.errors import exit_status
+from jaxrl.utils import atomic_io
 
 
 @dataclass(frozen=True)
@@ -34,13 +34,13 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _export(command: Command) -> None:
-    from jaxrl.runtime import policies, policy_export
+    from jaxrl.policies import export, load
 
-    file = policies.find(command.run, command.policy)
+    file = load.find(command.run, command.policy)
     if command.run.is_dir():
-        files.check_folder(command.run)
+        atomic_io.check_folder(command.run)
     inside = command.run if command.run.is_dir() else file.parent
-    for remark in policy_export.write(file, command.out or inside / "exported"):
+    for remark in export.write(file, command.out or inside / "exported"):
         print(remark)
 
 

@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 import tyro
 
 from jaxrl.errors import UserError, check_episodes, exit_status
+from jaxrl.rendering import SUFFIXES
 
-KINDS = (".html", ".gif", ".mp4", ".png")
 _SLOWEST = 0.01  # frames per second; a GIF cannot hold a picture for much longer
 
 
@@ -53,8 +53,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _check(command: Command, out: Path) -> None:
-    if out.suffix not in KINDS:
-        raise UserError(f"--out '{out}': the file must end in {', '.join(KINDS)}.")
+    if out.suffix not in SUFFIXES:
+        raise UserError(f"--out '{out}': the file must end in {', '.join(SUFFIXES)}.")
     for name, value in (("fps", command.fps), ("seconds", command.seconds)):
         if value is not None and not 0 < value < math.inf:
             raise UserError(f"--{name} must be greater than 0, not {value}.")
@@ -68,29 +68,23 @@ def _check(command: Command, out: Path) -> None:
 def _render(command: Command) -> None:
     out = command.out or command.run / "videos" / f"{command.policy}.gif"
     _check(command, out)
-    from jaxrl.runtime import films, folder, pictures, policies, program, sizes, watching
+    from jaxrl.loggers import run_dir
+    from jaxrl.rendering.run import render_run
 
-    pictures.check(out)
-    config = folder.read_config(command.run, command.env, command.randomize)
-    program.compile_sooner()
-    policy = policies.load_policy(policies.find(command.run, command.policy))
-    env = watching.build(config)
-    sizes.refuse_episodes(env, command.episodes)
-    watched = watching.episodes(
-        policy,
-        config,
-        env,
+    render_run(
+        command.run,
+        run_dir.read_config(command.run, command.env, command.randomize),
+        out,
+        policy=command.policy,
         number=command.episodes,
         seed=command.seed,
-        deterministic=not config.eval.samples(command.stochastic),
+        deterministic=None if command.stochastic is None else not command.stochastic,
         failures=command.failures,
         clip=command.clip,
+        fps=command.fps,
+        seconds=command.seconds,
+        gl=command.gl,
     )
-    title = f"{config.env}, {command.policy} policy"
-    films.write(films.Film(env, title, command.fps, command.seconds, command.gl), watched, out)
-    for one in watched:
-        print(f"{one.title}, {len(one.rewards)} steps")
-    print(f"written to {out}")
 
 
 if __name__ == "__main__":

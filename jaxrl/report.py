@@ -8,7 +8,7 @@ from typing import Annotated
 import tyro
 
 from jaxrl.errors import UserError, exit_status
-from jaxrl.reporting import pages, reading
+from jaxrl.reports import load_runs, pages
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ def _report(command: Command) -> None:
         raise UserError("Name at least one run folder: python -m jaxrl.report RUN")
     alone = len(command.runs) == 1
     out = command.out or (command.runs[0] / pages.NAME if alone else Path("comparison.html"))
-    for remark in pages.write(reading.find(command.runs), out):
+    for remark in pages.write(load_runs.find(command.runs), out):
         print(remark, file=sys.stderr)
     print(f"written to {out}")
 

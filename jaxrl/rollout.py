@@ -5,9 +5,9 @@ from typing import Any
 
 import jax
 
-from jaxrl.envs.vector import VectorEnv
+from jaxrl.envs.vector_env import VectorEnv
 from jaxrl.learning import segments
-from jaxrl.networks.memory import forget
+from jaxrl.networks.recurrent import forget
 from jaxrl.types import Collector, Key, Policy, PyTree, Rollout
 
 

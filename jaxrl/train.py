@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from jaxrl import config_changes, config_json, presets
-from jaxrl.config import TrainConfig
-from jaxrl.envs import names
+from jaxrl.config import TrainConfig, env_names, overrides, presets, serialization
 from jaxrl.errors import UserError, exit_status
 
 if TYPE_CHECKING:
-    from jaxrl.runtime.summary import Result
+    from jaxrl.training.summary import Result
 
 _PROGRAM = "python -m jaxrl.train"
 
@@ -118,9 +116,9 @@ def _parse(arguments: list[str]) -> Command:
         prog=f"{_PROGRAM} [PRESET]",
         description=f"Train an agent. Presets: {listing}. This help shows '{name}'.",
     )
-    config_changes.refuse_unread(command.config, default.config)
-    varied = [config_changes.setting(text) for text in command.vary]
-    for remark in config_changes.unread_choices(command.config, default.config, varied):
+    overrides.refuse_unread(command.config, default.config)
+    varied = [overrides.setting(text) for text in command.vary]
+    for remark in overrides.unread_choices(command.config, default.config, varied):
         print(f"note: {remark}", file=sys.stderr)
     return command
 
@@ -145,31 +143,35 @@ def _gathered(flag: str, arguments: list[str]) -> list[str]:
 def _start(command: Command) -> int:
     if command.reset_steps:
         raise UserError("--reset-steps belongs to --resume RUN; a new run counts from 0 anyway.")
-    members = config_changes.members(command.config, command.num_seeds, command.vary)
-    config_changes.check(members)
+    members = overrides.members(command.config, command.num_seeds, command.vary)
+    overrides.check(members)
     # JAX is imported only now: help and errors about settings never wait for it.
     _make_haste()
-    from jaxrl.runtime import fitting, sizes
+    from jaxrl.programs import memory_estimate
+    from jaxrl.training import fit
 
-    built = fitting.build_population(members) if len(members) > 1 else fitting.build(members[0])
+    built = fit.build_population(members) if len(members) > 1 else fit.build(members[0])
     if command.dry_run:
-        print(config_json.to_json(members[0]))
-        print(sizes.report(built))
+        print(serialization.to_json(members[0]))
+        print(memory_estimate.report(built))
         return 0
     _hint_at_clips(command.config)
-    return _conclude(fitting.fit_program(built), command.config)
+    return _conclude(fit.fit_program(built), command.config)
 
 
 def _hint_at_clips(config: TrainConfig) -> None:
     """Say where motion clips can be had, or what can be done for several."""
     clips = config.motion.clips
-    if config.env in names.MOTION and not clips:
-        print(f"{names.NO_CLIP}{names.WHERE_CLIPS_ARE}Name one, or a folder, by --motion.clips.")
+    if config.env in env_names.MOTION and not clips:
+        print(
+            f"{env_names.NO_CLIP}{env_names.WHERE_CLIPS_ARE}"
+            "Name one, or a folder, by --motion.clips."
+        )
     if config.env == "imitation" and clips:
         from jaxrl.motion import formats
 
         if len(formats.files(clips)) > 1 and not formats.any_planned(clips):
-            print(names.WAYS_CAN_BE_PLANNED.format(clips=clips))
+            print(env_names.WAYS_CAN_BE_PLANNED.format(clips=clips))
 
 
 def _make_haste() -> None:
@@ -198,9 +200,10 @@ def _wake_devices() -> None:
 
 def _resume(command: ResumeCommand) -> int:
     _make_haste()
-    from jaxrl.runtime import fitting, folder
+    from jaxrl.loggers import run_dir as folder
+    from jaxrl.training import fit
 
-    result = fitting.resume(
+    result = fit.resume(
         command.resume,
         epochs=command.epochs,
         total_steps=command.total_steps,
@@ -214,7 +217,7 @@ def _resume(command: ResumeCommand) -> int:
 
 
 def _conclude(result: "Result", config: TrainConfig) -> int:
-    from jaxrl.runtime import summary
+    from jaxrl.training import summary
 
     print(summary.text(result, config))
     return 128 + result.stopped_by if result.stopped_by else 0

@@ -10,7 +10,7 @@ gc.set_threshold(50_000)
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
-from jaxrl import xla_flags  # noqa: E402
+from jaxrl.utils import xla_flags  # noqa: E402
 
 xla_flags.add(
     # Tests of several devices run in the ordinary test processes.
@@ -22,7 +22,7 @@ xla_flags.add(
     xla_llvm_disable_expensive_passes=True,
     xla_cpu_use_fusion_emitters=False,
     xla_cpu_parallel_codegen_split_count=1,
-    # Programs with MuJoCo's loops may hang otherwise (jaxrl.runtime.builder says why).
+    # Programs with MuJoCo's loops may hang otherwise (jaxrl.utils.xla_options says why).
     xla_cpu_multi_thread_eigen=False,
 )
 
@@ -42,45 +42,45 @@ jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
 # Files whose tests train, simulate robots or start processes: `make check` leaves them out.
 _SLOW = [
-    "test_benchmarks",
+    "benchmarks/test_benchmarks",
     "test_learning",
-    "test_notebooks",
-    "test_presets",
+    "experiments/test_notebooks",
+    "config/test_presets",
     "test_readme",
     "test_rollout",
-    "test_search",
-    "test_studies",
-    "algorithms/test_off_policy",
-    "algorithms/test_ppo_probes",
-    "algorithms/test_ppo_segments",
+    "experiments/test_search",
+    "experiments/test_studies",
+    "algorithms/off_policy/test_learning",
+    "algorithms/ppo/test_probes",
+    "algorithms/ppo/test_segments",
     "docs/test_commands",
     "docs/test_metrics",
     "envs/test_contact_forces",
-    "envs/test_imitation",
-    "envs/test_pick_place",
+    "envs/tasks/test_imitation",
+    "envs/tasks/test_pick_place",
     "envs/test_randomize",
     "envs/test_registry",
-    "envs/test_strolling",
-    "envs/test_world",
-    "motion/test_figure",
-    "motion/test_inspect",
+    "envs/tasks/test_heading",
+    "envs/test_env_state",
+    "motion/test_humanoid",
+    "clips/test_inspect",
     "motion/test_library",
-    "motion/test_planning",
-    "runtime/test_callbacks",
-    "runtime/test_curriculum",
-    "runtime/test_hosted",
-    "runtime/test_inheriting",
-    "runtime/test_loop",
-    "runtime/test_offline_runs",
-    "runtime/test_parallel",
-    "runtime/test_population",
-    "runtime/test_processes",
-    "runtime/test_recovering",
-    "runtime/test_replay_runs",
-    "runtime/test_seeds",
-    "runtime/test_streams",
-    "runtime/test_style_runs",
-    "runtime/test_trouble",
+    "motion/test_mppi",
+    "training/test_callback_runner",
+    "training/test_curriculum",
+    "programs/test_gymnasium",
+    "training/test_warm_start",
+    "training/test_loop",
+    "programs/test_offline",
+    "utils/test_sharding",
+    "training/test_population",
+    "training/test_processes",
+    "training/test_recovery",
+    "training/test_off_policy_runs",
+    "training/test_seeds",
+    "utils/test_streams",
+    "training/test_amp_runs",
+    "training/test_nan_guard",
 ]
 
 
@@ -89,3 +89,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if str(item.path.relative_to(_TESTS).with_suffix("")) in _SLOW:
             item.add_marker(pytest.mark.slow)
+
+
+@pytest.fixture(scope="module")
+def shared_programs():
+    """Let runs of the same settings, of this and other files, share what one of them compiled."""
+    from jaxrl.programs import device
+    from tests.helpers import sharing
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(device, "compile_programs", sharing.compile_once)
+        yield

@@ -16,20 +16,20 @@ class Case(NamedTuple):
     excuse: str = ""
 
 
-PROCESSES = "tests/runtime/test_processes.py"
-LOOP = "tests/runtime/test_loop.py"
-CHECKPOINT = "tests/runtime/test_checkpoint.py"
-COMMANDS = "tests/test_command_line.py"
-REPLAY_RUNS = "tests/runtime/test_replay_runs.py"
-OFF_POLICY = "tests/algorithms/test_off_policy.py"
-PPO = "tests/algorithms/test_ppo.py"
-VECTOR = "tests/envs/test_vector.py"
+PROCESSES = "tests/training/test_processes.py"
+LOOP = "tests/training/test_loop.py"
+CHECKPOINT = "tests/checkpoint/test_manager.py"
+COMMANDS = "tests/test_train.py"
+REPLAY_RUNS = "tests/training/test_off_policy_runs.py"
+OFF_POLICY = "tests/algorithms/off_policy/test_learning.py"
+PPO = "tests/algorithms/ppo/test_algorithm.py"
+VECTOR = "tests/envs/test_vector_env.py"
 NORMALIZER = "tests/learning/test_normalizer.py"
-TROUBLE = "tests/runtime/test_trouble.py"
-SINKS = "tests/runtime/test_sinks.py"
-MANIFESTS = "tests/runtime/test_manifests.py"
-HOSTILE = "tests/runtime/test_hostile_folders.py"
-VALUES = "tests/test_config_checks_values.py"
+TROUBLE = "tests/training/test_nan_guard.py"
+SINKS = "tests/loggers/test_sinks.py"
+MANIFESTS = "tests/checkpoint/test_manifest.py"
+HOSTILE = "tests/loggers/test_run_dir.py"
+VALUES = "tests/config/test_validate_values.py"
 ERRORS = "tests/test_errors.py"
 ONE_PROCESS = "Training runs in one process; several come with issue 30."
 
@@ -42,8 +42,8 @@ CASES = {
             f"{LOOP}::test_resume_with_memory_and_priorities_equals_one_long_run",
             f"{REPLAY_RUNS}::test_resume_equals_one_long_run",  # SAC and RRD
             f"{OFF_POLICY}::test_a_checkpoint_between_two_turns_of_the_actor_goes_on_alike",
-            "tests/runtime/test_style_runs.py::test_a_resumed_run_goes_on_alike",
-            "tests/runtime/test_offline_runs.py::test_resume_equals_one_long_run",
+            "tests/training/test_amp_runs.py::test_a_resumed_run_goes_on_alike",
+            "tests/programs/test_offline.py::test_resume_equals_one_long_run",
         ),
     ),
     2: Case(
@@ -59,7 +59,7 @@ CASES = {
         "SIGTERM without and with jax.distributed",
         (
             f"{PROCESSES}::test_polite_stops_save_and_resume_bit_for_bit",
-            "tests/runtime/test_signals.py::"
+            "tests/training/test_signals.py::"
             "test_sigterm_asks_for_a_stop_and_handlers_are_given_back",
         ),
         f"jax.distributed is never initialised. {ONE_PROCESS}",
@@ -107,7 +107,7 @@ CASES = {
         (
             f"{CHECKPOINT}::test_shardings_of_the_target_are_honoured",
             f"{CHECKPOINT}::test_saved_on_eight_devices_restored_in_a_process_with_one",
-            "tests/runtime/test_compiled.py::test_how_much_another_number_of_devices_changes",
+            "tests/programs/test_device.py::test_how_much_another_number_of_devices_changes",
         ),
     ),
     13: Case(
@@ -136,7 +136,7 @@ CASES = {
             f"{LOOP}::test_disk_errors_are_readable",
             f"{SINKS}::test_a_full_disk_ends_tensorboard_with_one_warning_and_training_goes_on",
             f"{SINKS}::test_a_full_disk_stops_the_log_and_names_its_file",
-            "tests/runtime/test_callbacks.py::test_a_video_that_cannot_be_made_stops_nothing",
+            "tests/training/test_callback_runner.py::test_a_video_that_cannot_be_made_stops_nothing",
         ),
     ),
     17: Case(
@@ -221,9 +221,9 @@ CASES = {
             f"{TROUBLE}::test_an_environment_that_breaks_stops_the_run_and_leaves_its_state",
             f"{TROUBLE}::test_a_reset_that_is_nan_stops_the_run_where_asked_to",
             f"{TROUBLE}::test_a_run_whose_every_step_is_non_finite_does_not_end_well",
-            "tests/runtime/test_hosted.py::test_every_non_finite_value_is_counted",
+            "tests/programs/test_gymnasium.py::test_every_non_finite_value_is_counted",
             # Actions are not finite where weights are not.
-            "tests/runtime/test_inheriting.py::test_a_policy_with_nan_weights_is_refused",
+            "tests/training/test_warm_start.py::test_a_policy_with_nan_weights_is_refused",
         ),
     ),
     27: Case(
@@ -262,7 +262,7 @@ CASES = {
         (
             f"{LOOP}::test_persistent_non_finite_gradients_stop_the_run",  # none ends in this run
             f"{PPO}::test_one_environment_one_step_one_minibatch",  # one ends in every step
-            "tests/algorithms/test_ppo_probes.py::test_time_out_bootstraps",
+            "tests/algorithms/ppo/test_probes.py::test_time_out_bootstraps",
         ),
         "An episode without a step cannot be: `done` is read after a step only.",
     ),
@@ -294,8 +294,7 @@ CASES = {
         (
             f"{NORMALIZER}::test_nothing_seen_changes_nothing",
             f"{NORMALIZER}::test_long_runs_keep_their_statistics",
-            "tests/runtime/test_parallel.py::"
-            "test_devices_agree_on_gradients_statistics_and_metrics",
+            "tests/utils/test_sharding.py::test_devices_agree_on_gradients_statistics_and_metrics",
         ),
     ),
     36: Case(
@@ -352,9 +351,9 @@ CASES = {
         (
             f"{OFF_POLICY}::test_nothing_is_drawn_before_an_episode_is_complete",
             "tests/learning/test_rrd.py::test_unbiased_loss_is_that_of_the_full_decomposition",
-            "tests/learning/test_replay.py::"
+            "tests/learning/test_replay_buffer.py::"
             "test_pieces_come_from_one_episode_and_long_ones_more_often",
-            "tests/algorithms/test_ppo_segments.py::"
+            "tests/algorithms/ppo/test_segments.py::"
             "test_with_memory_the_ratio_is_one_when_nothing_is_learned",
         ),
     ),
@@ -381,7 +380,7 @@ CASES = {
     47: Case(
         "every preset trains; with its own physics by hand: pytest -m sweep",
         (
-            "tests/test_presets.py::test_a_preset_trains",
+            "tests/config/test_presets.py::test_a_preset_trains",
             f"{COMMANDS}::test_every_preset_is_valid_and_survives_json",
             "tests/docs/test_commands.py::test_everything_shown_runs",
         ),
@@ -394,8 +393,8 @@ CASES = {
         (
             "tests/test_extras.py::test_a_missing_package_is_named_before_there_is_a_folder",
             "tests/test_extras.py::test_every_hint_names_an_extra_that_exists",
-            "tests/test_search.py::test_a_missing_optuna_is_named",
-            "tests/runtime/test_watching.py::test_without_ffmpeg_a_hint_is_given",
+            "tests/experiments/test_search.py::test_a_missing_optuna_is_named",
+            "tests/rendering/test_episodes.py::test_without_ffmpeg_a_hint_is_given",
         ),
         "There is no extra for MuJoCo Playground.",
     ),
@@ -403,31 +402,31 @@ CASES = {
     50: Case(
         "motion clips: missing joints, NaN, 1 frame, wrong rate or robot, no file, pickles",
         (
-            "tests/motion/test_formats.py::test_files_of_another_skeleton_name_the_joint",
+            "tests/motion/formats/test_formats.py::test_files_of_another_skeleton_name_the_joint",
             "tests/motion/test_clip.py::test_bad_numbers_are_named_by_joint_and_frame",
             "tests/motion/test_clip.py::test_bad_clips_are_refused",
-            "tests/motion/test_formats.py::test_bad_durations_are_refused",
+            "tests/motion/formats/test_formats.py::test_bad_durations_are_refused",
             "tests/motion/test_amp_humanoid.py::test_other_skeletons_are_refused",
-            "tests/motion/test_formats.py::test_paths_without_motions_are_refused",
-            "tests/motion/test_pickles.py::test_nothing_is_run",
+            "tests/motion/formats/test_formats.py::test_paths_without_motions_are_refused",
+            "tests/motion/formats/test_pickle_arrays.py::test_nothing_is_run",
         ),
     ),
     51: Case(
         "replay that is drawn from before it is filled",
         (
             f"{OFF_POLICY}::test_nothing_is_drawn_before_an_episode_is_complete",
-            "tests/learning/test_replay.py::test_ring_holds_the_newest_steps",
-            "tests/learning/test_replay.py::test_every_step_is_drawn_equally_often",
+            "tests/learning/test_replay_buffer.py::test_ring_holds_the_newest_steps",
+            "tests/learning/test_replay_buffer.py::test_every_step_is_drawn_equally_often",
         ),
     ),
     52: Case(
         "segments never cross the end of an episode; the ring wraps exactly",
         (
-            "tests/learning/test_replay.py::test_book_knows_exactly_the_whole_episodes",
-            "tests/learning/test_replay.py::"
+            "tests/learning/test_replay_buffer.py::test_book_knows_exactly_the_whole_episodes",
+            "tests/learning/test_replay_buffer.py::"
             "test_pieces_come_from_one_episode_and_long_ones_more_often",
-            "tests/learning/test_replay.py::test_ring_holds_the_newest_steps",
-            "tests/algorithms/test_store.py::test_whole_episodes_are_drawn_from_every_block",
+            "tests/learning/test_replay_buffer.py::test_ring_holds_the_newest_steps",
+            "tests/algorithms/off_policy/test_replay.py::test_whole_episodes_are_drawn_from_every_block",
         ),
     ),
     53: Case(
@@ -435,8 +434,8 @@ CASES = {
         (
             "tests/learning/test_rrd.py::"
             "test_unbiased_loss_is_that_of_the_full_decomposition[False-1-2]",
-            "tests/learning/test_replay.py::test_book_knows_exactly_the_whole_episodes",
-            "tests/runtime/test_offline_runs.py::"
+            "tests/learning/test_replay_buffer.py::test_book_knows_exactly_the_whole_episodes",
+            "tests/programs/test_offline.py::"
             "test_episodes_without_steps_to_tell_apart_say_nothing_of_steps",
             "tests/data/test_hdf5.py::test_whatever_is_wrong_is_named",
         ),
@@ -445,10 +444,9 @@ CASES = {
     54: Case(
         "1, 2 and 4 devices learn alike",
         (
-            "tests/runtime/test_parallel.py::"
-            "test_devices_agree_on_gradients_statistics_and_metrics",
-            "tests/runtime/test_parallel.py::test_rows_are_split_and_all_else_is_replicated",
-            "tests/runtime/test_parallel.py::test_evaluation_is_the_same_on_several_devices",
+            "tests/utils/test_sharding.py::test_devices_agree_on_gradients_statistics_and_metrics",
+            "tests/utils/test_sharding.py::test_rows_are_split_and_all_else_is_replicated",
+            "tests/utils/test_sharding.py::test_evaluation_is_the_same_on_several_devices",
         ),
     ),
     55: Case("two processes train, save, resume and log once", excuse=ONE_PROCESS),
@@ -473,9 +471,9 @@ CASES = {
     60: Case(
         "XLA_FLAGS and JAX_PLATFORMS of the user win",
         (
-            "tests/runtime/test_builder.py::"
+            "tests/utils/test_xla_options.py::"
             "test_options_follow_the_devices_and_the_users_flags_win",
-            "tests/test_xla_flags.py::test_flags_are_added_where_jaxlib_knows_them",
+            "tests/utils/test_xla_flags.py::test_flags_are_added_where_jaxlib_knows_them",
             f"{COMMANDS}::test_memory_of_a_gpu_is_taken_as_needed_unless_asked_for",
         ),
     ),
@@ -491,8 +489,8 @@ CASES = {
     62: Case(
         "a closed stdout, no terminal, a narrow one",
         (
-            "tests/runtime/test_console.py::test_plain_lines_without_a_terminal",
-            "tests/runtime/test_console.py::test_a_narrow_terminal_is_not_overrun",
+            "tests/loggers/test_console.py::test_plain_lines_without_a_terminal",
+            "tests/loggers/test_console.py::test_a_narrow_terminal_is_not_overrun",
             f"{ERRORS}::test_a_closed_stdout_is_no_error",
             f"{ERRORS}::test_a_reader_that_leaves_ends_the_command_quietly",
             f"{ERRORS}::test_streams_without_a_character_show_its_code",
@@ -502,9 +500,9 @@ CASES = {
     63: Case(
         "a video without FFmpeg or a display",
         (
-            "tests/runtime/test_callbacks.py::test_a_video_that_cannot_be_made_stops_nothing",
-            "tests/runtime/test_watching.py::test_without_ffmpeg_a_hint_is_given",
-            "tests/drawing/test_opengl.py::test_a_ball_is_drawn_or_a_hint_is_given",
+            "tests/training/test_callback_runner.py::test_a_video_that_cannot_be_made_stops_nothing",
+            "tests/rendering/test_episodes.py::test_without_ffmpeg_a_hint_is_given",
+            "tests/rendering/test_mujoco_renderer.py::test_a_ball_is_drawn_or_a_hint_is_given",
         ),
     ),
     64: Case(
@@ -515,9 +513,9 @@ CASES = {
     65: Case(
         "an exported policy acts the same in a new process",
         (
-            "tests/runtime/test_policy_export.py::"
+            "tests/policies/test_export.py::"
             "test_a_trained_policy_acts_alike_in_a_process_without_jax",
-            "tests/runtime/test_policy_export.py::test_both_forms_act_like_the_policy",
+            "tests/policies/test_export.py::test_both_forms_act_like_the_policy",
         ),
     ),
     66: Case(
@@ -530,9 +528,9 @@ CASES = {
     68: Case(
         "logging does not change training",
         (
-            "tests/runtime/test_callbacks.py::test_events_come_in_order_and_change_nothing",
+            "tests/training/test_callback_runner.py::test_events_come_in_order_and_change_nothing",
             f"{LOOP}::test_profile_writes_a_trace_and_changes_nothing",
-            "tests/runtime/test_compiled.py::"
+            "tests/programs/test_device.py::"
             "test_longer_cycles_train_alike_from_the_same_start_states",
         ),
         "There is no frequency to choose: every cycle has one row.",
@@ -557,8 +555,8 @@ CASES = {
         (
             f"{HOSTILE}::test_code_that_a_file_names_is_not_imported",
             f"{HOSTILE}::test_a_part_that_leads_out_of_the_run_is_refused",
-            "tests/runtime/test_seeds.py::test_members_are_folders_inside",
-            "tests/runtime/test_network_files.py::test_arrays_that_are_no_numbers_are_refused",
+            "tests/training/test_seeds.py::test_members_are_folders_inside",
+            "tests/policies/test_files.py::test_arrays_that_are_no_numbers_are_refused",
             f"{MANIFESTS}::test_every_value_of_a_wrong_type_is_damage",
         ),
     ),
@@ -566,7 +564,7 @@ CASES = {
         "a policy file runs no code",
         (
             f"{COMMANDS}::test_a_policy_file_runs_no_code",
-            "tests/motion/test_pickles.py::test_nothing_is_run",
+            "tests/motion/formats/test_pickle_arrays.py::test_nothing_is_run",
         ),
     ),
     73: Case("no network", (f"{LOOP}::test_nothing_reaches_for_the_network",)),

@@ -10,8 +10,8 @@ import pytest
 
 from jaxrl import errors, train
 from jaxrl.errors import UserError, exit_status
-from jaxrl.runtime import parallel
-from tests.runtime import tiny
+from jaxrl.utils import sharding
+from tests.helpers import tiny
 
 
 def fails_with(error):
@@ -76,12 +76,12 @@ def test_a_platform_that_is_not_there_is_named(platform, tmp_path, monkeypatch, 
 
 def test_a_gpu_that_is_not_used_is_mentioned(tmp_path, monkeypatch):
     monkeypatch.delenv("JAX_PLATFORMS", raising=False)
-    monkeypatch.setattr(parallel, "_DEV", tmp_path)
-    assert parallel.unused_gpu() is None
+    monkeypatch.setattr(sharding, "_DEV", tmp_path)
+    assert sharding.unused_gpu() is None
     (tmp_path / "nvidia0").touch()
-    assert "pip install 'jaxrl[gpu]'" in (parallel.unused_gpu() or "")
+    assert "pip install 'jaxrl[gpu]'" in (sharding.unused_gpu() or "")
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
-    assert parallel.unused_gpu() is None
+    assert sharding.unused_gpu() is None
 
 
 def test_streams_without_a_character_show_its_code(monkeypatch):

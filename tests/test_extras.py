@@ -1,6 +1,6 @@
 """Packages that not everybody installs: what is missing is named, with the command that brings it.
 
-FFmpeg has its test in tests/runtime/test_watching.py, optuna in tests/test_search.py.
+FFmpeg has its test in tests/rendering/test_episodes.py, optuna in tests/experiments/test_search.py.
 """
 
 import re
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from jaxrl import train
-from tests.runtime import tiny
+from tests.helpers import tiny
 
 ROOT = Path(__file__).parent.parent
 MISSING = {

@@ -3,7 +3,7 @@
 import pytest
 
 from jaxrl import train
-from tests.runtime import tiny
+from tests.helpers import tiny
 
 
 @pytest.mark.learning

@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from jaxrl import config_json, evaluate, export, presets, render, report, train
-from tests import ordinary_user
-from tests.runtime import tiny
+from jaxrl import evaluate, export, render, report, train
+from jaxrl.config import presets, serialization
+from tests.helpers import ordinary_user, tiny
 
 
 @pytest.fixture
 def folders(tmp_path, monkeypatch):
     """A folder that is read-only, one that is closed, and a run with each of its parts so."""
-    config = config_json.to_json(presets.get("cartpole"))
+    config = serialization.to_json(presets.get("cartpole"))
     for name in ("readonly", "closed", "run", "saved", "unreadable"):
         (tmp_path / name).mkdir()
         if name not in ("readonly", "closed"):

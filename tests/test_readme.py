@@ -6,8 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from jaxrl import evaluate, presets, train
-from tests.runtime import tiny
+from jaxrl import evaluate, train
+from jaxrl.config import presets
+from tests.helpers import tiny
 
 README = (Path(__file__).parent.parent / "README.md").read_text()
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from jaxrl import rollout, types
-from jaxrl.envs import probes, vector
+from jaxrl.envs import vector_env
+from jaxrl.envs.tasks import probes
 
 NUM_ENVS = 3
 
@@ -27,7 +28,7 @@ def _policy(params, obs, carry, key):
 
 def _env(world, **settings):
     defaults = {"episode_length": 4, "pool_size": 8, "random_first_age": False}
-    return vector.VectorEnv(world, NUM_ENVS, **(defaults | settings))
+    return vector_env.VectorEnv(world, NUM_ENVS, **(defaults | settings))
 
 
 def _collector(env, key):

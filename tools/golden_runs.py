@@ -20,11 +20,11 @@ from pathlib import Path
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-import numpy as np  # noqa: E402
+import numpy as np
 
-from jaxrl import train  # noqa: E402
-from jaxrl.data import writing  # noqa: E402
-from jaxrl.data.hdf5 import Episode  # noqa: E402
+from jaxrl import train
+from jaxrl.data import writing
+from jaxrl.data.hdf5 import Episode
 
 _SMALL = "--devices 1 --network.hidden 8 --network.critic-hidden 8 --epochs 2 --cycles 2"
 _PPO = (
@@ -80,7 +80,9 @@ RUNS = {
 
 def main() -> int:
     """Run the command line; return the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        description="Record tiny runs of every kind, and compare them."
+    )
     parser.add_argument("recording", type=Path)
     parser.add_argument("--against", type=Path, help="an earlier recording")
     parser.add_argument("--only", nargs="*", default=list(RUNS), choices=list(RUNS))

@@ -30,28 +30,35 @@ from pathlib import Path
 
 from mutations import ROOT, Mutant, excuse, mutants_of
 
-ALGORITHMS = ["dqn", "method", "off_policy", "ppo_batch", "ppo_loss", "ppo_sampling", "ppo_update"]
-ALGORITHMS += ["reward_only", "rewards", "sac", "style", "td3"]
+ALGORITHMS = ["amp", "offline_reward", "ppo.batch", "ppo.loss", "ppo.sampler", "ppo.update"]
+ALGORITHMS += [
+    f"off_policy.{n}" for n in ("algorithm", "base", "dqn", "reward_model", "sac", "td3")
+]
 # Tests of modules that have none of their own name alone, in the order in which they are run.
 TESTS = {
-    "learning.episodes": ["learning/test_replay.py", "algorithms/test_store.py"],
-    "learning.minibatch": ["learning/test_minibatch.py", "learning/test_sampling.py"],
-    "algorithms.dqn": ["algorithms/test_method.py", "algorithms/test_off_policy.py"],
-    "algorithms.off_policy": [
-        "algorithms/test_off_policy_step.py",
-        "algorithms/test_off_policy.py",
+    "learning.episode_index": [
+        "learning/test_replay_buffer.py",
+        "algorithms/off_policy/test_replay.py",
     ],
-    "algorithms.ppo_batch": ["algorithms/test_ppo_batch.py", "algorithms/test_ppo_update.py"],
-    "algorithms.ppo_loss": ["algorithms/test_ppo_loss.py", "algorithms/test_ppo_update.py"],
-    "algorithms.ppo_sampling": [
-        "algorithms/test_ppo_sampling.py",
-        "algorithms/test_ppo_update.py",
-        "algorithms/test_ppo_segments.py",
-    ],
-    "algorithms.ppo_update": ["algorithms/test_gradient_step.py", "algorithms/test_ppo_update.py"],
-    "algorithms.reward_only": ["algorithms/test_rewards.py"],
-    "algorithms.sac": ["algorithms/test_actor_losses.py"],
-    "algorithms.td3": ["algorithms/test_actor_losses.py"],
+    "learning.minibatch": ["learning/test_minibatch.py", "learning/test_prioritized_sampling.py"],
+    "algorithms.offline_reward": ["algorithms/off_policy/test_reward_model.py"],
+} | {
+    f"algorithms.{package}.{name}": [f"algorithms/{package}/test_{test}.py" for test in tests]
+    for package, modules in {
+        "ppo": {
+            "batch": ["batch", "update"],
+            "loss": ["loss", "update"],
+            "sampler": ["sampler", "update", "segments"],
+            "update": ["gradient_step", "update"],
+        },
+        "off_policy": {
+            "dqn": ["base", "learning"],
+            "algorithm": ["algorithm", "learning"],
+            "sac": ["actor_losses"],
+            "td3": ["actor_losses"],
+        },
+    }.items()
+    for name, tests in modules.items()
 }
 # Imported once, before the first fork; none of them starts a JAX backend.
 PRELOAD = (
@@ -61,8 +68,9 @@ PRELOAD = (
 
 def tests_of(module: str) -> list[str]:
     """Return the test files of a module."""
-    package, name = module.split(".")
-    return [f"tests/{x}" for x in TESTS.get(module, [f"{package}/test_{name}.py"])]
+    package, _, name = module.rpartition(".")
+    own = f"{package.replace('.', '/')}/test_{name}.py"
+    return [f"tests/{x}" for x in TESTS.get(module, [own])]
 
 
 class _Reporter:

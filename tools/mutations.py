@@ -251,10 +251,10 @@ EQUIVALENT = {
         "jnp.mean(leaf) for leaf": "a mean is finite where its sum is",
         "leaf = leaf.astype(jnp.float32)\n+        pass": "promotion gives a float32 all the same",
     },
-    "learning.replay": {
+    "learning.replay_buffer": {
         "ring.written[(1)]": "all rows are written alike",
     },
-    "learning.episodes": {
+    "learning.episode_index": {
         "scores, -(2.0))": "any number below the scores",
         "(oldest >= book.first)": "if equal, what follows `first` is `first` itself",
         "jnp.maximum(book.first, oldest)": "`oldest` is past both",
@@ -268,39 +268,39 @@ EQUIVALENT = {
         "(jnp.tanh(mean) - jnp.exp(log_std) * noise)": "the noise is symmetric",
         "choice.shape) <= params[..., -1])": "a draw equals the chance once in 2²³ times",
     },
-    "learning.linear": {
+    "learning.reward_regression": {
         "lower=(False)": "either triangle of a symmetric matrix has the same solution",
         "(_product(fit.mean, weights))": "a dot product is symmetric",
     },
-    "algorithms.dqn": {
+    "algorithms.off_policy.dqn": {
         "axis=-1)[:, (1)]": "JAX clamps an index past the end to the last",
     },
-    "algorithms.method": {
+    "algorithms.off_policy.base": {
         "probs[0], probs[(2)])": "JAX clamps an index past the end to the last",
     },
-    "algorithms.ppo_batch": {
+    "algorithms.ppo.batch": {
         "((jnp.std(x) - 1e-08))": "far below any deviation but 0, and then x − mean is 0",
         "(jnp.std(x) + (2e-08))": "far below any deviation but 0, and then x − mean is 0",
     },
-    "algorithms.ppo_sampling": {
+    "algorithms.ppo.sampler": {
         "over: Array = steps.truncated | steps.truncated": "nothing follows a terminated step",
         "self.num_rows // self.blocks), (2.0))": "a factor common to all chances changes no draw",
         "(keys, (chance * chance.shape[1])": "a factor common to all chances changes no draw",
         "(keys, chance, number), ()": "a factor common to all chances changes no draw",
         "return (Live(value, ratio))": "minibatches are drawn outside of the loss",
     },
-    "algorithms.ppo_update": {
+    "algorithms.ppo.update": {
         "(stopped / 1.0)": "a factor of 1",
         "step.grad_norm, stopped, ": "stacked with floats, a bool becomes one",
         "(~step.finite / 1.0)": "a factor of 1",
         "(~step.finite)])": "stacked with floats, a bool becomes one",
     },
-    "algorithms.ppo_loss": {
+    "algorithms.ppo.loss": {
         "lambda leaf: leaf[(1)]": "JAX clamps an index past the end to the last",
         "l2_to_initial(learner.initial_params, params)": "a squared distance is symmetric",
         "value_loss(batch.target, value)": "a squared distance is symmetric",
     },
-    "algorithms.style": {
+    "algorithms.amp": {
         "optimizer.adam(1.0, (2e-08))": "far below the numbers that it is added to",
         'name="head")(x)[..., (1)]': "JAX clamps an index past the end to the last",
         "x[None])[(1)]": "JAX clamps an index past the end to the last",

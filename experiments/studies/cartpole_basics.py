@@ -1,6 +1,6 @@
 """What matters in PPO, on the smallest task: two cores need a few minutes for it."""
 
-from experiments import tiny
+from experiments import smoke_configs
 from experiments.study import Between, Study
 
 STUDY = Study(
@@ -22,5 +22,5 @@ STUDY = Study(
         "ppo.entropy_coef": Between(1e-4, 3e-2, log=True),
         "ppo.update_epochs": (2, 4, 8),
     },
-    tiny=tiny.PPO,
+    tiny=smoke_configs.PPO,
 )

@@ -3,7 +3,7 @@
 Without `--set motion.clips FOLDER` there is one generated clip: none to draw more often.
 """
 
-from experiments import tiny
+from experiments import smoke_configs
 from experiments.study import Study
 
 _STYLE = {"style.weight": 0.5, "style.gradient_penalty": 20.0}
@@ -21,7 +21,7 @@ STUDY = Study(
     settings={"num_envs": 2048, "epochs": 8, "cycles": 1, "iterations": 23},  # 6 M steps
     metric="eval/mpjpe_all",  # millimetres
     lower_is_better=True,
-    tiny=tiny.PPO
-    | tiny.NO_PHYSICS
+    tiny=smoke_configs.PPO
+    | smoke_configs.NO_PHYSICS
     | {"style.weight": 0.0, "motion.resample_interval": 1, "network.memory_size": 8},
 )

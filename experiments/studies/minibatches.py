@@ -4,7 +4,7 @@ More minibatches are more gradient steps from the same experience, each on less 
 environments are smaller rollouts, and more of them.
 """
 
-from experiments import tiny
+from experiments import smoke_configs
 from experiments.study import Study
 
 _STEPS = 15_204_352  # of 8,192 environments, 8 steps each: 8 × 29 iterations
@@ -24,5 +24,5 @@ STUDY = Study(
     },
     seeds=5,
     settings={"epochs": 8, "cycles": 1, "eval.num_envs": 64},
-    tiny=tiny.PPO | tiny.NO_PHYSICS,
+    tiny=smoke_configs.PPO | smoke_configs.NO_PHYSICS,
 )

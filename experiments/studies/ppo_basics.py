@@ -1,6 +1,6 @@
 """What matters in PPO: settings people turn, and mistakes people make, on Brax's ant."""
 
-from experiments import tiny
+from experiments import smoke_configs
 from experiments.study import Between, Study
 
 STUDY = Study(
@@ -29,7 +29,7 @@ STUDY = Study(
         "ppo.update_epochs": (2, 4, 8),
     },
     settings={"epochs": 6, "cycles": 1, "eval.num_envs": 64},  # 11 M steps
-    tiny=tiny.PPO
-    | tiny.NO_PHYSICS
+    tiny=smoke_configs.PPO
+    | smoke_configs.NO_PHYSICS
     | {"ppo.normalize_advantage": "minibatch", "task.fresh_resets": True},
 )

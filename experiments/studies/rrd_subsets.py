@@ -6,7 +6,7 @@ so that episodes end early in a run; few gradient steps for each of theirs, sinc
 that returns are learnt from.
 """
 
-from experiments import tiny
+from experiments import smoke_configs
 from experiments.study import Study
 
 _SIZE, _CORRECTED = "offpolicy.rrd_sample_size", "offpolicy.rrd_bias_correction"
@@ -34,5 +34,7 @@ STUDY = Study(
         "iterations": 1000,  # 1 M steps
         "eval.num_envs": 64,
     },
-    tiny=tiny.REPLAY | tiny.NO_PHYSICS | {"offpolicy.reward": "rrd", "task.episodic_reward": True},
+    tiny=smoke_configs.REPLAY
+    | smoke_configs.NO_PHYSICS
+    | {"offpolicy.reward": "rrd", "task.episodic_reward": True},
 )

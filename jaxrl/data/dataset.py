@@ -15,9 +15,9 @@ import numpy as np
 from jaxrl.data import hdf5
 from jaxrl.data.hdf5 import Episode, Place
 from jaxrl.errors import UserError
-from jaxrl.learning import episodes
+from jaxrl.learning import episode_index
 from jaxrl.learning.normalizer import Moments
-from jaxrl.learning.replay import Ring, Transition
+from jaxrl.learning.replay_buffer import Ring, Transition
 from jaxrl.types import ActionSpec, EnvSpec
 
 
@@ -79,7 +79,7 @@ class DataSet:
             return episode
         return episode._replace(action=episode.action[:, 0].astype(np.int32))
 
-    def piece(self, number: int) -> tuple[Ring, episodes.Book]:
+    def piece(self, number: int) -> tuple[Ring, episode_index.Book]:
         """Return a piece as a store with one row; the last one read is kept."""
         if number not in self._kept:
             self._kept.clear()
@@ -229,7 +229,7 @@ def _endings(episode: Episode) -> np.ndarray:
     return (np.arange(steps) == steps - 1) & episode.terminated
 
 
-def _as_store(read: list[Episode], steps: int) -> tuple[Ring, episodes.Book]:
+def _as_store(read: list[Episode], steps: int) -> tuple[Ring, episode_index.Book]:
     """Lay episodes end to end in one row of `steps`; what is left over is never drawn."""
 
     def row(arrays: list[np.ndarray]) -> np.ndarray:
@@ -264,4 +264,4 @@ def _as_store(read: list[Episode], steps: int) -> tuple[Ring, episodes.Book]:
         "end": one + np.int32(used),
         "following": one,
     }
-    return Ring(Transition(**taken), book["end"]), episodes.Book(**book)
+    return Ring(Transition(**taken), book["end"]), episode_index.Book(**book)

@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxrl import host_memory
 from jaxrl.errors import UserError, nearest
 from jaxrl.types import ActionSpec
+from jaxrl.utils import host_memory
 
 SUFFIXES = (".hdf5", ".h5")
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from jaxrl import files
 from jaxrl.data.hdf5 import Episode, h5py
+from jaxrl.utils import atomic_io
 
 
 def write(
@@ -15,7 +15,7 @@ def write(
 ) -> None:
     """Write episodes; the file appears whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with files.drafted(path) as draft, h5py().File(draft, "w") as file:
+    with atomic_io.drafted(path) as draft, h5py().File(draft, "w") as file:
         data = file.create_group("data")
         data.attrs["total"] = sum(len(e.reward) for e in episodes)
         data.attrs["env_args"] = json.dumps(env_args)

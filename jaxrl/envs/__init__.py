@@ -1,1 +1,1 @@
-"""Worlds: Brax environments by name, our own, and the layer that vectorises them."""
+"""Environments: by name, and the layer that vectorises them."""

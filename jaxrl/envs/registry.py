@@ -9,8 +9,8 @@ import warnings
 
 import jax.numpy as jnp
 
-from jaxrl.config import MotionConfig, PickConfig
-from jaxrl.envs import contact_forces, names
+from jaxrl.config import MotionConfig, PickConfig, env_names
+from jaxrl.envs import contact_forces
 from jaxrl.errors import UserError, nearest
 
 
@@ -30,19 +30,19 @@ def _import_brax():
 def make(name: str, backend: str | None = None, **kwargs):
     """Build the environment called `name`; `backend` None means the environment's own choice."""
     if backend is not None:
-        if backend not in names.BACKENDS:
-            hint = nearest(backend, names.BACKENDS)
-            raise UserError(f"--backend: unknown backend '{backend}'.{hint} {names.BACKENDS}")
+        if backend not in env_names.BACKENDS:
+            hint = nearest(backend, env_names.BACKENDS)
+            raise UserError(f"--backend: unknown backend '{backend}'.{hint} {env_names.BACKENDS}")
         kwargs["backend"] = backend
-    if name in names.BRAX:
+    if name in env_names.BRAX:
         return _make_brax(name, kwargs)
-    if name in names.CLASSIC or name.startswith("probe/"):
+    if name in env_names.CLASSIC or name.startswith("probe/"):
         if backend is not None:
             raise UserError(f"--backend: '{name}' has no physics backend: use --backend None.")
         return _make_own(name)
-    if names.is_custom(name):
+    if env_names.is_custom(name):
         return _make_custom(name, kwargs)
-    every = (*names.BRAX, *names.CLASSIC, *names.MOTION, *names.ARM)
+    every = (*env_names.BRAX, *env_names.CLASSIC, *env_names.MOTION, *env_names.ARM)
     raise UserError(
         f"--env: unknown environment '{name}'.{nearest(name, every)} Known: {', '.join(every)}, "
         "or your own as module:Class."
@@ -63,7 +63,7 @@ def _make_brax(name: str, kwargs: dict):
 
 def _make_own(name: str):
     _import_brax()
-    from jaxrl.envs import arena, catch, classic, probes, recall
+    from jaxrl.envs.tasks import arena, catch, classic, probes, recall
 
     own: dict[str, type] = {
         "arena": arena.Arena,
@@ -81,16 +81,16 @@ def _make_own(name: str):
 def make_motion(name: str, config: MotionConfig, *, styled: bool):
     """Build an environment that is made of motion clips; `styled`: it shows how it moves."""
     _import_brax()
-    from jaxrl.envs import imitation, motion_base, strolling
+    from jaxrl.envs.tasks import heading, imitation, motion_env
 
-    known = {"imitation": imitation.Imitation, "stroll": strolling.Stroll}
-    return known[name](*motion_base.parts(config), styled=styled)
+    known = {"imitation": imitation.Imitation, "stroll": heading.Stroll}
+    return known[name](*motion_env.parts(config), styled=styled)
 
 
 def make_arm(config: PickConfig):
     """Build the arm with its cube and target."""
     _import_brax()
-    from jaxrl.envs import pick_place
+    from jaxrl.envs.tasks.pick_place import env as pick_place
 
     return pick_place.PickPlace(config)
 

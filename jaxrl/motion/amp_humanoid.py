@@ -12,7 +12,7 @@ from jaxrl.errors import UserError, nearest
 from jaxrl.motion import clip as clips
 from jaxrl.motion import retargeting
 from jaxrl.motion.clip import Clip
-from jaxrl.motion.pickled_motions import RowMotion, SkeletonMotion
+from jaxrl.motion.formats.pickled import RowMotion, SkeletonMotion
 from jaxrl.motion.skeleton import Skeleton
 
 _SIDES = ("right", "left")

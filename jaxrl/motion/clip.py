@@ -25,7 +25,7 @@ _LATE = 0.05  # a last frame that is late by this part of a step is on time
 
 
 class Plan(NamedTuple):
-    """A way through a clip that obeys physics, found by `jaxrl.motion.plan`."""
+    """A way through a clip that obeys physics, found by `jaxrl.clips.plan`."""
 
     qpos: np.ndarray  # float64 [F, nq], where the humanoid really is
     qvel: np.ndarray  # float64 [F, nv]

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.spatial.transform import Rotation
 
-from jaxrl.motion.pickled_motions import SmplMotion
+from jaxrl.motion.formats.pickled import SmplMotion
 
 # fmt: off
 JOINTS = (  # as AMASS' poses are ordered

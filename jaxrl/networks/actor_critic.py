@@ -10,9 +10,9 @@ import jax.numpy as jnp
 from jaxrl.config import NetworkConfig
 from jaxrl.learning import distributions
 from jaxrl.learning.distributions import Distribution
-from jaxrl.networks import pixels
-from jaxrl.networks.memory import Memory, initial_carry
+from jaxrl.networks import cnn
 from jaxrl.networks.mlp import MLP, kernel_init
+from jaxrl.networks.recurrent import Memory, initial_carry
 from jaxrl.types import Array, EnvSpec, Key, PyTree
 
 PRIVILEGED = "privileged_state"
@@ -64,7 +64,7 @@ class _Actor(nn.Module):
     ) -> tuple[Array, PyTree]:
         c = self.config
         if not from_features:
-            x = pixels.Pixels()(x) if isinstance(x, pixels.Seen) else x
+            x = cnn.Pixels()(x) if isinstance(x, cnn.Seen) else x
             x = _torso(c, c.hidden)(x)
             if memory_of(c, "actor") != "none":
                 x, _, carry = Memory(c.memory, c.memory_size, name="memory")(x, carry, ended)
@@ -111,8 +111,8 @@ class _Critic(nn.Module):
         c = self.config
         if not from_features:
             torso = _torso(c, c.critic_hidden)
-            if isinstance(x, pixels.Seen):
-                eye = pixels.Pixels()
+            if isinstance(x, cnn.Seen):
+                eye = cnn.Pixels()
                 x, next_x = eye(x), None if next_x is None else eye(next_x)  # type: ignore[arg-type]
             x, next_x = torso(x), None if next_x is None else torso(next_x)
             if memory_of(c, "critic") != "none":
@@ -144,14 +144,14 @@ def viewer(spec: EnvSpec, keys: tuple[str, ...]) -> Callable[[PyTree], Any]:
     if spec.tokens:
         return lambda obs: one_hot(obs, spec.tokens)
     shapes = _only(spec.obs, keys)
-    if any(map(pixels.is_picture, jax.tree.leaves(shapes))):
-        return lambda obs: pixels.split(_only(obs, keys), shapes)
+    if any(map(cnn.is_picture, jax.tree.leaves(shapes))):
+        return lambda obs: cnn.split(_only(obs, keys), shapes)
     return lambda obs: select_obs(obs, keys)
 
 
 def has_pictures(spec: EnvSpec) -> bool:
     """Tell whether some part of what is observed is a picture."""
-    return any(map(pixels.is_picture, jax.tree.leaves(spec.obs)))
+    return any(map(cnn.is_picture, jax.tree.leaves(spec.obs)))
 
 
 def _only(obs: PyTree, keys: tuple[str, ...]) -> PyTree:

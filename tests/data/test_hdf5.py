@@ -9,10 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl.data import dataset, hdf5, record, writing
+from jaxrl import record
+from jaxrl.data import dataset, hdf5, writing
 from jaxrl.data.hdf5 import Episode, Place
-from jaxrl.envs.probes import Success
-from jaxrl.envs.vector import VectorEnv
+from jaxrl.envs.tasks.probes import Success
+from jaxrl.envs.vector_env import VectorEnv
 from jaxrl.errors import UserError
 
 

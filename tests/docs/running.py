@@ -15,15 +15,15 @@ from typing import Any
 import tyro
 
 from experiments import run, search, study
-from jaxrl import config_changes, presets, train
-from jaxrl.config import LogConfig, TrainConfig
-from jaxrl.envs import names
-from jaxrl.runtime import compiled, fitting, population, sizes
-from jaxrl.runtime.compiled import Programs, compile_programs
-from jaxrl.runtime.program import Program
+from jaxrl import train
+from jaxrl.config import LogConfig, TrainConfig, env_names, overrides, presets
+from jaxrl.programs import device, memory_estimate
+from jaxrl.programs.device import Programs, compile_programs
+from jaxrl.programs.program import Program
+from jaxrl.training import fit, population
 from tests.docs.reading import ROOT
 from tests.docs.shrinking import STAND_INS, has_physics, shrunk, with_stand_in
-from tests.runtime import sharing
+from tests.helpers import sharing
 
 # A run that somebody has trained: `RUN`, or a folder with a stamp or dots in place of it; or a
 # folder of runs.
@@ -42,9 +42,9 @@ class Commands:
 
     def __init__(self, trained: Path, monkeypatch: Any):
         self.trained, self.patch, self.number = trained, monkeypatch, 0
-        self.build, self.parse, cells = fitting.build, train._parse, study.Study.cells
-        monkeypatch.setattr(compiled, "compile_programs", compile_once)
-        monkeypatch.setattr(fitting, "build", lambda config: self.build(shrunk(config)))
+        self.build, self.parse, cells = fit.build, train._parse, study.Study.cells
+        monkeypatch.setattr(device, "compile_programs", compile_once)
+        monkeypatch.setattr(fit, "build", lambda config: self.build(shrunk(config)))
         monkeypatch.setattr(train, "_parse", lambda words: _small(self.parse(words)))
         monkeypatch.setattr(
             study.Study, "cells", lambda *a, **k: {c: shrunk(x) for c, x in cells(*a, **k).items()}
@@ -125,7 +125,7 @@ class Commands:
     def parses(self, command: str) -> None:
         """Let the module read its arguments, and no more.
 
-        Benchmarks need no more: tests/test_benchmarks.py runs each in its quick form.
+        Benchmarks need no more: tests/benchmarks/test_benchmarks.py runs each in its quick form.
         """
         module, *words = shlex.split(command)[2:]
         inside: list[bool] = []
@@ -194,8 +194,8 @@ def _small(command: train.Command) -> train.Command:
 
 def _members(command: train.Command) -> list[TrainConfig]:
     """Return what a command trains, checked as the command does it."""
-    members = config_changes.members(command.config, command.num_seeds, command.vary)
-    config_changes.check(members)
+    members = overrides.members(command.config, command.num_seeds, command.vary)
+    overrides.check(members)
     return members
 
 
@@ -211,14 +211,16 @@ def compile_once(program: Program) -> Programs:
     What it learns is not looked at. Worlds of the documents may differ and have the same name.
     """
     env = program.config.env
-    if names.is_custom(env) and env not in STAND_INS.values():
+    if env_names.is_custom(env) and env not in STAND_INS.values():
         return compile_programs(program)
     return sharing.compile_once(program, _program(program.config, len(program.members)))
 
 
 def _described(build: Callable, members: list[TrainConfig]) -> None:
     small = [with_stand_in(member) for member in members]
-    assert sizes.report(fitting.build_population(small) if len(small) > 1 else build(small[0]))
+    assert memory_estimate.report(
+        fit.build_population(small) if len(small) > 1 else build(small[0])
+    )
 
 
 def _succeeds(module: Any, words: list[str]) -> None:

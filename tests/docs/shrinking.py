@@ -2,15 +2,14 @@
 
 from dataclasses import replace
 
-from jaxrl.config import MotionConfig, PickConfig, TrainConfig
-from jaxrl.envs import names
+from jaxrl.config import MotionConfig, PickConfig, TrainConfig, env_names
 
 # Physics takes long to compile, and has tests of its own: cheap worlds of the same kind stand in.
 STAND_INS = {
-    "imitation": "tests.envs.custom_worlds:Drill",
-    "stroll": "tests.envs.custom_worlds:Pacer",
-    "pick_place": "tests.envs.custom_worlds:Widening",
-} | dict.fromkeys(names.BRAX, "pendulum")
+    "imitation": "tests.helpers.custom_envs:Drill",
+    "stroll": "tests.helpers.custom_envs:Pacer",
+    "pick_place": "tests.helpers.custom_envs:Widening",
+} | dict.fromkeys(env_names.BRAX, "pendulum")
 
 
 def has_physics(config: TrainConfig) -> bool:

@@ -10,9 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jaxrl import export, presets
+from jaxrl import export
+from jaxrl.config import presets
 from jaxrl.errors import UserError
-from jaxrl.runtime import compiled, fitting
+from jaxrl.programs import device
+from jaxrl.training import fit
 from tests.docs import reading, running
 from tests.docs.shrinking import shrunk
 
@@ -26,8 +28,8 @@ def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("documents") / "run"
     config = replace(presets.get("ant"), epochs=1, run_dir=folder)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compiled, "compile_programs", running.compile_once)
-        fitting.fit(shrunk(config))
+        patch.setattr(device, "compile_programs", running.compile_once)
+        fit.fit(shrunk(config))
     assert export.main([str(folder)]) == 0
     return folder
 

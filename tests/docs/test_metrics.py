@@ -7,16 +7,17 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from jaxrl import presets
-from jaxrl.envs import names, registry
-from jaxrl.envs import statistics as counting
-from jaxrl.envs.build import _make
-from jaxrl.runtime import compiled, fitting
-from jaxrl.runtime import program as programs
+from jaxrl.config import env_names, presets
+from jaxrl.envs import episode_stats as counting
+from jaxrl.envs import registry
+from jaxrl.envs.factory import _make
+from jaxrl.programs import device
+from jaxrl.programs import program as programs
+from jaxrl.training import fit
 from tests.docs import running
 from tests.docs.reading import ROOT
 from tests.docs.shrinking import shrunk
-from tests.runtime import tiny
+from tests.helpers import tiny
 
 # Small runs, as those of other documents: what the host adds is in their logs.
 TRAINED = ("imitate-walk", "arena-small", "rrd-quick")
@@ -34,8 +35,8 @@ def logged(tmp_path_factory):
     place, found = tmp_path_factory.mktemp("metrics"), set()
     for name in TRAINED:
         with pytest.MonkeyPatch.context() as patch:  # commands of documents run the same
-            patch.setattr(compiled, "compile_programs", running.compile_once)
-            fitting.fit(replace(shrunk(presets.get(name)), run_dir=place / name))
+            patch.setattr(device, "compile_programs", running.compile_once)
+            fit.fit(replace(shrunk(presets.get(name)), run_dir=place / name))
         found |= {key for row in tiny.rows(place / name, timed=True) for key in row}
     for name in TRACED:
         found |= _traced(shrunk(presets.get(name)))
@@ -74,8 +75,8 @@ def test_the_page_has_the_names_that_are_logged(logged):
 
 
 def test_no_world_of_ours_is_left_out():
-    own = {*names.CLASSIC, *names.MOTION, *names.ARM}
-    silent = {name for name in names.CLASSIC if not _metrics_of(name)}
+    own = {*env_names.CLASSIC, *env_names.MOTION, *env_names.ARM}
+    silent = {name for name in env_names.CLASSIC if not _metrics_of(name)}
     assert own - silent == {presets.get(preset).env for preset in WORLDS}
 
 

@@ -13,7 +13,7 @@ from scipy.optimize import nnls
 
 from benchmarks.contacts import forces
 from jaxrl.envs import contact_forces, registry
-from jaxrl.envs.world import physics
+from jaxrl.envs.env_state import physics
 
 TURNS, HALVINGS = 20, 10
 

@@ -1,13 +1,14 @@
 """Domain randomisation on a small Brax task: physics per episode, numbers as if built by hand."""
 
-import custom_worlds
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from jaxrl import config, errors
-from jaxrl.envs import build, probes, randomize, registry, vector
+from jaxrl.envs import factory, randomize, registry, vector_env
+from jaxrl.envs.tasks import probes
+from tests.helpers import custom_envs
 
 NUM_ENVS, STEPS, LENGTH, POOL = 4, 7, 3, 64
 
@@ -17,7 +18,7 @@ def tilt_gravity(sys, key):
 
 
 def scale_speed(sys, key):
-    return custom_worlds.Physics(sys.speed * jax.random.uniform(key), sys.width)
+    return custom_envs.Physics(sys.speed * jax.random.uniform(key), sys.width)
 
 
 def _pendulum():
@@ -35,7 +36,7 @@ def game():
     """Play two and a third episodes with all environments acting alike."""
     single = _pendulum()
     original = single.sys
-    env = vector.VectorEnv(
+    env = vector_env.VectorEnv(
         randomize.Randomized(single, tilt_gravity),
         NUM_ENVS,
         LENGTH,
@@ -124,7 +125,7 @@ def test_the_wrapped_environments_own_physics_are_left_alone(game):
 
 
 def test_physics_are_put_back_after_an_error():
-    single = custom_worlds.Discrete()
+    single = custom_envs.Discrete()
     env = randomize.Randomized(single, scale_speed)
     original, state = single.sys, env.reset(jax.random.key(0))
     with pytest.raises(TypeError):
@@ -133,7 +134,7 @@ def test_physics_are_put_back_after_an_error():
 
 
 def test_physics_of_a_users_own_environment():
-    env = randomize.Randomized(custom_worlds.Discrete(), scale_speed)
+    env = randomize.Randomized(custom_envs.Discrete(), scale_speed)
     states = jax.vmap(env.reset)(jax.random.split(jax.random.key(0), 5))
     (speed,) = states.info["randomization"]
     assert len(np.unique(speed)) == 5
@@ -163,7 +164,7 @@ def test_sizes_are_those_of_the_wrapped_environment():
 
 def test_discrete_actions_and_time_limit_are_those_of_the_wrapped_environment():
     task = config.TaskConfig(randomize=f"{__name__}:scale_speed")
-    env = build.build(config.TrainConfig(env="custom_worlds:Discrete", task=task))
+    env = factory.build(config.TrainConfig(env="tests.helpers.custom_envs:Discrete", task=task))
     assert env.spec.action == (3, True)
     assert env.episode_length == 7
 
@@ -187,36 +188,36 @@ def test_function_that_changes_nothing(unchanged):
         (lambda sys, key: None, "must return a Physics like the `sys` .* not a NoneType"),
         (lambda sys, key: (scale_speed(sys, key), sys), "and nothing else, not a tuple"),
         (
-            lambda sys, key: custom_worlds.Physics(jax.random.uniform(key, (5,)), sys.width),
+            lambda sys, key: custom_envs.Physics(jax.random.uniform(key, (5,)), sys.width),
             r"turned an array \(\) of `sys` into one \(5,\)",
         ),
     ],
 )
 def test_function_that_returns_something_else(wrong, complaint):
     with pytest.raises(errors.UserError, match=f"--task.randomize: .*{complaint}"):
-        randomize.Randomized(custom_worlds.Discrete(), wrong)
+        randomize.Randomized(custom_envs.Discrete(), wrong)
 
 
 def test_what_is_no_function():
-    task = config.TaskConfig(randomize="custom_worlds:NOT_CALLABLE")
+    task = config.TaskConfig(randomize="tests.helpers.custom_envs:NOT_CALLABLE")
     with pytest.raises(errors.UserError, match="NOT_CALLABLE' is no function"):
-        build.build(config.TrainConfig(env="custom_worlds:Discrete", task=task))
+        factory.build(config.TrainConfig(env="tests.helpers.custom_envs:Discrete", task=task))
 
 
 def _with_physics(kind):
     env = kind()
-    env.sys = custom_worlds.Discrete().sys
+    env.sys = custom_envs.Discrete().sys
     return randomize.Randomized(env, scale_speed)
 
 
 def test_a_curriculum_reaches_the_wrapped_environment():
-    env = vector.VectorEnv(_with_physics(custom_worlds.Widening), 2, 4, pool_size=3)
+    env = vector_env.VectorEnv(_with_physics(custom_envs.Widening), 2, 4, pool_size=3)
     pool = env.pool(jax.random.key(0), env.first_curriculum)
     np.testing.assert_array_equal(pool.obs, np.full((3, 1), 0.25))
 
 
 def test_trials_are_played_in_the_physics_as_they_are():
-    env = vector.VectorEnv(_with_physics(custom_worlds.Drill), 3, 12, trials=True)
+    env = vector_env.VectorEnv(_with_physics(custom_envs.Drill), 3, 12, trials=True)
     state = env.reset(jax.random.key(0))
     (speed,) = env.brax_state(state.world).info["randomization"]
     np.testing.assert_array_equal(speed, np.ones(3))

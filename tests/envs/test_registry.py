@@ -1,25 +1,29 @@
 """From names to environments: every Brax task on every backend, ours, and a user's own."""
 
-import custom_worlds
 import jax
 import jax.numpy as jnp
 import pytest
 
 from jaxrl import errors
-from jaxrl.envs import arena, catch, classic, names, probes, recall, registry, vector
+from jaxrl.config import env_names
+from jaxrl.envs import registry, vector_env
+from jaxrl.envs.tasks import arena, catch, classic, probes, recall
+from tests.helpers import custom_envs
 
 # Brax's swimmer needs a fluid, which only the generalized pipeline has.
 MISSING = {("swimmer", backend) for backend in ("mjx", "positional", "spring")}
 
+OWN = "tests.helpers.custom_envs"
+
 
 COMBINATIONS = [
     pytest.param(name, backend, id=f"{name}-{backend}")
-    for name in names.BRAX
-    for backend in names.BACKENDS
+    for name in env_names.BRAX
+    for backend in env_names.BACKENDS
     if (name, backend) not in MISSING
 ]
 # The layer above is the same for all, and dear to trace: each backend once is enough.
-VECTORISED = [("inverted_pendulum", backend) for backend in names.BACKENDS]
+VECTORISED = [("inverted_pendulum", backend) for backend in env_names.BACKENDS]
 
 
 def _types(tree):
@@ -39,7 +43,7 @@ def test_brax_environment_resets_and_steps(name, backend):
 @pytest.mark.parametrize("name, backend", VECTORISED)
 def test_brax_environment_is_vectorised(name, backend):
     single = registry.make(name, backend)
-    env = vector.VectorEnv(single, num_envs=2, episode_length=10, pool_size=2)
+    env = vector_env.VectorEnv(single, num_envs=2, episode_length=10, pool_size=2)
     key = jax.random.key(0)
 
     def play(key):
@@ -59,20 +63,20 @@ def test_backend_that_brax_lacks_is_the_users_to_mend(name, backend):
         registry.make(name, backend)
 
 
-@pytest.mark.parametrize("backend", names.BACKENDS)
+@pytest.mark.parametrize("backend", env_names.BACKENDS)
 def test_backend_reaches_brax(backend):
     assert registry.make("inverted_pendulum", backend).backend == backend
 
 
-@pytest.mark.parametrize("name", sorted(set(names.BRAX) - {"fast"}))  # which is not physics
+@pytest.mark.parametrize("name", sorted(set(env_names.BRAX) - {"fast"}))  # which is not physics
 def test_without_a_backend_it_is_one_of_those_above(name):
     assert (name, registry.make(name).backend) in [param.values for param in COMBINATIONS]
 
 
 def test_brax_names_are_those_of_brax():
     envs = registry._import_brax()
-    assert sorted(envs._envs) == sorted(names.BRAX)
-    assert len(set(names.BRAX)) == len(names.BRAX)
+    assert sorted(envs._envs) == sorted(env_names.BRAX)
+    assert len(set(env_names.BRAX)) == len(env_names.BRAX)
 
 
 def test_our_environments_by_name():
@@ -81,7 +85,7 @@ def test_our_environments_by_name():
     assert isinstance(registry.make("arena"), arena.Arena)
     assert isinstance(registry.make("recall"), recall.Recall)
     assert isinstance(registry.make("catch"), catch.Catch)
-    assert set(names.CLASSIC) == {"arena", "cartpole", "catch", "pendulum", "recall"}
+    assert set(env_names.CLASSIC) == {"arena", "cartpole", "catch", "pendulum", "recall"}
 
 
 @pytest.mark.parametrize("name", sorted(probes.PROBES))
@@ -93,18 +97,18 @@ def test_probes_by_name(name):
 
 
 def test_custom_environment_without_backend():
-    assert type(registry.make("custom_worlds:Plain")) is custom_worlds.Plain
-    assert registry.make("custom_worlds:Backed").backend == "its own choice"
-    assert registry.make("custom_worlds:OpenEnded").kwargs == {}
+    assert type(registry.make(f"{OWN}:Plain")) is custom_envs.Plain
+    assert registry.make(f"{OWN}:Backed").backend == "its own choice"
+    assert registry.make(f"{OWN}:OpenEnded").kwargs == {}
 
 
 def test_custom_environment_with_backend():
-    assert registry.make("custom_worlds:Backed", "mjx").backend == "mjx"
-    assert registry.make("custom_worlds:OpenEnded", "mjx").kwargs == {"backend": "mjx"}
+    assert registry.make(f"{OWN}:Backed", "mjx").backend == "mjx"
+    assert registry.make(f"{OWN}:OpenEnded", "mjx").kwargs == {"backend": "mjx"}
 
 
 def test_custom_environment_in_a_package():
-    assert type(registry.make("jaxrl.envs.probes:Memory")) is probes.Memory
+    assert type(registry.make("jaxrl.envs.tasks.probes:Memory")) is probes.Memory
 
 
 def test_error_inside_a_custom_module_is_shown_as_it_is(tmp_path, monkeypatch):
@@ -126,14 +130,30 @@ def test_error_inside_a_custom_module_is_shown_as_it_is(tmp_path, monkeypatch):
         ("probe/countr", None, "unknown environment 'probe/countr'.* 'probe/counter'"),
         ("", None, "--env: unknown environment ''"),
         (":Plain", None, "--env: unknown environment"),
-        ("custom_worlds:", None, "--env: unknown environment"),
+        (f"{OWN}:", None, "--env: unknown environment"),
         ("ant", "sprin", "--backend: unknown backend 'sprin'.* 'spring'"),
-        ("custom_worlds:Backed", "sprin", "--backend: unknown backend"),
+        (f"{OWN}:Backed", "sprin", "--backend: unknown backend"),
         ("no_such_module:World", None, "--env: cannot import 'no_such_module'.* PYTHONPATH"),
-        ("custom_worlds.inner:World", None, "--env: cannot import 'custom_worlds.inner'"),
-        ("custom_worlds:Plane", None, "'custom_worlds' has no 'Plane'.* 'Plain'"),
-        ("custom_worlds:NotAnEnvironment", None, r"not a Brax environment.*\['reset', 'step'\]"),
-        ("custom_worlds:Plain", "spring", "--backend: 'custom_worlds:Plain' takes no backend"),
+        (
+            f"{OWN}.inner:World",
+            None,
+            f"--env: cannot import '{OWN}.inner'",
+        ),
+        (
+            f"{OWN}:Plane",
+            None,
+            f"'{OWN}' has no 'Plane'.* 'Plain'",
+        ),
+        (
+            f"{OWN}:NotAnEnvironment",
+            None,
+            r"not a Brax environment.*\['reset', 'step'\]",
+        ),
+        (
+            f"{OWN}:Plain",
+            "spring",
+            f"--backend: '{OWN}:Plain' takes no backend",
+        ),
     ],
 )
 def test_errors_name_the_flag_and_the_fix(name, backend, message):
@@ -142,8 +162,8 @@ def test_errors_name_the_flag_and_the_fix(name, backend, message):
 
 
 def test_custom_name_of_something_that_cannot_be_called():
-    with pytest.raises(errors.UserError, match="custom_worlds:NOT_CALLABLE"):
-        registry.make("custom_worlds:NOT_CALLABLE")
+    with pytest.raises(errors.UserError, match=f"{OWN}:NOT_CALLABLE"):
+        registry.make(f"{OWN}:NOT_CALLABLE")
 
 
 @pytest.mark.parametrize("name", ["cartpole", "probe/counter"])

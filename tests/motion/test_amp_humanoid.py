@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
 
+from jaxrl.clips import convert
 from jaxrl.errors import UserError
-from jaxrl.motion import amp_humanoid, convert, formats
-from jaxrl.motion.pickled_motions import RowMotion, SkeletonMotion
+from jaxrl.motion import amp_humanoid, formats
+from jaxrl.motion.formats.pickled import RowMotion, SkeletonMotion
 
 OURS = {"pelvis": "root", "torso": "chest", "head": "neck"}
 for _side in ("right", "left"):

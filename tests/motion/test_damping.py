@@ -3,7 +3,7 @@
 import mujoco
 import numpy as np
 
-from jaxrl.motion.figure import damped_implicitly
+from jaxrl.motion.humanoid import damped_implicitly
 
 PENDULUM = """<mujoco><option gravity="0 0 0" timestep="{}" integrator="implicit"/>
   <worldbody><body><freejoint/><geom size="0.1" mass="50"/>

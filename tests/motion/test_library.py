@@ -10,9 +10,9 @@ import pytest
 
 from jaxrl.errors import UserError
 from jaxrl.motion import library, synthetic
+from jaxrl.motion.amp_features import Style
 from jaxrl.motion.clip import Plan
-from jaxrl.motion.formats import named
-from jaxrl.motion.style import Style
+from jaxrl.motion.formats import native
 
 QUERY = jax.jit(library.query)  # compiled as a whole, which is faster than one by one
 QUERY_CAPTURED = jax.jit(partial(library.query, captured=True))
@@ -124,7 +124,7 @@ def test_all_captured_clips_make_a_library(motions, model):
 def test_loops_are_repeated_until_they_last(tmp_path, bones, model):
     for name, loops in (("a", True), ("b", False)):
         clip = synthetic.stepping(bones, seconds=1.0)._replace(loops=loops)
-        named.write(tmp_path / f"{name}.npz", clip, bones)
+        native.write(tmp_path / f"{name}.npz", clip, bones)
     built = library.build(library.read(str(tmp_path), model, at_least=2.5), model)
     np.testing.assert_array_equal(built.frames, [91, 31])
 
@@ -205,7 +205,7 @@ def test_a_library_of_nothing_is_refused(model):
 
 def test_two_clips_of_one_name_are_refused(tmp_path, bones, model):
     """By names clips are shown, judged and planned: nobody could tell which one is meant."""
-    named.write(tmp_path / "hop.npz", synthetic.stepping(bones), bones)
+    native.write(tmp_path / "hop.npz", synthetic.stepping(bones), bones)
     (tmp_path / "hop.txt").write_text("{}")
     with pytest.raises(UserError, match="2 clips are called 'hop'; rename one"):
         library.read(str(tmp_path), model)

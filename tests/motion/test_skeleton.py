@@ -9,7 +9,7 @@ from mujoco import mjx
 
 from jaxrl.errors import UserError
 from jaxrl.motion import rotations, skeleton
-from jaxrl.motion.figure import damped_implicitly
+from jaxrl.motion.humanoid import damped_implicitly
 
 ODD = """
 <mujoco>

@@ -5,7 +5,7 @@ import pytest
 from scipy.spatial.transform import Rotation
 
 from jaxrl.motion import smpl
-from jaxrl.motion.pickled_motions import SmplMotion
+from jaxrl.motion.formats.pickled import SmplMotion
 
 # The tree as SMPL's own model file has it: the parent's number of each joint.
 PARENTS = [-1, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 9, 9, 12, 13, 14, 16, 17, 18, 19, 20, 21]

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from jaxrl.errors import UserError
 from jaxrl.motion.clip import Clip
-from jaxrl.motion.formats import amass, deepmimic, named
-from jaxrl.motion.formats.arrays import opened
+from jaxrl.motion.formats import amass, deepmimic, native
+from jaxrl.motion.formats.npz_arrays import opened
 from jaxrl.motion.skeleton import Skeleton
 
 SUFFIXES = (".txt", ".json", ".npz")
@@ -47,7 +47,7 @@ def any_planned(path: str | Path) -> bool:
 
 def _has_plan(file: Path) -> bool:
     with opened(file) as arrays:
-        return any(name.startswith(named.PLAN) for name in arrays.names)
+        return any(name.startswith(native.PLAN) for name in arrays.names)
 
 
 def _read(file: Path, skeleton: Skeleton, fps: float | None) -> Clip:
@@ -55,11 +55,11 @@ def _read(file: Path, skeleton: Skeleton, fps: float | None) -> Clip:
         return deepmimic.read(file, skeleton)
     with opened(file) as arrays:
         if "format" in arrays.names:
-            return named.read(file, arrays, skeleton)
+            return native.read(file, arrays, skeleton)
         if "poses" in arrays.names:
             return amass.read(file, arrays, skeleton)
         if any(name.startswith("q_") for name in arrays.names):
-            return named.read_plain(file, arrays, skeleton, fps)
+            return native.read_plain(file, arrays, skeleton, fps)
     raise UserError(
         f"'{file}' is of no kind we know: it has neither 'format' (ours), nor 'poses' (AMASS), "
         "nor 'q_<joint>' (loco-mujoco)."

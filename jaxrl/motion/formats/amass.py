@@ -18,7 +18,7 @@ from jaxrl.motion import clip as clips
 from jaxrl.motion import retargeting, smpl
 from jaxrl.motion.clip import Clip
 from jaxrl.motion.formats import checks
-from jaxrl.motion.formats.arrays import Arrays
+from jaxrl.motion.formats.npz_arrays import Arrays
 from jaxrl.motion.skeleton import Skeleton
 
 # Numbers of SMPL's joints, from the trunk outwards, that make up each of ours.

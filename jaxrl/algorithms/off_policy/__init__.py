@@ -1,0 +1,1 @@
+"""Learning from replay: SAC, TD3 and DQN, with rewards learnt from returns."""

@@ -1,0 +1,52 @@
+"""TD3: twin critics, a deterministic policy that learns more rarely, and smoothed targets.
+
+Reference: Fujimoto et al., 2018.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl.algorithms.off_policy.base import Hyper, Method, Params, Value
+from jaxrl.config import OffPolicyConfig
+from jaxrl.learning.replay_buffer import Transition
+from jaxrl.networks.actor_critic import ActorCritic
+from jaxrl.networks.q_network import Critic
+from jaxrl.types import Array, Key, Mean, Metrics, PyTree
+
+
+def make(config: OffPolicyConfig, networks: ActorCritic, critic: Critic) -> Method:
+    """Compose TD3."""
+    value = Value(config, critic)
+
+    def init(key: Key) -> Params:
+        key_actor, key_critic = jax.random.split(key)
+        return {"actor": networks.actor.init(key_actor), "critic": critic.init(key_critic)}
+
+    def act(params: PyTree, obs: PyTree) -> Array:
+        return networks.distribution.mode(networks.actor.apply(params, obs, ())[0])
+
+    def losses(
+        params: Params, slow: Params, batch: Transition, key: Key, hyper: Hyper
+    ) -> tuple[Array, Metrics]:
+        fixed = jax.lax.stop_gradient(params)
+        next_action = act(slow["actor"], batch.next_obs)
+        noise = hyper["pi_t_std"] * jax.random.normal(key, next_action.shape)
+        noise = jnp.clip(noise, -hyper["pi_t_clip"], hyper["pi_t_clip"])
+        next_action = jnp.clip(next_action + noise, -1.0, 1.0)
+        q_loss, noted = value.loss(
+            params["critic"], slow["critic"], batch, next_action, 0.0, hyper["gamma"]
+        )
+        action = act(params["actor"], batch.obs)
+        # The first critic alone: which of the two is lower says nothing about which is steeper.
+        pi_loss = -jnp.mean(value.both(fixed["critic"], batch.obs, action)[0])
+        noted |= {"train/q_loss": Mean.of(q_loss), "train/pi_loss": Mean.of(pi_loss)}
+        return q_loss + pi_loss, noted
+
+    return Method(
+        init=init,
+        losses=losses,
+        actor="actor",
+        targets=("actor", "critic"),
+        rates={"actor": "pi_lr", "critic": "q_lr"},
+        every={"actor": config.pi_delay_freq},
+    )

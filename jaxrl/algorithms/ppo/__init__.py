@@ -1,0 +1,1 @@
+"""Proximal policy optimisation: rollout, advantages, minibatches, loss, statistics."""

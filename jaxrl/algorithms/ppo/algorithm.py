@@ -1,0 +1,242 @@
+"""Proximal policy optimisation: rollout, advantages, minibatches; one pure train_step.
+
+    rollout -> values and GAE, once per iteration -> update epochs × minibatches -> statistics
+
+Statistics (observations, rewards, values) are frozen inside an iteration: the policy is trained
+on exactly the inputs it acted on, so the probability ratio starts at one.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+
+from jaxrl.algorithms.amp import Styling
+from jaxrl.algorithms.policy import PolicyParams, make_policy
+from jaxrl.algorithms.ppo.batch import Batch, Judge, PPOState
+from jaxrl.algorithms.ppo.update import Updater
+from jaxrl.config import PPOConfig
+from jaxrl.envs.vector_env import VectorEnv
+from jaxrl.learning import losses, normalizer, schedules
+from jaxrl.learning.returns import running_returns
+from jaxrl.networks.actor_critic import ActorCritic, Network
+from jaxrl.rollout import rollout
+from jaxrl.types import (
+    Algorithm,
+    Array,
+    Collector,
+    EnvSpec,
+    Key,
+    Mean,
+    Metrics,
+    Policy,
+    PyTree,
+    Rollout,
+    TrainState,
+)
+
+_COLLECTING, _LEARNING, _STYLE, _USES = range(4)  # what an iteration needs a key for
+TRACED = (
+    "learning_rate",
+    "desired_kl",
+    "min_learning_rate",
+    "max_learning_rate",
+    "gamma",
+    "lam",
+    "bootstrap_truncated",
+    "clip",
+    "value_clip",
+    "value_coef",
+    "entropy_coef",
+    "bound_coef",
+    "l2_init_coef",
+    "target_kl",
+    "reward_scale",
+    "schedule_floor",
+    "rho_clip",
+    "c_clip",
+    "prio_alpha",
+    "prio_beta0",
+    "teacher_coef",
+)
+SWITCHES = ("value_clip", "bound_coef", "l2_init_coef")  # of these; 0 leaves a loss out altogether
+
+
+class Teacher(NamedTuple):
+    """A trained policy to learn from: its network, without memory, and its parameters."""
+
+    network: Network
+    params: PolicyParams
+
+
+def make(
+    config: PPOConfig,
+    env: VectorEnv,
+    networks: ActorCritic,
+    total_iterations: int,
+    blocks: int = 1,
+    teacher: Teacher | None = None,
+    style: Styling | None = None,
+) -> Algorithm:
+    """Compose PPO for an environment; `blocks` is the number of devices rows are spread over."""
+    ppo = _PPO(config, env, env.spec, networks, total_iterations, blocks, teacher, style)
+    return Algorithm(
+        init=ppo.init,
+        learn=ppo.learn,
+        train_step=ppo.train_step,
+        policy=ppo.policy,
+        policy_params=policy_params,
+        initial_carry=networks.actor.initial_carry,
+    )
+
+
+def policy_params(learner: PPOState) -> PolicyParams:
+    """Return the part of the learner that acting needs."""
+    return PolicyParams(learner.params["actor"], learner.observations)
+
+
+@dataclass(frozen=True)
+class _PPO:
+    """The parts an iteration is made of; every method is a pure function of its arguments."""
+
+    config: PPOConfig
+    env: VectorEnv
+    spec: EnvSpec
+    networks: ActorCritic
+    total_iterations: int
+    blocks: int
+    teacher: Teacher | None
+    style: Styling | None
+
+    @property
+    def judge(self) -> Judge:
+        teacher = self.teacher and self.teacher.network
+        return Judge(self.config, self.networks, teacher)
+
+    @property
+    def updater(self) -> Updater:
+        rows = self.env.rows * self.config.rollout_length // self.config.horizon
+        return Updater(self.config, self.networks, rows, self.blocks)
+
+    def policy(self, deterministic: bool) -> Policy:
+        return make_policy(self.networks, deterministic)
+
+    def init(self, key: Key, pool: PyTree = None) -> TrainState:
+        key_env, key_actor, key_critic, key_run, key_style = jax.random.split(key, 5)
+        number = self.env.rows
+        params = {
+            "actor": self.networks.actor.init(key_actor),
+            "critic": self.networks.critic.init(key_critic),
+        }
+        flat, unravel = ravel_pytree(params)
+        hyper = {name: jnp.asarray(getattr(self.config, name), jnp.float32) for name in TRACED}
+        scalar = jnp.zeros((), jnp.float32)
+        learner = PPOState(
+            params=params,
+            initial_params=params if self.config.l2_init_coef else (),
+            teacher=self.teacher.params if self.teacher else (),
+            optimizer=self.updater.transform(unravel).init(flat),
+            observations=normalizer.init(self.spec.obs),
+            returns=normalizer.init(scalar),
+            values=normalizer.init(scalar),
+            hyper=hyper,
+            total_iterations=jnp.asarray(self.total_iterations, jnp.int32),
+            learning_rate=hyper["learning_rate"],
+            skipped=jnp.zeros((), jnp.int32),
+            bad_streak=jnp.zeros((), jnp.int32),
+            style=self.style.init(key_style) if self.style else (),
+        )
+        collector = Collector(
+            env=self.env.reset(key_env, pool),
+            carry=self.networks.actor.initial_carry(number),
+            critic_carry=self.networks.critic.initial_carry(number),
+            reward_trace=jnp.zeros(number, jnp.float32),
+        )
+        first = self.env.first_curriculum
+        return TrainState(key_run, jnp.zeros((), jnp.int32), collector, learner, first)
+
+    def train_step(self, state: TrainState, pool: PyTree = None) -> tuple[TrainState, Metrics]:
+        """Run one iteration: collect, then learn."""
+        key = state.key_for(_COLLECTING, _USES)
+        params = policy_params(state.learner)
+        policy, length = self.policy(False), self.config.rollout_length
+        collector, experience = rollout(
+            self.env, policy, params, state.collector, key, length, pool, self.config.horizon
+        )
+        return self.learn(state.replace(collector=collector), experience)
+
+    def learn(self, state: TrainState, experience: Rollout) -> tuple[TrainState, Metrics]:
+        """Improve the learner by one rollout, then update the statistics it will freeze next."""
+        key = state.key_for(_LEARNING, _USES)
+        learner = self._scheduled(state)
+        experience = self._endings(learner, experience)
+        reward, traces = self._reward(learner, experience, state.collector.reward_trace)
+        batch, critic_carry = self.judge.batch(
+            learner, experience, reward, state.collector.critic_carry
+        )
+        progress = state.iteration / learner.total_iterations
+        improved, metrics = self.updater.improve(learner, batch, key, progress)
+        improved = self._statistics(improved, experience, traces, batch)
+        if self.style:
+            key = state.key_for(_STYLE, _USES)
+            seen, noted = self.style.learn(improved.style, experience, key)
+            improved, metrics = improved.replace(style=seen), metrics | noted
+        metrics |= experience.episodes
+        metrics["train/learning_rate"] = Mean.of(improved.learning_rate)
+        metrics["train/explained_variance"] = Mean.of(
+            losses.explained_variance(batch.value, batch.target)
+        )
+        return state.replace(
+            iteration=state.iteration + 1,
+            collector=state.collector.replace(
+                critic_carry=critic_carry,
+                reward_trace=jnp.where(
+                    experience.terminated[-1] | experience.truncated[-1], 0.0, traces[-1]
+                ),
+            ),
+            learner=improved,
+        ), metrics
+
+    def _scheduled(self, state: TrainState) -> PPOState:
+        """Set the learning rate that this iteration starts with."""
+        learner = state.learner
+        if self.config.schedule == "adaptive_kl":
+            return learner
+        progress = state.iteration / learner.total_iterations
+        floor = learner.hyper["schedule_floor"]
+        factor = schedules.multiplier(self.config.schedule, progress, floor)
+        return learner.replace(learning_rate=learner.hyper["learning_rate"] * factor)
+
+    def _endings(self, learner: PPOState, experience: Rollout) -> Rollout:
+        """Let time limits end the task itself, where they are not to be seen through."""
+        final = experience.truncated & (learner.hyper["bootstrap_truncated"] == 0.0)
+        return experience._replace(terminated=experience.terminated | final)
+
+    def _reward(self, learner: PPOState, experience: Rollout, trace: Array) -> tuple[Array, Array]:
+        """Return the rewards learning uses, and the running discounted returns [T, N]."""
+        reward = self.style.reward(learner.style, experience) if self.style else experience.reward
+        reward = reward * learner.hyper["reward_scale"]
+        if not self.config.normalize_reward:
+            return reward, jnp.zeros_like(reward)
+        ended = experience.terminated | experience.truncated
+        traces = running_returns(reward, ended, trace, gamma=learner.hyper["gamma"])
+        return jnp.clip(reward / normalizer.std(learner.returns), -10.0, 10.0), traces
+
+    def _statistics(
+        self, learner: PPOState, experience: Rollout, traces: Array, batch: Batch
+    ) -> PPOState:
+        """Update the running statistics, for the next iteration to use."""
+        if self.config.normalize_obs:
+            learner = learner.replace(
+                observations=normalizer.update(learner.observations, experience.obs)
+            )
+        if self.config.normalize_reward:
+            learner = learner.replace(returns=normalizer.update(learner.returns, traces))
+        if self.config.normalize_value:
+            spread, center = normalizer.std(learner.values), learner.values.mean
+            learner = learner.replace(
+                values=normalizer.update(learner.values, batch.target * spread + center)
+            )
+        return learner

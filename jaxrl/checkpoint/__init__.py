@@ -1,0 +1,1 @@
+"""The full training state on disk: written in the background, verified, pruned."""

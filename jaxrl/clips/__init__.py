@@ -1,0 +1,1 @@
+"""Commands for motion clips: convert, inspect, plan."""

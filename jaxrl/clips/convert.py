@@ -1,0 +1,97 @@
+"""Convert pickled motions: `python -m jaxrl.clips.convert IN OUT_FOLDER` writes one .npz each.
+
+IN is a file of PHC or puffer-phc (.pkl), IsaacGymEnvs (.npy) or MimicKit (.pkl), or a folder of
+them. The .npz files hold numbers and names only, and are what `jaxrl.motion` loads; a pickle is
+never read anywhere else.
+"""
+
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from jaxrl.errors import UserError, exit_status
+from jaxrl.motion import amp_humanoid, smpl
+from jaxrl.motion import skeleton as skeletons
+from jaxrl.motion.clip import Clip, checked
+from jaxrl.motion.formats import amass, native, pickled
+from jaxrl.motion.formats.pickled import Motion, SkeletonMotion, SmplMotion
+from jaxrl.motion.skeleton import Skeleton
+
+SUFFIXES = (".pkl", ".npy")
+
+
+@dataclass(frozen=True)
+class Command:
+    """Carry pickled motions over to our humanoid."""
+
+    source: Annotated[Path, tyro.conf.Positional]
+    """File (.pkl or .npy), or a folder of them."""
+    out: Annotated[Path, tyro.conf.Positional]
+    """Folder to write to; made when it is not there."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line; return the exit status."""
+    program = "python -m jaxrl.clips.convert"
+    return exit_status(lambda: _convert(tyro.cli(Command, args=arguments, prog=program)))
+
+
+def _convert(command: Command) -> None:
+    ours = skeletons.describe(skeletons.load_model())
+    # All is read and checked before anything is written.
+    found = [retarget(m, ours) for file in files(command.source) for m in pickled.read(file)]
+    paths = [command.out / f"{name}.npz" for name in file_names([clip.name for clip in found])]
+    for path in paths:
+        if path.exists():  # it may hold a plan, which took minutes
+            raise UserError(f"'{path}' is there already: name another folder, or remove it.")
+    command.out.mkdir(parents=True, exist_ok=True)
+    for clip, path in zip(found, paths, strict=True):
+        native.write(path, clip, ours)
+    seconds = sum(clip.seconds for clip in found)
+    print(f"{len(found)} motions, {seconds:,.1f} s, written to {command.out}")
+
+
+def retarget(motion: Motion, ours: Skeleton) -> Clip:
+    """Carry a motion of any of the layouts over to our humanoid."""
+    if isinstance(motion, SmplMotion):
+        trans, poses, fps = smpl.amass_fields(motion)
+        return checked(amass.retarget(trans, poses, fps, ours, motion.name), ours, motion.name)
+    if isinstance(motion, SkeletonMotion):
+        return amp_humanoid.from_skeleton_motion(motion, ours)
+    return amp_humanoid.from_rows(motion, ours)
+
+
+def files(source: Path) -> list[Path]:
+    """Return the file meant, or the pickles of a folder in order."""
+    if source.is_file():
+        return [source]
+    found = sorted(p for p in source.glob("*") if p.suffix in SUFFIXES) if source.is_dir() else []
+    if not found:
+        kind = (
+            "a folder without .pkl or .npy files" if source.exists() else "no such file or folder"
+        )
+        raise UserError(f"'{source}': {kind}.")
+    return found
+
+
+def file_names(names: list[str]) -> list[str]:
+    """Return a name for each motion's file: safe in any folder, and no two the same."""
+    chosen: list[str] = []
+    taken: set[str] = set()  # in small letters, which some file systems do not tell apart
+    for name in names:
+        # Names come from the file, and must not lead out of the folder.
+        safe = re.sub(r"[^A-Za-z0-9_.-]+", "_", name).strip(".")[:100] or "motion"
+        free, number = safe, 2
+        while free.lower() in taken:
+            free, number = f"{safe}-{number}", number + 1
+        taken.add(free.lower())
+        chosen.append(free)
+    return chosen
+
+
+if __name__ == "__main__":
+    sys.exit(main())

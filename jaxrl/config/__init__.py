@@ -1,0 +1,32 @@
+"""Settings of a run: frozen dataclasses, their validation, presets and JSON form.
+
+Nothing here imports JAX, so that `--help` and every error about settings come at once.
+"""
+
+from jaxrl.config.algorithms import OffPolicyConfig, PPOConfig, StyleConfig
+from jaxrl.config.schema import (
+    CheckpointConfig,
+    DataConfig,
+    EvalConfig,
+    LogConfig,
+    MotionConfig,
+    NetworkConfig,
+    PickConfig,
+    TaskConfig,
+    TrainConfig,
+)
+
+__all__ = [
+    "CheckpointConfig",
+    "DataConfig",
+    "EvalConfig",
+    "LogConfig",
+    "MotionConfig",
+    "NetworkConfig",
+    "OffPolicyConfig",
+    "PPOConfig",
+    "PickConfig",
+    "StyleConfig",
+    "TaskConfig",
+    "TrainConfig",
+]

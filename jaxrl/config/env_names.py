@@ -1,0 +1,66 @@
+"""The names of the built-in environments: plain strings, so that `--help` stays instant."""
+
+BRAX = (
+    "ant",
+    "fast",
+    "halfcheetah",
+    "hopper",
+    "humanoid",
+    "humanoidstandup",
+    "inverted_double_pendulum",
+    "inverted_pendulum",
+    "pusher",
+    "reacher",
+    "swimmer",
+    "walker2d",
+)
+AGENTS = {"arena": 4}  # those with more than one in an environment
+BACKENDS = ("generalized", "mjx", "positional", "spring")
+OFFLINE = "offline"  # no environment: recorded episodes
+MOTION = ("imitation", "stroll")  # these follow motion clips
+NO_CLIP = "No clip given: here is one made of sines.\n"
+WHERE_CLIPS_ARE = """\
+Captured clips can be had from
+  - the repository xbpeng/DeepMimic, folder data/motions (humanoid3d_*.txt);
+  - the package pybullet from PyPI, which carries fifteen of them in
+    pybullet_data/data/motions.
+"""
+WAYS_CAN_BE_PLANNED = """\
+Captured motion breaks laws of physics, and what cannot be followed is hard to learn. Ways through
+clips that can, and training that follows them:
+  python -m jaxrl.clips.plan {clips} PLANNED
+  python -m jaxrl.train imitate --motion.clips PLANNED
+"""
+ARM = ("pick_place",)  # an arm on a table
+CLASSIC = ("arena", "cartpole", "catch", "pendulum", "recall")
+
+
+def known(name: str) -> bool:
+    """Tell whether `name` can be built: ours, Brax's, Gymnasium's, or a user's module:Class."""
+    own = name in (*BRAX, *CLASSIC, *MOTION, *ARM, OFFLINE) or name.startswith("probe/")
+    return own or is_hosted(name) or is_custom(name)
+
+
+def solves_in_loops(name: str, backend: str | None) -> bool:
+    """Tell whether a step of physics iterates until it is satisfied, as MuJoCo's does."""
+    return name in (*MOTION, *ARM) or backend == "mjx"
+
+
+def imports_code(name: str) -> bool:
+    """Tell whether building `name` imports a module that it names itself."""
+    return is_custom(name) or (is_hosted(name) and ":" in name.removeprefix("gym:"))
+
+
+def is_hosted(name: str) -> bool:
+    """Tell whether `name` is a Gymnasium environment, gym:<id>, which runs on the processor."""
+    return name.startswith("gym:") and len(name) > len("gym:")
+
+
+def is_custom(name: str) -> bool:
+    """Tell whether `name` points to a user's own environment, module:Class."""
+    module, _, attribute = name.partition(":")
+    return (
+        module != "gym"
+        and all(part.isidentifier() for part in module.split("."))
+        and attribute.isidentifier()
+    )

@@ -1,0 +1,38 @@
+"""Named configurations: values, not flags. Any field can be overridden on the command line."""
+
+from jaxrl.config import TrainConfig
+from jaxrl.config.presets import motion, off_policy, pick_place, ppo
+from jaxrl.errors import UserError, nearest
+
+PRESETS: dict[str, TrainConfig] = {
+    **ppo.PRESETS,
+    **off_policy.PRESETS,
+    **motion.PRESETS,
+    **pick_place.PRESETS,
+}
+
+
+def get(name: str) -> TrainConfig:
+    """Return a preset by name."""
+    if name not in PRESETS:
+        listed = ", ".join(known())
+        raise UserError(f"Unknown preset '{name}'.{nearest(name, PRESETS)} Known: {listed}.")
+    return PRESETS[name]
+
+
+def known() -> list[str]:
+    """Return the names of all but `custom`, which is what `--env module:Class` begins with."""
+    return sorted(PRESETS.keys() - {"custom"})
+
+
+def table() -> str:
+    """Return all presets as a Markdown table."""
+    lines = ["| preset | environment | backend | environments | steps |", "|---|---|---|---:|---:|"]
+    for name in known():
+        c = PRESETS[name]
+        steps = c.total_iterations * c.steps_per_iteration
+        millions = f"{steps / 1e6:.0f}" if steps >= 1e7 else f"{steps / 1e6:.2g}"
+        number = "-" if c.offline else f"{c.num_envs:,}"
+        row = (f"`{name}`", c.env, c.backend or "-", number, f"{millions} M")
+        lines.append("| " + " | ".join(row) + " |")
+    return "\n".join(lines)

@@ -1,0 +1,1 @@
+"""Gymnasium environments, stepped in worker processes on the CPU."""

@@ -1,0 +1,1 @@
+"""An arm with a suction cup that brings a cube to a target."""

@@ -1,0 +1,1 @@
+"""Whole episodes of a policy, and what they show."""

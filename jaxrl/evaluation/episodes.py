@@ -1,0 +1,135 @@
+"""Measuring a policy: whole episodes in environments of their own."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+
+from jaxrl.envs.rows import choose
+from jaxrl.envs.vector_env import EnvState, VectorEnv
+from jaxrl.evaluation import tracking
+from jaxrl.types import Array, Key, Policy, PyTree
+from jaxrl.utils import sharding, stats
+
+
+class Episodes(NamedTuple):
+    """One row per episode; of several agents, the mean."""
+
+    returns: Array
+    lengths: Array
+    successes: Array | None  # where the environment reports success
+    trace: PyTree = ()  # what trials recorded after every step, [steps, episodes, ...]
+    truncated: PyTree = None  # bool array: was it cut, by a time limit, and did not terminate?
+    nonfinite: Array | None = None  # bool: did non-finite values end it? None: not known
+
+
+class _Playing(NamedTuple):
+    """The loop of an evaluation: environments that play, and what their episodes came to."""
+
+    state: EnvState
+    carry: PyTree
+    alive: Array
+    returns: Array
+    lengths: Array
+    success: Array
+    truncated: Array
+    nonfinite: Array
+    trace: PyTree
+    step: int | Array
+
+
+def episodes(
+    env: VectorEnv,
+    policy: Policy,
+    initial_carry: PyTree,
+    mesh: Mesh | None = None,
+    record: Callable[[EnvState], PyTree] | None = None,  # in place of env.record
+) -> Callable[..., Episodes]:
+    """Return (params, key, pool=None) -> one whole episode per environment, till all have ended."""
+    record = record or env.record
+    limit = -(-env.episode_length // env.action_repeat)
+
+    def run(params: PyTree, key: Key, pool: PyTree = None) -> Episodes:
+        key_reset, key_act = jax.random.split(key)
+        first = sharding.split_rows(env.reset(key_reset, pool, stagger=False), mesh)
+        zeros = jnp.zeros(env.num_envs, jnp.float32)
+
+        def play_step(now: _Playing) -> _Playing:
+            alive, broken = now.alive, now.state.statistics.finished["diverged"]
+            key_step = jax.random.fold_in(key_act, now.step)
+            action, carry, _ = policy(params, env.observe(now.state), now.carry, key_step)
+            state, outcome = env.advance(now.state, action)
+            reward = jnp.mean(outcome.reward.reshape(env.num_envs, -1), axis=1)
+            # All agents of an environment end together.
+            ends = (outcome.terminated, outcome.truncated)
+            terminated, truncated = (flag.reshape(env.num_envs, -1)[:, 0] for flag in ends)
+            success = state.world.metrics.get("success", zeros)
+            still = alive & ~(terminated | truncated)
+            return _Playing(
+                state=_waiting(state, still, first),
+                carry=carry,
+                alive=still,
+                returns=now.returns + jnp.where(alive, reward, 0.0),
+                lengths=jnp.where(alive, state.age, now.lengths),
+                success=jnp.where(alive, success, now.success),
+                truncated=now.truncated | (alive & truncated),
+                nonfinite=now.nonfinite
+                | (alive & (state.statistics.finished["diverged"] > broken)),
+                trace=jax.tree.map(
+                    lambda all, x: all.at[now.step].set(x), now.trace, record(state)
+                ),
+                step=now.step + 1,
+            )
+
+        alive = jnp.ones(env.num_envs, bool)
+        lengths, trace = jnp.zeros_like(first.age), _blank(jax.eval_shape(record, first), limit)
+        start = _Playing(
+            first, initial_carry, alive, zeros, lengths, zeros, ~alive, ~alive, trace, 0
+        )
+        end = jax.lax.while_loop(_unfinished(limit), play_step, start)
+        success = end.success if "success" in first.world.metrics else None
+        return Episodes(end.returns, end.lengths, success, end.trace, end.truncated, end.nonfinite)
+
+    return run
+
+
+def _waiting(state: EnvState, alive: Array, first: EnvState) -> EnvState:
+    """Let what has ended wait at its start.
+
+    Physics that goes on after a fall may need ever more turns of its solver, and all others wait.
+    """
+    return state.replace(world=choose(alive, state.world, first.world))
+
+
+def _unfinished(limit: int) -> Callable[[_Playing], Array]:
+    return lambda now: jnp.any(now.alive) & (now.step < limit)
+
+
+def _blank(shapes: PyTree, steps: int) -> PyTree:
+    return jax.tree.map(lambda s: jnp.zeros((steps, *s.shape), s.dtype), shapes)
+
+
+def summarize(result: Episodes) -> dict[str, float]:
+    """Return the figures people compare, by SB3's names."""
+    returns = np.asarray(result.returns, np.float64)
+    lengths = np.asarray(result.lengths)
+    with np.errstate(invalid="ignore"):  # an infinite return has no deviation
+        deviation = float(np.std(returns))
+    summary = {
+        "eval/mean_reward": float(np.mean(returns)),
+        "eval/std_reward": deviation,
+        "eval/iqm_reward": float(stats.interquartile_mean(returns)),
+        "eval/min_reward": float(np.min(returns)),
+        "eval/max_reward": float(np.max(returns)),
+        "eval/mean_ep_length": float(np.mean(lengths)),
+    }
+    if result.nonfinite is not None:
+        summary["eval/diverged"] = float(np.sum(result.nonfinite))
+    if result.successes is not None:
+        summary["eval/success_rate"] = float(np.mean(np.asarray(result.successes) > 0.5))
+    if "played" in result.trace:
+        summary |= tracking.summary(tracking.judge(result.trace, result.lengths))
+    return summary

@@ -1,0 +1,1 @@
+"""Where a run writes: its folder, metrics, evaluations, the console."""

@@ -1,0 +1,236 @@
+"""The run folder: its name, its lock, and what is written into it once."""
+
+import contextlib
+import errno
+import fcntl
+import importlib.metadata
+import json
+import os
+import platform
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import jax
+
+from jaxrl.config import TrainConfig, serialization, validate, variants
+from jaxrl.errors import UserError
+from jaxrl.loggers import lock_file
+from jaxrl.utils import atomic_io
+
+PACKAGES = ("jaxrl", "jax", "jaxlib", "flax", "optax", "brax", "mujoco-mjx", "orbax-checkpoint")
+_NO_FLOCK = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL, errno.ENOSYS)
+_MEMBERS = "members.json"  # of a population: the names of its members' folders
+
+
+def create(config: TrainConfig, members: Sequence[TrainConfig] = ()) -> Path:
+    """Make a new, empty run folder; never reuse one that holds a run."""
+    if config.run_dir is not None:
+        path = Path(config.run_dir)
+        if (path / "config.json").exists():
+            raise UserError(
+                f"--run-dir: '{path}' already holds a run. Continue it with --resume {path}, "
+                "or choose another folder."
+            )
+    else:
+        stamp = time.strftime("%Y%m%d-%H%M%S")
+        last = f"-{members[-1].seed}" if members else ""
+        path = Path("runs") / f"{config.preset}-s{config.seed}{last}-{stamp}"
+    try:
+        str(path.absolute()).encode()
+        if config.run_dir is None:
+            return made(path)
+        path.mkdir(parents=True, exist_ok=True)
+    except UnicodeEncodeError as error:
+        raise UserError(
+            f"--run-dir: '{path}' is not readable as {sys.getfilesystemencoding()}: set "
+            "PYTHONUTF8=1, or choose a name of ASCII characters."
+        ) from error
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise UserError(f"--run-dir: cannot create '{path}': {why}.") from error
+    return path
+
+
+def made(path: Path) -> Path:
+    """Make a folder of this name, or with a number after it: runs may start in the same second."""
+    candidate, number = path, 2
+    while True:
+        try:
+            candidate.mkdir(parents=True)
+            return candidate
+        except FileExistsError:
+            candidate, number = path.with_name(f"{path.name}-{number}"), number + 1
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[lock_file.HeartbeatLock | None]:
+    """Keep a second process out of the folder.
+
+    The kernel's lock goes with the process, even if killed, and needs nothing: None. Where the file
+    system has none, a lock file with a heartbeat takes its place.
+    """
+    atomic_io.check_folder(path)
+    try:
+        descriptor = atomic_io.opened(path / ".lock", os.O_RDWR | os.O_CREAT)
+    except OSError as error:
+        raise UserError(f"The run folder '{path}' is not writable: {error.strerror}.") from error
+    try:
+        if _flock(path, descriptor):
+            atomic_io.remove_drafts(path)
+            yield None
+        else:
+            print(
+                f"note: the file system of '{path}' has no flock: a lock file with a heartbeat "
+                f"({lock_file.NAME}) takes its place",
+                flush=True,
+            )
+            with lock_file.held(path) as lock:
+                atomic_io.remove_drafts(path)
+                yield lock
+    finally:
+        os.close(descriptor)
+
+
+def _flock(path: Path, descriptor: int) -> bool:
+    """Take the kernel's lock; return whether the file system has one."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES):
+            text = f"Another process is training in '{path}'; wait for it to end."
+            raise UserError(text) from error
+        if error.errno in _NO_FLOCK:
+            return False
+        raise UserError(f"The run folder '{path}' cannot be locked: {error.strerror}.") from error
+    return True
+
+
+def describe(path: Path, config: TrainConfig, members: Sequence[TrainConfig] = ()) -> None:
+    """Record what is run: settings, command, versions, devices, git state."""
+    origin = json.dumps(provenance(), indent=2)
+    for place in (path, *of_members(path, members)):
+        place.mkdir(exist_ok=True)
+        atomic_io.write_text(place / "command.txt", command_line() + "\n")
+        atomic_io.write_text(place / "provenance.json", origin)
+    write_settings(path, config, members)
+
+
+def write_settings(path: Path, config: TrainConfig, members: Sequence[TrainConfig] = ()) -> None:
+    """Write the settings of a run, and those of every member into its own folder."""
+    for place, member in zip(of_members(path, members), members, strict=True):
+        atomic_io.write_text(place / "config.json", serialization.to_json(member))
+    if members:
+        atomic_io.write_text(path / _MEMBERS, json.dumps(variants.folder_names(members), indent=2))
+    atomic_io.write_text(path / "config.json", serialization.to_json(config))
+
+
+def of_members(path: Path, members: Sequence[TrainConfig]) -> list[Path]:
+    """Return the folders of a population's members; each is that of an ordinary run."""
+    return [path / name for name in variants.folder_names(members)] if members else []
+
+
+def read_members(
+    path: Path, env: str | None = None, randomize: str | None = None
+) -> list[TrainConfig]:
+    """Return the settings of a population's members; none if this is an ordinary run."""
+    return [read_config(path / name, env, randomize) for name in _names(path)]
+
+
+def _names(path: Path) -> list[str]:
+    """Return the names of a population's members, which are folders of it and nothing else."""
+    file = path / _MEMBERS
+    if not file.is_file():
+        return []
+    try:
+        names = json.loads(atomic_io.read_text(file))
+        inside = [Path(name).name == name and name != ".." for name in names]
+    except (ValueError, TypeError, RecursionError) as error:
+        raise UserError(f"{file} is not a list of folders: {error}") from error
+    if not (names and all(inside)):
+        raise UserError(f"{file} must name folders beside it, not {names}.")
+    return names
+
+
+def population_of(path: Path) -> Path | None:
+    """Return the run that a folder is a member of, if it is one."""
+    above = path.resolve().parent
+    return above if path.resolve().name in _names(above) else None
+
+
+def command_line() -> str:
+    """Return the command as a person would type it again."""
+    program = Path(sys.argv[0])
+    ours = (program.parent.name, program.name) == ("jaxrl", "train.py")
+    start = "python -m jaxrl.train" if ours else f"python {shlex.quote(str(program))}"
+    typed = " ".join([start, *(shlex.quote(a) for a in sys.argv[1:])])
+    return os.fsencode(typed).decode("utf-8", "replace")  # in an ASCII locale, Python escapes bytes
+
+
+def provenance() -> dict:
+    """Return versions, devices and the state of the code."""
+    versions = {}
+    for name in PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[name] = importlib.metadata.version(name)
+    return {
+        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "versions": versions,
+        "devices": [f"{d.platform}: {d.device_kind}" for d in jax.local_devices()],
+        "xla_flags": os.environ.get("XLA_FLAGS", ""),
+        "git": _git_state(),
+    }
+
+
+def _git_state() -> dict:
+    def git(*arguments: str) -> str:
+        return subprocess.run(
+            ["git", "-C", str(Path(__file__).parent), *arguments],
+            capture_output=True,
+            text=True,
+            timeout=5,
+            check=True,
+        ).stdout.strip()
+
+    try:
+        return {"commit": git("rev-parse", "HEAD"), "changed": git("status", "--short").split("\n")}
+    except (OSError, subprocess.SubprocessError):
+        return {}
+
+
+def read_config(path: Path, env: str | None = None, randomize: str | None = None) -> TrainConfig:
+    """Read the settings of an existing run.
+
+    A file must not decide which code is imported. The user names such code again: `env` and
+    `randomize` are the values of --env and --task.randomize on the command line.
+    """
+    if not path.exists():
+        raise UserError(f"'{path}' does not exist.")
+    if not path.is_dir():
+        raise UserError(f"'{path}' is not a run folder but a file.")
+    file = path / "config.json"
+    if not file.is_file():
+        raise UserError(f"'{path}' is not a run folder: it has no config.json.")
+    atomic_io.check_folder(path)
+    config = serialization.from_json(atomic_io.read_text(file), str(file))
+    validate.check_ranges(config, str(file))
+    _check_code(path, config, {"--env": env, "--task.randomize": randomize})
+    return config
+
+
+def _check_code(path: Path, config: TrainConfig, allowed: dict[str, str | None]) -> None:
+    """Raise a UserError unless the user named all code that a run imports, and no other."""
+    named = serialization.imported_code(config)
+    refused = {flag: name for flag, name in named.items() if allowed[flag] != name}
+    if refused:
+        flags = " ".join(f"{flag} {shlex.quote(name)}" for flag, name in refused.items())
+        raise UserError(f"'{path}' names code of your own. To allow its import, add {flags}")
+    theirs = {"--env": config.env, "--task.randomize": config.task.randomize}
+    for flag, name in allowed.items():
+        if name not in (None, theirs[flag]):
+            raise UserError(f"{flag} {name}: the run in '{path}' has {flag} {theirs[flag]}.")

@@ -1,0 +1,176 @@
+"""Where metrics go: every sink is a function of (environment steps, flat dict)."""
+
+import contextlib
+import dataclasses
+import hashlib
+import importlib.util
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO
+
+from jaxrl.config import TrainConfig
+from jaxrl.errors import UserError
+from jaxrl.loggers import metrics_log
+from jaxrl.loggers.tensorboard import EventFile
+from jaxrl.utils import atomic_io
+
+Sink = Callable[[int, dict[str, float]], None]
+
+
+class JsonLines:
+    """Append one JSON object per point; on resume, first drop what the resumed run will repeat.
+
+    The file is opened at the first point, or at once by `open`.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        stack: contextlib.ExitStack,
+        resumed_at: int | None,
+        stride: int | None = None,  # steps between two points, where every one must be there
+    ) -> None:
+        self.path, self._stack = path, stack
+        self._resumed_at, self._stride = resumed_at, stride
+        self._file: IO[str] | None = None
+        self.remarks: list[str] = []  # what was found wrong with the log of a resumed run
+
+    def open(self) -> IO[str]:
+        """Open the file if it is not, and return it."""
+        if self._file is None:
+            if self._resumed_at is not None:
+                self.remarks = _keep_until(self.path, self._resumed_at, self._stride)
+            self._file = self._stack.enter_context(atomic_io.appending(self.path))
+        return self._file
+
+    def __call__(self, step: int, metrics: dict[str, float]) -> None:
+        """Write one point."""
+        file = self.open()
+        try:
+            file.write(_line({"step": step} | metrics))
+            file.flush()
+        except OSError as error:
+            with contextlib.suppress(OSError):  # what it still holds cannot be written either
+                file.close()
+            raise OSError(error.errno, error.strerror, str(self.path)) from error
+
+    def contents(self) -> str:
+        """Return all that was written, also where the file was deleted since."""
+        if self._file is None:
+            return ""
+        self._file.seek(0)
+        return self._file.read()
+
+
+def jsonl(
+    path: Path,
+    stack: contextlib.ExitStack,
+    resumed_at: int | None,
+    stride: int | None = None,
+) -> JsonLines:
+    """Open a log with one JSON object per point."""
+    sink = JsonLines(path, stack, resumed_at, stride)
+    sink.open()
+    return sink
+
+
+def _line(row: dict[str, float]) -> str:
+    """Return a point as a line; what is not finite is null, since JSON has no NaN."""
+    return json.dumps({k: v if math.isfinite(v) else None for k, v in row.items()}) + "\n"
+
+
+def by_iteration(folder: Path, stack: contextlib.ExitStack, iterations: int, resume: bool) -> Sink:
+    """Return a log of single iterations, iterations.jsonl, which begins with its first point."""
+    return JsonLines(folder / "iterations.jsonl", stack, iterations if resume else None)
+
+
+def _keep_until(path: Path, step: int, stride: int | None) -> list[str]:
+    """Drop rows beyond a step and damaged ones, which stay in a copy; say what the log lacks."""
+    data = path.read_bytes() if path.exists() else b""
+    log = metrics_log.parse(data)
+    if log.damaged:
+        with atomic_io.replacing(aside(path)) as file:
+            file.write(data)
+    rows = [row for row in log.rows if row["step"] <= step]
+    if data:
+        atomic_io.write_text(path, "".join(map(_line, rows)))
+    return metrics_log.remarks(log, stride, step, path)
+
+
+def aside(path: Path) -> Path:
+    """Return a name beside a damaged file under which it can be kept."""
+    number = 1
+    while (found := path.with_name(f"{path.name}.damaged-{number}")).exists():
+        number += 1
+    return found
+
+
+def read_jsonl(path: Path) -> list[dict[str, float]]:
+    """Read the points of a run; what is damaged or cut off by a crash is left out."""
+    return metrics_log.read(path).rows
+
+
+def tensorboard(path: Path, stack: contextlib.ExitStack, resumed_at: int | None) -> Sink:
+    """Write TensorBoard scalars; after a resume the repeated steps replace the old ones."""
+    purge, suffix = (None, "") if resumed_at is None else (resumed_at + 1, f".{resumed_at}")
+    events = EventFile(path, suffix, purge)
+    stack.callback(events.close)
+    return lambda step, metrics: events.scalars(step, _finite(metrics))
+
+
+def _finite(metrics: dict[str, float]) -> dict[str, float]:
+    return {name: value for name, value in metrics.items() if math.isfinite(value)}
+
+
+def hyperparameters(path: Path, config: dict[str, object], result: dict[str, float]) -> None:
+    """Fill TensorBoard's HPARAMS tab: settings beside what they reached."""
+    with contextlib.closing(EventFile(path, ".hparams")) as events:
+        from tensorboardX.summary import hparams
+
+        plain = {
+            k: v if isinstance(v, bool | int | float | str) else str(v) for k, v in config.items()
+        }
+        # Names of their own: TensorBoard also draws them, as one point at step 0.
+        reached = {f"hparam/{name.partition('/')[2]}": value for name, value in result.items()}
+        for part in hparams(plain, reached):
+            events.summary(part)
+        events.scalars(0, reached)
+
+
+def wandb(config: TrainConfig, path: Path, stack: contextlib.ExitStack) -> Sink:
+    """Send metrics to Weights & Biases, into the same run after a resume."""
+    import wandb as client  # pyright: ignore[reportMissingImports]
+
+    # The same run after a resume, even if the folder was moved; another folder is another run.
+    identity = hashlib.blake2b((path / "provenance.json").read_bytes(), digest_size=6).hexdigest()
+    run = client.init(
+        project=config.log.wandb_project,
+        id=identity,
+        name=path.name,
+        dir=str(path),
+        config=dataclasses.asdict(config),
+        resume="allow",
+    )
+    stack.callback(run.finish)
+    return lambda step, metrics: run.log(metrics, step=step)
+
+
+def check_extras(config: TrainConfig) -> None:
+    """Say what is missing before anything is compiled."""
+    if config.log.wandb and importlib.util.find_spec("wandb") is None:
+        raise UserError("--log.wandb needs the package wandb: pip install 'jaxrl[wandb]'.")
+
+
+def open_sinks(
+    config: TrainConfig, folder: Path, stack: contextlib.ExitStack, resumed_at: int | None
+) -> list[Sink]:
+    """Open every sink that writes to disk or network."""
+    stride = config.iterations * config.steps_per_iteration
+    sinks: list[Sink] = [jsonl(folder / "metrics.jsonl", stack, resumed_at, stride)]
+    if config.log.tensorboard:
+        sinks.append(tensorboard(folder / "tensorboard", stack, resumed_at))
+    if config.log.wandb:
+        sinks.append(wandb(config, folder, stack))
+    return sinks

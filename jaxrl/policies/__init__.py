@@ -1,0 +1,1 @@
+"""Trained policies and rewards as files: save, load, export."""

@@ -1,0 +1,136 @@
+"""A trained policy for others to run: as one compiled-anywhere program, and as plain arrays.
+
+policy.jax    JAX's export format: weights and normaliser inside, for any number of observations
+policy.npz    the same numbers, in the order in which they are used
+policy.py     what runs them with NumPy alone; a copy of `jaxrl.policies.numpy_policy`
+"""
+
+import importlib.resources
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jax import export
+
+from jaxrl.algorithms import policy as acting
+from jaxrl.config import NetworkConfig
+from jaxrl.networks import actor_critic
+from jaxrl.policies import files as network_files
+from jaxrl.policies import load
+from jaxrl.policies.load import LoadedPolicy
+from jaxrl.types import EnvSpec, PyTree
+from jaxrl.utils import atomic_io
+
+PLATFORMS = ("cpu", "cuda", "tpu")
+
+
+def write(file: Path, out: Path) -> list[str]:
+    """Write all forms of a policy file that it can take; return what to tell the user."""
+    stored, policy = network_files.read(file), load.load_policy(file)
+    out.mkdir(parents=True, exist_ok=True)
+    with atomic_io.replacing(out / "policy.jax") as written:
+        written.write(program(policy))
+    remarks = [f"{out / 'policy.jax'}: {_signature(policy)}, for {', '.join(PLATFORMS)}"]
+    if actor_critic.has_pictures(policy.spec):
+        return [*remarks, "No NumPy version: this policy looks at pictures."]
+    arrays, about = plain(policy.params, policy.spec, stored.config)
+    with atomic_io.replacing(out / "policy.npz") as written:
+        np.savez(written, allow_pickle=False, about=np.array(json.dumps(about)), **arrays)
+    runner = (
+        importlib.resources.files("jaxrl.policies").joinpath("numpy_policy.py").read_text("utf-8")
+    )
+    atomic_io.write_text(out / "policy.py", runner)
+    remarks.append(f"{out / 'policy.npz'}, policy.py: the same with NumPy alone")
+    if stored.config.precision != "float32":
+        remarks.append(f"NumPy computes in float32, not {stored.config.precision}: nearly equal.")
+    return remarks
+
+
+def _signature(policy: LoadedPolicy) -> str:
+    remembers = jax.tree.leaves(policy.initial_carry(1))
+    return "(obs, memory) -> (action, memory)" if remembers else "obs -> action"
+
+
+def program(policy: LoadedPolicy) -> bytes:
+    """Return the deterministic policy as a serialised program; the first axis is free."""
+    greedy, unused = acting.make_policy(policy.networks, True), jax.random.key(0)
+    (number,) = export.symbolic_shape("number")
+
+    def rows(tree: PyTree, *, skip: int) -> PyTree:
+        return jax.tree.map(
+            lambda s: jax.ShapeDtypeStruct((number, *s.shape[skip:]), s.dtype), tree
+        )
+
+    def act(obs: PyTree) -> Any:
+        return greedy(policy.params, obs, (), unused)[0]
+
+    def act_and_remember(obs: PyTree, memory: PyTree) -> Any:
+        return greedy(policy.params, obs, memory, unused)[:2]
+
+    obs, memory = rows(policy.spec.obs, skip=0), rows(policy.initial_carry(1), skip=1)
+    given = (obs, memory) if jax.tree.leaves(memory) else (obs,)
+    function = act_and_remember if jax.tree.leaves(memory) else act
+    return bytes(export.export(jax.jit(function), platforms=PLATFORMS)(*given).serialize())
+
+
+def plain(
+    params: acting.PolicyParams, spec: EnvSpec, config: NetworkConfig
+) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Return the arrays that `numpy_policy` reads, and how it is to use them."""
+    weights = params.actor["params"]
+    arrays = _normaliser(params, spec) | _layers(weights["MLP_0"], config)
+    arrays |= {"head_w": weights["head"]["kernel"], "head_b": weights["head"]["bias"]}
+    memory = actor_critic.memory_of(config, "actor")
+    if memory != "none":
+        kept = weights["memory"]
+        arrays |= {"memory_w": kept["input"]["kernel"], "memory_b": kept["input"]["bias"]}
+        arrays["recurrent"] = kept["recurrent"]
+        if memory == "gru":
+            arrays["memory_bias"] = kept["bias"]
+    about = {
+        "keys": list(actor_critic.observed_keys(spec.obs)[0]),
+        "tokens": list(spec.tokens),
+        "layers": len(config.hidden),
+        "layer_norm": config.layer_norm,
+        "activation": config.activation,
+        "memory": memory,
+        "discrete": spec.action.discrete,
+        "squashed": config.distribution != "normal",
+        "actions": spec.action.size,
+    }
+    return {name: np.asarray(array, np.float32) for name, array in arrays.items()}, about
+
+
+def _layers(weights: dict[str, Any], config: NetworkConfig) -> dict[str, Any]:
+    arrays = {}
+    for i in range(len(config.hidden)):
+        dense = weights[f"Dense_{i}"]
+        arrays |= {f"w{i}": dense["kernel"], f"b{i}": dense["bias"]}
+        if config.layer_norm:
+            norm = weights[f"LayerNorm_{i}"]
+            arrays |= {f"scale{i}": norm["scale"], f"offset{i}": norm["bias"]}
+    return arrays
+
+
+def _normaliser(params: acting.PolicyParams, spec: EnvSpec) -> dict[str, Any]:
+    """Return mean, deviation and clip of the joined observation; bytes are left as they are."""
+    if spec.tokens:
+        return {}
+    moments, keys = params.observations, actor_critic.observed_keys(spec.obs)[0]
+
+    def parts(tree: PyTree) -> list[Any]:
+        return [tree[key] for key in keys] if keys else [tree]
+
+    rows: list[list[np.ndarray]] = [[], [], []]
+    seen = float(moments.count) > 0
+    triples = zip(parts(spec.obs), parts(moments.mean), parts(moments.variance), strict=True)
+    for shape, mean, variance in triples:
+        scaled = seen and shape.dtype != np.uint8
+        zeros = np.zeros(shape.shape, np.float32)
+        rows[0].append(np.asarray(mean) if scaled else zeros)
+        rows[1].append(np.sqrt(np.asarray(variance) + np.float32(1e-8)) if scaled else zeros + 1)
+        rows[2].append(zeros + (10 if scaled else np.inf))
+    mean, deviation, clip = (np.concatenate(row, axis=-1) for row in rows)
+    return {"mean": mean, "std": deviation, "clip": clip}

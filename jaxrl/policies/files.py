@@ -1,0 +1,178 @@
+"""Networks as files: one npz with the weights, the normaliser, and how to build the network.
+
+No code and no pickle: the file names layers and numbers, this module knows how to read them.
+"""
+
+import contextlib
+import dataclasses
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrl.config import NetworkConfig, serialization
+from jaxrl.errors import UserError, first_line
+from jaxrl.types import ActionSpec, EnvSpec, PyTree
+from jaxrl.utils import atomic_io, host_memory, npz
+
+FORMAT = 1
+_HEADER = "policy.json"
+_MOST_HEADER = 2**24  # bytes
+
+
+class Stored(NamedTuple):
+    """What a file says of itself."""
+
+    spec: EnvSpec
+    config: NetworkConfig
+    arrays: dict[str, npz.Header]
+    info: dict[str, Any]
+
+
+def named_leaves(tree: PyTree) -> dict[str, Any]:
+    """Return the leaves of a tree, in order, by names with slashes."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
+    return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves}
+
+
+def _describe_obs(obs: PyTree) -> Any:
+    if isinstance(obs, dict):
+        return {name: _describe_obs(part) for name, part in obs.items()}
+    return {"shape": list(obs.shape), "dtype": str(obs.dtype)}
+
+
+def write(
+    path: Path, params: PyTree, spec: EnvSpec, network: NetworkConfig, info: dict[str, Any]
+) -> None:
+    """Write networks; the file appears whole or not at all."""
+    header = {
+        "format": FORMAT,
+        "obs": _describe_obs(spec.obs),
+        "action": {"size": spec.action.size, "discrete": spec.action.discrete},
+        "tokens": list(spec.tokens),
+        "network": dataclasses.asdict(network),
+        "info": info,
+    }
+    arrays = {name: np.asarray(leaf) for name, leaf in named_leaves(params).items()}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_io.replacing(path) as file:
+        np.savez(file, allow_pickle=False, **{_HEADER: np.array(json.dumps(header))}, **arrays)
+
+
+def read(file: Path) -> Stored:
+    """Read what a file says of its networks, and of its arrays, which are not read yet."""
+    with npz.opened(file) as archive:
+        header = _header(archive)
+        arrays = {name: archive.header(name) for name in archive.names if name != _HEADER}
+    try:
+        spec = EnvSpec(_obs_from(header["obs"]), _action(header["action"]), _tokens(header))
+        config = serialization.read(NetworkConfig, header["network"], f"'{file}', network")
+        info = _object("info", header["info"])
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        text = f"it has no '{error.args[0]}'" if isinstance(error, KeyError) else error
+        raise UserError(f"'{file}' has a header that cannot be used: {text}.") from error
+    if len(config.hidden) > len(arrays):  # building them would take very long
+        raise UserError(f"'{file}' names {len(config.hidden)} layers, but has fewer arrays.")
+    return Stored(spec, config, arrays, info)
+
+
+def _header(archive: npz.Archive) -> dict[str, Any]:
+    """Read the JSON text that says how to build the networks."""
+    file = archive.file
+    if _HEADER not in archive.names:
+        raise UserError(f"'{file}' is no policy or reward of jaxrl's: it has no '{_HEADER}'.")
+    stored = archive.header(_HEADER)
+    if stored.shape or stored.dtype.kind != "U" or stored.nbytes > _MOST_HEADER:
+        raise UserError(f"'{file}': '{_HEADER}' is {stored}, not a text of a few thousand letters.")
+    try:
+        header = json.loads(str(archive.read(_HEADER)))
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"'{file}': '{_HEADER}' is not valid JSON: {error}") from error
+    found = header.get("format") if isinstance(header, dict) else None
+    if found != FORMAT or isinstance(found, bool):
+        raise UserError(f"'{file}' has format {found!r:.40}, this version reads {FORMAT}.")
+    return header
+
+
+def _object(name: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise TypeError(f"'{name}' is {value!r:.40}, not an object")
+    return value
+
+
+def _obs_from(description: Any) -> PyTree:
+    if set(_object("obs", description)) != {"shape", "dtype"}:
+        return {name: _obs_from(part) for name, part in description.items()}
+    shape, dtype = description["shape"], description["dtype"]
+    if not isinstance(shape, list) or not all(type(n) is int and n >= 0 for n in shape):
+        raise TypeError(f"a shape in 'obs' is {shape!r:.40}, not a list of sizes")
+    if not isinstance(dtype, str) or np.dtype(dtype).kind not in "fiub":
+        raise TypeError(f"a dtype in 'obs' is {dtype!r:.40}, not one of numbers")
+    return jax.ShapeDtypeStruct(tuple(shape), np.dtype(dtype))
+
+
+def _action(description: Any) -> ActionSpec:
+    match description:
+        case {"size": int(size), "discrete": bool(discrete)} if size > 0:
+            return ActionSpec(size, discrete)
+    raise TypeError(f"'action' is {description!r:.40}, not a size and whether it is discrete")
+
+
+def _tokens(header: dict[str, Any]) -> tuple[int, ...]:
+    tokens = header.get("tokens", [])
+    if not isinstance(tokens, list) or not all(type(n) is int and n > 0 for n in tokens):
+        raise TypeError(f"'tokens' is {tokens!r:.40}, not a list of sizes")
+    return tuple(tokens)
+
+
+def refuse_nonfinite(arrays: dict[str, np.ndarray], where: str) -> None:
+    """Raise for a network that cannot act: one NaN in its weights is NaN in every action."""
+    for name, values in arrays.items():
+        if np.issubdtype(values.dtype, np.inexact) and not np.isfinite(values).all():
+            bad = values.size - int(np.isfinite(values).sum())
+            raise UserError(
+                f"{where} cannot be used: {bad:,} of {values.size:,} values of the array {name} "
+                "are not finite. Use another policy or an earlier checkpoint."
+            )
+
+
+@contextlib.contextmanager
+def building(file: Path) -> Iterator[None]:
+    """Let an error of building networks name the file whose header describes them."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:  # of sizes that make no sense, JAX and Flax raise many kinds
+        raise UserError(
+            f"'{file}': its header describes no network: {first_line(error)}"
+        ) from error
+
+
+def fill(target: PyTree, arrays: dict[str, npz.Header], file: Path) -> PyTree:
+    """Read the arrays that a tree of shapes needs into the place of its leaves."""
+    wanted = named_leaves(target)
+    for name, leaf in wanted.items():
+        if name not in arrays or arrays[name].shape != leaf.shape:
+            have = arrays[name].shape if name in arrays else "nothing"
+            raise UserError(f"'{file}': leaf {name} is {have}, the network needs {leaf.shape}.")
+    data = read_arrays(file, list(wanted))
+    leaves = [jnp.asarray(data[name], leaf.dtype) for name, leaf in wanted.items()]
+    return jax.tree.unflatten(jax.tree.structure(target), leaves)
+
+
+def read_arrays(file: Path, names: Sequence[str]) -> dict[str, np.ndarray]:
+    """Read some arrays of a file: finite numbers, no more than fit into memory together."""
+    with npz.opened(file) as archive:
+        headers = {name: archive.header(name) for name in names}
+        for name, header in headers.items():
+            if header.dtype.kind not in "fiub":
+                raise UserError(f"'{file}': '{name}' holds {header.dtype}, not numbers.")
+        host_memory.check_fits(f"'{file}'", sum(header.nbytes for header in headers.values()))
+        arrays = {name: archive.read(name) for name in names}
+    refuse_nonfinite(arrays, f"'{file}'")
+    return arrays

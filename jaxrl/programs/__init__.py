@@ -1,0 +1,1 @@
+"""From a configuration to compiled programs, for devices, Gymnasium and recorded data."""

@@ -1,0 +1,105 @@
+"""Compiling functions side by side, from their kept form where there is one."""
+
+import os
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import jax
+from jax import export
+
+from jaxrl.envs.env_state import Template
+from jaxrl.programs import trace_cache
+from jaxrl.types import PyTree
+from jaxrl.utils.xla_options import compile_for_devices
+
+
+class Builder:
+    """Trace functions one after the other, or take them from the shelf, and compile in threads.
+
+    Whatever trees a function takes, its program takes tuples of arrays; so that programs can be
+    kept without naming a class, functions must return nothing but dicts, tuples and arrays.
+    """
+
+    def __init__(self, shelf: trace_cache.Shelf | None, template: Template, *, loops: bool = False):
+        self._shelf, self._template, self._loops = shelf, template, loops
+        self._traced: dict[str, bytes] = {}
+        # First come, first compiled: with few cores, what is needed first must not wait.
+        workers = min(4, os.cpu_count() or 1)
+        self._threads = ThreadPoolExecutor(workers, thread_name_prefix="compile")
+
+    def __enter__(self) -> "Builder":
+        return self
+
+    def __exit__(self, kind: type | None, *_: object) -> None:
+        if self._shelf and self._traced and kind is None:
+            stored = trace_cache.Stored(self._template, self._traced)
+            self._threads.submit(trace_cache.save, self._shelf.path, stored)
+        self._threads.shutdown(wait=False)
+
+    def __call__(
+        self,
+        function: Callable,
+        *shapes: PyTree,
+        places: PyTree,
+        uses_up_first: bool = False,
+        unrolled: bool = False,
+    ) -> Future:
+        """Return a future of the compiled function; `places` are the shardings of its results."""
+        structures = [jax.tree.structure(shape) for shape in shapes]
+        plain_shapes = [_plain(shape) for shape in shapes]
+
+        def plain(*arguments: tuple) -> Any:
+            return function(*map(jax.tree.unflatten, structures, arguments))
+
+        name, settings = function.__name__, {"out_shardings": places}
+        kept = self._kept(name, jax.jit(plain, **settings), plain_shapes)
+        if uses_up_first:
+            settings["donate_argnums"] = 0
+        program = jax.jit(kept.call if kept else plain, **settings)
+        # Lowering a function traces it, here and now; a kept one can wait for its thread.
+        lowered = None if kept else program.lower(*plain_shapes)
+
+        def work() -> Compiled:
+            program_now = lowered or program.lower(*plain_shapes)
+            return Compiled(compile_for_devices(program_now, loops=self._loops, unrolled=unrolled))
+
+        return self._threads.submit(work)
+
+    def _kept(
+        self, name: str, function: jax.stages.Wrapped, shapes: list
+    ) -> export.Exported | None:
+        """Return the traced form of a function, from the shelf or for it; None: not to be kept."""
+        if self._shelf is None:
+            return None
+        if self._shelf.stored:
+            return export.deserialize(bytearray(self._shelf.stored.programs[name]))
+        function.trace(*shapes)  # an error in the function itself is not to be hidden below
+        try:
+            traced = export.export(function)(*shapes)  # type: ignore[arg-type]
+            self._traced[name] = bytes(traced.serialize())
+        except (ValueError, NotImplementedError):  # something in it has no lasting form
+            self._shelf = None
+            return None
+        return traced
+
+
+def _plain(tree: PyTree) -> tuple:
+    return tuple(jax.tree.leaves(tree))
+
+
+class Compiled(NamedTuple):
+    """A compiled function of any trees."""
+
+    program: jax.stages.Compiled
+
+    def __call__(self, *arguments: PyTree) -> Any:
+        """Run it; devices go on while the host does."""
+        return self.program(*map(_plain, arguments))
+
+    @property
+    def bytes(self) -> int:
+        """Memory on each device at its peak: arguments, results and temporaries."""
+        need: Any = self.program.memory_analysis()
+        results = need.output_size_in_bytes - need.alias_size_in_bytes
+        return need.argument_size_in_bytes + results + need.temp_size_in_bytes

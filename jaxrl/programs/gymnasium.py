@@ -1,0 +1,191 @@
+"""Training on environments of the host: rollouts are collected here, learning is compiled.
+
+The environments step in `async_factor` groups. While the device computes one group's actions,
+the others step, in processes of their own.
+"""
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrl.algorithms.off_policy import replay
+from jaxrl.envs.gymnasium.env import HostEnv
+from jaxrl.envs.gymnasium.workers import News, Step
+from jaxrl.evaluation import episodes as evaluation
+from jaxrl.evaluation.gymnasium import acting, play
+from jaxrl.programs.program import Program, abstract_state
+from jaxrl.types import Mean, Metrics, PyTree, Rollout, TrainState
+from jaxrl.utils import streams
+from jaxrl.utils.xla_options import compile_for_devices
+
+
+class HostPrograms:
+    """What `compiled.Programs` is to a run, for environments on the host."""
+
+    def __init__(self, program: Program, first_cycle: int = 0):
+        self.program, self._host = program, _host(program)
+        config, algorithm = program.config, program.algorithm
+        self._state = abstract_state(program)
+        number = config.num_envs // self._host.groups
+        self.groups = [
+            self._host.remote(number, config.seed, i, first_cycle) for i in range(self._host.groups)
+        ]
+        self.carries = [algorithm.initial_carry(number) for _ in self.groups]
+        self._fresh = True
+        self.act = jax.jit(acting(algorithm.policy(False)))
+        self._act_key = streams.key(config.seed, streams.ACT)
+        self._judge = jax.jit(acting(algorithm.policy(config.eval.deterministic)))
+        threads = ThreadPoolExecutor(1, thread_name_prefix="compile")
+        self._learning = threads.submit(self._compile)
+        threads.shutdown(wait=False)
+
+    def _compile(self) -> jax.stages.Compiled:
+        learn = jax.jit(self.program.algorithm.learn, donate_argnums=0)
+        return compile_for_devices(learn.lower(self._state, abstract_experience(self.program)))
+
+    def first_state(self) -> TrainState:
+        """Return the state a fresh run begins with."""
+        key = streams.key(self.program.config.seed, streams.INIT, 1)
+        return jax.jit(self.program.algorithm.init)(key)
+
+    def close(self) -> None:
+        """End the environments' processes."""
+        for group in self.groups:
+            group.close()
+
+    def wait(self) -> None:
+        """Return when training can begin."""
+        self._learning.result()
+
+    def train(self, state: TrainState, number: int) -> tuple[TrainState, Metrics]:
+        """Run cycle `number`; `state` is used up."""
+        if self._fresh:  # its episodes are not the ones that an earlier process played
+            self._fresh, collector = False, state.collector
+            blank = jax.tree.map(jnp.zeros_like, (collector.critic_carry, collector.reward_trace))
+            length = self.program.config.learning.rollout_length
+            collector = collector.replace(
+                critic_carry=blank[0],
+                reward_trace=blank[1],
+                replay=replay.restarted(collector.replay, length) if number else collector.replay,
+            )
+            state = state.replace(collector=collector)
+        total: Metrics = {}
+        for i in range(self.program.config.iterations):
+            turn = number * self.program.config.iterations + i
+            params = self.program.algorithm.policy_params(state.learner)
+            experience = self.collect(params, turn)
+            state, metrics = self._learning.result()(state, experience)
+            total = jax.tree.map(jnp.add, total, metrics) if total else metrics
+        return state, total
+
+    def evaluate(self, params: PyTree, number: int) -> evaluation.Episodes:
+        """Play whole episodes with the policy of cycle `number`."""
+        config = self.program.config
+        carry = self.program.algorithm.initial_carry(config.eval.num_envs)
+        key, seed = streams.key(config.seed, streams.PLAY, number), (config.seed, number)
+        return play(self._host, self._judge, params, carry, config.eval.num_envs, seed, key)
+
+    def collect(self, params: PyTree, turn: int) -> Rollout:
+        """Roll out all groups; none waits for another, only for its own last step."""
+        length, rows = self.program.config.learning.rollout_length, _Rows(self._host.groups)
+        for t in range(length):
+            for g, group in enumerate(self.groups):
+                if t == 0:
+                    group.begin()
+                else:
+                    rows.outcomes[g].append(group.receive())
+                number = np.uint32(((turn * length + t) * len(self.groups) + g) % 2**32)
+                given = (group.obs, self.carries[g], group.ended, self._act_key, number)
+                acted = self.act(params, *given)
+                rows.decisions[g].append((group.obs, *jax.device_get(acted[:3])))
+                self.carries[g] = acted.after
+                group.send(rows.decisions[g][-1][1])
+        for g, group in enumerate(self.groups):
+            rows.outcomes[g].append(group.receive())
+        return rows.rollout(self.program.config.learning.horizon, self._finished())
+
+    def _finished(self) -> Metrics:
+        ended = [pair for group in self.groups for pair in group.news.finished]
+        diverged = sum(group.news.diverged for group in self.groups)
+        for group in self.groups:
+            group.news = News([], 0)
+        return _episode_metrics(ended, diverged)
+
+
+class _Rows:
+    """What a rollout is put together from, group by group."""
+
+    def __init__(self, groups: int):
+        self.decisions: list[list[tuple]] = [[] for _ in range(groups)]
+        self.outcomes: list[list[Step]] = [[] for _ in range(groups)]
+
+    def rollout(self, horizon: int, episodes: Metrics) -> Rollout:
+        """Join time and groups: [T, N, ...]."""
+
+        def join(groups: list[list[Any]]) -> Any:
+            stacked = [jax.tree.map(lambda *leaves: np.stack(leaves), *steps) for steps in groups]
+            return jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=1), *stacked)
+
+        obs, action, extras, before = join(self.decisions)
+        carry = jax.tree.map(lambda leaf: leaf[::horizon], before)
+        return Rollout(
+            obs=obs,
+            action=action,
+            extras=extras,
+            carry=carry,
+            episodes=episodes,
+            **join(self.outcomes)._asdict(),
+        )
+
+
+def _episode_metrics(ended: list[tuple[float, int]], diverged: int) -> Metrics:
+    count = np.float32(len(ended))
+    sums = np.sum(np.array(ended, np.float64).reshape(-1, 2), axis=0).astype(np.float32)
+    return {
+        "rollout/diverged": Mean(np.float32(diverged), np.float32(1)),  # type: ignore[arg-type]
+        "rollout/ep_rew_mean": Mean(sums[0], count),  # type: ignore[arg-type]
+        "rollout/ep_len_mean": Mean(sums[1], count),  # type: ignore[arg-type]
+    }
+
+
+def _host(program: Program) -> HostEnv:
+    return program.env
+
+
+def abstract_experience(program: Program) -> Rollout:
+    """Return the shapes of a rollout."""
+    config, host, algorithm = program.config, _host(program), program.algorithm
+    length, number = config.learning.rollout_length, host.num_envs
+    seen = jax.ShapeDtypeStruct((number, *host.spec.obs.shape), jnp.float32)
+    ended = jax.ShapeDtypeStruct((number,), bool)
+    params = algorithm.policy_params(abstract_state(program).learner)
+    acted = jax.eval_shape(
+        acting(algorithm.policy(False)),
+        params,
+        seen,
+        algorithm.initial_carry(number),
+        ended,
+        jax.eval_shape(jax.random.key, 0),
+        jax.ShapeDtypeStruct((), np.uint32),
+    )
+
+    def long(tree: PyTree, steps: int = length) -> PyTree:
+        return jax.tree.map(lambda s: jax.ShapeDtypeStruct((steps, *s.shape), s.dtype), tree)
+
+    reward = jax.ShapeDtypeStruct((number,), jnp.float32)
+    one = jax.eval_shape(lambda: jnp.zeros((), jnp.float32))
+    names = _episode_metrics([], 0)
+    return Rollout(
+        obs=long(seen),
+        action=long(acted.action),
+        reward=long(reward),
+        terminated=long(ended),
+        truncated=long(ended),
+        next_obs=long(seen),
+        extras=long(acted.extras),
+        carry=long(acted.before, length // config.learning.horizon),
+        episodes={name: Mean(one, one) for name in names},  # type: ignore[arg-type]
+    )

@@ -1,0 +1,275 @@
+"""How large a run will be, before anything is allocated."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl import rollout as collecting
+from jaxrl.config import TrainConfig, env_names
+from jaxrl.envs.gymnasium.env import HostEnv
+from jaxrl.envs.vector_env import VectorEnv
+from jaxrl.errors import UserError
+from jaxrl.networks.recurrent import GATES
+from jaxrl.policies import files
+from jaxrl.programs import gymnasium
+from jaxrl.programs import program as programs
+from jaxrl.programs.program import Program
+from jaxrl.types import PyTree, TrainState
+from jaxrl.utils import device_memory, sharding
+
+
+def num_bytes(tree: PyTree) -> int:
+    """Return the size of all arrays of a tree, abstract or not."""
+    total = 0
+    for leaf in jax.tree.leaves(tree):
+        width = 8 if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf.dtype.itemsize
+        total += math.prod(leaf.shape) * width
+    return total
+
+
+def megabytes(number: int) -> str:
+    """Write a size as people read it."""
+    return f"{number / 2**20:,.1f} MiB"
+
+
+def _experience(program: Program) -> PyTree:
+    """Return the shapes of one rollout."""
+    if env_names.is_hosted(program.config.env):
+        return gymnasium.abstract_experience(program)
+    algorithm, learning = program.algorithm, program.config.learning
+
+    def collect(state, key):
+        params, policy = algorithm.policy_params(state.learner), algorithm.policy(False)
+        pool = program.env.pool(key)
+        return collecting.rollout(
+            program.env,
+            policy,
+            params,
+            state.collector,
+            key,
+            learning.rollout_length,
+            pool,
+            learning.horizon,
+        )[1]
+
+    key = jax.eval_shape(jax.random.key, 0)  # nothing is allocated: there may be no room
+    return jax.eval_shape(collect, programs.abstract_state(program), key)
+
+
+def report(program: Program) -> str:
+    """Return the sizes of everything a run holds, and an estimate of its peak."""
+    if program.config.offline:
+        return _offline(program)
+    members, program = program, program.one
+    config, experience = program.config, _experience(program)
+    state, spec = programs.abstract_state(program), program.env.spec
+    each = program.env.rows // config.num_envs
+    agents = f" × {each} agents" if each > 1 else ""
+    shapes = jax.tree.map(lambda s: f"{s.dtype}{list(s.shape)}", spec.obs)
+    kind = "choices" if spec.action.discrete else "numbers in [-1, 1]"
+    parts, peak = (_segments if config.algo == "ppo" else _replay)(program, state, experience)
+    rows = [
+        ("observation", str(shapes)),
+        ("action", f"{spec.action.size} {kind}"),
+        ("devices", sharding.in_words(program.mesh)),
+        ("environments", f"{config.num_envs:,}{agents}"),
+        ("environment steps per iteration", f"{config.steps_per_iteration:,}"),
+        ("iterations in all", f"{config.total_iterations:,}"),
+        ("environment steps in all", f"{config.total_iterations * config.steps_per_iteration:,}"),
+        ("networks", megabytes(num_bytes(state.learner.params))),
+        ("learner", megabytes(num_bytes(state.learner))),
+        ("environments' states", megabytes(num_bytes(state.collector.env))),
+        ("rollout", megabytes(num_bytes(experience))),
+        *parts,
+        ("estimated peak on all devices", megabytes(peak)),
+        *_seeds(members, peak),
+    ]
+    return "\n".join(f"  {name:<31} {value}" for name, value in rows)
+
+
+def _seeds(program: Program, peak: int) -> list[tuple[str, str]]:
+    """Say how many members there is room for, each of which needs `peak` bytes."""
+    rows, number, devices = [], len(program.members), program.mesh.size
+    if number:
+        per_device = number // devices
+        each = f" on each of {devices} devices" if devices > 1 else ""
+        rows.append(
+            (f"estimated peak of {per_device} together", megabytes(per_device * peak) + each)
+        )
+    free = device_memory.free()
+    if free is not None and not env_names.is_hosted(program.config.env):
+        present = devices if number else len(jax.local_devices())
+        rows += [
+            ("free memory of a device", megabytes(free)),
+            ("seeds that fit (--num-seeds)", f"about {free // peak * present:,}"),
+        ]
+    return rows
+
+
+def too_many(program: Program) -> str | None:
+    """Say beforehand that members will hardly fit; None where they should."""
+    room, number = device_memory.free(), len(program.members) // program.mesh.size
+    need = estimated_peak(program.one)
+    if room is None or number * need <= room:
+        return None
+    return (
+        f"{number} members need about {megabytes(number * need)} of a device that has "
+        f"{megabytes(room)} free: about {room // need} fit"
+    )
+
+
+def estimated_peak(program: Program) -> int:
+    """Return how many bytes one run needs, on all devices together."""
+    describe = _segments if program.config.algo == "ppo" else _replay
+    return describe(program, programs.abstract_state(program), _experience(program))[1]
+
+
+def refuse_too_large(program: Program) -> None:
+    """Raise UserError if the training state and start states are larger than the memory.
+
+    XLA may wait for ever on a CPU when they cannot be allocated, or the system kills the run.
+    """
+    starts = max(len(program.members), 1) * num_bytes(_starts(program))
+    need = num_bytes(programs.abstract_state(program)) + starts
+    room = device_memory.of_all_devices(program.mesh.size)
+    if room is not None and need > room:
+        why = f"This run needs {megabytes(need)} of memory at least; there are {megabytes(room)}."
+        raise UserError(too_large(program, why))
+
+
+def _starts(program: Program) -> dict[str, PyTree]:
+    """Return the shapes of a cycle's pool of start states, and of an evaluation's environments."""
+    env, number = program.env, program.config.eval.num_envs
+    if not isinstance(env, VectorEnv):
+        return {}
+    if env.template.trials or not number:
+        return {"start states": env.abstract_pool()}
+    played = jax.tree.map(
+        lambda s: jax.ShapeDtypeStruct((number, *s.shape), s.dtype), env.template.world
+    )
+    return {"start states": env.abstract_pool(), "evaluation": played}
+
+
+def refuse_episodes(env: VectorEnv | HostEnv, number: int, flag: str = "--episodes") -> None:
+    """Raise UserError if episodes played side by side need more memory than there is."""
+    room = device_memory.of_all_devices(1)
+    if room is None or isinstance(env, HostEnv) or (env.template.trials and not env.trials):
+        return
+    need = 2 * number * num_bytes(env.template.world)  # where each starts, and where it is
+    if need > room:
+        raise UserError(
+            f"{flag}: {number:,} episodes side by side need {megabytes(need)} of memory; there "
+            f"are {megabytes(room)}. Play fewer at once, with another --seed each time."
+        )
+
+
+def too_large(program: Program, why: str = "Out of memory.") -> str:
+    """Say what did not fit: the largest arrays of a run, and the flags that make them smaller."""
+    lines = [f"{why} The largest arrays, by an estimate before the start:"]
+    if program.members:
+        lines[:0] = [f"{len(program.members)} members were too many at once: lower --num-seeds."]
+        program = program.one
+    for name, leaf, flags in largest(program):
+        shape = f"{leaf.dtype}{list(leaf.shape)}"
+        lines.append(f"  {megabytes(num_bytes(leaf)):>14}  {name} {shape}: lower {flags}")
+    return "\n".join([*lines, "--dry-run shows all sizes."])
+
+
+def largest(program: Program, number: int = 5) -> list[tuple[str, jax.ShapeDtypeStruct, str]]:
+    """Return the largest arrays as (name, shape, flags), the largest first."""
+    config, state = program.config, programs.abstract_state(program)
+    length = "--ppo.rollout-length" if config.algo == "ppo" else "--offpolicy.rollout-length"
+    parts: dict[str, tuple[PyTree, str]] = {
+        "replay": (state.collector.replay, "--offpolicy.buffer-size"),
+        "environments": (state.collector.env, "--num-envs"),
+        "memory": (state.collector.carry, "--num-envs, --network.memory-size"),
+        "learner": (state.learner, "--network.hidden, --network.critic-hidden"),
+    }
+    flags = {"start states": "--task.reset-pool", "evaluation": "--eval.num-envs"}
+    parts |= {name: (tree, flags[name]) for name, tree in _starts(program).items()}
+    if not config.offline:
+        parts["rollout"] = (_experience(program), f"--num-envs, {length}")
+    found = [
+        (f"{part}/{name}", leaf, flags)
+        for part, (tree, flags) in parts.items()
+        for name, leaf in files.named_leaves(tree).items()
+    ]
+    return sorted(found, key=lambda each: -num_bytes(each[1]))[:number]
+
+
+def _offline(program: Program) -> str:
+    """Describe recorded episodes and what a piece of them takes."""
+    data, state, c = program.env, programs.abstract_state(program), program.config.offpolicy
+    step = 2 * num_bytes(data.spec.obs) + 4 * data.spec.action.size + 4 + 1
+    taken = c.rrd_batch_size // c.rrd_sample_size * c.rrd_sample_size * step
+    rows = [
+        ("training steps", f"{data.steps:,} in {len(data.pieces)} piece(s)"),
+        ("a piece", f"{data.piece_steps:,} steps × {step:,} bytes"),
+        ("", megabytes(data.piece_steps * step)),
+        ("batch", f"{taken:,} bytes × {c.train_batches} = {megabytes(c.train_batches * taken)}"),
+        ("reward network", megabytes(num_bytes(state.learner.params))),
+        ("gradient steps in all", f"{program.config.total_iterations * c.train_batches:,}"),
+    ]
+    return "\n".join(f"  {name:<31} {value}" for name, value in rows)
+
+
+def _segments(program: Program, state: TrainState, experience: PyTree) -> tuple[list, int]:
+    """Describe PPO's batch."""
+    ppo, rows, spec = program.config.ppo, program.env.rows, program.env.spec
+    minibatch = num_bytes(experience) // ppo.num_minibatches
+    # The state and the rollout, the rollout's normalised twin, one shuffled minibatch, and what
+    # the networks hold while they are at work. Tokens are judged as zeros and ones, before and
+    # after each step.
+    peak = num_bytes(state) + 2 * num_bytes(experience) + 3 * minibatch
+    peak += _activations(program.config, rows)
+    if spec.tokens:
+        width = math.prod(spec.obs.shape[:-1]) * sum(spec.tokens)
+        peak += 2 * 4 * rows * ppo.rollout_length * width
+    batch = rows * ppo.rollout_length
+    segments = batch // ppo.horizon
+    share = segments // ppo.num_minibatches
+    return [
+        ("batch", f"{rows:,} rows × {ppo.rollout_length} steps = {batch:,}"),
+        ("segments", f"{segments:,} of {ppo.horizon} steps, {share:,} per minibatch"),
+    ], peak
+
+
+def _activations(config: TrainConfig, rows: int) -> int:
+    """Return the bytes of hidden layers: all steps judged at once, or a minibatch learnt from.
+
+    A layer's input is free once the critic has used it, but waits for the gradient in learning.
+    """
+    net, ppo = config.network, config.ppo
+    gates = GATES.get(net.memory, 0) * net.memory_size
+    actor = [*net.hidden, *([gates] if net.memory_of != "critic" else [])]
+    critic = [*net.critic_hidden, *([gates] if net.memory_of != "actor" else [])]
+    judged = rows * (ppo.horizon if gates else ppo.rollout_length) * max(critic, default=0)
+    parts = ppo.num_minibatches * ppo.accumulate
+    learnt = rows * ppo.rollout_length // parts * (sum(actor) + sum(critic))
+    twice = 2  # judged before and after each step; learnt from with a gradient beside each value
+    return 4 * twice * max(judged, learnt)
+
+
+def _replay(program: Program, state: TrainState, experience: PyTree) -> tuple[list, int]:
+    """Describe what is kept, and what the batches of an iteration take."""
+    c, stored = program.config.offpolicy, state.collector.replay
+    rows, length = jax.tree.leaves(stored.ring.steps)[0].shape[:2]
+    step = num_bytes(stored.ring.steps) // (rows * length)
+    per_batch = c.batch_size * step
+    if c.reward == "rrd":
+        per_batch += c.rrd_batch_size // c.rrd_sample_size * c.rrd_sample_size * step
+    batches = c.train_batches * per_batch
+    kept = f"{rows:,} rows × {length:,} steps × {step:,} bytes"
+    lines = [
+        ("steps kept", f"{rows * length:,} ({kept})"),
+        ("replay", megabytes(num_bytes(stored))),
+        ("batch", f"{per_batch:,} bytes × {c.train_batches} = {megabytes(batches)}"),
+    ]
+    whole = 0
+    if c.reward == "rrd" and c.rrd_features != "none":
+        drawn = max(c.train_batches * c.rrd_batch_size, program.env.longest_episode)
+        whole = drawn * step
+        lines.append(("whole episodes", f"{drawn:,} steps × {step:,} bytes = {megabytes(whole)}"))
+    # What is drawn has a normalised twin; whole episodes have features besides, and their squares.
+    return lines, num_bytes(state) + num_bytes(experience) + 2 * batches + 4 * whole

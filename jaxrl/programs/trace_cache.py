@@ -1,0 +1,222 @@
+"""Traced programs, kept between runs.
+
+Tracing physics takes Python seconds, building its model some more. What comes of it depends on
+the settings, the code and the versions alone, so it is kept beside JAX's own compilation cache,
+as StableHLO in JAX's export format: the next run of the same settings begins at once.
+"""
+
+import contextlib
+import hashlib
+import importlib.metadata
+import importlib.util
+import json
+import os
+import platform
+import shutil
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax import export
+from jax.sharding import Mesh
+
+from jaxrl.config import TrainConfig, env_names, serialization
+from jaxrl.envs.env_state import Template, World
+from jaxrl.types import ActionSpec, PyTree
+from jaxrl.utils import atomic_io, npz
+
+KEPT = 64  # files; older ones are removed
+# Settings that no program depends on: the seed is an argument, the rest is the host's business.
+_FREE = (
+    "seed",
+    "run_dir",
+    "init_from",
+    "profile",
+    "preset",
+    "devices",
+    "log.",
+    "checkpoint.",
+    "eval.every",
+)
+_PACKAGES = ("jax", "jaxlib", "flax", "optax", "brax", "mujoco", "mujoco-mjx", "numpy")
+_JAX_SETTINGS = (
+    "jax_enable_x64",
+    "jax_default_matmul_precision",
+    "jax_default_prng_impl",
+    "jax_threefry_partitionable",
+    "jax_numpy_rank_promotion",
+    "jax_numpy_dtype_promotion",
+    "jax_debug_nans",
+)
+
+
+class Stored(NamedTuple):
+    """What a run needs to begin without tracing."""
+
+    template: Template
+    programs: dict[str, bytes]
+
+
+class Shelf(NamedTuple):
+    """Where the programs of a run are kept, and what was found there."""
+
+    path: Path
+    stored: Stored | None
+
+
+def shelf(config: TrainConfig, mesh: Mesh) -> Shelf | None:
+    """Look for the programs of a run; None where nothing can be kept."""
+    path = location(config, mesh)
+    if path is None:
+        return None
+    stored = load(path)
+    needed = {"run_cycle", "draw", "init", *(["play"] if config.eval.num_envs else [])}
+    return Shelf(path, stored if stored and _are_programs(stored, needed) else None)
+
+
+def _are_programs(stored: Stored, needed: set[str]) -> bool:
+    """Tell whether all programs of a run are there and can be loaded."""
+    try:
+        for name in needed:
+            export.deserialize(bytearray(stored.programs[name]))
+    except Exception:  # bytes that are no program raise whatever their parser makes of them
+        return False
+    return True
+
+
+def location(config: TrainConfig, mesh: Mesh) -> Path | None:
+    """Return the file for these settings, or None where nothing can be kept.
+
+    Code of the user's own may change without notice, and so may a teacher's policy or a motion
+    clip: programs made of them are always traced anew.
+    """
+    directory = jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]
+    elsewhere = env_names.is_custom(config.env) or env_names.is_hosted(config.env)
+    clips = config.env in env_names.MOTION
+    own = elsewhere or clips or config.task.randomize or config.ppo.teacher
+    switched_off = os.environ.get("JAXRL_KEEP_PROGRAMS") == "0"
+    if directory is None or own or switched_off or not importlib.util.find_spec("flatbuffers"):
+        return None
+    return Path(directory) / "jaxrl" / f"{_fingerprint(config, mesh)}.npz"
+
+
+def _fingerprint(config: TrainConfig, mesh: Mesh) -> str:
+    """Return a name for everything that the programs follow from."""
+    settings = serialization.flatten(asdict(config))
+    parts: list[Any] = [
+        {k: v for k, v in settings.items() if not k.startswith(_FREE)},
+        {name: _version(name) for name in _PACKAGES},
+        {name: getattr(jax.config, name, None) for name in _JAX_SETTINGS},
+        [platform.python_version(), mesh.size, [d.device_kind for d in mesh.devices.flat]],
+    ]
+    digest = hashlib.sha256(json.dumps(parts, default=str).encode())
+    package = Path(__file__).parent.parent
+    # The code, and the models it reads.
+    for source in sorted([*package.rglob("*.py"), *package.rglob("*.xml")]):
+        digest.update(str(source.relative_to(package)).encode() + source.read_bytes())
+    return digest.hexdigest()[:32]
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def load(path: Path) -> Stored | None:
+    """Read what was kept; None if there is nothing, or nothing that was written by `save`."""
+    if not path.exists():
+        return None
+    try:
+        with npz.opened(path) as archive:
+            arrays = {name: archive.read(name) for name in archive.names}
+        text, digest = str(arrays.pop("header")), str(arrays.pop("digest"))
+        programs = {name: array.tobytes() for name, array in arrays.items()}
+        if digest != _digest(text, programs):
+            return None
+        header = json.loads(text)
+        template = Template(
+            World(
+                obs=_shapes(header["obs"]),
+                metrics=_shapes(header["world_metrics"]),
+                rest=tuple(_shapes(header["rest"])),
+            ),
+            ActionSpec(**header["action"]),
+            header["episode_length"],
+            tuple(header["kept"]),
+            header["agents"],
+            tuple(header["tokens"]),
+            _arrays(header["curriculum"]),
+            _arrays(header["last_curriculum"]),
+            keys=tuple(header["keys"]),
+        )
+        return Stored(template, programs)
+    except Exception:  # a damaged file is no worse than none: it is written anew
+        return None
+
+
+def save(path: Path, stored: Stored) -> None:
+    """Write the programs of a run, and let the oldest go; a full disk is no reason to stop."""
+    world = stored.template.world
+    header = {
+        "obs": _described(world.obs),
+        "world_metrics": _described(world.metrics),
+        "rest": _described(list(world.rest)),
+        "action": stored.template.action._asdict(),
+        "episode_length": stored.template.episode_length,
+        "kept": list(stored.template.kept),
+        "agents": stored.template.agents,
+        "tokens": list(stored.template.tokens),
+        "keys": list(stored.template.keys),
+        "curriculum": _numbers(stored.template.curriculum),
+        "last_curriculum": _numbers(stored.template.last_curriculum),
+    }
+    text = json.dumps(header)
+    arrays: dict[str, Any] = {
+        name: np.frombuffer(program, np.uint8) for name, program in stored.programs.items()
+    }
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_dir() and not path.is_symlink():  # nothing of ours, and a file cannot replace it
+            shutil.rmtree(path)
+        with atomic_io.replacing(path) as file:
+            np.savez(file, header=text, digest=_digest(text, stored.programs), **arrays)
+        kept = sorted(path.parent.glob("*.npz"), key=lambda p: p.lstat().st_mtime)
+        for old in kept[:-KEPT]:
+            with contextlib.suppress(OSError):
+                old.unlink(missing_ok=True)
+
+
+def _digest(header: str, programs: dict[str, bytes]) -> str:
+    """Return a digest of all that is kept: junk must not pass for programs."""
+    digest = hashlib.blake2b(header.encode(), digest_size=16)
+    for name in sorted(programs):
+        digest.update(name.encode() + b"\0" + len(programs[name]).to_bytes(8) + programs[name])
+    return digest.hexdigest()
+
+
+def _described(tree: PyTree) -> Any:
+    """Write shapes as JSON: dicts and lists stay, leaves become {"shape", "dtype"}."""
+    return jax.tree.map(lambda s: {"shape": list(s.shape), "dtype": str(s.dtype)}, tree)
+
+
+def _shapes(described: Any) -> PyTree:
+    if isinstance(described, list):
+        return [_shapes(part) for part in described]
+    if described.keys() == {"shape", "dtype"} and isinstance(described["dtype"], str):
+        return jax.ShapeDtypeStruct(tuple(described["shape"]), np.dtype(described["dtype"]))
+    return {name: _shapes(part) for name, part in described.items()}
+
+
+def _numbers(curriculum: dict[str, np.ndarray] | tuple[()]) -> dict[str, list]:
+    """Write a few arrays with names as JSON; environments that are kept have no others."""
+    arrays = {name: np.asarray(array) for name, array in dict(curriculum).items()}
+    return {name: [str(array.dtype), array.tolist()] for name, array in arrays.items()}
+
+
+def _arrays(numbers: dict[str, list]) -> dict[str, np.ndarray] | tuple[()]:
+    arrays = {name: np.asarray(values, dtype) for name, (dtype, values) in numbers.items()}
+    return arrays or ()

@@ -1,0 +1,62 @@
+"""Render episodes of a run's policy into one file."""
+
+from pathlib import Path
+
+from jaxrl.config import TrainConfig
+from jaxrl.policies import load
+from jaxrl.programs import memory_estimate, program
+from jaxrl.rendering import episodes, images, video
+
+
+def render_run(
+    run: Path,
+    config: TrainConfig,
+    out: Path,
+    *,
+    policy: str = "best",
+    number: int = 1,
+    seed: int = 0,
+    deterministic: bool | None = None,
+    failures: bool = False,
+    clip: str | None = None,
+    fps: float | None = None,
+    seconds: float | None = None,
+    gl: bool = False,
+) -> None:
+    """Play `number` episodes with the policy of a run, and write them to `out`.
+
+    Args:
+      run: the run folder.
+      config: its settings.
+      out: a file that ends in one of `rendering.SUFFIXES`.
+      policy: best or final.
+      number: how many episodes.
+      seed: seed of the episodes.
+      deterministic: take the most likely actions; as the run's evaluation when None.
+      failures: choose episodes that failed, or else earned least.
+      clip: the name of the motion clip to show.
+      fps: frames per second; chosen by the environment when None.
+      seconds: cut each episode after this time.
+      gl: let MuJoCo draw the frames.
+    """
+    images.check(out)
+    program.compile_sooner()
+    loaded = load.load_policy(load.find(run, policy))
+    env = episodes.build(config)
+    memory_estimate.refuse_episodes(env, number)
+    chosen = config.eval.deterministic if deterministic is None else deterministic
+    recorded = episodes.episodes(
+        loaded,
+        config,
+        env,
+        number=number,
+        seed=seed,
+        deterministic=chosen,
+        failures=failures,
+        clip=clip,
+    )
+    title = f"{config.env}, {policy} policy"
+    video.write(video.Film(env, title, fps, seconds, gl), recorded, out)
+    for one in recorded:
+        print(f"{one.title}, {len(one.rewards)} steps")
+    print(f"written to {out}")

@@ -1,1 +1,0 @@
-"""Pages that tell what a run did, and how several compare; nothing here needs JAX."""

@@ -1,0 +1,1 @@
+"""HTML reports and plots of runs; nothing here needs JAX."""

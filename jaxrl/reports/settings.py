@@ -1,0 +1,89 @@
+"""What was run: settings, versions, hardware."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from jaxrl.config import TrainConfig, presets, serialization
+from jaxrl.reports import html
+from jaxrl.reports.html import Markup, section, tag
+from jaxrl.reports.load_runs import Record
+
+
+def flat(config: TrainConfig) -> dict[str, str]:
+    """Return the settings as people write them, by dotted names; but for where the run lies."""
+    values = serialization.flatten(asdict(config))
+    return {name: _plain(value) for name, value in values.items() if name != "run_dir"}
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, tuple | list):
+        return " ".join(map(str, value)) or "–"
+    return "–" if value is None else str(value)
+
+
+def differing(configs: Sequence[TrainConfig]) -> dict[str, list[str]]:
+    """Return the settings that are not the same everywhere, each with its values."""
+    every = [flat(config) for config in configs]
+    columns = {name: [values[name] for values in every] for name in every[0]}
+    return {name: values for name, values in columns.items() if len(set(values)) > 1}
+
+
+def of_run(record: Record) -> Markup:
+    """Return what differs from the preset, then all settings."""
+    return section("Settings", *_told(record.config))
+
+
+def of_runs(runs: Sequence[tuple[Markup, Record]]) -> Markup:
+    """Return the same of several, each under its name."""
+    if len(runs) == 1:
+        return of_run(runs[0][1])
+    folded = [tag("details", tag("summary", name), *_told(run.config)) for name, run in runs]
+    return section("Settings", *folded)
+
+
+def _told(config: TrainConfig) -> list[Markup]:
+    parts = []
+    if preset := presets.PRESETS.get(config.preset):
+        changed = [(name, *values) for name, values in differing([preset, config]).items()]
+        told = f"the preset {config.preset}, as it is now"
+        parts.append(
+            tag("p", f"{'What' if changed else 'Nothing'} differs from {told}", class_="soft")
+        )
+        if changed:
+            parts.append(html.table(("setting", "preset", "this run"), changed, "settings"))
+    every = html.table(("setting", "value"), flat(config).items(), "settings")
+    parts.append(tag("details", tag("summary", "all settings"), every))
+    return parts
+
+
+def origin(record: Record) -> dict[str, str]:
+    """Return versions, hardware and the state of the code."""
+    told = record.provenance
+    git, versions, devices = (told.get(name) for name in ("git", "versions", "devices"))
+    git = git if isinstance(git, dict) else {}
+    devices = list(map(str, devices)) if isinstance(devices, list) else []
+    changed = list(filter(None, git.get("changed") or []))
+    found = {
+        "devices": ", ".join(f"{devices.count(d)} × {d}" for d in dict.fromkeys(devices)),
+        "platform": told.get("platform"),
+        "python": told.get("python"),
+        **(versions if isinstance(versions, dict) else {}),
+        "commit": str(git.get("commit") or "")[:12],
+        "changed since": f"{len(changed)} files" if changed else "",
+        "XLA flags": told.get("xla_flags"),
+    }
+    return {name: str(value) for name, value in found.items() if value}
+
+
+def origins(records: Sequence[Record]) -> dict[str, list[str]]:
+    """Return the same of several runs: all that any of them has."""
+    every = [origin(record) for record in records]
+    names = dict.fromkeys(name for each in every for name in each)
+    return {name: list(dict.fromkeys(each.get(name, "–") for each in every)) for name in names}
+
+
+def versions(records: Sequence[Record]) -> Markup:
+    """Return the part of the page about where runs were made."""
+    found = {name: "; ".join(values) for name, values in origins(records).items()}
+    return section("Versions and hardware", html.table(("", ""), found.items()) if found else "")

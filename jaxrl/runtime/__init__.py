@@ -1,1 +1,0 @@
-"""Everything with side effects: the host loop, checkpoints, evaluation, sinks."""

@@ -1,0 +1,1 @@
+"""The host loop: start or resume, train cycle by cycle, evaluate, save, finish."""

@@ -1,0 +1,109 @@
+"""Runs callbacks between cycles, collects what they ask for, and keeps the loop safe from them."""
+
+import inspect
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from jaxrl.callbacks import EVENTS, Callback, CallbackAction, CallbackContext, CallbackResult
+from jaxrl.errors import UserError, nearest
+
+
+class CallbackError(UserError):
+    """A callback failed; the run was ended as if it had asked to stop."""
+
+
+class CallbackRunner:
+    """The callbacks of one run, and what they have asked for in this cycle."""
+
+    def __init__(self, callbacks: Sequence[Callback] = ()) -> None:
+        self._callbacks = [(name_of(callback), methods(callback)) for callback in callbacks]
+        self.stopped = ""  # why
+        self.failure: CallbackError | None = None
+        self.save = self.evaluate = False
+        self.log: dict[str, float] = {}
+
+    def new_cycle(self) -> None:
+        """Forget what was asked for in the cycle before."""
+        self.save = self.evaluate = False
+        self.log = {}
+
+    def tell(self, context: CallbackContext) -> None:
+        """Call whoever wants to know; after a failure nobody is called any more."""
+        for name, functions in self._callbacks:
+            if self.failure is None and context.event in functions:
+                try:
+                    self._take(name, context, functions[context.event](context))
+                except (Exception, SystemExit) as error:  # it must not leave past the saving
+                    text = f"callback {name} failed at '{context.event}', step {context.step:,}: "
+                    self.failure = CallbackError(f"{text}{type(error).__name__}: {error}")
+                    self.failure.__cause__ = error
+
+    def _take(self, name: str, context: CallbackContext, answer: Any) -> None:
+        ask = _as_ask(name, answer)
+        self.stopped = self.stopped or (ask.stop and f"{name}: {ask.stop}")
+        self.save |= ask.save
+        if ask.evaluate and not context.config.eval.num_envs:
+            raise UserError("it asks for an evaluation, but --eval.num-envs is 0.")
+        if ask.evaluate and context.event != "cycle":
+            raise UserError("an evaluation can be asked for at 'cycle' only.")
+        self.evaluate |= ask.evaluate
+        for key, value in _numbers(ask.log).items():
+            if key in context.metrics or key in self.log:
+                raise UserError(f"it logs '{key}', which is logged already: use another name.")
+            self.log[key] = value
+
+
+def _as_ask(name: str, answer: Any) -> CallbackAction:
+    if isinstance(answer, CallbackAction):
+        return answer
+    if answer is None or answer is True:
+        return CallbackAction()
+    if answer is False:
+        return CallbackAction(stop="asked to stop")
+    if isinstance(answer, Mapping):
+        return CallbackAction(log=answer)
+    raise UserError(
+        f"{name} returned {answer!r}: return None, False, a dict of numbers or a CallbackAction."
+    )
+
+
+def _numbers(log: Mapping[str, float]) -> dict[str, float]:
+    """Return what is to be logged as floats of the host; refuse everything else."""
+    numbers = {}
+    for key, value in log.items():
+        if not isinstance(key, str):
+            raise UserError(f"it logs under {key!r}: names must be strings.")
+        try:
+            number = float(value)
+        except (TypeError, ValueError) as error:
+            raise UserError(f"it logs '{key}' as {value!r}, which is no number.") from error
+        numbers[key if "/" in key else f"custom/{key}"] = number
+    return numbers
+
+
+def name_of(callback: Callback) -> str:
+    """Return what a callback is called in messages."""
+    named = getattr(callback, "__name__", None)
+    return named if isinstance(named, str) else type(callback).__name__
+
+
+def methods(callback: Callback) -> dict[str, Callable[[CallbackContext], CallbackResult]]:
+    """Return the functions of a callback by event; refuse what would never be called."""
+    name = name_of(callback)
+    if inspect.isclass(callback):
+        raise UserError(f"callbacks: {name} is a class: give an object of it, {name}(...).")
+    found = {n.removeprefix("on_"): getattr(callback, n) for n in dir(callback) if n[:3] == "on_"}
+    for event in found.keys() - set(EVENTS):
+        known = [f"on_{e}" for e in EVENTS]
+        hint = nearest(f"on_{event}", known)
+        raise UserError(f"callbacks: {name} has on_{event}; known are {', '.join(known)}.{hint}")
+    if not found and not callable(callback):
+        raise UserError(f"callbacks: {name} is neither a function nor has on_<event> methods.")
+    alone: dict[str, Any] = {"log": callback}
+    return found or alone
+
+
+def best_or_none(best: float) -> float | None:
+    """Return the best mean reward; None before there is one."""
+    return best if math.isfinite(best) else None

@@ -1,0 +1,169 @@
+"""Training from Python: what `python -m jaxrl.train` does, as functions.
+
+`jaxrl.train` is the module that people run, and a package cannot have a function of the same name
+beside it. So the function is `jaxrl.fit`.
+"""
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import jax
+
+from jaxrl.config import TrainConfig, overrides, validate, variants
+from jaxrl.errors import UserError, out_of_memory
+from jaxrl.loggers import run_dir as folders
+from jaxrl.programs import memory_estimate, offline
+from jaxrl.programs import program as programs
+from jaxrl.programs.program import Program
+from jaxrl.training import loop, population, warm_start
+from jaxrl.training.callback_runner import Callback, CallbackRunner
+from jaxrl.training.summary import Result
+from jaxrl.utils import sharding
+
+
+def build(config: TrainConfig) -> Program:
+    """Check the settings and build what they describe; nothing is compiled yet."""
+    validate.check(config)
+    programs.compile_sooner()
+    return offline.build(config) if config.offline else programs.build(config)
+
+
+def build_population(members: Sequence[TrainConfig]) -> Program:
+    """Check the settings of several members and build the one program that trains them all."""
+    overrides.check(members)
+    programs.compile_sooner()
+    program = population.program_of(members)
+    variants.folder_names(members)  # refuses two that are the same, before there is a folder
+    return program
+
+
+def fit(config: TrainConfig | Sequence[TrainConfig], callbacks: Sequence[Callback] = ()) -> Result:
+    """Train in a new run folder.
+
+    Args:
+      config: settings, for example `presets.get("ant")`; `dataclasses.replace` changes them. Of
+        several, which differ in seeds and traced settings, all are trained by one program.
+      callbacks: called after cycles, evaluations and epochs; see `jaxrl.callbacks`.
+
+    Raises:
+      UserError: the settings cannot be run, or a callback failed (CallbackError).
+    """
+    hooks = CallbackRunner(callbacks)  # what cannot be called is refused before anything is built
+    alone = isinstance(config, TrainConfig)
+    return fit_program(build(config) if alone else build_population(config), hooks)
+
+
+def fit_program(
+    program: Program, hooks: CallbackRunner | None = None, continues: Path | None = None
+) -> Result:
+    """Train what was built already, in a new run folder; from another run's state if told so."""
+    # What cannot be run or taken over is refused before there is a folder.
+    memory_estimate.refuse_too_large(program)
+    begins = warm_start.continued(program, continues) if continues else warm_start.learnt(program)
+    path = folders.create(program.config, program.members)
+    print(f"run folder: {path}", flush=True)
+    for remark in (sharding.unused_gpu(), *(_remarks(program) if program.members else ())):
+        if remark:
+            print(remark, flush=True)
+    with _explained(program):
+        return loop.train(program, path, hooks=hooks, begins=begins)
+
+
+def _remarks(program: Program) -> list[str]:
+    """Return what is to be known of a population before it starts."""
+    remarks, used, present = [], program.mesh.size, len(jax.local_devices())
+    if program.config.devices is None and used < present:
+        number = variants.number(program.members)
+        remarks.append(f"{number} are dealt to {used} of {present} devices, to share them evenly")
+    if warning := memory_estimate.too_many(program):
+        remarks.append(f"warning: {warning}")
+    return remarks
+
+
+@contextlib.contextmanager
+def _explained(program: Program) -> Iterator[None]:
+    """Let an error of too little memory say what was large, and what makes it smaller."""
+    try:
+        yield
+    except Exception as error:
+        if not out_of_memory(error):
+            raise
+        explained = UserError(memory_estimate.too_large(program))
+        for note in getattr(error, "__notes__", []):
+            explained.add_note(note)
+        raise explained from error
+
+
+def resume(
+    run: str | Path,
+    callbacks: Sequence[Callback] = (),
+    *,
+    epochs: int | None = None,
+    total_steps: int | None = None,
+    env: str | None = None,
+    randomize: str | None = None,
+    reset_steps: bool = False,
+    seed: int | None = None,
+    run_dir: Path | None = None,
+) -> Result:
+    """Continue a run exactly where its last checkpoint left it.
+
+    With `reset_steps` the continuation is a run of its own, in a new folder: it starts from the
+    full state of the other, which stays as it is, and counts from 0. Its length is then its own,
+    schedules begin anew, and its seed is another, so that no start state comes up twice.
+
+    Args:
+      run: its folder.
+      callbacks: as for `fit`; those of the earlier part are not remembered.
+      epochs: train up to so many epochs in all.
+      total_steps: or up to so many environment steps in all.
+      env: the module:Class of an environment of your own, which may then be imported.
+      randomize: the module:function of --task.randomize, likewise.
+      reset_steps: count from 0, in a new run.
+      seed: of the new run; the old one + 1 when not given.
+      run_dir: folder of the new run.
+    """
+    run, hooks = Path(run), CallbackRunner(callbacks)
+    config, *members = (
+        lengthened(c, epochs, total_steps) for c in _settings_of(run, env, randomize)
+    )
+    if not reset_steps:
+        if seed is not None or run_dir is not None:
+            raise UserError("--seed and --run-dir belong to a new run: add --reset-steps.")
+        program = build_population(members) if members else build(config)
+        memory_estimate.refuse_too_large(program)
+        with _explained(program):
+            return loop.train(program, run, resume=True, hooks=hooks)
+    _refuse_several(run, members)
+    seed = config.seed + 1 if seed is None else seed
+    config = dataclasses.replace(config, seed=seed, run_dir=run_dir, init_from=None)
+    return fit_program(build(config), hooks, continues=run)
+
+
+def _refuse_several(run: Path, members: list[TrainConfig]) -> None:
+    if members:
+        raise UserError(
+            f"--reset-steps: '{run}' has several members. A new run can start from the policy of "
+            f"one: --init-from {folders.of_members(run, members)[0]}."
+        )
+
+
+def _settings_of(run: Path, env: str | None, randomize: str | None) -> list[TrainConfig]:
+    """Return the settings of a run, and then those of its members if it has several."""
+    config = folders.read_config(run, env, randomize)
+    if whole := folders.population_of(run):
+        raise UserError(f"'{run}' is a member of '{whole}', which goes on as a whole: resume that.")
+    return [config, *folders.read_members(run, env, randomize)]
+
+
+def lengthened(config: TrainConfig, epochs: int | None, total_steps: int | None) -> TrainConfig:
+    """Return the settings with another end, if one is given."""
+    if epochs is not None and total_steps is not None:
+        raise UserError("Give --epochs or --total-steps, not both.")
+    if epochs is not None:
+        return dataclasses.replace(config, epochs=epochs, total_steps=None)
+    if total_steps is not None:
+        return dataclasses.replace(config, total_steps=total_steps)
+    return config

@@ -1,0 +1,100 @@
+"""A run folder that is deleted during its run: notice it, and save the run in a new one.
+
+The run then stops. Everything that is in memory is saved: the full state, the policy, the
+evaluations, and the log, which the open file still holds. The best policy and TensorBoard's events
+are gone with the folder.
+"""
+
+import contextlib
+import os
+import tempfile
+from pathlib import Path
+
+import jax
+
+from jaxrl.checkpoint.manager import Checkpoints
+from jaxrl.errors import UserError
+from jaxrl.loggers import run_dir as folders
+from jaxrl.loggers import sinks
+from jaxrl.training import overview
+from jaxrl.training.member import Member
+from jaxrl.training.run import Run
+from jaxrl.training.summary import again
+from jaxrl.types import TrainState
+from jaxrl.utils import atomic_io
+
+# Written when a run begins, never removed by it: without one of them its folder is not what it was.
+_ALWAYS_THERE = ("config.json", "metrics.jsonl")
+
+
+class RunFolderLost(UserError):
+    """The run folder, or a part without which it cannot be resumed, was deleted."""
+
+
+def missing(run: Run) -> Path | None:
+    """Return a file of the run that is gone; None where all are there."""
+    for member in _members(run):
+        for name in _ALWAYS_THERE:
+            if not os.path.exists(member.folder / name):
+                return member.folder / name
+    return None
+
+
+def check(
+    run: Run, state: TrainState, cycles: int, unlogged: list[dict[str, float]] | None = None
+) -> None:
+    """Raise RunFolderLost where the folder is gone, after saving the run in a new one.
+
+    `unlogged` are the rows of a cycle that is not logged yet.
+    """
+    if (gone := missing(run)) is None:
+        return
+    if unlogged:  # the deleted file still takes them
+        together = [overview.joined(unlogged)] if run.overview else []
+        for member, row in zip(_members(run), [*together, *unlogged], strict=True):
+            member.log(cycles, row)
+    raise RunFolderLost(f"{gone} was deleted during the run. {save_elsewhere(run, state, cycles)}")
+
+
+def save_elsewhere(run: Run, state: TrainState, cycles: int) -> str:
+    """Save all that is in memory in a new folder; say where, and how to go on."""
+    old, new = run.folder, _new_folder(run.folder)
+    for member in _members(run):
+        member.folder = new / member.folder.relative_to(old)
+    folders.describe(new, run.config, run.program.members)
+    for member in _members(run):
+        _save_logs(member)
+    if any(leaf.is_deleted() for leaf in jax.tree.leaves(state)):
+        return f"Its log was saved in {new}; its state was lost: the failed cycle had donated it."
+    keep_last = run.config.checkpoint.keep_last
+    with Checkpoints(new / "checkpoints", keep_last=keep_last) as run.checkpoints:
+        run.save(state, cycles, block=True)
+    for member, policy in zip(run.members, run.networks(state), strict=True):
+        member.save_networks(policy, cycles, "final")
+    return (
+        f"The run was saved in {new} at step {run.env_steps(cycles):,}, and stopped. "
+        f"Continue with: {again(new, run.config)}"
+    )
+
+
+def _members(run: Run) -> list[Member]:
+    return [*([run.overview] if run.overview else []), *run.members]
+
+
+def _save_logs(member: Member) -> None:
+    for sink in (*member.outputs, member.iteration_log):
+        if isinstance(sink, sinks.JsonLines):
+            # Some network file systems give nothing back: the state matters more than the log.
+            with contextlib.suppress(OSError):
+                if text := sink.contents():
+                    atomic_io.write_text(member.folder / sink.path.name, text)
+    member.record.move_to(member.folder)
+
+
+def _new_folder(path: Path) -> Path:
+    """Make <run>-recovered, or a temporary folder where that cannot be made."""
+    name = f"{path.name}-recovered"
+    try:
+        return folders.made(path.with_name(name))
+    except OSError:
+        return Path(tempfile.mkdtemp(prefix=f"{name}-"))

@@ -1,0 +1,180 @@
+"""Where a run starts: at the beginning, or exactly where its last checkpoint left it."""
+
+import dataclasses
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from jaxrl.algorithms.off_policy import replay
+from jaxrl.checkpoint.manager import Checkpoints, Restored
+from jaxrl.checkpoint.snapshot import DamagedError, is_number
+from jaxrl.config import TrainConfig, serialization
+from jaxrl.errors import UserError
+from jaxrl.loggers import metrics_log
+from jaxrl.programs import program as programs
+from jaxrl.programs.program import Program
+from jaxrl.types import TrainState
+
+# What may differ between a run and its continuation: how long, where, and what is written beside.
+_FREE = (
+    "epochs",
+    "total_steps",
+    "run_dir",
+    "profile",
+    "devices",
+    "preset",
+    "init_from",
+    "log.",
+    "eval.",
+    "checkpoint.",
+)
+
+
+class Start(NamedTuple):
+    """The state to go on from, what the host remembered beside it, and what to tell the user."""
+
+    state: TrainState
+    memory: dict[str, Any]
+    remarks: list[str]
+
+
+def settings(config: TrainConfig) -> dict[str, Any]:
+    """Return the settings that training depends on, as JSON values."""
+    flat = serialization.flatten(dataclasses.asdict(config))
+    kept = {name: value for name, value in flat.items() if not name.startswith(_FREE)}
+    return json.loads(json.dumps(kept, default=str))
+
+
+def all_settings(program: Program) -> dict[str, Any]:
+    """Return the same of a run, and of every member of a population."""
+    each = [settings(config) for config in program.members]
+    alone = {"settings": settings(program.config)}
+    return alone | ({"settings_of_members": each} if each else {})
+
+
+def iterations_of(state: TrainState) -> int:
+    """Return how many iterations a state has behind it, all members alike."""
+    return int(np.ravel(jax.device_get(state.iteration))[0])
+
+
+def to_keep(config: TrainConfig, state: TrainState) -> TrainState:
+    """Return the part of a state that checkpoints hold: all of it, unless replay is left out."""
+    if config.checkpoint.replay or not jax.tree.leaves(state.collector.replay):
+        return state
+    return state.replace(collector=state.collector.replace(replay=()))
+
+
+def keep_first(program: Program, checkpoints: Checkpoints, state: TrainState) -> None:
+    """Save a first state that came from another run, which may be gone when this one resumes."""
+    metadata = {**all_settings(program), "devices": program.mesh.size}
+    checkpoints.save(0, to_keep(program.config, state), metadata, block=True)
+
+
+def never_saved(config: TrainConfig, checkpoints: Checkpoints, folder: Path) -> bool:
+    """Tell whether a run ended before it was to save, so that starting over loses nothing."""
+    places = ("policies", "rewards", "*/policies")  # the last, of a population's members
+    if checkpoints.steps() or any(any(folder.glob(f"{place}/final.npz")) for place in places):
+        return False
+    file = folder / "metrics.jsonl"
+    log = metrics_log.read(file) if file.exists() else metrics_log.Log([], 0)
+    reached = max((int(row["step"]) for row in log.rows), default=0)
+    cycles = max(reached // (config.iterations * config.steps_per_iteration), log.damaged)
+    # The first save is written in the background while cycles go on; the second one waits for it.
+    return cycles <= 2 * config.cycles * config.checkpoint.save_freq
+
+
+def restored_state(
+    program: Program, checkpoints: Checkpoints
+) -> tuple[TrainState, Restored, list[str]]:
+    """Return the newest state that is whole, with its checkpoint, and what to tell the user."""
+    config, whole = program.config, programs.abstract_state(program)
+    restored = checkpoints.restore(
+        to_keep(config, whole), check_metadata=partial(check_metadata, len(program.members))
+    )
+    state, remarks = restored.state, [f"warning: {text}" for text in restored.warnings]
+    if to_keep(config, whole) is not whole:
+        # Zeros are an empty store; what the episodes in progress did before is lost.
+        blank = jax.tree.map(lambda s: np.zeros(s.shape, s.dtype), whole.collector.replay)
+        places = jax.tree.map(lambda s: s.sharding, whole.collector.replay)
+        blank = jax.device_put(replay.beheaded(blank), places)
+        state = state.replace(collector=state.collector.replace(replay=blank))
+    if restored.metadata.get("devices") != program.mesh.size:
+        # Members of a population stay as they are; rows are shuffled on the device they lie on.
+        how = "in the last bits" if program.members else "from here on: minibatches are dealt anew"
+        remarks.append(f"warning: another number of devices: numbers will differ {how}.")
+    return state, restored, remarks
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 2**63
+
+
+def _are_numbers(values: Any) -> bool:
+    return isinstance(values, list) and all(map(is_number, values))
+
+
+# What a run writes beside its state (`Run.save`, `Member.memory`), and what each may be.
+_METADATA: dict[str, Callable[[Any], bool]] = {
+    "elapsed": is_number,
+    "devices": _is_count,
+    "settings": lambda value: isinstance(value, dict),
+    "best": lambda value: value is None or is_number(value),
+    "episodes": _is_count,
+    "losses": lambda value: (
+        isinstance(value, list) and all(_are_numbers(each) and len(each) == 2 for each in value)
+    ),
+    "recent": _are_numbers,
+    "last_evaluation": lambda value: isinstance(value, dict) and _are_numbers([*value.values()]),
+}
+
+
+def check_metadata(members: int, metadata: Any) -> None:
+    """Raise DamagedError unless metadata is what a run of so many members writes."""
+    if not isinstance(metadata, dict):
+        raise DamagedError(f"its metadata is {metadata!r:.40}, not an object")
+    for name, holds in _METADATA.items():
+        if name in metadata and not holds(metadata[name]):
+            raise DamagedError(f"its metadata has '{name}' {metadata[name]!r:.40}")
+    for name in ("members", "settings_of_members"):
+        each = metadata.get(name, [{}] * members)
+        if not isinstance(each, list) or len(each) != members:
+            raise DamagedError(f"its metadata has '{name}' that are not {members}")
+        for one in each:
+            check_metadata(0, one if name == "members" else {"settings": one})
+
+
+def resumed(program: Program, checkpoints: Checkpoints) -> Start:
+    """Start from the newest checkpoint that is whole."""
+    config = program.config
+    state, restored, remarks = restored_state(program, checkpoints)
+    refuse_other_settings(config, restored.metadata.get("settings", {}))
+    saved = restored.metadata.get("settings_of_members", [{}] * len(program.members))
+    for member, known in zip(program.members, saved, strict=True):
+        refuse_other_settings(member, known)
+    if config.total_iterations < iterations_of(state):
+        raise UserError(
+            f"This run has done {restored.step:,} environment steps already: give a larger "
+            "--epochs or --total-steps."
+        )
+    # A longer run moves the end of the schedules, nothing else.
+    old = state.learner.total_iterations
+    total = jax.device_put(np.full(old.shape, config.total_iterations, np.int32), old.sharding)
+    learner = state.learner.replace(total_iterations=total)
+    return Start(state.replace(learner=learner), restored.metadata, remarks)
+
+
+def refuse_other_settings(config: TrainConfig, saved: dict[str, Any]) -> None:
+    """Changing a setting in the middle of a run would be half applied: refuse, naming it."""
+    now = settings(config)
+    changed = [name for name in now if name in saved and saved[name] != now[name]]
+    if changed:
+        text = ", ".join(f"{name} is {now[name]} (was {saved[name]})" for name in changed)
+        raise UserError(
+            f"config.json differs from what this run was trained with: {text}. Put it back, or "
+            "start a new run with the new settings."
+        )

@@ -1,0 +1,94 @@
+"""What a run reached, and what can be done next."""
+
+import math
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+from jaxrl.config import TrainConfig, serialization
+from jaxrl.reports import pages
+from jaxrl.utils import stats
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run reached."""
+
+    folder: Path
+    env_steps: int
+    best_reward: float | None
+    last_evaluation: dict[str, float]
+    stopped_by: int | None = None  # signal number, when asked to stop
+    stopped_because: str = ""  # what a callback said, when one asked to stop
+    members: tuple["Result", ...] = ()  # of a population
+    number: str = ""  # how many of them, in words
+    middle: tuple[str, ...] = ()  # what they reached together, in words
+
+
+def text(result: Result, config: TrainConfig) -> str:
+    """Return the closing lines of a run, with the exact commands to go on."""
+    unit = "gradient" if config.offline else "environment"
+    each = f" of each of {result.number}" if result.members else ""
+    lines = ["", f"{result.env_steps:,} {unit} steps{each}"]
+    if result.members:
+        lines += _members(result)
+    elif result.last_evaluation:
+        std = result.last_evaluation.get("eval/std_reward", 0.0)
+        last = stats.written(_last(result), lambda mean: f"{mean:.1f} ± {std:.1f}")
+        best = "" if result.best_reward is None else f"   best {result.best_reward:.1f}"
+        lines.append(f"last evaluation  {last}{best}")
+    if result.stopped_because:
+        lines.append(f"stopped          {result.stopped_because}")
+    path, own = shlex.quote(str(result.folder)), _own(config)
+    if result.stopped_by:
+        longer = ""
+    elif config.total_steps is None:
+        longer = f" --epochs {config.epochs * 2}"
+    else:
+        longer = f" --total-steps {config.total_steps * 2}"
+    judged = shlex.quote(str((result.members or (result,))[0].folder))
+    judge = f"evaluate         python -m jaxrl.evaluate {judged} --episodes 100{own}"
+    if config.offline:
+        picture = result.folder / "plots" / "rewards.png"
+        judge = f"rewards          {picture if picture.exists() else 'nothing was held out'}"
+    page = result.folder / pages.NAME
+    return "\n".join(
+        [
+            *lines,
+            f"run folder       {result.folder}",
+            *([f"report           {page}"] if page.exists() else []),
+            f"learning curve   {result.folder / 'plots' / 'learning_curve.png'}",
+            judge,
+            f"resume           {again(result.folder, config, longer)}",
+            f"watch            tensorboard --logdir {path}",
+        ]
+    )
+
+
+def again(folder: Path, config: TrainConfig, longer: str = "") -> str:
+    """Return the command that goes on with a run."""
+    return f"python -m jaxrl.train --resume {shlex.quote(str(folder))}{longer}{_own(config)}"
+
+
+def _own(config: TrainConfig) -> str:
+    """Return the flags without which code of the user's own is not imported."""
+    named = serialization.imported_code(config)
+    return "".join(f" {flag} {shlex.quote(name)}" for flag, name in named.items())
+
+
+def _members(result: Result) -> list[str]:
+    """Return the middle of each variant with its interval, then a line for every member."""
+    lines = [f"last evaluation  {line}" for line in result.middle]
+    width = max(len(member.folder.name) for member in result.members)
+    for member in result.members:
+        if member.last_evaluation:
+            last = stats.written(_last(member), lambda value: f"{value:.1f}")
+            reward = member.best_reward
+            best = "no finite evaluation" if reward is None else f"best {reward:.1f}"
+            lines.append(f"  {member.folder.name:<{width}}  {last:>10}   {best}")
+    return lines
+
+
+def _last(result: Result) -> float:
+    """Return the return of the last evaluation; NaN where that is no number."""
+    return result.last_evaluation.get("eval/mean_reward", math.nan)

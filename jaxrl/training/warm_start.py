@@ -1,0 +1,205 @@
+"""A new run that starts from another one: from its full state, or from what it has learnt.
+
+continued    everything but the counters: what SB3 calls reset_num_timesteps=True
+learnt       networks and normaliser alone (--init-from), in a run of other settings
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from jaxrl.algorithms import registry as algorithms
+from jaxrl.algorithms.off_policy import replay
+from jaxrl.checkpoint.manager import Checkpoints
+from jaxrl.config import NetworkConfig, TrainConfig, env_names, serialization, validate
+from jaxrl.errors import UserError
+from jaxrl.policies import files as network_files
+from jaxrl.policies import load
+from jaxrl.programs import program as programs
+from jaxrl.programs.program import Program
+from jaxrl.training import resume
+from jaxrl.training.resume import Start
+from jaxrl.types import PyTree, TrainState
+from jaxrl.utils import atomic_io
+
+# What a learner has learnt, as opposed to how far it has come: not the optimiser, no counters.
+_LEARNT = ("params", "slow", "observations", "values", "returns")
+# Settings that weights alone do not show, but without which they mean something else.
+_ACTOR = (
+    "hidden",
+    "activation",
+    "layer_norm",
+    "memory",
+    "memory_of",
+    "state_dependent_std",
+    "distribution",
+)
+_CRITIC = ("critic_hidden",)
+
+
+class Learnt(NamedTuple):
+    """Arrays by their place in the learner, and what to tell the user."""
+
+    arrays: dict[str, np.ndarray]
+    remarks: list[str]
+
+
+def continued(program: Program, source: Path) -> Start:
+    """Start from another run's last state, with all counters at 0.
+
+    Schedules begin anew, and so do the random numbers: repeating those of the first run would
+    repeat its choices. Episodes in progress, replay and curriculum are kept.
+    """
+    config = program.config
+    with Checkpoints(source / "checkpoints", only_read=True) as checkpoints:
+        state, restored, remarks = resume.restored_state(program, checkpoints)
+    saved = dict(restored.metadata.get("settings", {}))
+    saved.pop("seed", None)
+    resume.refuse_other_settings(config, saved)
+    learner = state.learner
+    zeros = {
+        name: _placed(np.int32(0), getattr(learner, name)) for name in ("skipped", "bad_streak")
+    }
+    total = _placed(np.int32(config.total_iterations), learner.total_iterations)
+    key = jax.random.fold_in(state.key, 2**32 - 1)  # no iteration has come that far
+    key = jax.random.fold_in(key, int(state.iteration))
+    key = jax.random.fold_in(key, config.seed)  # each continuation makes choices of its own
+    state = state.replace(
+        key=jax.device_put(key, state.key.sharding, may_alias=False),
+        iteration=_placed(np.int32(0), state.iteration),
+        learner=learner.replace(total_iterations=total, **zeros),
+    )
+    if env_names.is_hosted(config.env):  # its episodes cannot be taken along
+        kept = replay.restarted(state.collector.replay, config.learning.rollout_length)
+        state = state.replace(collector=state.collector.replace(replay=kept))
+    remarks.append(f"starting from the state of {source} at step {restored.step:,}, counted from 0")
+    return Start(state, {}, remarks)
+
+
+def _placed(value: Any, old: jax.Array) -> jax.Array:
+    """Put numbers where old ones are, the same for all members of a population.
+
+    The next cycle uses the state up, so it must own them.
+    """
+    new = np.broadcast_to(np.asarray(value, old.dtype), old.shape)
+    return jax.device_put(new, old.sharding, may_alias=False)
+
+
+def learnt(program: Program) -> Learnt | None:
+    """Read what --init-from names, and check that it fits; None where it names nothing."""
+    path, config = program.config.init_from, program.config
+    if path is None:
+        return None
+    if config.offline:
+        raise UserError("--init-from: there is no policy in learning from recorded episodes.")
+    if any(path.glob("*/policies/*.npz")):
+        load.find(path)  # says that there are several to choose from
+    theirs = _settings_of(path) if (path / "checkpoints").is_dir() else None
+    if theirs is not None and theirs.algo == config.algo:
+        return _from_checkpoint(program, path, theirs)
+    return _from_policy(program, path)
+
+
+def _settings_of(path: Path) -> TrainConfig:
+    """Read a run's settings; none of its code is imported, so none need be allowed."""
+    file = path / "config.json"
+    if not file.is_file():
+        raise UserError(f"--init-from: '{path}' is not a run folder: it has no config.json.")
+    atomic_io.check_folder(path)
+    config = serialization.from_json(atomic_io.read_text(file), str(file))
+    validate.check_ranges(config, str(file))
+    return config
+
+
+def _from_checkpoint(program: Program, path: Path, theirs: TrainConfig) -> Learnt:
+    """Take over actor, critic and statistics."""
+    networks = algorithms.network_config(theirs), algorithms.network_config(program.config)
+    alone = f", or take its policy alone: --init-from {path / 'policies' / 'final.npz'}"
+    _refuse_other_networks(path, *networks, _ACTOR)
+    _refuse_other_networks(path, *networks, _CRITIC, alone)
+    with Checkpoints(path / "checkpoints", only_read=True) as checkpoints:
+        found = checkpoints.read()
+    have = {
+        leaf.path.removeprefix("learner/"): data
+        for leaf, data in zip(found.leaves, found.arrays, strict=True)
+    }
+    wanted = {
+        name: leaf
+        for name, leaf in _named(programs.abstract_state(program.one).learner).items()
+        if name.split("/")[0] in _LEARNT
+    }
+    _refuse_other_shapes(path, have, wanted)
+    taken = {name: have[name] for name in wanted}
+    network_files.refuse_nonfinite(taken, f"--init-from: the checkpoint of '{path}'")
+    remarks = [f"warning: {text}" for text in found.warnings]
+    remarks.append(
+        f"starting from what {path} had learnt at step {found.step:,}: policy and critic"
+    )
+    return Learnt(taken, remarks)
+
+
+def _from_policy(program: Program, path: Path) -> Learnt:
+    """Take over the policy with its normaliser; everything else begins anew."""
+    file = load.find(path, "final" if (path / "policies" / "final.npz").exists() else "best")
+    stored, ours = network_files.read(file), algorithms.network_config(program.config)
+    _refuse_other_networks(file, stored.config, ours, _ACTOR)
+    # The same tree with names for leaves tells where in the learner the policy's arrays belong.
+    learner = programs.abstract_state(program.one).learner
+    places = jax.tree.unflatten(jax.tree.structure(learner), list(_named(learner)))
+    place_of = _named(program.algorithm.policy_params(places))
+    have = {place_of[name]: what for name, what in stored.arrays.items() if name in place_of}
+    wanted = {place: _named(learner)[place] for place in place_of.values()}
+    _refuse_other_shapes(file, have, wanted)
+    data = network_files.read_arrays(file, list(place_of))
+    have = {place_of[name]: values for name, values in data.items()}
+    return Learnt(have, [f"starting from the policy {file}; the critic begins anew"])
+
+
+def _named(tree: PyTree) -> dict[str, Any]:
+    return network_files.named_leaves(tree)
+
+
+def _refuse_other_networks(
+    path: Path, theirs: NetworkConfig, ours: NetworkConfig, fields: tuple[str, ...], other: str = ""
+) -> None:
+    for field in fields:
+        have, need = getattr(theirs, field), getattr(ours, field)
+        if have != need:
+            flag = f"--network.{field.replace('_', '-')}"
+            shown = " ".join(map(str, have)) if isinstance(have, tuple) else have
+            raise UserError(
+                f"--init-from: '{path}' has {flag} {have}, this run {need}: "
+                f"give {flag} {shown}{other}."
+            )
+
+
+def _refuse_other_shapes(path: Path, have: Mapping[str, Any], wanted: dict[str, Any]) -> None:
+    for name, leaf in wanted.items():
+        shape = list(have[name].shape) if name in have else "missing"
+        if shape != list(leaf.shape):
+            raise UserError(
+                f"--init-from: '{path}' does not fit this run: {name} is {shape} there, here "
+                f"{list(leaf.shape)}. Its environment must observe and act alike, and its networks "
+                "be of the same size."
+            )
+
+
+def given(state: TrainState, taken: Learnt) -> Start:
+    """Return a first state with what another run has learnt in its place."""
+    learner = state.learner
+    leaves = [
+        _placed(taken.arrays[name], leaf) if name in taken.arrays else leaf
+        for name, leaf in _named(learner).items()
+    ]
+    learner = jax.tree.unflatten(jax.tree.structure(learner), leaves)
+    if jax.tree.leaves(getattr(learner, "initial_params", ())):
+        # A copy: the two are used up separately.
+        learner = learner.replace(initial_params=jax.tree.map(lambda x: x.copy(), learner.params))
+    slow = getattr(learner, "slow", {})
+    if slow and not any(name.startswith("slow/") for name in taken.arrays):
+        followed = {name: learner.params[name] for name in slow}
+        learner = learner.replace(slow=jax.tree.map(lambda x: x.copy(), followed))
+    return Start(state.replace(learner=learner), {}, taken.remarks)

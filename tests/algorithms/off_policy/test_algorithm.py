@@ -1,0 +1,349 @@
+"""An off-policy iteration in its parts: who moves when, what is counted, when learning begins."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxrl.algorithms.off_policy import algorithm as off_policy
+from jaxrl.algorithms.off_policy.base import Method
+from jaxrl.algorithms.off_policy.replay import Store
+from jaxrl.algorithms.off_policy.reward_model import RewardModel
+from jaxrl.config import OffPolicyConfig
+from jaxrl.learning import normalizer
+from jaxrl.learning.episode_index import Pieces
+from jaxrl.learning.replay_buffer import Transition
+from jaxrl.types import ActionSpec, EnvSpec, Mean, Rollout, TrainState
+
+B, BATCHES = 4, 2
+CONFIG = OffPolicyConfig(
+    train_batches=BATCHES, train_target=2, max_grad_norm=0.0, warmup=10, normalize_obs=True
+)
+HYPER = {"pi_lr": 0.1, "q_lr": 0.2, "r_lr": 0.4, "polyak": 0.75, "reward_scale": 3.0}
+OBS = jnp.zeros(1)
+
+
+def _losses(params, slow, batch, key, hyper):
+    """Pull "a" to the mean reward, "b" to what is seen next and to the target network."""
+    gap = params["a"]["x"] - jnp.mean(batch.reward)
+    follows = params["b"]["x"] - jnp.mean(batch.next_obs) - slow["b"]["x"]
+    total = jnp.sum(jnp.square(gap)) + jnp.sum(jnp.square(follows))
+    return total, {"train/paid": Mean.of(jnp.mean(batch.reward))}
+
+
+METHOD = Method(
+    init=lambda key: {"a": {"x": jnp.ones(1)}, "b": {"x": jnp.ones(2)}},
+    losses=_losses,
+    actor="a",
+    targets=("b",),
+    rates={"a": "pi_lr", "b": "q_lr"},
+    every={"a": 3},
+    exploring=lambda progress, params: params | {"epsilon": progress},
+)
+
+
+def _steps(batches=None):
+    random = np.random.default_rng(0)
+    lead = (B,) if batches is None else (batches, B)
+    obs, next_obs = jnp.float32(random.normal(size=(2, *lead, 1)))
+    reward = jnp.float32(random.normal(size=lead))
+    return Transition(obs, jnp.zeros(lead), reward, jnp.zeros(lead, bool), next_obs)
+
+
+def _learning(config=CONFIG, model=None, size=10, **parts):
+    functions = {
+        "add": lambda stored, experience: stored + 1.0,
+        "size": lambda stored: jnp.int32(size),
+        "draw": lambda stored, key, batches: _steps(batches),
+        "empty": lambda: jnp.float32(0.0),
+    }
+    store: Any = SimpleNamespace(**functions | parts)
+    env: Any = SimpleNamespace(
+        spec=SimpleNamespace(obs=OBS), reset=lambda key, pool: (), first_curriculum=()
+    )
+    networks: Any = None
+    return off_policy._OffPolicy(config, env, networks, METHOD, model, store, 20)
+
+
+def _learner(learning, **changes):
+    learner = learning.init(jax.random.key(0)).learner
+    hyper = learner.hyper | {name: jnp.float32(x) for name, x in HYPER.items()}
+    return learner.replace(hyper=hyper, **changes)
+
+
+def _vectors(learner, updates=0):
+    flat = {name: jnp.ravel(tree["x"]) for name, tree in learner.params.items()}
+    slow = {"b": jnp.array([5.0, 6.0])}
+    three = jnp.int32(3)
+    return learner.replace(
+        params=flat, slow=slow, updates=jnp.int32(updates), skipped=three, bad_streak=three
+    )
+
+
+@pytest.mark.parametrize("updates", range(6))
+def test_networks_move_by_their_own_rates_when_it_is_their_turn(updates):
+    learning = _learning()
+    learner = _vectors(_learner(learning), updates)
+    grads = {"a": jnp.array([2.0]), "b": jnp.array([-3.0, 4.0])}
+    after, noted = learning._stepped(learner, grads, {})
+    # Adam's first step is the gradient's sign.
+    a = 1.0 - (0.1 if updates % 3 == 0 else 0.0)
+    b = np.array([1.0 + 0.2, 1.0 - 0.2])
+    np.testing.assert_allclose(after.params["a"], [a], rtol=1e-4)
+    np.testing.assert_allclose(after.params["b"], b, rtol=1e-4)
+    moves = (updates + 1) % 2 == 0
+    expected = 0.75 * np.array([5.0, 6.0]) + 0.25 * b if moves else [5.0, 6.0]
+    np.testing.assert_allclose(after.slow["b"], expected, rtol=1e-4)
+    assert int(after.updates) == updates + 1
+    assert int(after.skipped) == 3 and int(after.bad_streak) == 0
+    found = {name: float(m.total) for name, m in noted.items()}
+    assert found == pytest.approx({"train/a_grad_norm": 2.0, "train/b_grad_norm": 5.0})
+    # The optimiser of a network that waits does not move either.
+    moments = {name: np.abs(jax.tree.leaves(after.optimizer[name])[1]).max() for name in grads}
+    assert (moments["a"] > 0) == (updates % 3 == 0) and moments["b"] > 0
+
+
+def test_one_broken_gradient_holds_all_networks_back():
+    learning = _learning()
+    learner = _vectors(_learner(learning))
+    grads = {"a": jnp.array([2.0]), "b": jnp.array([jnp.nan, 4.0])}
+    after, _ = learning._stepped(learner, grads, {})
+    for name in grads:
+        np.testing.assert_array_equal(after.params[name], learner.params[name])
+    assert int(after.skipped) == 4 and int(after.bad_streak) == 4 and int(after.updates) == 1
+
+
+def _model():
+    """A reward that is r × what is seen next; pieces pull r to their return."""
+
+    def loss(params, pieces):
+        total = jnp.sum(jnp.square(params["x"] - jnp.mean(pieces.returned)))
+        return total, {"train/R_loss": Mean.of(total)}
+
+    return RewardModel(
+        init=lambda key: {"x": jnp.full(1, 2.0)},
+        reward=lambda params, steps: params["x"] * steps.next_obs[..., 0],
+        loss=loss,
+    )
+
+
+def _gradients(learning, batch, learner):
+    """Return the gradients that a step applies: the first moments of Adam are a tenth of them."""
+    unravel = {name: lambda vector: {"x": vector} for name in learner.params}
+    after, noted = learning._update(unravel, learner, batch)
+    # The first array of the state is Adam's count, the second its mean of gradients.
+    means = {name: jax.tree.leaves(after.optimizer[name])[1] / 0.1 for name in learner.params}
+    return means, {name: float(m.total) for name, m in noted.items()}
+
+
+def test_rewards_are_scaled_and_target_networks_used():
+    learning, steps = _learning(), _steps()
+    learner = _vectors(_learner(learning))
+    batch = off_policy._Batch(steps, (), jax.random.key(0))
+    found, noted = _gradients(learning, batch, learner)
+    paid = 3.0 * float(steps.reward.mean())
+    np.testing.assert_allclose(found["a"], [2 * (1.0 - paid)], rtol=1e-4)
+    follows = 2 * (1.0 - float(steps.next_obs.mean()) - np.array([5.0, 6.0]))
+    np.testing.assert_allclose(found["b"], follows, rtol=1e-4)
+    assert noted["train/paid"] == pytest.approx(paid, rel=1e-4)
+
+
+def test_a_learnt_reward_pays_and_is_taught_by_its_own_loss_alone():
+    learning, steps = _learning(model=_model()), _steps()
+    learner = _vectors(_learner(learning))
+    pieces = Pieces((), jnp.ones(2), jnp.array([7.0, 9.0]))
+    found, noted = _gradients(
+        learning, off_policy._Batch(steps, pieces, jax.random.key(0)), learner
+    )
+    paid = 3.0 * 2.0 * float(steps.next_obs.mean())
+    np.testing.assert_allclose(found["a"], [2 * (1.0 - paid)], rtol=1e-4)
+    np.testing.assert_allclose(found["reward"], [2 * (2.0 - 8.0)], rtol=1e-4)
+    assert noted["train/R_loss"] == pytest.approx(36.0) and "train/paid" in noted
+    assert "train/reward_grad_norm" in noted
+
+
+def _experience():
+    obs = jnp.arange(6.0).reshape(3, 2, 1)
+    nothing: Any = ()
+    episodes = {"rollout/ep": Mean.of(jnp.float32(4.0))}
+    return Rollout(obs, *[nothing] * 7, episodes)  # type: ignore[arg-type]
+
+
+def _state(learning, iteration=4):
+    state = learning.init(jax.random.key(0))
+    return state.replace(iteration=jnp.int32(iteration), learner=_learner(learning))
+
+
+@pytest.mark.parametrize("size, enough", [(0, False), (1, True)])
+def test_without_a_warm_up_one_step_is_enough(size, enough):
+    learning = _learning(replace(CONFIG, warmup=0), size=size)
+    after, _ = learning.learn(_state(learning), _experience())
+    assert int(after.learner.updates) == (BATCHES if enough else 0)
+
+
+def test_collecting_and_learning_have_keys_of_their_own(monkeypatch):
+    """`key` folded with 2 × iteration, and one more to learn; both change with the iteration."""
+    seen = {}
+
+    def rollout(env, policy, params, collector, key, length, pool):
+        seen["key"] = key
+        seen["asked"] = policy, length, pool, params.actor
+        return collector.replace(carry=jnp.float32(7.0)), _experience()
+
+    def draw(stored, key, batches):
+        return _steps(batches)._replace(reward=jax.random.uniform(key, (batches, B)))
+
+    monkeypatch.setattr(off_policy, "rollout", rollout)
+    monkeypatch.setattr(off_policy, "make_policy", lambda networks, deterministic: deterministic)
+    learning = _learning(draw=draw)
+    for iteration in (4, 5):
+        state = _state(learning, iteration)
+        after, metrics = learning.train_step(state, "pool")
+        expected = jax.random.fold_in(state.key, 2 * iteration)
+        np.testing.assert_array_equal(*map(jax.random.key_data, (seen["key"], expected)))
+        assert seen["asked"][:3] == (False, CONFIG.rollout_length, "pool")
+        assert seen["asked"][3] is state.learner.params["a"]
+        assert float(after.collector.carry) == 7.0
+        key = jax.random.split(jax.random.fold_in(state.key, 2 * iteration + 1), 4)[0]
+        paid = 3.0 * float(jax.random.uniform(key, (BATCHES, B)).mean())
+        found = metrics["train/paid"]
+        assert float(found.total / found.count) == pytest.approx(paid, rel=1e-4)
+
+
+@pytest.mark.parametrize("size", [9, 10])
+@pytest.mark.parametrize("normalize", [True, False])
+def test_learning_begins_once_there_are_enough_steps(size, normalize):
+    learning = _learning(replace(CONFIG, normalize_obs=normalize), size=size)
+    state: TrainState = _state(learning)
+    after, metrics = learning.learn(state, _experience())
+    learner, enough = after.learner, size >= 10
+    assert int(after.iteration) == 5 and float(after.collector.replay) == 1.0
+    assert int(learner.updates) == (BATCHES if enough else 0)
+    moved = not np.array_equal(learner.params["b"]["x"], np.ones(2))
+    assert moved is enough
+    assert float(metrics["train/paid"].count) == (BATCHES if enough else 0)
+    assert float(metrics["replay/steps"].total) == size
+    assert float(metrics["rollout/ep"].total) == 4.0
+    # Exploration follows the run once something is learnt: 5 of 20 iterations are over.
+    assert float(learner.params["a"]["epsilon"]) == (0.25 if enough else 0.0)
+    assert float(learner.observations.count) == (6.0 if normalize else 0.0)
+    if normalize:
+        np.testing.assert_allclose(learner.observations.mean, [2.5])
+
+
+def test_batches_are_normalised_and_taken_one_after_the_other():
+    """Rewards reach "a" through two steps of Adam, each by its own batch."""
+    learning = _learning()
+    seen = normalizer.Moments(jnp.float32(5), jnp.float32([0.5]), jnp.float32([4.0]))
+    learner = _learner(learning, observations=seen)
+    after, metrics = learning._improve(learner, (), jax.random.key(1))
+    steps = _steps(BATCHES)
+    assert float(metrics["train/paid"].total) == pytest.approx(3.0 * float(steps.reward.mean()) * 2)
+    assert int(after.updates) == 2
+    # "b" is pulled to the target network and to what is seen next, normalised.
+    b, slow = np.ones(2), np.ones(2)
+    mean, square = np.zeros(2), np.zeros(2)
+    for i in range(BATCHES):
+        seen_next = np.mean((np.asarray(steps.next_obs[i]) - 0.5) / 2.0)
+        grad = 2 * (b - seen_next - slow)
+        mean, square = 0.9 * mean + 0.1 * grad, 0.999 * square + 0.001 * grad**2
+        t = i + 1
+        b = b - 0.2 * (mean / (1 - 0.9**t)) / (np.sqrt(square / (1 - 0.999**t)) + 1e-8)
+    np.testing.assert_allclose(after.params["b"]["x"], b, rtol=1e-3)
+    np.testing.assert_allclose(after.slow["b"]["x"], 0.75 * slow + 0.25 * b, rtol=1e-3)
+
+
+def test_whole_episodes_are_absorbed_before_any_step():
+    """Both kinds of draws are normalised: 7 is seen as 3, and 11 as 5."""
+
+    def absorb(params, whole):
+        return {"x": params["x"] + jnp.mean(whole.steps.obs) * whole.length}
+
+    def draw_whole(stored, key, batches):
+        assert batches == BATCHES
+        return Pieces(_steps()._replace(obs=jnp.full((B, 1), 7.0)), jnp.ones(1), jnp.ones(1))
+
+    def draw_pieces(stored, key, batches):
+        steps = _steps(batches)._replace(obs=jnp.full((batches, B, 1), 11.0))
+        return Pieces(steps, jnp.ones((batches, 1)), jnp.full((batches, 1), 2.0))
+
+    def loss(params, pieces):
+        return _model().loss(params, pieces._replace(returned=jnp.mean(pieces.steps.obs) + 0.0))
+
+    model = _model()._replace(absorb=absorb, loss=loss)
+    learning = _learning(model=model, draw_whole=draw_whole, draw_pieces=draw_pieces)
+    seen = normalizer.Moments(jnp.float32(5), jnp.float32([1.0]), jnp.float32([4.0]))
+    learner = _learner(learning, observations=seen)
+    frozen = learner.replace(hyper=learner.hyper | {"r_lr": jnp.float32(0.0)})
+    after, metrics = learning._improve(frozen, (), jax.random.key(1))
+    # 2 and 3 that was absorbed: what pieces say too, so that nothing is left to learn.
+    np.testing.assert_allclose(after.params["reward"]["x"], [5.0])
+    assert float(metrics["train/R_loss"].total) == 0.0
+
+
+def test_ircr_learns_from_normalised_returns():
+    """Episodes return −2, 2 and 6: each of their steps is paid 0, ½ or 1 before scaling."""
+    settings = {"reward": "ircr", "rollout_length": 4, "buffer_size": 8, "batch_size": 16}
+    config = replace(CONFIG, warmup=1, **settings)
+    spec = EnvSpec(jax.ShapeDtypeStruct((1,), jnp.float32), ActionSpec(1, False))
+    learning = replace(_learning(config), store=Store(config, spec, 2, 4, 1))
+    ended = jnp.array([[False, False], [False, True], [False, False], [True, True]])
+    same, nothing = jnp.ones((4, 2, 1)), ()
+    experience: Any = Rollout(
+        obs=same,
+        action=same,
+        reward=jnp.array([[5.0, -3.0], [-1.0, 1.0], [1.0, 1.0], [1.0, 1.0]]),
+        terminated=ended,
+        truncated=ended & False,
+        next_obs=same,
+        extras=nothing,
+        carry=nothing,
+        episodes={},
+    )
+
+    @jax.jit
+    def learn(key):
+        state = learning.init(key).replace(learner=_learner(learning))
+        after, metrics = learning.learn(state, experience)
+        key_steps = jax.random.split(state.key_for(off_policy._LEARNING, off_policy._USES), 4)[0]
+        drawn = learning.store.draw(after.collector.replay, key_steps, BATCHES)
+        return after.learner.optimizer["a"], metrics["train/paid"].total, drawn.reward
+
+    optimizer, total, returned = learn(jax.random.key(0))
+    assert set(np.unique(returned)) == {-2.0, 2.0, 6.0}
+    paid = np.mean(3.0 * (np.asarray(returned) + 2.0) / 8.0, axis=1)
+    assert float(total) == pytest.approx(paid.sum(), rel=1e-5)
+    # "a" takes the first step alone; Adam's first moment is a tenth of its gradient.
+    np.testing.assert_allclose(jax.tree.leaves(optimizer)[1], [0.2 * (1.0 - paid[0])], rtol=1e-4)
+
+
+@pytest.mark.parametrize("reward", ["ircr", "rrd"])
+def test_ircr_leaves_out_rows_that_start_amid_an_episode(reward):
+    """Two rows for each environment; a counter as old as the ring marks an unknown beginning."""
+    config = replace(CONFIG, reward=reward, rollout_length=4, buffer_size=6 * 4)
+    store = Store(config, EnvSpec(OBS, ActionSpec(1, False)), 6, 4, 1)
+    env: Any = SimpleNamespace(rows=6)
+    learning = replace(_learning(config), store=store, env=env)
+    stored = learning._first_store(SimpleNamespace(age=jnp.array([0, 1, 3])))
+    expected = [0, 0, 4, 4, 4, 4] if reward == "ircr" else [0] * 6
+    np.testing.assert_array_equal(stored.book.age_now, expected)
+    # Gymnasium's environments have no age: they start at the beginning.
+    np.testing.assert_array_equal(learning._first_store(SimpleNamespace()).book.age_now, 0)
+
+
+def test_the_first_state():
+    learning = _learning(model=_model())
+    state = learning.init(jax.random.key(0))
+    learner = state.learner
+    assert learner.params.keys() == {"a", "b", "reward"} and learner.slow.keys() == {"b"}
+    np.testing.assert_array_equal(learner.slow["b"]["x"], learner.params["b"]["x"])
+    for number in (state.iteration, learner.updates, learner.skipped, learner.bad_streak):
+        assert int(number) == 0
+    assert int(learner.total_iterations) == 20 and float(learner.observations.count) == 0.0
+    assert float(learner.hyper["gamma"]) == pytest.approx(CONFIG.gamma)
+    given = learning.policy_params(learner)
+    assert given.actor is learner.params["a"] and given.observations is learner.observations

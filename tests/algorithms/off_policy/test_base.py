@@ -1,0 +1,187 @@
+"""The losses of critics on tables: a stub network says what the table says."""
+
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxrl.algorithms.off_policy import base, dqn
+from jaxrl.config import OffPolicyConfig
+from jaxrl.learning import normalizer
+from jaxrl.learning.replay_buffer import Transition
+from jaxrl.networks.q_network import Critic
+from jaxrl.types import Mean
+
+B, ATOMS, GAMMA = 5, 6, 0.9
+NOW, NEXT = 0, 1  # which part of a table a stub reads
+
+
+def _table(params, obs, action):
+    """Read a table [2 critics, states, B, ...] at a state; the action is added."""
+    del action
+    return jnp.take_along_axis(params, obs.reshape(1, 1, B, *[1] * (params.ndim - 3)), axis=1)[:, 0]
+
+
+CRITIC = Critic(init=lambda key: (), apply=_table)
+
+
+def _batch():
+    random = np.random.default_rng(0)
+    return Transition(
+        obs=jnp.full(B, NOW),
+        action=jnp.zeros((B, 1)),
+        reward=jnp.float32(random.normal(size=B)),
+        terminated=jnp.array([False, True, False, False, True]),
+        next_obs=jnp.full(B, NEXT),
+    )
+
+
+def _project(values, probs, atoms):
+    """Share each value between its two neighbours among the atoms."""
+    result, gap = np.zeros(len(atoms)), atoms[1] - atoms[0]
+    for value, p in zip(values, probs, strict=True):
+        place = (np.clip(value, atoms[0], atoms[-1]) - atoms[0]) / gap
+        low = min(int(place), len(atoms) - 2)
+        result[low] += p * (low + 1 - place)
+        result[low + 1] += p * (place - low)
+    return result
+
+
+def _softmax(logits):
+    odds = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return odds / odds.sum(axis=-1, keepdims=True)
+
+
+@pytest.mark.parametrize("pessimism", ["min", "mean"])
+def test_distributional_loss_by_loops(pessimism):
+    """The target is the distribution of the critic that expects less (or of both, mixed)."""
+    config = OffPolicyConfig(
+        critic="c51", v_min=-2.0, v_max=3.0, num_atoms=ATOMS, pessimism=pessimism
+    )
+    random, batch = np.random.default_rng(2), _batch()
+    logits, slow = random.normal(size=(2, 2, 2, B, ATOMS)).astype(np.float32)
+    extra, atoms = random.normal(size=B).astype(np.float32), np.linspace(-2.0, 3.0, ATOMS)
+    expected, mean, lower = 0.0, [], []
+    for b in range(B):
+        probs = _softmax(slow[:, NEXT, b])
+        lower.append(int(np.argmin(probs @ atoms)))
+        chosen = probs[lower[-1]] if pessimism == "min" else probs.mean(axis=0)
+        follows = 0.0 if batch.terminated[b] else GAMMA * (atoms + extra[b])
+        goal = _project(batch.reward[b] + follows * np.ones(ATOMS), chosen, atoms)
+        for q in _softmax(logits[:, NOW, b]):
+            expected += -np.sum(goal * np.log(q)) / B
+            mean.append(q @ atoms)
+    assert {lower[b] for b in range(B) if not batch.terminated[b]} == {0, 1}
+    value = base.Value(config, CRITIC)
+    arguments = jnp.asarray(slow), batch, (), jnp.asarray(extra), jnp.float32(GAMMA)
+    loss, noted = value.loss(jnp.asarray(logits), *arguments)
+    np.testing.assert_allclose(loss, expected, rtol=1e-5)
+    np.testing.assert_allclose(noted["train/q_mean"].total, np.mean(mean), rtol=1e-4)
+
+
+@pytest.mark.parametrize("pessimism", ["min", "mean"])
+def test_squared_loss_by_loops(pessimism):
+    random, batch = np.random.default_rng(2), _batch()
+    now, slow = random.normal(size=(2, 2, 2, B)).astype(np.float32)
+    extra = random.normal(size=B).astype(np.float32)
+    expected = 0.0
+    for b in range(B):
+        follows = (min if pessimism == "min" else np.mean)(slow[:, NEXT, b]) + extra[b]
+        goal = batch.reward[b] + (0.0 if batch.terminated[b] else GAMMA * follows)
+        expected += sum(0.5 * (now[i, NOW, b] - goal) ** 2 / B for i in range(2))
+    value = base.Value(OffPolicyConfig(pessimism=pessimism), CRITIC)
+    arguments = jnp.asarray(slow), batch, (), jnp.asarray(extra), jnp.float32(GAMMA)
+    loss, noted = value.loss(jnp.asarray(now), *arguments)
+    np.testing.assert_allclose(loss, expected, rtol=1e-5)
+    np.testing.assert_allclose(noted["train/q_mean"].total, now[:, NOW].mean(), rtol=1e-4)
+
+
+@pytest.mark.parametrize("critic", ["mse", "c51"])
+def test_targets_are_fixed_even_where_both_networks_are_one(critic):
+    """Without a separate target network only the value of the present moves."""
+    shape = (2, 2, B, ATOMS) if critic == "c51" else (2, 2, B)
+    params = jax.random.normal(jax.random.key(0), shape)
+    value = base.Value(
+        OffPolicyConfig(critic=critic, v_min=-1.0, v_max=1.0, num_atoms=ATOMS), CRITIC
+    )
+    grads = jax.grad(lambda p: value.loss(p, p, _batch(), (), 0.0, jnp.float32(GAMMA))[0])(params)
+    assert np.all(np.asarray(grads[:, NEXT]) == 0.0)
+    assert np.all(np.abs(grads[:, NOW]).reshape(2, B, -1).max(axis=-1) > 0.0)
+
+
+def _dqn(double):
+    """Q-values from a table [states, actions] and a last column, which is no value."""
+    actor = SimpleNamespace(apply=lambda table, obs, carry: (table[obs], ()), init=None)
+    return dqn.make(OffPolicyConfig(double=double), SimpleNamespace(actor=actor))
+
+
+# States 0 and 1. In state 1 the online network prefers action 2, the target network action 0;
+# in state 0 both prefer action 1.
+ONLINE = jnp.array([[1.0, 4.0, 2.0, 99.0], [0.0, 3.0, 5.0, 99.0]])
+SLOW = jnp.array([[7.0, 8.0, 7.0, 99.0], [6.0, 1.0, 2.0, 99.0]])
+
+
+@pytest.mark.parametrize("double, follows", [(True, 2.0), (False, 6.0)])
+def test_double_dqn_chooses_online_and_evaluates_by_the_target(double, follows):
+    batch = Transition(
+        obs=jnp.array([0, 0]),
+        action=jnp.array([1, 2]),
+        reward=jnp.array([0.5, -1.0]),
+        terminated=jnp.array([False, True]),
+        next_obs=jnp.array([1, 1]),
+    )
+    hyper = {"gamma": jnp.float32(GAMMA)}
+    errors = [4.0 - (0.5 + GAMMA * follows), 2.0 - -1.0]
+    huber = [0.5 * e**2 if abs(e) <= 1 else abs(e) - 0.5 for e in errors]
+
+    def loss(online, slow):
+        return _dqn(double).losses({"critic": online}, {"critic": slow}, batch, None, hyper)
+
+    found, noted = loss(ONLINE, SLOW)
+    np.testing.assert_allclose(found, np.mean(huber), rtol=1e-6)
+    np.testing.assert_allclose(noted["train/q_loss"].total, np.mean(huber), rtol=1e-6)
+    assert float(noted["train/q_mean"].total) == 3.0
+    grads = jax.grad(lambda table: loss(table, table)[0])(ONLINE)
+    assert np.flatnonzero(grads).tolist() == [1, 2]  # the values of what was done, and no target
+
+
+def test_transitions_are_normalised_before_networks_read_them():
+    seen = normalizer.Moments(jnp.float32(9), jnp.float32([1.0]), jnp.float32([4.0]))
+    steps = Transition(jnp.float32([[3.0]]), (), jnp.ones(1), (), jnp.float32([[7.0]]))
+    found = base.normalized(seen, steps)
+    np.testing.assert_allclose([found.obs, found.next_obs], [[[1.0]], [[3.0]]], rtol=1e-6)
+    assert found.reward is steps.reward
+
+
+def test_updates_follow_one_another_and_their_metrics_add_up():
+    def update(state, batch):
+        noted = {"b": Mean.of(batch), "a": Mean.of(10.0 * state)}
+        return state + batch, noted
+
+    end, found = base.update_all(update, jnp.float32(1.0), jnp.array([2.0, 3.0, 4.0]))
+    assert float(end) == 10.0  # the states before each were 1, 3 and 6
+    assert {name: (float(m.total), float(m.count)) for name, m in found.items()} == {
+        "a": (100.0, 3.0),
+        "b": (9.0, 3.0),
+    }
+
+
+@pytest.mark.parametrize("critic", ["mse", "c51"])
+@pytest.mark.parametrize("pessimism", ["min", "mean"])
+def test_values_of_two_critics_and_the_one_that_is_believed(critic, pessimism):
+    config = OffPolicyConfig(
+        critic=critic, v_min=-2.0, v_max=3.0, num_atoms=ATOMS, pessimism=pessimism
+    )
+    shape = (2, 2, B, ATOMS) if critic == "c51" else (2, 2, B)
+    table = np.random.default_rng(3).normal(size=shape).astype(np.float32)
+    expected = table[:, NOW]
+    if critic == "c51":
+        expected = _softmax(expected) @ np.linspace(-2.0, 3.0, ATOMS)
+    value, obs = base.Value(config, CRITIC), jnp.full(B, NOW)
+    found = value.both(jnp.asarray(table), obs, jnp.zeros(B))
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    believed = expected.min(axis=0) if pessimism == "min" else expected.mean(axis=0)
+    found = value.believed(jnp.asarray(table), obs, jnp.zeros(B))
+    np.testing.assert_allclose(found, believed, rtol=1e-4, atol=1e-5)

@@ -1,0 +1,389 @@
+"""SAC, TD3 and DQN on environments with known answers, and their losses against other code."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxrl.algorithms import registry
+from jaxrl.algorithms.off_policy import base, dqn, sac, td3
+from jaxrl.algorithms.off_policy.replay import Store, returns_seen
+from jaxrl.checkpoint.manager import Checkpoints
+from jaxrl.config import NetworkConfig, OffPolicyConfig, TrainConfig
+from jaxrl.envs.tasks import probes
+from jaxrl.envs.vector_env import VectorEnv
+from jaxrl.learning.replay_buffer import Transition
+from jaxrl.networks import actor_critic, q_network
+from jaxrl.rollout import rollout
+from jaxrl.types import ActionSpec, EnvSpec
+from tests.helpers.stepping import Compiled, jit_for_long
+
+GAMMA = 0.9
+NETWORK = NetworkConfig((16,), (32,), activation="tanh", init_std=0.3)
+SETTINGS = {
+    "train_batches": 4,
+    "batch_size": 64,
+    "buffer_size": 2048,
+    "warmup": 64,
+    "gamma": GAMMA,
+    "pi_lr": 1e-2,
+    "q_lr": 1e-2,
+    "polyak": 0.9,
+    "normalize_obs": False,
+    "alpha_init": 0.01,
+    "alpha_lr": 0.0,
+}
+
+
+class Choices(probes.PROBES["truncation"]):
+    """The same for ever, whichever of two things is done."""
+
+    num_actions = 2
+    action_size = 2
+
+
+def train(algo, env_class, iterations, **changes):
+    """Return the trained learner, its networks, and obs -> greedy action."""
+    config = TrainConfig(
+        env=env_class.__name__,
+        algo=algo,
+        iterations=iterations,
+        epochs=1,
+        cycles=1,
+        network=NETWORK,
+        offpolicy=OffPolicyConfig(**SETTINGS | changes),
+    )
+    env = VectorEnv(env_class(), 16, env_class.episode_length, pool_size=16)
+    networks = registry.build_networks(config, env.spec)
+    algorithm = registry.make(config, env, networks)
+
+    @(jit_for_long if changes.get("critic") == "c51" else jax.jit)
+    def run(key):
+        return jax.lax.scan(
+            lambda s, _: algorithm.train_step(s), algorithm.init(key), length=iterations
+        )[0]
+
+    learner = run(jax.random.key(0)).learner
+
+    def action(obs):
+        params = algorithm.policy_params(learner)
+        return np.asarray(algorithm.policy(True)(params, obs, (), jax.random.key(0))[0])
+
+    return learner, networks, action
+
+
+def column(*numbers):
+    return jnp.array(numbers, jnp.float32)[:, None]
+
+
+def _values(learner, networks, obs):
+    return np.asarray(networks.actor.apply(learner.params["critic"], obs, ())[0][..., :-1])
+
+
+@pytest.mark.learning
+def test_dqn_chooses_by_what_it_sees():
+    _, _, action = train("dqn", probes.PROBES["obs_action"], 100)
+    np.testing.assert_array_equal(action(column(-1.0, 1.0)), [0, 1])
+
+
+@pytest.mark.learning
+@pytest.mark.parametrize("double", [False, True])
+def test_dqn_bootstraps_at_a_time_out(double):
+    learner, networks, _ = train("dqn", Choices, 300, double=double)
+    np.testing.assert_allclose(_values(learner, networks, column(1.0)), 1 / (1 - GAMMA), rtol=0.05)
+
+
+@pytest.mark.learning
+@pytest.mark.parametrize(
+    "algo, changes",
+    [("sac", {}), ("td3", {}), ("sac", {"critic": "c51", "v_min": -3.0, "v_max": 0.5})],
+)
+def test_continuous_actions_find_their_target(algo, changes):
+    _, _, action = train(algo, probes.PROBES["continuous_action"], 250, **changes)
+    targets = column(-0.6, 0.0, 0.6)
+    np.testing.assert_allclose(action(targets), targets, atol=0.12)
+
+
+@pytest.mark.learning
+@pytest.mark.parametrize("critic", ["mse", "c51"])
+def test_td3_bootstraps_at_a_time_out(critic):
+    env_class, bounds = probes.PROBES["truncation"], {"v_min": 0.0, "v_max": 12.0}
+    learner, _, _ = train("td3", env_class, 300, critic=critic, **bounds)
+    spec = VectorEnv(env_class(), 1, 4).spec
+    settings = OffPolicyConfig(critic=critic, **bounds)
+    atoms = 101 if critic == "c51" else 1
+    value = base.Value(settings, q_network.build(spec, NETWORK, layer_norm=True, atoms=atoms))
+    found = value.both(learner.params["critic"], column(1.0), column(0.0))
+    np.testing.assert_allclose(found, 1 / (1 - GAMMA), rtol=0.06)
+
+
+@pytest.fixture(scope="module")
+def delayed():
+    """TD3 whose actor takes every third gradient step, its slow copies every second."""
+    changes = {"pi_delay_freq": 3, "train_target": 2, "train_batches": 1, "warmup": 1}
+    config = TrainConfig(
+        algo="td3", network=NETWORK, offpolicy=OffPolicyConfig(**SETTINGS | changes)
+    )
+    env = VectorEnv(probes.PROBES["continuous_action"](), 16, 1, pool_size=16)
+    return Compiled(registry.make(config, env, registry.build_networks(config, env.spec)))
+
+
+def test_a_checkpoint_between_two_turns_of_the_actor_goes_on_alike(delayed, tmp_path):
+    with Checkpoints(tmp_path) as checkpoints:
+        checkpoints.save(2, delayed.steps(2)[0], {})
+    target = jax.eval_shape(delayed.init, jax.random.key(0))
+    state = Checkpoints(tmp_path).restore(target).state
+    for _ in range(4):
+        state, _ = delayed.step(state)
+    whole, _ = delayed.steps(6)
+    assert _same(state.learner, whole.learner)
+    assert _same(state.collector.replay, whole.collector.replay)
+
+
+def test_networks_move_and_slow_copies_follow_when_it_is_their_turn(delayed):
+    step, state = delayed.step, delayed.start()
+    moved = []
+    for _ in range(6):
+        before, state = state.learner, step(state)[0]
+        after = state.learner
+        pairs = [(before.params[n], after.params[n]) for n in ("critic", "actor")]
+        pairs += [(before.slow[n], after.slow[n]) for n in ("critic", "actor")]
+        moved.append([not _same(*pair) for pair in pairs])
+        # What follows is a tenth of the way to where its network is now.
+        if moved[-1][2]:
+            for old, new, now in zip(
+                *map(jax.tree.leaves, (before.slow, after.slow)),
+                jax.tree.leaves({n: after.params[n] for n in after.slow}),
+                strict=True,
+            ):
+                np.testing.assert_allclose(new, 0.9 * old + 0.1 * now, atol=1e-6)
+    assert moved == [
+        [True, True, False, False],
+        [True, False, True, True],
+        [True, False, False, False],
+        [True, True, True, True],
+        [True, False, False, False],
+        [True, False, True, True],
+    ]
+
+
+@pytest.fixture(scope="module")
+def decomposing():
+    """SAC with a learnt reward and no warm-up; an episode takes two iterations."""
+    changes = {"warmup": 0, "train_batches": 1, "batch_size": 64, "buffer_size": 32}
+    changes |= {"reward": "rrd", "rrd_batch_size": 8, "rrd_sample_size": 4}
+    config = TrainConfig(algo="sac", network=NETWORK, offpolicy=OffPolicyConfig(**changes))
+    env = VectorEnv(probes.PROBES["truncation"](), 4, 2, pool_size=4, random_first_age=False)
+    return Compiled(registry.make(config, env, registry.build_networks(config, env.spec)))
+
+
+def test_nothing_is_drawn_before_an_episode_is_complete(decomposing):
+    """Nor is a batch larger than the store, or a piece longer than its episode, a problem."""
+    state, first = decomposing.steps(1)
+    assert first[0]["replay/steps"] == 0 == int(state.learner.updates)
+    assert _same(state.learner.params, decomposing.start().learner.params)
+    state, (_, second) = decomposing.steps(2)
+    assert second["replay/steps"] == 8 and int(state.learner.updates) == 1
+    assert not int(state.learner.skipped) and second["train/R_loss"] >= 0
+    assert not _same(state.learner.params, decomposing.start().learner.params)
+
+
+def test_an_infinite_alpha_is_skipped_and_counted(decomposing):
+    state, _ = decomposing.steps(1)
+    params = state.learner.params | {"alpha": {"log": jnp.float32(200.0)}}  # e^200 overflows
+    after, _ = decomposing.step(state.replace(learner=state.learner.replace(params=params)))
+    assert int(after.learner.skipped) == int(after.learner.bad_streak) == 1
+    for name in ("actor", "critic", "alpha"):
+        assert _same(after.learner.params[name], params[name])
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(after.learner.slow))
+
+
+@pytest.mark.parametrize("target, rises", [(-100.0, False), (100.0, True)])
+def test_alpha_falls_above_the_target_entropy_and_rises_below(decomposing, target, rises):
+    state, _ = decomposing.steps(1)
+    hyper = state.learner.hyper | {"target_entropy": jnp.float32(target)}
+    after, _ = decomposing.step(state.replace(learner=state.learner.replace(hyper=hyper)))
+    before, now = (x.learner.params["alpha"]["log"] for x in (state, after))
+    assert before != now and (now > before) == rises
+
+
+@pytest.mark.parametrize(
+    "share, expected", [(0.0, [1.0, 0.1, 0.1, 0.1]), (0.5, [1.0, 0.55, 0.1, 0.1])]
+)
+def test_dqn_acts_by_chance_until_learning_begins(share, expected):
+    spec = EnvSpec(jax.ShapeDtypeStruct((3,), jnp.float32), ActionSpec(2, discrete=True))
+    networks = actor_critic.build(spec, NetworkConfig((4,), (4,), distribution="greedy"))
+    exploring = dqn.make(OffPolicyConfig(epsilon_share=share, epsilon_end=0.1), networks).exploring
+    found = [
+        exploring(jnp.asarray(done), {"params": {}})["params"]["epsilon"]
+        for done in (0.0, 0.25, 0.5, 1.0)
+    ]
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def _same(one, other):
+    pairs = zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
+    return all(np.array_equal(a, b) for a, b in pairs)
+
+
+# The losses again, written with other means: one network at a time, sums over numpy-like layers.
+
+SPEC = EnvSpec(jax.ShapeDtypeStruct((3,), jnp.float32), ActionSpec(2, False))
+HYPER = {
+    "gamma": jnp.asarray(0.97),
+    "target_entropy": jnp.asarray(-1.0),
+    "pi_t_std": jnp.asarray(0.3),
+    "pi_t_clip": jnp.asarray(0.4),
+}
+
+
+def _batch(number=7):
+    keys = jax.random.split(jax.random.key(5), 5)
+    return Transition(
+        obs=jax.random.normal(keys[0], (number, 3)),
+        action=jnp.tanh(jax.random.normal(keys[1], (number, 2))),
+        reward=jax.random.normal(keys[2], (number,)),
+        terminated=jnp.arange(number) % 3 == 0,
+        next_obs=jax.random.normal(keys[3], (number, 3)),
+    )
+
+
+def _mlp(params, x):
+    layers = params["MLP_0"]
+    i = 0
+    while f"Dense_{i}" in layers:
+        x = jnp.tanh(x @ layers[f"Dense_{i}"]["kernel"] + layers[f"Dense_{i}"]["bias"][None])
+        i += 1
+    return x
+
+
+def _linear(params, x):
+    return x @ params["kernel"] + params["bias"][None]
+
+
+def _q(params, i, obs, action):
+    one = jax.tree.map(lambda leaf: leaf[i], params["params"])
+    return _linear(one["head"], _mlp(one, jnp.hstack([obs, action])))[:, 0]
+
+
+def _make(algo):
+    settings = OffPolicyConfig()
+    kind = {"td3": "noisy"}.get(algo, "tanh_normal")
+    network = NetworkConfig((5, 4), (6,), activation="tanh", distribution=kind)
+    networks = actor_critic.build(SPEC, network)
+    critic = q_network.build(SPEC, network, layer_norm=False)
+    if algo == "sac":
+        return sac.make(settings, networks, critic, 2)
+    return td3.make(settings, networks, critic)
+
+
+def _slow(method):
+    other = jax.jit(method.init)(jax.random.key(3))
+    return {name: other[name] for name in method.targets}
+
+
+def _compare(method, slow, key, separate):
+    """Each loss's gradient, taken by itself, is that part of the gradient of the sum."""
+
+    @jax.jit
+    def both():
+        params, batch = method.init(jax.random.key(2)), _batch()
+        grads, _ = jax.grad(method.losses, has_aux=True)(params, slow, batch, key, HYPER)
+        losses = separate(params, batch)
+        return grads, {name: jax.grad(loss)(params[name]) for name, loss in losses.items()}
+
+    grads, expected = both()
+    assert grads.keys() == expected.keys()
+    for a, b in zip(jax.tree.leaves(grads), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+
+
+def test_sac_losses_are_those_of_another_account():
+    method, key = _make("sac"), jax.random.key(9)
+    slow, (now, then) = _slow(method), jax.random.split(key)
+
+    def act(params, obs, key):
+        hidden = _mlp(params["params"], obs)
+        mean = _linear(params["params"]["head"], hidden)
+        raw_std = _linear(params["params"]["std_head"], hidden) + np.log(np.expm1(0.7))
+        std = jnp.log1p(jnp.exp(raw_std)) + 0.001
+        x = mean + std * jax.random.normal(key, mean.shape)
+        density = jax.scipy.stats.norm.logpdf(x, mean, std) - jnp.log(1 - jnp.tanh(x) ** 2)
+        return jnp.tanh(x), density.sum(axis=1)
+
+    def separate(params, batch):
+        alpha = jnp.exp(params["alpha"]["log"])
+        action, density = act(params["actor"], batch.next_obs, then)
+        lower = jnp.minimum(*(_q(slow["critic"], i, batch.next_obs, action) for i in range(2)))
+        goal = batch.reward + 0.97 * (1 - batch.terminated) * (lower - alpha * density)
+
+        def critic(p):
+            return sum(
+                0.5 * jnp.mean((_q(p, i, batch.obs, batch.action) - goal) ** 2) for i in range(2)
+            )
+
+        def actor(p):
+            action, density = act(p, batch.obs, now)
+            worth = jnp.minimum(*(_q(params["critic"], i, batch.obs, action) for i in range(2)))
+            return jnp.mean(alpha * density - worth)
+
+        def weight(p):  # the density is not its to change
+            return -p["log"] * (jnp.mean(act(params["actor"], batch.obs, now)[1]) - 2)
+
+        return {"critic": critic, "actor": actor, "alpha": weight}
+
+    _compare(method, slow, key, separate)
+
+
+def test_td3_losses_are_those_of_another_account():
+    method, key = _make("td3"), jax.random.key(9)
+    slow = _slow(method)
+
+    def act(params, obs):
+        return jnp.tanh(_linear(params["params"]["head"], _mlp(params["params"], obs)))
+
+    def separate(params, batch):
+        noise = jnp.clip(0.3 * jax.random.normal(key, (7, 2)), -0.4, 0.4)
+        action = jnp.clip(act(slow["actor"], batch.next_obs) + noise, -1, 1)
+        lower = jnp.minimum(*(_q(slow["critic"], i, batch.next_obs, action) for i in range(2)))
+        goal = batch.reward + 0.97 * (1 - batch.terminated) * lower
+
+        def critic(p):
+            return sum(
+                0.5 * jnp.mean((_q(p, i, batch.obs, batch.action) - goal) ** 2) for i in range(2)
+            )
+
+        def actor(p):
+            return -jnp.mean(_q(params["critic"], 0, batch.obs, act(p, batch.obs)))
+
+        return {"critic": critic, "actor": actor}
+
+    _compare(method, slow, key, separate)
+
+
+@pytest.mark.parametrize("reward", ["ircr", "rrd"])
+def test_ircr_ranks_no_episode_that_was_cut_by_a_random_first_age(reward):
+    """Counters pay 1, 2, ..., 10. Cut ones pay less, which ranks low here; on others it is high."""
+    settings = {"rollout_length": 20, "buffer_size": 16 * 40, "rrd_sample_size": 4}
+    config = TrainConfig(
+        env="Counter",
+        algo="td3",
+        network=NETWORK,
+        offpolicy=OffPolicyConfig(**SETTINGS | settings | {"reward": reward}),
+    )
+    env = VectorEnv(probes.Counter(), 16, 10, pool_size=16, random_first_age=True)
+    algorithm = registry.make(config, env, registry.build_networks(config, env.spec))
+    store = Store(config.offpolicy, env.spec, env.rows, env.longest_episode, 1)
+
+    @jax.jit
+    def collect(key):
+        state = algorithm.init(key)
+        params = algorithm.policy_params(state.learner)
+        collector, experience = rollout(
+            env, algorithm.policy(False), params, state.collector, key, 20
+        )
+        return returns_seen(store.add(collector.replay, experience).book)
+
+    low, high = collect(jax.random.key(0))
+    assert float(high) == 55.0
+    assert float(low) == 55.0 if reward == "ircr" else float(low) < 20.0

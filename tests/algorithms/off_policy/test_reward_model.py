@@ -1,0 +1,175 @@
+"""Learnt rewards: the loss on pieces of episodes, and learning from recorded ones alone."""
+
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from jaxrl.algorithms import offline_reward
+from jaxrl.algorithms.off_policy import reward_model
+from jaxrl.config import OffPolicyConfig
+from jaxrl.learning import normalizer
+from jaxrl.learning.episode_index import Pieces
+from jaxrl.learning.replay_buffer import Transition
+from jaxrl.networks.q_network import RewardNetwork
+from jaxrl.types import Mean
+
+E, K = 3, 2
+
+
+def _guess(params, obs, action, next_obs):
+    return params * (obs + 2 * action + 3 * next_obs)[..., 0]
+
+
+def _pieces():
+    random = np.random.default_rng(0)
+    obs, action, next_obs = jnp.float32(random.normal(size=(3, E, K, 1)))
+    nothing = jnp.zeros((E, K))
+    steps = Transition(obs, action, nothing, nothing, next_obs)
+    return Pieces(steps, jnp.array([4, 5, 2]), jnp.float32(random.normal(size=E)))
+
+
+@pytest.mark.parametrize("whole_return", [False, True])
+@pytest.mark.parametrize("corrected", [False, True])
+def test_loss_and_metrics_by_loops(whole_return, corrected):
+    config = OffPolicyConfig(rrd_whole_return=whole_return, rrd_bias_correction=corrected)
+    model = reward_model.decomposed(config, RewardNetwork(lambda key: "params", _guess))
+    pieces = _pieces()
+    miss = spread = 0.0
+    for e, (length, returned) in enumerate(zip(*map(np.asarray, pieces[1:]), strict=True)):
+        steps = pieces.steps
+        guess = 0.5 * np.asarray(steps.obs + 2 * steps.action + 3 * steps.next_obs)[e, :, 0]
+        scale = float(length) ** 2 if whole_return else 1.0
+        miss += scale * (guess.mean() - returned / length) ** 2 / E
+        spread += scale * (1 - K / length) * guess.var(ddof=1) / K / E
+    loss, noted = model.loss(jnp.float32(0.5), pieces)
+    np.testing.assert_allclose(loss, miss - spread if corrected else miss, rtol=1e-4)
+    found = {name: float(m.total) for name, m in noted.items()}
+    expected = {"train/R_loss": miss, "train/R_var": spread, "train/R_fit": miss - spread}
+    assert found == pytest.approx(expected, rel=1e-4)
+    assert model.absorb is None and model.init(None) == "params"
+    slope = jax.grad(lambda p: model.loss(p, pieces)[1]["train/R_loss"].total)(jnp.float32(0.5))
+    assert float(slope) == 0.0  # a metric teaches nothing
+
+
+def test_whole_episodes_are_taken_in_as_networks_read_them():
+    def absorb(params, obs, action, next_obs, length, returned):
+        return {"was": params, "with": (obs, action, next_obs, length, returned)}
+
+    config, pieces = OffPolicyConfig(), _pieces()
+    model = reward_model.decomposed(config, RewardNetwork(lambda key: 0, _guess, absorb))
+
+    def normal(steps):
+        return steps._replace(obs=steps.obs + 10.0)
+
+    found = reward_model.absorbed(model, 7, lambda: pieces, normal)
+    steps = pieces.steps
+    expected = (steps.obs + 10.0, steps.action, steps.next_obs, pieces.length, pieces.returned)
+    assert found["was"] == 7
+    jax.tree.map(np.testing.assert_array_equal, found["with"], expected)
+
+    def never():
+        raise AssertionError("nothing is solved for: no episode has to be drawn")
+
+    plain = reward_model.decomposed(config, RewardNetwork(lambda key: 0, _guess))
+    assert reward_model.absorbed(plain, 7, never, normal) == 7
+
+
+BATCHES = 3
+MOMENTS = normalizer.Moments(jnp.float32(4), jnp.float32([1.0]), jnp.float32([0.25]))
+
+
+def _learning(normalize=True, reward=lambda pieces: pieces.returned, **draws):
+    """A reward of two numbers, pulled to what pieces say; `absorb` adds what whole episodes say."""
+    config = OffPolicyConfig(
+        train_batches=BATCHES,
+        r_lr=0.05,
+        normalize_obs=normalize,
+        max_grad_norm=0.0,
+        adam_epsilon=1e-6,
+    )
+
+    def loss(params, pieces):
+        gap = params["w"] - jnp.mean(pieces.steps.obs) * jnp.ones(2)
+        total = jnp.sum(jnp.square(gap)) * jnp.mean(reward(pieces))
+        return total, {"train/R_loss": Mean.of(total)}
+
+    def absorb(params, whole):
+        return {"w": params["w"] + jnp.mean(whole.steps.obs)}
+
+    model = reward_model.RewardModel(
+        lambda key: {"w": jnp.ones(2)}, lambda params, steps: steps.reward, loss, absorb
+    )
+
+    def draw(stored, key, batches):
+        assert batches == BATCHES
+        return jax.tree.map(lambda x: jnp.stack([x, 2 * x, 4 * x]), stored)
+
+    draws = {"draw_pieces": draw, "draw_whole": draw} | draws
+    store: Any = SimpleNamespace(spec=SimpleNamespace(obs=jnp.zeros(1)), **draws)
+    return offline_reward.make(config, model, store, MOMENTS, 9)
+
+
+@pytest.mark.parametrize("normalize", [True, False])
+def test_a_reward_is_learnt_from_recorded_episodes(normalize):
+    learning = _learning(normalize)
+    state = learning.init(jax.random.key(0))
+    pieces = _pieces()._replace(returned=jnp.float32([1.0, 2.0, 3.0]))
+    after, metrics = learning.train_step(state, pieces)
+    obs = np.stack([1, 2, 4])[:, None] * np.asarray(pieces.steps.obs).reshape(1, -1)
+    if normalize:
+        obs = np.clip((obs - 1.0) / 0.5, -10, 10)
+    params, transform = np.ones(2) + obs.mean(), optax.adam(0.05, eps=1e-6)
+    inner, losses, norms = transform.init(jnp.ones(2)), [], []
+    for i, scale in enumerate((1.0, 2.0, 4.0)):
+        gap, weight = params - obs[i].mean(), 2.0 * scale
+        losses.append(weight * np.sum(gap**2))
+        grads = jnp.float32(2 * weight * gap)
+        norms.append(float(jnp.linalg.norm(grads)))
+        updates, inner = transform.update(grads, inner)
+        params = params + np.asarray(updates)
+    np.testing.assert_allclose(after.learner.params["w"], params, rtol=1e-4)
+    found = {name: float(m.total / m.count) for name, m in metrics.items()}
+    expected = {"train/R_loss": np.mean(losses), "train/reward_grad_norm": np.mean(norms)}
+    assert found == pytest.approx(expected, rel=1e-4)
+    assert int(after.iteration) == 1 and int(after.learner.total_iterations) == 9
+    assert int(after.learner.skipped) == int(after.learner.bad_streak) == 0
+    given = learning.policy_params(after.learner)
+    assert given.reward is after.learner.params
+    assert float(given.observations.count) == (4.0 if normalize else 0.0)
+
+
+@pytest.mark.parametrize("iteration", [0, 3])
+def test_pieces_and_whole_episodes_are_drawn_by_keys_of_their_own(iteration):
+    """`key` folded with 2 × iteration, and one more for whole episodes."""
+    used, pieces = {}, _pieces()
+
+    def draw(name, stored, key, batches):
+        used[name] = key
+        return jax.tree.map(lambda x: jnp.stack([x] * batches), pieces)
+
+    draws = {f"draw_{name}": partial(draw, name) for name in ("pieces", "whole")}
+    learning = _learning(**draws)
+    state = learning.init(jax.random.key(5)).replace(iteration=jnp.int32(iteration))
+    learning.train_step(state, pieces)
+    for use, name in enumerate(("pieces", "whole")):
+        expected = jax.random.fold_in(state.key, 2 * iteration + use)
+        np.testing.assert_array_equal(*map(jax.random.key_data, (used[name], expected)))
+
+
+def test_non_finite_gradients_of_a_reward_are_counted():
+    learning = _learning(reward=lambda pieces: jnp.where(pieces.returned > 3, jnp.nan, 1.0))
+    state = learning.init(jax.random.key(0))
+    # Returns double with every batch: the last one has a NaN, or the last two.
+    for returned, skipped, streak in ((1.0, 1, 1), (2.0, 2, 2)):
+        pieces = _pieces()._replace(returned=jnp.full(E, returned))
+        after, _ = learning.train_step(state, pieces)
+        assert int(after.learner.skipped) == skipped and int(after.learner.bad_streak) == streak
+        assert np.isfinite(after.learner.params["w"]).all()
+    again, _ = learning.train_step(after, _pieces()._replace(returned=jnp.ones(E) * 0.1))
+    assert int(again.learner.skipped) == 2 and int(again.learner.bad_streak) == 0

@@ -1,0 +1,205 @@
+"""Properties of one PPO iteration that hold whatever the task."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxrl.algorithms.ppo import algorithm as ppo
+from jaxrl.config import NetworkConfig, PPOConfig
+from jaxrl.envs.tasks import classic, probes
+from jaxrl.envs.vector_env import VectorEnv
+from jaxrl.networks import actor_critic
+from tests.helpers.stepping import Compiled
+
+CONFIG = PPOConfig(rollout_length=8, update_epochs=2, num_minibatches=4, learning_rate=1e-3)
+NETWORK = NetworkConfig(hidden=(16, 16), critic_hidden=(16,))
+
+
+def build(config=CONFIG, env=None, total=10, num_envs=16):
+    env = env or VectorEnv(classic.Pendulum(), num_envs, 20, pool_size=8)
+    networks = actor_critic.build(env.spec, NETWORK)
+    return Compiled(ppo.make(config, env, networks, total))
+
+
+@pytest.fixture(scope="module")
+def standard():
+    """CONFIG's programs; what differs in traced settings alone shares them."""
+    return build()
+
+
+@pytest.fixture(scope="module")
+def plain(standard):
+    return standard.steps(3)
+
+
+def leaves(tree):
+    return [
+        np.asarray(jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x)
+        for x in jax.tree.leaves(tree)
+    ]
+
+
+def test_ratio_is_one_when_nothing_is_learned():
+    """Frozen statistics: the training inputs are the acting inputs, at every iteration."""
+    _, metrics = build(replace(CONFIG, learning_rate=0.0, normalize_reward=True)).steps(4)
+    for row in metrics:
+        assert row["train/approx_kl"] < 1e-12
+        assert row["train/clip_fraction"] == 0.0
+
+
+def test_learning_changes_the_policy_and_statistics(plain):
+    state, metrics = plain
+    assert metrics[-1]["train/approx_kl"] > 1e-7
+    assert float(state.learner.observations.count) == 3 * 8 * 16
+    assert int(state.iteration) == 3
+
+
+def test_same_seed_same_numbers_other_seed_other_numbers(standard, plain):
+    again, _ = standard.steps(3)
+    other, _ = standard.steps(3, seed=1)
+    for a, b in zip(leaves(plain[0]), leaves(again), strict=True):
+        np.testing.assert_array_equal(a, b)
+    kernels = [jax.tree.leaves(s.learner.params)[1] for s in (plain[0], other)]
+    assert not np.array_equal(*kernels)
+
+
+@pytest.mark.parametrize("x64", [False, True])
+def test_state_keeps_shapes_types_and_weakness(x64):
+    """What comes out goes in again: otherwise every run compiles twice."""
+    with jax.enable_x64(x64):
+        algorithm = build().algorithm
+        first = jax.eval_shape(algorithm.init, jax.random.key(0))
+        second, _ = jax.eval_shape(algorithm.train_step, first)
+    assert jax.tree.structure(first) == jax.tree.structure(second)
+    for a, b in zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True):
+        assert (a.shape, a.dtype) == (b.shape, b.dtype)
+        assert not getattr(a, "weak_type", False) and not getattr(b, "weak_type", False)
+
+
+def distance(start, end):
+    """Return how far apart the parameters of two states are, squared."""
+    pairs = zip(leaves(start.learner.params), leaves(end.learner.params), strict=True)
+    return sum(np.sum(np.square(a - b)) for a, b in pairs)
+
+
+def test_target_kl_skips_remaining_updates(standard):
+    start = standard.start()
+    loose, free = standard.steps(1, learning_rate=0.05)
+    tight, bound = standard.steps(1, learning_rate=0.05, target_kl=1e-3)
+    assert free[0]["train/stopped_by_kl"] == 0
+    assert 0 < bound[0]["train/stopped_by_kl"] < 1
+    assert distance(start, tight) < distance(start, loose)
+
+
+def test_adaptive_rate_moves_both_ways_and_respects_the_cap():
+    shared = {"schedule": "adaptive_kl", "max_learning_rate": 2e-3}
+    programs = build(replace(CONFIG, learning_rate=1e-5, desired_kl=0.1, **shared))
+    _, grows = programs.steps(4)
+    assert grows[-1]["train/learning_rate"] == pytest.approx(2e-3)
+    _, shrinks = programs.steps(4, learning_rate=2e-3, desired_kl=1e-9)
+    assert shrinks[-1]["train/learning_rate"] < 1e-4
+
+
+@pytest.mark.parametrize("schedule", ["linear", "cosine", "exponential"])
+def test_schedules_reach_their_floor(schedule):
+    config = replace(CONFIG, schedule=schedule, schedule_floor=0.1)
+    algorithm = build(config, total=4).algorithm
+
+    @jax.jit  # nothing but the rate is asked for: XLA leaves out all the rest
+    def rate(iteration):
+        state = algorithm.init(jax.random.key(0)).replace(iteration=iteration)
+        return algorithm.train_step(state)[1]["train/learning_rate"].total
+
+    assert float(rate(0)) == pytest.approx(1e-3)
+    assert float(rate(4)) == pytest.approx(1e-4)
+
+
+def test_l2_to_initial_pulls_back():
+    programs = build(replace(CONFIG, l2_init_coef=10.0, learning_rate=1e-2))
+    start, (pulled, _) = programs.start(), programs.steps(3)
+    free, _ = programs.steps(3, l2_init_coef=0.0)
+    assert distance(start, pulled) < 0.5 * distance(start, free)
+
+
+def test_reward_scale_leaves_logged_returns_alone(standard, plain):
+    _, one = plain
+    _, less = standard.steps(3, reward_scale=1e-3)
+    assert less[0]["train/value_loss"] < 0.01 * one[0]["train/value_loss"]
+    # Early episodes are acted by nearly the same policy: the log shows plain rewards.
+    first = [
+        next(r["rollout/ep_rew_mean"] for r in m if "rollout/ep_rew_mean" in r) for m in (one, less)
+    ]
+    assert first[0] == pytest.approx(first[1], rel=0.2)
+
+
+def test_reward_normalisation_matches_vecnormalize():
+    """Compare with a plain loop over VecNormalize's definition."""
+    config = replace(CONFIG, normalize_reward=True, gamma=0.9)
+    env = VectorEnv(probes.PROBES["counter"](), 4, 5, pool_size=4)
+    config = replace(config, num_minibatches=2)
+    programs = build(config, env=env)
+    state, _ = programs.steps(3)
+    age = np.asarray(programs.start().collector.env.age)
+    trace, count, seen = np.zeros(4), np.zeros(4), []
+    for _ in range(24):
+        count += 1
+        age = age + 1
+        trace = trace * 0.9 + count  # the probe's reward is its step count
+        seen.append(trace.copy())
+        ended = age >= 5
+        trace[ended], age[ended], count[ended] = 0.0, 0, 0
+    np.testing.assert_allclose(state.learner.returns.variance, np.var(seen), rtol=1e-4)
+    np.testing.assert_allclose(state.collector.reward_trace, trace, rtol=1e-5)
+
+
+def test_non_finite_gradients_are_skipped_and_counted():
+    # Rewards of 1e38 overflow the value loss; the observations stay finite.
+    env = VectorEnv(probes.Exploding(k=1, value=3e38, in_obs=False), 8, 6, pool_size=4)
+    config = replace(CONFIG, num_minibatches=2)
+    programs = build(config, env=env)
+    start, (state, metrics) = programs.start(), programs.steps(2)
+    assert metrics[0]["train/bad_updates"] == 1.0
+    assert int(state.learner.skipped) == int(state.learner.bad_streak) == 2 * 2 * 2
+    for a, b in zip(leaves(start.learner.params), leaves(state.learner.params), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_one_huge_observation_does_not_blind_the_agent():
+    """Physics that blows up passes 1e20 before it is NaN: that must not reach the statistics."""
+    env = VectorEnv(probes.Exploding(k=3, value=1e20, in_reward=False), 8, 6, pool_size=4)
+    state, metrics = build(replace(CONFIG, num_minibatches=2), env=env).steps(3)
+    assert metrics[-1]["rollout/diverged"] > 0
+    assert metrics[-1]["train/bad_updates"] == 0
+    for leaf in jax.tree.leaves(state.learner.observations):
+        assert np.all(np.isfinite(leaf)) and np.all(np.abs(leaf) < 1e6)
+
+
+def test_observations_pass_unchanged_when_not_normalised():
+    programs = build(replace(CONFIG, normalize_obs=False))
+    state, algorithm = programs.steps(1)[0], programs.algorithm
+    act = algorithm.policy(True)
+    params = algorithm.policy_params(state.learner)
+    far, farther = (
+        act(params, jnp.full((1, 3), x), (), jax.random.key(0))[2].log_prob for x in (50.0, 90.0)
+    )
+    assert float(far[0]) != float(farther[0])
+
+
+def test_one_environment_one_step_one_minibatch():
+    """The deviation of a single advantage is 0, and so is that of rewards that are all alike."""
+    config = replace(
+        CONFIG,
+        rollout_length=1,
+        num_minibatches=1,
+        update_epochs=1,
+        normalize_reward=True,
+    )
+    env = VectorEnv(probes.PROBES["value"](), 1, 1, pool_size=1)
+    state, metrics = build(config, env=env).steps(3)
+    assert int(state.learner.skipped) == 0
+    assert all(np.isfinite(leaf).all() for leaf in leaves(state.learner))
+    for row in metrics:
+        assert row["rollout/ep_len_mean"] == 1  # every environment is done in every step

@@ -1,0 +1,171 @@
+"""From a rollout to a batch: values, advantages and targets by loops, segments in their places."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxrl.algorithms.policy import Extras
+from jaxrl.algorithms.ppo import batch as ppo_batch
+from jaxrl.config import PPOConfig
+from jaxrl.learning import normalizer
+from jaxrl.types import Rollout
+
+T, N, H = 4, 2, 2
+GAMMA, LAM = 0.9, 0.8
+CONFIG = PPOConfig(rollout_length=T, normalize_advantage="none")
+SCALE = 3.0  # the critic's only parameter
+SEEN = normalizer.Moments(jnp.float32(9), {"x": jnp.float32([0.5])}, {"x": jnp.float32([4.0])})
+
+
+def _judge(params, obs, next_obs, carry, ended):
+    """A critic whose memory is the sum of what it saw since the last ending."""
+    x, after = obs["x"][..., 0], next_obs["x"][..., 0]
+    if not len(carry):
+        return params * x, params * after, ()
+    values, next_values, total = [], [], carry[0]
+    for t in range(len(x)):
+        total = total + x[t]
+        values.append(params * total)
+        next_values.append(params * (total + after[t]))
+        total = jnp.where(ended[t], 0.0, total)
+    return jnp.stack(values), jnp.stack(next_values), [total]
+
+
+NETWORKS: Any = SimpleNamespace(judge=_judge, has_memory=False)
+
+
+def _experience():
+    random = np.random.default_rng(0)
+
+    def normal(*shape):
+        return jnp.float32(random.normal(size=shape))
+
+    terminated, truncated = np.zeros((2, T, N), bool)
+    terminated[1, 0] = truncated[2, 1] = True
+    style = {"style": normal(T, N, 2)}
+    return Rollout(
+        obs={"x": normal(T, N, 1)} | style,
+        action=(),
+        reward=(),
+        terminated=jnp.asarray(terminated),
+        truncated=jnp.asarray(truncated),
+        next_obs={"x": normal(T, N, 1)} | style,
+        extras=Extras(normal(T, N, 1), normal(T, N)),
+        carry=normal(T // H, N, 3),
+        episodes={},
+    )
+
+
+def _learner(**more) -> Any:
+    zeros, ones = {"style": jnp.zeros(2)}, {"style": jnp.ones(2)}
+    seen = SEEN.replace(mean=SEEN.mean | zeros, variance=SEEN.variance | ones)
+    hyper = {"gamma": jnp.float32(GAMMA), "lam": jnp.float32(LAM)}
+    values = normalizer.Moments(jnp.float32(9), jnp.float32(0.7), jnp.float32(0.25))
+    params = {"critic": jnp.float32(SCALE), "actor": None}
+    return SimpleNamespace(params=params, observations=seen, hyper=hyper, values=values, **more)
+
+
+def _expected(experience, reward, center=0.0, spread=1.0, memory=None):
+    """Return values, advantages, targets, and the critic's memory before each step."""
+    x, after = (
+        (np.float64(o["x"][..., 0]) - 0.5) / 2 for o in (experience.obs, experience.next_obs)
+    )
+    ended = np.asarray(experience.terminated | experience.truncated)
+    value, next_value, before = SCALE * x, SCALE * after, []
+    if memory is not None:
+        total = np.float64(memory)
+        for t in range(T):
+            before.append(total)
+            total = total + x[t]
+            value[t], next_value[t] = SCALE * total, SCALE * (total + after[t])
+            total = np.where(ended[t], 0.0, total)
+        before.append(total)
+    v, w = value * spread + center, next_value * spread + center
+    delta = reward + GAMMA * np.where(experience.terminated, 0.0, w) - v
+    advantage = np.zeros((T + 1, N))
+    for t in reversed(range(T)):
+        advantage[t] = delta[t] + GAMMA * LAM * np.where(ended[t], 0.0, advantage[t + 1])
+    advantage = advantage[:T]
+    return value, advantage, (advantage + v - center) / spread, before
+
+
+def _cut(x):
+    """Lay [T, N, ...] out as segments [H, N · T / H, ...], a row's segments side by side."""
+    x = np.asarray(x)
+    return np.stack([x[p * H : (p + 1) * H, n] for n in range(N) for p in range(T // H)], axis=1)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        CONFIG,
+        replace(CONFIG, normalize_advantage="batch", normalize_value=True, bptt_horizon=H),
+    ],
+    ids=["plain", "normalised"],
+)
+def test_batches_without_memory(config):
+    experience = _experience()
+    reward = jnp.float32(np.random.default_rng(1).normal(size=(T, N)))
+    judge = ppo_batch.Judge(config, NETWORKS, None)
+    batch, after = judge.batch(_learner(), experience, reward, ())
+    units = (0.7, 0.5) if config.normalize_value else (0.0, 1.0)
+    value, advantage, target, _ = _expected(experience, reward, *units)
+    if config.normalize_advantage == "batch":
+        advantage = (advantage - advantage.mean()) / advantage.std()
+    lay = _cut if config.bptt_horizon else np.asarray
+    assert after == () and batch.ended == () and batch.weight == batch.noise == batch.teacher == ()
+    close = {"rtol": 1e-4, "atol": 1e-5}
+    np.testing.assert_allclose(batch.value, lay(value), **close)
+    np.testing.assert_allclose(batch.advantage, lay(advantage), **close)
+    np.testing.assert_allclose(batch.target, lay(target), **close)
+    np.testing.assert_allclose(batch.obs["x"], lay((experience.obs["x"] - 0.5) / 2), **close)
+    assert list(batch.obs) == ["x"]
+    np.testing.assert_array_equal(batch.raw_action, lay(experience.extras.raw_action))
+    np.testing.assert_array_equal(batch.log_prob, lay(experience.extras.log_prob))
+
+
+def test_memory_goes_on_from_segment_to_segment():
+    experience, config = _experience(), replace(CONFIG, bptt_horizon=H)
+    reward, start = jnp.ones((T, N)), jnp.array([0.5, -1.0])
+    networks: Any = SimpleNamespace(judge=_judge, has_memory=True)
+    batch, after = ppo_batch.Judge(config, networks, None).batch(
+        _learner(), experience, reward, [start]
+    )
+    value, advantage, target, before = _expected(experience, reward, memory=start)
+    np.testing.assert_allclose(batch.value, _cut(value), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(batch.advantage, _cut(advantage), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(batch.target, _cut(target), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(after[0], before[-1], rtol=1e-4, atol=1e-6)
+    np.testing.assert_array_equal(batch.ended, _cut(experience.terminated | experience.truncated))
+    # Memory before each segment: of the critic as it was found, of the actor as it was collected.
+    starts = [before[p * H][n] for n in range(N) for p in range(T // H)]
+    np.testing.assert_allclose(batch.carry["critic"][0], [starts], rtol=1e-4, atol=1e-6)
+    carried = [experience.carry[p, n] for n in range(N) for p in range(T // H)]
+    np.testing.assert_array_equal(batch.carry["actor"], np.array([carried]))
+
+
+def test_a_teacher_sees_observations_as_it_knows_them():
+    experience = _experience()
+    moments = normalizer.Moments(
+        jnp.float32(9),
+        {"x": jnp.float32([1.0]), "style": jnp.zeros(2)},
+        {"x": jnp.float32([0.25]), "style": jnp.ones(2)},
+    )
+    taught = SimpleNamespace(actor=jnp.float32(2.0), observations=moments)
+    network: Any = SimpleNamespace(apply=lambda params, obs, carry: (params * obs["x"], carry))
+    judge = ppo_batch.Judge(CONFIG, NETWORKS, network)
+    batch, _ = judge.batch(_learner(teacher=taught), experience, jnp.ones((T, N)), ())
+    expected = 2.0 * (experience.obs["x"] - 1.0) / 0.5
+    np.testing.assert_allclose(batch.teacher, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_standardize():
+    found = ppo_batch.standardize(jnp.array([[1.0, 2.0], [3.0, 6.0]]))
+    np.testing.assert_allclose(
+        found, np.array([[-2.0, -1.0], [0.0, 3.0]]) / np.sqrt(3.5), rtol=1e-5
+    )
+    np.testing.assert_array_equal(ppo_batch.standardize(jnp.full(3, 2.0)), np.zeros(3))

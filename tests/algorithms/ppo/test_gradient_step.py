@@ -1,0 +1,286 @@
+"""One gradient step of PPO: what it moves, what stops it, what it counts and reports."""
+
+from dataclasses import replace
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jax.flatten_util import ravel_pytree
+
+from jaxrl.algorithms.ppo import loss as ppo_loss
+from jaxrl.algorithms.ppo import update as ppo_update
+from jaxrl.algorithms.ppo.batch import Batch, PPOState
+from jaxrl.algorithms.ppo.sampler import Sampler
+from jaxrl.algorithms.ppo.update import Updater
+from jaxrl.config import PPOConfig
+from jaxrl.learning import distributions
+from jaxrl.learning.optimizer import adam
+
+T, N, KEY = 3, 8, jax.random.key(0)
+CONFIG = PPOConfig(
+    rollout_length=T, num_minibatches=1, max_grad_norm=0.0, normalize_advantage="none"
+)
+START = {"actor": jnp.float32([0.5, -0.3]), "critic": jnp.float32([0.8])}
+FLAT, UNRAVEL = ravel_pytree(START)
+WEIGHTS = {name: jnp.float32(0.1) for name in ("entropy_coef", "l2_init_coef", "teacher_coef")}
+HYPER = {
+    "clip": 0.2,
+    "value_coef": 0.5,
+    "target_kl": 0.0,
+    "desired_kl": 0.01,
+    "min_learning_rate": 1e-4,
+    "max_learning_rate": 1.0,
+}
+
+
+def _networks(kind="normal") -> Any:
+    def both(params, obs, carry, ended):
+        mean, log_std = params["actor"][:1], params["actor"][1:]
+        out = jnp.stack([obs * mean[0], jnp.ones_like(obs) * log_std[0]], axis=-1)
+        return out, obs * params["critic"][0]
+
+    return SimpleNamespace(both=both, distribution=distributions.DISTRIBUTIONS[kind](1))
+
+
+def _part(scale=1.0):
+    random = np.random.default_rng(0)
+
+    def normal(*shape):
+        return jnp.float32(random.normal(size=shape))
+
+    obs, raw = normal(T, N), normal(T, N, 1)
+    out, value = _networks().both(START, obs, (), ())
+    log_prob = distributions.normal(1).log_prob(out, raw) + 0.1 * normal(T, N)
+    return Batch(
+        obs=obs,
+        raw_action=raw,
+        log_prob=log_prob,
+        value=value,
+        target=scale * normal(T, N),
+        advantage=1.0 + 2.0 * normal(T, N),
+        ended=(),
+        carry=(),
+        steps=(),
+        teacher=(),
+        weight=jnp.float32(random.uniform(0.5, 2.0, size=(1, N))),
+        noise=(),
+    )
+
+
+def _learner(config=CONFIG, rate=0.1, **hyper) -> PPOState:
+    zero = jnp.zeros((), jnp.int32)
+    hyper = {name: jnp.float32(x) for name, x in (HYPER | hyper).items()}
+    nothing: Any = ()
+    return PPOState(
+        params=FLAT,
+        initial_params=nothing,
+        teacher=nothing,
+        optimizer=adam(config.max_grad_norm, config.adam_epsilon).init(FLAT),
+        observations=nothing,
+        returns=nothing,
+        values=nothing,
+        hyper=hyper,
+        total_iterations=zero,
+        learning_rate=jnp.float32(rate),
+        skipped=zero + 4,
+        bad_streak=zero + 3,
+    )
+
+
+def _step(config=CONFIG, part=None, first=False, stopped=False, kind="normal", blocks=1, **hyper):
+    """Return (learner, first, stopped) and what was reported by name, after one step."""
+    updater = Updater(config, _networks(kind), N, blocks)
+    carry = (_learner(config, **hyper), jnp.asarray(first), jnp.asarray(stopped))
+    inputs = (_part() if part is None else part, KEY)
+    after, noted = updater._update(UNRAVEL, WEIGHTS, carry, inputs)
+    names = (*ppo_loss.METRICS, "grad_norm", "stopped", "bad")
+    return after, dict(zip(names, map(float, noted), strict=True))
+
+
+def _slope(part, config=CONFIG, kind="normal"):
+    def loss(flat):
+        networks = _networks(kind)
+        return ppo_loss.loss(config, networks, UNRAVEL(flat), _learner(), part, WEIGHTS)
+
+    return jax.grad(loss, has_aux=True)(FLAT)
+
+
+def test_a_step_is_adams_and_reports_the_loss():
+    (learner, first, stopped), noted = _step()
+    grads, metrics = _slope(_part())
+    # Adam's first step is g / (|g| + ε).
+    np.testing.assert_allclose(
+        learner.params, FLAT - 0.1 * grads / (np.abs(grads) + 1e-5), rtol=1e-4
+    )
+    np.testing.assert_allclose(optax.tree.get(learner.optimizer, "mu"), 0.1 * grads, rtol=1e-4)
+    np.testing.assert_allclose([noted[name] for name in ppo_loss.METRICS], metrics, rtol=1e-4)
+    assert noted["grad_norm"] == pytest.approx(float(jnp.linalg.norm(grads)), rel=1e-4)
+    assert noted["stopped"] == noted["bad"] == 0.0
+    assert not first and not stopped
+    assert int(learner.skipped) == 4 and int(learner.bad_streak) == 0
+    assert float(learner.learning_rate) == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("sampling", ["sequential", "prioritized"])
+@pytest.mark.parametrize("standard", ["none", "minibatch"])
+def test_advantages_are_standardised_then_weighted(sampling, standard):
+    part = _part()
+    expected = np.asarray(part.advantage)
+    if standard == "minibatch":
+        expected = (expected - expected.mean()) / expected.std()
+    if sampling == "prioritized":
+        expected = expected * np.asarray(part.weight)
+    config = replace(CONFIG, sampling=sampling, normalize_advantage=standard)
+    _, noted = _step(config)
+    _, metrics = _slope(part._replace(advantage=jnp.asarray(expected)))
+    np.testing.assert_allclose([noted[name] for name in ppo_loss.METRICS], metrics, rtol=1e-3)
+
+
+def test_entropy_is_estimated_by_noise_of_the_steps_key():
+    _, noted = _step(kind="tanh_normal")
+    part = _part()._replace(noise=jax.random.normal(KEY, (T, N, 1)))
+    _, metrics = _slope(part, kind="tanh_normal")
+    np.testing.assert_allclose([noted[name] for name in ppo_loss.METRICS], metrics, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "times, already, stops",
+    [
+        (1.4, False, False),
+        (1.6, False, True),
+        (1.4, True, True),
+        (0.0, False, False),
+    ],
+)
+def test_steps_stop_once_kl_passes_one_and_a_half_times_its_target(times, already, stops):
+    kl = _step()[1]["train/approx_kl"]
+    (learner, _, stopped), noted = _step(stopped=already, target_kl=kl / times if times else 0.0)
+    assert bool(stopped) is stops and noted["stopped"] == stops
+    assert np.array_equal(learner.params, FLAT) is stops
+    assert int(learner.skipped) == 4 and noted["bad"] == 0.0  # nothing was wrong with it
+
+
+@pytest.mark.parametrize("beyond, stops", [(0.0, False), (1e-3, True)])
+def test_steps_go_on_at_exactly_one_and_a_half_times_the_target(monkeypatch, beyond, stops):
+    noted = jnp.zeros(len(ppo_loss.METRICS)).at[ppo_update._KL].set(1.5 + beyond)
+    monkeypatch.setattr(Updater, "_gradients", lambda *_: (jnp.ones_like(FLAT), noted))
+    (_, _, stopped), _ = _step(target_kl=1.0)
+    assert bool(stopped) is stops
+
+
+def test_non_finite_steps_are_counted():
+    (learner, _, stopped), noted = _step(part=_part(scale=np.inf))
+    np.testing.assert_array_equal(learner.params, FLAT)
+    assert int(learner.skipped) == 5 and int(learner.bad_streak) == 4
+    assert noted["bad"] == 1.0 and noted["grad_norm"] == 0.0 and not stopped
+
+
+@pytest.mark.parametrize(
+    "first, stopped, desired, rate",
+    [
+        (False, False, 0.1, 0.15),
+        (False, False, 0.001, 0.1 / 1.5),
+        (True, False, 0.1, 0.1),
+        (False, True, 0.1, 0.1),
+    ],
+)
+def test_the_rate_follows_kl_but_not_before_the_policy_moves(first, stopped, desired, rate):
+    config = replace(CONFIG, schedule="adaptive_kl")
+    assert 0.002 < _step()[1]["train/approx_kl"] < 0.05
+    (learner, *_), _ = _step(config, first=first, stopped=stopped, desired_kl=desired)
+    assert float(learner.learning_rate) == pytest.approx(rate, rel=1e-5)
+    (learner, *_), _ = _step(first=first, stopped=stopped, desired_kl=desired)
+    assert float(learner.learning_rate) == pytest.approx(0.1)
+
+
+def test_the_rate_stays_within_its_bounds():
+    config = replace(CONFIG, schedule="adaptive_kl")
+    for desired, bounds, rate in (
+        (0.1, {"max_learning_rate": 0.12}, 0.12),
+        (0.001, {"min_learning_rate": 0.09}, 0.09),
+    ):
+        (learner, *_), _ = _step(config, desired_kl=desired, **bounds)
+        assert float(learner.learning_rate) == pytest.approx(rate, rel=1e-5)
+
+
+@pytest.mark.parametrize("blocks", [1, 2])
+def test_accumulated_pieces_are_the_whole(blocks):
+    (whole, *_), expected = _step()
+    (pieces, *_), noted = _step(replace(CONFIG, accumulate=4), blocks=blocks)
+    found, wanted = (optax.tree.get(x.optimizer, "mu") for x in (pieces, whole))
+    np.testing.assert_allclose(found, wanted, rtol=1e-4)
+    for name in noted:
+        assert noted[name] == pytest.approx(expected[name], rel=1e-3, abs=1e-6)
+
+
+@pytest.mark.parametrize("pieces", [1, 2, 4])
+def test_losses_see_one_piece_at_a_time(monkeypatch, pieces):
+    seen = []
+
+    def loss(config, networks, params, learner, part, weights):
+        seen.append(part.obs.shape)
+        return jnp.sum(params["actor"]), jnp.zeros(len(ppo_loss.METRICS))
+
+    monkeypatch.setattr(ppo_loss, "loss", loss)
+    # N rows are one of two minibatches.
+    config = replace(CONFIG, accumulate=pieces, num_minibatches=2)
+    updater = Updater(config, _networks(), 2 * N, 1)
+    jax.eval_shape(partial(updater._gradients, UNRAVEL, WEIGHTS), _learner(), _part())
+    assert set(seen) == {(T, N // pieces)}
+
+
+@pytest.mark.parametrize("kind", ["adam", "muon"])
+def test_the_optimiser_is_the_one_asked_for(kind):
+    """Muon's step in a matrix is orthogonal; Adam's first one is a matrix of signs."""
+    matrix = {"w": jnp.diag(jnp.array([3.0, 1.0]))}
+    flat, unravel = ravel_pytree(matrix)
+    config = replace(CONFIG, optimizer=kind, adam_epsilon=1e-12, max_grad_norm=1e-3)
+    transform = Updater(config, _networks(), N, 1).transform(unravel)
+    updates, _ = transform.update(flat + 0.5, transform.init(flat), flat)
+    found = np.asarray(unravel(updates)["w"])
+    if kind == "adam":
+        np.testing.assert_allclose(found, np.ones((2, 2)), rtol=1e-3)
+    else:
+        np.testing.assert_allclose(np.linalg.svd(found)[1], 1.0, atol=0.4)
+
+
+@pytest.mark.parametrize("sampling", ["sequential", "uniform"])
+def test_passes_are_planned_and_noise_is_made_by_keys_of_their_own(sampling):
+    """Step by step: each pass has a key to plan it by, then one for each of its minibatches."""
+    config = replace(CONFIG, num_minibatches=2, update_epochs=2, sampling=sampling)
+    networks, progress = _networks("tanh_normal"), jnp.float32(0.0)
+    updater, sampler = Updater(config, networks, N, 1), Sampler(config, networks, N, 1)
+    learner, part = _learner(rate=0.01), _part()._replace(weight=())
+    learner = learner.replace(hyper=learner.hyper | WEIGHTS)
+    found, _ = jax.jit(updater.improve)(learner.replace(params=START), part, KEY, progress)
+    carry, keys = (learner, jnp.asarray(True), jnp.asarray(False)), jax.random.split(KEY, (2, 3))
+    update = jax.jit(partial(updater._update, UNRAVEL, WEIGHTS))
+    for plan, *noise in keys:
+        for planned, key in zip(sampler.plan(plan), noise, strict=True):
+            params = UNRAVEL(carry[0].params)
+            drawn, _ = sampler.draw(carry[0], params, part, (), planned, progress)
+            carry, _ = update(carry, (drawn, key))
+    np.testing.assert_allclose(ravel_pytree(found.params)[0], carry[0].params, atol=1e-5)
+
+
+@pytest.mark.parametrize("sampling", ["sequential", "uniform"])
+def test_every_pass_and_minibatch_is_visited_and_averaged(sampling):
+    """At a rate of 0 all visits see one policy: their mean is that of the whole batch."""
+    config = replace(CONFIG, num_minibatches=4, update_epochs=2, sampling=sampling)
+    updater, part = Updater(config, _networks(), N, 1), _part()._replace(weight=())
+    learner = _learner(rate=0.0).replace(params=START)
+    coefficients = dict.fromkeys(WEIGHTS, jnp.float32(0.1))
+    learner = learner.replace(hyper=learner.hyper | coefficients)
+    after, noted = updater.improve(learner, part, KEY, jnp.float32(0.0))
+    jax.tree.map(np.testing.assert_array_equal, after.params, START)
+    assert "train/teacher_kl" not in noted and "train/bad_updates" in noted
+    assert int(optax.tree.get(after.optimizer, "count")) == 8
+    _, metrics = _slope(part)
+    found = [float(noted[name].total / noted[name].count) for name in ppo_loss.METRICS[:-1]]
+    exactly = np.allclose(found, metrics[:-1], rtol=1e-3)
+    assert exactly if sampling == "sequential" else not exactly

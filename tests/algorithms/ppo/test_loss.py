@@ -1,0 +1,118 @@
+"""PPO's loss on one minibatch, against the same sum in NumPy; networks say what they are told."""
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+
+from jaxrl.algorithms.ppo import loss
+from jaxrl.algorithms.ppo.batch import Batch
+from jaxrl.config import PPOConfig
+from jaxrl.learning import distributions
+
+T, N = 3, 4
+HYPER = {
+    name: jnp.float32(x)
+    for name, x in {"clip": 0.2, "value_clip": 0.3, "value_coef": 0.7, "bound_coef": 0.4}.items()
+}
+WEIGHTS = {
+    name: jnp.float32(x)
+    for name, x in {"entropy_coef": 0.05, "l2_init_coef": 0.02, "teacher_coef": 0.6}.items()
+}
+PLAIN = PPOConfig(value_clip=0.0, bound_coef=0.0, l2_init_coef=0.0)
+FULL = replace(PLAIN, value_clip=1.0, bound_coef=1.0, l2_init_coef=1.0, teacher=Path("run"))
+
+
+def _both(params, obs, carry, ended):
+    """Outputs that show whether memory and endings arrived: both are added."""
+    seen = obs + ended + carry["actor"][None]
+    out = params["actor"] + seen[..., None]
+    return out, params["critic"] + carry["critic"][None]
+
+
+NETWORKS: Any = SimpleNamespace(distribution=distributions.normal(1), both=_both)
+
+
+def _inputs():
+    random = np.random.default_rng(0)
+
+    def normal(*shape):
+        return jnp.float32(random.normal(size=shape))
+
+    params = {"actor": normal(T, N, 2) * 0.3, "critic": normal(T, N)}
+    learner: Any = SimpleNamespace(
+        hyper=HYPER, initial_params={"actor": normal(T, N, 2), "critic": normal(T, N)}
+    )
+    batch = Batch(
+        obs=normal(T, N),
+        raw_action=normal(T, N, 1),
+        log_prob=normal(T, N) * 0.3 - 1.5,
+        value=params["critic"] + 0.5 * normal(T, N),
+        target=normal(T, N),
+        advantage=normal(T, N),
+        ended=jnp.float32(random.random((T, N)) < 0.5),
+        carry={"actor": normal(1, N), "critic": normal(1, N)},
+        steps=(),
+        teacher=0.3 * normal(T, N, 2),
+        weight=(),
+        noise=(),
+    )
+    return params, learner, batch
+
+
+@pytest.mark.parametrize("config", [PLAIN, FULL], ids=["plain", "full"])
+def test_loss_and_metrics_are_those_of_numpy(config):
+    params, learner, batch = _inputs()
+    total, noted = loss.loss(config, NETWORKS, params, learner, batch, WEIGHTS)
+    out, value = (np.float64(x) for x in _both(params, batch.obs, _first(batch), batch.ended))
+    mean, std = out[..., 0], np.exp(out[..., 1])
+    log_prob = scipy.stats.norm.logpdf(np.asarray(batch.raw_action)[..., 0], mean, std)
+    gap = log_prob - np.asarray(batch.log_prob)
+    ratio, advantage = np.exp(gap), np.float64(batch.advantage)
+    policy = -np.minimum(ratio * advantage, np.clip(ratio, 0.8, 1.2) * advantage).mean()
+    target, old = np.float64(batch.target), np.float64(batch.value)
+    squares = (value - target) ** 2
+    if config is FULL:
+        squares = np.maximum(squares, (old + np.clip(value - old, -0.3, 0.3) - target) ** 2)
+    entropy = scipy.stats.norm(mean, std).entropy().mean()
+    expected = policy + 0.7 * squares.mean() - 0.05 * entropy
+    kl = 0.0
+    if config is FULL:
+        expected += 0.4 * (np.maximum(np.abs(mean) - 1.1, 0.0) ** 2).mean()
+        pairs = zip(params.values(), learner.initial_params.values(), strict=True)
+        expected += 0.02 * sum(np.square(p - q).sum() for p, q in pairs)
+        m, s = batch.teacher[..., 0], np.exp(batch.teacher[..., 1])
+        kl = (np.log(std / s) + (s**2 + (m - mean) ** 2) / (2 * std**2) - 0.5).mean()
+        expected += 0.6 * kl
+    outside = (np.abs(ratio - 1) > 0.2).mean()
+    wanted = {
+        "train/loss": expected,
+        "train/policy_gradient_loss": policy,
+        "train/value_loss": squares.mean(),
+        "train/entropy_loss": -entropy,
+        "train/approx_kl": (ratio - 1 - gap).mean(),
+        "train/clip_fraction": outside,
+        "train/std": std.mean(),
+        "train/teacher_kl": kl,
+    }
+    assert 0 < outside < 1
+    np.testing.assert_allclose(total, expected, rtol=1e-4)
+    assert tuple(wanted) == loss.METRICS
+    np.testing.assert_allclose(noted, list(wanted.values()), rtol=1e-3, atol=1e-5)
+
+
+def _first(batch):
+    return {name: leaf[0] for name, leaf in batch.carry.items()}
+
+
+def test_coefficients_fall_to_their_fraction():
+    config = replace(PLAIN, entropy_coef_end=0.5, l2_init_coef_end=1.0, teacher_coef_end=0.0)
+    hyper = {name: jnp.array(2.0) for name in WEIGHTS}
+    for progress, expected in ((-1.0, (2, 2, 2)), (0.25, (1.75, 2, 1.5)), (1.5, (1, 2, 0))):
+        found = loss.coefficients(config, hyper, jnp.array(progress))
+        np.testing.assert_allclose([found[name] for name in WEIGHTS], expected)

@@ -1,0 +1,296 @@
+"""Style rewards: given to the steps that earned them, by a discriminator that learns."""
+
+from dataclasses import replace
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from jaxrl.algorithms.amp import Styling, _Motion
+from jaxrl.config import StyleConfig
+from jaxrl.learning import discriminator
+from jaxrl.types import Rollout
+
+SIZE, STEPS, ROWS = 6, 4, 5
+CONFIG = StyleConfig(
+    weight=0.7,
+    task_weight=0.3,
+    hidden=(16,),
+    batch_size=64,
+    updates=10,
+    replay=32,
+    learning_rate=1e-2,
+)
+
+
+def demonstrations(key, number):
+    return 2.0 + jax.random.normal(key, (number, SIZE))
+
+
+@pytest.fixture(scope="module")
+def styling():
+    return Styling(CONFIG, demonstrations, SIZE)
+
+
+@pytest.fixture(scope="module")
+def learn(styling):
+    return jax.jit(styling.learn)
+
+
+def rollout(seed, shift=0.0):
+    random = np.random.default_rng(seed)
+    seen = jnp.asarray(shift + random.normal(size=(STEPS, ROWS, SIZE)), jnp.float32)
+    reward = jnp.asarray(random.normal(size=(STEPS, ROWS)), jnp.float32)
+    # A step is judged by what it led to: what was seen before it must not matter.
+    before = jnp.full_like(seen, jnp.nan)
+    return Rollout({"style": before}, (), reward, (), (), {"style": seen}, (), (), {})
+
+
+def test_each_step_is_paid_for_its_own_history(styling, learn):
+    state, _ = learn(styling.init(jax.random.key(0)), rollout(0), jax.random.key(1))
+    whole = rollout(3)
+    together = styling.reward(state, whole)
+    assert together.shape == (STEPS, ROWS)
+    assert len(np.unique(np.asarray(together))) == STEPS * ROWS
+    for t in range(STEPS):
+        for row in range(ROWS):
+            one = jax.tree.map(lambda x, t=t, row=row: x[t : t + 1, row : row + 1], whole)
+            paid = styling.reward(state, one)
+            np.testing.assert_allclose(together[t, row], paid[0, 0], rtol=1e-5)
+
+
+def test_task_and_style_are_mixed_by_their_weights(styling):
+    state, experience = styling.init(jax.random.key(0)), rollout(0)
+    nothing = styling.reward(state, experience._replace(reward=jnp.zeros((STEPS, ROWS))))
+    mixed = styling.reward(state, experience)
+    np.testing.assert_allclose(mixed - nothing, 0.3 * experience.reward, rtol=1e-4, atol=1e-5)
+
+
+def test_it_learns_to_tell_and_pays_for_what_looks_real(styling, learn):
+    state = styling.init(jax.random.key(0))
+    for i in range(20):
+        state, metrics = learn(state, rollout(i, shift=-2.0), jax.random.key(i))
+    accuracy = {k: float(m.total / m.count) for k, m in metrics.items()}
+    assert accuracy["style/demo_accuracy"] > 0.95
+    assert accuracy["style/agent_accuracy"] > 0.95
+    real = styling.reward(state, rollout(99, shift=2.0)).mean()
+    unreal = styling.reward(state, rollout(99, shift=-2.0)).mean()
+    assert real > unreal + 0.3
+
+
+def test_it_remembers_the_agents_earlier_motion(styling, learn):
+    state = styling.init(jax.random.key(0))
+    filled = []
+    for i in range(20):
+        state, _ = learn(state, rollout(i, shift=10.0 * i), jax.random.key(i))
+        filled.append(int(state.filled))
+    assert filled == [min(2 * (i + 1), CONFIG.replay) for i in range(20)]
+    ages = np.unique(np.round(np.asarray(state.replay).mean(axis=1) / 10.0))
+    assert ages.min() < 15 and ages.max() == 19  # old and new side by side
+
+
+def _with_gaps(seed, **settings):
+    """Return a rollout in which every row begins with two steps without a whole history."""
+    full = rollout(seed, **settings)
+    shown = full.next_obs["style"].at[:2].set(0.0)
+    return full._replace(next_obs={"style": shown})
+
+
+def test_steps_without_a_whole_history_teach_the_discriminator_nothing(styling, learn):
+    state, _ = learn(styling.init(jax.random.key(0)), _with_gaps(0, shift=3.0), jax.random.key(1))
+    assert np.all(np.any(np.asarray(state.replay[: int(state.filled)]) != 0.0, axis=1))
+    assert np.all(np.asarray(state.moments.mean) > 1.8)  # zeros would pull it down
+    nothing = _with_gaps(0)._replace(next_obs={"style": jnp.zeros((STEPS, ROWS, SIZE))})
+    after, _ = learn(state, nothing, jax.random.key(2))
+    assert int(after.filled) == int(state.filled)
+    np.testing.assert_array_equal(after.replay, state.replay)
+    assert np.all(np.asarray(after.moments.mean) > 1.8)
+
+
+def test_steps_without_a_whole_history_are_paid_as_what_cannot_be_told(styling, learn):
+    state = styling.init(jax.random.key(0))
+    for i in range(5):
+        state, _ = learn(state, rollout(i, shift=-2.0), jax.random.key(i))
+    gaps = _with_gaps(3, shift=-2.0)._replace(reward=jnp.zeros((STEPS, ROWS)))
+    paid = np.asarray(styling.reward(state, gaps))
+    np.testing.assert_allclose(paid[:2], 0.7 * CONFIG.scale * np.log(2.0), rtol=1e-5)
+    assert np.all(paid[2:] < 0.9 * paid[0, 0])
+
+
+def _logits(params, x):
+    layers = params["params"]
+    (hidden,) = layers["MLP_0"].values()
+    x = jnp.maximum(x @ hidden["kernel"] + hidden["bias"][None], 0.0)
+    return (x @ layers["head"]["kernel"] + layers["head"]["bias"][None])[:, 0]
+
+
+@pytest.mark.parametrize("kind", ["bce", "least_squares"])
+def test_a_gradient_step_is_that_of_the_losses_written_out(kind):
+    """All of the agent's motion is one history, all demonstrations another: no draw matters."""
+    settings = {"loss": kind, "updates": 1, "gradient_penalty": 3.0, "logit_reg": 0.5}
+    config = replace(CONFIG, **settings, weight_decay=0.2)
+    agent, demo = np.linspace(-1.0, 1.0, SIZE), np.linspace(2.0, -1.0, SIZE) ** 2 + 0.5
+    styling = Styling(config, lambda key, number: jnp.float32(np.tile(demo, (number, 1))), SIZE)
+    state = styling.init(jax.random.key(0))
+    state = state.replace(params=jax.tree.map(lambda x: x + 0.1, state.params))
+    experience = rollout(0)
+    experience = experience._replace(
+        next_obs={"style": jnp.float32(np.tile(agent, (STEPS, ROWS, 1)))}
+    )
+    after, noted = jax.jit(styling.learn)(state, experience, jax.random.key(1))
+    # Statistics are of as many rows of the agent as of demonstrations.
+    rows = np.concatenate([np.tile(agent, (64, 1)), np.tile(demo, (64, 1))])
+    np.testing.assert_allclose(after.moments.mean, rows.mean(axis=0), rtol=1e-5)
+    a, d = ((x - rows.mean(axis=0)) / rows.std(axis=0) for x in (agent, demo))
+    a, d = (jnp.float32(x)[None] for x in (a, d))
+
+    def parts(params):
+        real, unreal = _logits(params, d)[0], _logits(params, a)[0]
+        if kind == "bce":
+            told = 0.5 * jnp.log1p(jnp.exp(-real)) + 0.5 * jnp.log1p(jnp.exp(unreal))
+        else:
+            told = 0.25 * (real - 1) ** 2 + 0.25 * (unreal + 1) ** 2
+        slope = jnp.sum(jax.grad(lambda x: _logits(params, x)[0])(d) ** 2)
+        return told, slope, real, unreal
+
+    def total(params):
+        told, slope, *_ = parts(params)
+        return told + 3.0 * slope + 0.5 * jnp.sum(params["params"]["head"]["kernel"] ** 2)
+
+    transform = optax.chain(
+        optax.clip_by_global_norm(1.0), optax.scale_by_adam(), optax.add_decayed_weights(0.2)
+    )
+    grads = jax.jit(jax.grad(total))(state.params)
+    updates, inner = transform.update(grads, transform.init(state.params), state.params)
+    wanted = jax.tree.map(lambda p, u: p - config.learning_rate * u, state.params, updates)
+    # Adam's first step is little more than a sign: its running mean tells the gradient.
+    found, expected = (optax.tree.get(s, "mu") for s in (after.optimizer, inner))
+    close = partial(np.testing.assert_allclose, rtol=1e-3, atol=1e-5)
+    jax.tree.map(close, (after.params, found), (wanted, expected))
+    told, slope, real, unreal = parts(state.params)
+    np.testing.assert_allclose(noted["style/loss"].total, told, rtol=1e-4)
+    np.testing.assert_allclose(noted["style/gradient_penalty"].total, slope, rtol=1e-4)
+    np.testing.assert_allclose(noted["style/demo_logit"].total, real, rtol=1e-4)
+    np.testing.assert_allclose(noted["style/agent_logit"].total, unreal, rtol=1e-4)
+    assert noted["style/demo_accuracy"].total == (real > 0)
+    assert noted["style/agent_accuracy"].total == (unreal < 0)
+    paid = 2.0 * discriminator.reward(kind, unreal)
+    np.testing.assert_allclose(noted["style/agent_reward"].total, paid, rtol=1e-4)
+    wage = styling.reward(after, experience)
+    paid = 2.0 * discriminator.reward(kind, _logits(after.params, a)[0])
+    np.testing.assert_allclose(wage, 0.3 * experience.reward + 0.7 * paid, rtol=1e-3, atol=1e-4)
+
+
+NEAR, FAR = 0.5, 3.0  # where the agent's new motion lies, and what it remembers
+
+
+def test_half_of_the_agents_motion_is_remembered_once_there_is_some():
+    """Beyond what is filled lies NaN."""
+    config = replace(CONFIG, updates=1, batch_size=4096)
+    styling = Styling(config, lambda key, number: jnp.zeros((number, SIZE)), SIZE)
+    first = styling.init(jax.random.key(0))
+    # With ones for weights, a logit is 1 + 16 units, each 1 + the sum of what it sees.
+    params = jax.tree.map(jnp.ones_like, first.params)
+    moments = first.moments.replace(count=jnp.float32(1e12))  # normalising changes nothing
+    near = jnp.full((STEPS, ROWS, SIZE), NEAR)
+    experience = rollout(0)._replace(next_obs={"style": near})
+    learn, found = jax.jit(styling.learn), []
+    for filled in (0, 1, CONFIG.replay):
+        kept = jnp.where(jnp.arange(CONFIG.replay)[:, None] < filled, FAR, jnp.nan)
+        kept = jnp.broadcast_to(kept, (CONFIG.replay, SIZE))
+        state = first.replace(params=params, moments=moments, replay=kept, filled=jnp.int32(filled))
+        _, noted = learn(state, experience, jax.random.key(2))
+        found.append(float(noted["style/agent_logit"].total))
+    new, old = 1 + 16 * (1 + SIZE * NEAR), 1 + 16 * (1 + SIZE * FAR)
+    assert found[0] == pytest.approx(new, rel=1e-4)
+    assert found[1:] == pytest.approx([(new + old) / 2] * 2, rel=0.05)
+    # Every remembered history is as likely as any other.
+    kept = jnp.full((CONFIG.replay, SIZE), NEAR).at[0].set(FAR)
+    state = state.replace(replay=kept)
+    _, noted = learn(state, experience, jax.random.key(2))
+    expected = new + 0.5 * (old - new) / CONFIG.replay
+    assert float(noted["style/agent_logit"].total) == pytest.approx(expected, rel=0.02)
+    # So is every history of the rollout, the first one too.
+    lone = near.at[0, 0].set(FAR)
+    state = first.replace(params=params, moments=moments)
+    _, noted = learn(state, experience._replace(next_obs={"style": lone}), jax.random.key(2))
+    expected = new + (old - new) / (STEPS * ROWS)
+    assert float(noted["style/agent_logit"].total) == pytest.approx(expected, rel=0.05)
+
+
+def test_the_first_logits_are_small():
+    kernel = np.abs(_first_head(16))
+    assert kernel.shape == (16, 1)
+    bound = np.sqrt(3 * 0.01 / 16)  # of a uniform draw with variance 0.01 / width
+    assert 0.8 * bound < kernel.max() <= bound
+
+
+def _first_head(width):
+    styling = Styling(replace(CONFIG, hidden=(width,)), demonstrations, SIZE)
+    return np.asarray(styling.init(jax.random.key(0)).params["params"]["head"]["kernel"])
+
+
+def test_memory_takes_any_history_and_any_place(styling, learn):
+    """The first ones too; a memory of one row is a memory."""
+    state, taken, places = styling.init(jax.random.key(0)), set(), set()
+    for i in range(150):
+        experience = rollout(i)
+        full, (state, metrics) = (
+            state.filled == CONFIG.replay,
+            learn(state, experience, jax.random.key(i)),
+        )
+        new = np.asarray(experience.next_obs["style"]).reshape(1, -1, SIZE)
+        where = np.argwhere((np.asarray(state.replay)[:, None] == new).all(axis=-1))
+        taken |= {int(row) for _, row in where}
+        places |= {int(place) for place, _ in where} if full else set()
+    assert taken == set(range(STEPS * ROWS)) and places == set(range(CONFIG.replay))
+    assert float(metrics["style/loss"].count) == CONFIG.updates
+    small = Styling(replace(CONFIG, replay=8, updates=1), demonstrations, SIZE)
+    state, _ = jax.jit(small.learn)(small.init(jax.random.key(0)), rollout(0), jax.random.key(1))
+    assert int(state.filled) == 1
+
+
+def test_a_single_whole_history_is_enough(styling, learn):
+    """The only one of a rollout, in its last row, is what is drawn and remembered."""
+    one = jnp.arange(1.0, SIZE + 1)
+    shown = jnp.zeros((STEPS, ROWS, SIZE)).at[-1, -1].set(one)
+    motion = _Motion.of(shown.reshape(-1, SIZE))
+    drawn = motion.draw(jax.random.key(0), jnp.zeros((30, SIZE)))
+    np.testing.assert_array_equal(drawn, np.tile(one, (30, 1)))
+    experience = rollout(0)._replace(next_obs={"style": shown})
+    state, _ = learn(styling.init(jax.random.key(0)), experience, jax.random.key(1))
+    assert int(state.filled) == CONFIG.replay // 16
+    np.testing.assert_array_equal(state.replay[: CONFIG.replay // 16], np.tile(one, (2, 1)))
+
+
+def test_accuracies_are_shares_and_what_cannot_be_told_is_not_right(styling):
+    state, experience = styling.init(jax.random.key(0)), rollout(0)
+    nowhere = state.replace(params=jax.tree.map(jnp.zeros_like, state.params))
+    config = replace(CONFIG, updates=1)
+    once = jax.jit(Styling(config, demonstrations, SIZE).learn)
+    for bias, demo, agent in ((0.0, 0.0, 0.0), (0.5, 1.0, 0.0), (-0.5, 0.0, 1.0)):
+        params = jax.tree.map(lambda x: x, nowhere.params)
+        params["params"]["head"]["bias"] += bias
+        _, noted = once(nowhere.replace(params=params), experience, jax.random.key(1))
+        assert float(noted["style/demo_accuracy"].total) == demo
+        assert float(noted["style/agent_accuracy"].total) == agent
+
+
+def test_memory_is_filled_in_turn_and_then_overwritten_at_random(styling, learn):
+    state = styling.init(jax.random.key(0))
+    number = CONFIG.replay // 16
+    for i in range(16):
+        state, _ = learn(state, rollout(i, shift=100.0 * (i + 1)), jax.random.key(i))
+        ages = np.round(np.asarray(state.replay).mean(axis=1) / 100.0)
+        expected = [k // number + 1 if k < number * (i + 1) else 0 for k in range(CONFIG.replay)]
+        np.testing.assert_array_equal(ages, expected)
+    before, places = np.asarray(state.replay), set()
+    for i in range(12):
+        after, _ = learn(state, rollout(99, shift=1e4), jax.random.key(100 + i))
+        changed = np.flatnonzero((np.asarray(after.replay) != before).any(axis=1))
+        assert 1 <= len(changed) <= number and int(after.filled) == CONFIG.replay
+        places |= set(changed.tolist())
+    assert len(places) > 12 and max(places) > CONFIG.replay // 2

@@ -1,0 +1,403 @@
+"""The benchmarks run, in their quick form, and leave what they promise; nothing is timed here."""
+
+import contextlib
+import importlib
+import importlib.util
+import io
+import json
+import math
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from benchmarks import baselines, contacts, decomposition, populations, report, time_to_return
+from jaxrl import train
+from jaxrl.envs import contact_forces
+from jaxrl.errors import UserError
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, capsys):
+    """Return a function that runs a benchmark as `python -m` would, and returns its rows.
+
+    It runs in this process: importing everything anew takes longer than what most of them do.
+    Processes that it starts have one device.
+    """
+    flags = os.environ["XLA_FLAGS"].replace("device_count=8", "device_count=1")
+    monkeypatch.setenv("XLA_FLAGS", flags)
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".cache" / "jax"))
+    # The next process may need it.
+    monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
+    monkeypatch.chdir(ROOT)
+
+    def run(*words):
+        module = importlib.import_module(f"benchmarks.{words[0]}")
+        given = [*words[1:], "--quick", "--out", str(tmp_path)]
+        monkeypatch.setattr(sys, "argv", [str(module.__file__), *given])
+        module.main()
+        name = "-".join(words)
+        picture = (tmp_path / f"{name}.png").read_bytes()
+        assert picture.startswith(b"\x89PNG") and len(picture) > 5000
+        data = json.loads((tmp_path / f"{name}.json").read_text())
+        assert data["command"] == f"python -m benchmarks.{' '.join(words)} --quick"
+        assert data["machine"]["commit"] and data["machine"]["versions"]["jax"]
+        assert report.table(data["rows"]) in capsys.readouterr().out
+        assert str(tmp_path) not in json.dumps(data)
+        return data["rows"]
+
+    return run
+
+
+class _Heard(io.StringIO):
+    """Keeps what the thread that made it says; others, who may speak amid a line, speak aloud."""
+
+    def __init__(self, aloud):
+        super().__init__()
+        self._thread, self._aloud = threading.get_ident(), aloud
+
+    def write(self, text):
+        if threading.get_ident() == self._thread:
+            return super().write(text)
+        return self._aloud.write(text)
+
+
+@pytest.fixture
+def ours_in_here(monkeypatch):
+    """Let what benchmarks run by `subprocess.run`, of our own modules, run in this process."""
+    start, turn = subprocess.run, threading.Lock()
+
+    def instead(command, **options):
+        if command[:2] != [sys.executable, "-m"]:
+            return start(command, **options)
+        name, *words = command[2:]
+        with turn, monkeypatch.context() as patch:
+            patch.setattr(sys, "argv", [name, *words])
+            with contextlib.redirect_stdout(_Heard(sys.stdout)) as said:
+                status = importlib.import_module(name).main()
+        return subprocess.CompletedProcess(command, status or 0, said.getvalue(), "")
+
+    monkeypatch.setattr(subprocess, "run", instead)
+
+
+@pytest.mark.slow
+def test_throughput(run):
+    (row,) = run("throughput")
+    assert row["train steps/s"] < row["rollout steps/s"]
+    assert row["train / raw"] == pytest.approx(row["train steps/s"] / row["raw steps/s"])
+
+
+@pytest.mark.slow
+def test_scaling(run):
+    few, many = run("scaling")
+    assert many["environments"] == 2 * few["environments"]
+    assert many["peak GiB"] > few["peak GiB"] > 0
+
+
+@pytest.mark.slow
+def test_overlap(run):
+    alone, together = run("overlap")
+    assert together["environments"] == 2 * alone["environments"]
+    assert together["gain"] == pytest.approx(together["steps/s"] / alone["steps/s"])
+
+
+@pytest.mark.slow
+def test_populations(run, monkeypatch):
+    start = populations.run
+
+    def instead(flags, folder, logs, caches):
+        """Start one process, and train the seeds of the other way in this one."""
+        if folder.name == "together":
+            return start(flags, folder, logs, caches)
+        assert train.main([*flags, "--run-dir", str(folder)]) == 0
+        return populations.Process(9.0, 1.0, [populations.read_jsonl(log) for log in logs])
+
+    monkeypatch.setattr(populations, "run", instead)
+    together, apart = run("populations", "cartpole")
+    assert (together["how"], apart["how"]) == ("one program", "one after another")
+    assert together["seeds"] == apart["seeds"] == 2
+    assert together["return (IQM)"] == pytest.approx(apart["return (IQM)"], rel=0.1)
+    assert together["times faster"] == pytest.approx(apart["seconds"] / together["seconds"])
+    assert together["device MiB"] > 1 and together["training, s"] < together["seconds"]
+
+
+@pytest.mark.slow
+def test_minibatches(run):
+    few, many = run("minibatches")
+    assert many["steps per minibatch"] * 2 == few["steps per minibatch"]
+    # Hearts are rare in a few thousand steps; without finished episodes it would not be a number.
+    assert math.isfinite(many["return at the end"]) and many["million agent steps"] > 0
+
+
+@pytest.mark.slow
+def test_decomposition(run, ours_in_here, monkeypatch):
+    def follow(command, env, tell):
+        for line in subprocess.run(command).stdout.splitlines():
+            tell(json.loads(line))
+
+    monkeypatch.setattr(decomposition, "follow", follow)
+    (row,) = run("decomposition")
+    assert row["task"] == "rrd-quick" and row["seeds"] == 1
+    assert {*decomposition.KINDS, "ircr score", "rrd score", "regression score"} <= row.keys()
+
+
+def test_decomposition_compares_at_equal_steps():
+    def two(*values):
+        return {"0": list(zip((10, 20, 30), values, strict=False)), "1": [(10, 1.0), (20, 3.0)]}
+
+    row = decomposition.row(
+        "ant", {"dense": two(0.0, 7.0, 99.0), "episodic": two(0.0, -3.0), "rrd": two(0.0, 1.0)}
+    )
+    assert row["million steps"] == 20e-6 and row["dense"] == "5 ± 2"
+    assert row["rrd score"] == pytest.approx((2.0 - 0.0) / (5.0 - 0.0))
+
+
+def test_decomposition_keeps_other_tasks_and_their_commits(tmp_path):
+    assert decomposition.earlier(tmp_path, ["ant"]) == ({}, {})
+    found = {"curves": {"ant": {"rrd": {}}, "hopper": {"rrd": {"0": [[10, 1.0]]}}}}
+    found["commits"] = {"ant": "aaa", "hopper": "bbb"}
+    (tmp_path / "decomposition.json").write_text(json.dumps(found))
+    curves, commits = decomposition.earlier(tmp_path, ["ant"])
+    assert curves == {"hopper": {"rrd": {"0": [[10, 1.0]]}}} and commits == {"hopper": "bbb"}
+
+
+def test_lines_are_told_as_they_come():
+    told = []
+    code = "print('{\"a\": 1}', flush=True); print('words'); print('{\"a\": 2}')"
+    rows = baselines.follow([sys.executable, "-c", code], dict(os.environ), told.append)
+    assert [row["a"] for row in rows] == [row["a"] for row in told] == [1, 2]
+    with pytest.raises(RuntimeError, match="no good"):
+        baselines.follow([sys.executable, "-c", "raise SystemExit('no good')"], dict(os.environ))
+
+
+@pytest.mark.slow
+def test_contact_forces_beside_those_of_brax(run, monkeypatch):
+    called = []
+
+    def noted(force):
+        def noting(*arguments):
+            called.append(force.__module__)
+            return force(*arguments)
+
+        return noting
+
+    both = contacts.forces()
+    monkeypatch.setattr(contacts, "forces", lambda: {k: noted(v) for k, v in both.items()})
+    theirs, ours = run("contacts")
+    assert list(dict.fromkeys(called)) == ["brax.generalized.constraint", contact_forces.__name__]
+    assert (theirs["forces by"], ours["forces by"]) == ("brax", "jaxrl")
+    assert ours["times brax"] * theirs["steps/s"] == pytest.approx(ours["steps/s"])
+    assert ours["apart"] < 1e-4
+
+
+@pytest.mark.parametrize(
+    "words, complaint",
+    [
+        (["pusher", "swimer"], "'swimer' is no task of Brax. Did you mean 'swimmer'?"),
+        (["cartpole"], "'cartpole' is no task of Brax"),
+        (["--num-envs", "0"], "--num-envs must be at least 1, not 0"),
+    ],
+)
+def test_contact_forces_of_what_has_none(monkeypatch, capsys, words, complaint):
+    monkeypatch.setattr(sys, "argv", ["contacts", *words])
+    with pytest.raises(SystemExit):
+        contacts.main()
+    assert complaint in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_off_policy_beside_brax(run):
+    ours, theirs = run("off_policy")
+    assert ours["gradient steps/s"] == pytest.approx(ours["steps/s"] / 8)
+    assert ours["times brax"] * theirs["gradient steps/s"] == pytest.approx(
+        ours["gradient steps/s"]
+    )
+
+
+@pytest.mark.slow
+def test_time_to_return(run, monkeypatch):
+    monkeypatch.setenv("JAXRL_KEEP_PROGRAMS", "1")  # the second process finds what the first left
+    cold, warm = run("time_to_return")
+    for row in (cold, warm):
+        assert row["return then"] >= row["return"]
+        assert row["first log row, s"] <= row["reached after, s"]
+    # Nothing is timed in tests, but what tracing and compiling again would cost is no trifle.
+    assert warm["first log row, s"] < cold["first log row, s"]
+
+
+def test_time_to_return_keeps_other_goals_and_starts():
+    def run(preset, start, seconds):
+        return {"preset": preset, "target": 1.0, "start": start, "seconds": seconds}
+
+    earlier = [run("ant", "cold", 30.0), run("ant", "warm", 10.0), run("humanoid", "warm", 40.0)]
+    found = time_to_return.together(earlier, [run("ant", "cold", 20.0), run("humanoid", "cold", 9)])
+    assert [(one["preset"], one["start"], one["seconds"]) for one in found] == [
+        ("ant", "cold", 20.0),
+        ("ant", "warm", 10.0),
+        ("humanoid", "cold", 9),
+        ("humanoid", "warm", 40.0),
+    ]
+
+
+@pytest.mark.parametrize("ours", ["ant=6000", "--cold ant=6000", "ant=6000 --cold", "--cold", ""])
+def test_time_to_return_hands_on_what_follows_two_dashes(ours):
+    found, extra = time_to_return.read([*ours.split(), "--", "--seed", "1", "--limit"])
+    assert extra == ["--seed", "1", "--limit"]
+    assert found.goals == ([("ant", 6000.0)] if "ant" in ours else [])
+    assert found.cold == ("--cold" in ours) and found.limit == float("inf")
+
+
+@pytest.mark.parametrize("word", ["ant", "ant=", "ant=fast", "ant=nan", "ant=inf"])
+def test_a_return_to_reach_is_a_number(word, capsys):
+    with pytest.raises(SystemExit):
+        time_to_return.read([word])
+    assert f"as ant=6000, not '{word}'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("target, lines", [(200.0, [100.0]), (0.0, [0.0]), (-150.0, [-150.0])])
+def test_returns_that_have_no_shares_are_drawn_as_they_are(target, lines, tmp_path):
+    curve = [[3.0, 100, target - 50.0], [5.0, 200, target]]
+    seen = {"preset": "pendulum", "start": "cold", "target": target, "curve": curve}
+    drawn = []
+
+    def on(axes):
+        time_to_return.draw([seen])(axes)
+        drawn.extend(line.get_ydata()[-1] for line in axes.get_lines())
+
+    report.save("drawn", [], tmp_path, panels=[on])
+    assert drawn == lines * 2  # the run ends where the line of its target is
+
+
+def test_time_to_return_asks_a_run_to_stop_at_the_limit(tmp_path, monkeypatch):
+    """A stand-in for training that would go on for ten minutes, unless it is asked to stop."""
+    start = subprocess.Popen
+    monkeypatch.setattr(
+        time_to_return.subprocess,
+        "Popen",
+        lambda command, **more: start(["sleep", "600"], **more),
+    )
+    began = time.monotonic()
+    seen = time_to_return.watch("ant", 1.0, 0.5, tmp_path, tmp_path / "run", [])
+    assert (seen["seconds"], seen["steps"]) == (None, 0)
+    assert time.monotonic() - began < 300
+
+
+@pytest.mark.slow
+def test_beside_brax(run, ours_in_here):
+    ours, theirs = run("peers", "brax")
+    assert (ours["system"], theirs["system"]) == ("jaxrl", "brax")
+    assert ours["steps/s"] > 0 and theirs["steps/s"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    not importlib.util.find_spec("stable_baselines3"), reason="needs the extra jaxrl[peers]"
+)
+def test_beside_stable_baselines3(run, ours_in_here):
+    ours, theirs = run("peers", "sb3")
+    assert theirs["million steps"] < ours["million steps"]
+
+
+def test_peers_know_the_commit_of_every_run(tmp_path):
+    path = tmp_path / "peers-brax.json"
+    assert baselines.earlier(path) == ({}, {})
+    curves = {"ant": {"jaxrl": {"0": []}, "brax": {"0": []}}}
+    path.write_text(json.dumps({"curves": curves, "machine": {"commit": "old"}}))
+    found, commits = baselines.earlier(path)
+    found["ant"]["jaxrl"]["1"] = []
+    baselines.note(commits, found, "new")
+    assert commits == {"ant": {"jaxrl": {"0": "old", "1": "new"}, "brax": {"0": "old"}}}
+    path.write_text(json.dumps({"curves": found, "machine": {"commit": "new"}, "commits": commits}))
+    assert baselines.earlier(path) == (found, commits)
+
+
+@pytest.fixture
+def call_peers(tmp_path, monkeypatch):
+    """Return a function that compares runs which take no time, and a list of those it did."""
+    done = []
+
+    def runs(name):
+        def run(*words):
+            done.append((name, words[words.index("fast") + 1]))
+            return [{"steps": 100, "return": 1.0, "steps/s": 10.0, "seconds": 2.0, "wall": 3.0}]
+
+        return run
+
+    def call(*words):
+        given = ["peers", "brax", "fast", "--seeds", "2", "--out", str(tmp_path), *words]
+        monkeypatch.setattr(sys, "argv", given)
+        baselines.main()
+        return json.loads((tmp_path / "peers-brax.json").read_text())["rows"]
+
+    monkeypatch.setattr(baselines, "ours", runs("jaxrl"))
+    monkeypatch.setattr(baselines, "theirs", runs("brax"))
+    return call, done
+
+
+def test_one_system_can_wait_for_another_call(tmp_path, call_peers):
+    call, done = call_peers
+    assert [row["system"] for row in call("--only", "brax")] == ["brax"]
+    assert done == [("brax", 0), ("brax", 1)]
+    assert [row["system"] for row in call("--add")] == ["jaxrl", "brax"]
+    assert done[2:] == [("jaxrl", 0), ("jaxrl", 1)]
+    (tmp_path / "peers-brax.png").unlink()
+    assert len(call("--add")) == 2 and len(done) == 4, "nothing was missing"
+    assert (tmp_path / "peers-brax.png").exists(), "but the picture was"
+    with pytest.raises(SystemExit):
+        call("--only", "sb3")
+
+
+def test_a_crowd_is_remembered_when_later_runs_were_alone(call_peers):
+    call, _ = call_peers
+    call("--only", "brax", "--side-by-side")
+    ours, theirs = call("--add")
+    assert ours["steps/s"] == 10.0 and ours["s until brax's IQM"] == 2.0
+    assert "steps/s" not in theirs and theirs["s until brax's IQM, in a crowd"] == 2.0
+
+
+def test_first_time_a_return_is_reached():
+    run = [{"seconds": 1.0, "return": 5.0}, {"seconds": 2.0, "return": 9.0}]
+    assert baselines.first_time(run, 5.0) == 1.0
+    assert baselines.first_time(run, 6.0) == 2.0
+    assert baselines.first_time(run, 10.0) is None
+
+
+def test_table_has_a_column_for_everything():
+    rows = [{"a": 1234567, "b": 0.12345}, {"a": None, "c": "word"}]
+    assert report.table(rows).splitlines() == [
+        "| a | b | c |",
+        "|---|---|---|",
+        "| 1,234,567 | 0.123 | - |",
+        "| - | - | word |",
+    ]
+
+
+def test_what_is_quick_does_not_take_the_place_of_what_was_measured():
+    parser = report.parser("A benchmark.")
+    assert parser.parse_args([]).out == report.RESULTS
+    assert parser.parse_args(["--quick"]).out == Path("runs/benchmarks")
+    assert parser.parse_args(["--quick", "--out", "there"]).out == Path("there")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["peers", "brax", "ant", "nosuch"],
+        ["decomposition", "ant", "nosuch"],
+        ["throughput", "pendulum", "nosuch"],
+        ["time_to_return", "ant=6000", "nosuch=1"],
+    ],
+)
+def test_unknown_tasks_are_refused_before_anything_runs(words, tmp_path, monkeypatch):
+    module = importlib.import_module(f"benchmarks.{words[0]}")
+    given = [*words[1:], "--out", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", [str(module.__file__), *given])
+    with pytest.raises(UserError, match="nosuch"):
+        module.main()
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,195 @@
+"""Manifests that were not written by us: all are damage, whatever their digest says."""
+
+import copy
+import json
+import math
+import os
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from jaxrl.checkpoint import manifest
+from jaxrl.checkpoint.manager import Checkpoints
+from jaxrl.checkpoint.snapshot import DamagedError
+from jaxrl.training import resume
+
+STATE = {
+    "w": jnp.ones((2, 3)),
+    "small": jnp.ones(2, jnp.float8_e4m3fn),
+    "key": jax.random.key(0),
+    "keys": jax.random.split(jax.random.key(0, impl="rbg"), 3),
+    "count": 3,
+    "flag": jnp.array(True),
+    "none": jnp.zeros((0, 2)),
+}
+WRONG = [None, True, -1, 1.5, 2**70, 10**400, math.nan, math.inf, "x", [], {}, [[]], ["x"], [-1]]
+WRONG += [[2**40, 2**40], {"x": 1}]
+
+
+def write(folder, body, digest=None):
+    document = {"digest": digest or manifest._body_digest(body), "body": body}
+    (folder / "manifest.json").write_text(json.dumps(document))
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """Two checkpoints of the same state; tests spoil the manifest of the second."""
+    folder = tmp_path_factory.mktemp("checkpoints")
+    with Checkpoints(folder) as checkpoints:
+        for step in (1, 2):
+            checkpoints.save(step, STATE, {"at": step}, metric=1.0, block=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def body(saved):
+    return json.loads((saved / "1" / "manifest.json").read_text())["body"]
+
+
+def paths(part, prefix=()):
+    """Yield the way to every value of a JSON document."""
+    items = part.items() if isinstance(part, dict) else enumerate(part)
+    for key, value in items:
+        yield (*prefix, key)
+        if isinstance(value, dict | list):
+            yield from paths(value, (*prefix, key))
+
+
+def changed(body, path, *value):
+    """Return a body with a value replaced, or left out."""
+    body = copy.deepcopy(body)
+    part = body
+    for key in path[:-1]:
+        part = part[key]
+    if value:
+        part[path[-1]] = value[0]
+    else:
+        del part[path[-1]]
+    return body
+
+
+def is_harmless(path, value):
+    """Tell whether a manifest with this value is one that could have been written."""
+    name = path[-1]
+    return (
+        (name in ("path", "digest") and isinstance(value, str))
+        or (name == "metric" and (value is None or value in (-1, 1.5, 2**70)))
+        or (name == "metadata" and isinstance(value, dict))
+        or "metadata" in path[:-1]
+        or (path == ("leaves",) and value == [])
+    )
+
+
+def test_every_value_of_a_wrong_type_is_damage(body):
+    manifest._parsed(body)
+    tried = 0
+    for path in paths(body):
+        original = body
+        for key in path:
+            original = original[key]
+        for value in WRONG:
+            same = type(value) is type(original) and value == original
+            if same or is_harmless(path, value):
+                continue
+            tried += 1
+            with pytest.raises(DamagedError):
+                manifest._parsed(changed(body, path, value))
+    assert tried > 800
+
+
+def test_every_value_that_is_missing_is_damage(saved, body):
+    for path in paths(body):
+        if path == ("metric",) or "metadata" in path[:-1] or isinstance(path[-1], int):
+            continue
+        write(saved / "2", changed(body, path))
+        with pytest.raises(DamagedError):
+            manifest.read(saved / "2")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "3",
+        '"x"',
+        "null",
+        "[" * 100_000,
+        '{"body":' * 100_000,
+        '{"body": ' + "[" * 900 + "]" * 900 + ', "digest": "x"}',
+        '{"body": {}, "digest": null}',
+        '{"body": 1' + "0" * 5000 + "}",
+    ],
+)
+def test_documents_that_are_no_manifest_fall_back(saved, text):
+    (saved / "2" / "manifest.json").write_text(text)
+    restored = Checkpoints(saved).restore(STATE)
+    assert restored.step == 1 and "2 is damaged and was skipped" in restored.warnings[0]
+
+
+def test_a_pipe_in_place_of_a_manifest_does_not_block(saved):
+    (saved / "2" / "manifest.json").unlink()
+    os.mkfifo(saved / "2" / "manifest.json")
+    assert Checkpoints(saved).restore(STATE).step == 1
+    (saved / "2" / "manifest.json").unlink()
+
+
+def test_leaves_of_any_size_fall_back(saved, body):
+    """What is declared is not allocated, also where no target says what is needed."""
+    place = next(i for i, leaf in enumerate(body["leaves"]) if leaf["path"] == "w")
+    for shape in ([2**40], [2**62, 2**62], [2**20] * 100):
+        huge = changed(body, ("leaves", place, "shape"), shape)
+        write(saved / "2", changed(huge, ("leaves", place, "stored_shape"), shape))
+        found = Checkpoints(saved).read()
+        assert found.step == 1 and "cannot be read" in found.warnings[0]
+
+
+def test_leaves_of_one_path_are_damage(saved, body):
+    write(saved / "2", changed(body, ("leaves", 1, "path"), body["leaves"][0]["path"]))
+    with pytest.raises(DamagedError, match="two leaves of the same path"):
+        manifest.read(saved / "2")
+
+
+METADATA = {
+    "elapsed": 1.5,
+    "devices": 1,
+    "settings": {"seed": 0},
+    "best": None,
+    "episodes": 3,
+    "losses": [[1.0, 2.0]],
+    "recent": [0.5],
+    "last_evaluation": {"eval/mean_reward": 1.0},
+}
+
+
+def test_metadata_of_wrong_types_falls_back(saved, body):
+    resume.check_metadata(0, METADATA)
+    resume.check_metadata(0, {})
+    allowed = {"elapsed": (-1, 1.5, 2**70), "devices": (), "settings": ({}, {"x": 1})}
+    allowed |= {"best": (None, -1, 1.5, 2**70), "episodes": (), "losses": ([],)}
+    allowed |= {"recent": ([], [-1], [2**40, 2**40]), "last_evaluation": ({}, {"x": 1})}
+    for name in METADATA:
+        for value in WRONG:
+            if any(type(value) is type(v) and value == v for v in allowed[name]):
+                continue
+            with pytest.raises(DamagedError, match=f"its metadata has '{name}'"):
+                resume.check_metadata(0, METADATA | {name: value})
+    write(saved / "2", body | {"metadata": {"best": "x"}})
+    check = lambda metadata: resume.check_metadata(0, metadata)  # noqa: E731
+    assert Checkpoints(saved).restore(STATE, check_metadata=check).step == 1
+
+
+def test_metadata_of_members_is_checked_for_each(saved):
+    whole = METADATA | {"members": [METADATA] * 2, "settings_of_members": [{}] * 2}
+    resume.check_metadata(2, whole)
+    for change in (
+        {"members": [METADATA]},
+        {"members": "xx"},
+        {"members": [METADATA, {"best": "x"}]},
+        {"members": [METADATA, []]},
+        {"settings_of_members": [{}, []]},
+        {"settings_of_members": [{}] * 3},
+    ):
+        with pytest.raises(DamagedError):
+            resume.check_metadata(2, whole | change)

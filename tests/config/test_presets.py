@@ -1,0 +1,51 @@
+"""Every preset trains: all algorithms and networks in each suite, all physics in a sweep by hand.
+
+python -m pytest -m sweep tests/config/test_presets.py
+"""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import jaxrl
+from jaxrl.config import presets
+from jaxrl.data import writing
+from jaxrl.data.hdf5 import Episode
+from tests.docs.shrinking import small
+from tests.helpers import tiny
+
+QUICK = ("fast",)
+
+
+@pytest.fixture
+def recording(tmp_path):
+    """Recorded episodes of eight steps, which the offline preset is told to learn from."""
+    random, path = np.random.default_rng(0), tmp_path / "data.hdf5"
+    episodes = []
+    for _ in range(20):
+        state = random.normal(size=(9, 2)).astype(np.float32)
+        action = random.uniform(-1, 1, (8, 1)).astype(np.float32)
+        episodes.append(Episode({"state": state[:-1]}, {"state": state[1:]}, action, state[:-1, 0]))
+    writing.write(path, episodes, {}, {})
+    return path
+
+
+@pytest.mark.parametrize(
+    "name",
+    [n if n in QUICK else pytest.param(n, marks=pytest.mark.sweep) for n in presets.PRESETS],
+)
+def test_a_preset_trains(name, recording, tmp_path):
+    """At least two iterations that learn; its own algorithm, networks, physics and rewards."""
+    config = small(replace(presets.get(name), epochs=1, run_dir=tmp_path / "run"))
+    if config.offline:
+        config = replace(config, data=replace(config.data, path=recording))
+    jaxrl.fit(config)
+    (row,) = tiny.rows(tmp_path / "run")
+    assert row["time/iterations"] == config.iterations >= 2
+    assert row["train/n_updates"] >= 2 and row["train/n_skipped"] == 0
+    assert row.get("rollout/diverged", 0) == 0
+    losses = [v for k, v in row.items() if k.startswith("train/") and "loss" in k]
+    assert losses and all(map(math.isfinite, losses))
+    assert (tmp_path / "run" / "checkpoints").is_dir()

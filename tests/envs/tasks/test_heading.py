@@ -1,0 +1,124 @@
+"""Going where one is told: what is paid, what is seen, and when an episode was a success."""
+
+import dataclasses
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxrl.config import MotionConfig
+from jaxrl.envs.env_state import strong, typed_like
+from jaxrl.envs.tasks.heading import Stroll
+from jaxrl.envs.tasks.motion_env import FPS
+from jaxrl.errors import UserError
+from jaxrl.motion import library as libraries
+from jaxrl.motion import skeleton, synthetic
+from jaxrl.motion.humanoid import Figure
+from tests.helpers.playing import in_physics
+
+
+class _Carried(Figure):
+    """No physics: the first three of its targets are the root's velocity, in metres a second."""
+
+    def move(self, pose, target):
+        return pose.replace(qpos=pose.qpos.at[:3].add(target[:3] / FPS)), jnp.zeros(())
+
+
+@pytest.fixture(scope="module")
+def env():
+    model = skeleton.load_model()
+    clip = synthetic.stepping(skeleton.describe(model))
+    stroll = Stroll(
+        MotionConfig(power_coef=0.0, random_heading=False),
+        _Carried(model, FPS, 1),
+        libraries.build([clip], model, FPS),
+    )
+    stroll.absolute_target = lambda action: action
+    return stroll
+
+
+@pytest.fixture(scope="module")
+def play(env):
+    """Return a function of velocities [steps, 3] that gives the states after each step."""
+
+    def episode(way, speed, velocities):
+        state = strong(env.reset(jax.random.key(0)))
+        state.info.update(way=way, speed=speed)
+
+        def step(state, velocity):
+            action = jnp.zeros(env.action_size).at[:3].set(velocity)
+            state = typed_like(env.step(state, action), state)
+            return state, state
+
+        return jax.lax.scan(step, state, velocities)[1]
+
+    return in_physics(jax.jit(episode))
+
+
+def _along(way, speeds):
+    speeds = np.asarray(speeds, np.float32)
+    return np.stack([speeds * math.cos(way), speeds * math.sin(way), 0 * speeds], -1)
+
+
+STEPS = 120  # four seconds, of which the last two count
+
+
+@pytest.mark.parametrize(
+    "speeds, kept",
+    [
+        ([1.0] * STEPS, True),
+        ([0.85] * STEPS, True),
+        ([1.15] * STEPS, True),
+        ([0.75] * STEPS, False),
+        ([1.25] * STEPS, False),
+        ([-1.0] * STEPS, False),
+        ([-1.0] * 60 + [1.0] * 60, True),  # it had to turn first
+        ([1.0] * 60 + [0.0] * 60, False),
+        ([0.0] * 60 + [0.5, 1.5] * 30, True),  # swaying, but on average
+    ],
+)
+def test_keeping_the_speed_that_was_asked_for_is_a_success(play, speeds, kept):
+    states = play(2.0, 1.0, _along(2.0, speeds))
+    assert not states.metrics["success"][:59].any()  # too early to tell
+    assert states.metrics["success"][-1] == kept
+    np.testing.assert_allclose(states.metrics["speed"], speeds, atol=1e-4)
+    np.testing.assert_allclose(states.metrics["command"], 1.0)
+
+
+def test_who_falls_has_not_succeeded(play):
+    velocity = _along(0.0, [1.0] * STEPS)
+    velocity[-1, 2] = -0.5 * FPS  # half a metre down at once
+    states = play(0.0, 1.0, velocity)
+    np.testing.assert_array_equal(states.done, [0.0] * (STEPS - 1) + [1.0])
+    assert states.metrics["success"][-2] == 1.0 and states.metrics["success"][-1] == 0.0
+
+
+def test_pay_falls_with_the_wrong_speed_and_less_with_going_astray(play):
+    straight = play(0.5, 1.0, _along(0.5, [1.0, 0.5, 1.5] + [1.0] * (STEPS - 3)))
+    np.testing.assert_allclose(
+        straight.reward[:3], np.exp(-2.0 * np.array([0.0, 0.25, 0.25])), atol=1e-4
+    )
+    aside = _along(0.5, [1.0] * STEPS) + _along(0.5 + math.pi / 2, [0.5] * STEPS)
+    np.testing.assert_allclose(play(0.5, 1.0, aside).reward, math.exp(-2.0 * 0.1 * 0.25), atol=1e-4)
+
+
+def test_the_way_is_seen_from_where_one_faces(env, play):
+    """The last three numbers: the way, ahead and to the left, and the speed."""
+    states = play(0.0, 0.8, _along(0.0, [0.8] * STEPS))
+    facing = dataclasses.replace(states, info={**states.info, "way": jnp.full(STEPS, math.pi / 2)})
+    look = jax.vmap(lambda s: env._observe(env.figure.shown(s.pipeline_state), s.info))
+    left = in_physics(jax.jit(look))
+    heading = math.atan2(states.obs[0, -2], states.obs[0, -3])  # of the way, as one sees it
+    seen = left(facing)
+    np.testing.assert_allclose(seen[:, -1], 0.8, atol=1e-6)
+    turned = heading + math.pi / 2
+    expected = np.broadcast_to([math.cos(turned), math.sin(turned)], (STEPS, 2))
+    np.testing.assert_allclose(seen[:, -3:-1], expected, atol=1e-4)
+
+
+def test_style_needs_a_clip_with_a_whole_history(env):
+    config = MotionConfig(style_frames=999)
+    with pytest.raises(UserError, match="--motion.style-frames 999: the longest clip has 61"):
+        Stroll(config, env.figure, env.library, styled=True)

@@ -1,0 +1,340 @@
+"""Following clips: what is seen and paid, where episodes start, and how they end."""
+
+import copy
+import dataclasses
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import mujoco
+import numpy as np
+import pytest
+from scipy.spatial.transform import Rotation
+
+from jaxrl.config import MotionConfig
+from jaxrl.envs.env_state import physics, strong, typed_like
+from jaxrl.envs.tasks.imitation import Imitation, next_frame
+from jaxrl.evaluation.episodes import Episodes
+from jaxrl.motion import clip_sampling, skeleton, synthetic
+from jaxrl.motion import library as libraries
+from jaxrl.motion.clip import Plan
+from jaxrl.motion.humanoid import Figure
+from jaxrl.reports import clips as clip_report
+from tests.helpers.playing import in_physics
+
+FPS = 30.0
+STEPS = 4  # of the short clip: it has one frame more
+
+
+@pytest.fixture(scope="module")
+def env():
+    """Three clips: two seconds that go somewhere and turn, five frames, and five planned ones."""
+    model = skeleton.load_model()
+    clip = synthetic.stepping(skeleton.describe(model))
+    time, qpos = np.arange(len(clip.qpos)) / FPS, clip.qpos.copy()
+    qpos[:, 0] += 0.1 * time
+    qpos[:, 3], qpos[:, 6] = np.cos(0.1 * time), np.sin(0.1 * time)
+    short = clip._replace(name="short", qpos=clip.qpos[: STEPS + 1], loops=False)
+    figure = Figure(model, FPS, 4)
+    planned = short._replace(name="planned", plan=_plan(figure, clip.qpos[0]))
+    library = libraries.build([clip._replace(qpos=qpos), short, planned], model, FPS)
+    return Imitation(MotionConfig(substeps=4), figure, library)
+
+
+def _plan(figure, qpos):
+    """Return what happens, by MuJoCo itself, when all servos are told to go somewhere."""
+    data = mujoco.MjData(figure.model)
+    data.qpos[:] = qpos
+    data.ctrl[:] = np.random.default_rng(0).uniform(-0.4, 0.4, 28)
+    data.ctrl[:] = np.clip(data.ctrl, figure.low, figure.high)
+    states = [(data.qpos.copy(), data.qvel.copy())]
+    for _ in range(STEPS):
+        mujoco.mj_step(figure.model, data, figure.substeps)
+        states.append((data.qpos.copy(), data.qvel.copy()))
+    qpos, qvel = (np.array(x) for x in zip(*states, strict=True))
+    aims = jax.vmap(figure.aim)(jnp.array(qpos), jnp.array(qvel))
+    return Plan(qpos, qvel, data.ctrl - np.asarray(aims), figure.substeps)
+
+
+@pytest.fixture(scope="module")
+def play(env):
+    """Every function compiled once: physics takes its time."""
+
+    def step(state, action):
+        return typed_like(env.step(state, action), state)
+
+    functions = {
+        "step": step,
+        "begin": lambda *given: strong(env._begin(*given)),
+        "trial": lambda clip: strong(env.trial(clip)),
+        "resets": jax.vmap(env.reset, (0, None)),
+        "record": env.record,
+        "shown": env.shown,
+    }
+    return SimpleNamespace(**{name: in_physics(jax.jit(f)) for name, f in functions.items()})
+
+
+def _at(play, clip=0, time=0.0, turn=0.0):
+    return play.begin(jnp.int32(clip), jnp.float32(time), jnp.float32(turn))
+
+
+def _aside(state, metres, axis=1):
+    """Carry the humanoid off to the side, or up."""
+    pose = state.pipeline_state
+    moved = pose.replace(qpos=pose.qpos.at[axis].add(metres))
+    return dataclasses.replace(state, pipeline_state=moved)
+
+
+NOTHING = jnp.zeros(28)
+
+
+def test_sizes(env, play):
+    assert (env.observation_size, env.action_size, env.num_trials) == (583, 28, 3)
+    assert _at(play).obs.shape == (223 + 360,)
+    far = Imitation(dataclasses.replace(env.config, future=(1, 5, 15)), env.figure, env.library)
+    with physics():
+        seen = jax.eval_shape(far.trial, jnp.int32(0)).obs
+    assert seen.shape == (far.observation_size,) == (223 + 3 * 360,)
+    # As long as the longest clip, and then some: the clip's end comes first.
+    assert env.episode_length >= 60
+
+
+def test_an_episode_starts_in_a_moment_of_a_clip(env, play):
+    keys = jax.random.split(jax.random.PRNGKey(0), 64)
+    state = play.resets(keys, clip_sampling.init(3))
+    frame = np.asarray(state.info["time"]) * FPS
+    clip, turn = np.asarray(state.info["clip"]), np.asarray(state.info["turn"])
+    np.testing.assert_allclose(frame, np.round(frame), atol=1e-4)
+    assert set(clip) == {0, 1, 2}
+    assert frame.min() >= 0 and (frame <= np.where(clip == 0, 59.01, STEPS - 0.99)).all()
+    assert len(set(np.round(frame[clip == 0]))) > 15
+    assert turn.min() < -2 and turn.max() > 2
+    # The humanoid is where the clip is, and as fast.
+    qpos, qvel = env.library.reference.qpos, env.library.reference.qvel
+    rows = clip, np.round(frame).astype(int)
+    np.testing.assert_allclose(state.pipeline_state.qpos[:, 7:], qpos[rows][:, 7:], atol=1e-5)
+    np.testing.assert_allclose(state.pipeline_state.qvel[:, 3:], qvel[rows][:, 3:], atol=1e-4)
+    found = jax.vmap(play.record)(state)
+    captured = clip != 2
+    np.testing.assert_allclose(found["played"][captured], found["meant"][captured], atol=2e-5)
+
+
+def test_a_planned_way_is_gone_without_a_policy_and_the_clip_is_paid_for(env, play):
+    """Servos that are told nothing more go where MuJoCo went; all judging is by the clip."""
+    state = _at(play, clip=2)
+    for frame in range(1, STEPS + 1):
+        state = play.step(state, NOTHING)
+        found = play.record(state)
+        np.testing.assert_allclose(
+            found["played"], env.library.reference.position[2, frame], atol=2e-3
+        )
+        meant = env.library.reference.position[1, frame]
+        np.testing.assert_allclose(found["meant"], meant, atol=1e-6)
+    assert float(state.metrics["distance"]) < 2e-3  # to the plan: that is not to be strayed from
+    miss = np.mean(np.square(found["played"] - found["meant"]))
+    assert miss > 1e-3
+    paid = 0.5 * np.exp(-100.0 * miss)
+    assert float(state.metrics["reward_position"]) == pytest.approx(paid, rel=2e-3)
+    ghost = play.shown(state)["ghost"]
+    np.testing.assert_allclose(ghost, env.library.captured.qpos[2, STEPS], atol=1e-6)
+
+
+def test_of_a_planned_clip_the_plan_is_seen_and_not_to_be_strayed_from(env, play):
+    """Both clips begin alike, and go on differently."""
+    seen, planned = _at(play, clip=1).obs, _at(play, clip=2).obs
+    assert np.abs(seen[223:] - planned[223:]).max() > 0.05
+    # On the way that is planned, up to 0.1 m from the clip, one may be 0.2 m off, not 0.3.
+    for metres, lost in ((0.2, False), (0.3, True)):
+        state = _aside(_at(play, clip=2, time=(STEPS - 2) / FPS), metres)
+        assert bool(play.step(state, NOTHING).done) == lost
+
+
+def test_clips_are_drawn_by_the_curriculum(env, play):
+    keys = jax.random.split(jax.random.PRNGKey(1), 64)
+    only = clip_sampling.init(3).replace(weights=jnp.asarray([0.0, 1.0, 0.0]))
+    assert (play.resets(keys, only).info["clip"] == 1).all()
+
+
+@pytest.mark.parametrize("start, share", [("start", 1.0), ("hybrid", 0.75)])
+def test_starts_at_the_start(env, start, share):
+    config = dataclasses.replace(env.config, start=start, hybrid_share=0.75, random_heading=False)
+    other = Imitation(config, env.figure, env.library)
+    keys = jax.random.split(jax.random.PRNGKey(2), 400)
+    with physics():
+        info = jax.jit(jax.vmap(lambda key: other.reset(key).info))(keys)
+    # Of those drawn anywhere, one in sixty or one in four is at the start by chance.
+    assert share <= np.mean(info["time"] == 0.0) + 0.06 <= share + 0.2
+    assert (info["turn"] == 0).all()
+
+
+def test_time_goes_on_by_one_frame(play):
+    state = _at(play, time=0.5)
+    for i in range(1, 4):
+        state = play.step(state, NOTHING)
+        assert float(state.info["time"]) == pytest.approx(0.5 + i / FPS, abs=1e-6)
+        assert state.info["clip"] == 0 and not state.done
+
+
+def test_the_clips_end_cuts_the_episode(play):
+    state = _at(play, clip=1)
+    for i in range(1, STEPS + 1):
+        state = play.step(state, NOTHING)
+        assert state.done == state.info["truncation"] == (i == STEPS)
+
+
+def test_straying_ends_it(play):
+    """A body that is 0.25 m off: nothing follows, and the clip's end makes no difference."""
+    near, far = (_aside(_at(play), metres) for metres in (0.2, 0.3))
+    assert not play.step(near, NOTHING).done
+    lost = play.step(far, NOTHING)
+    assert lost.done and not lost.info["truncation"]
+    last = play.step(_aside(_at(play, 1, (STEPS - 1) / FPS), 0.3), NOTHING)
+    assert last.done and not last.info["truncation"]
+
+
+def test_a_trial_goes_on_to_its_end_however_bad(play):
+    state = _aside(play.trial(jnp.int32(1)), 3.0)
+    assert state.info["clip"] == 1 and state.info["time"] == 0 and state.info["turn"] == 0
+    for i in range(1, STEPS + 1):
+        state = play.step(state, NOTHING)
+        assert state.done == state.info["truncation"] == (i == STEPS)
+
+
+@pytest.mark.parametrize("turn", [1.0, -2.7])
+def test_the_world_may_be_turned(play, turn):
+    """The same is seen and earned in any direction, before and after a step.
+
+    The step is in the air: friction, a pyramid, is not quite the same in all directions.
+    """
+    action = jnp.asarray(np.random.default_rng(0).uniform(-0.1, 0.1, 28), jnp.float32)
+    plain, turned = _at(play, time=0.5), _at(play, time=0.5, turn=turn)
+    assert np.abs(plain.pipeline_state.qpos[:7] - turned.pipeline_state.qpos[:7]).max() > 0.05
+    np.testing.assert_allclose(turned.obs, plain.obs, atol=2e-5)
+    plain, turned = (play.step(_aside(one, 0.1, axis=2), action) for one in (plain, turned))
+    np.testing.assert_allclose(turned.obs, plain.obs, atol=1e-3)
+    assert float(turned.reward) == pytest.approx(float(plain.reward), abs=1e-4)
+
+
+def _shown(env, qpos, qvel):
+    """Return what MuJoCo itself says of the bodies: places, turns, speeds and spins."""
+    data, motion = mujoco.MjData(env.figure.model), np.empty((15, 6))
+    data.qpos[:], data.qvel[:] = qpos, qvel
+    mujoco.mj_forward(env.figure.model, data)
+    for body, row in enumerate(motion):
+        kind = mujoco.mjtObj.mjOBJ_XBODY
+        mujoco.mj_objectVelocity(env.figure.model, data, kind, body + 1, row, 0)
+    turns = Rotation.from_quat(data.xquat[1:], scalar_first=True)
+    return data.xpos[1:].copy(), turns, motion[:, 3:], motion[:, :3]
+
+
+def test_a_step_pays_by_what_mujoco_says_of_the_bodies(env, play):
+    """Each term from poses and speeds alone, in doubles, with SciPy's rotations."""
+    action = jnp.asarray(np.random.default_rng(1).uniform(-0.3, 0.3, 28), jnp.float32)
+    start, frame = _at(play, time=0.5), 16
+    after = play.step(start, action)
+    now = _shown(env, after.pipeline_state.qpos, after.pipeline_state.qvel)
+    reference = env.library.reference
+    meant = _shown(env, reference.qpos[0, frame], reference.qvel[0, frame])
+    errors = [np.mean((a - b) ** 2) for a, b in zip(now, meant, strict=True) if a is not now[1]]
+    errors.insert(1, np.mean((now[1] * meant[1].inv()).magnitude() ** 2))
+    weights, scales = (0.5, 0.3, 0.1, 0.1), (100.0, 10.0, 0.1, 0.1)
+    paid = [w * np.exp(-k * e) for w, k, e in zip(weights, scales, errors, strict=True)]
+    names = ("position", "rotation", "velocity", "spin")
+    for name, value in zip(names, paid, strict=True):
+        assert float(after.metrics[f"reward_{name}"]) == pytest.approx(value, rel=2e-3), name
+        assert value < 0.999 * weights[names.index(name)], "the step should not be perfect"
+    cost = float(after.metrics["reward_power"])
+    assert cost < 0
+    assert float(after.reward) == pytest.approx(sum(paid) + cost, abs=1e-3)
+    apart = np.linalg.norm(now[0] - meant[0], axis=-1).mean()
+    assert float(after.metrics["distance"]) == pytest.approx(apart, rel=1e-3)
+
+
+def test_power_is_what_mujoco_says(env, play):
+    """In the air, where nothing but the servos acts, after MuJoCo's own steps."""
+    start = _aside(_at(play, time=0.5), 0.1, axis=2)
+    meant = jax.tree.map(lambda x: x[0, 16], env.library.reference)
+    target = np.clip(env._target(meant, jnp.zeros(28), NOTHING), env.figure.low, env.figure.high)
+    data = mujoco.MjData(env.figure.model)
+    data.qpos[:], data.qvel[:] = start.pipeline_state.qpos, start.pipeline_state.qvel
+    data.ctrl[:] = target
+    for _ in range(env.figure.substeps):
+        mujoco.mj_step(env.figure.model, data)
+    assert (np.abs(data.actuator_force) < env.figure.model.actuator_forcerange[:, 1]).all()
+    watts = np.abs(data.qfrc_actuator * data.qvel).sum()
+    cost = float(play.step(start, NOTHING).metrics["reward_power"])
+    assert watts > 1.0 and cost == pytest.approx(-0.0005 * watts, rel=1e-2)
+
+
+def test_perfect_tracking_pays_the_sum_of_the_weights(env, play):
+    """By a humanoid that is moved by hand to where the clip is, at no cost."""
+    there = jax.tree.map(lambda x: x[0, 16], env.library.reference)
+    puppet = copy.copy(env.figure)
+    puppet.move = lambda pose, target: (puppet.start(there.qpos, there.qvel), jnp.zeros(()))
+    config = dataclasses.replace(env.config, weights=(0.4, 0.3, 0.2, 0.05))
+    with physics():
+        after = jax.jit(Imitation(config, puppet, env.library).step)(_at(play, time=0.5), NOTHING)
+    assert float(after.reward) == pytest.approx(0.95, abs=1e-5)
+    assert float(after.metrics["distance"]) == pytest.approx(0.0, abs=1e-5)
+
+
+def test_failed_clips_are_those_that_training_would_have_ended(env):
+    """By the worst body of any frame that counts, and the limit of the settings."""
+    played = np.zeros((5, 3, 15, 3), np.float32)
+    played[4, 0, 3, 0] = 0.26
+    played[4, 1, 3, 0] = 9.0  # after the end
+    # What was captured does not count here: training ends by what is followed.
+    trace = {"played": played, "followed": np.zeros_like(played), "meant": played + 9.0}
+    episodes = Episodes(np.zeros(3), np.int32([5, 4, 5]), None, trace)
+    after, values = env.next_curriculum(env.first_curriculum(), episodes)
+    np.testing.assert_allclose(after.failures, [1.0, 0.0, 0.0])
+    np.testing.assert_allclose(after.weights, [0.1 + 0.7, 0.1, 0.1], atol=1e-6)
+    assert values["max_weight"] == pytest.approx(0.8) and values["failed_clips"] == 1
+    wider = dataclasses.replace(env.config, distance=0.3)
+    _, values = Imitation(wider, env.figure, env.library).next_curriculum(after, episodes)
+    assert values["failed_clips"] == 0
+
+
+def _trial(env, play, clip):
+    """Play a clip to its end with a policy that does nothing; return what was recorded, padded.
+
+    Evaluation plays all of them in one program, which tests/reports/test_clips.py does with
+    a world that is quicker to compile than this one.
+    """
+    state, found = play.trial(jnp.int32(clip)), []
+    while not state.done:
+        state = play.step(state, NOTHING)
+        found.append(jax.device_get(play.record(state)))
+    more = [found[-1]] * (env.episode_length - len(found))
+    return len(found), jax.tree.map(lambda *each: np.stack(each), *found, *more)
+
+
+def test_all_clips_are_played_whole_and_judged(env, play):
+    """With a policy that does nothing: the servos follow the clips well for a while."""
+    lengths, traces = zip(*(_trial(env, play, clip) for clip in range(env.num_trials)), strict=True)
+    assert lengths == (60, STEPS, STEPS)
+    trace = jax.tree.map(lambda *each: np.stack(each, axis=1), *traces)
+    assert trace["played"].shape == (env.episode_length, 3, 15, 3)
+    meant = env.library.reference.position
+    np.testing.assert_allclose(trace["meant"][:60, 0], meant[0, 1:61], atol=2e-5)
+    np.testing.assert_allclose(trace["meant"][:STEPS, 1], meant[1, 1 : STEPS + 1], atol=2e-5)
+    left_out = np.asarray(env.figure.skeleton.bodies)[~trace["counts"][0, 0]]
+    assert sorted(left_out) == ["left_wrist", "right_wrist"]  # our humanoid has no toes
+    episodes = Episodes(np.zeros(3), np.int32(lengths), None, trace)
+    clips = clip_report.rows(episodes, SimpleNamespace(env=env))
+    assert [clip["name"] for clip in clips] == ["stepping", "short", "planned"]
+    assert clips[1]["strict_success"] and 0 < clips[1]["mpjpe"] < 50
+
+
+def test_absolute_actions_span_the_servos_around_the_pose_at_rest(env):
+    figure = env.figure
+    none, full = jnp.zeros(28), jnp.ones(28)
+    np.testing.assert_allclose(env.absolute_target(none), figure.angles(figure.model.qpos0))
+    np.testing.assert_allclose(env.absolute_target(full), figure.high, rtol=1e-6)
+    np.testing.assert_allclose(env.absolute_target(-2.0 * full), figure.low, rtol=1e-6)
+
+
+def test_time_keeps_to_the_frames_of_long_clips():
+    frames = 8 * 60 * 30
+    end = jax.lax.fori_loop(0, frames, lambda _, time: next_frame(time), jnp.zeros(()))
+    assert float(end) == pytest.approx(frames / 30.0, abs=1e-4)

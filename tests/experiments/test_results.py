@@ -1,0 +1,118 @@
+"""What a study shows of its runs: a table, and results that say what they are of."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from experiments import provenance, report, results
+from experiments.provenance import Origin
+from experiments.results import Record
+from experiments.study import HERE, PLAIN, Study, load
+from jaxrl.utils import stats
+
+
+def test_figures_that_only_some_have_are_gaps(tmp_path):
+    runs = [Record("a", 0, [1, 2], {"x": [0.5, 1.5]}), Record("b", 0, [1], {"y": [math.nan]})]
+    results.write_table(runs, tmp_path / "table.csv")
+    a, b = results.read_table(tmp_path / "table.csv")
+    assert (a.steps, a.figures["x"], b.steps) == ([1, 2], [0.5, 1.5], [1])
+    assert np.isnan([*a.figures["y"], *b.figures["x"], *b.figures["y"]]).all()
+
+
+def test_where_lower_is_better():
+    study = Study("cartpole", {"less": {"ppo.lam": 0.5}}, metric="x")
+    ends = {PLAIN: (2.0, 4.0), "less": (1.0, 3.0)}
+    runs = [Record(v, i, [5], {"x": [x]}) for v, two in ends.items() for i, x in enumerate(two)]
+    assert "| less | `ppo.lam = 0.5` | 2 | 1 to 3 | 25 % |" in report.table(study, runs)
+    assert "| 1 to 3 | 75 % |" in report.table(replace(study, lower_is_better=True), runs)
+
+
+def test_few_seeds_have_a_mean_and_a_range(tmp_path):
+    study = Study("cartpole", {}, metric="x")
+    for number, words in ((3, ("mean", "range")), (4, stats.naming(4)[:2])):
+        runs = [Record(PLAIN, seed, [5], {"x": [seed]}) for seed in range(number)]
+        report.write("s", study, runs, tmp_path)
+        text = (tmp_path / "results.md").read_text()
+        assert f" as {words[0]}s with {words[1]}s over seeds" in text
+        assert f"| {words[0]} | {words[1]} | better |" in text
+
+
+def test_a_run_that_broke_is_the_worst():
+    study = Study("cartpole", {"odd": {"ppo.lam": 0.5}}, metric="x")
+    ends = {PLAIN: (1.0, 1.0, 1.0, 1.0), "odd": (2.0, 2.0, 2.0, math.nan)}
+    runs = [Record(v, i, [5], {"x": [x]}) for v, all in ends.items() for i, x in enumerate(all)]
+    for lower, better in ((False, 75), (True, 0)):
+        judged = replace(study, lower_is_better=lower)
+        row = report.table(judged, runs).splitlines()[-1]
+        assert "| 2 |" in row and "diverged" in row and row.endswith(f"| {better} % |")
+        assert report.draw_curves(judged, runs) and report.draw_finals(judged, runs)
+
+
+def test_settings_for_all_are_told_and_make_another_base(tmp_path):
+    study = Study("cartpole", {"more": {"epochs": 3}}, settings={"epochs": 2}, metric="x")
+    runs = [Record(PLAIN, 0, [1024], {"x": [1.0]}), Record("more", 0, [1536], {"x": [2.0]})]
+    made = Origin("python -m experiments.run s --set epochs 2", "abc", "1 × GPU", "0.1")
+    provenance.write(tmp_path, study.settings, [made, made])
+    report.write("s", study, runs, tmp_path)
+    text = (tmp_path / "results.md").read_text()
+    assert "Preset `cartpole` with `epochs = 2`." in text
+    assert "| base |  | 1,024 | 1 |" in text and "| more | `epochs = 3` | 1,536 | 2 |" in text
+    assert "1 seeds for each variant." in text and PLAIN not in text
+    assert text.count("- `python -m experiments.run s --set epochs 2`, commit abc, 1 × GPU") == 1
+
+
+def test_the_preset_as_it_is_is_called_so(tmp_path):
+    study = Study("cartpole", {}, metric="x")
+    report.write("s", study, [Record(PLAIN, 0, [1024], {"x": [1.0]})], tmp_path)
+    text = (tmp_path / "results.md").read_text()
+    assert "1 seeds of 1,024 steps" in text and "| as it is |  | 1 |" in text and "Made" not in text
+
+
+def test_results_are_told_anew_from_their_table(tmp_path, capsys):
+    """With the settings that were given then, whatever the study's file says now."""
+    assert report.main(["cartpole_basics", "--out", str(tmp_path)]) == 2
+    assert "has no results.csv" in capsys.readouterr().err
+    metric = load("cartpole_basics").metric
+    runs = [Record(v, 0, [5], {metric: [x]}) for v, x in ((PLAIN, 2.0), ("lambda 0", 1.0))]
+    results.write_table(runs, tmp_path / "results.csv")
+    provenance.write(tmp_path, {"num_envs": 7}, [Origin("then")])
+    assert report.main(["cartpole_basics", "--out", str(tmp_path)]) == 0
+    text = (tmp_path / "results.md").read_text()
+    assert "`num_envs = 7`" in text and "- `then`" in text
+    assert "| lambda 0 | `ppo.lam = 0.0` | 1 | 1 to 1 | 0 % |" in text
+
+
+def test_what_was_shrunk_is_told_anew_as_such(tmp_path):
+    shrunk = load("cartpole_basics").shrunk()
+    runs = [Record(v, 0, [5], {shrunk.metric: [1.0]}) for v in (PLAIN, *shrunk.variants)]
+    results.write_table(runs, tmp_path / "results.csv")
+    provenance.write(tmp_path, {}, [Origin("then")], shrunk=True)
+    assert report.main(["cartpole_basics", "--out", str(tmp_path)]) == 0
+    assert "nothing can be learnt from this" in (tmp_path / "results.md").read_text()
+
+
+def test_variants_that_a_study_has_no_more_are_named(tmp_path, capsys):
+    runs = [Record(v, 0, [5], {"eval/mean_reward": [1.0]}) for v in (PLAIN, "renamed since")]
+    results.write_table(runs, tmp_path / "results.csv")
+    assert report.main(["cartpole_basics", "--out", str(tmp_path)]) == 2
+    assert "a variant 'renamed since', which the study has no more" in capsys.readouterr().err
+
+
+def test_figures_of_successes_may_come_late():
+    late = replace(load("imitation"), metric="eval/mpjpe_succ")
+    late.check_metric(["eval/mpjpe_all"])
+    assert late.shrunk().metric == "eval/mean_reward"  # of the task that stands in
+    runs = [Record(PLAIN, 0, [1, 2], {"eval/mpjpe_all": [9.0, 8.0]})]
+    assert np.isnan(report.by_variant(late, runs)[PLAIN][1]).all()
+
+
+@pytest.mark.parametrize(
+    "name", [path.stem for path in (HERE / "studies").glob("*.py") if path.stem != "__init__"]
+)
+def test_no_two_variants_are_the_same(name):
+    """A preset that changes can make them so, and results would tell of what was not run."""
+    cells = load(name).cells()
+    first = {variant: repr(config) for (variant, seed), config in cells.items() if seed == 0}
+    assert len(set(first.values())) == len(first)

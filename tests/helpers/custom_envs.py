@@ -1,0 +1,292 @@
+"""Environments as a user might write them: good ones, careless ones and wrong ones."""
+
+import dataclasses
+import types
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from brax.envs import base
+
+from jaxrl.envs.tasks import probes
+from jaxrl.motion import clip_sampling
+
+NOT_CALLABLE = 3
+
+
+class Plain(probes.Counter):
+    """Take no backend."""
+
+
+class Backed(probes.Counter):
+    """Take a backend."""
+
+    def __init__(self, backend: str = "its own choice"):
+        self.backend = backend
+
+
+class OpenEnded(probes.Counter):
+    """Take anything."""
+
+    def __init__(self, **kwargs):
+        self.kwargs = kwargs
+
+
+class NotAnEnvironment:
+    """Have nothing that an environment needs but a size."""
+
+    action_size = 1
+
+
+class Loose(probes.Counter):
+    """Return weak, double-precision, integer and boolean numbers where reset gave float32."""
+
+    def reset(self, rng):
+        state = super().reset(rng)
+        return dataclasses.replace(state, metrics={"height": 0.0, "success": jnp.float32(0)})
+
+    def step(self, state, action):
+        after = super().step(state, action)
+        steps = after.pipeline_state.steps
+        return dataclasses.replace(
+            after,
+            obs=jnp.where(steps > 0, steps, 0)[None],  # int32
+            reward=steps,  # int32
+            done=steps > 1000,  # bool
+            metrics={"height": np.float64(1.5), "success": steps > 1},
+        )
+
+
+class FirstIntegers(probes.Counter):
+    """Give integers at reset, as `jnp.array([0])` does, and fractions after that."""
+
+    def reset(self, rng):
+        state = super().reset(rng)
+        return dataclasses.replace(state, obs=jnp.array([0]), reward=jnp.array(0))
+
+    def step(self, state, action):
+        after = super().step(state, action)
+        half = jnp.float32(0.5)
+        return dataclasses.replace(after, obs=half[None], reward=half)
+
+
+class Cutting(probes.Counter):
+    """Report a truncation of its own after `cut` steps, with or without `done`, then carry on."""
+
+    def __init__(self, cut: int = 2, done: bool = True):
+        self.cut, self.done = cut, done
+
+    def reset(self, rng):
+        state = super().reset(rng)
+        return dataclasses.replace(state, info={"truncation": jnp.float32(0)})
+
+    def step(self, state, action):
+        after = super().step(state, action)
+        cut = (after.pipeline_state.steps == self.cut).astype(jnp.float32)
+        return dataclasses.replace(
+            after, done=cut if self.done else after.done, info={"truncation": cut}
+        )
+
+
+class Noisy(probes.Counter):
+    """Show noise that is drawn from a random key in the state: a raw one, or a typed one."""
+
+    def __init__(self, kind: str = "raw"):
+        self.kind = kind
+
+    def _with(self, state, key, shown):
+        typed = self.kind == "typed"
+        hidden = key if typed else jax.random.key_data(key)
+        places = {"raw": {"rng": hidden}, "nested": {"inner": {"key": hidden}}, "typed": {}}
+        physics = {"steps": state.pipeline_state, "hidden": hidden if typed else ()}
+        numbers = jnp.arange(2, dtype=jnp.uint32)  # looks like a raw key, and is none
+        info = places[self.kind] | {"numbers": numbers}
+        return dataclasses.replace(state, pipeline_state=physics, obs=shown, info=info)
+
+    def reset(self, rng):
+        key = jax.random.wrap_key_data(rng)
+        return self._with(super().reset(rng), key, jnp.zeros(1))
+
+    def step(self, state, action):
+        info, physics = state.info, state.pipeline_state
+        raw = {"raw": lambda: info["rng"], "nested": lambda: info["inner"]["key"]}
+        typed = self.kind == "typed"
+        key = physics["hidden"] if typed else jax.random.wrap_key_data(raw[self.kind]())
+        key, now = jax.random.split(key)
+        after = super().step(dataclasses.replace(state, pipeline_state=physics["steps"]), action)
+        return self._with(after, key, jax.random.normal(now, (1,)))
+
+
+class NanEnding(Cutting):
+    """Give NaN as `done` or as truncation after `at` steps."""
+
+    def __init__(self, at: int = 3, flag: str = "done"):
+        super().__init__(cut=10**6)
+        self.at, self.flag = at, flag
+
+    def step(self, state, action):
+        after = super().step(state, action)
+        bad = jnp.where(after.pipeline_state.steps == self.at, jnp.nan, 0.0)
+        if self.flag == "done":
+            return dataclasses.replace(after, done=bad)
+        return dataclasses.replace(after, info={"truncation": bad})
+
+
+class NanStart(probes.Counter):
+    """See NaN at reset, and numbers from then on."""
+
+    def reset(self, rng):
+        state = super().reset(rng)
+        return dataclasses.replace(state, obs=state.obs * jnp.nan)
+
+
+class Measured(probes.Counter):
+    """Report as metrics the count, and success on even counts only."""
+
+    def _measure(self, state):
+        steps = state.pipeline_state.steps
+        success = (steps > 0) & (steps % 2 == 0)
+        metrics = {"height": steps.astype(jnp.float32), "success": success.astype(jnp.float32)}
+        return dataclasses.replace(state, metrics=metrics)
+
+    def reset(self, rng):
+        return self._measure(super().reset(rng))
+
+    def step(self, state, action):
+        return self._measure(super().step(state, action))
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass
+class Physics:
+    """What `sys` is for a user's own environment."""
+
+    speed: jax.Array
+    width: jax.Array
+
+
+class Discrete(base.Env):
+    """Have physics, discrete actions and a time limit of its own."""
+
+    num_actions = action_size = 3
+    observation_size = 1
+    episode_length = 7
+    backend = "own"
+
+    def __init__(self):
+        self.sys = Physics(jnp.float32(1.0), jnp.float32(2.0))
+
+    def reset(self, rng):
+        return base.State(jnp.zeros(()), jnp.zeros(1), jnp.zeros(()), jnp.zeros(()))
+
+    def step(self, state, action):
+        return dataclasses.replace(state, obs=state.obs + self.sys.speed)
+
+
+class Drill(base.Env):
+    """Three clips without physics: a dot follows targets at speeds it can and cannot reach.
+
+    The dot goes where its target is, but no farther than one unit of speed; so the last clip
+    fails whatever the policy does, and the first succeeds.
+    """
+
+    observation_size = action_size = 1
+    backend = "own"
+    num_trials = 3
+    episode_length = 12
+    library = types.SimpleNamespace(names=("still", "slow", "fast"), planned=("still",), fps=30.0)
+    speeds = np.float32([0.0, 0.02, 0.2])
+    lengths = np.int32([5, 8, 10])
+
+    def first_curriculum(self):
+        return jax.tree.map(np.asarray, clip_sampling.init(self.num_trials))
+
+    def next_curriculum(self, curriculum, episodes):
+        played, meant = (np.asarray(episodes.trace[name]) for name in ("played", "meant"))
+        within = np.arange(len(played))[:, None] < np.asarray(episodes.lengths)[None, :]
+        far = np.abs(played - meant).max((2, 3)) > 0.25
+        failed = (far & within).any(0)
+        after = clip_sampling.update(curriculum, jnp.asarray(failed), floor=0.3, decay=0.9)
+        return after, {"max_weight": float(after.weights.max()), "failed_clips": failed.sum()}
+
+    def reset(self, rng, curriculum=None):
+        weights = curriculum.weights if curriculum else jnp.full(3, 1 / 3)
+        return self._begin(jax.random.categorical(rng, jnp.log(weights)))
+
+    def trial(self, clip):
+        return self._begin(clip)
+
+    def record(self, state):
+        clip, time, dot = (state.info[name] for name in ("clip", "time", "dot"))
+        target = jnp.asarray(self.speeds)[clip] * time
+        at = jnp.asarray([[1.0, 0.0, 0.0]])
+        return {"played": dot * at, "meant": target * at, "counts": jnp.ones(1, bool)}
+
+    def _begin(self, clip):
+        zero = jnp.zeros(())
+        info = {"clip": clip, "time": zero, "dot": zero, "truncation": zero}
+        metrics = {"clip": clip.astype(jnp.float32)}
+        return base.State(None, jnp.zeros(1), zero, zero, metrics, info)
+
+    def step(self, state, action):
+        clip, time = state.info["clip"], state.info["time"] + 1.0
+        target = jnp.asarray(self.speeds)[clip] * time
+        dot = jnp.minimum(target, 0.05 * time) + 0.01 * action[0]
+        over = (time >= jnp.asarray(self.lengths)[clip]).astype(jnp.float32)
+        info = {"clip": clip, "time": time, "dot": dot, "truncation": over}
+        obs = (target - dot)[None]
+        return dataclasses.replace(state, obs=obs, reward=-jnp.abs(obs[0]), done=over, info=info)
+
+
+class Pacer(base.Env):
+    """A dot that nothing pays for; demonstrations move to the right at half of its top speed.
+
+    Its style is its last two speeds: only a discriminator can tell it how fast to go.
+    """
+
+    action_size = 1
+    observation_size = 1
+    backend = "own"
+    episode_length = 10
+    pace = 0.5
+
+    def demonstrations(self, key, number):
+        return self.pace + 0.05 * jax.random.normal(key, (number, 2))
+
+    def reset(self, rng):
+        zero = jnp.zeros(())
+        obs = {"state": jax.random.uniform(rng, (1,)), "style": jnp.zeros(2)}
+        return base.State(None, obs, zero, zero, {"speed": zero})
+
+    def step(self, state, action):
+        speed = jnp.clip(action[:1], -1.0, 1.0)
+        style = jnp.concatenate([state.obs["style"][1:], speed])
+        obs = {"state": state.obs["state"] + 0.1 * speed, "style": style}
+        return dataclasses.replace(state, obs=obs, metrics={"speed": speed[0]})
+
+
+class Widening(base.Env):
+    """Every step pays the level that the episode started at; every episode succeeds."""
+
+    observation_size = action_size = 1
+    backend = "own"
+    episode_length = 4
+
+    def first_curriculum(self):
+        return {"level": np.float32(0.25)}
+
+    def last_curriculum(self):
+        return {"level": np.float32(1.0)}
+
+    def curriculum_after(self, curriculum, metrics):
+        level = curriculum["level"] + np.float32(0.125) * (metrics["rollout/success_rate"] > 0.8)
+        return {"level": level}, {"level": level}
+
+    def reset(self, rng, curriculum=None):
+        level = jnp.asarray(curriculum["level"] if curriculum else 1.0, jnp.float32)
+        zero, metrics = jnp.zeros(()), {"success": jnp.zeros(())}
+        return base.State(None, level[None], zero, zero, metrics, {})
+
+    def step(self, state, action):
+        paid = state.obs[0]
+        return dataclasses.replace(state, reward=paid, metrics={"success": jnp.ones(())})

@@ -1,0 +1,48 @@
+"""Compiled programs that the runs of one test process share.
+
+A tiny run spends most of its time tracing a program that the run before has traced. Tests that
+change what is traced, or how, must not ask for this.
+"""
+
+from dataclasses import asdict, dataclass, replace
+
+import jax
+import numpy as np
+
+from jaxrl.config import serialization
+from jaxrl.programs import trace_cache
+from jaxrl.programs.device import Programs, compile_programs
+from jaxrl.programs.program import Program
+from jaxrl.types import TrainState
+
+# How long a run is to be is told by its first state alone.
+_FREE = (*trace_cache._FREE, "epochs", "total_steps", "cycles")
+_COMPILED: dict[str, Programs] = {}
+
+
+@dataclass(frozen=True)
+class _Shared(Programs):
+    def first_state(self) -> TrainState:
+        """Return the first state of a run as long as this one, not as the one that compiled."""
+        state = super().first_state()
+        old, total = state.learner.total_iterations, self.program.config.total_iterations
+        total = jax.device_put(np.full(old.shape, total, np.int32), old.sharding)
+        return state.replace(learner=state.learner.replace(total_iterations=total))
+
+
+def compile_once(program: Program, same: str | None = None) -> Programs:
+    """Return the programs of an earlier run, if one had the same, with this run's settings.
+
+    `same` names a program; one that is as good, though not the same, may have the same name.
+    """
+    same = same or _name(program)
+    if same not in _COMPILED:
+        made = compile_programs(program)
+        _COMPILED[same] = _Shared(**vars(made))
+    return replace(_COMPILED[same], program=program)
+
+
+def _name(program: Program) -> str:
+    flat = [serialization.flatten(asdict(each)) for each in (program.config, *program.members)]
+    settings = [{k: v for k, v in one.items() if not k.startswith(_FREE)} for one in flat]
+    return repr((settings, program.mesh))

@@ -1,0 +1,145 @@
+"""The recurrent layers against flax's own cells, step by step and over whole segments."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxrl.config import NetworkConfig
+from jaxrl.networks import actor_critic
+from jaxrl.networks.recurrent import Memory, initial_carry
+from jaxrl.types import ActionSpec, EnvSpec
+
+T, N, F, SIZE = 7, 3, 5, 4
+KEYS = jax.random.split(jax.random.key(0), 4)
+X = jax.random.normal(KEYS[0], (T, N, F))
+OTHER = jax.random.normal(KEYS[1], (T, N, F))
+ENDED = jax.random.uniform(KEYS[2], (T, N)) < 0.3
+
+
+def _carry(kind):
+    zeros = initial_carry(kind, SIZE, N)
+    return jax.tree.map(lambda leaf: jax.random.normal(KEYS[3], leaf.shape), zeros)
+
+
+def _flax_params(kind, params):
+    """Give our weights to flax's cell, which has one small matrix per gate."""
+    into, recurrent = params["input"], params["recurrent"]
+    names = "ifgo" if kind == "lstm" else "rzn"
+
+    def gate(matrix, i):
+        return matrix[..., i * SIZE : (i + 1) * SIZE]
+
+    cell = {}
+    for i, name in enumerate(names):
+        cell[f"i{name}"] = {"kernel": gate(into["kernel"], i)}
+        cell[f"h{name}"] = {"kernel": gate(recurrent, i)}
+        bias_side = "h" if kind == "lstm" else "i"
+        cell[f"{bias_side}{name}"]["bias"] = gate(into["bias"], i)
+    if kind == "gru":
+        cell["hn"]["bias"] = params["bias"]
+    return cell
+
+
+def _random(params):
+    keys = jax.random.split(jax.random.key(9), len(jax.tree.leaves(params)))
+    leaves = [
+        jax.random.normal(k, leaf.shape) * 0.5
+        for k, leaf in zip(keys, jax.tree.leaves(params), strict=True)
+    ]
+    return jax.tree.unflatten(jax.tree.structure(params), leaves)
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_one_step_is_flaxs_cell(kind):
+    module, carry = Memory(kind, SIZE), _carry(kind)
+    params = _random(module.init(KEYS[0], X[0], carry)["params"])
+    out, _, after = module.apply({"params": params}, X[0], carry)
+    cell = nn.LSTMCell(SIZE) if kind == "lstm" else nn.GRUCell(SIZE)
+    theirs, expected = cell.apply({"params": _flax_params(kind, params)}, carry, X[0])
+    np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-6)
+    for a, b in zip(jax.tree.leaves(after), jax.tree.leaves(theirs), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_segments_equal_single_steps_with_forgetting(kind):
+    module, carry = Memory(kind, SIZE), _carry(kind)
+    params = {"params": _random(module.init(KEYS[0], X[0], carry)["params"])}
+    out, beside, after = module.apply(params, X, carry, ENDED, OTHER)
+    assert ENDED.any() and not ENDED.all()
+    for t in range(T):
+        expected, _, carry = module.apply(params, X[t], carry)
+        np.testing.assert_allclose(out[t], expected, rtol=1e-5, atol=1e-6)
+        tried, *_ = module.apply(params, OTHER[t], carry)
+        np.testing.assert_allclose(beside[t], tried, rtol=1e-5, atol=1e-6)
+        carry = jax.tree.map(lambda leaf, t=t: np.where(ENDED[t][:, None], 0, leaf), carry)
+    for a, b in zip(jax.tree.leaves(after), jax.tree.leaves(carry), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_gradients_are_those_of_single_steps(kind):
+    module, carry = Memory(kind, SIZE), _carry(kind)
+    params = {"params": _random(module.init(KEYS[0], X[0], carry)["params"])}
+
+    def weigh(outputs, carry):
+        weights = jnp.cos(jnp.arange(T * N * SIZE)).reshape(T, N, SIZE)
+        return jnp.sum(weights * jnp.stack(outputs)) + sum(map(jnp.sum, jax.tree.leaves(carry)))
+
+    def at_once(params, carry, x):
+        out, _, after = module.apply(params, x, carry, ENDED)
+        return weigh(list(out), after)
+
+    def step_by_step(params, carry, x):
+        outputs = []
+        for t in range(T):
+            out, _, carry = module.apply(params, x[t], carry)
+            outputs.append(out)
+            carry = jax.tree.map(lambda leaf, t=t: jnp.where(ENDED[t][:, None], 0.0, leaf), carry)
+        return weigh(outputs, carry)
+
+    ours, plain = (
+        jax.tree.leaves(jax.grad(function, (0, 1, 2))(params, carry, X))
+        for function in (at_once, step_by_step)
+    )
+    for a, b in zip(ours, plain, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_forget_gates_start_open_and_recurrent_weights_orthogonal():
+    params = Memory("lstm", SIZE).init(KEYS[0], X[0], _carry("lstm"))["params"]
+    bias = np.asarray(params["input"]["bias"]).reshape(4, SIZE)
+    np.testing.assert_array_equal(bias, [[0] * SIZE, [1] * SIZE, [0] * SIZE, [0] * SIZE])
+    for gate in np.split(np.asarray(params["recurrent"]), 4, axis=1):
+        np.testing.assert_allclose(gate @ gate.T, np.eye(SIZE), atol=1e-5)
+
+
+@pytest.mark.parametrize("who", ["actor", "critic", "both"])
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_actor_and_critic_remember_as_told(kind, who):
+    spec = EnvSpec(jax.ShapeDtypeStruct((F,), jnp.float32), ActionSpec(2, False))
+    config = NetworkConfig((6,), (6,), memory=kind, memory_size=SIZE, memory_of=who)
+    networks = actor_critic.build(spec, config)
+    params = {"actor": networks.actor.init(KEYS[0]), "critic": networks.critic.init(KEYS[1])}
+    nets = {"actor": networks.actor, "critic": networks.critic}
+    for name, network in nets.items():
+        assert bool(jax.tree.leaves(network.initial_carry(N))) == (who in (name, "both"))
+    start = {name: _carry(kind) if who in (name, "both") else () for name in nets}
+    output, value = networks.both(params, X, start, ENDED)
+    judged, then, _ = networks.judge(params["critic"], X, OTHER, start["critic"], ENDED)
+    carry = start
+    for t in range(T):
+        (out_t, carry_a), (value_t, carry_c) = (
+            network.apply(params[name], X[t], carry[name]) for name, network in nets.items()
+        )
+        np.testing.assert_allclose(output[t], out_t, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(value[t], value_t, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(judged[t], value_t, rtol=1e-4, atol=1e-5)
+        then_t, _ = networks.critic.apply(params["critic"], OTHER[t], carry_c)
+        np.testing.assert_allclose(then[t], then_t, rtol=1e-4, atol=1e-5)
+        carry = jax.tree.map(
+            lambda leaf, t=t: jnp.where(ENDED[t][:, None], 0, leaf),
+            {"actor": carry_a, "critic": carry_c},
+        )

@@ -1,0 +1,165 @@
+"""Exported policies act as the trained ones do: from JAX's format, and where there is no JAX."""
+
+import dataclasses
+import json
+import subprocess
+import sys
+import textwrap
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import export as jax_export
+
+from jaxrl import export
+from jaxrl.algorithms.policy import PolicyParams
+from jaxrl.config import NetworkConfig
+from jaxrl.learning import normalizer
+from jaxrl.networks import actor_critic
+from jaxrl.policies import export as policy_export
+from jaxrl.policies import files, load
+from jaxrl.policies.numpy_policy import Policy
+from jaxrl.types import ActionSpec, EnvSpec
+from tests.helpers import tiny
+
+
+def vector(size, dtype=jnp.float32):
+    return jax.ShapeDtypeStruct((size,), dtype)
+
+
+NUMBERS, CHOICES = ActionSpec(3, discrete=False), ActionSpec(3, discrete=True)
+PLAIN = EnvSpec(vector(5), NUMBERS)
+PARTS = EnvSpec({"b": vector(2), "a": vector(3), "privileged_state": vector(7)}, CHOICES)
+BYTES = EnvSpec({"a": vector(3), "raw": vector(2, jnp.uint8)}, NUMBERS)
+TOKENS = EnvSpec(jax.ShapeDtypeStruct((4, 2), jnp.uint8), CHOICES, tokens=(3, 5))
+SMALL = NetworkConfig(hidden=(8, 6), memory_size=4)
+KINDS = {
+    **{name: (PLAIN, {"activation": name}) for name in ("swish", "relu", "tanh", "elu", "gelu")},
+    "layer norm": (PLAIN, {"layer_norm": True}),
+    "clipped": (PLAIN, {"distribution": "normal", "state_dependent_std": False}),
+    "noisy": (PLAIN, {"distribution": "noisy"}),
+    "greedy": (PARTS, {"distribution": "greedy"}),
+    "dict": (PARTS, {}),
+    "bytes": (BYTES, {}),
+    "tokens": (TOKENS, {}),
+    "lstm": (PLAIN, {"memory": "lstm"}),
+    "gru": (PARTS, {"memory": "gru"}),
+    "memory of the critic": (PLAIN, {"memory": "gru", "memory_of": "critic"}),
+}
+
+
+def observations(spec, number, seed):
+    rng = np.random.default_rng(seed)
+
+    def draw(s):
+        if s.dtype == jnp.uint8:
+            return rng.integers(0, 3, (number, *s.shape), np.uint8)
+        return rng.normal(2.0, 5.0, (number, *s.shape)).astype(np.float32)
+
+    return jax.tree.map(draw, spec.obs)
+
+
+def write_policy(path, spec, **changes):
+    """Write a policy with random weights, all of them away from zero, and a used normaliser."""
+    config = dataclasses.replace(SMALL, **changes)
+    networks = actor_critic.build(spec, config)
+    actor = networks.actor.init(jax.random.key(0))
+    leaves, structure = jax.tree.flatten(actor)
+    rng = np.random.default_rng(4)
+    leaves = [rng.normal(0, 0.5, leaf.shape).astype(np.float32) for leaf in leaves]
+    moments = normalizer.update(normalizer.init(spec.obs), observations(spec, 50, seed=2))
+    params = PolicyParams(jax.tree.unflatten(structure, leaves), moments)
+    files.write(path, params, spec, config, {})
+    return load.load_policy(path)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_both_forms_act_like_the_policy(kind, tmp_path):
+    spec, changes = KINDS[kind]
+    policy = write_policy(tmp_path / "policy.npz", spec, **changes)
+    policy_export.write(tmp_path / "policy.npz", tmp_path / "out")
+    program = jax_export.deserialize((tmp_path / "out" / "policy.jax").read_bytes()).call
+    plain = Policy(tmp_path / "out" / "policy.npz")
+    carry = by_program = policy.initial_carry(24)
+    by_numpy, seen = None, set()
+    for step in range(4):
+        obs = observations(spec, 24, seed=10 + step)
+        action, carry = policy.step(obs, carry)
+        if jax.tree.leaves(carry):
+            again, by_program = program(obs, by_program)
+        else:
+            again = program(obs)
+        by_hand, by_numpy = plain.step(obs, by_numpy)
+        np.testing.assert_allclose(again, action, atol=1e-5)
+        np.testing.assert_allclose(by_hand, action, atol=2e-5)
+        assert by_hand.shape == action.shape
+        seen |= set(np.asarray(action).ravel().tolist())
+    assert len(seen) > 1  # it does react
+
+
+def test_one_observation_and_batches_of_any_size(tmp_path):
+    policy = write_policy(tmp_path / "policy.npz", PLAIN)
+    policy_export.write(tmp_path / "policy.npz", tmp_path)
+    program = jax_export.deserialize((tmp_path / "policy.jax").read_bytes())
+    assert program.platforms == policy_export.PLATFORMS
+    for number in (1, 3, 17):
+        obs = observations(PLAIN, number, seed=number)
+        np.testing.assert_allclose(program.call(obs), policy(obs), atol=1e-6)
+    plain, one = Policy(tmp_path / "policy.npz"), obs[0]
+    np.testing.assert_allclose(plain(one), policy(one), atol=2e-5)
+
+
+def test_a_policy_without_statistics_sees_what_is_there(tmp_path):
+    policy = write_policy(tmp_path / "policy.npz", PLAIN)
+    fresh = policy.params._replace(observations=normalizer.init(PLAIN.obs))
+    files.write(tmp_path / "policy.npz", fresh, PLAIN, SMALL, {})
+    policy = load.load_policy(tmp_path / "policy.npz")
+    policy_export.write(tmp_path / "policy.npz", tmp_path / "out")
+    obs = 100 * observations(PLAIN, 3, seed=1)
+    np.testing.assert_allclose(Policy(tmp_path / "out" / "policy.npz")(obs), policy(obs), atol=1e-4)
+
+
+def test_pictures_have_a_program_only(tmp_path):
+    spec = EnvSpec(jax.ShapeDtypeStruct((16, 16, 1), jnp.uint8), CHOICES)
+    policy = write_policy(tmp_path / "policy.npz", spec)
+    remarks = policy_export.write(tmp_path / "policy.npz", tmp_path / "out")
+    assert "pictures" in remarks[-1] and not (tmp_path / "out" / "policy.npz").exists()
+    program = jax_export.deserialize((tmp_path / "out" / "policy.jax").read_bytes()).call
+    obs = observations(spec, 5, seed=3)
+    np.testing.assert_array_equal(program(obs), policy(obs))
+
+
+@pytest.mark.parametrize("memory", ["none", "lstm"])
+def test_a_trained_policy_acts_alike_in_a_process_without_jax(memory, tmp_path):
+    settings = ["--network.memory", memory, "--network.memory-size", "4", "--epochs", "1"]
+    folder = tiny.run(tmp_path / "run", *settings, "--eval.num-envs", "0")
+    assert export.main([str(folder), "--out", str(tmp_path / "out")]) == 0
+    policy = load.load_policy(folder)
+    obs = np.random.default_rng(0).normal(0, 2, (5, 6, 4)).astype(np.float32)
+    carry, actions = policy.initial_carry(6), []
+    for step in obs:
+        action, carry = policy.step(step, carry)
+        actions.append(np.asarray(action).tolist())
+    np.save(tmp_path / "obs.npy", obs)
+    script = """
+        import json, sys
+        for name in ("jax", "jaxlib", "flax", "jaxrl"):
+            sys.modules[name] = None  # an import of it fails
+        import numpy as np
+        from policy import Policy
+        policy, memory, actions = Policy(), None, []
+        for step in np.load(sys.argv[1]):
+            action, memory = policy.step(step, memory)
+            actions.append(action.tolist())
+        print(json.dumps(actions))
+    """
+    command = [sys.executable, "-c", textwrap.dedent(script), str(tmp_path / "obs.npy")]
+    done = subprocess.run(command, cwd=tmp_path / "out", capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == actions
+
+
+def test_missing_policies_are_named(tmp_path, capsys):
+    assert export.main([str(tmp_path)]) == 2
+    assert "No policy at" in capsys.readouterr().err

@@ -1,0 +1,241 @@
+"""Environments on the host: what is collected, how it is learnt from, what is refused."""
+
+import dataclasses
+import os
+import shlex
+import signal
+from types import SimpleNamespace
+
+import jax
+import numpy as np
+import pytest
+
+from jaxrl import evaluate, train
+from jaxrl.config import NetworkConfig, env_names, presets, validate
+from jaxrl.envs.gymnasium import env as host
+from jaxrl.errors import UserError
+from jaxrl.programs import gymnasium, program
+from jaxrl.training import nan_guard
+from tests.helpers import tiny
+
+LSTM = NetworkConfig((4,), (4,), memory="lstm", memory_size=4)
+
+
+def _program(name, **changes):
+    config = presets.get("gym-cartpole")
+    ppo = dataclasses.replace(
+        config.ppo, rollout_length=8, bptt_horizon=4, num_minibatches=2, update_epochs=1
+    )
+    config = dataclasses.replace(
+        config,
+        env=f"gym:tests.helpers.toys:{name}",
+        num_envs=4,
+        iterations=1,
+        devices=1,
+        network=LSTM,
+        ppo=ppo,
+        **changes,
+    )
+    return program.build(config)
+
+
+@pytest.fixture(scope="module")
+def cut():
+    """Three rollouts of two groups of two, episodes cut after three steps."""
+    programs = gymnasium.HostPrograms(_program("Cut-v0"))
+    state = programs.first_state()
+    params = programs.program.algorithm.policy_params(state.learner)
+    return programs, state, [programs.collect(params, turn) for turn in range(2)]
+
+
+def test_evaluations_have_other_seeds_than_training():
+    training = {host._seed(seed, group, 0) for seed in (0, 1) for group in range(4)}
+    judging = {host._seed(seed, cycle) for seed in (0, 1) for cycle in range(4)}
+    by_command = {host._seed(seed) for seed in (0, 1)}
+    assert len(training | judging | by_command) == 8 + 8 + 2
+
+
+def test_rollouts_join_time_and_groups(cut):
+    _, _, (first, second) = cut
+    assert first.obs.shape == (8, 4, 1) and first.carry[0].shape == (2, 4, 4)
+    steps = np.arange(16) % 3
+    obs = np.concatenate([first.obs, second.obs])[..., 0]
+    np.testing.assert_array_equal(obs, np.repeat(steps[:, None], 4, axis=1))
+    next_obs = np.concatenate([first.next_obs, second.next_obs])[..., 0]
+    np.testing.assert_array_equal(next_obs, obs + 1)  # the true successor, also at the cut
+    reward = np.concatenate([first.reward, second.reward])
+    np.testing.assert_array_equal(reward, next_obs)
+    truncated = np.concatenate([first.truncated, second.truncated])
+    np.testing.assert_array_equal(truncated, next_obs == 3)
+    assert not first.terminated.any()
+    assert len(np.unique(first.action[..., 0])) == 32  # every row its own noise
+
+
+def test_statistics_are_of_whole_episodes(cut):
+    _, _, (first, second) = cut
+    for one, ended in ((first, 8), (second, 12)):
+        assert one.episodes["rollout/ep_rew_mean"].count == ended
+        assert one.episodes["rollout/ep_rew_mean"].total == 6 * ended
+        assert one.episodes["rollout/ep_len_mean"].total == 3 * ended
+
+
+def test_memory_is_kept_before_segments_and_emptied_at_endings(cut):
+    _, _, (first, second) = cut
+    cell = np.concatenate([first.carry[0], second.carry[0]])  # before steps 0, 4, 8 and 12
+    assert not cell[0].any() and not cell[3].any()  # at the beginning, and twelve is 4 · 3
+    assert cell[2].any(axis=-1).all()  # two steps into an episode; the first one shows a zero
+
+
+def test_learning_agrees_with_acting(cut):
+    programs, state, (first, _) = cut
+    still = state.learner.replace(learning_rate=state.learner.learning_rate * 0)
+    learn = programs._learning.result()
+    hyper = {**state.learner.hyper, "learning_rate": np.float32(0)}
+    copied = jax.tree.map(jax.numpy.copy, state.replace(learner=still.replace(hyper=hyper)))
+    _, metrics = learn(copied, first)
+    assert float(metrics["train/approx_kl"].total) < 1e-11
+
+
+def test_terminations_are_told_from_cuts():
+    env = host.build("gym:tests.helpers.toys:Ends-v0", 2, 1)
+    group = env.group(2, 0)
+    steps = [group.step(np.zeros((2, 2))) for _ in range(5)]
+    assert [bool(s.terminated.all()) for s in steps] == [False, False, False, True, False]
+    assert not any(s.truncated.any() for s in steps)
+    assert steps[3].next_obs.tolist() == [[4], [4]] and group.obs.tolist() == [[1], [1]]
+    np.testing.assert_array_equal(
+        group._to_env(np.array([[-1.0, 1.0], [0.0, 5.0]])), [[0, 20], [2, 20]]
+    )
+    group.close()
+
+
+def test_a_run_trains_resumes_and_is_evaluated(tmp_path, capsys):
+    folder = tmp_path / "run"
+    flags = shlex.split(
+        "gym-cartpole --devices 1 --num-envs 8 --epochs 1 --cycles 1 --iterations 2 "
+        "--ppo.rollout-length 16 --ppo.num-minibatches 2 --eval.num-envs 2"
+    )
+    assert train.main([*flags, "--run-dir", str(folder)]) == 0
+    assert train.main(["--resume", str(folder), "--epochs", "2"]) == 0
+    assert [row["step"] for row in tiny.rows(folder)] == [256, 512]
+    assert evaluate.main([str(folder), "--episodes", "2"]) == 0
+    assert "mean_reward" in capsys.readouterr().out
+
+
+def test_off_policy_learning_collects_on_the_host_too(tmp_path):
+    flags = shlex.split(
+        "gym-cartpole --algo dqn --num-envs 4 --epochs 1 --cycles 1 --iterations 12 "
+        "--eval.num-envs 0 --offpolicy.warmup 20 --train-batches 2 --batch-size 8"
+    )
+    assert train.main([*flags, "--run-dir", str(tmp_path / "run")]) == 0
+    (row,) = tiny.rows(tmp_path / "run")
+    assert np.isfinite(row["train/q_loss"]) and row["replay/steps"] > 20
+
+
+def test_a_resume_keeps_the_episodes_that_were_finished(tmp_path):
+    """Episodes of 4 steps are cut after 2: what is finished stays enough to learn from."""
+    folder = tmp_path / "run"
+    flags = shlex.split(
+        "rrd-quick --env gym:tests.helpers.toys:Ends-v0 --task.no-episodic-reward --devices 1 "
+        "--num-envs 2 --epochs 1 --cycles 1 --iterations 18 --eval.num-envs 0 --network.hidden 8 "
+        "--network.critic-hidden 8 --train-batches 1 --batch-size 8 --rrd.batch-size 8 "
+        "--rrd.sample-size 4 --offpolicy.buffer-size 500 --offpolicy.warmup 20"
+    )
+    assert train.main([*flags, "--run-dir", str(folder)]) == 0
+    more = ["--env", "gym:tests.helpers.toys:Ends-v0", "--epochs", "2"]
+    assert train.main(["--resume", str(folder), *more]) == 0
+    before, after = (row["train/n_updates"] for row in tiny.rows(folder))
+    # 2 rows had 16 steps of whole episodes each: every iteration after the resume learns.
+    assert 0 < before < 18 and after == before + 18
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"env": "gym:NoSuch-v9"}, "cannot make"),
+        ({"env": "gym:Blackjack-v1"}, "observes"),
+    ],
+)
+def test_what_gymnasium_or_we_cannot_do_is_named(changes, words):
+    with pytest.raises(UserError, match=words):
+        host.build(changes["env"], 2, 1)
+
+
+def test_discrete_observations_are_zeros_and_ones():
+    group = host.build("gym:FrozenLake-v1", 3, 1).group(3, 0)
+    steps = [group.step(np.full(3, 1)) for _ in range(40)]
+    assert any(step.terminated.any() for step in steps)
+    for step in steps:
+        np.testing.assert_array_equal(np.sort(step.next_obs)[:, -2:], [[0, 1]] * 3)
+    group.close()
+
+
+def test_without_a_time_limit_one_must_be_given():
+    with pytest.raises(UserError, match="--task.episode-length"):
+        host.build("gym:CliffWalking-v1", 2, 1)
+    group = host.build("gym:CliffWalking-v1", 2, 1, limit=3).group(2, 0)
+    cut = [group.step(np.zeros(2, int)).truncated.all() for _ in range(3)]
+    assert cut == [False, False, True]
+    group.close()
+
+
+def test_what_diverges_starts_anew_and_is_counted():
+    group = host.build("gym:tests.helpers.toys:Breaks-v0", 2, 1).group(2, 0)
+    steps = [group.step(np.zeros((2, 2))) for _ in range(4)]
+    assert [step.terminated.tolist() for step in steps] == [[False] * 2, [True] * 2] * 2
+    assert np.isfinite([step.next_obs for step in steps]).all() and group.news.diverged == 4
+    assert [step.reward[0] for step in steps] == [1, 0, 1, 0]
+    group.close()
+
+
+@pytest.mark.parametrize("name, steps", [("NanStart", 1), ("NanDone", 2), ("Huge", 2)])
+def test_every_non_finite_value_is_counted(name, steps):
+    group = host.build(f"gym:tests.helpers.toys:{name}-v0", 2, 1).group(2, 0)
+    assert np.isfinite(group.obs).all()
+    played = [group.step(np.zeros((2, 2))) for _ in range(4)]
+    assert [step.terminated[0] for step in played] == [(t + 1) % steps == 0 for t in range(4)]
+    assert group.news.diverged == 2 * 4 // steps
+    for step in played:
+        assert np.isfinite(step.next_obs).all() and np.isfinite(step.reward).all()
+    group.close()
+
+
+def test_non_finite_values_stop_the_run_where_asked_to():
+    config = presets.get("gym-cartpole")
+    config = dataclasses.replace(config, task=dataclasses.replace(config.task, on_nan="stop"))
+    validate.check(config)
+    member = SimpleNamespace(nonfinite_steps=0)
+    run = SimpleNamespace(config=config, members=[member])
+    nan_guard.check(run, None, 1)
+    member.nonfinite_steps = 3
+    with pytest.raises(nan_guard.EnvironmentBroke, match="in 3 steps of this cycle"):
+        nan_guard.check(run, None, 1)
+
+
+def test_signals_reach_the_run_not_its_environments():
+    remote = host.build("gym:CartPole-v1", 2, 1).remote(2, 0)
+    remote.begin()
+    os.kill(remote._process.pid, signal.SIGINT)
+    os.kill(remote._process.pid, signal.SIGTERM)
+    remote.send(np.zeros(2, int))
+    assert remote.receive().reward.tolist() == [1, 1]
+    remote._process.kill()
+    with pytest.raises(UserError, match="exit code -9"):
+        for _ in range(2):
+            remote.send(np.zeros(2, int))
+            remote.receive()
+    remote.close()
+
+
+def test_environments_that_name_a_module_are_not_imported_from_a_file():
+    assert env_names.imports_code("gym:module:Env-v0") and env_names.imports_code("module:Class")
+    assert not env_names.imports_code("gym:CartPole-v1") and not env_names.is_custom("gym:CartPole")
+
+
+def test_settings_without_meaning_are_refused():
+    config = presets.get("gym-cartpole")
+    task = dataclasses.replace(config.task, reset_pool=5, async_factor=3, action_repeat=2)
+    problems = validate.validate(dataclasses.replace(config, task=task, devices=2), 2)
+    text = " ".join(problems)
+    for words in ("use 30 or 33", "--devices 1", "--task.reset-pool", "--task.action-repeat"):
+        assert words in text

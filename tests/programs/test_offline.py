@@ -1,0 +1,245 @@
+"""The whole circle: train, record, learn the reward from returns alone, judge it."""
+
+import json
+import shlex
+import types
+
+import numpy as np
+import pytest
+
+from jaxrl import evaluate, record, train
+from jaxrl.data import hdf5, writing
+from jaxrl.data.hdf5 import Episode
+from jaxrl.errors import UserError
+from jaxrl.loggers import run_dir as folders
+from jaxrl.policies import reward_files
+from jaxrl.policies.reward_files import load_reward
+from jaxrl.programs import offline
+from tests.helpers import tiny
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    """Episodes of a hardly trained pendulum, of 30 steps; what it is paid can be seen."""
+    place = tmp_path_factory.mktemp("circle")
+    words = shlex.split(
+        "pendulum --devices 1 --num-envs 8 --epochs 1 --cycles 1 --iterations 2 --eval.num-envs 0 "
+        "--network.hidden 8 --network.critic-hidden 8 --ppo.num-minibatches 2 "
+        "--ppo.rollout-length 8 --task.episode-length 30"
+    )
+    assert train.main([*words, "--run-dir", str(place / "run")]) == 0
+    command = [str(place / "run"), "--policy", "final", "--out", str(place / "data.hdf5")]
+    assert record.main([*command, "--episodes", "90", "--noise", "0", "0.5", "1"]) == 0
+    return place / "data.hdf5"
+
+
+FLAGS = shlex.split(
+    "rrd-offline --epochs 2 --cycles 2 --iterations 5 --train-batches 60 --rrd.batch-size 256 "
+    "--rrd.sample-size 8 --network.critic-hidden 32 32 --offpolicy.r-lr 3e-3 "
+    "--offpolicy.buffer-size 1500"
+)
+
+
+def _learn(data, folder, *extra):
+    assert train.main([*FLAGS, "--data.path", str(data), "--run-dir", str(folder), *extra]) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def learnt(recorded, tmp_path_factory):
+    return _learn(recorded, tmp_path_factory.mktemp("runs") / "learnt")
+
+
+def test_recorded_episodes_are_those_of_the_environment(recorded):
+    places = hdf5.places(recorded)
+    assert len(places) == 90 and len(hdf5.places(recorded, "valid")) == 9
+    for place in places[::9]:
+        episode = hdf5.read(place)
+        state, then = episode.obs["state"], episode.next_obs["state"]
+        assert len(state) == 30 and np.abs(episode.action).max() <= 1
+        np.testing.assert_array_equal(then[:-1], state[1:])
+        angle = np.arctan2(state[:, 1], state[:, 0])
+        cost = angle**2 + 0.1 * state[:, 2] ** 2 + 0.001 * (2 * episode.action[:, 0]) ** 2
+        np.testing.assert_allclose(episode.reward, -cost, rtol=1e-3, atol=1e-3)
+
+
+def test_as_many_episodes_are_recorded_as_asked_for_where_trials_are_fixed(tmp_path):
+    """Three clips: evaluation plays each of them once, a recording draws its starts."""
+    own = ["--env", "tests.helpers.custom_envs:Drill", "--task.episode-length", "8"]
+    short = ["--epochs", "1", "--cycles", "1", "--eval.num-envs", "0"]
+    assert train.main([*tiny.FLAGS, *own, *short, "--run-dir", str(tmp_path / "run")]) == 0
+    command = [str(tmp_path / "run"), "--policy", "final", "--env", own[1], "--noise", "0"]
+    out = tmp_path / "data.hdf5"
+    assert record.main([*command, "--episodes", "7", "--out", str(out)]) == 0
+    lengths = [len(hdf5.read(place).reward) for place in hdf5.places(out)]
+    assert len(lengths) == 7 and set(lengths) <= {5, 8}
+
+
+@pytest.mark.parametrize(
+    "flags, complaint",
+    [
+        (["--episodes", "0"], "--episodes must lie between 1 and"),
+        (["--valid", "1"], "--valid: a share of at least 0 and below 1, not 1.0"),
+        (["--valid", "-0.1"], "--valid: a share of at least 0 and below 1, not -0.1"),
+        (["--noise", "2"], "--noise: shares between 0 and 1"),
+    ],
+)
+def test_what_cannot_be_recorded_is_said_before_anything_is_played(
+    recorded, flags, complaint, capsys, monkeypatch
+):
+    monkeypatch.setattr(record, "play", lambda *_: pytest.fail("played"))
+    out = recorded.with_name("none.hdf5")
+    assert record.main([str(recorded.with_name("run")), "--out", str(out), *flags]) == 2
+    assert complaint in capsys.readouterr().err
+    assert not out.exists()
+
+
+@pytest.mark.learning
+def test_rewards_of_held_out_steps_are_found(learnt):
+    found = json.loads((learnt / "rewards.json").read_text())
+    assert found["episodes"] == 9 and found["pearson"] > 0.8
+    assert (learnt / "plots" / "rewards.png").stat().st_size > 10_000
+    assert (learnt / "plots" / "learning_curve.png").exists()
+
+
+def test_episodes_without_steps_to_tell_apart_say_nothing_of_steps(tmp_path, monkeypatch):
+    """Of these four one is too short, and one is paid the same throughout."""
+    true = [np.float32(r) for r in ([1.0], [0.1] * 7, [1.0, 2.0, 3.0], [0.0, 0.0, 1.0])]
+    played = [Episode({}, {}, np.float32([[len(r)]]), r) for r in true]
+    guesses = {1: true[0], 7: np.arange(7.0), 3: np.float32([1.0, 2.0, 3.0])}
+    monkeypatch.setattr(
+        reward_files, "load_reward", lambda _: lambda obs, action, then: guesses[int(action[0, 0])]
+    )
+    data = types.SimpleNamespace(held_out=range(4), read=played.__getitem__)
+    found = reward_files.report(tmp_path, data)
+    assert found["episodes"] == 4
+    wanted = (1.0 + np.corrcoef([1, 2, 3], [0, 0, 1])[0, 1]) / 2
+    assert found["pearson_within_episodes"] == pytest.approx(wanted)
+
+
+def test_losses_are_there_by_iteration_cycle_and_epoch(learnt):
+    rows = tiny.rows(learnt)
+    lines = (learnt / "iterations.jsonl").read_text().splitlines()
+    each = [json.loads(line) for line in lines]
+    assert [row["step"] for row in rows] == [300, 600, 900, 1200]  # gradient steps
+    assert [line["step"] for line in each] == list(range(1, 21))
+    losses = np.array([line["train/R_loss"] for line in each]).reshape(4, 5).mean(axis=1)
+    np.testing.assert_allclose([row["train/R_loss"] for row in rows], losses, rtol=1e-4)
+    epochs = losses.reshape(2, 2).mean(axis=1)
+    found = [row["train/R_loss_epoch"] for row in rows if "train/R_loss_epoch" in row]
+    np.testing.assert_allclose(found, epochs, rtol=1e-4)
+
+
+def test_resume_equals_one_long_run(recorded, learnt, tmp_path):
+    """The data goes through in two pieces, another one in each cycle."""
+    parts = _learn(recorded, tmp_path / "parts", "--epochs", "1")
+    assert train.main(["--resume", str(parts), "--epochs", "2"]) == 0
+    assert tiny.rows(parts) == tiny.rows(learnt)
+    assert (parts / "iterations.jsonl").read_text() == (learnt / "iterations.jsonl").read_text()
+    places = [folder / "rewards" / "final.npz" for folder in (parts, learnt)]
+    ours, theirs = (dict(np.load(place)) for place in places)
+    for name in ours:
+        np.testing.assert_array_equal(ours[name], theirs[name])
+
+
+def test_a_run_that_goes_on_as_another_is_judged_by_the_same_episodes(learnt, tmp_path):
+    """It has another seed: drawn anew, its held-out episodes would be what it was taught."""
+    words = ["--resume", str(learnt), "--reset-steps", "--epochs", "1"]
+    assert train.main([*words, "--run-dir", str(tmp_path / "on")]) == 0
+    configs = [folders.read_config(run) for run in (learnt, tmp_path / "on")]
+    assert configs[0].seed != configs[1].seed
+    first, second = (offline.build(config).env.held_out for config in configs)
+    assert len(first) == 9 and first == second
+
+
+def test_the_best_reward_is_not_that_of_the_easiest_piece(tmp_path, capsys):
+    """Of two files, one pays a thousand times as much; every epoch sees one of them."""
+    random = np.random.default_rng(0)
+    for name, scale in (("a", 10.0), ("b", 0.01)):
+        episodes = []
+        for _ in range(10):
+            state = random.normal(size=(9, 2)).astype(np.float32)
+            paid = scale * (state[:-1, 0] + random.normal())
+            action = np.zeros((8, 1), np.float32)
+            episodes.append(Episode({"state": state[:-1]}, {"state": state[1:]}, action, paid))
+        writing.write(tmp_path / "data" / f"{name}.hdf5", episodes, {}, {})
+    short = "--epochs 5 --cycles 1 --iterations 2 --train-batches 10 --rrd.batch-size 32"
+    short += " --offpolicy.buffer-size 80 --data.holdout 0 --seed 1"
+    extra = shlex.split(short)
+    folder = _learn(tmp_path / "data", tmp_path / "run", *extra)
+    assert "epochs of 1 cycles read some more often than others" in (out := capsys.readouterr().out)
+    assert "Use --cycles 2." in out
+    fits = [row["train/R_fit"] for row in tiny.rows(folder)]
+    both = [np.mean(fits[i - 1 : i + 1]) for i in range(1, 5)]
+    best = 2 + int(np.argmin(both))
+    assert best != 1 + np.argmin(fits), "of another seed: here one could be taken for the other"
+    assert load_reward(folder, "best").info["env_steps"] == best * 20
+    # Stopped after an odd number of epochs, it remembers what the piece before lost.
+    parts = _learn(tmp_path / "data", tmp_path / "parts", *extra, "--epochs", "3")
+    assert train.main(["--resume", str(parts), "--epochs", "5"]) == 0
+    assert load_reward(parts, "best").info == load_reward(folder, "best").info
+
+
+def test_pieces_that_are_never_read_are_told(recorded, capsys):
+    words = [*FLAGS, "--data.path", str(recorded), "--offpolicy.buffer-size", "500", "--dry-run"]
+    assert train.main(words) == 0
+    assert "but there are 4 cycles: 2 pieces are never read. Use --cycles 6" in _flat(capsys)
+    assert train.main([*words, "--total-steps", "900"]) == 0
+    assert "but there are 3 cycles: 3 pieces are never read. Use --total-steps 1800" in _flat(
+        capsys
+    )
+    for enough in (["--cycles", "6"], ["--total-steps", "1800", "--cycles", "6"]):
+        assert train.main([*words, *enough]) == 0
+        assert "warning" not in _flat(capsys)
+
+
+def _flat(capsys):
+    return " ".join(capsys.readouterr().out.split())
+
+
+def test_a_learnt_reward_can_be_called(recorded, learnt):
+    reward, episode = load_reward(learnt), hdf5.read(hdf5.places(recorded)[0])
+    guess = reward(episode.obs, episode.action, episode.next_obs)
+    assert guess.shape == (30,) and np.isfinite(guess).all()
+    # The recording has one key, so a bare array can only be that.
+    bare = reward(episode.obs["state"], episode.action, episode.next_obs["state"])
+    np.testing.assert_array_equal(bare, guess)
+    more = {"other": np.zeros(30)}
+    also = reward(episode.obs | more, episode.action, episode.next_obs | more)
+    np.testing.assert_array_equal(also, guess)
+    with pytest.raises(UserError, match="next_obs lacks 'state': .* dictionary of state"):
+        reward(episode.obs, episode.action, more)
+    two = reward._replace(spec=reward.spec._replace(obs=reward.spec.obs | {"zoom": 1}))
+    with pytest.raises(UserError, match="obs is one array: .* dictionary of state, zoom"):
+        two(episode.obs["state"], episode.action, episode.next_obs["state"])
+
+
+def test_a_linear_part_is_solved_for_and_kept(recorded, tmp_path):
+    """So few gradient steps teach nothing: what is known is what was solved for."""
+    few = ["--train-batches", "1", "--rrd.batch-size", "300", "--iterations", "8"]
+    found = {}
+    for kind in ("quadratic", "none"):
+        more = [*few, "--rrd.features", kind, "--epochs", "1"]
+        folder = _learn(recorded, tmp_path / kind, *more)
+        found[kind] = json.loads((folder / "rewards.json").read_text())["pearson"]
+    assert found["quadratic"] > 0.8 > 0.6 > found["none"], found
+
+
+def test_what_cannot_be_is_said(recorded, learnt, tmp_path, capsys):
+    assert train.main(["rrd-offline"]) == 2
+    assert "--data.path: which file" in capsys.readouterr().err
+    assert train.main(["pendulum", "--data.path", str(recorded)]) == 2
+    assert "see the preset rrd-offline" in capsys.readouterr().err
+    assert train.main([*FLAGS, "--data.path", str(recorded), "--data.obs-keys", "stat"]) == 2
+    assert "'obs/stat' is missing. Did you mean 'state'" in capsys.readouterr().err
+    assert train.main([*FLAGS, "--data.path", str(recorded), "--dry-run"]) == 0
+    assert "in 2 piece(s)" in capsys.readouterr().out
+    assert evaluate.main([str(learnt)]) == 2
+    assert "No policy" in capsys.readouterr().err
+    assert record.main([str(learnt), "--out", str(tmp_path / "x.hdf5")]) == 2
+    assert "has no policy to play" in capsys.readouterr().err
+    (learnt / "rewards" / "best.npz").rename(tmp_path / "best.npz")  # as if stopped early
+    assert load_reward(learnt).spec == load_reward(tmp_path / "best.npz").spec
+    (tmp_path / "best.npz").rename(learnt / "rewards" / "best.npz")
+    with pytest.raises(UserError, match="No learnt reward"):
+        load_reward(tmp_path)

@@ -1,0 +1,198 @@
+"""Kept programs: the second run of the same settings traces nothing, and trains the same."""
+
+import os
+from dataclasses import replace
+
+import jax
+import numpy as np
+import pytest
+from jax import export
+
+from jaxrl import train
+from jaxrl.config import presets
+from jaxrl.envs import registry
+from jaxrl.envs.env_state import Template, World
+from jaxrl.programs import trace_cache
+from jaxrl.programs.program import compile_sooner
+from jaxrl.types import ActionSpec
+from jaxrl.utils import sharding
+from tests.helpers import tiny
+
+MESH = sharding.make_mesh(1)
+
+
+@pytest.fixture
+def keeping(tmp_path, monkeypatch):
+    """Keep programs in a folder of the test's own."""
+    monkeypatch.setenv("JAXRL_KEEP_PROGRAMS", "1")
+    before = jax.config.jax_compilation_cache_dir
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path / "cache"))
+    yield tmp_path / "cache" / "jaxrl"
+    jax.config.update("jax_compilation_cache_dir", before)
+
+
+def no_environment(*_, **__):
+    raise AssertionError("the environment was built")
+
+
+@pytest.fixture
+def plain(tmp_path, devices):
+    """A run that keeps nothing, as all other tests have it, and the cache that they share."""
+    return tiny.run(tmp_path / "plain", "--devices", devices, "--epochs", "1")
+
+
+@pytest.mark.parametrize("devices, damaged", [("1", True), ("4", False)])
+def test_second_run_needs_no_environment_and_is_the_same(
+    plain, keeping, tmp_path, monkeypatch, devices, damaged
+):
+    """Also where the first finds a file that cannot be read: it is written anew."""
+    flags = ["--devices", devices, "--epochs", "1"]
+    path = trace_cache.location(
+        train._parse([*tiny.FLAGS, *flags]).config, sharding.make_mesh(int(devices))
+    )
+    if damaged:
+        path.parent.mkdir(parents=True)
+        path.write_bytes(b"not what it should be")
+        assert trace_cache.load(path) is None
+    first = tiny.run(tmp_path / "first", *flags)
+    assert list(keeping.glob("*.npz")) == [path]
+    assert set(trace_cache.load(path).programs) == {"run_cycle", "draw", "init", "play"}
+    monkeypatch.setattr(registry, "make", no_environment)
+    second = tiny.run(tmp_path / "second", *flags)
+    for run in (first, second):
+        assert tiny.rows(run) == tiny.rows(plain)
+        tiny.assert_same_policy(run, plain)
+
+
+def test_nothing_is_kept_where_that_is_not_wanted(keeping, monkeypatch):
+    assert trace_cache.shelf(presets.get("cartpole"), MESH) is not None
+    monkeypatch.setenv("JAXRL_KEEP_PROGRAMS", "0")
+    assert trace_cache.shelf(presets.get("cartpole"), MESH) is None
+
+
+def test_what_programs_depend_on_names_the_file(keeping, monkeypatch):
+    base = presets.get("cartpole")
+    where = trace_cache.location(base, MESH)
+    assert where == trace_cache.location(base, MESH)
+    free = [
+        replace(base, seed=5),
+        replace(base, preset="other"),
+        replace(base, log=replace(base.log, tensorboard=False)),
+        replace(base, checkpoint=replace(base.checkpoint, keep_last=1)),
+    ]
+    assert {trace_cache.location(config, MESH) for config in free} == {where}
+    bound = [
+        replace(base, num_envs=512),
+        replace(base, ppo=replace(base.ppo, gamma=0.5)),
+        replace(base, network=replace(base.network, hidden=(7,))),
+        replace(base, task=replace(base.task, episode_length=77)),
+        replace(base, eval=replace(base.eval, num_envs=3)),
+        replace(base, epochs=77),
+    ]
+    places = {trace_cache.location(config, MESH) for config in bound}
+    assert len(places) == len(bound) and where not in places
+    assert trace_cache.location(base, sharding.make_mesh(2)) != where
+    monkeypatch.setattr(trace_cache, "_version", lambda name: "another")
+    assert trace_cache.location(base, MESH) != where
+
+
+def test_code_of_ones_own_is_never_kept(keeping):
+    base = presets.get("cartpole")
+    assert trace_cache.location(replace(base, env="module:Class"), MESH) is None
+    own = replace(base, task=replace(base.task, randomize="module:function"))
+    assert trace_cache.location(own, MESH) is None
+
+
+def shape(*dims, dtype=np.float32):
+    return jax.ShapeDtypeStruct(dims, np.dtype(dtype))
+
+
+@pytest.mark.parametrize("obs", [shape(3), {"state": shape(2), "pixels": shape(4, 4, dtype="u1")}])
+def test_templates_come_back_as_they_were(tmp_path, obs):
+    world = World(obs, {"success": shape()}, (shape(2, 3), shape(dtype=np.int32)))
+    stored = trace_cache.Stored(
+        Template(
+            world,
+            ActionSpec(4, True),
+            55,
+            (0, 2),
+            curriculum={"level": np.float32(0.1)},
+            last_curriculum={"level": np.float32(1.0)},
+        ),
+        {"draw": b"\x00\xff program"},
+    )
+    trace_cache.save(tmp_path / "x.npz", stored)
+    assert trace_cache.load(tmp_path / "x.npz") == stored
+
+
+@pytest.fixture(scope="module")
+def kept_programs():
+    """Real programs of no use, under the names that a run needs."""
+    program = bytes(export.export(jax.jit(lambda x: x + 1))(shape(2)).serialize())
+    return dict.fromkeys(("run_cycle", "draw", "init", "play"), program)
+
+
+def junk_files(path, stored):
+    """Yield after putting junk of many kinds into the place of kept programs."""
+    trace_cache.save(path, stored)
+    whole = path.read_bytes()
+    with np.load(path) as data:
+        arrays = {name: data[name] for name in data.files}
+    changes = [{name: np.zeros(9, np.uint8)} for name in stored.programs]
+    changes += [{"header": np.array(text)} for text in ("", "[" * 50_000, "{}", "3")]
+    changes += [{"digest": np.array("x")}, {"header": np.zeros(3)}, {"extra": np.zeros(3)}]
+    for change in changes:
+        np.savez(path, **arrays | change)
+        yield change
+    for name in arrays:
+        np.savez(path, **{key: value for key, value in arrays.items() if key != name})
+        yield f"no {name}"
+    for data in (b"", b"junk", whole[:-50], whole[:100] + bytes(8) + whole[108:]):
+        path.write_bytes(data)
+        yield data[:10]
+    programs = dict.fromkeys(stored.programs, b"no program")  # with a right digest
+    trace_cache.save(path, stored._replace(programs=programs))
+    yield "no program"
+    trace_cache.save(path, stored._replace(programs={}))
+    yield "nothing"
+    path.unlink()
+    path.mkdir()
+    (path / "x").touch()
+    yield "a folder"
+    path.unlink()
+    os.mkfifo(path)
+    yield "a pipe"
+
+
+def test_junk_is_ignored_and_replaced(keeping, kept_programs):
+    config = presets.get("cartpole")
+    path = trace_cache.location(config, MESH)
+    template = Template(World(shape(4), {}, ()), ActionSpec(2, True), 500, ())
+    stored = trace_cache.Stored(template, kept_programs)
+    for junk in junk_files(path, stored):
+        assert trace_cache.shelf(config, MESH) == (path, None), junk
+        trace_cache.save(path, stored)
+        assert trace_cache.shelf(config, MESH) == (path, stored), junk
+
+
+def test_the_oldest_are_let_go(tmp_path, monkeypatch):
+    monkeypatch.setattr(trace_cache, "KEPT", 2)
+    world = World(shape(1), {}, ())
+    stored = trace_cache.Stored(Template(world, ActionSpec(1, False), 1, ()), {})
+    for name in "abc":
+        trace_cache.save(tmp_path / f"{name}.npz", stored)
+    assert sorted(path.stem for path in tmp_path.iterdir()) == ["b", "c"]
+
+
+@pytest.mark.parametrize("given, whole", [(None, False), ("true", True)])
+def test_operations_name_one_line_unless_the_user_wants_the_whole_way(given, whole, monkeypatch):
+    name = "JAX_INCLUDE_FULL_TRACEBACKS_IN_LOCATIONS"
+    monkeypatch.delenv(name, raising=False)
+    if given:
+        monkeypatch.setenv(name, given)
+    before = jax.config.jax_include_full_tracebacks_in_locations
+    jax.config.update("jax_include_full_tracebacks_in_locations", True)
+    compile_sooner()
+    after = jax.config.jax_include_full_tracebacks_in_locations
+    jax.config.update("jax_include_full_tracebacks_in_locations", before)
+    assert after == whole

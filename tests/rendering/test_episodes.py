@@ -1,0 +1,165 @@
+"""Rendering: the episodes of an evaluation, those that failed, and every kind of file."""
+
+import importlib.machinery
+import importlib.util
+import json
+import re
+import sys
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from jaxrl import render
+from jaxrl.config import TrainConfig
+from jaxrl.errors import UserError
+from jaxrl.loggers import run_dir
+from jaxrl.policies import load
+from jaxrl.rendering import episodes, images, video
+from tests.helpers import tiny
+
+pytestmark = pytest.mark.usefixtures("shared_programs")
+
+DRILL = "tests.helpers.custom_envs:Drill"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return tiny.run(tmp_path_factory.mktemp("watching") / "run", "--epochs", "1", "--cycles", "1")
+
+
+@pytest.fixture(scope="module")
+def drill(tmp_path_factory):
+    flags = ("--env", DRILL, "--task.episode-length", "8", "--epochs", "1", "--cycles", "1")
+    return tiny.run(tmp_path_factory.mktemp("run") / "drill", *flags, "--eval.num-envs", "0")
+
+
+@pytest.fixture(scope="module")
+def watched(run):
+    """The settings of a run, its policy, its world, and three episodes."""
+    config = run_dir.read_config(run, None)
+    policy, env = load.load_policy(run), episodes.build(config)
+    return config, policy, env, episodes.episodes(policy, config, env, number=3, seed=5)
+
+
+def test_episodes_are_those_of_an_evaluation(watched):
+    config, policy, env, shown = watched
+    judged = load.run_episodes(policy, config, episodes=3, seed=5, env=env)
+    for i, one in enumerate(shown):
+        assert len(one.rewards) == judged.lengths[i] == len(one.shown["qpos"]) - 1
+        assert one.rewards.sum() == pytest.approx(float(judged.returns[i]))
+        assert one.number == i + 1 and one.success is None
+        assert np.abs(one.shown["qpos"][0]).max() <= 0.05  # the start is shown too
+    assert len({tuple(one.shown["qpos"][0]) for one in shown}) == 3
+
+
+def test_without_success_failures_are_the_poorest(watched):
+    config, policy, env, _ = watched
+    poor = episodes.episodes(policy, config, env, number=4, failures=True)
+    every = load.run_episodes(policy, config, episodes=episodes.SEARCHED, env=env)
+    assert [one.rewards.sum() for one in poor] == sorted(every.returns.tolist())[:4]
+    for one in poor:
+        assert every.returns[one.number - 1] == one.rewards.sum()
+
+
+def test_clips_by_name_and_those_that_failed(drill, tmp_path, capsys):
+    given = [str(drill), "--env", DRILL, "--policy", "final", "--out", str(tmp_path / "film.html")]
+    assert render.main([*given, "--clip", "slow"]) == 0
+    assert "episode 1, slow: return" in (said := capsys.readouterr().out)
+    assert "success, 8 steps" in said
+    assert render.main([*given, "--failures", "--episodes", "3"]) == 0
+    said = capsys.readouterr().out
+    assert "episode 3, fast: return" in said and "failed, 10 steps" in said and "slow" not in said
+    assert render.main([*given, "--clip", "slo"]) == 2
+    assert "Did you mean 'slow'?" in capsys.readouterr().err
+
+
+def test_no_failures_are_said_so():
+    good = episodes.Watched(1, None, True, np.ones(3), np.zeros((4, 1)))
+    bad = good._replace(number=2, success=False)
+    assert episodes._failed([good, bad, bad], 1) == [bad]
+    with pytest.raises(UserError, match="none of 1 episodes failed"):
+        episodes._failed([good], 1)
+
+
+def test_a_page_tells_of_every_episode(watched, tmp_path):
+    _, _, env, shown = watched
+    video.write(video.Film(env, "cartpole"), shown, tmp_path / "new" / "page.html")
+    (found,) = re.findall(
+        r"const FILM = (.*);</script>", (tmp_path / "new" / "page.html").read_text()
+    )
+    told = json.loads(found)["episodes"]
+    assert [one["title"] for one in told] == [one.title for one in shown]
+    assert [one["steps"] for one in told] == [len(one.rewards) for one in shown]
+    assert told[0]["stride"] == 2 and told[0]["pause"] == pytest.approx(0.04)
+
+
+def test_films_and_pictures(watched, tmp_path):
+    _, _, env, shown = watched
+    video.write(video.Film(env, "x"), shown[:2], tmp_path / "film.gif")
+    with Image.open(tmp_path / "film.gif") as film:
+        steps = [len(one.rewards) for one in shown[:2]]
+        assert film.n_frames <= sum(len(np.unique([*range(0, n, 2), n])) for n in steps)
+        assert film.info["duration"] == 40 and film.size == (480, 360)
+    video.write(video.Film(env, "x", seconds=0.1), shown, tmp_path / "film.png")
+    with Image.open(tmp_path / "film.png") as picture:
+        assert picture.size == (4 * 480, 3 * 360)
+
+
+def test_what_left_the_numbers_is_shown_up_to_there(watched):
+    _, _, env, (one, *_) = watched
+    qpos = one.shown["qpos"].copy()
+    qpos[4:] = np.nan
+    film, broken = video.Film(env, "x", fps=50), one._replace(shown={"qpos": qpos})
+    assert video._moments(film, broken, ".gif").tolist() == [0, 1, 2, 3]
+
+
+def _no_ffmpeg():
+    raise RuntimeError("No ffmpeg exe could be found.")
+
+
+def test_without_ffmpeg_a_hint_is_given(monkeypatch):
+    def refused():
+        with pytest.raises(UserError, match=r"pip install 'jaxrl\[video\]'"):
+            images.check(Path("film.mp4"))
+
+    with monkeypatch.context() as without:
+        without.setattr(importlib.util, "find_spec", lambda name: None)
+        refused()
+    for name in ("imageio", "imageio_ffmpeg"):  # both packages, but no FFmpeg inside
+        module = types.ModuleType(name)
+        module.__spec__ = importlib.machinery.ModuleSpec(name, None)
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setattr(sys.modules["imageio_ffmpeg"], "get_ffmpeg_exe", _no_ffmpeg, raising=False)
+    refused()
+
+
+def test_videos_are_written(tmp_path):
+    pytest.importorskip("imageio_ffmpeg", reason="the extra `video` is not installed")
+    images.save([np.zeros((33, 41, 3), np.uint8)] * 5, tmp_path / "film.mp4", 25.0)
+    assert (tmp_path / "film.mp4").stat().st_size
+
+
+REFUSED = {
+    "--out episode.mp3": "must end in .html, .gif, .mp4, .png",
+    "--episodes 0": "--episodes must lie between 1 and",
+    "--seconds 0": "--seconds must be greater than 0",
+    "--seconds inf": "--seconds must be greater than 0, not inf",
+    "--fps 0.0001": "--fps must be at least 0.01, not 0.0001",
+    "--clip walk": "follows no motion clips",
+    "--failures --clip walk": "leave out --clip",
+    "--gl --out episode.html": "leave it out",
+}
+
+
+@pytest.mark.parametrize("flags", REFUSED)
+def test_what_cannot_be_shown_is_refused(flags, run, capsys):
+    assert render.main([str(run), *flags.split()]) == 2
+    assert REFUSED[flags] in capsys.readouterr().err
+
+
+def test_environments_of_the_host_draw_themselves():
+    with pytest.raises(UserError, match="gymnasium.make"):
+        episodes.build(TrainConfig(env="gym:CartPole-v1"))

@@ -1,0 +1,90 @@
+"""What is seen of a model, where the camera is put, and where the ground is."""
+
+import mujoco
+import numpy as np
+import pytest
+
+from jaxrl.rendering import camera, geoms, primitives, scene
+
+XML = """<mujoco>
+<asset>
+  <texture name="t" type="2d" builtin="flat" rgb1="1 0.5 0" rgb2="1 0.5 0" width="8" height="8"/>
+  <material name="painted" texture="t" rgba="0.5 1 1 1"/>
+</asset>
+<worldbody>
+  <geom type="plane" size="5 5 1" pos="0 0 -0.3"/>
+  <geom type="box" size="0.5 0.5 0.1" rgba="0.1 0.2 0.3 1"/>
+  <site name="goal" pos="1 0 0" size="0.05" rgba="0 1 0 0.5"/>
+  <body pos="0 0 1"><joint type="slide" axis="1 0 0"/>
+    <geom size="0.1" material="painted"/>
+    <geom size="0.2" material="painted" rgba="0 0 1 1"/>
+    <geom size="0.3" group="3"/>
+    <geom size="0.4" rgba="1 1 1 0"/>
+  </body>
+  <body name="hand" mocap="true"><geom size="0.05" rgba="1 0 0 1"/></body>
+</worldbody></mujoco>"""
+
+
+@pytest.fixture(scope="module")
+def model():
+    return mujoco.MjModel.from_xml_string(XML)
+
+
+def test_parts_have_the_colours_that_mujoco_shows(model):
+    box, textured, own, hand, goal = geoms.of(model)
+    np.testing.assert_allclose(box.colour, [0.1, 0.2, 0.3, 1], atol=1e-6)
+    np.testing.assert_allclose(textured.colour, [0.5, 0.5, 0, 1], atol=0.01)
+    np.testing.assert_allclose(own.colour, [0, 0, 1, 1])
+    np.testing.assert_allclose(goal.colour, [0, 1, 0, 0.5])
+    assert [part.moves for part in (box, textured, own, hand, goal)] == [0, 1, 1, 1, 0]
+
+
+def test_bodies_go_where_joints_and_hands_put_them(model):
+    qpos, held = np.array([[0.0], [2.0]]), np.array([[[0, 0, 3.0]], [[0, 4.0, 3]]])
+    turn = np.tile([0.0, 0, 0, 1], (2, 1, 1))
+    found = geoms.bodies(model, qpos, held, turn)
+    np.testing.assert_allclose(found.place[:, 1], [[0, 0, 1], [2, 0, 1]])
+    np.testing.assert_allclose(found.place[:, 2], held[:, 0])
+    np.testing.assert_allclose(found.turn[1, 2], [0, 0, 0, 1])
+
+
+def test_the_ground_is_where_the_plane_is_or_below_everything(model):
+    assert geoms.ground(model) == pytest.approx(-0.3)
+    ball = '<body pos="0 0 2"><joint/><geom size="0.5"/></body>'
+    bare = mujoco.MjModel.from_xml_string(f"<mujoco><worldbody>{ball}</worldbody></mujoco>")
+    seen, floor = scene.look(primitives.prepare(bare), geoms.bodies(bare, np.zeros((3, 1))))
+    assert geoms.ground(bare) is None
+    assert 1.5 - 0.1 < floor < 1.5
+    np.testing.assert_allclose(seen.aim, np.tile([0, 0, 2.0], (3, 1)), atol=1e-9)
+
+
+def _boxes(way, size=1.0):
+    middle = np.stack([way, 0 * way, 0.5 + 0 * way], -1)
+    half = 0.5 * size * np.array([1, 1, 1])
+    return middle - half, middle + half
+
+
+def test_the_camera_follows_what_travels_and_stays_where_little_happens():
+    far, near = np.linspace(0, 50, 200), np.linspace(-0.5, 0.5, 200)
+    followed, stayed = camera.view(*_boxes(far)), camera.view(*_boxes(near))
+    np.testing.assert_allclose(followed.aim[:, 0], far, atol=0.5)
+    assert np.ptp(stayed.aim, axis=0).max() == 0
+    walls = np.array([[-3.0, -3, 0], [3, 3, 0.2]])
+    assert camera.view(*_boxes(near), walls).radius > 2 * stayed.radius
+    assert camera.view(*_boxes(near), 100 * walls).radius == stayed.radius  # a whole landscape
+
+
+def test_everything_that_is_looked_at_is_in_the_picture():
+    low, high = _boxes(np.linspace(-0.5, 0.5, 5))
+    for size in ((400, 300), (300, 400)):
+        for i, seen in enumerate(camera.looking(camera.view(low, high), size)):
+            corners = np.stack(np.meshgrid(*np.stack([low[i], high[i]], 1)), -1).reshape(-1, 3)
+            places, depth = seen.seen(corners)
+            assert depth.min() > 0
+            assert (places > -0.05 * max(size)).all() and (places < 1.05 * np.array(size)).all()
+
+
+def test_flat_things_are_seen_from_above():
+    low, high = _boxes(np.linspace(-0.5, 0.5, 5))
+    flat = camera.view(low * [1, 1, 0.02], high * [1, 1, 0.02])
+    assert flat.above > 2 * camera.view(low, high).above

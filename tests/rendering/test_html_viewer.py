@@ -1,0 +1,154 @@
+"""The page: all it needs is inside, and in a real browser it plays."""
+
+import base64
+import json
+import re
+import time
+
+import mujoco
+import numpy as np
+import pytest
+
+from jaxrl.rendering import geoms, html_viewer
+from tests.helpers import browser
+
+XML = """<mujoco><worldbody><geom type="plane" size="5 5 1"/>
+<body pos="0 0 0.5"><freejoint/>
+  <geom type="box" size="0.2 0.3 0.1" rgba="0.9 0.1 0.1 1"/>
+  <geom type="capsule" fromto="0 0 0 0 0 0.4" size="0.05" rgba="0.1 0.6 0.1 1"/>
+</body></worldbody></mujoco>"""
+FRAMES = 41
+
+
+def _episode(number, title=None, success=None):
+    returns = np.linspace(0, number, FRAMES)
+    return html_viewer.Episode(
+        title or f"episode {number}", success, FRAMES - 1, returns, pause=0.05
+    )
+
+
+@pytest.fixture(scope="module")
+def made():
+    """Two episodes, one with a ghost; and what they were made of."""
+    model = mujoco.MjModel.from_xml_string(XML)
+    qpos = np.tile(model.qpos0, (FRAMES, 1))
+    qpos[:, 0] = np.linspace(0, 1, FRAMES)
+    where, ghost = geoms.bodies(model, qpos), geoms.bodies(model, qpos + np.eye(7)[1])
+    shown = [
+        (_episode(1, success=True), where, None),
+        (_episode(2, success=False), where, ghost),
+    ]
+    return html_viewer.of_model("A <title> & $more", model, shown), where
+
+
+def _film(text):
+    (found,) = re.findall(r"<script>const FILM = (.*);</script>", text)
+    return json.loads(found)
+
+
+def test_poses_come_back_as_they_were(made):
+    text, where = made
+    one, two = _film(text)["episodes"]
+    numbers = np.frombuffer(base64.b64decode(one["poses"]), "<i2").reshape(FRAMES, 1, 7)
+    place = one["origin"] + one["scale"] * numbers[..., :3]
+    np.testing.assert_allclose(place, where.place[:, 1:], atol=1e-4)
+    np.testing.assert_allclose(numbers[..., 3:] / 32767, where.turn[:, 1:], atol=1e-4)
+    sums = np.frombuffer(base64.b64decode(two["returns"]), "<f4")
+    assert sums[0] == 0 and sums[-1] == 2
+    assert one["ghost"] is None and two["ghost"]
+
+
+def test_nothing_outside_is_named_and_no_text_ends_a_script(made):
+    text, _ = made
+    assert set(re.findall(r"https?://[^\s\"'`]+", text)) == {"http://www.w3.org/1999/xhtml"}
+    assert "A &lt;title&gt; &amp; $more" in text
+    pictures = [np.zeros((4, 4, 3), np.uint8)] * FRAMES
+    sly = html_viewer.of_pictures("x", [(_episode(1, "</script><b>$film"), pictures)])
+    assert _film(sly)["episodes"][0]["title"] == "</script><b>$film"
+    assert "</script><b>" not in sly
+    assert len(sly) < 100_000  # pictures need no 3-D
+    assert len(text) < 700_000
+
+
+@pytest.fixture
+def tab(tmp_path):
+    """Return what opens a page in a browser."""
+    if browser.found() is None:
+        pytest.skip(f"no Chromium here: none of {', '.join(browser.NAMES)} is installed")
+
+    def open_page(text):
+        file = tmp_path / "page.html"
+        file.write_text(text, encoding="utf-8")
+        return browser.opened(file, tmp_path / "home")
+
+    return open_page
+
+
+def _frame(tab):
+    return int(tab.ask("document.body.dataset.frame"))
+
+
+def _red(picture):
+    picture = picture.astype(int)
+    return picture[..., 0] - picture[..., 2] > 60
+
+
+@pytest.mark.slow
+def test_a_browser_plays_pauses_and_turns(tab, made):
+    with tab(made[0]) as page:
+        page.until("document.body.dataset.frame > 5")  # it plays by itself
+        page.ask("document.getElementById('play').click()")
+        stopped = _frame(page)
+        before = page.picture()
+        time.sleep(0.3)
+        assert _frame(page) == stopped
+        assert _red(before).sum() > 1000 and before.std() > 10  # the box is there, on its ground
+        page.ask("document.getElementById('play').click()")
+        page.until(f"document.body.dataset.frame > {stopped}")
+        page.until("document.getElementById('play').getAttribute('aria-label') === 'play'")
+        assert _frame(page) == FRAMES - 1  # it stops at the end
+        assert "step 40 / 40" in page.ask("document.getElementById('told').innerText")
+        page.ask("find('scrub').value = 10; find('scrub').oninput({target: find('scrub')})")
+        assert _frame(page) == 10
+        assert not page.errors
+        assert [url for url in page.requests if not url.startswith("file:///")] == []
+
+
+@pytest.mark.slow
+def test_a_browser_shows_other_episodes_ghosts_and_sides(tab, made):
+    with tab(made[0]) as page:
+        page.until("document.body.dataset.frame !== undefined")
+        choose = (
+            "find('which').value = 1; find('which').onchange({target: find('which')}); play(false)"
+        )
+        page.ask(choose + "; show(0)")
+        time.sleep(0.5)
+        shaded = page.picture()
+        assert "failed" in page.ask("find('success').innerText")
+        page.ask("find('shade').click()")
+        time.sleep(0.5)
+        alone = page.picture()
+        assert (np.abs(shaded.astype(int) - alone).max(-1) > 12).sum() > 500  # the ghost is gone
+        page.ask("world.camera.position.x += 3 * FILM.radius")  # as dragging does
+        time.sleep(0.5)
+        turned = page.picture()
+        assert (_red(turned) != _red(alone)).sum() > 300
+        page.ask("find('home').click()")
+        time.sleep(0.5)
+        assert (_red(page.picture()) != _red(alone)).sum() < 300
+        assert not page.errors
+
+
+@pytest.mark.slow
+def test_a_browser_shows_pictures(tab):
+    pictures = [np.full((20, 20, 3), [0, 5 * i, 200], np.uint8) for i in range(FRAMES)]
+    with tab(
+        page_of_pictures := html_viewer.of_pictures("board", [(_episode(1), pictures)])
+    ) as shown:
+        assert "THREE=" not in page_of_pictures
+        shown.until("document.body.dataset.frame > 3")
+        shown.ask("play(false); show(30)")
+        time.sleep(0.3)
+        middle = shown.picture()[250, 480]
+        np.testing.assert_allclose(middle, [0, 150, 200], atol=8)
+        assert not shown.errors

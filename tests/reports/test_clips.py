@@ -1,0 +1,124 @@
+"""Evaluating a motion tracker: every clip whole, figures, files, and what is said of failures."""
+
+import csv
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from jaxrl import evaluate
+from jaxrl.evaluation import tracking
+from jaxrl.evaluation.episodes import Episodes
+from jaxrl.rendering import software_renderer
+from jaxrl.reports import clips as clip_report
+from tests.helpers import tiny
+
+DRILL = "tests.helpers.custom_envs:Drill"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    flags = ("--env", DRILL, "--task.episode-length", "8", "--epochs", "1", "--cycles", "1")
+    return tiny.run(tmp_path_factory.mktemp("run") / "drill", *flags, "--eval.num-envs", "0")
+
+
+def test_every_clip_is_reported(run, capsys):
+    assert evaluate.main([str(run), "--env", DRILL, "--policy", "final", "--episodes", "7"]) == 0
+    said = capsys.readouterr().out
+    assert "--episodes is ignored: each clip is played once, 3 in all" in said
+    assert "success rate                          66.7%" in said
+    assert "failed: fast\n" in said and "failed strictly: fast\n" in said
+    assert "to plan ways through clips" in said
+    report = json.loads((run / "evaluation-final.json").read_text())
+    assert report["episodes"] == 3 and report["lengths"] == [5, 8, 10]  # 8 was training's limit
+    assert report["failed_clips"] == report["strictly_failed_clips"] == ["fast"]
+    for name in ("mpjpe", "mpjpel", "mpjpe_pa", "vel_dist", "accel_dist"):
+        assert {f"{name}_all", f"{name}_succ"} <= report.keys()
+        assert f"{report[f'{name}_all']:.2f}" in said
+    with open(run / "evaluation-final.tsv") as file:
+        rows = list(csv.DictReader(file, delimiter="\t"))
+    assert [row["name"] for row in rows] == ["still", "slow", "fast"]
+    assert [row["frames"] for row in rows] == ["5", "8", "10"]
+    assert [row["planned"] for row in rows] == ["1", "0", "0"]
+    assert [row["success"] + row["strict_success"] for row in rows] == ["11", "11", "00"]
+    # The fast target gains 0.15 m a step on the dot, which the policy moves by 0.01 at most.
+    assert float(rows[2]["worst_distance"]) == pytest.approx(1500, abs=10)
+    assert float(rows[2]["mpjpe"]) == pytest.approx(825, abs=10)
+    assert float(rows[2]["seconds"]) == pytest.approx(10 / 30, abs=1e-3)
+    assert json.loads(json.dumps(report["clips"][2]))["mpjpe"] == float(rows[2]["mpjpe"])
+
+
+REFUSED = {
+    "--clips nowhere": "follows no motion clips",
+    "--render film.mp4": "must end in .gif or .png",
+    "--render film.gif --render-clip slo": "Did you mean 'slow'?",
+    "--render-clip slow": "needs --render",
+    "--episodes 0": "must lie between 1 and",
+}
+
+
+@pytest.mark.parametrize("flags", REFUSED)
+def test_what_cannot_be_done_is_said_before_playing(flags, run, capsys):
+    given = [str(run), "--env", DRILL, "--policy", "final", *flags.split()]
+    assert evaluate.main(given) == 2
+    assert REFUSED[flags] in capsys.readouterr().err
+
+
+def test_other_clips_replace_those_of_the_run(tmp_path):
+    config = evaluate.TrainConfig(env="imitation")
+    command = evaluate.Command(run=tmp_path, clips=tmp_path / "others")
+    assert evaluate._on_clips(config, command).motion.clips == tmp_path / "others"
+    assert evaluate._on_clips(config, evaluate.Command(run=tmp_path)) is config
+
+
+def _trace(far):
+    """Two clips of 4 and 2 frames, of which body 1 is `far` [steps, clips] away."""
+    played = np.zeros((4, 2, 2, 3), np.float32)
+    played[:, :, 1, 0] = far
+    return {"played": played, "meant": np.zeros_like(played), "counts": np.ones((4, 2, 2), bool)}
+
+
+def test_frames_after_the_end_do_not_count_and_errors_pool_over_frames():
+    far = np.float32([[0.1, 0.4], [0.1, 0.2], [0.1, 9.0], [0.3, np.nan]])
+    found = tracking.judge(_trace(far), np.int32([4, 2]))
+    np.testing.assert_allclose(found.worst, [300.0, 400.0], rtol=1e-6)
+    assert found.success.tolist() == [True, True]
+    assert found.strict_success.tolist() == [False, False]
+    np.testing.assert_allclose(found.errors["mpjpe"], [75.0, 150.0], rtol=1e-5)
+    summary = tracking.summary(found)
+    assert summary["eval/mpjpe_all"] == pytest.approx(100.0, rel=1e-5)  # 600 mm in 6 frames
+    # Differences: 0, 0, 100 mm of the first clip's frames and 100 mm of the second's only one.
+    assert summary["eval/vel_dist_all"] == pytest.approx((100 + 100) / 4, rel=1e-5)
+    assert summary["eval/accel_dist_all"] == pytest.approx(100 / 2, rel=1e-5)
+
+
+def test_a_clip_that_left_the_numbers_failed_and_has_no_errors():
+    far = np.float32([[0.0, 0.1], [0.0, np.nan], [0.0, 0.0], [0.0, 0.0]])
+    result = Episodes(np.zeros(2), np.int32([4, 2]), None, _trace(far))
+    library = SimpleNamespace(names=("good", "bad"), planned=("bad",), fps=30.0)
+    clips = clip_report.rows(result, SimpleNamespace(env=SimpleNamespace(library=library)))
+    assert clips[1]["mpjpe"] is None and clips[1]["worst_distance"] is None
+    assert clip_report.failed(clips) == clip_report.failed(clips, "strict_success") == ["bad"]
+    assert clip_report.worst(clips) == "bad"
+    assert json.loads(json.dumps(clips, allow_nan=False)) == clips
+
+
+def test_a_film_shows_what_was_played_beside_the_reference(tmp_path, monkeypatch):
+    shown = {}
+
+    def frames(model, qpos, beside=None):
+        shown.update(model=model, qpos=qpos, beside=beside)
+        return [np.zeros((4, 4, 3), np.uint8)] * len(qpos)
+
+    monkeypatch.setattr(software_renderer, "frames", frames)
+    meant = np.arange(2 * 5 * 3.0).reshape(2, 5, 3)  # [clips, frames, nq]
+    reference = SimpleNamespace(qpos=meant)
+    library = SimpleNamespace(names=("a", "b"), fps=30.0, captured=reference)
+    inner = SimpleNamespace(library=library, figure=SimpleNamespace(model="model"))
+    qpos = np.random.default_rng(0).normal(size=(4, 2, 3))
+    result = Episodes(np.zeros(2), np.int32([4, 3]), None, {"qpos": qpos})
+    clip_report.film(result, SimpleNamespace(env=inner), "b", tmp_path / "film.gif")
+    assert (tmp_path / "film.gif").stat().st_size
+    np.testing.assert_array_equal(shown["qpos"], qpos[:3, 1])
+    np.testing.assert_array_equal(shown["beside"], meant[1, 1:4])

@@ -1,0 +1,82 @@
+"""Phases of picking, on curves whose phases are known."""
+
+import numpy as np
+import pytest
+
+from jaxrl.reports import phases, plots
+from tests.helpers import run_folders as folders
+
+NAMES = ["initialisation", "discovery", "skill", "optimisation", "convergence"]
+SUCCESSES = [0.0, 0.0, 0.0, 0.04, 0.05, 0.3, 0.5, 0.94, 0.95, 0.99]
+GRASPS = [0.0, 0.09, 0.1, 0.5, 0.8, 0.9, 1.0, 1.0, 1.0, 1.0]
+
+
+def _phases(successes, grasps=None, steps=None):
+    steps = 10.0 * np.arange(1, len(successes) + 1) if steps is None else steps
+    grasps = np.array(successes if grasps is None else grasps)
+    return [tuple(p) for p in phases.of(np.array(steps), grasps, np.array(successes))]
+
+
+def test_each_phase_ends_where_its_share_is_reached():
+    ends = [30.0, 50.0, 70.0, 90.0, 100.0]
+    starts = [0.0, *ends[:-1]]
+    assert _phases(SUCCESSES, GRASPS) == list(zip(NAMES, starts, ends, strict=True))
+
+
+@pytest.mark.parametrize("reached", range(1, 6))
+def test_phases_that_were_not_reached_are_not_told(reached):
+    upto = [2, 4, 6, 8, 10][reached - 1]
+    found = _phases(SUCCESSES[:upto], GRASPS[:upto])
+    assert [name for name, *_ in found] == NAMES[:reached]
+    assert found[-1][2] == 10.0 * upto
+
+
+def test_a_fall_does_not_bring_a_phase_back():
+    found = _phases([0.0, 0.6, 0.1, 0.0, 0.96, 0.2])
+    assert found == [
+        ("initialisation", 0.0, 20.0),
+        ("optimisation", 20.0, 50.0),  # what was passed at once lasted no time
+        ("convergence", 50.0, 60.0),
+    ]
+
+
+def test_success_counts_where_grasping_pays_nothing():
+    rows = folders.picking([0.0, 0.1, 0.2], [0.0, 0.0, 0.0])
+    course = phases.course(rows, grasp_reward=0.0)
+    assert [p.name for p in course.phases] == ["initialisation", "skill"]
+
+
+def test_the_share_of_grasps_is_what_was_paid_of_what_grasping_pays():
+    rows = folders.picking(SUCCESSES, GRASPS)
+    course = phases.course(rows, grasp_reward=2.0)
+    assert [p.end for p in course.phases] == [3000.0, 5000.0, 7000.0, 9000.0, 10000.0]
+    np.testing.assert_allclose(course.terms["success"], np.array(SUCCESSES) / 0.99)
+    assert phases.course(rows, grasp_reward=20.0).phases[0].end == 5000.0  # 8 %, 9 %, ...
+
+
+def test_runs_without_these_terms_have_no_phases(tmp_path):
+    assert phases.course(folders.points(), 2.0) is None
+    other = folders.make(tmp_path / "run")
+    assert plots.phases_of_picking(other, 2.0) is None
+    assert not (other / "plots").exists()
+
+
+def test_rows_before_the_first_episode_ended_are_left_out():
+    rows = [{"step": 500}, *folders.picking(SUCCESSES, GRASPS)]
+    rows.insert(3, rows[3] | {"step": 2500, phases.SUCCESS: float("nan")})
+    assert len(phases.course(rows, 2.0).steps) == len(SUCCESSES)
+
+
+def test_the_picture_shows_all_phases(tmp_path, monkeypatch):
+    from matplotlib.axes import Axes
+
+    shaded = []
+    draw = Axes.axvspan
+    monkeypatch.setattr(
+        Axes, "axvspan", lambda self, a, b, **k: shaded.append((a, b)) or draw(self, a, b, **k)
+    )
+    folder = folders.make(tmp_path / "run", folders.picking(SUCCESSES, GRASPS))
+    path = plots.phases_of_picking(folder, 2.0)
+    assert path == folder / "plots" / "phases.png" and path.stat().st_size > 10_000
+    expected = [(0, 3000), (3000, 5000), (5000, 7000), (7000, 9000), (9000, 10000)]
+    assert shaded == expected * 2  # above and below

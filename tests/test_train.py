@@ -1,0 +1,315 @@
+"""Bad input gets a clear message and a non-zero exit, before anything is compiled or written."""
+
+import dataclasses
+import json
+import os
+import pickle
+import resource
+import shlex
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import jaxrl
+from jaxrl import evaluate, train
+from jaxrl.config import TrainConfig, overrides, presets, serialization, validate
+from jaxrl.errors import UserError
+from jaxrl.programs import memory_estimate
+from jaxrl.training import fit
+from tests.helpers import tiny
+
+BAD_FLAGS = {
+    "antt": "Did you mean 'ant'?",
+    "--env antt": "Did you mean 'ant'?",
+    "ant --backend sprng": "Did you mean 'spring'?",
+    "cartpole --backend spring": "no physics backend",
+    "ant --num-envs 0": "--num-envs must be at least 1",
+    "ant --num-envs -5": "--num-envs must be at least 1",
+    "ant --num-envs 100 --ppo.num-minibatches 8": "use 96 or 104",
+    "ant --devices 2 --num-envs 8 --ppo.num-minibatches 8": "on 2 device(s): use 16",
+    "memory --num-envs 2 --ppo.num-minibatches 64": "use 32",  # fewer segments than minibatches
+    "ant --epochs 0": "--epochs must be at least 1",
+    "ant --total-steps -1": "--total-steps must be at least 1",
+    "ant --ppo.rollout-length 0": "--ppo.rollout-length must be at least 1",
+    "ant --ppo.gamma 1.5": "--ppo.gamma must lie between 0 and 1",
+    "ant --ppo.learning-rate nan": "--ppo.learning-rate must be finite",
+    "ant --ppo.clip 0": "--ppo.clip must be greater than 0",
+    "ant --network.hidden 64 0": "--network.hidden needs one or more widths",
+    "ant --task.action-repeat 0": "--task.action-repeat must be at least 1",
+    "ant --task.episode-length 2 --task.action-repeat 4": "is shorter than",
+    "ant --seed 99999999999": "--seed must be at most",
+    "--env no_such_module_x:Env": "cannot import 'no_such_module_x'",
+    "--env jaxrl.envs.tasks.probes:Nope": "has no 'Nope'",
+    "--resume /does/not/exist": "does not exist",
+    "--resume runs/a --num-envs 8": "--num-envs: a resumed run keeps its settings",
+    "--seed 3 ant": "The preset comes first",
+    "--resume /does/not/exist --epochs 3 --total-steps 5": "does not exist",
+    "cartpole --devices 64 --num-envs 8192": "this machine has",
+    "gym-cartpole --task.no-fresh-resets": "it resets itself",
+    "cartpole --task.randomize nowhere:f": "cannot load 'nowhere:f'",
+    "cartpole --task.randomize math:floor": "no `sys`",
+    "cartpole --log.wandb": "pip install 'jaxrl[wandb]'",
+    "memory --ppo.bptt-horizon 24": "use a rollout length of 48 or 72",
+    "memory --ppo.accumulate 5": "use 240 or 260",
+    "arena-small --num-envs 3": "use 2 or 4",
+    "memory --ppo.advantage vtrace --ppo.normalize-advantage batch": "use minibatch",
+    "gym-cartpole --env gym:Nope-v0": "cannot make 'gym:Nope-v0'",
+    "gym-cartpole --env gym::": "cannot make 'gym::'",
+    "cartpole --ppo.teacher /does/not/exist": "No policy at",
+    "cartpole --run-dir a\0b": "--run-dir: cannot create 'a\0b': ",
+    "cartpole --task.reset-pool 2147483647": "lower --task.reset-pool",
+    "cartpole --eval.num-envs 2147483640": "lower --eval.num-envs",
+    "--env imitation --task.action-repeat 2": "--task.action-repeat must be 1 for imitation",
+    "--env imitation --motion.resample-floor 2": "--motion.resample-floor must lie between 0 and 1",
+    "--env pick_place --pick.hold 0": "--pick.hold must be at least 1",
+    "--env pick_place --pick.raise-at 2": "--pick.raise-at must lie between 0 and 1",
+    "--env pick_place --pick.attach-distance 0": "--pick.attach-distance must be greater than 0",
+    "--env pick_place --backend mjx": "'pick_place' has no physics backend to choose",
+    "cartpole --batch-size 64": "--batch-size is a setting of --algo sac or td3 or dqn, not of ppo",
+    "cartpole --rrd.features quadratic": "--rrd.features is a setting of --algo sac or",
+    "cartpole --offpolicy.warmup 5": "--offpolicy.warmup is a setting of --algo sac or td3 or dqn",
+    "rrd-quick --offpolicy.target-entropy nan": "--offpolicy.target-entropy must be finite",
+    "amp-walk-tiny --style.weight inf": "--style.weight must be finite, not inf",
+    "amp-walk-tiny --motion.weights 1 inf 1 1": "--motion.weights must be finite",
+    "rrd-quick --offpolicy.v-max inf": "--offpolicy.v-max must be finite",
+    "dqn-cartpole --ppo.clip 0.1": "--ppo.clip is a setting of --algo ppo, not of dqn",
+    "cartpole --pick.hold 3": "--pick.hold is a setting of --env pick_place, not of cartpole",
+    "cartpole --motion.substeps 2": "is a setting of --env imitation or stroll, not of cartpole",
+    "--env imitation --motion.resample-interval -1": "--motion.resample-interval must not be",
+}
+
+
+NOTED = {
+    "sac-ant --rrd.features quadratic": "--rrd.features changes nothing without --offpolicy",
+    "rrd-ant --rrd.sample-size 32": None,
+    "rrd-ant --offpolicy.reward env": None,  # of the preset's own settings nothing is said
+    "sac-ant --offpolicy.v-max 9": "--offpolicy.v-max changes nothing without --offpolicy.critic",
+    "td3-ant --offpolicy.alpha-lr 1": "--offpolicy.alpha-lr changes nothing without --algo sac.",
+    "td3-ant --offpolicy.pi-t-std 0.1": None,
+    "dqn-catch --offpolicy.epsilon-end 0.1": None,
+    "cartpole --ppo.teacher-coef 2": "--ppo.teacher-coef changes nothing without --ppo.teacher.",
+    "cartpole --ppo.rho-clip 2": "--ppo.rho-clip changes nothing without --ppo.advantage vtrace.",
+    "cartpole --ppo.rho-clip 2 --ppo.advantage vtrace": None,
+    "cartpole --ppo.desired-kl 0.1": "without --ppo.schedule adaptive_kl.",
+    "ant --ppo.desired-kl 0.1": None,
+    "cartpole --ppo.entropy-coef-end 0": "changes nothing without --ppo.entropy-coef.",
+    "cartpole --ppo.entropy-coef-end 0 --vary ppo.entropy-coef=0,1": None,
+}
+
+
+@pytest.mark.parametrize("flags", NOTED)
+def test_settings_that_wait_for_another_choice_are_noted(flags, capsys):
+    assert train._parse(shlex.split(flags))
+    said = capsys.readouterr().err
+    assert (NOTED[flags] or "") in said and bool(NOTED[flags]) == bool(said)
+
+
+def test_choices_are_told_of_settings_that_exist():
+    known = serialization.flatten(dataclasses.asdict(TrainConfig(env="ant"))).keys()
+    for (choice, _), settings in overrides._CHOICES.items():
+        assert {choice, *overrides.waiting(choice, settings)} <= known
+
+
+@pytest.mark.parametrize("arguments", BAD_FLAGS)
+def test_bad_input_is_named_and_refused(arguments, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert train.main(arguments.split()) == 2
+    assert BAD_FLAGS[arguments] in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_all_problems_come_together(capsys):
+    assert train.main(shlex.split("ant --num-envs 0 --ppo.lam 2 --backend mjxx")) == 2
+    message = capsys.readouterr().err
+    assert all(flag in message for flag in ("--num-envs", "--ppo.lam", "--backend"))
+    assert (
+        train.main(shlex.split("ant --backend sprng --num-envs 100 --ppo.num-minibatches 8")) == 2
+    )
+    message = capsys.readouterr().err
+    assert "'spring'" in message and "use 96 or 104" in message
+
+
+@pytest.mark.parametrize("flag", ["--env {}", "--env={}"])
+def test_env_alone_means_its_preset(flag):
+    assert train._parse(flag.format("cartpole").split()).config == presets.get("cartpole")
+    own = train._parse(flag.format("mine:Env").split()).config
+    assert own.env == "mine:Env" and own.backend is None
+
+
+@pytest.mark.parametrize("flag", ["--episodes", "--seed", "--only"])
+@pytest.mark.parametrize("value", [-1, 2**63])
+def test_numbers_of_episodes_and_seeds_have_a_range(flag, value, capsys):
+    assert evaluate.main(["run", flag, str(value)]) == 2
+    assert f"error: {flag} must lie between" in capsys.readouterr().err
+
+
+def test_more_episodes_than_there_is_memory_for_are_refused(monkeypatch):
+    program = fit.build(train._parse(tiny.FLAGS).config)
+    memory_estimate.refuse_episodes(program.env, 100)
+    with pytest.raises(UserError, match="--only: 100,000,000,000 episodes side by side need"):
+        memory_estimate.refuse_episodes(program.env, 10**11, "--only")
+
+
+def test_policies_that_are_not_there(tmp_path, capsys):
+    assert evaluate.main([str(tmp_path / "nothing")]) == 2
+    assert "does not exist" in capsys.readouterr().err
+    with pytest.raises(UserError, match="No policy at"):
+        jaxrl.load_policy(".")
+
+
+class Malicious:
+    """Runs code where it is unpickled."""
+
+    def __reduce__(self):
+        return pytest.fail, ("code of a file was run",)
+
+
+def test_a_policy_file_runs_no_code(tmp_path, capsys):
+    path = tmp_path / "policy.npz"
+    np.savez(path, allow_pickle=True, **{"policy.json": np.array(Malicious(), object)})
+    with pytest.raises(UserError, match="policy.npz"):
+        jaxrl.load_policy(path)
+    path.write_bytes(pickle.dumps(Malicious()))
+    with pytest.raises(UserError, match="policy.npz"):
+        jaxrl.load_policy(path)
+
+
+@pytest.mark.parametrize(
+    "arguments", ["ant --ppo.clp 3", "ant --num-envs many", "--no-such-flag", "ant --algo spo"]
+)
+def test_unknown_flags_and_types_exit_2(arguments, capsys):
+    with pytest.raises(SystemExit) as caught:
+        train.main(arguments.split())
+    assert caught.value.code == 2
+    message = capsys.readouterr().err
+    if "clp" in arguments:
+        assert "--ppo.clip" in message  # the nearest name
+    if "spo" in arguments:
+        assert "'ppo', 'sac'" in message  # all that there are
+
+
+def test_resume_folder_must_be_a_run(tmp_path, capsys):
+    file = tmp_path / "file"
+    file.write_text("x")
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    foreign = tmp_path / "foreign"
+    foreign.mkdir()
+    (foreign / "config.json").write_text('{"learning": "else"}')
+    binary = tmp_path / "binary"
+    binary.mkdir()
+    (binary / "config.json").write_bytes(b"\xff\xfe\x00")
+    expected = {file: "but a file", empty: "no config.json", foreign: "not written by this version"}
+    for path, text in (expected | {binary: "not a text file"}).items():
+        assert train.main(["--resume", str(path)]) == 2
+        assert text in capsys.readouterr().err
+        assert evaluate.main([str(path)]) == 2
+        capsys.readouterr()
+
+
+def test_run_dir_is_never_overwritten(tmp_path, capsys):
+    (tmp_path / "config.json").write_text("{}")
+    assert train.main(tiny.flags(tmp_path)) == 2
+    assert "already holds a run" in capsys.readouterr().err
+    assert (tmp_path / "config.json").read_text() == "{}"
+
+
+def test_unwritable_run_dir(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    assert train.main(tiny.flags(tmp_path / "file" / "run")) == 2
+    assert "--run-dir: cannot create" in capsys.readouterr().err
+
+
+def test_own_environment_is_not_imported_because_a_file_says_so(tmp_path, capsys):
+    config = train._parse(["--env", "evil_module:Env"]).config
+    (tmp_path / "config.json").write_text(serialization.to_json(config))
+    for main in (
+        lambda: train.main(["--resume", str(tmp_path)]),
+        lambda: evaluate.main([str(tmp_path)]),
+    ):
+        assert main() == 2
+        assert "--env evil_module:Env" in capsys.readouterr().err
+
+
+def test_the_environment_of_a_run_cannot_be_another(tmp_path, capsys):
+    (tmp_path / "config.json").write_text(serialization.to_json(presets.get("cartpole")))
+    for main in (train.main, evaluate.main):
+        words = ["--resume", str(tmp_path)] if main is train.main else [str(tmp_path)]
+        assert main([*words, "--env", "ant"]) == 2
+        assert f"--env ant: the run in '{tmp_path}' has --env cartpole" in capsys.readouterr().err
+
+
+def test_help_is_fast_and_leaves_jax_alone():
+    code = (
+        "import sys, jaxrl.train as t\n"
+        "try: t.main(['--help'])\n"
+        "except SystemExit: pass\n"
+        "assert 'jax' not in sys.modules and 'brax' not in sys.modules\n"
+    )
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert done.returncode == 0, done.stderr
+    assert "--num-envs" in done.stdout and "quickstart" in done.stdout
+    # Processor time, not wall-clock: tests share their cores.
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 2.0
+
+
+def test_dry_run_shows_sizes_and_writes_nothing(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert train.main([*tiny.FLAGS, "--dry-run"]) == 0
+    text = capsys.readouterr().out
+    assert '"num_envs": 8' in text and "estimated peak" in text and "float32[4]" in text
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("given", "taken"), [(None, "false"), ("true", "true")])
+def test_memory_of_a_gpu_is_taken_as_needed_unless_asked_for(given, taken, monkeypatch):
+    name = "XLA_PYTHON_CLIENT_PREALLOCATE"
+    monkeypatch.setenv(name, "")  # so that what the command sets is undone afterwards
+    monkeypatch.delenv(name) if given is None else monkeypatch.setenv(name, given)
+    assert train.main([*tiny.FLAGS, "--dry-run"]) == 0
+    assert os.environ[name] == taken
+
+
+@pytest.mark.parametrize("name", presets.PRESETS)
+def test_every_preset_is_valid_and_survives_json(name):
+    config = presets.get(name)
+    assert validate.validate(config) == []
+    assert serialization.from_json(serialization.to_json(config)) == config
+    assert validate.validate(config, device_count=8) == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda d: d | {"surprise": 1},
+        lambda d: d | {"num_envs": "many"},
+        lambda d: d | {"num_envs": True},
+        lambda d: d | {"ppo": 3},
+        lambda d: d | {"ppo": d["ppo"] | {"gamma": "high"}},
+        lambda d: d | {"network": d["network"] | {"hidden": [1, "x"]}},
+        lambda d: d | {"motion": d["motion"] | {"speeds": [1.0]}},
+        lambda d: d | {"format": 99},
+        lambda d: [d],
+    ],
+)
+def test_hostile_config_files_are_refused(change):
+    data = json.loads(serialization.to_json(TrainConfig()))
+    with pytest.raises(UserError):
+        serialization.from_json(json.dumps(change(data)))
+
+
+def test_truncated_and_deep_config_files_are_refused():
+    text = serialization.to_json(TrainConfig())
+    for bad in (text[:-20], "", "[" * 100_000):
+        with pytest.raises(UserError):
+            serialization.from_json(bad)
+
+
+def test_files_of_an_earlier_version_have_defaults_for_what_is_new():
+    data = json.loads(serialization.to_json(presets.get("ant")))
+    del data["network"]["memory"], data["task"]["async_factor"]
+    assert serialization.from_json(json.dumps(data)) == presets.get("ant")

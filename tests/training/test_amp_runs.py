@@ -1,0 +1,40 @@
+"""Runs with a discriminator: what only style pays for is learnt, and a resume goes on alike."""
+
+import pytest
+
+from jaxrl import train
+from tests.helpers import tiny
+
+pytestmark = pytest.mark.usefixtures("shared_programs")
+
+PACER = "tests.helpers.custom_envs:Pacer"
+OWN = (
+    *("--env", PACER, "--task.episode-length", "10", "--eval.num-envs", "4"),
+    *("--style.weight", "1", "--style.batch-size", "32", "--style.updates", "4"),
+    *("--style.hidden", "16", "--style.replay", "64", "--style.learning-rate", "0.003"),
+)
+
+
+def test_a_resumed_run_goes_on_alike(tmp_path):
+    long = tiny.run(tmp_path / "long", *OWN, "--epochs", "3")
+    short = tiny.run(tmp_path / "short", *OWN, "--epochs", "1")
+    assert train.main(["--resume", str(short), "--env", PACER, "--epochs", "3"]) == 0
+    assert tiny.rows(short) == tiny.rows(long)
+    tiny.assert_same_policy(short, long)
+    assert 0 <= tiny.rows(long)[-1]["style/agent_accuracy"] <= 1
+
+
+def test_the_pace_of_the_demonstrations_is_learnt(tmp_path):
+    settings = ("--epochs", "2", "--cycles", "2", "--iterations", "40", "--num-envs", "64")
+    learning = ("--ppo.learning-rate", "0.01", "--ppo.gamma", "0.5", "--network.init-std", "0.3")
+    normal = ("--network.distribution", "normal", "--network.no-state-dependent-std")
+    folder = tiny.run(tmp_path / "run", *OWN, *settings, *learning, *normal)
+    rows = tiny.rows(folder)
+    pace = [row["rollout/ep_speed"] / row["rollout/ep_len_mean"] for row in rows]
+    assert pace[-1] == pytest.approx(0.5, abs=0.15)
+
+
+def test_style_needs_demonstrations(tmp_path, capsys):
+    flags = tiny.flags(tmp_path / "run", "--style.weight", "1")
+    assert train.main(flags) == 2
+    assert "--style.weight: 'cartpole' has no demonstrations" in capsys.readouterr().err

@@ -1,0 +1,197 @@
+"""Several members in one program train as they would alone, on one device or on several."""
+
+import shlex
+from dataclasses import replace
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxrl import train
+from jaxrl.errors import UserError
+from jaxrl.learning import episode_index
+from jaxrl.programs import device, program
+from jaxrl.training import curriculum, population
+from jaxrl.types import Mean, TrainState
+from jaxrl.utils import sharding
+from tests.helpers import custom_envs, tiny
+
+SEEDS = (3, 5)
+REPLAY = shlex.split(
+    "pendulum --devices 1 --num-envs 4 --iterations 4 --network.hidden 8 --network.critic-hidden 8 "
+    "--train-batches 2 --batch-size 8 --task.episode-length 10 --offpolicy.buffer-size 160 "
+    "--offpolicy.rollout-length 4 --offpolicy.warmup 40 --eval.num-envs 0"
+)
+FLAGS = {
+    "ppo": tiny.FLAGS,
+    "ppo-lstm": [*tiny.FLAGS, *shlex.split("--network.memory lstm --eval.num-envs 0")],
+    "sac": [*REPLAY, "--algo", "sac", "--eval.num-envs", "2"],
+    "td3": [*REPLAY, "--algo", "td3"],
+}
+
+
+def members(name, devices=1):
+    config = train._parse([*FLAGS[name], "--devices", str(devices)]).config
+    return [replace(config, seed=seed) for seed in SEEDS]
+
+
+def together(name, devices=1):
+    return device.compile_programs(population.program_of(members(name, devices)))
+
+
+@pytest.fixture(scope="module")
+def ppo():
+    return together("ppo")
+
+
+@pytest.fixture(scope="module")
+def alone():
+    return device.compile_programs(program.build(members("ppo")[0]))
+
+
+def for_seed(programs, seed):
+    """Return compiled programs of one run for another seed, which is an argument of theirs."""
+    config = replace(programs.program.config, seed=seed)
+    return replace(programs, program=programs.program._replace(config=config))
+
+
+def two_cycles(programs):
+    state, _ = programs.train(programs.first_state(), 0)
+    return programs.train(state, 1)
+
+
+def returns(programs, state):
+    params = programs.program.algorithm.policy_params(state.learner)
+    return np.asarray(programs.evaluate(params, 2).returns)
+
+
+@pytest.mark.parametrize("name", FLAGS)
+def test_each_seed_learns_what_it_learns_alone(ppo, alone, name):
+    many, one = ppo, alone
+    if name != "ppo":
+        many, one = together(name), device.compile_programs(program.build(members(name)[0]))
+    both, metrics = two_cycles(many)
+    played = returns(many, both) if name == "sac" else None
+    for place, seed in enumerate(SEEDS):
+        mine = for_seed(one, seed)
+        state, own = two_cycles(mine)
+        assert_close(many.program.each(jax.device_get(both.learner))[place], state.learner)
+        for key, mean in own.items():
+            total = metrics[key].total[place]
+            np.testing.assert_allclose(total, mean.total, rtol=1e-2, atol=1e-2, err_msg=key)
+        if name in ("sac", "td3"):
+            assert state.learner.updates > 0  # it had enough to learn from
+        if played is not None:
+            np.testing.assert_allclose(played[place], returns(mine, state), rtol=1e-3)
+    assert played is None or np.abs(played[0] - played[1]).min() > 0.1
+
+
+def assert_close(one, two):
+    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
+
+
+def test_members_are_split_over_devices_and_do_not_talk(ppo):
+    split = together("ppo", devices=2)
+    one, _ = two_cycles(ppo)
+    two, _ = two_cycles(split)
+    for leaf in jax.tree.leaves(two):
+        assert len(leaf.sharding.device_set) == 2
+        assert leaf.addressable_shards[0].data.shape[0] == 1
+    assert_close(one.learner, two.learner)
+    for text in (
+        split._cycle.result().program.as_text(),
+        split._evaluate.result().program.as_text(),
+    ):
+        assert not any(f" {talk}(" in text for talk in ("all-reduce", "all-gather", "all-to-all"))
+
+
+def test_the_memory_of_a_cycle_grows_with_the_seeds(ppo, alone):
+    assert ppo.cycle_bytes() == pytest.approx(2 * alone.cycle_bytes(), rel=0.25)
+
+
+@pytest.mark.parametrize(
+    "number, asked, used", [(8, None, 8), (6, None, 6), (9, None, 3), (6, 2, 2)]
+)
+def test_as_many_devices_as_share_evenly(number, asked, used):
+    config = replace(members("ppo")[0], devices=asked)
+    assert population.devices_for([config] * number) == used  # of eight
+
+
+def test_devices_that_cannot_share_evenly_are_refused():
+    config = members("ppo")[0]
+    with pytest.raises(UserError, match="use 6 members, or another number of devices"):
+        population.devices_for([replace(config, devices=3)] * 5)
+    with pytest.raises(UserError, match="this machine has 8"):
+        population.devices_for([replace(config, devices=16)] * 16)
+
+
+def test_nobody_and_members_of_two_algorithms_are_no_population():
+    config = members("ppo")[0]
+    with pytest.raises(UserError, match="not in --algo"):
+        population.program_of([config, replace(config, algo="sac")])
+    with pytest.raises(UserError, match="give the settings of one or more"):
+        population.program_of([])
+
+
+def test_what_is_played_on_the_host_has_no_population():
+    config = train._parse(["gym-cartpole"]).config
+    with pytest.raises(UserError, match="does not run on the device"):
+        population.program_of([replace(config, seed=seed) for seed in SEEDS])
+
+
+def test_every_member_has_a_curriculum_of_its_own():
+    mesh = sharding.make_mesh(2)
+    level = jax.device_put({"level": np.float32([0.25, 0.5])}, sharding.rows(mesh))
+    state = TrainState(*4 * [None], level)
+    template = SimpleNamespace(curriculum={"level": np.float32(0.25)})
+    env = SimpleNamespace(env=custom_envs.Widening(), template=template)
+    both = program.Program(None, mesh, env, None, members=(None, None))
+    rows = [{"rollout/success_rate": rate} for rate in (0.5, 1.0)]
+    after, values = curriculum.after_cycle(both, state, rows)
+    np.testing.assert_array_equal(after.curriculum["level"], [0.25, 0.625])
+    assert after.curriculum["level"].sharding == level["level"].sharding
+    assert values == [{"curriculum/level": 0.25}, {"curriculum/level": 0.625}]
+
+
+def test_training_without_a_folder_follows_the_curriculum(monkeypatch):
+    """Every clip that fails is told to next_curriculum, once for each member."""
+    told = []
+    follow = custom_envs.Drill.next_curriculum
+
+    def spy(self, weights, episodes):
+        told.append(np.asarray(weights.weights).tolist())
+        return follow(self, weights, episodes)
+
+    monkeypatch.setattr(custom_envs.Drill, "next_curriculum", spy)
+    own = ["--env", "tests.helpers.custom_envs:Drill", "--task.episode-length", "8"]
+    config = train._parse([*tiny.FLAGS, *own, "--cycles", "1"]).config
+    points = population.train([replace(config, seed=seed) for seed in SEEDS])
+    assert [len(point.returns) for point in points] == [2, 2]
+    assert told[:2] == [pytest.approx([1 / 3] * 3)] * 2
+    assert told[2:] == [pytest.approx([0.1, 0.1, 0.8])] * 2
+
+
+def test_members_that_diverge_without_a_folder_are_told(capsys):
+    some = tuple(members("ppo"))
+    limit = some[0].ppo.max_bad_updates
+    whole = SimpleNamespace(
+        members=some, programs=SimpleNamespace(program=SimpleNamespace(config=some[0]))
+    )
+    state = SimpleNamespace(learner=SimpleNamespace(bad_streak=np.array([limit - 1, limit])))
+    metrics = {"rollout/diverged": Mean(np.float32([3, 0]), np.float32([2, 2]))}
+    population._warn_of_divergence(whole, state, metrics)
+    assert capsys.readouterr().out.splitlines() == [
+        "warning: seed-3: environments produced non-finite values in 3 steps of the last cycle, "
+        "and were reset",
+        "warning: seed-5 diverged: 50 consecutive non-finite updates",
+    ]
+
+
+def test_episodes_in_progress_are_given_up_in_all_members_alike():
+    stored = jax.tree.map(lambda leaf: jnp.stack([leaf] * 2), episode_index.init(3, 5))
+    alone = jax.vmap(episode_index.beheaded)(stored)
+    for a, b in zip(*map(jax.tree.leaves, (episode_index.beheaded(stored), alone)), strict=True):
+        np.testing.assert_array_equal(a, b)

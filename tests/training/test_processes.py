@@ -1,0 +1,143 @@
+"""Runs that are interrupted in every way, in processes of their own."""
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from jaxrl.loggers import run_dir as folders
+from tests.helpers import tiny
+from tools import kill_soak
+
+pytestmark = pytest.mark.multiprocess
+ROOT = Path(__file__).parent.parent.parent
+LONG = ["--epochs", "20", "--ppo.schedule", "linear"]
+
+
+def start(*arguments):
+    environment = os.environ | {
+        # Nothing is replaced in these processes: they may keep and share what they trace.
+        "JAXRL_KEEP_PROGRAMS": "1",
+        "JAX_COMPILATION_CACHE_DIR": str(ROOT / ".cache" / "jax"),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "PYTHONPATH": str(ROOT),
+        "PYTHONUNBUFFERED": "1",
+    }
+    return subprocess.Popen(
+        [sys.executable, "-m", "jaxrl.train", *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=environment,
+    )
+
+
+def wait_for_rows(process, folder, number):
+    """Wait until a run has logged so many cycles."""
+    path = Path(folder) / "metrics.jsonl"
+    while process.poll() is None:
+        if path.exists() and path.read_text().count("\n") >= number:
+            return
+        time.sleep(0.01)
+    raise AssertionError(process.stdout.read())
+
+
+def count_checkpoints(folder):
+    return len(list((Path(folder) / "checkpoints").glob("[0-9]*")))
+
+
+def finish(process):
+    output, _ = process.communicate(timeout=900)
+    return output
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    path = tmp_path_factory.mktemp("processes") / "whole"
+    process = start(*tiny.flags(path, *LONG))
+    output = finish(process)
+    assert process.returncode == 0, output
+    return path
+
+
+def assert_equals_uninterrupted(path, uninterrupted):
+    assert tiny.rows(path) == tiny.rows(uninterrupted)
+    tiny.assert_same_policy(path, uninterrupted)
+
+
+def test_polite_stops_save_and_resume_bit_for_bit(uninterrupted, tmp_path):
+    path = tmp_path / "run with space"
+    process = start(*tiny.flags(path, *LONG))
+    for number in (signal.SIGINT, signal.SIGTERM):
+        logged = len(tiny.rows(path)) if path.exists() else 0
+        wait_for_rows(process, path, logged + 1)
+        process.send_signal(number)
+        output = finish(process)
+        assert process.returncode == 128 + number, output
+        assert "finishing the running cycle" in output and "--resume" in output
+        process = start("--resume", path)
+    output = finish(process)
+    assert process.returncode == 0, output
+    assert_equals_uninterrupted(path, uninterrupted)
+
+
+def test_killed_again_and_again_it_still_arrives(uninterrupted, tmp_path):
+    path = tmp_path / "run"
+    chance = random.Random(0)
+    process = start(*tiny.flags(path, *LONG))
+    for saved in (1, 2, 3):
+        while process.poll() is None and count_checkpoints(path) < saved:
+            time.sleep(0.001)
+        time.sleep(chance.random() * 0.05)  # often while the next one is being written
+        process.kill()
+        process.communicate()
+        process = start("--resume", path)
+    output = finish(process)
+    assert process.returncode == 0, output
+    assert kill_soak.differences(uninterrupted, path) == []
+    steps = [row["step"] for row in tiny.rows(path)]
+    assert steps == sorted(set(steps))
+
+
+def test_the_soak_notices_what_differs(uninterrupted, tmp_path):
+    path = shutil.copytree(uninterrupted, tmp_path / "run")
+    rows = (path / "metrics.jsonl").read_text().splitlines()
+    changed = rows[3].replace('"train/loss": ', '"train/loss": 1')
+    (path / "metrics.jsonl").write_text("\n".join([*rows[:3], changed, *rows[4:-1]]))
+    shutil.copy(path / "policies" / "best.npz", path / "policies" / "final.npz")
+    found = kill_soak.differences(uninterrupted, path)
+    assert found[0].startswith("row 3: ") and found[1] == "39 rows instead of 40"
+    assert any(text.startswith("policies/final.npz: actor/") for text in found[2:])
+
+
+def test_second_interrupt_exits_at_once(tmp_path):
+    path = tmp_path / "run"
+    # One cycle that lasts for minutes.
+    process = start(*tiny.flags(path, "--iterations", "2000000", "--epochs", "1"))
+    for line in process.stdout:
+        if line.startswith("compiled in"):
+            break
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.5)
+    began = time.monotonic()
+    while process.poll() is None:  # the first is noted only when Python gets its turn
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.5)
+    process.communicate()
+    assert process.returncode == 130
+    assert time.monotonic() - began < 60
+
+
+def test_a_second_process_is_kept_out(uninterrupted):
+    with folders.locked(uninterrupted):
+        process = start("--resume", uninterrupted)
+        output = finish(process)
+    assert process.returncode == 2
+    assert "Another process is training" in output

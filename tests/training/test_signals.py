@@ -1,0 +1,35 @@
+"""Which signals stop a run."""
+
+import os
+import signal
+import time
+
+from jaxrl.training import signals
+
+
+def wait_for(stop, seconds=60.0):
+    end = time.monotonic() + seconds
+    while not stop and time.monotonic() < end:
+        time.sleep(0.01)
+    return stop.signal
+
+
+def test_sigterm_asks_for_a_stop_and_handlers_are_given_back():
+    before = signal.getsignal(signal.SIGTERM)
+    with signals.listening() as stop:
+        assert not stop
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert wait_for(stop) == signal.SIGTERM
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_other_signals_are_other_peoples_business():
+    heard = []
+    before = signal.signal(signal.SIGUSR1, lambda *_: heard.append(1))
+    try:
+        with signals.listening() as stop:
+            os.kill(os.getpid(), signal.SIGUSR1)
+            wait_for(stop, 0.3)
+            assert heard and not stop
+    finally:
+        signal.signal(signal.SIGUSR1, before)

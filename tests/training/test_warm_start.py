@@ -1,0 +1,226 @@
+"""Runs that start from other runs: with their full state, or with what they have learnt."""
+
+import importlib
+import json
+import os
+import shutil
+
+import numpy as np
+import pytest
+
+from jaxrl import train
+from jaxrl.checkpoint.manager import Checkpoints
+from tests.helpers import tiny
+from tests.training import test_off_policy_runs as test_replay_runs
+
+pytestmark = pytest.mark.usefixtures("shared_programs")
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    return tiny.run(tmp_path_factory.mktemp("source") / "run", "--ppo.l2-init-coef", "0.1")
+
+
+def leaves(folder, step):
+    """Return the arrays of a checkpoint by name."""
+    with Checkpoints(folder / "checkpoints") as checkpoints:
+        found = checkpoints.read(step)
+    return {leaf.path: data for leaf, data in zip(found.leaves, found.arrays, strict=True)}
+
+
+def restarted(source, folder, *extra):
+    flags = ["--resume", str(source), "--reset-steps", "--run-dir", str(folder), *extra]
+    assert train.main(flags) == 0
+    return folder
+
+
+def files(folder):
+    return {str(p): p.read_bytes() for p in folder.rglob("*") if p.is_file() and p.name != ".lock"}
+
+
+def test_a_full_state_goes_on_in_a_new_run_that_counts_from_0(source, tmp_path, capsys):
+    before = files(source)
+    folder = restarted(source, tmp_path / "new", "--epochs", "1")
+    assert "at step 512, counted from 0" in capsys.readouterr().out
+    assert files(source) == before
+    assert [row["step"] for row in tiny.rows(folder)] == [128, 256]
+    old, new = leaves(source, 512), leaves(folder, 0)
+    assert old.keys() == new.keys()
+    differ = {name for name in old if not np.array_equal(old[name], new[name])}
+    assert differ <= {"key", "iteration", "learner/total_iterations"}
+    assert {"key", "iteration"} <= differ and new["iteration"] == 0
+    config = json.loads((folder / "config.json").read_text())
+    assert config["seed"] == 1 and config["epochs"] == 1
+
+
+def test_the_seed_of_a_new_run_is_that_of_its_choices_too(source, tmp_path):
+    """Not only of its start states: where these never differ, all seeds would be one run."""
+    states = {
+        seed: leaves(restarted(source, tmp_path / seed, "--epochs", "1", "--seed", seed), 0)
+        for seed in ("5", str(2**32 - 1))
+    }
+    one, two = states.values()
+    assert {name for name in one if not np.array_equal(one[name], two[name])} == {"key"}
+
+
+def test_it_can_be_interrupted_and_resumed_like_any_other(source, tmp_path):
+    whole = restarted(source, tmp_path / "whole", "--epochs", "2")
+    parts = restarted(source, tmp_path / "parts", "--epochs", "1")
+    early = shutil.copytree(parts, tmp_path / "early")
+    shutil.rmtree(early / "checkpoints" / "256")  # killed after its first state was saved
+    (early / "metrics.jsonl").unlink()
+    (early / "policies" / "final.npz").unlink()
+    for folder in (parts, early):
+        assert train.main(["--resume", str(folder), "--epochs", "2"]) == 0
+        assert tiny.rows(folder) == tiny.rows(whole)
+        tiny.assert_same_policy(folder, whole)
+
+
+def test_a_new_run_begins_with_what_another_has_learnt(source, tmp_path):
+    learnt = ("learner/params", "learner/observations", "learner/values", "learner/returns")
+    folder = tiny.run(
+        tmp_path / "new", "--init-from", str(source), "--epochs", "1", "--ppo.l2-init-coef", "0.1"
+    )
+    old, new = leaves(source, 512), leaves(folder, 0)
+    for name in (n for n in old if n.startswith(learnt)):
+        np.testing.assert_array_equal(new[name], old[name], err_msg=name)
+    actor = "params/critic/params/head/kernel"
+    np.testing.assert_array_equal(new[f"learner/initial_{actor}"], old[f"learner/{actor}"])
+    assert all(not data.any() for name, data in new.items() if "/mu" in name or "/nu" in name)
+    assert [row["step"] for row in tiny.rows(folder)] == [128, 256]
+
+
+def test_a_damaged_checkpoint_of_the_other_run_is_told(source, tmp_path, capsys):
+    other = shutil.copytree(source, tmp_path / "other")
+    (other / "checkpoints" / "512" / "manifest.json").write_text("{}")
+    tiny.run(tmp_path / "new", "--init-from", str(other), "--epochs", "1")
+    told = capsys.readouterr().out.replace("\n", "")  # however wide the console is
+    assert "is damaged and was skipped" in told and "had learnt at step 256" in told
+
+
+def test_the_other_run_need_not_be_writable(source, tmp_path, monkeypatch):
+    access = os.access
+
+    def shut(path, mode):  # root may write everywhere
+        return access(path, mode) and not (mode & os.W_OK and source in (path, *path.parents))
+
+    monkeypatch.setattr(os, "access", shut)
+    before = files(source)
+    new = tiny.run(tmp_path / "new", "--init-from", str(source), "--epochs", "1")
+    again = restarted(source, tmp_path / "again", "--epochs", "1")
+    assert all(tiny.rows(folder) for folder in (new, again))
+    assert files(source) == before
+
+
+def test_a_policy_file_gives_the_policy_alone(source, tmp_path, capsys):
+    file = source / "policies" / "final.npz"
+    wider = ("--network.critic-hidden", "16", "--epochs", "1")
+    folder = tiny.run(tmp_path / "new", "--init-from", str(file), *wider)
+    assert "the critic begins anew" in capsys.readouterr().out
+    new = leaves(folder, 0)
+    for name, data in tiny.policy(source).items():
+        place = name.replace("actor/", "params/actor/", 1)
+        np.testing.assert_array_equal(new[f"learner/{place}"], data, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("extra", "text"),
+    [
+        ("--network.activation relu", "give --network.activation swish"),
+        ("--network.hidden 16", "give --network.hidden 8."),
+        ("--network.distribution normal", "give --network.distribution tanh_normal"),
+        ("--network.critic-hidden 16", "or take its policy alone: --init-from"),
+        ("--env pendulum --backend None", "does not fit this run"),
+        ("--init-from /does/not/exist", "No policy at"),
+    ],
+)
+def test_what_does_not_fit_is_named_before_anything_is_written(
+    source, tmp_path, capsys, extra, text
+):
+    flags = tiny.flags(tmp_path / "new", "--init-from", str(source), *extra.split())
+    assert train.main(flags) == 2
+    message = capsys.readouterr().err
+    assert "--init-from" in message or "No policy" in message
+    assert text in message
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.fixture(scope="module")
+def poisoned(source, tmp_path_factory):
+    """Return a copy of a run whose policies have one NaN among their weights."""
+    folder = tmp_path_factory.mktemp("poisoned") / "run"
+    shutil.copytree(source, folder)
+    for file in (folder / "policies").iterdir():
+        with np.load(file) as data:
+            arrays = {name: data[name].copy() for name in data.files}
+        name = next(name for name in arrays if name.startswith("actor/"))
+        arrays[name].flat[0] = np.nan
+        np.savez(file, allow_pickle=False, **arrays)
+    return folder, name
+
+
+@pytest.mark.parametrize("command", ["evaluate", "render", "export", "init_from", "teacher"])
+def test_a_policy_with_nan_weights_is_refused(poisoned, tmp_path, capsys, command):
+    folder, name = poisoned
+    if command in ("init_from", "teacher"):
+        flag = {"init_from": "--init-from", "teacher": "--ppo.teacher"}[command]
+        arguments = tiny.flags(tmp_path / "new", flag, str(folder / "policies" / "best.npz"))
+        assert train.main(arguments) == 2
+        assert not (tmp_path / "new").exists()
+    else:
+        assert importlib.import_module(f"jaxrl.{command}").main([str(folder)]) == 2
+    message = capsys.readouterr().err
+    assert f"of the array {name} are not finite" in message and "best.npz" in message
+
+
+def test_a_checkpoint_with_nan_weights_is_refused(source, tmp_path, capsys, monkeypatch):
+    real = Checkpoints.read
+
+    def poisoned(self, *arguments):
+        found = real(self, *arguments)
+        at = [leaf.path for leaf in found.leaves].index("learner/values/mean")
+        found.arrays[at] = np.full_like(found.arrays[at], np.inf)
+        return found
+
+    monkeypatch.setattr(Checkpoints, "read", poisoned)
+    assert train.main(tiny.flags(tmp_path / "new", "--init-from", str(source))) == 2
+    assert "of the array values/mean are not finite" in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
+
+
+def test_flags_of_a_new_run_need_one(source, tmp_path, capsys):
+    assert train.main(["--resume", str(source), "--seed", "3"]) == 2
+    assert "add --reset-steps" in capsys.readouterr().err
+    assert train.main(tiny.flags(tmp_path / "new", "--reset-steps")) == 2
+    assert "belongs to --resume" in capsys.readouterr().err
+
+
+def test_off_policy_runs_take_along_replay_or_only_what_was_learnt(tmp_path):
+    source = test_replay_runs.run(tmp_path / "source", "--epochs", "1")
+    (step,) = (int(p.name) for p in (source / "checkpoints").iterdir())
+    old, updates = leaves(source, step), tiny.rows(source)[-1]["train/n_updates"]
+    again = restarted(source, tmp_path / "again", "--epochs", "1")
+    # Replay is full enough from the start: nothing waits, and the count of updates goes on.
+    first = tiny.rows(again)[0]
+    assert first["train/n_updates"] == updates + 2 * 12 and first["time/iterations"] == 12
+    kept = leaves(again, 0)
+    for name in (n for n in old if n.startswith("collector/replay")):
+        np.testing.assert_array_equal(kept[name], old[name], err_msg=name)
+    flags = ("--init-from", str(source), "--epochs", "1")
+    new = leaves(test_replay_runs.run(tmp_path / "new", *flags), 0)
+    for name in (n for n in old if n.startswith(("learner/params", "learner/slow"))):
+        np.testing.assert_array_equal(new[name], old[name], err_msg=name)
+    assert new["learner/updates"] == 0
+
+
+def test_another_algorithm_takes_the_policy_alone(tmp_path, capsys):
+    same = ("--network.activation", "relu", "--task.episode-length", "10", "--epochs", "1")
+    source = tiny.run(tmp_path / "ppo", "--env", "pendulum", "--eval.num-envs", "0", *same)
+    capsys.readouterr()
+    flags = ("--init-from", str(source), "--network.distribution", "tanh_normal", *same)
+    folder = test_replay_runs.run(tmp_path / "sac", *flags)
+    assert "the critic begins anew" in capsys.readouterr().out
+    new, policy = leaves(folder, 0), tiny.policy(source)
+    for name, data in policy.items():
+        places = [n for n in new if n.startswith("learner/") and n.endswith(name.split("/", 1)[1])]
+        assert any(np.array_equal(new[place], data) for place in places), name

@@ -1,0 +1,94 @@
+"""Several devices: the same functions, the same numbers within rounding."""
+
+from dataclasses import replace
+
+import jax
+import numpy as np
+import pytest
+
+from jaxrl.algorithms.ppo import algorithm as ppo
+from jaxrl.config import presets
+from jaxrl.envs import factory as environments
+from jaxrl.evaluation import episodes
+from jaxrl.networks import actor_critic
+from jaxrl.programs.device import compile_programs
+from jaxrl.programs.program import Program
+from jaxrl.utils import sharding
+
+PENDULUM = presets.get("pendulum")
+CONFIG = replace(
+    PENDULUM,
+    num_envs=32,
+    iterations=2,
+    network=replace(PENDULUM.network, hidden=(16,), critic_hidden=(16,)),
+    ppo=replace(
+        PENDULUM.ppo, rollout_length=8, num_minibatches=2, update_epochs=2, normalize_reward=True
+    ),
+    task=replace(PENDULUM.task, episode_length=10),
+    eval=replace(PENDULUM.eval, num_envs=16),
+)
+
+
+def two_cycles(devices):
+    """Train on so many devices; rows are dealt in 8 blocks everywhere, so that all see the same."""
+    env = environments.build(CONFIG)
+    networks = actor_critic.build(env.spec, CONFIG.network)
+    algorithm = ppo.make(CONFIG.ppo, env, networks, 4, blocks=8)
+    program = Program(CONFIG, sharding.make_mesh(devices), env, algorithm)
+    programs = compile_programs(program)
+    state, first = programs.train(programs.first_state(), 0)
+    state, second = programs.train(state, 1)
+    return program, state, [first, second], programs
+
+
+@pytest.fixture(scope="module")
+def runs():
+    return {devices: two_cycles(devices) for devices in (1, 2, 4)}
+
+
+@pytest.mark.parametrize("devices", [2, 4])
+def test_devices_agree_on_gradients_statistics_and_metrics(runs, devices):
+    _, one, metrics_one, _ = runs[1]
+    _, many, metrics_many, _ = runs[devices]
+    for a, b in zip(jax.tree.leaves(one.learner), jax.tree.leaves(many.learner), strict=True):
+        np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5)
+    for key in metrics_one[0]:
+        np.testing.assert_allclose(
+            metrics_one[0][key].total, metrics_many[0][key].total, rtol=1e-3, atol=1e-5, err_msg=key
+        )
+
+
+@pytest.mark.parametrize("devices", [2, 4])
+def test_rows_are_split_and_all_else_is_replicated(runs, devices):
+    program, state, _, _ = runs[devices]
+    for leaf in jax.tree.leaves(state.collector):
+        assert len(leaf.sharding.device_set) == devices
+        assert leaf.addressable_shards[0].data.shape[0] == 32 // devices
+    for leaf in jax.tree.leaves(state.learner):
+        assert leaf.is_fully_replicated and len(leaf.sharding.device_set) == devices
+    assert sharding.shardings(program.mesh, state) == jax.tree.map(lambda x: x.sharding, state)
+
+
+def test_rollout_needs_no_talk_between_devices(runs):
+    """Only learning averages over devices: minibatches never move rows between them."""
+    program, state, _, _ = runs[4]
+    everywhere = sharding.replicated(program.mesh)
+    pool = jax.device_put(program.env.pool(jax.random.key(0)), everywhere)
+    step = jax.jit(program.algorithm.train_step).lower(state, pool).compile()
+    text = step.as_text()
+    assert "all-reduce" in text  # gradients
+    # What is gathered is small: never a rollout's observations, 8 steps of 32 rows of 3.
+    for line in text.splitlines():
+        if " all-gather(" in line or " all-to-all(" in line:
+            shape = line.split("=")[1].split("[")[1].split("]")[0]
+            assert np.prod([int(n) for n in shape.split(",") if n]) < 8 * 32, line
+
+
+def test_evaluation_is_the_same_on_several_devices(runs):
+    results = []
+    for devices in (1, 4):
+        program, state, _, programs = runs[devices]
+        params = program.algorithm.policy_params(state.learner)
+        results.append(episodes.summarize(programs.evaluate(params, 5)))
+    for key, value in results[0].items():
+        assert value == pytest.approx(results[1][key], rel=1e-2), key

@@ -1,0 +1,86 @@
+"""Figures over seeds, against SciPy and by hand."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from jaxrl.utils import stats as statistics
+
+
+def test_interquartile_mean():
+    assert statistics.interquartile_mean(np.array([1.0, 2.0, 3.0, 4.0, 100.0])) == 3.0
+    values = np.random.default_rng(0).normal(size=(7, 9))
+    for axis in (0, 1):
+        np.testing.assert_allclose(
+            statistics.interquartile_mean(values, axis=axis), stats.trim_mean(values, 0.25, axis)
+        )
+
+
+def test_interval():
+    values = [1.0, 2.0, 3.0, 4.0, 100.0]
+    low, high = statistics.interval(np.array(values))
+    other = stats.bootstrap(
+        (values,), statistics.interquartile_mean, method="percentile", n_resamples=5000, rng=1
+    ).confidence_interval
+    assert (low, high) == pytest.approx((other.low, other.high), rel=0.15)
+    assert low < 3.0 < high
+
+
+def test_intervals_of_curves_draw_whole_seeds():
+    curves = np.random.default_rng(1).normal(size=(6, 4))
+    low, high = statistics.interval(np.concatenate([curves, curves], axis=1))
+    np.testing.assert_array_equal(low[:4], low[4:])
+    assert low.shape == high.shape == (8,)
+
+
+def test_what_is_no_number_is_worst():
+    values = np.array([1.0, 2.0, np.nan, 4.0, 5.0])
+    for sign, lower in ((1.0, False), (-1.0, True)):
+        last = sign * np.where(np.isnan(values), -1e9, values)
+        mean, low, high = statistics.middle(sign * values, lower_is_better=lower)
+        assert mean == statistics.interquartile_mean(last) == sign * 7 / 3
+        worst, best = (high, low) if lower else (low, high)
+        assert np.isnan(worst) and best == statistics.interval(last)[0 if lower else 1]
+        assert np.isnan(statistics.interquartile_mean(np.append(sign * values, np.nan)))
+    for one in (np.array([np.nan, 3.0]), np.array([np.nan, -3.0])):
+        lower = bool(one[1] < 0)
+        better = statistics.probability_of_improvement(one, one[:1], lower_is_better=lower)
+        assert better == 0.75  # a tie of two that broke, and one that did not
+
+
+def test_of_few_seeds_middle_and_interval_are_mean_and_range():
+    """Which is why they are called so; of four, they are not any more."""
+    for number in range(1, 6):
+        values = np.random.default_rng(number).normal(size=number)
+        expected = (np.mean(values), np.min(values), np.max(values))
+        same = np.allclose(statistics.middle(values), expected)
+        assert same == (statistics.naming(number).interval == "range")
+
+
+def test_points_without_a_number_do_not_spoil_the_others_of_a_curve():
+    curves = np.ones((4, 3))
+    curves[:, 1] = np.nan
+    for each in statistics.middle(curves):
+        np.testing.assert_array_equal(np.isnan(each), [False, True, False])
+
+
+@pytest.mark.parametrize(
+    ("new", "old", "expected"),
+    [([2, 3], [0, 1], 1.0), ([0, 1], [2, 3], 0.0), ([1], [1], 0.5), ([0, 3], [1, 2, 3], 2.5 / 6)],
+)
+def test_probability_of_improvement(new, old, expected):
+    assert statistics.probability_of_improvement(np.array(new), np.array(old)) == expected
+    u = stats.mannwhitneyu(new, old).statistic / (len(new) * len(old))
+    assert u == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("broken", [np.nan, np.inf, -np.inf])
+def test_a_run_without_a_number_counts_in_every_aggregate(broken):
+    """Of three seeds nothing is left out, so the one without a number decides."""
+    values = np.array([100.0, 110.0, broken])
+    mean, low, high = statistics.middle(values)
+    assert np.isnan(mean) and np.isnan(low) and high == 110.0
+    texts = [statistics.written(float(x), lambda known: f"{known:g}") for x in (mean, low, high)]
+    assert texts == ["diverged", "diverged", "110"]
+    np.testing.assert_array_equal(statistics.with_worst(values), [100.0, 110.0, -np.inf])
+    assert statistics.with_worst(values, lower_is_better=True)[-1] == np.inf

@@ -1,0 +1,115 @@
+"""Random streams: no key is used twice in a run, nor by commands that go with it."""
+
+from collections import Counter
+
+import flax.linen as nn
+import jax
+import numpy as np
+import pytest
+
+from jaxrl import train
+from jaxrl.algorithms import registry as algorithms
+from jaxrl.algorithms.policy import PolicyParams
+from jaxrl.learning import normalizer
+from jaxrl.policies import load
+from jaxrl.programs import device, gymnasium, program
+from jaxrl.utils import streams
+from tests.helpers import tiny
+
+# What takes random numbers from a key; split and fold_in only make other keys of it.
+CONSUMERS = ("uniform", "normal", "bits", "randint", "categorical", "bernoulli", "gumbel")
+DRILL = "tests.helpers.custom_envs:Drill"
+
+
+@pytest.fixture
+def used(monkeypatch):
+    """Count how often every key is used, also inside compiled programs."""
+    found: Counter = Counter()
+
+    def note(key):
+        typed = jax.numpy.issubdtype(key.dtype, jax.dtypes.prng_key)
+        data = jax.random.key_data(key) if typed else key
+        jax.debug.callback(lambda x: found.update(map(bytes, np.reshape(x, (-1, 2)))), data)
+
+    def noting(function):
+        def noted(key, *arguments, **settings):
+            note(key)
+            return function(key, *arguments, **settings)
+
+        return noted
+
+    for name in CONSUMERS:
+        monkeypatch.setattr(jax.random, name, noting(getattr(jax.random, name)))
+    init = nn.Module.init
+    monkeypatch.setattr(
+        nn.Module, "init", lambda module, key, *x: note(key) or init(module, key, *x)
+    )
+    return found
+
+
+def _assert_distinct(used, at_least):
+    jax.effects_barrier()
+    assert len(used) >= at_least
+    assert [times for times in used.values() if times > 1] == []
+
+
+def test_folding_is_splitting():
+    """This is why every key must have one user."""
+    key = jax.random.key(3)
+    folded = [jax.random.key_data(jax.random.fold_in(key, i)) for i in range(4)]
+    np.testing.assert_array_equal(folded, jax.random.key_data(jax.random.split(key, 4)))
+
+
+def test_every_stream_and_number_has_a_key_of_its_own():
+    keys = [
+        streams.key(seed, stream, number)
+        for seed in range(3)
+        for stream in range(8)
+        for number in range(5)
+    ]
+    assert len({bytes(np.asarray(jax.random.key_data(key))) for key in keys}) == len(keys)
+
+
+def test_a_run_uses_no_key_twice(used):
+    words = [*tiny.FLAGS, "--env", DRILL, "--backend", "None", "--eval.no-deterministic"]
+    words += ["--motion.no-resample-deterministic", "--ppo.update-epochs", "1"]
+    config = train._parse([*words, "--task.episode-length", "8"]).config
+    built = program.build(config)
+    programs = device.compile_programs(built)
+    state = programs.first_state()
+    for cycle in range(2):
+        state, _ = programs.train(state, cycle)
+    params = built.algorithm.policy_params(state.learner)
+    programs.evaluate(params, 2)
+    programs.trials(params, 2)
+    _assert_distinct(used, 50)
+
+
+def test_a_run_of_environments_on_the_host_uses_no_key_twice(used):
+    flags = "gym-cartpole --env gym:tests.helpers.toys:Cut-v0 --num-envs 4 --iterations 1 "
+    flags += "--ppo.rollout-length 8 --ppo.num-minibatches 2 --ppo.update-epochs 1 "
+    flags += (
+        "--network.hidden 4 --network.critic-hidden 4 --eval.num-envs 2 --eval.no-deterministic"
+    )
+    programs = gymnasium.HostPrograms(program.build(train._parse(flags.split()).config))
+    state = programs.first_state()
+    params = programs.program.algorithm.policy_params(state.learner)
+    for number in range(2):
+        programs.evaluate(params, number)
+        state, _ = programs.train(state, number)
+        params = programs.program.algorithm.policy_params(state.learner)
+    programs.close()
+    _assert_distinct(used, 30)
+
+
+def test_episodes_of_a_command_start_in_other_states_than_training_did(used):
+    """Both have the same seed by default."""
+    config = train._parse(tiny.FLAGS).config
+    built = program.build(config)
+    networks = algorithms.build_networks(config, built.env.spec)
+    params = networks.actor.init(jax.random.key(99)), normalizer.init(built.env.spec.obs)
+    policy = load._bind(networks, PolicyParams(*params), built.env.spec, {})
+    jax.jit(built.env.pool)(streams.key(config.seed, streams.INIT))
+    asked = {"episodes": 4, "seed": config.seed, "deterministic": False, "env": built.env}
+    load.run_episodes(policy, config, **asked)
+    _assert_distinct(used, 13)

@@ -1,0 +1,61 @@
+import os
+import subprocess
+import sys
+from importlib.metadata import version
+
+import pytest
+
+from jaxrl.utils import xla_flags
+
+EIGEN = "--xla_cpu_multi_thread_eigen"
+
+
+@pytest.mark.parametrize(
+    "before, jaxlib, after",
+    [
+        ("", "0.10.2", f"{EIGEN}=false"),
+        ("--xla_a=1", "0.12.0.1", f"--xla_a=1 {EIGEN}=false"),
+        (f"{EIGEN}=true", "0.12.0.1", f"{EIGEN}=true"),  # the user's value wins
+        (f"{EIGEN}_more=1", "0.10.2", f"{EIGEN}_more=1 {EIGEN}=false"),  # another flag
+        ("--xla_a=1", "0.13.0", "--xla_a=1"),  # may not know the flag, and would not start
+        ("--xla_a=1", "1.0.0", "--xla_a=1"),
+    ],
+)
+def test_flags_are_added_where_jaxlib_knows_them(monkeypatch, before, jaxlib, after):
+    monkeypatch.setenv("XLA_FLAGS", before)
+    monkeypatch.setattr(xla_flags, "version", lambda _: jaxlib)
+    xla_flags.add(xla_cpu_multi_thread_eigen=False)
+    assert os.environ["XLA_FLAGS"] == after
+
+
+def test_the_flag_that_jaxlib_0_12_dropped_is_left_out(monkeypatch):
+    monkeypatch.setenv("XLA_FLAGS", "")
+    monkeypatch.setattr(xla_flags, "version", lambda _: "0.12.0.1")
+    xla_flags.add(xla_cpu_use_fusion_emitters=False, xla_backend_optimization_level=0)
+    assert os.environ["XLA_FLAGS"] == "--xla_backend_optimization_level=0"
+
+
+def run(code, **env):
+    kept = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=kept | env, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_the_installed_jaxlib_accepts_every_flag_that_the_table_grants_it():
+    values = {
+        "xla_force_host_platform_device_count": 1,
+        "xla_backend_optimization_level": 0,
+        "xla_cpu_parallel_codegen_split_count": 1,
+    }
+    granted = xla_flags.known(version("jaxlib"))
+    assert granted, "this jaxlib was never tried: add it to jaxrl/utils/xla_flags.py"
+    flags = " ".join(f"--{name}={values.get(name, 'false')}" for name in granted)
+    assert run("import jax; print(jax.device_count())", XLA_FLAGS=flags) == "1"
+
+
+def test_importing_the_package_is_enough():
+    found = run("import os, jaxrl; print(os.environ['XLA_FLAGS'])")
+    assert found == "--xla_cpu_enable_concurrency_optimized_scheduler=false"
