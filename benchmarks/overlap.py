@@ -21,10 +21,12 @@ from benchmarks import report
 from jaxrl.config import NetworkConfig, presets
 from jaxrl.errors import exit_status
 from jaxrl.programs import program as programs
-from jaxrl.programs.gymnasium import HostPrograms
+from jaxrl.programs.gymnasium import GymnasiumExecutor
 
 
-def start(env: str, factor: int, group: int, width: int, length: int) -> tuple[HostPrograms, Any]:
+def start(
+    env: str, factor: int, group: int, width: int, length: int
+) -> tuple[GymnasiumExecutor, Any]:
     """Start environments in `factor` groups; return them and a policy's parameters."""
     config = presets.get("gym-cartpole")
     config = replace(
@@ -36,7 +38,7 @@ def start(env: str, factor: int, group: int, width: int, length: int) -> tuple[H
         task=replace(config.task, async_factor=factor),
         ppo=replace(config.ppo, rollout_length=length, num_minibatches=1),
     )
-    run = HostPrograms(programs.build(config))
+    run = GymnasiumExecutor(programs.build(config))
     return run, run.program.algorithm.policy_params(run.first_state().learner)
 
 

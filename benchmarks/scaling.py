@@ -17,12 +17,12 @@ from benchmarks import report
 from jaxrl.config import presets
 from jaxrl.errors import exit_status
 from jaxrl.programs import program as programs
-from jaxrl.programs.device import Programs, compile_programs
+from jaxrl.programs.device import DeviceExecutor, compile_programs
 
 SIZES = [512 * 2**i for i in range(8)]
 
 
-def measure(compiled: Programs, calls: int) -> dict[str, Any]:
+def measure(compiled: DeviceExecutor, calls: int) -> dict[str, Any]:
     config = compiled.program.config
     compiled.wait()
     state = compiled.first_state()

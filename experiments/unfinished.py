@@ -13,7 +13,7 @@ from pathlib import Path
 
 import jax
 
-from jaxrl.checkpoint.manager import Checkpoints
+from jaxrl.checkpoint.manager import CheckpointManager
 from jaxrl.checkpoint.snapshot import CheckpointError
 from jaxrl.config import TrainConfig, serialization
 from jaxrl.programs.program import abstract_state
@@ -26,7 +26,7 @@ _EVERY = 120.0  # seconds
 class Unfinished:
     """What there is of the members of one program."""
 
-    def __init__(self, checkpoints: Checkpoints, stop: StopRequest):
+    def __init__(self, checkpoints: CheckpointManager, stop: StopRequest):
         self._checkpoints, self._stop, self._saved = checkpoints, stop, time.monotonic()
 
     def progress(self, built: Population) -> Progress | None:
@@ -60,6 +60,6 @@ def kept(out: Path, members: Sequence[TrainConfig], stop: StopRequest) -> Iterat
     """Keep the members of a program while they are trained; once they are finished, no more."""
     named = "\n".join(map(serialization.to_json, members)).encode()
     folder = out / "unfinished" / hashlib.sha256(named).hexdigest()[:16]
-    with Checkpoints(folder, keep_last=1) as checkpoints:
+    with CheckpointManager(folder, keep_last=1) as checkpoints:
         yield Unfinished(checkpoints, stop)
     shutil.rmtree(folder, ignore_errors=True)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Command:
+class EvaluateArgs:
     """Measure the policy of a run over whole episodes."""
 
     run: Annotated[Path, tyro.conf.Positional]
@@ -55,10 +55,10 @@ class Command:
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return the exit status."""
     program = "python -m jaxrl.evaluate"
-    return exit_status(lambda: _evaluate(tyro.cli(Command, args=arguments, prog=program)))
+    return exit_status(lambda: _evaluate(tyro.cli(EvaluateArgs, args=arguments, prog=program)))
 
 
-def _evaluate(command: Command) -> None:
+def _evaluate(command: EvaluateArgs) -> None:
     check_episodes(100 if command.episodes is None else command.episodes, command.seed)
     for number in command.only:
         check_range("--only", number, 0, 2**31 - 2)
@@ -113,7 +113,7 @@ def _figures(result: "Episodes") -> dict[str, Any]:
     }
 
 
-def _publish(command: Command, env: Any, result: "Episodes", report: dict[str, Any]) -> None:
+def _publish(command: EvaluateArgs, env: Any, result: "Episodes", report: dict[str, Any]) -> None:
     """Print the figures of drawn episodes, what failed ones have in common, and write it all."""
     from jaxrl.envs import factory as environments
     from jaxrl.envs.vector_env import VectorEnv
@@ -142,7 +142,7 @@ def _publish(command: Command, env: Any, result: "Episodes", report: dict[str, A
     _write(out, report)
 
 
-def _out(command: Command) -> Path:
+def _out(command: EvaluateArgs) -> Path:
     other = f"-{command.clips.resolve().stem}" if command.clips else ""
     return command.out or command.run / f"evaluation-{command.policy}{other}.json"
 
@@ -152,7 +152,9 @@ def _write(out: Path, report: dict[str, Any]) -> None:
     print(f"written to {out}")
 
 
-def _publish_clips(command: Command, env: Any, result: "Episodes", report: dict[str, Any]) -> None:
+def _publish_clips(
+    command: EvaluateArgs, env: Any, result: "Episodes", report: dict[str, Any]
+) -> None:
     """Print the figures of motion clips, and write them with a table of all clips."""
     from jaxrl.reports import clips as clip_report
 
@@ -179,7 +181,7 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _on_clips(config: TrainConfig, command: Command) -> TrainConfig:
+def _on_clips(config: TrainConfig, command: EvaluateArgs) -> TrainConfig:
     """Let the settings of a run name other clips."""
     if command.clips is None:
         return config
@@ -203,7 +205,7 @@ def _warn_of_plans(trained: Path | None, given: Path) -> None:
             )
 
 
-def _check_clips(command: Command, env: Any) -> None:
+def _check_clips(command: EvaluateArgs, env: Any) -> None:
     """Refuse, before anything is played, what cannot be shown afterwards."""
     template = getattr(env, "template", None)  # environments on the host have none
     if template is not None and template.trials:

@@ -16,7 +16,7 @@ from jaxrl.utils import atomic_io
 
 
 @dataclass(frozen=True)
-class Command:
+class ExportArgs:
     """Write the policy of a run in forms that need no jaxrl."""
 
     run: Annotated[Path, tyro.conf.Positional]
@@ -30,10 +30,10 @@ class Command:
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return the exit status."""
     program = "python -m jaxrl.export"
-    return exit_status(lambda: _export(tyro.cli(Command, args=arguments, prog=program)))
+    return exit_status(lambda: _export(tyro.cli(ExportArgs, args=arguments, prog=program)))
 
 
-def _export(command: Command) -> None:
+def _export(command: ExportArgs) -> None:
     from jaxrl.policies import export, load
 
     file = load.find(command.run, command.policy)

@@ -32,7 +32,7 @@ from jaxrl.utils import streams
 
 
 @dataclass(frozen=True)
-class Command:
+class RecordArgs:
     """What to record, and where to."""
 
     run: Annotated[Path, tyro.conf.Positional]
@@ -102,7 +102,7 @@ def _cut(row: int, obs: PyTree, action: np.ndarray, outcome: PyTree, ended: np.n
     return Episode(part(obs), part(outcome.next_obs), actions, reward, terminated)
 
 
-def _check(command: Command, config: TrainConfig) -> None:
+def _check(command: RecordArgs, config: TrainConfig) -> None:
     """Refuse what cannot be recorded before anything is played."""
     if config.offline:
         raise UserError(f"'{command.run}' learnt from recorded episodes and has no policy to play.")
@@ -115,7 +115,7 @@ def _check(command: Command, config: TrainConfig) -> None:
         raise UserError(f"--valid: a share of at least 0 and below 1, not {command.valid}.")
 
 
-def _record(command: Command) -> None:
+def _record(command: RecordArgs) -> None:
     """Play, write, and say what was written."""
     h5py()  # missing, it should be missed before anything is played
     config = run_dir.read_config(command.run, command.env, command.randomize)
@@ -156,7 +156,7 @@ def _record(command: Command) -> None:
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return the exit status."""
     program = "python -m jaxrl.record"
-    return exit_status(lambda: _record(tyro.cli(Command, args=arguments, prog=program)))
+    return exit_status(lambda: _record(tyro.cli(RecordArgs, args=arguments, prog=program)))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ _SLOWEST = 0.01  # frames per second; a GIF cannot hold a picture for much longe
 
 
 @dataclass(frozen=True)
-class Command:
+class RenderArgs:
     """Play episodes with the policy of a run: a page in 3-D, a film, or a picture."""
 
     run: Annotated[Path, tyro.conf.Positional]
@@ -49,10 +49,10 @@ class Command:
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return the exit status."""
     program = "python -m jaxrl.render"
-    return exit_status(lambda: _render(tyro.cli(Command, args=arguments, prog=program)))
+    return exit_status(lambda: _render(tyro.cli(RenderArgs, args=arguments, prog=program)))
 
 
-def _check(command: Command, out: Path) -> None:
+def _check(command: RenderArgs, out: Path) -> None:
     if out.suffix not in SUFFIXES:
         raise UserError(f"--out '{out}': the file must end in {', '.join(SUFFIXES)}.")
     for name, value in (("fps", command.fps), ("seconds", command.seconds)):
@@ -65,7 +65,7 @@ def _check(command: Command, out: Path) -> None:
         raise UserError("--failures looks through all clips: leave out --clip, or --failures.")
 
 
-def _render(command: Command) -> None:
+def _render(command: RenderArgs) -> None:
     out = command.out or command.run / "videos" / f"{command.policy}.gif"
     _check(command, out)
     from jaxrl.loggers import run_dir

@@ -12,7 +12,7 @@ from jaxrl.reports import load_runs, pages
 
 
 @dataclass(frozen=True)
-class Command:
+class ReportArgs:
     """Write a page that opens without a network: what a run did, or how several compare."""
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional]
@@ -24,10 +24,10 @@ class Command:
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return the exit status."""
     program = "python -m jaxrl.report"
-    return exit_status(lambda: _report(tyro.cli(Command, args=arguments, prog=program)))
+    return exit_status(lambda: _report(tyro.cli(ReportArgs, args=arguments, prog=program)))
 
 
-def _report(command: Command) -> None:
+def _report(command: ReportArgs) -> None:
     if not command.runs:
         raise UserError("Name at least one run folder: python -m jaxrl.report RUN")
     alone = len(command.runs) == 1

@@ -7,20 +7,20 @@ import jax
 
 from jaxrl.envs.vector_env import VectorEnv
 from jaxrl.learning import segments
-from jaxrl.networks.recurrent import forget
-from jaxrl.types import Collector, Key, Policy, PyTree, Rollout
+from jaxrl.networks.recurrent import reset_carry
+from jaxrl.types import Key, Policy, PyTree, Rollout, RolloutState
 
 
 def rollout(
     env: VectorEnv,
     policy: Policy,
     params: PyTree,
-    collector: Collector,
+    collector: RolloutState,
     key: Key,
     length: int,
     pool: Any = None,
     horizon: int | None = None,
-) -> tuple[Collector, Rollout]:
+) -> tuple[RolloutState, Rollout]:
     """Step all environments `length` times with `policy`; time-major [T, N, ...].
 
     Ended episodes are followed by new ones from `pool`, or from one drawn here. Memory is cleared
@@ -37,7 +37,7 @@ def rollout(
         action, carry, extras = policy(params, obs, carry, key_action)
         env_state, outcome = env.step(env_state, action, pool, key_reset)
         ended = outcome.terminated | outcome.truncated
-        return (env_state, forget(ended, carry)), (obs, action, extras, outcome)
+        return (env_state, reset_carry(ended, carry)), (obs, action, extras, outcome)
 
     start = (collector.env, collector.carry)
     pairs = keys[:-1].reshape(length, 2)

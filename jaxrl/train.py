@@ -21,7 +21,7 @@ _PROGRAM = "python -m jaxrl.train"
 
 
 @dataclass(frozen=True)
-class Command:
+class TrainArgs:
     """Train an agent."""
 
     config: Annotated[TrainConfig, tyro.conf.arg(name="")]
@@ -40,7 +40,7 @@ class Command:
 
 
 @dataclass(frozen=True)
-class ResumeCommand:
+class ResumeArgs:
     """Continue a run exactly where its last checkpoint left it."""
 
     resume: Path
@@ -70,7 +70,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _run(arguments: list[str]) -> int:
     if any(a == "--resume" or a.startswith("--resume=") for a in arguments):
         _check_resume(arguments)
-        return _resume(tyro.cli(ResumeCommand, args=arguments, prog=_PROGRAM))
+        return _resume(tyro.cli(ResumeArgs, args=arguments, prog=_PROGRAM))
     return _start(_parse(arguments))
 
 
@@ -79,7 +79,7 @@ def _check_resume(arguments: list[str]) -> None:
     sections = {"randomize": "task."}
     allowed = [
         f"--{sections.get(each.name, '')}{each.name.replace('_', '-')}"
-        for each in fields(ResumeCommand)
+        for each in fields(ResumeArgs)
     ]
     for word in arguments:
         flag = word.partition("=")[0].replace("_", "-")
@@ -105,12 +105,12 @@ def _preset_name(arguments: list[str]) -> tuple[str, list[str]]:
     return "quickstart", arguments
 
 
-def _parse(arguments: list[str]) -> Command:
+def _parse(arguments: list[str]) -> TrainArgs:
     name, arguments = _preset_name(_gathered("--vary", arguments))
-    default = Command(presets.get(name))
+    default = TrainArgs(presets.get(name))
     listing = ", ".join(presets.known())
     command = tyro.cli(
-        Command,
+        TrainArgs,
         default=default,
         args=arguments,
         prog=f"{_PROGRAM} [PRESET]",
@@ -140,7 +140,7 @@ def _gathered(flag: str, arguments: list[str]) -> list[str]:
     return [*others, flag, *found] if found else arguments
 
 
-def _start(command: Command) -> int:
+def _start(command: TrainArgs) -> int:
     if command.reset_steps:
         raise UserError("--reset-steps belongs to --resume RUN; a new run counts from 0 anyway.")
     members = overrides.members(command.config, command.num_seeds, command.vary)
@@ -198,7 +198,7 @@ def _wake_devices() -> None:
     threading.Thread(target=wake, daemon=True).start()
 
 
-def _resume(command: ResumeCommand) -> int:
+def _resume(command: ResumeArgs) -> int:
     _make_haste()
     from jaxrl.loggers import run_dir as folder
     from jaxrl.training import fit

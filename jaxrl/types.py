@@ -64,13 +64,13 @@ class Rollout(NamedTuple):
     episodes: Metrics  # of the episodes that ended in here
 
 
-class Collector(struct.PyTreeNode):
+class RolloutState(struct.PyTreeNode):
     """Everything with one row per environment: the part of the state that is sharded."""
 
     env: PyTree
     carry: PyTree  # the policy's memory
     critic_carry: PyTree  # the critic's
-    reward_trace: Array  # [N] running discounted return, for reward normalisation
+    discounted_return: Array  # [N] running discounted return, for reward normalisation
     replay: PyTree = ()  # steps kept for learning from again
 
 
@@ -79,9 +79,9 @@ class TrainState(struct.PyTreeNode):
 
     key: Key  # never changes: each iteration folds its own numbers in
     iteration: Array  # int32; environment steps follow from it on the host, without overflow
-    collector: Collector
+    collector: RolloutState
     # The algorithm's own: parameters, optimiser, statistics, hyper-parameters. Every learner
-    # also has the int32 scalars `total_iterations`, `skipped` and `bad_streak`.
+    # also has the int32 scalars `total_iterations`, `skipped_updates` and `nonfinite_streak`.
     learner: Any
     # What start states are drawn by, where that changes with what was learnt; () elsewhere.
     curriculum: PyTree = ()

@@ -22,7 +22,7 @@ xla_flags.add(
     xla_llvm_disable_expensive_passes=True,
     xla_cpu_use_fusion_emitters=False,
     xla_cpu_parallel_codegen_split_count=1,
-    # Programs with MuJoCo's loops may hang otherwise (jaxrl.utils.xla_options says why).
+    # DeviceExecutor with MuJoCo's loops may hang otherwise (jaxrl.utils.xla_options says why).
     xla_cpu_multi_thread_eigen=False,
 )
 

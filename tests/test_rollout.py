@@ -33,7 +33,7 @@ def _env(world, **settings):
 
 def _collector(env, key):
     calls = jnp.arange(NUM_ENVS, dtype=jnp.int32) * 100
-    return types.Collector(env.reset(key), {"calls": calls}, (), jnp.arange(NUM_ENVS * 1.0))
+    return types.RolloutState(env.reset(key), {"calls": calls}, (), jnp.arange(NUM_ENVS * 1.0))
 
 
 @functools.cache
@@ -112,7 +112,7 @@ def test_second_rollout_goes_on_where_the_first_ended():
     assert ages == [[0] * NUM_ENVS, [3] * NUM_ENVS, [2] * NUM_ENVS]
     np.testing.assert_array_equal(second.obs[0], first.next_obs[-1])
     for state in (middle, end):  # normalisation of rewards is the learner's business
-        np.testing.assert_array_equal(state.reward_trace, begin.reward_trace)
+        np.testing.assert_array_equal(state.discounted_return, begin.discounted_return)
 
 
 def test_memory_is_cleared_where_an_episode_ended():

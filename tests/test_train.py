@@ -71,12 +71,12 @@ BAD_FLAGS = {
     "cartpole --rrd.features quadratic": "--rrd.features is a setting of --algo sac or",
     "cartpole --offpolicy.warmup 5": "--offpolicy.warmup is a setting of --algo sac or td3 or dqn",
     "rrd-quick --offpolicy.target-entropy nan": "--offpolicy.target-entropy must be finite",
-    "amp-walk-tiny --style.weight inf": "--style.weight must be finite, not inf",
+    "amp-walk-tiny --amp.weight inf": "--amp.weight must be finite, not inf",
     "amp-walk-tiny --motion.weights 1 inf 1 1": "--motion.weights must be finite",
     "rrd-quick --offpolicy.v-max inf": "--offpolicy.v-max must be finite",
     "dqn-cartpole --ppo.clip 0.1": "--ppo.clip is a setting of --algo ppo, not of dqn",
     "cartpole --pick.hold 3": "--pick.hold is a setting of --env pick_place, not of cartpole",
-    "cartpole --motion.substeps 2": "is a setting of --env imitation or stroll, not of cartpole",
+    "cartpole --motion.substeps 2": "is a setting of --env imitation or heading, not of cartpole",
     "--env imitation --motion.resample-interval -1": "--motion.resample-interval must not be",
 }
 
@@ -87,7 +87,7 @@ NOTED = {
     "rrd-ant --offpolicy.reward env": None,  # of the preset's own settings nothing is said
     "sac-ant --offpolicy.v-max 9": "--offpolicy.v-max changes nothing without --offpolicy.critic",
     "td3-ant --offpolicy.alpha-lr 1": "--offpolicy.alpha-lr changes nothing without --algo sac.",
-    "td3-ant --offpolicy.pi-t-std 0.1": None,
+    "td3-ant --offpolicy.target-noise 0.1": None,
     "dqn-catch --offpolicy.epsilon-end 0.1": None,
     "cartpole --ppo.teacher-coef 2": "--ppo.teacher-coef changes nothing without --ppo.teacher.",
     "cartpole --ppo.rho-clip 2": "--ppo.rho-clip changes nothing without --ppo.advantage vtrace.",
@@ -311,5 +311,5 @@ def test_truncated_and_deep_config_files_are_refused():
 
 def test_files_of_an_earlier_version_have_defaults_for_what_is_new():
     data = json.loads(serialization.to_json(presets.get("ant")))
-    del data["network"]["memory"], data["task"]["async_factor"]
+    del data["network"]["rnn"], data["task"]["async_factor"]
     assert serialization.from_json(json.dumps(data)) == presets.get("ant")

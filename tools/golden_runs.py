@@ -37,16 +37,16 @@ _REPLAY = (
     "--total-steps None"
 )
 _RRD = "--rrd.batch-size 8 --rrd.sample-size 4"
-_AMP = "--style.hidden 8 --style.batch-size 8 --style.updates 2 --style.replay 16"
+_AMP = "--amp.hidden 8 --amp.batch-size 8 --amp.updates 2 --amp.replay 16"
 RUNS = {
     "ppo-mlp": f"cartpole {_PPO}",
     "ppo-continuous": f"pendulum {_PPO}",
-    "ppo-lstm": f"memory {_PPO} --ppo.bptt-horizon 4 --network.memory-size 8",
+    "ppo-lstm": f"memory {_PPO} --ppo.bptt-horizon 4 --network.rnn-size 8",
     "ppo-segments": (
-        f"memory {_PPO} --ppo.bptt-horizon 4 --network.memory-size 8 --ppo.sampling prioritized "
+        f"memory {_PPO} --ppo.bptt-horizon 4 --network.rnn-size 8 --ppo.sampling prioritized "
         "--ppo.advantage vtrace"
     ),
-    "arena": f"arena-small {_PPO} --network.memory-size 8",
+    "arena": f"arena-small {_PPO} --network.rnn-size 8",
     "sac": f"rrd-quick {_REPLAY} --offpolicy.reward env --task.no-episodic-reward",
     "sac-c51": (
         f"rrd-quick {_REPLAY} --offpolicy.reward env --task.no-episodic-reward "

@@ -6,16 +6,16 @@ Without `--set motion.clips FOLDER` there is one generated clip: none to draw mo
 from experiments import smoke_configs
 from experiments.study import Study
 
-_STYLE = {"style.weight": 0.5, "style.gradient_penalty": 20.0}
-_MEMORY = {"network.memory": "lstm", "network.memory_size": 256}
+_AMP = {"amp.weight": 0.5, "amp.gradient_penalty": 20.0}
+_MEMORY = {"network.rnn": "lstm", "network.rnn_size": 256}
 
 STUDY = Study(
     preset="imitate",
     variants={
         "all clips alike": {"motion.resample_interval": 0},
-        "with AMP": _STYLE,
+        "with AMP": _AMP,
         "with LSTM": _MEMORY,
-        "with AMP and LSTM": _STYLE | _MEMORY,
+        "with AMP and LSTM": _AMP | _MEMORY,
     },
     seeds=3,
     settings={"num_envs": 2048, "epochs": 8, "cycles": 1, "iterations": 23},  # 6 M steps
@@ -23,5 +23,5 @@ STUDY = Study(
     lower_is_better=True,
     tiny=smoke_configs.PPO
     | smoke_configs.NO_PHYSICS
-    | {"style.weight": 0.0, "motion.resample_interval": 1, "network.memory_size": 8},
+    | {"amp.weight": 0.0, "motion.resample_interval": 1, "network.rnn_size": 8},
 )

@@ -17,10 +17,10 @@ import jax.numpy as jnp
 import optax
 from flax import struct
 
-from jaxrl.config import StyleConfig
+from jaxrl.config import AMPConfig
 from jaxrl.learning import discriminator, normalizer, optimizer
-from jaxrl.learning.normalizer import Moments
-from jaxrl.networks.actor_critic import STYLE
+from jaxrl.learning.normalizer import RunningStats
+from jaxrl.networks.actor_critic import AMP_OBS
 from jaxrl.networks.mlp import MLP
 from jaxrl.types import Array, Key, Mean, Metrics, PyTree, Rollout
 
@@ -30,7 +30,7 @@ class StyleState(struct.PyTreeNode):
 
     params: PyTree
     optimizer: PyTree
-    moments: Moments  # of demonstrations and the agent's motion alike
+    moments: RunningStats  # of demonstrations and the agent's motion alike
     replay: Array  # [rows, numbers], the agent's motion as it was earlier
     filled: Array  # int32, rows of it that hold something
 
@@ -46,10 +46,10 @@ class _Discriminator(nn.Module):
         return nn.Dense(1, kernel_init=head, name="head")(x)[..., 0]
 
 
-class Styling(NamedTuple):
+class AMP(NamedTuple):
     """Pure functions of style; `demonstrations(key, number)` gives real motion, [number, n]."""
 
-    config: StyleConfig
+    config: AMPConfig
     demonstrations: Callable[[Key, int], Array]
     size: int
 
@@ -75,7 +75,7 @@ class Styling(NamedTuple):
 
     def reward(self, state: StyleState, experience: Rollout) -> Array:
         """Return the task's rewards mixed with those for style, [T, N]."""
-        shown = experience.next_obs[STYLE]
+        shown = experience.next_obs[AMP_OBS]
         logit = self._logit(state.params, normalizer.normalize(state.moments, shown))
         logit = jnp.where(_is_whole(shown), logit, 0.0)
         paid = self.config.scale * discriminator.reward(self.config.loss, logit)
@@ -84,7 +84,7 @@ class Styling(NamedTuple):
     def learn(self, state: StyleState, experience: Rollout, key: Key) -> tuple[StyleState, Metrics]:
         """Tell the rollout's motion from demonstrations, then remember some of it."""
         key_steps, key_keep, key_demo, key_fresh = jax.random.split(key, 4)
-        fresh = _Motion.of(experience.next_obs[STYLE].reshape(-1, self.size))
+        fresh = _Motion.of(experience.next_obs[AMP_OBS].reshape(-1, self.size))
         demo = self.demonstrations(key_demo, self.config.batch_size)
         both = jnp.concatenate([fresh.draw(key_fresh, demo), demo])
         state = state.replace(moments=normalizer.update(state.moments, both))
@@ -128,13 +128,13 @@ class Styling(NamedTuple):
             learning_rate=jnp.asarray(c.learning_rate),
         )
         noted: dict[str, Any] = {
-            "style/loss": told,
-            "style/gradient_penalty": slope,
-            "style/demo_accuracy": jnp.mean(real > 0.0),
-            "style/agent_accuracy": jnp.mean(unreal < 0.0),
-            "style/demo_logit": jnp.mean(real),
-            "style/agent_logit": jnp.mean(unreal),
-            "style/agent_reward": c.scale * jnp.mean(discriminator.reward(c.loss, unreal)),
+            "amp/loss": told,
+            "amp/gradient_penalty": slope,
+            "amp/demo_accuracy": jnp.mean(real > 0.0),
+            "amp/agent_accuracy": jnp.mean(unreal < 0.0),
+            "amp/demo_logit": jnp.mean(real),
+            "amp/agent_logit": jnp.mean(unreal),
+            "amp/agent_reward": c.scale * jnp.mean(discriminator.reward(c.loss, unreal)),
         }
         state = state.replace(params=done.params, optimizer=done.opt_state)
         return state, {name: Mean.of(value) for name, value in noted.items()}

@@ -11,13 +11,13 @@ from flax import struct
 from jax.flatten_util import ravel_pytree
 
 from jaxrl.algorithms.off_policy.base import normalized, update_all
-from jaxrl.algorithms.off_policy.replay import Store, Stored
+from jaxrl.algorithms.off_policy.replay import ReplayBuffer, ReplayState
 from jaxrl.algorithms.off_policy.reward_model import RewardModel, absorbed
 from jaxrl.config import OffPolicyConfig
 from jaxrl.learning import normalizer, optimizer
-from jaxrl.learning.episode_index import Pieces
-from jaxrl.learning.normalizer import Moments
-from jaxrl.types import Array, Collector, Key, Mean, Metrics, PyTree, TrainState
+from jaxrl.learning.episode_index import EpisodeSamples
+from jaxrl.learning.normalizer import RunningStats
+from jaxrl.types import Array, Key, Mean, Metrics, PyTree, RolloutState, TrainState
 
 _PIECES, _WHOLE, _USES = range(3)  # what an iteration needs a key for
 
@@ -26,7 +26,7 @@ class RewardParams(NamedTuple):
     """What guessing rewards needs: weights, and the statistics of what they were trained on."""
 
     reward: PyTree
-    observations: Moments
+    observations: RunningStats
 
 
 class RewardState(struct.PyTreeNode):
@@ -34,23 +34,27 @@ class RewardState(struct.PyTreeNode):
 
     params: PyTree
     optimizer: PyTree
-    observations: Moments  # of the data; they stay as they are
-    hyper: dict[str, Array]
+    observations: RunningStats  # of the data; they stay as they are
+    hparams: dict[str, Array]
     total_iterations: Array
-    skipped: Array
-    bad_streak: Array
+    skipped_updates: Array
+    nonfinite_streak: Array
 
 
 class RewardLearning(NamedTuple):
     """Learning a reward as a record of pure functions."""
 
     init: Callable[[Key], TrainState]
-    train_step: Callable[[TrainState, Stored], tuple[TrainState, Metrics]]
+    train_step: Callable[[TrainState, ReplayState], tuple[TrainState, Metrics]]
     policy_params: Callable[[RewardState], RewardParams]
 
 
 def make(
-    config: OffPolicyConfig, model: RewardModel, store: Store, moments: Moments, iterations: int
+    config: OffPolicyConfig,
+    model: RewardModel,
+    store: ReplayBuffer,
+    moments: RunningStats,
+    iterations: int,
 ) -> RewardLearning:
     """Compose the learning of a reward model from stored episodes."""
     learning = _RewardLearning(config, model, store, moments, iterations)
@@ -63,8 +67,8 @@ def make(
 class _RewardLearning:
     config: OffPolicyConfig
     model: RewardModel
-    store: Store
-    moments: Moments
+    store: ReplayBuffer
+    moments: RunningStats
     iterations: int
 
     @property
@@ -80,15 +84,15 @@ class _RewardLearning:
             params=params,
             optimizer=self._transform.init(ravel_pytree(params)[0]),
             observations=jax.tree.map(jnp.asarray, seen),
-            hyper={"r_lr": jnp.asarray(self.config.r_lr, jnp.float32)},
+            hparams={"r_lr": jnp.asarray(self.config.r_lr, jnp.float32)},
             total_iterations=jnp.asarray(self.iterations, jnp.int32),
-            skipped=none,
-            bad_streak=none,
+            skipped_updates=none,
+            nonfinite_streak=none,
         )
         nothing: Any = ()
-        return TrainState(key_run, none, Collector((), (), (), nothing), learner)
+        return TrainState(key_run, none, RolloutState((), (), (), nothing), learner)
 
-    def train_step(self, state: TrainState, stored: Stored) -> tuple[TrainState, Metrics]:
+    def train_step(self, state: TrainState, stored: ReplayState) -> tuple[TrainState, Metrics]:
         """Take train_batches gradient steps on pieces of the stored episodes."""
         key_pieces, key_whole = (state.key_for(use, _USES) for use in (_PIECES, _WHOLE))
         drawn = self.store.draw_pieces(stored, key_pieces, self.config.train_batches)
@@ -105,7 +109,7 @@ class _RewardLearning:
         return state.replace(iteration=state.iteration + 1, learner=learner), metrics
 
     def _update(
-        self, unravel: Callable[[Array], PyTree], learner: RewardState, pieces: Pieces
+        self, unravel: Callable[[Array], PyTree], learner: RewardState, pieces: EpisodeSamples
     ) -> tuple[RewardState, Metrics]:
         def loss(flat: Array) -> tuple[Array, Metrics]:
             return self.model.loss(unravel(flat), pieces)
@@ -116,12 +120,12 @@ class _RewardLearning:
             learner.params,
             learner.optimizer,
             grads,
-            learning_rate=learner.hyper["r_lr"],
+            learning_rate=learner.hparams["r_lr"],
         )
         noted["train/reward_grad_norm"] = Mean.of(step.grad_norm)
         return learner.replace(
             params=step.params,
             optimizer=step.opt_state,
-            skipped=learner.skipped + ~step.finite,
-            bad_streak=jnp.where(step.finite, 0, learner.bad_streak + 1),
+            skipped_updates=learner.skipped_updates + ~step.finite,
+            nonfinite_streak=jnp.where(step.finite, 0, learner.nonfinite_streak + 1),
         ), noted

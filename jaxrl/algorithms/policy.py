@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from jaxrl.learning import normalizer
-from jaxrl.learning.normalizer import Moments
+from jaxrl.learning.normalizer import RunningStats
 from jaxrl.networks.actor_critic import ActorCritic
 from jaxrl.types import Array, Key, Policy, PyTree
 
@@ -12,7 +12,7 @@ class PolicyParams(NamedTuple):
     """What acting needs: weights, and the statistics of what they were trained on."""
 
     actor: PyTree
-    observations: Moments
+    observations: RunningStats
 
 
 class Extras(NamedTuple):

@@ -5,14 +5,14 @@ from dataclasses import replace
 from typing import Any
 
 from jaxrl.algorithms import offline_reward
-from jaxrl.algorithms.amp import Styling
+from jaxrl.algorithms.amp import AMP
 from jaxrl.algorithms.off_policy import algorithm as off_policy
 from jaxrl.algorithms.off_policy import dqn, reward_model, sac, td3
-from jaxrl.algorithms.off_policy.replay import Store
+from jaxrl.algorithms.off_policy.replay import ReplayBuffer
 from jaxrl.algorithms.ppo import algorithm as ppo
 from jaxrl.config import NetworkConfig, TrainConfig
 from jaxrl.errors import UserError
-from jaxrl.learning.normalizer import Moments
+from jaxrl.learning.normalizer import RunningStats
 from jaxrl.networks import actor_critic, q_network
 from jaxrl.networks.actor_critic import ActorCritic
 from jaxrl.types import Algorithm, EnvSpec
@@ -22,7 +22,7 @@ def network_config(config: TrainConfig) -> NetworkConfig:
     """Return the settings of the networks, with the way to explore that the algorithm needs."""
     network, settings = config.network, config.offpolicy
     if config.algo == "td3":
-        return replace(network, distribution="noisy", init_std=settings.std_act)
+        return replace(network, distribution="noisy", init_std=settings.exploration_noise)
     if config.algo == "dqn":
         return replace(network, distribution="greedy", layer_norm=settings.layer_norm)
     return network
@@ -32,13 +32,13 @@ def make(
     config: TrainConfig,
     env: Any,
     networks: ActorCritic,
-    blocks: int = 1,
+    num_shards: int = 1,
     teacher: ppo.Teacher | None = None,
 ) -> Algorithm:
     """Compose the algorithm of a configuration."""
     if config.algo == "ppo":
-        total, style = config.total_iterations, _styling(config, env)
-        return ppo.make(config.ppo, env, networks, total, blocks, teacher, style)
+        total, amp = config.total_iterations, _amp(config, env)
+        return ppo.make(config.ppo, env, networks, total, num_shards, teacher, amp)
     _check_actions(config, env.spec)
     settings, shapes = config.offpolicy, network_config(config)
     if config.algo == "dqn":
@@ -53,28 +53,28 @@ def make(
     model = None
     if settings.reward == "rrd":
         model = _reward_model(config, env.spec)
-    store = Store(settings, env.spec, env.rows, env.longest_episode, blocks)
+    store = ReplayBuffer(settings, env.spec, env.rows, env.longest_episode, num_shards)
     _check_room(config, store)
     return off_policy.make(settings, env, networks, method, model, store, config.total_iterations)
 
 
-def _styling(config: TrainConfig, env: Any) -> Styling | None:
+def _amp(config: TrainConfig, env: Any) -> AMP | None:
     """Return what judges style, if style counts."""
-    if not config.style.weight:
+    if not config.amp.weight:
         return None
     spec = env.spec.obs
-    if not (isinstance(spec, dict) and actor_critic.STYLE in spec):
-        raise UserError(f"--style.weight: '{config.env}' has no demonstrations: leave it at 0.")
-    return Styling(config.style, env.env.demonstrations, spec[actor_critic.STYLE].shape[0])
+    if not (isinstance(spec, dict) and actor_critic.AMP_OBS in spec):
+        raise UserError(f"--amp.weight: '{config.env}' has no demonstrations: leave it at 0.")
+    return AMP(config.amp, env.env.demonstrations, spec[actor_critic.AMP_OBS].shape[0])
 
 
 def make_reward(
-    config: TrainConfig, spec: EnvSpec, moments: Moments, longest: int
+    config: TrainConfig, spec: EnvSpec, moments: RunningStats, longest: int
 ) -> offline_reward.RewardLearning:
     """Compose the learning of a reward alone, from recorded episodes."""
     settings = config.offpolicy
     model = _reward_model(config, spec)
-    store = Store(settings, spec, rows=1, longest=longest, blocks=1)
+    store = ReplayBuffer(settings, spec, rows=1, longest=longest, num_shards=1)
     return offline_reward.make(settings, model, store, moments, config.total_iterations)
 
 
@@ -96,7 +96,7 @@ def _check_actions(config: TrainConfig, spec: EnvSpec) -> None:
         )
 
 
-def _check_room(config: TrainConfig, store: Store) -> None:
+def _check_room(config: TrainConfig, store: ReplayBuffer) -> None:
     """Check that warm-up can end: what it waits for must fit into the store."""
     c = config.offpolicy
     # Whole episodes count from their end until their first step is overwritten: room for two.
@@ -117,7 +117,7 @@ def _check_room(config: TrainConfig, store: Store) -> None:
         )
 
 
-def _room_for(store: Store, steps: int) -> int:
+def _room_for(store: ReplayBuffer, steps: int) -> int:
     """Return the buffer size that keeps so many steps of each row: it is cut to whole rollouts."""
     chunk = store.config.rollout_length
     return math.ceil(steps / chunk) * chunk * store.rows

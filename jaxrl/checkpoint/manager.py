@@ -22,7 +22,7 @@ import numpy as np
 from jaxrl.checkpoint import at_exit, snapshot
 from jaxrl.checkpoint import manifest as manifests
 from jaxrl.checkpoint.manifest import Manifest
-from jaxrl.checkpoint.snapshot import CheckpointError, DamagedError
+from jaxrl.checkpoint.snapshot import CheckpointError, CorruptCheckpointError
 from jaxrl.errors import first_line
 
 _ARRAYS = "arrays"
@@ -52,7 +52,7 @@ class Found(NamedTuple):
 Check = Callable[[Manifest], None]
 
 
-class Checkpoints:
+class CheckpointManager:
     """The full training state on disk, one folder per step under `directory`.
 
     One process at a time may save into a directory; any number may restore from it. Nothing is
@@ -72,7 +72,7 @@ class Checkpoints:
         self._damaged: set[int] = set()
         self._cleaned = False
         self._closed = False
-        at_exit.finish(self, Checkpoints.wait)
+        at_exit.finish(self, CheckpointManager.wait)
 
     def save(
         self,
@@ -143,7 +143,7 @@ class Checkpoints:
                 manifest = manifests.read(folder)
                 check(manifest)
                 arrays = snapshot.read_arrays(folder / _ARRAYS, manifest.leaves)
-            except DamagedError as error:
+            except CorruptCheckpointError as error:
                 self._damaged.add(candidate)
                 warnings.append(f"checkpoint {folder} is damaged and was skipped: {error}")
                 continue
@@ -226,7 +226,7 @@ class Checkpoints:
         try:
             leaves = manifests.read(folder).leaves
             snapshot.read_arrays(folder / _ARRAYS, leaves)
-        except DamagedError:
+        except CorruptCheckpointError:
             self._damaged.add(int(folder.name))
             return False
         return leaves == manifest.leaves
@@ -237,7 +237,7 @@ class Checkpoints:
         for step in set(self.steps()) - self._damaged:
             try:
                 metrics[step] = manifests.read(self.directory / str(step)).metric
-            except DamagedError:
+            except CorruptCheckpointError:
                 continue
         keep = {just_saved, *sorted(metrics)[-self._keep_last :]}
         scored = [(metric, step) for step, metric in metrics.items() if metric is not None]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jaxrl.checkpoint import snapshot
-from jaxrl.checkpoint.snapshot import DamagedError
+from jaxrl.checkpoint.snapshot import CorruptCheckpointError
 from jaxrl.errors import UserError, first_line
 from jaxrl.utils import atomic_io
 
@@ -42,26 +42,30 @@ def read(folder: Path) -> Manifest:
         body = document["body"]
         whole = document["digest"] == _body_digest(body)
     except (UserError, OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise DamagedError(f"{_FILE} cannot be read ({first_line(error)})") from error
+        raise CorruptCheckpointError(f"{_FILE} cannot be read ({first_line(error)})") from error
     if not whole:
-        raise DamagedError(f"{_FILE} does not match its digest")
+        raise CorruptCheckpointError(f"{_FILE} does not match its digest")
     return _parsed(body)
 
 
 def _parsed(body: Any) -> Manifest:
     """Check what a manifest says: a digest proves only that nothing was changed by accident."""
     if not isinstance(body, dict):
-        raise DamagedError(f"{_FILE} holds {body!r:.40}, not an object")
+        raise CorruptCheckpointError(f"{_FILE} holds {body!r:.40}, not an object")
     if body.get("format") != _FORMAT or isinstance(body["format"], bool):
-        raise DamagedError(f"format {body.get('format')!r:.40} is unknown to this version of jaxrl")
+        raise CorruptCheckpointError(
+            f"format {body.get('format')!r:.40} is unknown to this version of jaxrl"
+        )
     metadata, metric, leaves = (body.get(name) for name in ("metadata", "metric", "leaves"))
     if not isinstance(metadata, dict) or not isinstance(leaves, list):
-        raise DamagedError(f"{_FILE} has no metadata, or no list of leaves")
+        raise CorruptCheckpointError(f"{_FILE} has no metadata, or no list of leaves")
     if metric is not None and not snapshot.is_number(metric):
-        raise DamagedError(f"{_FILE} has the metric {metric!r:.40}, which is not a finite number")
+        raise CorruptCheckpointError(
+            f"{_FILE} has the metric {metric!r:.40}, which is not a finite number"
+        )
     parsed = [snapshot.Leaf.from_json(leaf) for leaf in leaves]
     if len({leaf.path for leaf in parsed}) < len(parsed):
-        raise DamagedError(f"{_FILE} has two leaves of the same path")
+        raise CorruptCheckpointError(f"{_FILE} has two leaves of the same path")
     return Manifest(metadata, metric, parsed)
 
 

@@ -28,7 +28,7 @@ class CheckpointError(UserError):
     """A checkpoint cannot be written, read or used with this configuration."""
 
 
-class DamagedError(Exception):
+class CorruptCheckpointError(Exception):
     """What lies on disk is not what was written."""
 
 
@@ -51,7 +51,7 @@ class Leaf(NamedTuple):
           DamagedError: no array of a state is written like this.
         """
         if not isinstance(fields, dict) or fields.keys() != set(cls._fields):
-            raise DamagedError(f"a leaf of its manifest is {fields!r:.60}")
+            raise CorruptCheckpointError(f"a leaf of its manifest is {fields!r:.60}")
         values: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value
             for name, value in fields.items()
@@ -60,9 +60,9 @@ class Leaf(NamedTuple):
         texts = (leaf.path, leaf.dtype, leaf.stored_dtype, leaf.digest, leaf.key_impl or "")
         sizes = [leaf.shape, leaf.stored_shape]
         if not all(isinstance(text, str) for text in texts) or not all(map(_is_shape, sizes)):
-            raise DamagedError(f"a leaf of its manifest is {fields!r:.60}")
+            raise CorruptCheckpointError(f"a leaf of its manifest is {fields!r:.60}")
         if not _is_stored_so(leaf):
-            raise DamagedError(
+            raise CorruptCheckpointError(
                 f"leaf {leaf.path:.60} is {leaf!s:.60}, which is not stored as "
                 f"{leaf.stored_dtype:.20}{list(leaf.stored_shape)}"
             )
@@ -186,10 +186,10 @@ def read_arrays(folder: Path, leaves: list[Leaf]) -> list[np.ndarray]:
         loaded = _load(folder, tree) if tree else {}
         arrays = [np.asarray(loaded.get(str(i), data)) for i, data in enumerate(arrays)]
     except Exception as error:  # damaged files raise whatever tensorstore and Orbax make of them
-        raise DamagedError(f"its arrays cannot be read ({first_line(error)})") from error
+        raise CorruptCheckpointError(f"its arrays cannot be read ({first_line(error)})") from error
     for leaf, data in zip(leaves, arrays, strict=True):
         if data.shape != leaf.stored_shape or digest(data) != leaf.digest:
-            raise DamagedError(f"the data of leaf {leaf.path} does not match its digest")
+            raise CorruptCheckpointError(f"the data of leaf {leaf.path} does not match its digest")
     return arrays
 
 

@@ -25,7 +25,7 @@ SUFFIXES = (".pkl", ".npy")
 
 
 @dataclass(frozen=True)
-class Command:
+class ConvertArgs:
     """Carry pickled motions over to our humanoid."""
 
     source: Annotated[Path, tyro.conf.Positional]
@@ -37,10 +37,10 @@ class Command:
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return the exit status."""
     program = "python -m jaxrl.clips.convert"
-    return exit_status(lambda: _convert(tyro.cli(Command, args=arguments, prog=program)))
+    return exit_status(lambda: _convert(tyro.cli(ConvertArgs, args=arguments, prog=program)))
 
 
-def _convert(command: Command) -> None:
+def _convert(command: ConvertArgs) -> None:
     ours = skeletons.describe(skeletons.load_model())
     # All is read and checked before anything is written.
     found = [retarget(m, ours) for file in files(command.source) for m in pickled.read(file)]

@@ -29,7 +29,7 @@ _NAME_IT = "Name such a file, or a folder of them."
 
 
 @dataclass(frozen=True)
-class Command:
+class InspectArgs:
     """Say how long and fast motions are and what is wrong with them, and draw one."""
 
     clip: Annotated[Path | None, tyro.conf.Positional] = None
@@ -47,10 +47,10 @@ class Command:
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return the exit status."""
     program = "python -m jaxrl.clips.inspect"
-    return exit_status(lambda: _inspect(tyro.cli(Command, args=arguments, prog=program)))
+    return exit_status(lambda: _inspect(tyro.cli(InspectArgs, args=arguments, prog=program)))
 
 
-def _inspect(command: Command) -> None:
+def _inspect(command: InspectArgs) -> None:
     if command.out is not None and command.out.suffix not in (".gif", ".png"):
         raise UserError(f"--out '{command.out}': the file must end in .gif or .png.")
     for flag, value in (("--seconds", command.seconds), ("--fps", command.fps)):
@@ -66,7 +66,7 @@ def _inspect(command: Command) -> None:
         _draw(found[0], skeleton, command.out, command.seconds)
 
 
-def _clips(command: Command, skeleton: Skeleton) -> list[Clip]:
+def _clips(command: InspectArgs, skeleton: Skeleton) -> list[Clip]:
     if command.clip is not None:
         return formats.read(command.clip, skeleton, command.fps)
     if command.model is not None:

@@ -24,13 +24,13 @@ from jaxrl.motion import formats, library, skeleton
 from jaxrl.motion.clip import FPS, Clip, resample
 from jaxrl.motion.formats import native
 from jaxrl.motion.formats.npz_arrays import opened
-from jaxrl.motion.humanoid import Figure
+from jaxrl.motion.humanoid import Humanoid
 from jaxrl.motion.mppi import Planner, Search
 from jaxrl.motion.tracking_metrics import EVALUATION_LIMIT
 
 
 @dataclass(frozen=True)
-class Command:
+class PlanArgs:
     """Find ways through motions that a simulated humanoid can really go."""
 
     clips: Annotated[Path, tyro.conf.Positional]
@@ -49,16 +49,16 @@ class Command:
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return the exit status."""
     program = "python -m jaxrl.clips.plan"
-    return exit_status(lambda: _plan(tyro.cli(Command, args=arguments, prog=program)))
+    return exit_status(lambda: _plan(tyro.cli(PlanArgs, args=arguments, prog=program)))
 
 
-def _plan(command: Command) -> None:
+def _plan(command: PlanArgs) -> None:
     _check(command)
     model = skeleton.load_model(str(command.model) if command.model else None)
     found = library.read(str(command.clips), model, command.loop_seconds)
     command.out.mkdir(parents=True, exist_ok=True)
     planned = _planned_before(command, [clip.name for clip in found])
-    planner = Planner(Figure(model, FPS, command.substeps), command.search)
+    planner = Planner(Humanoid(model, FPS, command.substeps), command.search)
     print(f"{'clip':<32}{'frames':>7}{'MPJPE':>9}{'worst frame':>13}{'seconds':>9}")
     with Progress(console=Console(), transient=True) as bars:
         for clip in found:
@@ -74,7 +74,7 @@ def _plan(command: Command) -> None:
     print(f"\ntrain            {_training(command)}")
 
 
-def _check(command: Command) -> None:
+def _check(command: PlanArgs) -> None:
     look = command.search
     problems = {
         "--substeps must be at least 1": command.substeps < 1,
@@ -96,7 +96,7 @@ def _check(command: Command) -> None:
         raise UserError(f"'{command.out}' is a file; name a folder to write to.")
 
 
-def _planned_before(command: Command, names: list[str]) -> set[Path]:
+def _planned_before(command: PlanArgs, names: list[str]) -> set[Path]:
     """Return the files that have a plan already, all of which must be of the same physics."""
     paths = [command.out / f"{name}.npz" for name in names]
     planned = {path for path in paths if path.exists() and formats.any_planned(path)}
@@ -129,7 +129,7 @@ def _planned(clip: Clip, planner: Planner, bars: Progress) -> tuple[Clip, str]:
     return planned, f"{said}{1e3 * apart.mean():>6.0f} mm{apart.max():>11.2f} m{seconds:>9.0f}"
 
 
-def _training(command: Command) -> str:
+def _training(command: PlanArgs) -> str:
     """Return the command that trains on what was planned."""
     flags = [f" --motion.model {command.model}"] if command.model else []
     flags += (

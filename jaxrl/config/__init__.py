@@ -3,7 +3,7 @@
 Nothing here imports JAX, so that `--help` and every error about settings come at once.
 """
 
-from jaxrl.config.algorithms import OffPolicyConfig, PPOConfig, StyleConfig
+from jaxrl.config.algorithms import AMPConfig, OffPolicyConfig, PPOConfig
 from jaxrl.config.schema import (
     CheckpointConfig,
     DataConfig,
@@ -26,7 +26,7 @@ __all__ = [
     "OffPolicyConfig",
     "PPOConfig",
     "PickConfig",
-    "StyleConfig",
+    "AMPConfig",
     "TaskConfig",
     "TrainConfig",
 ]

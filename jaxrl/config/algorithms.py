@@ -116,7 +116,7 @@ class PPOConfig:
 
 
 @dataclass(frozen=True)
-class StyleConfig:
+class AMPConfig:
     """A discriminator that pays for moving like the clips do (AMP), with ppo."""
 
     weight: float = 0.0
@@ -173,7 +173,7 @@ class OffPolicyConfig:
     """Adam's epsilon."""
     polyak: float = 0.995
     """How much of the target networks is kept when they follow (traced)."""
-    train_target: int = 1
+    target_update_interval: int = 1
     """They follow every this many gradient steps."""
     layer_norm: bool = True
     """Normalise the layers of the critics (dqn: of its network)."""
@@ -195,16 +195,16 @@ class OffPolicyConfig:
     """sac: Adam's step size for it; 0 leaves it as it is (traced)."""
     target_entropy: float = -1.0
     """sac: entropy aimed at, for each number of an action (traced)."""
-    std_act: float = 0.1
+    exploration_noise: float = 0.1
     """td3: noise on the actions it explores with."""
-    pi_delay_freq: int = 2
+    policy_delay: int = 2
     """td3: gradient steps of the critics for each one of the actor."""
-    pi_t_std: float = 0.2
+    target_noise: float = 0.2
     """td3: noise on the actions that targets are taken from (traced)."""
-    pi_t_clip: float = 0.5
+    target_noise_clip: float = 0.5
     """td3: its bound (traced)."""
     double: bool = True
-    """dqn: the network chooses the next action, its slow copy values it."""
+    """dqn: the network chooses the next action, its target network values it."""
     epsilon_end: float = 0.05
     """dqn: share of random actions in the end; it begins with all of them."""
     epsilon_share: float = 0.2

@@ -17,7 +17,7 @@ BRAX = (
 AGENTS = {"arena": 4}  # those with more than one in an environment
 BACKENDS = ("generalized", "mjx", "positional", "spring")
 OFFLINE = "offline"  # no environment: recorded episodes
-MOTION = ("imitation", "stroll")  # these follow motion clips
+MOTION = ("imitation", "heading")  # these follow motion clips
 NO_CLIP = "No clip given: here is one made of sines.\n"
 WHERE_CLIPS_ARE = """\
 Captured clips can be had from

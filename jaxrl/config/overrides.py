@@ -59,7 +59,7 @@ _CHOICES: dict[tuple[str, str | None], tuple[str, ...]] = {
     ("ppo.entropy_coef", _ANY): ("entropy_coef_end",),
     ("ppo.l2_init_coef", _ANY): ("l2_init_coef_end",),
     ("algo", "sac"): ("alpha_init", "alpha_lr", "target_entropy"),
-    ("algo", "td3"): ("std_act", "pi_delay_freq", "pi_t_std", "pi_t_clip"),
+    ("algo", "td3"): ("exploration_noise", "policy_delay", "target_noise", "target_noise_clip"),
     ("algo", "dqn"): ("double", "epsilon_end", "epsilon_share"),
     ("offpolicy.critic", "c51"): ("num_atoms", "v_min", "v_max"),
     ("offpolicy.reward", "rrd"): (

@@ -11,7 +11,7 @@ from typing import Literal
 
 import tyro
 
-from jaxrl.config.algorithms import OffPolicyConfig, PPOConfig, StyleConfig
+from jaxrl.config.algorithms import AMPConfig, OffPolicyConfig, PPOConfig
 
 
 @dataclass(frozen=True)
@@ -71,11 +71,11 @@ class MotionConfig:
     power_coef: float = 0.0005
     """Price of a watt, per step."""
     speeds: tuple[float, float] = (0.7, 1.3)
-    """stroll: range of the speeds that are asked for, in metres per second."""
+    """heading: range of the speeds that are asked for, in metres per second."""
     speed_scale: float = 2.0
-    """stroll: how fast the payment falls with the squared error of the speed."""
-    style_frames: int = 10
-    """Frames that a discriminator sees (--style.weight)."""
+    """heading: how fast the payment falls with the squared error of the speed."""
+    amp_frames: int = 10
+    """Frames that a discriminator sees (--amp.weight)."""
     distance: float = 0.25
     """An episode ends when a body is this far from where it should be, in metres."""
     resample_interval: int = 1
@@ -152,11 +152,11 @@ class NetworkConfig:
     """Leave it there: actions are spread alike from beginning to end."""
     min_std: float = 0.001
     """Spread never falls below this."""
-    memory: Literal["none", "lstm", "gru"] = "none"
+    rnn: Literal["none", "lstm", "gru"] = "none"
     """A recurrent layer after the others: remembers the episode so far."""
-    memory_size: int = 128
+    rnn_size: int = 128
     """Its width."""
-    memory_of: Literal["actor", "critic", "both"] = "both"
+    rnn_of: Literal["actor", "critic", "both"] = "both"
     """Who has it."""
 
 
@@ -221,7 +221,7 @@ class TrainConfig:
 
     env: str = "inverted_pendulum"
     """One of Brax's, one of ours (arena, cartpole, catch, imitation, pendulum, pick_place, recall,
-    stroll), Gymnasium's as gym:<id>, or your own as module:Class."""
+    heading), Gymnasium's as gym:<id>, or your own as module:Class."""
     backend: str | None = None
     """Brax physics: generalized, mjx, positional or spring; the environment's own if not given."""
     algo: Literal["ppo", "sac", "td3", "dqn"] = "ppo"
@@ -252,7 +252,7 @@ class TrainConfig:
     pick: PickConfig = field(default_factory=PickConfig)
     network: NetworkConfig = field(default_factory=NetworkConfig)
     ppo: PPOConfig = field(default_factory=PPOConfig)
-    style: StyleConfig = field(default_factory=StyleConfig)
+    amp: AMPConfig = field(default_factory=AMPConfig)
     offpolicy: OffPolicyConfig = field(default_factory=OffPolicyConfig)
     data: DataConfig = field(default_factory=DataConfig)
     eval: EvalConfig = field(default_factory=EvalConfig)

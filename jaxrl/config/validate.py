@@ -24,7 +24,7 @@ _AT_LEAST_ONE = (
     "task.async_factor",
     "ppo.rollout_length",
     "ppo.bptt_horizon",
-    "network.memory_size",
+    "network.rnn_size",
     "ppo.update_epochs",
     "ppo.num_minibatches",
     "ppo.accumulate",
@@ -37,8 +37,8 @@ _AT_LEAST_ONE = (
     "offpolicy.train_batches",
     "offpolicy.batch_size",
     "offpolicy.buffer_size",
-    "offpolicy.train_target",
-    "offpolicy.pi_delay_freq",
+    "offpolicy.target_update_interval",
+    "offpolicy.policy_delay",
     "offpolicy.rrd_batch_size",
     "offpolicy.rrd_sample_size",
     "offpolicy.max_bad_updates",
@@ -73,9 +73,9 @@ _NOT_NEGATIVE = (
     "offpolicy.alpha_lr",
     "offpolicy.r_lr",
     "offpolicy.max_grad_norm",
-    "offpolicy.pi_t_std",
-    "offpolicy.std_act",
-    "offpolicy.pi_t_clip",
+    "offpolicy.target_noise",
+    "offpolicy.exploration_noise",
+    "offpolicy.target_noise_clip",
 )
 _POSITIVE = (
     "ppo.desired_kl",
@@ -122,7 +122,7 @@ def get(config: Any, path: str) -> Any:
 def flag(path: str) -> str:
     """Return the command-line flag of a dotted path."""
     section, _, name = path.rpartition(".")
-    if section == "offpolicy" and name in PLAIN:  # --style.batch-size is another setting
+    if section == "offpolicy" and name in PLAIN:  # --amp.batch-size is another setting
         path = name
     elif name.startswith("rrd_"):
         path = name.replace("_", ".", 1)

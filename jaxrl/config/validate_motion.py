@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from jaxrl.config import MotionConfig, StyleConfig, TrainConfig, env_names
+from jaxrl.config import AMPConfig, MotionConfig, TrainConfig, env_names
 
 
 def motion_problems(config: TrainConfig) -> list[str]:
@@ -10,8 +10,8 @@ def motion_problems(config: TrainConfig) -> list[str]:
     problems = _style_problems(config)
     if config.env in env_names.MOTION:
         problems += _clip_problems(config.motion) + _number_problems(config.motion)
-    if config.algo != "ppo" and config.style.weight:
-        problems.append(f"--style.weight is for --algo ppo, not {config.algo}.")
+    if config.algo != "ppo" and config.amp.weight:
+        problems.append(f"--amp.weight is for --algo ppo, not {config.algo}.")
     return problems
 
 
@@ -30,7 +30,7 @@ def _number_problems(motion: MotionConfig) -> list[str]:
     rules = {
         "loop-seconds must not be negative": motion.loop_seconds >= 0,
         "substeps must be at least 1": motion.substeps >= 1,
-        "style-frames must be at least 1": motion.style_frames >= 1,
+        "amp-frames must be at least 1": motion.amp_frames >= 1,
         "hybrid-share must lie between 0 and 1": 0 <= motion.hybrid_share <= 1,
         "action-scale must be greater than 0": motion.action_scale > 0,
         "distance must be greater than 0": motion.distance > 0,
@@ -45,18 +45,18 @@ def _number_problems(motion: MotionConfig) -> list[str]:
 
 
 def _style_problems(config: TrainConfig) -> list[str]:
-    style: StyleConfig = config.style
+    amp: AMPConfig = config.amp
     rules = {
-        "weight must not be negative": style.weight >= 0,
-        "task-weight must not be negative": style.task_weight >= 0,
-        "scale must be greater than 0": style.scale > 0,
-        "gradient-penalty must not be negative": style.gradient_penalty >= 0,
-        "logit-reg must not be negative": style.logit_reg >= 0,
-        "weight-decay must not be negative": style.weight_decay >= 0,
-        "learning-rate must not be negative": style.learning_rate >= 0,
-        "hidden needs one or more widths of at least 1": min(style.hidden, default=0) >= 1,
-        "batch-size must be at least 1": style.batch_size >= 1,
-        "updates must be at least 1": style.updates >= 1,
-        "replay must be at least 1": style.replay >= 1,
+        "weight must not be negative": amp.weight >= 0,
+        "task-weight must not be negative": amp.task_weight >= 0,
+        "scale must be greater than 0": amp.scale > 0,
+        "gradient-penalty must not be negative": amp.gradient_penalty >= 0,
+        "logit-reg must not be negative": amp.logit_reg >= 0,
+        "weight-decay must not be negative": amp.weight_decay >= 0,
+        "learning-rate must not be negative": amp.learning_rate >= 0,
+        "hidden needs one or more widths of at least 1": min(amp.hidden, default=0) >= 1,
+        "batch-size must be at least 1": amp.batch_size >= 1,
+        "updates must be at least 1": amp.updates >= 1,
+        "replay must be at least 1": amp.replay >= 1,
     }
-    return [f"--style.{text}." for text, holds in rules.items() if not holds]
+    return [f"--amp.{text}." for text, holds in rules.items() if not holds]

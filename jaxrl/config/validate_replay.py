@@ -39,8 +39,8 @@ def replay_problems(config: TrainConfig, shards: int) -> list[str]:
             f"--rrd.batch-size {c.rrd_batch_size} // --rrd.sample-size {c.rrd_sample_size} do not "
             f"divide over {shards} devices."
         )
-    if config.network.memory != "none":
-        problems.append(f"--network.memory: --algo {config.algo} learns from single steps: none.")
+    if config.network.rnn != "none":
+        problems.append(f"--network.rnn: --algo {config.algo} learns from single steps: none.")
     return problems
 
 

@@ -16,7 +16,7 @@ from jaxrl.data import hdf5
 from jaxrl.data.hdf5 import Episode, Place
 from jaxrl.errors import UserError
 from jaxrl.learning import episode_index
-from jaxrl.learning.normalizer import Moments
+from jaxrl.learning.normalizer import RunningStats
 from jaxrl.learning.replay_buffer import Ring, Transition
 from jaxrl.types import ActionSpec, EnvSpec
 
@@ -29,7 +29,7 @@ class DataSet:
     training: list[Place]
     held_out: list[Place]
     spec: EnvSpec
-    moments: Moments  # of the training observations
+    moments: RunningStats  # of the training observations
     lengths: dict[Place, int]
     returns: dict[Place, float]
     room: int  # most steps in one piece
@@ -79,7 +79,7 @@ class DataSet:
             return episode
         return episode._replace(action=episode.action[:, 0].astype(np.int32))
 
-    def piece(self, number: int) -> tuple[Ring, episode_index.Book]:
+    def piece(self, number: int) -> tuple[Ring, episode_index.EpisodeIndex]:
         """Return a piece as a store with one row; the last one read is kept."""
         if number not in self._kept:
             self._kept.clear()
@@ -207,7 +207,7 @@ class _Sums:
                 self.first[key] = self.first.get(key, 0.0) + wide.sum(axis=0)
                 self.second[key] = self.second.get(key, 0.0) + np.square(wide).sum(axis=0)
 
-    def moments(self, obs: dict[str, jax.ShapeDtypeStruct]) -> Moments:
+    def moments(self, obs: dict[str, jax.ShapeDtypeStruct]) -> RunningStats:
         mean, variance = {}, {}
         for key, shape in obs.items():
             first = self.first.get(key, np.zeros(shape.shape)) / max(self.count, 1)
@@ -220,7 +220,7 @@ class _Sums:
                     f"--data.obs-keys: 'obs/{key}' has numbers too large to be normalised in "
                     "single precision: leave it out, or scale it down."
                 )
-        return Moments(np.float32(self.count), mean, variance)  # type: ignore[arg-type]
+        return RunningStats(np.float32(self.count), mean, variance)  # type: ignore[arg-type]
 
 
 def _endings(episode: Episode) -> np.ndarray:
@@ -229,7 +229,7 @@ def _endings(episode: Episode) -> np.ndarray:
     return (np.arange(steps) == steps - 1) & episode.terminated
 
 
-def _as_store(read: list[Episode], steps: int) -> tuple[Ring, episode_index.Book]:
+def _as_store(read: list[Episode], steps: int) -> tuple[Ring, episode_index.EpisodeIndex]:
     """Lay episodes end to end in one row of `steps`; what is left over is never drawn."""
 
     def row(arrays: list[np.ndarray]) -> np.ndarray:
@@ -264,4 +264,4 @@ def _as_store(read: list[Episode], steps: int) -> tuple[Ring, episode_index.Book
         "end": one + np.int32(used),
         "following": one,
     }
-    return Ring(Transition(**taken), book["end"]), episode_index.Book(**book)
+    return Ring(Transition(**taken), book["end"]), episode_index.EpisodeIndex(**book)

@@ -15,7 +15,7 @@ from jaxrl.errors import UserError
 from jaxrl.types import ActionSpec, Array, Key, PyTree
 
 
-class World(struct.PyTreeNode):
+class PackedEnvState(struct.PyTreeNode):
     """An environment's state: what others read by name, and what only the environment reads.
 
     The second part is plain arrays without Brax's classes around them. So a training state can
@@ -32,7 +32,7 @@ class World(struct.PyTreeNode):
 class Template(NamedTuple):
     """What must be known of an environment before its physics runs."""
 
-    world: World  # of jax.ShapeDtypeStruct, without the environment axis
+    world: PackedEnvState  # of jax.ShapeDtypeStruct, without the environment axis
     action: ActionSpec
     episode_length: int
     kept: tuple[int, ...]  # which leaves of Brax's state `world.rest` holds
@@ -48,13 +48,13 @@ def _without_names(state: Any) -> Any:
     return state.replace(obs=None, metrics=None)
 
 
-def pack(state: Any, kept: tuple[int, ...]) -> World:
+def pack(state: Any, kept: tuple[int, ...]) -> PackedEnvState:
     """Take a Brax state apart, keeping the leaves that the next step reads."""
     leaves = jax.tree.leaves(_without_names(state))
-    return World(state.obs, dict(state.metrics), tuple(leaves[place] for place in kept))
+    return PackedEnvState(state.obs, dict(state.metrics), tuple(leaves[place] for place in kept))
 
 
-def unpack(world: World, like: Any, kept: tuple[int, ...]) -> Any:
+def unpack(world: PackedEnvState, like: Any, kept: tuple[int, ...]) -> Any:
     """Put a Brax state together; `like` is one environment's. What was not kept is zero."""
     leaves, structure = jax.tree.flatten(_without_names(like))
     seen, one = jax.tree.leaves(world.obs)[0], jax.tree.leaves(like.obs)[0]
@@ -108,7 +108,7 @@ def _random_keys(start: Any, kept: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(i for i, place in enumerate(kept) if is_key(*leaves[place]))
 
 
-def with_fresh_keys(world: World, keys: tuple[int, ...], key: Key) -> World:
+def with_fresh_keys(world: PackedEnvState, keys: tuple[int, ...], key: Key) -> PackedEnvState:
     """Give every row random keys that no other row and no other episode has.
 
     Start states from a pool are used again and again: with the keys they were drawn with, every
@@ -195,7 +195,7 @@ def physics() -> Iterator[None]:
         yield
 
 
-class TracedOnce:
+class LazyEnv:
     """An environment that is built when first needed, and whose functions are traced once.
 
     Physics is seconds of tracing. A jitted function is traced once for its (unbatched) types,

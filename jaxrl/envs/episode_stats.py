@@ -9,7 +9,7 @@ from jaxrl.types import Array, Mean, Metrics
 _NAMES = {"return": "ep_rew_mean", "length": "ep_len_mean", "success": "success_rate"}
 
 
-class Statistics(struct.PyTreeNode):
+class EpisodeStats(struct.PyTreeNode):
     """One row per environment."""
 
     whole: Array  # bool [N], was the running episode seen from its first step?
@@ -17,24 +17,24 @@ class Statistics(struct.PyTreeNode):
     finished: dict[str, Array]  # sums over the episodes that ended since last asked, [N] each
 
 
-def begin(whole: Array, metrics: dict[str, Array]) -> Statistics:
+def begin(whole: Array, metrics: dict[str, Array]) -> EpisodeStats:
     """Start with nothing seen; `metrics` are the environment's own."""
     names = ["return", "length", *metrics]
 
     def zeros(names: list[str]) -> dict[str, Array]:
         return {name: jnp.zeros(whole.shape, jnp.float32) for name in names}
 
-    return Statistics(whole, zeros(names), zeros([*names, "count", "diverged"]))
+    return EpisodeStats(whole, zeros(names), zeros([*names, "count", "diverged"]))
 
 
 def count(
-    statistics: Statistics,
+    statistics: EpisodeStats,
     metrics: dict[str, Array],
     reward: Array,
     taken: Array,
     ended: Array,
     healthy: Array,
-) -> Statistics:
+) -> EpisodeStats:
     """Add a step to the running episodes, and ended episodes to the finished sums."""
     running = {
         "return": statistics.running["return"] + reward,
@@ -52,13 +52,13 @@ def count(
     return statistics.replace(running=running, finished=finished)
 
 
-def restart(statistics: Statistics, ended: Array) -> Statistics:
+def restart(statistics: EpisodeStats, ended: Array) -> EpisodeStats:
     """Forget the running sums of ended episodes; the next ones are seen from their start."""
     running = {k: jnp.where(ended, 0.0, v) for k, v in statistics.running.items()}
     return statistics.replace(running=running, whole=statistics.whole | ended)
 
 
-def take(statistics: Statistics) -> tuple[Statistics, Metrics]:
+def take(statistics: EpisodeStats) -> tuple[EpisodeStats, Metrics]:
     """Return the means over finished episodes and forget them."""
     total = {name: jnp.sum(value) for name, value in statistics.finished.items()}
     number = total.pop("count")

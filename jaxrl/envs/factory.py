@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from jaxrl.config import TrainConfig, env_names
 from jaxrl.envs import registry
-from jaxrl.envs.env_state import Template, TracedOnce
+from jaxrl.envs.env_state import LazyEnv, Template
 from jaxrl.envs.gymnasium import env as host
 from jaxrl.envs.vector_env import VectorEnv
 from jaxrl.errors import UserError
@@ -23,7 +23,7 @@ def build(config: TrainConfig, known: Template | None = None) -> Any:
     if env_names.is_hosted(config.env):
         task = config.task
         return host.build(config.env, config.num_envs, task.async_factor, task.episode_length)
-    env = TracedOnce(lambda: _make(config))
+    env = LazyEnv(lambda: _make(config))
     template = known or VectorEnv(env, num_envs=1, episode_length=1).template
     length = config.task.episode_length or template.episode_length
     if length % config.task.action_repeat:
@@ -49,8 +49,8 @@ def _make(config: TrainConfig) -> Any:
     """Build one environment."""
     with _on_host():
         if config.env in env_names.MOTION:
-            styled = config.style.weight > 0
-            env = registry.make_motion(config.env, config.motion, styled=styled)
+            with_amp = config.amp.weight > 0
+            env = registry.make_motion(config.env, config.motion, with_amp=with_amp)
         elif config.env in env_names.ARM:
             env = registry.make_arm(config.pick)
         else:

@@ -78,13 +78,13 @@ def _make_own(name: str):
     return own[name]()
 
 
-def make_motion(name: str, config: MotionConfig, *, styled: bool):
-    """Build an environment that is made of motion clips; `styled`: it shows how it moves."""
+def make_motion(name: str, config: MotionConfig, *, with_amp: bool):
+    """Build an environment that is made of motion clips; `with_amp`: it shows how it moves."""
     _import_brax()
     from jaxrl.envs.tasks import heading, imitation, motion_env
 
-    known = {"imitation": imitation.Imitation, "stroll": heading.Stroll}
-    return known[name](*motion_env.parts(config), styled=styled)
+    known = {"imitation": imitation.Imitation, "heading": heading.Heading}
+    return known[name](*motion_env.parts(config), with_amp=with_amp)
 
 
 def make_arm(config: PickConfig):

@@ -15,8 +15,8 @@ from flax import struct
 
 from jaxrl.envs import episode_stats, nan_capture
 from jaxrl.envs.env_state import (
+    PackedEnvState,
     Template,
-    World,
     cut,
     describe,
     over,
@@ -28,7 +28,7 @@ from jaxrl.envs.env_state import (
     unpack,
     with_fresh_keys,
 )
-from jaxrl.envs.episode_stats import Statistics
+from jaxrl.envs.episode_stats import EpisodeStats
 from jaxrl.envs.rows import as_mask, choose, cleaned, length_of, sane
 from jaxrl.types import Array, EnvSpec, Key, Metrics, PyTree
 
@@ -36,15 +36,15 @@ from jaxrl.types import Array, EnvSpec, Key, Metrics, PyTree
 class EnvState(struct.PyTreeNode):
     """The state of N environments."""
 
-    world: World  # [N, ...]
+    world: PackedEnvState  # [N, ...]
     age: Array  # int32 [N], environment steps since the episode began
-    statistics: Statistics
-    withheld: PyTree = ()  # rewards not yet paid out, [N, ...]; () where they are paid at once
-    broken: Any = ()  # Broken, where it is kept
-    start: Any = ()  # World, where every episode starts in the same
+    statistics: EpisodeStats
+    pending_reward: PyTree = ()  # sum of rewards not yet paid, [N, ...]; or ()
+    broken: Any = ()  # NonFiniteCapture, where it is kept
+    start: Any = ()  # PackedEnvState, where every episode starts in the same
 
 
-class Outcome(NamedTuple):
+class StepResult(NamedTuple):
     """What one step gave, a row for each agent: [rows, ...]."""
 
     reward: Array
@@ -123,7 +123,7 @@ class VectorEnv:
         """Return what each agent sees, [rows, ...]; finite, even if a reset was not."""
         return self.by_agent(cleaned(state.world.obs))
 
-    def abstract_pool(self) -> World:
+    def abstract_pool(self) -> PackedEnvState:
         """Return the shapes of a pool, without tracing the physics once more."""
         return jax.tree.map(
             lambda leaf: jax.ShapeDtypeStruct((self.pool_size, *leaf.shape), leaf.dtype),
@@ -135,7 +135,7 @@ class VectorEnv:
         """What start states are drawn by in the beginning; () where that never changes."""
         return jax.tree.map(jnp.asarray, self.template.curriculum)
 
-    def fresh(self, key: Key, number: int, curriculum: PyTree = ()) -> World:
+    def fresh(self, key: Key, number: int, curriculum: PyTree = ()) -> PackedEnvState:
         """Draw `number` start states, by default as they are judged by.
 
         Brax environments are written for raw keys.
@@ -147,11 +147,11 @@ class VectorEnv:
             starts = jax.vmap(lambda key: self.env.reset(key, *given))(keys)
             return self.world(strong(starts))
 
-    def pool(self, key: Key, curriculum: PyTree = ()) -> World:
+    def pool(self, key: Key, curriculum: PyTree = ()) -> PackedEnvState:
         """Draw the start states of the episodes to come."""
         return self.fresh(key, self.pool_size, curriculum)
 
-    def fixed(self) -> World:
+    def fixed(self) -> PackedEnvState:
         """Return the environment's fixed starts."""
         with physics():
             return self.world(strong(jax.vmap(self.env.trial)(jnp.arange(self.num_envs))))
@@ -164,7 +164,7 @@ class VectorEnv:
             return jax.vmap(self.env.record)(self.brax_state(state.world))
 
     def reset(
-        self, key: Key, pool: World | None = None, *, stagger: bool | None = None
+        self, key: Key, pool: PackedEnvState | None = None, *, stagger: bool | None = None
     ) -> EnvState:
         """Start all environments, in states from the pool if there is one.
 
@@ -187,7 +187,7 @@ class VectorEnv:
             age = age * self.action_repeat
         agents = self.template.agents
         shape = (self.num_envs, agents) if agents else (self.num_envs,)
-        withheld = jnp.zeros(shape, jnp.float32) if self.episodic_reward else ()
+        pending_reward = jnp.zeros(shape, jnp.float32) if self.episodic_reward else ()
         noted = ()
         if self.keep_broken:
             noted = nan_capture.nothing(
@@ -195,28 +195,28 @@ class VectorEnv:
             )
         counted = episode_stats.begin(age == 0, world.metrics)
         start = () if self.fresh_resets else world
-        return EnvState(world, age, counted, withheld, noted, start)
+        return EnvState(world, age, counted, pending_reward, noted, start)
 
     def _no_action(self, shape: tuple[int, ...]) -> Array:
         size, discrete = self.template.action
         return jnp.zeros(shape if discrete else (*shape, size), "int32" if discrete else "float32")
 
-    def brax_state(self, world: World) -> Any:
+    def brax_state(self, world: PackedEnvState) -> Any:
         """Return a state as Brax knows it, for its own functions and for looking inside."""
         return unpack(world, self._start, self.template.kept)
 
-    def world(self, state: Any) -> World:
+    def world(self, state: Any) -> PackedEnvState:
         """Return the part of Brax's state that is carried from step to step."""
         return pack(state, self.template.kept)
 
-    def advance(self, state: EnvState, action: Array) -> tuple[EnvState, Outcome]:
+    def advance(self, state: EnvState, action: Array) -> tuple[EnvState, StepResult]:
         """Step all environments, without resetting those whose episode ends."""
         state, outcome = self._advance(state, self.by_env(action))
         return state, self._for_agents(outcome)
 
     def step(
-        self, state: EnvState, action: Array, pool: World, key: Key
-    ) -> tuple[EnvState, Outcome]:
+        self, state: EnvState, action: Array, pool: PackedEnvState, key: Key
+    ) -> tuple[EnvState, StepResult]:
         """Advance, then start anew where an episode ended."""
         state, outcome = self._advance(state, self.by_env(action))
         ended = outcome.terminated | outcome.truncated
@@ -226,7 +226,7 @@ class VectorEnv:
             statistics=episode_stats.restart(state.statistics, ended),
         ), self._for_agents(outcome)
 
-    def _restart(self, state: EnvState, pool: World, key: Key) -> World:
+    def _restart(self, state: EnvState, pool: PackedEnvState, key: Key) -> PackedEnvState:
         """Return where each environment's next episode would start."""
         if not self.fresh_resets:
             return self._with_own_noise(state.start, key)
@@ -234,7 +234,7 @@ class VectorEnv:
         index = jax.random.bits(key, (self.num_envs,), jnp.uint32) % length_of(pool)
         return self._with_own_noise(jax.tree.map(lambda leaf: leaf[index], pool), key)
 
-    def _with_own_noise(self, world: World, key: Key) -> World:
+    def _with_own_noise(self, world: PackedEnvState, key: Key) -> PackedEnvState:
         """Give each environment random keys of its own, if its state carries any."""
         keys = self.template.keys
         return with_fresh_keys(world, keys, jax.random.fold_in(key, 1)) if keys else world
@@ -244,7 +244,7 @@ class VectorEnv:
         kept, metrics = episode_stats.take(state.statistics)
         return state.replace(statistics=kept), metrics
 
-    def _advance(self, state: EnvState, action: Array) -> tuple[EnvState, Outcome]:
+    def _advance(self, state: EnvState, action: Array) -> tuple[EnvState, StepResult]:
         """Step; endings are [N], reward and observation have the agents' axis if there is one."""
         before = self.brax_state(state.world)
         with physics():
@@ -267,20 +267,20 @@ class VectorEnv:
         counted = episode_stats.count(
             state.statistics, world.metrics, mean, taken, terminated | truncated, healthy
         )
-        withheld = state.withheld
+        pending_reward = state.pending_reward
         if self.episodic_reward:
             ended = as_mask(terminated | truncated, reward)
-            due = withheld + reward
-            reward, withheld = jnp.where(ended, due, 0.0), jnp.where(ended, 0.0, due)
-        state = EnvState(self.world(world), age, counted, withheld, noted, state.start)
-        return state, Outcome(reward, terminated, truncated, obs)
+            due = pending_reward + reward
+            reward, pending_reward = jnp.where(ended, due, 0.0), jnp.where(ended, 0.0, due)
+        state = EnvState(self.world(world), age, counted, pending_reward, noted, state.start)
+        return state, StepResult(reward, terminated, truncated, obs)
 
-    def _for_agents(self, outcome: Outcome) -> Outcome:
+    def _for_agents(self, outcome: StepResult) -> StepResult:
         """Give every agent a row: what it was paid and sees, and its environment's endings."""
         agents = self.template.agents
         if not agents:
             return outcome
-        return Outcome(
+        return StepResult(
             reward=self.by_agent(outcome.reward),
             terminated=jnp.repeat(outcome.terminated, agents),
             truncated=jnp.repeat(outcome.truncated, agents),

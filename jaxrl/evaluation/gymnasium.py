@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from jaxrl.envs.gymnasium.env import HostEnv
+from jaxrl.envs.gymnasium.env import GymnasiumEnv
 from jaxrl.evaluation import episodes
-from jaxrl.networks.recurrent import forget
+from jaxrl.networks.recurrent import reset_carry
 from jaxrl.types import Array, Key, Policy, PyTree
 
 
@@ -30,7 +30,7 @@ def acting(policy: Policy):
     def act(
         params: PyTree, obs: Array, carry: PyTree, ended: Array, key: Key, number: Array
     ) -> Acted:
-        carry = forget(ended, carry)
+        carry = reset_carry(ended, carry)
         action, after, extras = policy(params, obs, carry, jax.random.fold_in(key, number))
         return Acted(action, extras, carry, after)
 
@@ -38,7 +38,7 @@ def acting(policy: Policy):
 
 
 def play(
-    host: HostEnv,
+    host: GymnasiumEnv,
     act: Any,
     params: PyTree,
     carry: PyTree,

@@ -22,7 +22,7 @@ NAMES = {
 _LOST = {"velocity": 1, "acceleration": 2}  # frames of a clip that have no difference in time
 
 
-class Judgement(NamedTuple):
+class TrackingResult(NamedTuple):
     """One row per clip."""
 
     frames: np.ndarray
@@ -41,14 +41,14 @@ def with_poses(env: Any) -> Callable[[Any], PyTree]:
     return record
 
 
-def judge(trace: PyTree, lengths: Array) -> Judgement:
+def judge(trace: PyTree, lengths: Array) -> TrackingResult:
     """Judge what was recorded after every step, [steps, clips, ...]; all frames of a clip count."""
     played, meant = (jnp.swapaxes(jnp.asarray(trace[k]), 0, 1) for k in ("played", "meant"))
     frames = jnp.asarray(lengths, jnp.int32)
     chosen = tuple(np.flatnonzero(np.asarray(trace["counts"])[0, 0]).tolist())
     with jax.numpy_rank_promotion("allow"):
         success, strict, errors = jax.device_get(_figures(played, meant, frames, chosen))
-    return Judgement(
+    return TrackingResult(
         frames=np.asarray(frames),
         success=success,
         strict_success=strict,
@@ -76,7 +76,7 @@ def _worst(played: np.ndarray, meant: np.ndarray, frames: np.ndarray) -> np.ndar
     return tracking_metrics.MILLIMETRES * np.max(np.where(valid, apart, 0.0), axis=1, initial=0.0)
 
 
-def summary(found: Judgement) -> dict[str, float]:
+def summary(found: TrackingResult) -> dict[str, float]:
     """Return the figures people compare; errors are means over the frames of all clips.
 
     A clip whose physics left the numbers has no errors: it counts as failed, and in no mean.

@@ -16,7 +16,7 @@ from jaxrl.learning.replay_buffer import Ring
 from jaxrl.types import Array, Key, PyTree
 
 
-class Book(struct.PyTreeNode):
+class EpisodeIndex(struct.PyTreeNode):
     """What is known of the episodes in a ring, [rows, ...] like it."""
 
     age: Array  # int32 [rows, length], of each step within its episode
@@ -29,7 +29,7 @@ class Book(struct.PyTreeNode):
     following: Array  # int32 [rows], what `first` becomes when the next steps are written
 
 
-class Pieces(NamedTuple):
+class EpisodeSamples(NamedTuple):
     """Steps of episodes, [episodes, K, ...], and what they belong to, [episodes]."""
 
     steps: PyTree
@@ -37,21 +37,21 @@ class Pieces(NamedTuple):
     returned: Array
 
 
-def init(rows: int, length: int) -> Book:
+def init(rows: int, length: int) -> EpisodeIndex:
     """Return the book of an empty ring."""
     per_row, per_step = jnp.zeros(rows, jnp.int32), jnp.zeros((rows, length), jnp.int32)
     none, nothing = per_step.astype(jnp.float32), per_row.astype(jnp.float32)
-    return Book(per_step, per_step, none, per_row, nothing, per_row, per_row, per_row)
+    return EpisodeIndex(per_step, per_step, none, per_row, nothing, per_row, per_row, per_row)
 
 
-def insert(book: Book, written: Array, reward: Array, ended: Array) -> Book:
+def insert(book: EpisodeIndex, written: Array, reward: Array, ended: Array) -> EpisodeIndex:
     """Note steps [T, rows] that are being written to a ring after `written` [rows] others."""
     size, count = book.age.shape[1], reward.shape[0]
     rows = jnp.arange(reward.shape[1])
     oldest = jnp.maximum(written + count - size, 0)  # number of the first that remains
     book = book.replace(first=book.following)
 
-    def step(carry: tuple[Book, Array], inputs: tuple[Array, Array]):
+    def step(carry: tuple[EpisodeIndex, Array], inputs: tuple[Array, Array]):
         book, number = carry
         reward, ended = inputs
         returned = book.return_now + reward
@@ -76,7 +76,7 @@ def insert(book: Book, written: Array, reward: Array, ended: Array) -> Book:
     return book.replace(following=_first_after(book, coming))
 
 
-def _first_after(book: Book, oldest: Array) -> Array:
+def _first_after(book: EpisodeIndex, oldest: Array) -> Array:
     """Return where complete episodes begin once the steps before `oldest` [rows] are lost."""
     size, rows = book.age.shape[1], jnp.arange(oldest.shape[0])
     age = book.age[rows, oldest % size]
@@ -87,7 +87,7 @@ def _first_after(book: Book, oldest: Array) -> Array:
     return jnp.where(oldest > book.first, following, book.first)
 
 
-def beheaded(book: Book, rows: Array | bool = True) -> Book:
+def beheaded(book: EpisodeIndex, rows: Array | bool = True) -> EpisodeIndex:
     """Return the book of an empty ring, some of whose rows are amid episodes that began elsewhere.
 
     Args:
@@ -97,7 +97,7 @@ def beheaded(book: Book, rows: Array | bool = True) -> Book:
     return book.replace(age_now=jnp.where(rows, book.age.shape[-1], book.age_now))
 
 
-def restarted(book: Book, ring: Ring, count: int) -> tuple[Book, Ring]:
+def restarted(book: EpisodeIndex, ring: Ring, count: int) -> tuple[EpisodeIndex, Ring]:
     """Return book and ring for rows whose episodes in progress will not be continued.
 
     Complete episodes lie in one stretch, which must stay one: steps of an episode without an end
@@ -124,12 +124,14 @@ def restarted(book: Book, ring: Ring, count: int) -> tuple[Book, Ring]:
     return book.replace(following=_first_after(book, coming)), Ring(by_step[3], written)
 
 
-def complete(book: Book) -> tuple[Array, Array]:
+def complete(book: EpisodeIndex) -> tuple[Array, Array]:
     """Return the numbers [first, end) of the steps of complete episodes, per row."""
     return book.first, jnp.maximum(book.end, book.first)
 
 
-def draw_pieces(book: Book, ring: Ring, key: Key, number: int, size: int, longest: int) -> Pieces:
+def draw_pieces(
+    book: EpisodeIndex, ring: Ring, key: Key, number: int, size: int, longest: int
+) -> EpisodeSamples:
     """Draw `size` random steps from each of `number` episodes, long ones more often.
 
     An episode is chosen by one of its steps, each equally likely. Its steps are drawn without
@@ -140,7 +142,9 @@ def draw_pieces(book: Book, ring: Ring, key: Key, number: int, size: int, longes
     return _pieces(book, ring, row, first, subset(key_steps, length, size, longest))
 
 
-def draw_whole(book: Book, ring: Ring, key: Key, number: int, longest: int) -> Pieces:
+def draw_whole(
+    book: EpisodeIndex, ring: Ring, key: Key, number: int, longest: int
+) -> EpisodeSamples:
     """Draw `number` episodes with all of their steps, long ones more often.
 
     There are always `longest` steps; those beyond an episode's length are not of it.
@@ -150,19 +154,21 @@ def draw_whole(book: Book, ring: Ring, key: Key, number: int, longest: int) -> P
     return _pieces(book, ring, row, first, offset)
 
 
-def _choose(book: Book, key: Key, number: int) -> tuple[Array, Array, Array]:
+def _choose(book: EpisodeIndex, key: Key, number: int) -> tuple[Array, Array, Array]:
     """Choose complete episodes, each by one of its steps: their rows, first steps and lengths."""
     row, chosen = replay_buffer.draw(key, *complete(book), (number,))
     first = chosen - replay_buffer.take(book.age, row, chosen)
     return row, first, replay_buffer.take(book.length, row, first)
 
 
-def _pieces(book: Book, ring: Ring, row: Array, first: Array, offset: Array) -> Pieces:
+def _pieces(
+    book: EpisodeIndex, ring: Ring, row: Array, first: Array, offset: Array
+) -> EpisodeSamples:
     """Return the steps at `offset` [episodes, K] of episodes that begin at `first`."""
     spread = jnp.broadcast_to(row[:, None], offset.shape)
     steps = replay_buffer.take(ring.steps, spread, first[:, None] + offset)
     length, returned = (replay_buffer.take(x, row, first) for x in (book.length, book.returned))
-    return Pieces(steps, length, returned)
+    return EpisodeSamples(steps, length, returned)
 
 
 def subset(key: Key, length: Array, size: int, longest: int) -> Array:

@@ -7,7 +7,7 @@ from flax import struct
 from jaxrl.types import Array, PyTree
 
 
-class Moments(struct.PyTreeNode):
+class RunningStats(struct.PyTreeNode):
     """Count, mean and (population) variance of everything seen so far."""
 
     count: Array  # float32, shape ()
@@ -15,16 +15,16 @@ class Moments(struct.PyTreeNode):
     variance: PyTree
 
 
-def init(example: PyTree) -> Moments:
+def init(example: PyTree) -> RunningStats:
     """Start with nothing seen: mean 0 and variance 1, so that normalising changes nothing."""
-    return Moments(
+    return RunningStats(
         count=jnp.zeros((), jnp.float32),
         mean=jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), example),
         variance=jax.tree.map(lambda x: jnp.ones(x.shape, jnp.float32), example),
     )
 
 
-def update(moments: Moments, batch: PyTree) -> Moments:
+def update(moments: RunningStats, batch: PyTree) -> RunningStats:
     """Merge a batch with any leading axes (Chan et al.: exact for any split of the data).
 
     m = m_a + d·w,   v = (1−w) v_a + w v_b + d² w (1−w),   w = n_b / (n_a + n_b),  d = m_b − m_a
@@ -50,10 +50,10 @@ def update(moments: Moments, batch: PyTree) -> Moments:
     mean, variance = jax.tree.transpose(
         jax.tree.structure(moments.mean), jax.tree.structure((0, 0)), merged
     )
-    return _unless_broken(Moments(count, mean, variance), moments)
+    return _unless_broken(RunningStats(count, mean, variance), moments)
 
 
-def _unless_broken(new: Moments, old: Moments) -> Moments:
+def _unless_broken(new: RunningStats, old: RunningStats) -> RunningStats:
     """Return the new statistics, or the old ones if a number got too large to square.
 
     Statistics remember for ever: one infinite variance would blind the agent for the whole run.
@@ -67,12 +67,12 @@ def _has_scale(x: Array) -> bool:
     return x.dtype != jnp.uint8
 
 
-def std(moments: Moments) -> PyTree:
+def std(moments: RunningStats) -> PyTree:
     """Return the standard deviations, never zero."""
     return jax.tree.map(lambda v: jnp.sqrt(v + 1e-8), moments.variance)
 
 
-def normalize(moments: Moments, x: PyTree, clip: float = 10.0) -> PyTree:
+def normalize(moments: RunningStats, x: PyTree, clip: float = 10.0) -> PyTree:
     """Return (x − mean) / std within ±clip; leading axes of x are free.
 
     Without statistics (none kept, or none yet) x is returned as it is; so are bytes, which name

@@ -12,7 +12,7 @@ from jaxrl.utils import atomic_io, npz
 _DAMAGED = (OSError, UserError, KeyError, ValueError)
 
 
-class EvaluationRecord:
+class EvalLog:
     """Keeps all evaluations, rewriting the file whole each time: it is small."""
 
     def __init__(self, path: Path, resumed_at: int | None) -> None:

@@ -16,7 +16,7 @@ from jaxrl.motion.skeleton import Skeleton
 from jaxrl.types import Array, Key
 
 
-class Style(NamedTuple):
+class AMPFeatures(NamedTuple):
     """Describes `frames` frames of a skeleton's motion, oldest first."""
 
     skeleton: Skeleton

@@ -34,7 +34,7 @@ class Pose(struct.PyTreeNode):
     warmstart: Array  # the accelerations of the last step
 
 
-class Figure:
+class Humanoid:
     """One humanoid, moved `fps` times a second in `substeps` steps of physics."""
 
     def __init__(self, model: mujoco.MjModel, fps: float, substeps: int):

@@ -25,7 +25,7 @@ import numpy as np
 from mujoco import rollout
 
 from jaxrl.motion.clip import Plan
-from jaxrl.motion.humanoid import Figure
+from jaxrl.motion.humanoid import Humanoid
 from jaxrl.motion.library import Reference
 from jaxrl.types import Array
 
@@ -69,7 +69,7 @@ def _goal(clip: Reference, aim: np.ndarray, frame: int, number: int) -> _Goal:
 class Planner:
     """Plans ways through clips of one humanoid; a simulation for every core."""
 
-    def __init__(self, figure: Figure, search: Search):
+    def __init__(self, figure: Humanoid, search: Search):
         self.figure, self.search, self.model = figure, search, figure.model
         cores = os.cpu_count() or 1
         self._rollout = rollout.Rollout(nthread=cores)
@@ -172,7 +172,7 @@ def _averaged(drawn: np.ndarray, cost: np.ndarray) -> np.ndarray:
     return np.tensordot(weights / weights.sum(), drawn, axes=1)
 
 
-def _cost(figure: Figure, states: Array, goal: _Goal) -> Array:
+def _cost(figure: Humanoid, states: Array, goal: _Goal) -> Array:
     """Return how far simulated states [frames, nq + nv] are from what is meant."""
     meant = goal.meant
     qpos, qvel = jnp.split(states.astype(jnp.float32), [figure.model.nq], axis=-1)

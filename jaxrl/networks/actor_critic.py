@@ -16,7 +16,7 @@ from jaxrl.networks.recurrent import Memory, initial_carry
 from jaxrl.types import Array, EnvSpec, Key, PyTree
 
 PRIVILEGED = "privileged_state"
-STYLE = "style"  # how the last frames looked: for a discriminator, not for actor or critic
+AMP_OBS = "amp"  # how the last frames looked: for a discriminator, not for actor or critic
 
 
 class Network(NamedTuple):
@@ -48,9 +48,9 @@ def _torso(c: NetworkConfig, hidden: tuple[int, ...]) -> MLP:
     return MLP(hidden, c.activation, c.layer_norm, c.init, c.precision)
 
 
-def memory_of(c: NetworkConfig, part: str) -> str:
+def rnn_of(c: NetworkConfig, part: str) -> str:
     """Return the kind of memory that "actor" or "critic" has."""
-    return c.memory if c.memory_of in (part, "both") else "none"
+    return c.rnn if c.rnn_of in (part, "both") else "none"
 
 
 class _Actor(nn.Module):
@@ -66,8 +66,8 @@ class _Actor(nn.Module):
         if not from_features:
             x = cnn.Pixels()(x) if isinstance(x, cnn.Seen) else x
             x = _torso(c, c.hidden)(x)
-            if memory_of(c, "actor") != "none":
-                x, _, carry = Memory(c.memory, c.memory_size, name="memory")(x, carry, ended)
+            if rnn_of(c, "actor") != "none":
+                x, _, carry = Memory(c.rnn, c.rnn_size, name="memory")(x, carry, ended)
         size = self.param_size // 2 if self.has_std else self.param_size
         if c.distribution == "greedy":  # its share of random actions goes where weights go
             size -= 1
@@ -115,8 +115,8 @@ class _Critic(nn.Module):
                 eye = cnn.Pixels()
                 x, next_x = eye(x), None if next_x is None else eye(next_x)  # type: ignore[arg-type]
             x, next_x = torso(x), None if next_x is None else torso(next_x)
-            if memory_of(c, "critic") != "none":
-                memory = Memory(c.memory, c.memory_size, name="memory")
+            if rnn_of(c, "critic") != "none":
+                memory = Memory(c.rnn, c.rnn_size, name="memory")
                 x, next_x, carry = memory(x, carry, ended, next_x)
         head = nn.Dense(1, kernel_init=kernel_init(c.init, 1.0), name="head")
         value, next_value = (None if seen is None else head(seen)[..., 0] for seen in (x, next_x))
@@ -166,13 +166,13 @@ def observed_keys(spec_obs: PyTree) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """
     if not isinstance(spec_obs, dict):
         return (), ()
-    shared = tuple(key for key in sorted(spec_obs) if key not in (PRIVILEGED, STYLE))
+    shared = tuple(key for key in sorted(spec_obs) if key not in (PRIVILEGED, AMP_OBS))
     return shared, ((PRIVILEGED,) if PRIVILEGED in spec_obs else shared)
 
 
 def visible(obs: PyTree) -> PyTree:
     """Return the parts of an observation that networks may see."""
-    return {k: v for k, v in obs.items() if k != STYLE} if isinstance(obs, dict) else obs
+    return {k: v for k, v in obs.items() if k != AMP_OBS} if isinstance(obs, dict) else obs
 
 
 def example_obs(spec: EnvSpec) -> PyTree:
@@ -205,15 +205,15 @@ def build(spec: EnvSpec, config: NetworkConfig) -> ActorCritic:
     actor_keys, critic_keys = observed_keys(spec.obs)
     actor = _Actor(config, distribution.param_size, has_std=not spec.action.discrete)
     critic = _Critic(config)
-    size, has_memory = config.memory_size, config.memory != "none"
+    size, has_memory = config.rnn_size, config.rnn != "none"
     views = viewer(spec, actor_keys), viewer(spec, critic_keys)
     alone = (
-        _network(actor, spec, views[0], memory_of(config, "actor"), size),
-        _network(critic, spec, views[1], memory_of(config, "critic"), size),
+        _network(actor, spec, views[0], rnn_of(config, "actor"), size),
+        _network(critic, spec, views[1], rnn_of(config, "critic"), size),
     )
     alike = config.hidden == config.critic_hidden and actor_keys == critic_keys
     alike = alike and not has_pictures(spec)
-    alike = alike and memory_of(config, "actor") == memory_of(config, "critic")
+    alike = alike and rnn_of(config, "actor") == rnn_of(config, "critic")
     both = (_side_by_side if alike else _one_by_one)(actor, critic, views)
 
     def judge(params: PyTree, obs: PyTree, next_obs: PyTree, carry: PyTree, ended: PyTree) -> Any:
@@ -234,11 +234,11 @@ def _one_by_one(actor: _Actor, critic: _Critic, views: tuple[Callable, Callable]
 def _side_by_side(actor: _Actor, critic: _Critic, views: tuple[Callable, Callable]):
     """Return `both` for equal bodies: each pair of layers is one product, not two."""
     c = actor.config
-    torso, memory = _torso(c, c.hidden), Memory(c.memory, c.memory_size)
+    torso, memory = _torso(c, c.hidden), Memory(c.rnn, c.rnn_size)
 
     def body(params: PyTree, carry: PyTree, x: Array, ended: PyTree) -> Array:
         x = torso.apply({"params": params["MLP_0"]}, x)  # type: ignore[assignment]
-        if c.memory == "none":
+        if c.rnn == "none":
             return x
         return memory.apply({"params": params["memory"]}, x, carry, ended)[0]
 
@@ -251,5 +251,5 @@ def _side_by_side(actor: _Actor, critic: _Critic, views: tuple[Callable, Callabl
         value, *_ = critic.apply(params["critic"], seen[1], from_features=True)
         return output, value  # type: ignore[return-value]
 
-    parts = ("MLP_0",) if c.memory == "none" else ("MLP_0", "memory")
+    parts = ("MLP_0",) if c.rnn == "none" else ("MLP_0", "memory")
     return both

@@ -29,7 +29,7 @@ def initial_carry(kind: str, size: int, number: int) -> PyTree:
     return (zeros, zeros) if kind == "lstm" else zeros
 
 
-def forget(ended: Array, carry: PyTree) -> PyTree:
+def reset_carry(ended: Array, carry: PyTree) -> PyTree:
     """Empty the memory, any tree of [N, ...], of the rows whose episode has ended."""
 
     def clear(leaf: Array) -> Array:
@@ -69,7 +69,7 @@ class Memory(nn.Module):
             gates, tried, ended = inputs
             carry = cell(carry, gates, _past(weights, carry))
             beside = cell(carry, tried, _past(weights, carry))
-            return forget(ended, carry), (_output(carry), _output(beside))
+            return reset_carry(ended, carry), (_output(carry), _output(beside))
 
         inputs = (gates, into(tried), ended)
         carry, (out, beside) = jax.lax.scan(once, carry, inputs, unroll=turns.on_gpu(8))
@@ -117,7 +117,7 @@ def _unroll(
 def _forward(cell: Cell, weights: tuple[Array, Array], carry: PyTree, gates: Array, ended: Array):
     def once(carry: PyTree, inputs: tuple[Array, Array]):
         after = cell(carry, inputs[0], _past(weights, carry))
-        return forget(inputs[1], after), (_output(after), carry)
+        return reset_carry(inputs[1], after), (_output(after), carry)
 
     carry, noted = jax.lax.scan(once, carry, (gates, ended), unroll=turns.on_gpu(8))
     return noted, carry
@@ -137,7 +137,7 @@ def _unroll_backwards(cell: Cell, noted: tuple, slopes: tuple[Array, PyTree]):
 
     def once(slope_after: PyTree, inputs: tuple):
         before, gates, past, ended, slope_of_out = inputs
-        slope = _plus_output(forget(ended, slope_after), slope_of_out)
+        slope = _plus_output(reset_carry(ended, slope_after), slope_of_out)
         _, pull = jax.vjp(cell, before, gates, past)
         slope_before, *slopes = pull(slope)
         return _plus_output(slope_before, slopes[1] @ recurrent.T), slopes

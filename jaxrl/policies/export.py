@@ -82,7 +82,7 @@ def plain(
     weights = params.actor["params"]
     arrays = _normaliser(params, spec) | _layers(weights["MLP_0"], config)
     arrays |= {"head_w": weights["head"]["kernel"], "head_b": weights["head"]["bias"]}
-    memory = actor_critic.memory_of(config, "actor")
+    memory = actor_critic.rnn_of(config, "actor")
     if memory != "none":
         kept = weights["memory"]
         arrays |= {"memory_w": kept["input"]["kernel"], "memory_b": kept["input"]["bias"]}

@@ -24,7 +24,7 @@ _HEADER = "policy.json"
 _MOST_HEADER = 2**24  # bytes
 
 
-class Stored(NamedTuple):
+class PolicyFile(NamedTuple):
     """What a file says of itself."""
 
     spec: EnvSpec
@@ -63,7 +63,7 @@ def write(
         np.savez(file, allow_pickle=False, **{_HEADER: np.array(json.dumps(header))}, **arrays)
 
 
-def read(file: Path) -> Stored:
+def read(file: Path) -> PolicyFile:
     """Read what a file says of its networks, and of its arrays, which are not read yet."""
     with npz.opened(file) as archive:
         header = _header(archive)
@@ -77,7 +77,7 @@ def read(file: Path) -> Stored:
         raise UserError(f"'{file}' has a header that cannot be used: {text}.") from error
     if len(config.hidden) > len(arrays):  # building them would take very long
         raise UserError(f"'{file}' names {len(config.hidden)} layers, but has fewer arrays.")
-    return Stored(spec, config, arrays, info)
+    return PolicyFile(spec, config, arrays, info)
 
 
 def _header(archive: npz.Archive) -> dict[str, Any]:

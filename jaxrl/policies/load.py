@@ -11,7 +11,7 @@ from jaxrl.algorithms import policy as acting
 from jaxrl.algorithms.ppo import algorithm as ppo
 from jaxrl.config import TrainConfig, env_names
 from jaxrl.envs import factory as environments
-from jaxrl.envs.gymnasium.env import HostEnv
+from jaxrl.envs.gymnasium.env import GymnasiumEnv
 from jaxrl.errors import UserError
 from jaxrl.evaluation import episodes as evaluation
 from jaxrl.evaluation import gymnasium, tracking
@@ -138,7 +138,7 @@ def run_episodes(
         raise UserError("The policy was trained on observations of another shape.")
     act = acting.make_policy(policy.networks, deterministic)
     key = streams.key(seed, streams.COMMAND)
-    if isinstance(env, HostEnv):
+    if isinstance(env, GymnasiumEnv):
         decide, carry = jax.jit(gymnasium.acting(act)), policy.initial_carry(episodes)
         return gymnasium.play(env, decide, policy.params, carry, episodes, (seed,), key)
     env = environments.for_evaluation(env, episodes)

@@ -21,7 +21,9 @@ class Builder:
     kept without naming a class, functions must return nothing but dicts, tuples and arrays.
     """
 
-    def __init__(self, shelf: trace_cache.Shelf | None, template: Template, *, loops: bool = False):
+    def __init__(
+        self, shelf: trace_cache.TraceCache | None, template: Template, *, loops: bool = False
+    ):
         self._shelf, self._template, self._loops = shelf, template, loops
         self._traced: dict[str, bytes] = {}
         # First come, first compiled: with few cores, what is needed first must not wait.
@@ -33,7 +35,7 @@ class Builder:
 
     def __exit__(self, kind: type | None, *_: object) -> None:
         if self._shelf and self._traced and kind is None:
-            stored = trace_cache.Stored(self._template, self._traced)
+            stored = trace_cache.CachedPrograms(self._template, self._traced)
             self._threads.submit(trace_cache.save, self._shelf.path, stored)
         self._threads.shutdown(wait=False)
 

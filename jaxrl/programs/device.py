@@ -36,7 +36,7 @@ _ROOM_PER_STEP = 2**29
 
 
 @dataclass(frozen=True)
-class Programs:
+class DeviceExecutor:
     """Every method waits until its program is compiled, then returns at once: devices run on."""
 
     program: Program
@@ -102,7 +102,7 @@ class Programs:
         return self._draw.result()(self._seed, np.uint32(stream), count, curriculum)
 
 
-def compile_programs(program: Program) -> Programs:
+def compile_programs(program: Program) -> DeviceExecutor:
     """Start compiling all programs of a run, or of all members at once, the slowest first.
 
     They are traced one after the other, or not at all if an earlier run kept them, but compiled
@@ -137,7 +137,7 @@ def compile_programs(program: Program) -> Programs:
         if resampling.resample_interval and goes_by_trials(program):
             alike = settings.deterministic == resampling.resample_deterministic
             tried = played if alike and played else player(resampling.resample_deterministic, 0)
-    return Programs(program, jax.tree.structure(state), drawn, first, done, played, tried)
+    return DeviceExecutor(program, jax.tree.structure(state), drawn, first, done, played, tried)
 
 
 class _Pure(NamedTuple):
@@ -181,17 +181,17 @@ class _Many(NamedTuple):
 
 def _with_settings(learner: Any, members: tuple[TrainConfig, ...]) -> Any:
     """Give every member the settings that are arrays of its own."""
-    hyper = {
+    hparams = {
         name: jax.device_put(
             np.asarray([getattr(member.learning, name) for member in members], old.dtype),
             old.sharding,
             may_alias=False,
         )
-        for name, old in learner.hyper.items()
+        for name, old in learner.hparams.items()
     }
     if hasattr(learner, "learning_rate"):  # PPO's, which moves from there by its schedule
-        learner = learner.replace(learning_rate=hyper["learning_rate"].copy())
-    return learner.replace(hyper=hyper)
+        learner = learner.replace(learning_rate=hparams["learning_rate"].copy())
+    return learner.replace(hparams=hparams)
 
 
 def _fits_into_a_graph(program: Program) -> bool:

@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.algorithms.off_policy import replay
-from jaxrl.envs.gymnasium.env import HostEnv
-from jaxrl.envs.gymnasium.workers import News, Step
+from jaxrl.envs.gymnasium.env import GymnasiumEnv
+from jaxrl.envs.gymnasium.workers import EpisodeBuffer, Step
 from jaxrl.evaluation import episodes as evaluation
 from jaxrl.evaluation.gymnasium import acting, play
 from jaxrl.programs.program import Program, abstract_state
@@ -22,7 +22,7 @@ from jaxrl.utils import streams
 from jaxrl.utils.xla_options import compile_for_devices
 
 
-class HostPrograms:
+class GymnasiumExecutor:
     """What `compiled.Programs` is to a run, for environments on the host."""
 
     def __init__(self, program: Program, first_cycle: int = 0):
@@ -64,11 +64,13 @@ class HostPrograms:
         """Run cycle `number`; `state` is used up."""
         if self._fresh:  # its episodes are not the ones that an earlier process played
             self._fresh, collector = False, state.collector
-            blank = jax.tree.map(jnp.zeros_like, (collector.critic_carry, collector.reward_trace))
+            blank = jax.tree.map(
+                jnp.zeros_like, (collector.critic_carry, collector.discounted_return)
+            )
             length = self.program.config.learning.rollout_length
             collector = collector.replace(
                 critic_carry=blank[0],
-                reward_trace=blank[1],
+                discounted_return=blank[1],
                 replay=replay.restarted(collector.replay, length) if number else collector.replay,
             )
             state = state.replace(collector=collector)
@@ -111,7 +113,7 @@ class HostPrograms:
         ended = [pair for group in self.groups for pair in group.news.finished]
         diverged = sum(group.news.diverged for group in self.groups)
         for group in self.groups:
-            group.news = News([], 0)
+            group.news = EpisodeBuffer([], 0)
         return _episode_metrics(ended, diverged)
 
 
@@ -151,7 +153,7 @@ def _episode_metrics(ended: list[tuple[float, int]], diverged: int) -> Metrics:
     }
 
 
-def _host(program: Program) -> HostEnv:
+def _host(program: Program) -> GymnasiumEnv:
     return program.env
 
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from jaxrl import rollout as collecting
 from jaxrl.config import TrainConfig, env_names
-from jaxrl.envs.gymnasium.env import HostEnv
+from jaxrl.envs.gymnasium.env import GymnasiumEnv
 from jaxrl.envs.vector_env import VectorEnv
 from jaxrl.errors import UserError
 from jaxrl.networks.recurrent import GATES
@@ -151,10 +151,10 @@ def _starts(program: Program) -> dict[str, PyTree]:
     return {"start states": env.abstract_pool(), "evaluation": played}
 
 
-def refuse_episodes(env: VectorEnv | HostEnv, number: int, flag: str = "--episodes") -> None:
+def refuse_episodes(env: VectorEnv | GymnasiumEnv, number: int, flag: str = "--episodes") -> None:
     """Raise UserError if episodes played side by side need more memory than there is."""
     room = device_memory.of_all_devices(1)
-    if room is None or isinstance(env, HostEnv) or (env.template.trials and not env.trials):
+    if room is None or isinstance(env, GymnasiumEnv) or (env.template.trials and not env.trials):
         return
     need = 2 * number * num_bytes(env.template.world)  # where each starts, and where it is
     if need > room:
@@ -183,7 +183,7 @@ def largest(program: Program, number: int = 5) -> list[tuple[str, jax.ShapeDtype
     parts: dict[str, tuple[PyTree, str]] = {
         "replay": (state.collector.replay, "--offpolicy.buffer-size"),
         "environments": (state.collector.env, "--num-envs"),
-        "memory": (state.collector.carry, "--num-envs, --network.memory-size"),
+        "memory": (state.collector.carry, "--num-envs, --network.rnn-size"),
         "learner": (state.learner, "--network.hidden, --network.critic-hidden"),
     }
     flags = {"start states": "--task.reset-pool", "evaluation": "--eval.num-envs"}
@@ -241,9 +241,9 @@ def _activations(config: TrainConfig, rows: int) -> int:
     A layer's input is free once the critic has used it, but waits for the gradient in learning.
     """
     net, ppo = config.network, config.ppo
-    gates = GATES.get(net.memory, 0) * net.memory_size
-    actor = [*net.hidden, *([gates] if net.memory_of != "critic" else [])]
-    critic = [*net.critic_hidden, *([gates] if net.memory_of != "actor" else [])]
+    gates = GATES.get(net.rnn, 0) * net.rnn_size
+    actor = [*net.hidden, *([gates] if net.rnn_of != "critic" else [])]
+    critic = [*net.critic_hidden, *([gates] if net.rnn_of != "actor" else [])]
     judged = rows * (ppo.horizon if gates else ppo.rollout_length) * max(critic, default=0)
     parts = ppo.num_minibatches * ppo.accumulate
     learnt = rows * ppo.rollout_length // parts * (sum(actor) + sum(critic))

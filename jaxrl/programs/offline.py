@@ -12,7 +12,7 @@ import numpy as np
 from rich import progress
 
 from jaxrl.algorithms import registry as algorithms
-from jaxrl.algorithms.off_policy.replay import Stored
+from jaxrl.algorithms.off_policy.replay import ReplayState
 from jaxrl.config import TrainConfig, validate
 from jaxrl.data import dataset
 from jaxrl.data.dataset import DataSet
@@ -93,20 +93,20 @@ def _whole_rounds(cycles: int, pieces: int) -> int:
     return -(-cycles // pieces) * pieces
 
 
-class OfflinePrograms:
+class OfflineExecutor:
     """What `compiled.Programs` is to a run, for recorded episodes."""
 
     def __init__(self, program: Program):
         self.program, self._data = program, _data(program)
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="read")
         self._next = self._threads.submit(self._piece, 0)
-        self._loaded: tuple[int, Stored] | None = None
+        self._loaded: tuple[int, ReplayState] | None = None
         self._compiled = None
 
-    def _piece(self, number: int) -> tuple[int, Stored]:
-        return number, Stored(*self._data.piece(number))
+    def _piece(self, number: int) -> tuple[int, ReplayState]:
+        return number, ReplayState(*self._data.piece(number))
 
-    def _stored(self, number: int) -> Stored:
+    def _stored(self, number: int) -> ReplayState:
         """Return piece `number` on the device, and begin to read the one after it."""
         if self._loaded is None or self._loaded[0] != number:
             read = self._next.result()

@@ -29,9 +29,9 @@ class Program(NamedTuple):
 
     config: TrainConfig
     mesh: Mesh
-    env: Any  # VectorEnv; HostEnv, or a DataSet where there is no environment
+    env: Any  # VectorEnv; GymnasiumEnv, or a DataSet where there is no environment
     algorithm: Any  # Algorithm, or RewardLearning where there is no policy
-    shelf: trace_cache.Shelf | None = None  # traced programs of an earlier run
+    shelf: trace_cache.TraceCache | None = None  # traced programs of an earlier run
     members: tuple[TrainConfig, ...] = ()  # of a population; (): one run, which has no such axis
 
     def each(self, tree: PyTree) -> list[PyTree]:
@@ -73,7 +73,7 @@ def build(config: TrainConfig) -> Program:
     env = environments.build(config, known)
     networks = algorithms.build_networks(config, env.spec)
     teacher = config.ppo.teacher and load.load_teacher(config.ppo.teacher, env.spec, networks)
-    algorithm = algorithms.make(config, env, networks, blocks=mesh.size, teacher=teacher)
+    algorithm = algorithms.make(config, env, networks, num_shards=mesh.size, teacher=teacher)
     return Program(config, mesh, env, algorithm, shelf)
 
 

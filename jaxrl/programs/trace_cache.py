@@ -23,7 +23,7 @@ from jax import export
 from jax.sharding import Mesh
 
 from jaxrl.config import TrainConfig, env_names, serialization
-from jaxrl.envs.env_state import Template, World
+from jaxrl.envs.env_state import PackedEnvState, Template
 from jaxrl.types import ActionSpec, PyTree
 from jaxrl.utils import atomic_io, npz
 
@@ -52,31 +52,31 @@ _JAX_SETTINGS = (
 )
 
 
-class Stored(NamedTuple):
+class CachedPrograms(NamedTuple):
     """What a run needs to begin without tracing."""
 
     template: Template
     programs: dict[str, bytes]
 
 
-class Shelf(NamedTuple):
+class TraceCache(NamedTuple):
     """Where the programs of a run are kept, and what was found there."""
 
     path: Path
-    stored: Stored | None
+    stored: CachedPrograms | None
 
 
-def shelf(config: TrainConfig, mesh: Mesh) -> Shelf | None:
+def shelf(config: TrainConfig, mesh: Mesh) -> TraceCache | None:
     """Look for the programs of a run; None where nothing can be kept."""
     path = location(config, mesh)
     if path is None:
         return None
     stored = load(path)
     needed = {"run_cycle", "draw", "init", *(["play"] if config.eval.num_envs else [])}
-    return Shelf(path, stored if stored and _are_programs(stored, needed) else None)
+    return TraceCache(path, stored if stored and _are_programs(stored, needed) else None)
 
 
-def _are_programs(stored: Stored, needed: set[str]) -> bool:
+def _are_programs(stored: CachedPrograms, needed: set[str]) -> bool:
     """Tell whether all programs of a run are there and can be loaded."""
     try:
         for name in needed:
@@ -126,7 +126,7 @@ def _version(name: str) -> str | None:
         return None
 
 
-def load(path: Path) -> Stored | None:
+def load(path: Path) -> CachedPrograms | None:
     """Read what was kept; None if there is nothing, or nothing that was written by `save`."""
     if not path.exists():
         return None
@@ -139,7 +139,7 @@ def load(path: Path) -> Stored | None:
             return None
         header = json.loads(text)
         template = Template(
-            World(
+            PackedEnvState(
                 obs=_shapes(header["obs"]),
                 metrics=_shapes(header["world_metrics"]),
                 rest=tuple(_shapes(header["rest"])),
@@ -153,12 +153,12 @@ def load(path: Path) -> Stored | None:
             _arrays(header["last_curriculum"]),
             keys=tuple(header["keys"]),
         )
-        return Stored(template, programs)
+        return CachedPrograms(template, programs)
     except Exception:  # a damaged file is no worse than none: it is written anew
         return None
 
 
-def save(path: Path, stored: Stored) -> None:
+def save(path: Path, stored: CachedPrograms) -> None:
     """Write the programs of a run, and let the oldest go; a full disk is no reason to stop."""
     world = stored.template.world
     header = {

@@ -12,7 +12,7 @@ from jaxrl.config import TrainConfig, env_names
 from jaxrl.envs import env_adapter
 from jaxrl.envs import factory as environments
 from jaxrl.envs.env_state import physics
-from jaxrl.envs.gymnasium.env import HostEnv
+from jaxrl.envs.gymnasium.env import GymnasiumEnv
 from jaxrl.envs.vector_env import EnvState, VectorEnv
 from jaxrl.errors import UserError, nearest
 from jaxrl.evaluation import episodes as evaluation
@@ -24,7 +24,7 @@ from jaxrl.utils import streams, xla_options
 SEARCHED = 100  # episodes among which failures are looked for
 
 
-class Watched(NamedTuple):
+class RecordedEpisode(NamedTuple):
     """One episode; states are noted before the first step and after each."""
 
     number: int
@@ -44,7 +44,7 @@ class Watched(NamedTuple):
 def build(config: TrainConfig) -> VectorEnv:
     """Build the environment of a run, if it can be watched."""
     env = environments.build(config)
-    if isinstance(env, HostEnv):
+    if isinstance(env, GymnasiumEnv):
         raise UserError(
             f"The environment '{config.env}' is Gymnasium's, which draws itself: play the policy "
             "of jaxrl.load_policy in gymnasium.make(..., render_mode='human')."
@@ -62,7 +62,7 @@ def episodes(
     deterministic: bool = True,
     failures: bool = False,
     clip: str | None = None,
-) -> list[Watched]:
+) -> list[RecordedEpisode]:
     """Play episodes; of `failures`, many, of which those that failed are returned.
 
     A world of motion clips plays them in their order, each from its beginning, or only the `clip`.
@@ -134,7 +134,7 @@ def _noting(env: VectorEnv) -> Callable[[EnvState], PyTree]:
 
 def _parted(
     env: VectorEnv, first: PyTree, played: evaluation.Episodes, clips: list[str] | None
-) -> list[Watched]:
+) -> list[RecordedEpisode]:
     """Take what was played together apart."""
     trace, lengths = played.trace, np.asarray(played.lengths)
     turns = -(-lengths // env.action_repeat)
@@ -142,13 +142,13 @@ def _parted(
     if "played" in trace:
         success = tracking.judge(trace, played.lengths).success
 
-    def one(i: int) -> Watched:
+    def one(i: int) -> RecordedEpisode:
         shown = jax.tree.map(
             lambda a, b: np.concatenate([a[None, i], b[: turns[i], i]]),
             first["shown"],
             trace["shown"],
         )
-        return Watched(
+        return RecordedEpisode(
             number=i + 1,
             name=None if clips is None else clips[i],
             success=None if success is None else bool(success[i]),
@@ -159,7 +159,7 @@ def _parted(
     return [one(i) for i in range(len(lengths))]
 
 
-def _failed(found: list[Watched], number: int) -> list[Watched]:
+def _failed(found: list[RecordedEpisode], number: int) -> list[RecordedEpisode]:
     """Return those that did not succeed; where nobody says what success is, the poorest."""
     if found[0].success is None:
         return sorted(found, key=lambda one: float(one.rewards.sum()))[:number]

@@ -56,7 +56,7 @@ def render_run(
         clip=clip,
     )
     title = f"{config.env}, {policy} policy"
-    video.write(video.Film(env, title, fps, seconds, gl), recorded, out)
+    video.write(video.VideoSpec(env, title, fps, seconds, gl), recorded, out)
     for one in recorded:
         print(f"{one.title}, {len(one.rewards)} steps")
     print(f"written to {out}")

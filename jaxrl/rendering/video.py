@@ -11,7 +11,7 @@ from jaxrl.envs import env_adapter
 from jaxrl.envs.vector_env import VectorEnv
 from jaxrl.errors import UserError
 from jaxrl.rendering import geoms, html_viewer, images, obs_image, software_renderer
-from jaxrl.rendering.episodes import Watched
+from jaxrl.rendering.episodes import RecordedEpisode
 from jaxrl.rendering.geoms import Bodies
 from jaxrl.utils import atomic_io
 
@@ -21,7 +21,7 @@ _NO_CLOCK = 10.0  # of worlds that have no seconds
 _MOMENTS = 4  # of an episode in one picture
 
 
-class Film(NamedTuple):
+class VideoSpec(NamedTuple):
     """How to show episodes: which world, how many pictures a second, how much, and by what."""
 
     env: VectorEnv
@@ -31,7 +31,7 @@ class Film(NamedTuple):
     gl: bool = False
 
 
-def write(film: Film, watched: Sequence[Watched], path: Path) -> None:
+def write(film: VideoSpec, watched: Sequence[RecordedEpisode], path: Path) -> None:
     """Write episodes into a file of a kind that its name tells."""
     model = env_adapter.model_of(film.env.env.inner)
     if film.gl and (model is None or path.suffix == ".html"):
@@ -48,7 +48,7 @@ def write(film: Film, watched: Sequence[Watched], path: Path) -> None:
     images.save([picture for episode in drawn for picture in episode], path, 1.0 / pause)
 
 
-def _page(film: Film, watched: Sequence[Watched], model: Any) -> str:
+def _page(film: VideoSpec, watched: Sequence[RecordedEpisode], model: Any) -> str:
     if model is None:
         shown = [(_told(film, one), _drawn(film, one)) for one in watched]
         return html_viewer.of_pictures(film.title, shown)
@@ -59,7 +59,7 @@ def _page(film: Film, watched: Sequence[Watched], model: Any) -> str:
     )
 
 
-def _pictures(film: Film, one: Watched, model: Any, kind: str) -> list[np.ndarray]:
+def _pictures(film: VideoSpec, one: RecordedEpisode, model: Any, kind: str) -> list[np.ndarray]:
     """Return an episode's pictures; those of a picture file are but a few moments."""
     if model is None:
         drawn = _drawn(film, one)
@@ -78,7 +78,7 @@ def _pictures(film: Film, one: Watched, model: Any, kind: str) -> list[np.ndarra
     return [images.captioned(picture, one.title) for picture in drawn]
 
 
-def _drawn(film: Film, one: Watched) -> list[np.ndarray]:
+def _drawn(film: VideoSpec, one: RecordedEpisode) -> list[np.ndarray]:
     """Return what a world without a model draws of itself, or else what was seen in it."""
     inner = film.env.env.inner
     inner = getattr(inner, "unwrapped", inner)
@@ -88,14 +88,16 @@ def _drawn(film: Film, one: Watched) -> list[np.ndarray]:
     return [inner.draw(jax.tree.map(lambda leaf, t=t: leaf[t], one.shown)) for t in moments]
 
 
-def _bodies(film: Film, one: Watched, model: Any, kind: str) -> tuple[Bodies, Bodies | None]:
+def _bodies(
+    film: VideoSpec, one: RecordedEpisode, model: Any, kind: str
+) -> tuple[Bodies, Bodies | None]:
     shown = jax.tree.map(lambda leaf: np.asarray(leaf)[_moments(film, one, kind)], one.shown)
     by_hand = {name: shown[name] for name in ("mocap_pos", "mocap_quat") if name in shown}
     ghost = geoms.bodies(model, shown["ghost"]) if "ghost" in shown else None
     return geoms.bodies(model, shown["qpos"], **by_hand), ghost
 
 
-def _timing(film: Film, kind: str) -> tuple[int, float]:
+def _timing(film: VideoSpec, kind: str) -> tuple[int, float]:
     """Return how many steps lie between pictures, and how many seconds."""
     step = env_adapter.seconds(film.env.env.inner)
     if step is None:
@@ -105,7 +107,7 @@ def _timing(film: Film, kind: str) -> tuple[int, float]:
     return stride, stride * step
 
 
-def _moments(film: Film, one: Watched, kind: str) -> np.ndarray:
+def _moments(film: VideoSpec, one: RecordedEpisode, kind: str) -> np.ndarray:
     """Return which states are shown: the first, others after it, and the last."""
     stride, pause = _timing(film, kind)
     last = len(one.rewards)
@@ -117,7 +119,7 @@ def _moments(film: Film, one: Watched, kind: str) -> np.ndarray:
     return np.unique(np.append(np.arange(0, last, stride), last))
 
 
-def _told(film: Film, one: Watched) -> html_viewer.Episode:
+def _told(film: VideoSpec, one: RecordedEpisode) -> html_viewer.Episode:
     stride, pause = _timing(film, ".html")
     moments = _moments(film, one, ".html")
     sums = np.concatenate([[0.0], np.cumsum(one.rewards)])[moments]

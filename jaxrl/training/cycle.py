@@ -52,14 +52,14 @@ def complete(
     """Add what else is known of a cycle, and stop where it went wrong; return the state after."""
     state, changed = curriculum.after_cycle(run.program, state, rows)
     nan_guard.check(run, state, cycles)
-    names = ("updates", "skipped", "bad_streak")
+    names = ("updates", "skipped_updates", "nonfinite_streak")
     counted = {n: getattr(state.learner, n) for n in names if hasattr(state.learner, n)}
     counters = run.program.each(jax.device_get(counted))
     for member, row, new, counter in zip(run.members, rows, changed, counters, strict=True):
         row |= new
-        member.bad_streak = int(counter["bad_streak"])
-        finalize.warn_of_skipped(run, member, int(counter["skipped"]))
-        row["train/n_skipped"] = int(counter["skipped"])
+        member.nonfinite_streak = int(counter["nonfinite_streak"])
+        finalize.warn_of_skipped(run, member, int(counter["skipped_updates"]))
+        row["train/n_skipped"] = int(counter["skipped_updates"])
         # Learners that wait for enough to learn from count their own.
         planned = cycles * run.config.iterations * run.config.learning.updates
         row["train/n_updates"] = int(counter.get("updates", planned))

@@ -37,7 +37,7 @@ def stop_if_diverged(run: Run, rows: list[dict[str, float]], cycles: int) -> Non
     """
     limit = run.config.learning.max_bad_updates
     for member in run.members:
-        lost = member.bad_streak >= limit
+        lost = member.nonfinite_streak >= limit
         if lost and not member.lost and len(run.members) > 1:
             run.console.say(_lost(member))
         member.lost = lost
@@ -49,24 +49,24 @@ def stop_if_diverged(run: Run, rows: list[dict[str, float]], cycles: int) -> Non
 
 def warn_of_skipped(run: Run, member: Member, skipped: int) -> None:
     """Say in the cycle in which it happens that non-finite updates were skipped."""
-    if (new := skipped - member.skipped) > 0:
+    if (new := skipped - member.skipped_updates) > 0:
         who = f"{member.folder.name}: " if run.overview else ""
         run.console.say(
             f"warning: {who}{new:,} gradient updates of this cycle were non-finite and were "
             "skipped (train/n_skipped)"
         )
-    member.skipped = skipped
+    member.skipped_updates = skipped
 
 
 def _lost(member: Member) -> str:
-    number = member.bad_streak
+    number = member.nonfinite_streak
     return f"warning: {member.folder.name} diverged: {number} consecutive non-finite updates"
 
 
 def _refuse_diverged_end(run: Run, cycles: int) -> None:
     """Raise if the whole last iteration was non-finite; say it of single members."""
     limit = min(run.config.learning.max_bad_updates, run.config.learning.updates)
-    lost = [member for member in run.members if member.bad_streak >= limit]
+    lost = [member for member in run.members if member.nonfinite_streak >= limit]
     for member in lost if run.overview else ():
         run.console.say(_lost(member))
     if len(lost) == len(run.members):
@@ -79,7 +79,7 @@ def _diverged(run: Run, values: dict[str, float], cycles: int) -> TrainingDiverg
     saved = run.checkpoints.steps()
     kept = f"The checkpoint at step {max(saved):,} is untouched." if saved else "No checkpoint yet."
     return TrainingDiverged(
-        f"Training diverged at step {run.env_steps(cycles):,}: {run.members[0].bad_streak} "
+        f"Training diverged at step {run.env_steps(cycles):,}: {run.members[0].nonfinite_streak} "
         f"consecutive non-finite updates ({', '.join(broken[:3]) or 'train/grad_norm'}). {kept} "
         f"{_REMEDIES[run.config.algo == 'ppo']}"
     )

@@ -14,22 +14,22 @@ from typing import Any, NamedTuple
 
 import jax
 
-from jaxrl.checkpoint.manager import Checkpoints
+from jaxrl.checkpoint.manager import CheckpointManager
 from jaxrl.config import TrainConfig, env_names, variants
 from jaxrl.loggers import lock_file, sinks
 from jaxrl.loggers import run_dir as folders
 from jaxrl.loggers.console import Console
-from jaxrl.loggers.eval_log import EvaluationRecord
+from jaxrl.loggers.eval_log import EvalLog
 from jaxrl.programs import device, gymnasium, memory_estimate, offline
 from jaxrl.programs.program import Program
 from jaxrl.training import cycle, finalize, nan_guard, recovery, signals, warm_start
 from jaxrl.training import resume as starting
 from jaxrl.training.callback_runner import CallbackRunner
 from jaxrl.training.member import Member
-from jaxrl.training.resume import Start
+from jaxrl.training.resume import InitialState
 from jaxrl.training.run import Run
 from jaxrl.training.summary import Result
-from jaxrl.training.warm_start import Learnt
+from jaxrl.training.warm_start import WarmStart
 from jaxrl.types import TrainState
 from jaxrl.utils import profiling, sharding
 
@@ -39,7 +39,7 @@ def train(
     folder: Path,
     *,
     resume: bool = False,
-    begins: Start | Learnt | None = None,
+    begins: InitialState | WarmStart | None = None,
     hooks: CallbackRunner | None = None,
 ) -> Result:
     """Train in `folder` until done or asked to stop.
@@ -51,12 +51,12 @@ def train(
         lock = stack.enter_context(folders.locked(folder))
         stop = stack.enter_context(signals.listening())
         checkpoints = stack.enter_context(
-            Checkpoints(folder / "checkpoints", keep_last=config.checkpoint.keep_last)
+            CheckpointManager(folder / "checkpoints", keep_last=config.checkpoint.keep_last)
         )
         console = Console(config.total_iterations * config.steps_per_iteration)
         stack.callback(console.close)
         start, programs = _start(program, folder, checkpoints, console, resume, begins)
-        if isinstance(programs, gymnasium.HostPrograms | offline.OfflinePrograms):
+        if isinstance(programs, gymnasium.GymnasiumExecutor | offline.OfflineExecutor):
             stack.callback(programs.close)
         outputs = _Outputs(console, checkpoints, stack)
         run = _run(program, folder, start, programs, outputs, resume)
@@ -70,12 +70,12 @@ class _Outputs(NamedTuple):
     """Where a run writes, and who closes it."""
 
     console: Console
-    checkpoints: Checkpoints
+    checkpoints: CheckpointManager
     stack: contextlib.ExitStack
 
 
 def _run(
-    program: Program, folder: Path, start: Start, programs: Any, to: _Outputs, resume: bool
+    program: Program, folder: Path, start: InitialState, programs: Any, to: _Outputs, resume: bool
 ) -> Run:
     """Put the host's side of a run together, with what it remembered before a resume."""
     config, iterations = program.config, starting.iterations_of(start.state)
@@ -88,7 +88,7 @@ def _run(
             spec=program.env.spec,
             folder=folder,
             outputs=[*outputs, *also],
-            record=EvaluationRecord(folder / "evaluations.npz", resumed_at),
+            record=EvalLog(folder / "evaluations.npz", resumed_at),
             iteration_log=sinks.by_iteration(folder, to.stack, iterations, resume),
         )
         made.remember(memory)
@@ -119,11 +119,11 @@ def _run(
 def _start(
     program: Program,
     folder: Path,
-    checkpoints: Checkpoints,
+    checkpoints: CheckpointManager,
     console: Console,
     resume: bool,
-    begins: Start | Learnt | None,
-) -> tuple[Start, Any]:
+    begins: InitialState | WarmStart | None,
+) -> tuple[InitialState, Any]:
     """Return the state to go on from, and the programs, unless nothing is left to do."""
     config = program.config
     if resume and not starting.never_saved(config, checkpoints, folder):
@@ -135,7 +135,7 @@ def _start(
             return _said(start, console), None
     else:
         begins = warm_start.learnt(program) if resume else begins
-        start = begins if isinstance(begins, Start) else None
+        start = begins if isinstance(begins, InitialState) else None
         if start:
             starting.keep_first(program, checkpoints, start.state)
         folders.describe(folder, config, program.members)
@@ -143,15 +143,15 @@ def _start(
             console.say("This run had not come to its first checkpoint: it starts over.")
     console.say(_compiling(program))
     if config.offline:
-        programs = offline.OfflinePrograms(program)
+        programs = offline.OfflineExecutor(program)
     elif env_names.is_hosted(config.env):
         cycles = starting.iterations_of(start.state) // config.iterations if start else 0
-        programs = gymnasium.HostPrograms(program, cycles)
+        programs = gymnasium.GymnasiumExecutor(program, cycles)
     else:
         programs = device.compile_programs(program)
     if start is None:
-        start = Start(programs.first_state(), {}, [])
-        if isinstance(begins, Learnt):
+        start = InitialState(programs.first_state(), {}, [])
+        if isinstance(begins, WarmStart):
             start = warm_start.given(start.state, begins)
             starting.keep_first(program, checkpoints, start.state)
     return _said(start, console), programs
@@ -163,7 +163,7 @@ def _compiling(program: Program) -> str:
     return f"compiling the training program{number} for {program.config.env}, {devices} ..."
 
 
-def _said(start: Start, console: Console) -> Start:
+def _said(start: InitialState, console: Console) -> InitialState:
     """Tell the user what is to be known of a start."""
     for remark in start.remarks:
         console.say(remark)

@@ -11,7 +11,7 @@ from jaxrl.config import TrainConfig
 from jaxrl.evaluation import episodes as evaluation
 from jaxrl.evaluation.episodes import Episodes
 from jaxrl.loggers import sinks
-from jaxrl.loggers.eval_log import EvaluationRecord
+from jaxrl.loggers.eval_log import EvalLog
 from jaxrl.policies import files
 from jaxrl.types import EnvSpec, PyTree
 
@@ -24,7 +24,7 @@ class Member:
     spec: EnvSpec
     folder: Path
     outputs: list[sinks.Sink]
-    record: EvaluationRecord
+    record: EvalLog
     iteration_log: sinks.Sink  # what is noted for every iteration
     best: float = -math.inf
     best_at: int = -1  # cycles
@@ -35,8 +35,8 @@ class Member:
     score: float = -math.inf  # what "best" is measured by
     scored_at: int = -1  # cycles
     nonfinite_steps: int = 0  # steps of this cycle in which an environment was non-finite
-    skipped: int = 0  # non-finite updates, before a resume included
-    bad_streak: int = 0  # consecutive non-finite updates
+    skipped_updates: int = 0  # non-finite updates, before a resume included
+    nonfinite_streak: int = 0  # consecutive non-finite updates
     lost: bool = False  # of a population that goes on: too many of them
 
     def env_steps(self, cycles: int) -> int:
@@ -98,7 +98,7 @@ class Member:
         return {
             "best": self.best if math.isfinite(self.best) else None,
             "episodes": self.episodes,
-            "skipped": self.skipped,
+            "skipped_updates": self.skipped_updates,
             "losses": [_without_nan(pair) for pair in self.losses],
             "recent": _without_nan(self.recent),
             "last_evaluation": {k: v for k, v in self.last_evaluation.items() if math.isfinite(v)},
@@ -109,7 +109,7 @@ class Member:
         best = memory.get("best")
         self.best = -math.inf if best is None else best
         self.episodes = memory.get("episodes", 0)
-        self.skipped = memory.get("skipped", 0)
+        self.skipped_updates = memory.get("skipped_updates", 0)
         self.losses = [_with_nan(pair) for pair in memory.get("losses", [])]
         self.recent = _with_nan(memory.get("recent", []))
         self.last_evaluation = memory.get("last_evaluation", {})

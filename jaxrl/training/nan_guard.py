@@ -67,7 +67,7 @@ def _stop(run: Run, state: TrainState) -> None:
         _stop_if_broken(run.program, noted, member.folder)
 
 
-def _stop_if_broken(program: Program, noted: nan_capture.Broken, folder: Path) -> None:
+def _stop_if_broken(program: Program, noted: nan_capture.NonFiniteCapture, folder: Path) -> None:
     at = jax.device_get(noted.at)
     if not (at != nan_capture.NEVER).any():
         return
@@ -87,7 +87,7 @@ def _stop_if_broken(program: Program, noted: nan_capture.Broken, folder: Path) -
     )
 
 
-def _what(row: nan_capture.Broken) -> str:
+def _what(row: nan_capture.NonFiniteCapture) -> str:
     """Name the non-finite values: those of the reset, or else those of the step."""
     if bad := _nonfinite(network_files.named_leaves({"obs": row.before.obs})):
         return f"after its reset, {bad}"
@@ -106,7 +106,7 @@ def _nonfinite(parts: dict[str, Any]) -> str:
     return ", ".join(bad[:6])
 
 
-def _dump(program: Program, row: nan_capture.Broken, file: Path) -> None:
+def _dump(program: Program, row: nan_capture.NonFiniteCapture, file: Path) -> None:
     """Write the state, the action and the result of a step; arrays only."""
     arrays: dict[str, Any] = {
         f"before/{name}": leaf

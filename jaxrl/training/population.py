@@ -18,7 +18,7 @@ from jaxrl.errors import UserError
 from jaxrl.evaluation import episodes
 from jaxrl.evaluation.episodes import Episodes
 from jaxrl.programs import program as programs
-from jaxrl.programs.device import Programs, compile_programs
+from jaxrl.programs.device import DeviceExecutor, compile_programs
 from jaxrl.programs.program import Program, follows_training
 from jaxrl.training import curriculum
 from jaxrl.types import Metrics, TrainState, finished
@@ -78,7 +78,7 @@ def groups(configs: Sequence[TrainConfig]) -> list[list[int]]:
 class Population(NamedTuple):
     """Compiled programs of several members."""
 
-    programs: Programs
+    programs: DeviceExecutor
     members: tuple[TrainConfig, ...]
 
     def first_state(self) -> TrainState:
@@ -174,7 +174,7 @@ def train(
 def _warn_of_divergence(population: Population, state: TrainState, metrics: Metrics) -> None:
     """Say which members have diverged, at every evaluation: others go on, and so does a study."""
     program, members = population.programs.program, population.members
-    streaks = np.ravel(jax.device_get(state.learner.bad_streak))
+    streaks = np.ravel(jax.device_get(state.learner.nonfinite_streak))
     none = np.zeros(len(members), np.float32)
     counted = metrics["rollout/diverged"].total if "rollout/diverged" in metrics else none
     broken = np.ravel(jax.device_get(counted))

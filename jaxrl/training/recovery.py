@@ -12,7 +12,7 @@ from pathlib import Path
 
 import jax
 
-from jaxrl.checkpoint.manager import Checkpoints
+from jaxrl.checkpoint.manager import CheckpointManager
 from jaxrl.errors import UserError
 from jaxrl.loggers import run_dir as folders
 from jaxrl.loggers import sinks
@@ -67,7 +67,7 @@ def save_elsewhere(run: Run, state: TrainState, cycles: int) -> str:
     if any(leaf.is_deleted() for leaf in jax.tree.leaves(state)):
         return f"Its log was saved in {new}; its state was lost: the failed cycle had donated it."
     keep_last = run.config.checkpoint.keep_last
-    with Checkpoints(new / "checkpoints", keep_last=keep_last) as run.checkpoints:
+    with CheckpointManager(new / "checkpoints", keep_last=keep_last) as run.checkpoints:
         run.save(state, cycles, block=True)
     for member, policy in zip(run.members, run.networks(state), strict=True):
         member.save_networks(policy, cycles, "final")

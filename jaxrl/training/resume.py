@@ -11,8 +11,8 @@ import jax
 import numpy as np
 
 from jaxrl.algorithms.off_policy import replay
-from jaxrl.checkpoint.manager import Checkpoints, Restored
-from jaxrl.checkpoint.snapshot import DamagedError, is_number
+from jaxrl.checkpoint.manager import CheckpointManager, Restored
+from jaxrl.checkpoint.snapshot import CorruptCheckpointError, is_number
 from jaxrl.config import TrainConfig, serialization
 from jaxrl.errors import UserError
 from jaxrl.loggers import metrics_log
@@ -35,7 +35,7 @@ _FREE = (
 )
 
 
-class Start(NamedTuple):
+class InitialState(NamedTuple):
     """The state to go on from, what the host remembered beside it, and what to tell the user."""
 
     state: TrainState
@@ -69,13 +69,13 @@ def to_keep(config: TrainConfig, state: TrainState) -> TrainState:
     return state.replace(collector=state.collector.replace(replay=()))
 
 
-def keep_first(program: Program, checkpoints: Checkpoints, state: TrainState) -> None:
+def keep_first(program: Program, checkpoints: CheckpointManager, state: TrainState) -> None:
     """Save a first state that came from another run, which may be gone when this one resumes."""
     metadata = {**all_settings(program), "devices": program.mesh.size}
     checkpoints.save(0, to_keep(program.config, state), metadata, block=True)
 
 
-def never_saved(config: TrainConfig, checkpoints: Checkpoints, folder: Path) -> bool:
+def never_saved(config: TrainConfig, checkpoints: CheckpointManager, folder: Path) -> bool:
     """Tell whether a run ended before it was to save, so that starting over loses nothing."""
     places = ("policies", "rewards", "*/policies")  # the last, of a population's members
     if checkpoints.steps() or any(any(folder.glob(f"{place}/final.npz")) for place in places):
@@ -89,7 +89,7 @@ def never_saved(config: TrainConfig, checkpoints: Checkpoints, folder: Path) -> 
 
 
 def restored_state(
-    program: Program, checkpoints: Checkpoints
+    program: Program, checkpoints: CheckpointManager
 ) -> tuple[TrainState, Restored, list[str]]:
     """Return the newest state that is whole, with its checkpoint, and what to tell the user."""
     config, whole = program.config, programs.abstract_state(program)
@@ -136,19 +136,19 @@ _METADATA: dict[str, Callable[[Any], bool]] = {
 def check_metadata(members: int, metadata: Any) -> None:
     """Raise DamagedError unless metadata is what a run of so many members writes."""
     if not isinstance(metadata, dict):
-        raise DamagedError(f"its metadata is {metadata!r:.40}, not an object")
+        raise CorruptCheckpointError(f"its metadata is {metadata!r:.40}, not an object")
     for name, holds in _METADATA.items():
         if name in metadata and not holds(metadata[name]):
-            raise DamagedError(f"its metadata has '{name}' {metadata[name]!r:.40}")
+            raise CorruptCheckpointError(f"its metadata has '{name}' {metadata[name]!r:.40}")
     for name in ("members", "settings_of_members"):
         each = metadata.get(name, [{}] * members)
         if not isinstance(each, list) or len(each) != members:
-            raise DamagedError(f"its metadata has '{name}' that are not {members}")
+            raise CorruptCheckpointError(f"its metadata has '{name}' that are not {members}")
         for one in each:
             check_metadata(0, one if name == "members" else {"settings": one})
 
 
-def resumed(program: Program, checkpoints: Checkpoints) -> Start:
+def resumed(program: Program, checkpoints: CheckpointManager) -> InitialState:
     """Start from the newest checkpoint that is whole."""
     config = program.config
     state, restored, remarks = restored_state(program, checkpoints)
@@ -165,7 +165,7 @@ def resumed(program: Program, checkpoints: Checkpoints) -> Start:
     old = state.learner.total_iterations
     total = jax.device_put(np.full(old.shape, config.total_iterations, np.int32), old.sharding)
     learner = state.learner.replace(total_iterations=total)
-    return Start(state.replace(learner=learner), restored.metadata, remarks)
+    return InitialState(state.replace(learner=learner), restored.metadata, remarks)
 
 
 def refuse_other_settings(config: TrainConfig, saved: dict[str, Any]) -> None:

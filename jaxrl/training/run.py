@@ -9,14 +9,14 @@ from types import MappingProxyType
 
 import jax
 
-from jaxrl.checkpoint.manager import Checkpoints
+from jaxrl.checkpoint.manager import CheckpointManager
 from jaxrl.config import TrainConfig
 from jaxrl.evaluation.episodes import Episodes
 from jaxrl.loggers.console import Console
 from jaxrl.loggers.lock_file import HeartbeatLock
-from jaxrl.programs.device import Programs
-from jaxrl.programs.gymnasium import HostPrograms
-from jaxrl.programs.offline import OfflinePrograms
+from jaxrl.programs.device import DeviceExecutor
+from jaxrl.programs.gymnasium import GymnasiumExecutor
+from jaxrl.programs.offline import OfflineExecutor
 from jaxrl.programs.program import Program
 from jaxrl.training import curriculum, resume
 from jaxrl.training.callback_runner import CallbackContext, CallbackRunner, best_or_none
@@ -30,9 +30,11 @@ class Run:
 
     program: Program
     console: Console
-    checkpoints: Checkpoints
+    checkpoints: CheckpointManager
     members: list[Member]
-    programs: Programs | HostPrograms | OfflinePrograms | None  # None when nothing is left to do
+    programs: (
+        DeviceExecutor | GymnasiumExecutor | OfflineExecutor | None
+    )  # None when nothing is left to do
     overview: Member | None = None  # of a population: all members together
     hooks: CallbackRunner = field(default_factory=CallbackRunner)  # callbacks of the user's own
     lock: HeartbeatLock | None = None  # None: the kernel holds it
@@ -78,7 +80,7 @@ class Run:
     @property
     def in_trouble(self) -> bool:
         """Whether a member's gradients were not finite a moment ago."""
-        return any(member.bad_streak and not member.lost for member in self.members)
+        return any(member.nonfinite_streak and not member.lost for member in self.members)
 
     def tell(self, event: str, cycles: int, values: Mapping[str, float] | None = None) -> None:
         """Tell callbacks what has happened; they get copies."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from jaxrl.algorithms import registry as algorithms
 from jaxrl.algorithms.off_policy import replay
-from jaxrl.checkpoint.manager import Checkpoints
+from jaxrl.checkpoint.manager import CheckpointManager
 from jaxrl.config import NetworkConfig, TrainConfig, env_names, serialization, validate
 from jaxrl.errors import UserError
 from jaxrl.policies import files as network_files
@@ -21,47 +21,48 @@ from jaxrl.policies import load
 from jaxrl.programs import program as programs
 from jaxrl.programs.program import Program
 from jaxrl.training import resume
-from jaxrl.training.resume import Start
+from jaxrl.training.resume import InitialState
 from jaxrl.types import PyTree, TrainState
 from jaxrl.utils import atomic_io
 
 # What a learner has learnt, as opposed to how far it has come: not the optimiser, no counters.
-_LEARNT = ("params", "slow", "observations", "values", "returns")
+_LEARNT = ("params", "target_params", "observations", "values", "returns")
 # Settings that weights alone do not show, but without which they mean something else.
 _ACTOR = (
     "hidden",
     "activation",
     "layer_norm",
-    "memory",
-    "memory_of",
+    "rnn",
+    "rnn_of",
     "state_dependent_std",
     "distribution",
 )
 _CRITIC = ("critic_hidden",)
 
 
-class Learnt(NamedTuple):
+class WarmStart(NamedTuple):
     """Arrays by their place in the learner, and what to tell the user."""
 
     arrays: dict[str, np.ndarray]
     remarks: list[str]
 
 
-def continued(program: Program, source: Path) -> Start:
+def continued(program: Program, source: Path) -> InitialState:
     """Start from another run's last state, with all counters at 0.
 
     Schedules begin anew, and so do the random numbers: repeating those of the first run would
     repeat its choices. Episodes in progress, replay and curriculum are kept.
     """
     config = program.config
-    with Checkpoints(source / "checkpoints", only_read=True) as checkpoints:
+    with CheckpointManager(source / "checkpoints", only_read=True) as checkpoints:
         state, restored, remarks = resume.restored_state(program, checkpoints)
     saved = dict(restored.metadata.get("settings", {}))
     saved.pop("seed", None)
     resume.refuse_other_settings(config, saved)
     learner = state.learner
     zeros = {
-        name: _placed(np.int32(0), getattr(learner, name)) for name in ("skipped", "bad_streak")
+        name: _placed(np.int32(0), getattr(learner, name))
+        for name in ("skipped_updates", "nonfinite_streak")
     }
     total = _placed(np.int32(config.total_iterations), learner.total_iterations)
     key = jax.random.fold_in(state.key, 2**32 - 1)  # no iteration has come that far
@@ -76,7 +77,7 @@ def continued(program: Program, source: Path) -> Start:
         kept = replay.restarted(state.collector.replay, config.learning.rollout_length)
         state = state.replace(collector=state.collector.replace(replay=kept))
     remarks.append(f"starting from the state of {source} at step {restored.step:,}, counted from 0")
-    return Start(state, {}, remarks)
+    return InitialState(state, {}, remarks)
 
 
 def _placed(value: Any, old: jax.Array) -> jax.Array:
@@ -88,7 +89,7 @@ def _placed(value: Any, old: jax.Array) -> jax.Array:
     return jax.device_put(new, old.sharding, may_alias=False)
 
 
-def learnt(program: Program) -> Learnt | None:
+def learnt(program: Program) -> WarmStart | None:
     """Read what --init-from names, and check that it fits; None where it names nothing."""
     path, config = program.config.init_from, program.config
     if path is None:
@@ -114,13 +115,13 @@ def _settings_of(path: Path) -> TrainConfig:
     return config
 
 
-def _from_checkpoint(program: Program, path: Path, theirs: TrainConfig) -> Learnt:
+def _from_checkpoint(program: Program, path: Path, theirs: TrainConfig) -> WarmStart:
     """Take over actor, critic and statistics."""
     networks = algorithms.network_config(theirs), algorithms.network_config(program.config)
     alone = f", or take its policy alone: --init-from {path / 'policies' / 'final.npz'}"
     _refuse_other_networks(path, *networks, _ACTOR)
     _refuse_other_networks(path, *networks, _CRITIC, alone)
-    with Checkpoints(path / "checkpoints", only_read=True) as checkpoints:
+    with CheckpointManager(path / "checkpoints", only_read=True) as checkpoints:
         found = checkpoints.read()
     have = {
         leaf.path.removeprefix("learner/"): data
@@ -138,10 +139,10 @@ def _from_checkpoint(program: Program, path: Path, theirs: TrainConfig) -> Learn
     remarks.append(
         f"starting from what {path} had learnt at step {found.step:,}: policy and critic"
     )
-    return Learnt(taken, remarks)
+    return WarmStart(taken, remarks)
 
 
-def _from_policy(program: Program, path: Path) -> Learnt:
+def _from_policy(program: Program, path: Path) -> WarmStart:
     """Take over the policy with its normaliser; everything else begins anew."""
     file = load.find(path, "final" if (path / "policies" / "final.npz").exists() else "best")
     stored, ours = network_files.read(file), algorithms.network_config(program.config)
@@ -155,7 +156,7 @@ def _from_policy(program: Program, path: Path) -> Learnt:
     _refuse_other_shapes(file, have, wanted)
     data = network_files.read_arrays(file, list(place_of))
     have = {place_of[name]: values for name, values in data.items()}
-    return Learnt(have, [f"starting from the policy {file}; the critic begins anew"])
+    return WarmStart(have, [f"starting from the policy {file}; the critic begins anew"])
 
 
 def _named(tree: PyTree) -> dict[str, Any]:
@@ -187,7 +188,7 @@ def _refuse_other_shapes(path: Path, have: Mapping[str, Any], wanted: dict[str, 
             )
 
 
-def given(state: TrainState, taken: Learnt) -> Start:
+def given(state: TrainState, taken: WarmStart) -> InitialState:
     """Return a first state with what another run has learnt in its place."""
     learner = state.learner
     leaves = [
@@ -198,8 +199,8 @@ def given(state: TrainState, taken: Learnt) -> Start:
     if jax.tree.leaves(getattr(learner, "initial_params", ())):
         # A copy: the two are used up separately.
         learner = learner.replace(initial_params=jax.tree.map(lambda x: x.copy(), learner.params))
-    slow = getattr(learner, "slow", {})
-    if slow and not any(name.startswith("slow/") for name in taken.arrays):
-        followed = {name: learner.params[name] for name in slow}
-        learner = learner.replace(slow=jax.tree.map(lambda x: x.copy(), followed))
-    return Start(state.replace(learner=learner), {}, taken.remarks)
+    target_params = getattr(learner, "target_params", {})
+    if target_params and not any(name.startswith("target_params/") for name in taken.arrays):
+        followed = {name: learner.params[name] for name in target_params}
+        learner = learner.replace(target_params=jax.tree.map(lambda x: x.copy(), followed))
+    return InitialState(state.replace(learner=learner), {}, taken.remarks)

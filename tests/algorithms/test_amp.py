@@ -9,13 +9,13 @@ import numpy as np
 import optax
 import pytest
 
-from jaxrl.algorithms.amp import Styling, _Motion
-from jaxrl.config import StyleConfig
+from jaxrl.algorithms.amp import AMP, _Motion
+from jaxrl.config import AMPConfig
 from jaxrl.learning import discriminator
 from jaxrl.types import Rollout
 
 SIZE, STEPS, ROWS = 6, 4, 5
-CONFIG = StyleConfig(
+CONFIG = AMPConfig(
     weight=0.7,
     task_weight=0.3,
     hidden=(16,),
@@ -32,7 +32,7 @@ def demonstrations(key, number):
 
 @pytest.fixture(scope="module")
 def styling():
-    return Styling(CONFIG, demonstrations, SIZE)
+    return AMP(CONFIG, demonstrations, SIZE)
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def rollout(seed, shift=0.0):
     reward = jnp.asarray(random.normal(size=(STEPS, ROWS)), jnp.float32)
     # A step is judged by what it led to: what was seen before it must not matter.
     before = jnp.full_like(seen, jnp.nan)
-    return Rollout({"style": before}, (), reward, (), (), {"style": seen}, (), (), {})
+    return Rollout({"amp": before}, (), reward, (), (), {"amp": seen}, (), (), {})
 
 
 def test_each_step_is_paid_for_its_own_history(styling, learn):
@@ -74,8 +74,8 @@ def test_it_learns_to_tell_and_pays_for_what_looks_real(styling, learn):
     for i in range(20):
         state, metrics = learn(state, rollout(i, shift=-2.0), jax.random.key(i))
     accuracy = {k: float(m.total / m.count) for k, m in metrics.items()}
-    assert accuracy["style/demo_accuracy"] > 0.95
-    assert accuracy["style/agent_accuracy"] > 0.95
+    assert accuracy["amp/demo_accuracy"] > 0.95
+    assert accuracy["amp/agent_accuracy"] > 0.95
     real = styling.reward(state, rollout(99, shift=2.0)).mean()
     unreal = styling.reward(state, rollout(99, shift=-2.0)).mean()
     assert real > unreal + 0.3
@@ -95,15 +95,15 @@ def test_it_remembers_the_agents_earlier_motion(styling, learn):
 def _with_gaps(seed, **settings):
     """Return a rollout in which every row begins with two steps without a whole history."""
     full = rollout(seed, **settings)
-    shown = full.next_obs["style"].at[:2].set(0.0)
-    return full._replace(next_obs={"style": shown})
+    shown = full.next_obs["amp"].at[:2].set(0.0)
+    return full._replace(next_obs={"amp": shown})
 
 
 def test_steps_without_a_whole_history_teach_the_discriminator_nothing(styling, learn):
     state, _ = learn(styling.init(jax.random.key(0)), _with_gaps(0, shift=3.0), jax.random.key(1))
     assert np.all(np.any(np.asarray(state.replay[: int(state.filled)]) != 0.0, axis=1))
     assert np.all(np.asarray(state.moments.mean) > 1.8)  # zeros would pull it down
-    nothing = _with_gaps(0)._replace(next_obs={"style": jnp.zeros((STEPS, ROWS, SIZE))})
+    nothing = _with_gaps(0)._replace(next_obs={"amp": jnp.zeros((STEPS, ROWS, SIZE))})
     after, _ = learn(state, nothing, jax.random.key(2))
     assert int(after.filled) == int(state.filled)
     np.testing.assert_array_equal(after.replay, state.replay)
@@ -133,15 +133,15 @@ def test_a_gradient_step_is_that_of_the_losses_written_out(kind):
     settings = {"loss": kind, "updates": 1, "gradient_penalty": 3.0, "logit_reg": 0.5}
     config = replace(CONFIG, **settings, weight_decay=0.2)
     agent, demo = np.linspace(-1.0, 1.0, SIZE), np.linspace(2.0, -1.0, SIZE) ** 2 + 0.5
-    styling = Styling(config, lambda key, number: jnp.float32(np.tile(demo, (number, 1))), SIZE)
+    styling = AMP(config, lambda key, number: jnp.float32(np.tile(demo, (number, 1))), SIZE)
     state = styling.init(jax.random.key(0))
     state = state.replace(params=jax.tree.map(lambda x: x + 0.1, state.params))
     experience = rollout(0)
     experience = experience._replace(
-        next_obs={"style": jnp.float32(np.tile(agent, (STEPS, ROWS, 1)))}
+        next_obs={"amp": jnp.float32(np.tile(agent, (STEPS, ROWS, 1)))}
     )
     after, noted = jax.jit(styling.learn)(state, experience, jax.random.key(1))
-    # Statistics are of as many rows of the agent as of demonstrations.
+    # EpisodeStats are of as many rows of the agent as of demonstrations.
     rows = np.concatenate([np.tile(agent, (64, 1)), np.tile(demo, (64, 1))])
     np.testing.assert_allclose(after.moments.mean, rows.mean(axis=0), rtol=1e-5)
     a, d = ((x - rows.mean(axis=0)) / rows.std(axis=0) for x in (agent, demo))
@@ -171,14 +171,14 @@ def test_a_gradient_step_is_that_of_the_losses_written_out(kind):
     close = partial(np.testing.assert_allclose, rtol=1e-3, atol=1e-5)
     jax.tree.map(close, (after.params, found), (wanted, expected))
     told, slope, real, unreal = parts(state.params)
-    np.testing.assert_allclose(noted["style/loss"].total, told, rtol=1e-4)
-    np.testing.assert_allclose(noted["style/gradient_penalty"].total, slope, rtol=1e-4)
-    np.testing.assert_allclose(noted["style/demo_logit"].total, real, rtol=1e-4)
-    np.testing.assert_allclose(noted["style/agent_logit"].total, unreal, rtol=1e-4)
-    assert noted["style/demo_accuracy"].total == (real > 0)
-    assert noted["style/agent_accuracy"].total == (unreal < 0)
+    np.testing.assert_allclose(noted["amp/loss"].total, told, rtol=1e-4)
+    np.testing.assert_allclose(noted["amp/gradient_penalty"].total, slope, rtol=1e-4)
+    np.testing.assert_allclose(noted["amp/demo_logit"].total, real, rtol=1e-4)
+    np.testing.assert_allclose(noted["amp/agent_logit"].total, unreal, rtol=1e-4)
+    assert noted["amp/demo_accuracy"].total == (real > 0)
+    assert noted["amp/agent_accuracy"].total == (unreal < 0)
     paid = 2.0 * discriminator.reward(kind, unreal)
-    np.testing.assert_allclose(noted["style/agent_reward"].total, paid, rtol=1e-4)
+    np.testing.assert_allclose(noted["amp/agent_reward"].total, paid, rtol=1e-4)
     wage = styling.reward(after, experience)
     paid = 2.0 * discriminator.reward(kind, _logits(after.params, a)[0])
     np.testing.assert_allclose(wage, 0.3 * experience.reward + 0.7 * paid, rtol=1e-3, atol=1e-4)
@@ -190,20 +190,20 @@ NEAR, FAR = 0.5, 3.0  # where the agent's new motion lies, and what it remembers
 def test_half_of_the_agents_motion_is_remembered_once_there_is_some():
     """Beyond what is filled lies NaN."""
     config = replace(CONFIG, updates=1, batch_size=4096)
-    styling = Styling(config, lambda key, number: jnp.zeros((number, SIZE)), SIZE)
+    styling = AMP(config, lambda key, number: jnp.zeros((number, SIZE)), SIZE)
     first = styling.init(jax.random.key(0))
     # With ones for weights, a logit is 1 + 16 units, each 1 + the sum of what it sees.
     params = jax.tree.map(jnp.ones_like, first.params)
     moments = first.moments.replace(count=jnp.float32(1e12))  # normalising changes nothing
     near = jnp.full((STEPS, ROWS, SIZE), NEAR)
-    experience = rollout(0)._replace(next_obs={"style": near})
+    experience = rollout(0)._replace(next_obs={"amp": near})
     learn, found = jax.jit(styling.learn), []
     for filled in (0, 1, CONFIG.replay):
         kept = jnp.where(jnp.arange(CONFIG.replay)[:, None] < filled, FAR, jnp.nan)
         kept = jnp.broadcast_to(kept, (CONFIG.replay, SIZE))
         state = first.replace(params=params, moments=moments, replay=kept, filled=jnp.int32(filled))
         _, noted = learn(state, experience, jax.random.key(2))
-        found.append(float(noted["style/agent_logit"].total))
+        found.append(float(noted["amp/agent_logit"].total))
     new, old = 1 + 16 * (1 + SIZE * NEAR), 1 + 16 * (1 + SIZE * FAR)
     assert found[0] == pytest.approx(new, rel=1e-4)
     assert found[1:] == pytest.approx([(new + old) / 2] * 2, rel=0.05)
@@ -212,13 +212,13 @@ def test_half_of_the_agents_motion_is_remembered_once_there_is_some():
     state = state.replace(replay=kept)
     _, noted = learn(state, experience, jax.random.key(2))
     expected = new + 0.5 * (old - new) / CONFIG.replay
-    assert float(noted["style/agent_logit"].total) == pytest.approx(expected, rel=0.02)
+    assert float(noted["amp/agent_logit"].total) == pytest.approx(expected, rel=0.02)
     # So is every history of the rollout, the first one too.
     lone = near.at[0, 0].set(FAR)
     state = first.replace(params=params, moments=moments)
-    _, noted = learn(state, experience._replace(next_obs={"style": lone}), jax.random.key(2))
+    _, noted = learn(state, experience._replace(next_obs={"amp": lone}), jax.random.key(2))
     expected = new + (old - new) / (STEPS * ROWS)
-    assert float(noted["style/agent_logit"].total) == pytest.approx(expected, rel=0.05)
+    assert float(noted["amp/agent_logit"].total) == pytest.approx(expected, rel=0.05)
 
 
 def test_the_first_logits_are_small():
@@ -229,7 +229,7 @@ def test_the_first_logits_are_small():
 
 
 def _first_head(width):
-    styling = Styling(replace(CONFIG, hidden=(width,)), demonstrations, SIZE)
+    styling = AMP(replace(CONFIG, hidden=(width,)), demonstrations, SIZE)
     return np.asarray(styling.init(jax.random.key(0)).params["params"]["head"]["kernel"])
 
 
@@ -242,13 +242,13 @@ def test_memory_takes_any_history_and_any_place(styling, learn):
             state.filled == CONFIG.replay,
             learn(state, experience, jax.random.key(i)),
         )
-        new = np.asarray(experience.next_obs["style"]).reshape(1, -1, SIZE)
+        new = np.asarray(experience.next_obs["amp"]).reshape(1, -1, SIZE)
         where = np.argwhere((np.asarray(state.replay)[:, None] == new).all(axis=-1))
         taken |= {int(row) for _, row in where}
         places |= {int(place) for place, _ in where} if full else set()
     assert taken == set(range(STEPS * ROWS)) and places == set(range(CONFIG.replay))
-    assert float(metrics["style/loss"].count) == CONFIG.updates
-    small = Styling(replace(CONFIG, replay=8, updates=1), demonstrations, SIZE)
+    assert float(metrics["amp/loss"].count) == CONFIG.updates
+    small = AMP(replace(CONFIG, replay=8, updates=1), demonstrations, SIZE)
     state, _ = jax.jit(small.learn)(small.init(jax.random.key(0)), rollout(0), jax.random.key(1))
     assert int(state.filled) == 1
 
@@ -260,7 +260,7 @@ def test_a_single_whole_history_is_enough(styling, learn):
     motion = _Motion.of(shown.reshape(-1, SIZE))
     drawn = motion.draw(jax.random.key(0), jnp.zeros((30, SIZE)))
     np.testing.assert_array_equal(drawn, np.tile(one, (30, 1)))
-    experience = rollout(0)._replace(next_obs={"style": shown})
+    experience = rollout(0)._replace(next_obs={"amp": shown})
     state, _ = learn(styling.init(jax.random.key(0)), experience, jax.random.key(1))
     assert int(state.filled) == CONFIG.replay // 16
     np.testing.assert_array_equal(state.replay[: CONFIG.replay // 16], np.tile(one, (2, 1)))
@@ -270,13 +270,13 @@ def test_accuracies_are_shares_and_what_cannot_be_told_is_not_right(styling):
     state, experience = styling.init(jax.random.key(0)), rollout(0)
     nowhere = state.replace(params=jax.tree.map(jnp.zeros_like, state.params))
     config = replace(CONFIG, updates=1)
-    once = jax.jit(Styling(config, demonstrations, SIZE).learn)
+    once = jax.jit(AMP(config, demonstrations, SIZE).learn)
     for bias, demo, agent in ((0.0, 0.0, 0.0), (0.5, 1.0, 0.0), (-0.5, 0.0, 1.0)):
         params = jax.tree.map(lambda x: x, nowhere.params)
         params["params"]["head"]["bias"] += bias
         _, noted = once(nowhere.replace(params=params), experience, jax.random.key(1))
-        assert float(noted["style/demo_accuracy"].total) == demo
-        assert float(noted["style/agent_accuracy"].total) == agent
+        assert float(noted["amp/demo_accuracy"].total) == demo
+        assert float(noted["amp/agent_accuracy"].total) == agent
 
 
 def test_memory_is_filled_in_turn_and_then_overwritten_at_random(styling, learn):

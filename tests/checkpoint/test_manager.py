@@ -19,13 +19,13 @@ from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 from orbax.checkpoint import v1
 
 from jaxrl.checkpoint import manager, manifest, snapshot
-from jaxrl.checkpoint.manager import CheckpointError, Checkpoints
+from jaxrl.checkpoint.manager import CheckpointError, CheckpointManager
 from jaxrl.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-class Moments(NamedTuple):
+class AdamMoments(NamedTuple):
     mean: Any
     unused: Any
 
@@ -33,7 +33,7 @@ class Moments(NamedTuple):
 @struct.dataclass
 class State:
     params: dict
-    moments: Moments
+    moments: AdamMoments
     keys: Any
     name: str = struct.field(pytree_node=False)
 
@@ -75,7 +75,7 @@ def everything():
         "none": jax.random.split(jax.random.key(4), 0),
         "raw": jax.random.PRNGKey(5),
     }
-    return State(params, Moments(jnp.ones((2, 2)), None), keys, "run")
+    return State(params, AdamMoments(jnp.ones((2, 2)), None), keys, "run")
 
 
 def plain(leaf):
@@ -95,10 +95,10 @@ def assert_identical(actual, expected):
 
 
 def save_all(directory, states, metrics=None, **options):
-    with Checkpoints(directory, **options) as checkpoints:
+    with CheckpointManager(directory, **options) as checkpoints:
         for step, state in states.items():
             checkpoints.save(step, state, {"at": step}, metric=(metrics or {}).get(step))
-    return Checkpoints(directory, **options)
+    return CheckpointManager(directory, **options)
 
 
 def data_files(folder):
@@ -125,9 +125,9 @@ def other_values(leaf):
 def test_every_kind_of_leaf_comes_back_bit_for_bit(tmp_path):
     state = everything()
     metadata = {"note": "ü\n", "lr": 0.1, "none": None, "list": [1, {"a": True}]}
-    with Checkpoints(tmp_path) as checkpoints:
+    with CheckpointManager(tmp_path) as checkpoints:
         checkpoints.save(7, state, metadata)
-    restored = Checkpoints(tmp_path).restore(jax.tree.map(other_values, state))
+    restored = CheckpointManager(tmp_path).restore(jax.tree.map(other_values, state))
     assert (restored.step, restored.metadata, restored.warnings) == (7, metadata, [])
     assert_identical(restored.state, state)
     assert restored.state.name == "run"
@@ -150,7 +150,7 @@ def test_donating_and_overwriting_after_save_does_not_change_what_is_saved(tmp_p
     step = jax.jit(lambda x: x + 1, donate_argnums=0)
     state = {"big": jnp.arange(1_000_000.0), "numpy": np.zeros(10)}
     expected = {"big": np.arange(1_000_000, dtype=np.float32), "numpy": np.zeros(10)}
-    with Checkpoints(tmp_path) as checkpoints:
+    with CheckpointManager(tmp_path) as checkpoints:
         checkpoints.save(1, state, {})
         big = state["big"]
         for _ in range(5):
@@ -159,7 +159,7 @@ def test_donating_and_overwriting_after_save_does_not_change_what_is_saved(tmp_p
         state["numpy"][:] = 9
         changed.set()
     assert state["big"].is_deleted()
-    assert_identical(Checkpoints(tmp_path).restore(expected).state, expected)
+    assert_identical(CheckpointManager(tmp_path).restore(expected).state, expected)
 
 
 def test_restored_state_may_be_donated(tmp_path):
@@ -240,7 +240,7 @@ def test_paths(tmp_path, name, monkeypatch):
     monkeypatch.chdir(tmp_path)
     step = 2**31 + 5
     assert save_all(Path(name), {step: small()}).restore(small(1)).step == step
-    assert Checkpoints(tmp_path / name).steps() == [step]
+    assert CheckpointManager(tmp_path / name).steps() == [step]
 
 
 def test_steps_are_ordered_as_numbers(tmp_path):
@@ -265,14 +265,14 @@ def test_steps_are_ordered_as_numbers(tmp_path):
     ],
 )
 def test_bad_leaf_is_named_at_once(tmp_path, leaf, why):
-    with Checkpoints(tmp_path) as checkpoints:
+    with CheckpointManager(tmp_path) as checkpoints:
         with pytest.raises(CheckpointError, match=f"state leaf a/0 cannot be saved: {why}"):
             checkpoints.save(1, {"a": [leaf], "b": jnp.ones(1)}, {})
         assert list(tmp_path.iterdir()) == []
 
 
 def test_deleted_and_traced_leaves_are_named(tmp_path):
-    with Checkpoints(tmp_path) as checkpoints:
+    with CheckpointManager(tmp_path) as checkpoints:
         gone = jnp.ones(3)
         gone.delete()
         with pytest.raises(CheckpointError, match="leaf x cannot be saved: its buffer was deleted"):
@@ -291,14 +291,14 @@ def test_deleted_and_traced_leaves_are_named(tmp_path):
     ],
 )
 def test_metadata_must_be_plain_json(tmp_path, metadata, message):
-    with Checkpoints(tmp_path) as checkpoints, pytest.raises(CheckpointError, match=message):
+    with CheckpointManager(tmp_path) as checkpoints, pytest.raises(CheckpointError, match=message):
         checkpoints.save(1, small(), metadata)
 
 
 def test_misuse(tmp_path):
     with pytest.raises(CheckpointError, match="keep_last must be at least 1, not 0"):
-        Checkpoints(tmp_path, keep_last=0)
-    checkpoints = Checkpoints(tmp_path)
+        CheckpointManager(tmp_path, keep_last=0)
+    checkpoints = CheckpointManager(tmp_path)
     with pytest.raises(CheckpointError, match="must not be negative: -1"):
         checkpoints.save(-1, small(), {})
     checkpoints.close()
@@ -315,7 +315,7 @@ def test_path_is_a_file(tmp_path, below):
     file = tmp_path / "file"
     file.write_text("x")
     with pytest.raises(UserError, match=f"{file} is a file"):
-        Checkpoints(file / below)
+        CheckpointManager(file / below)
     assert file.read_text() == "x"
 
 
@@ -325,13 +325,13 @@ def test_unwritable_directory(tmp_path, monkeypatch):
     if os.geteuid() == 0:  # root may write everywhere
         monkeypatch.setattr(os, "access", lambda path, mode: not mode & os.W_OK)
     with pytest.raises(CheckpointError, match="shut is not writable; change its permissions"):
-        Checkpoints(folder)
+        CheckpointManager(folder)
 
 
 def test_no_checkpoint(tmp_path):
     folder = tmp_path / "none yet"
     with pytest.raises(CheckpointError, match=f"no checkpoint in {folder}$"):
-        Checkpoints(folder).restore(small())
+        CheckpointManager(folder).restore(small())
     assert not folder.exists()  # looking creates nothing
     checkpoints = save_all(folder, {1: small(), 5: small()})
     with pytest.raises(
@@ -464,7 +464,7 @@ def test_damage_falls_back_says_so_and_is_replaced_by_a_later_save(tmp_path, dam
     checkpoints.save(2, new, {"at": 2}, block=True)
     assert checkpoints.steps() == [1, 2]
     assert (tmp_path / "2.damaged-1").is_dir()
-    restored = Checkpoints(tmp_path).restore(old)
+    restored = CheckpointManager(tmp_path).restore(old)
     assert (restored.step, restored.warnings) == (2, [])
     assert_identical(restored.state, new)
 
@@ -493,14 +493,14 @@ def test_damaged_steps_take_no_place_in_the_retention(tmp_path):
     state = {"x": jnp.arange(5000.0)}
     save_all(tmp_path, {10: state, 20: state})
     flip_data_bit(tmp_path / "20")
-    with Checkpoints(tmp_path, keep_last=2) as checkpoints:
+    with CheckpointManager(tmp_path, keep_last=2) as checkpoints:
         assert checkpoints.restore(state).step == 10
         checkpoints.save(15, state, {})
         checkpoints.wait()
         assert checkpoints.steps() == [10, 15, 20]
         checkpoints.save(16, state, {})
     assert checkpoints.steps() == [15, 16, 20]
-    assert Checkpoints(tmp_path).restore(state).step == 16
+    assert CheckpointManager(tmp_path).restore(state).step == 16
 
 
 def test_leftovers_are_never_read_and_go_at_the_first_save(tmp_path):
@@ -535,12 +535,12 @@ def test_leftovers_are_never_read_and_go_at_the_first_save(tmp_path):
 )
 @pytest.mark.parametrize("reopen", [False, True])
 def test_newest_and_best_are_kept(tmp_path, metrics, kept, reopen):
-    checkpoints = Checkpoints(tmp_path, keep_last=2)
+    checkpoints = CheckpointManager(tmp_path, keep_last=2)
     for step in range(1, 7):
         checkpoints.save(step, small(step), {}, metric=metrics.get(step))
         if reopen:
             checkpoints.close()
-            checkpoints = Checkpoints(tmp_path, keep_last=2)
+            checkpoints = CheckpointManager(tmp_path, keep_last=2)
     checkpoints.close()
     assert checkpoints.steps() == kept
     for step in kept:
@@ -601,7 +601,7 @@ def fail_with(code):
 @pytest.mark.parametrize("surface", ["save", "wait", "close", "block", "context"])
 def test_full_disk_surfaces_once_and_leaves_the_earlier_ones(tmp_path, monkeypatch, surface):
     save_all(tmp_path, {1: small(1)})
-    checkpoints = Checkpoints(tmp_path, keep_last=1)
+    checkpoints = CheckpointManager(tmp_path, keep_last=1)
     monkeypatch.setattr(v1, "save", fail_with(errno.ENOSPC))
     message = f"step 2 could not be written to {tmp_path}: .*No space left.*; free some disk space"
     with pytest.raises(CheckpointError, match=message):
@@ -620,7 +620,7 @@ def test_full_disk_surfaces_once_and_leaves_the_earlier_ones(tmp_path, monkeypat
 
 def test_error_of_the_run_is_not_hidden_by_a_failing_save(tmp_path, monkeypatch):
     monkeypatch.setattr(v1, "save", fail_with(errno.EIO))
-    with pytest.raises(ZeroDivisionError) as caught, Checkpoints(tmp_path) as checkpoints:
+    with pytest.raises(ZeroDivisionError) as caught, CheckpointManager(tmp_path) as checkpoints:
         checkpoints.save(2, small(2), {})
         raise ZeroDivisionError
     assert "check the disk and its permissions" in caught.value.__notes__[0]
@@ -646,7 +646,7 @@ def test_write_errors_from_the_system_do_not_hang_the_process(tmp_path):
     assert "failed: the checkpoint of step 2 could not be written" in done.stdout, done.stderr
     assert "free some disk space" in done.stdout
     assert done.stdout.count("\n") == 1 and not done.stderr  # no traceback of Orbax's threads
-    assert Checkpoints(tmp_path).restore({"x": jnp.zeros(10)}).step == 1
+    assert CheckpointManager(tmp_path).restore({"x": jnp.zeros(10)}).step == 1
 
 
 KILLED = """if True:
@@ -678,7 +678,7 @@ def test_killed_at_random_moments(tmp_path):
                 assert process.stdout.readline() == "saving\n"
             time.sleep(rng.uniform(0.0, 0.5))
             process.send_signal(signal.SIGKILL)
-        reader = Checkpoints(tmp_path)
+        reader = CheckpointManager(tmp_path)
         restored = reader.restore(target)
         assert restored.warnings == []
         assert restored.step == reader.steps()[-1] > last
@@ -687,7 +687,7 @@ def test_killed_at_random_moments(tmp_path):
         np.testing.assert_array_equal(restored.state["x"], np.float32(restored.step))
         assert len(reader.steps()) <= 4  # two newest, the best, and one not yet removed
         last = restored.step
-    assert 3 in Checkpoints(tmp_path).steps()
+    assert 3 in CheckpointManager(tmp_path).steps()
 
 
 def test_forgetting_to_close_neither_hangs_nor_leaves_half_a_step(tmp_path):
@@ -701,7 +701,7 @@ def test_forgetting_to_close_neither_hangs_nor_leaves_half_a_step(tmp_path):
     """
     done = run_python(code, tmp_path)
     assert done.returncode == 0, done.stderr
-    restored = Checkpoints(tmp_path).restore({"x": jnp.zeros(1000)})
+    restored = CheckpointManager(tmp_path).restore({"x": jnp.zeros(1000)})
     assert restored.warnings == [] and restored.step == 2
 
 
@@ -711,16 +711,16 @@ def test_a_save_overtaken_by_the_exit_is_written_without_threads(tmp_path, monke
             raise RuntimeError("can't create new thread at interpreter shutdown")
 
     state = everything()
-    with Checkpoints(tmp_path) as checkpoints, monkeypatch.context() as patch:
+    with CheckpointManager(tmp_path) as checkpoints, monkeypatch.context() as patch:
         patch.setattr(snapshot, "_orbax", Exiting)
         patch.setattr(snapshot, "_can_start_threads", lambda: False)
         checkpoints.save(1, state, {}, block=True)
-    assert_identical(Checkpoints(tmp_path).restore(state).state, state)
+    assert_identical(CheckpointManager(tmp_path).restore(state).state, state)
     # Its digests are checked like those of any other.
     file = max(tmp_path.glob("1/arrays/*.raw"), key=lambda file: file.stat().st_size)
     file.write_bytes(file.read_bytes()[::-1])
     with pytest.raises(CheckpointError, match="does not match its digest"):
-        Checkpoints(tmp_path).restore(state)
+        CheckpointManager(tmp_path).restore(state)
 
 
 def test_other_errors_of_orbax_are_not_hidden(tmp_path, monkeypatch):
@@ -729,5 +729,8 @@ def test_other_errors_of_orbax_are_not_hidden(tmp_path, monkeypatch):
             raise RuntimeError("something else")
 
     monkeypatch.setattr(snapshot, "_orbax", Failing)
-    with Checkpoints(tmp_path) as checkpoints, pytest.raises(CheckpointError, match="something"):
+    with (
+        CheckpointManager(tmp_path) as checkpoints,
+        pytest.raises(CheckpointError, match="something"),
+    ):
         checkpoints.save(1, {"x": jnp.ones(3)}, {}, block=True)

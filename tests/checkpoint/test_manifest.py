@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import pytest
 
 from jaxrl.checkpoint import manifest
-from jaxrl.checkpoint.manager import Checkpoints
-from jaxrl.checkpoint.snapshot import DamagedError
+from jaxrl.checkpoint.manager import CheckpointManager
+from jaxrl.checkpoint.snapshot import CorruptCheckpointError
 from jaxrl.training import resume
 
 STATE = {
@@ -36,7 +36,7 @@ def write(folder, body, digest=None):
 def saved(tmp_path_factory):
     """Two checkpoints of the same state; tests spoil the manifest of the second."""
     folder = tmp_path_factory.mktemp("checkpoints")
-    with Checkpoints(folder) as checkpoints:
+    with CheckpointManager(folder) as checkpoints:
         for step in (1, 2):
             checkpoints.save(step, STATE, {"at": step}, metric=1.0, block=True)
     return folder
@@ -93,7 +93,7 @@ def test_every_value_of_a_wrong_type_is_damage(body):
             if same or is_harmless(path, value):
                 continue
             tried += 1
-            with pytest.raises(DamagedError):
+            with pytest.raises(CorruptCheckpointError):
                 manifest._parsed(changed(body, path, value))
     assert tried > 800
 
@@ -103,7 +103,7 @@ def test_every_value_that_is_missing_is_damage(saved, body):
         if path == ("metric",) or "metadata" in path[:-1] or isinstance(path[-1], int):
             continue
         write(saved / "2", changed(body, path))
-        with pytest.raises(DamagedError):
+        with pytest.raises(CorruptCheckpointError):
             manifest.read(saved / "2")
 
 
@@ -124,14 +124,14 @@ def test_every_value_that_is_missing_is_damage(saved, body):
 )
 def test_documents_that_are_no_manifest_fall_back(saved, text):
     (saved / "2" / "manifest.json").write_text(text)
-    restored = Checkpoints(saved).restore(STATE)
+    restored = CheckpointManager(saved).restore(STATE)
     assert restored.step == 1 and "2 is damaged and was skipped" in restored.warnings[0]
 
 
 def test_a_pipe_in_place_of_a_manifest_does_not_block(saved):
     (saved / "2" / "manifest.json").unlink()
     os.mkfifo(saved / "2" / "manifest.json")
-    assert Checkpoints(saved).restore(STATE).step == 1
+    assert CheckpointManager(saved).restore(STATE).step == 1
     (saved / "2" / "manifest.json").unlink()
 
 
@@ -141,13 +141,13 @@ def test_leaves_of_any_size_fall_back(saved, body):
     for shape in ([2**40], [2**62, 2**62], [2**20] * 100):
         huge = changed(body, ("leaves", place, "shape"), shape)
         write(saved / "2", changed(huge, ("leaves", place, "stored_shape"), shape))
-        found = Checkpoints(saved).read()
+        found = CheckpointManager(saved).read()
         assert found.step == 1 and "cannot be read" in found.warnings[0]
 
 
 def test_leaves_of_one_path_are_damage(saved, body):
     write(saved / "2", changed(body, ("leaves", 1, "path"), body["leaves"][0]["path"]))
-    with pytest.raises(DamagedError, match="two leaves of the same path"):
+    with pytest.raises(CorruptCheckpointError, match="two leaves of the same path"):
         manifest.read(saved / "2")
 
 
@@ -173,11 +173,11 @@ def test_metadata_of_wrong_types_falls_back(saved, body):
         for value in WRONG:
             if any(type(value) is type(v) and value == v for v in allowed[name]):
                 continue
-            with pytest.raises(DamagedError, match=f"its metadata has '{name}'"):
+            with pytest.raises(CorruptCheckpointError, match=f"its metadata has '{name}'"):
                 resume.check_metadata(0, METADATA | {name: value})
     write(saved / "2", body | {"metadata": {"best": "x"}})
     check = lambda metadata: resume.check_metadata(0, metadata)  # noqa: E731
-    assert Checkpoints(saved).restore(STATE, check_metadata=check).step == 1
+    assert CheckpointManager(saved).restore(STATE, check_metadata=check).step == 1
 
 
 def test_metadata_of_members_is_checked_for_each(saved):
@@ -191,5 +191,5 @@ def test_metadata_of_members_is_checked_for_each(saved):
         {"settings_of_members": [{}, []]},
         {"settings_of_members": [{}] * 3},
     ):
-        with pytest.raises(DamagedError):
+        with pytest.raises(CorruptCheckpointError):
             resume.check_metadata(2, whole | change)

@@ -45,12 +45,12 @@ def test_other_environments_need_no_clips(tmp_path):
 
 
 def test_style_in_range():
-    assert problems("style", weight=-1.0) == ["--style.weight must not be negative."]
-    assert problems("style", hidden=())[0].startswith("--style.hidden needs one or more widths")
+    assert problems("amp", weight=-1.0) == ["--amp.weight must not be negative."]
+    assert problems("amp", hidden=())[0].startswith("--amp.hidden needs one or more widths")
 
 
 @pytest.mark.parametrize("preset", ["sac-ant", "dqn-cartpole"])
 def test_style_is_learnt_by_ppo_alone(preset):
     config = presets.get(preset)
-    (problem,) = validate(replace(config, style=replace(config.style, weight=1.0)))
-    assert problem == f"--style.weight is for --algo ppo, not {config.algo}."
+    (problem,) = validate(replace(config, amp=replace(config.amp, weight=1.0)))
+    assert problem == f"--amp.weight is for --algo ppo, not {config.algo}."

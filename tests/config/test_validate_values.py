@@ -50,7 +50,7 @@ def test_any_value_of_a_numeric_field_is_accepted_or_named(base, path, value, li
 
 def test_every_section_is_checked():
     assert {path.partition(".")[0] for path in NUMERIC if "." in path} == {
-        *("task", "motion", "pick", "network", "ppo", "style", "offpolicy"),
+        *("task", "motion", "pick", "network", "ppo", "amp", "offpolicy"),
         *("data", "eval", "checkpoint"),
     }
 

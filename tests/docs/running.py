@@ -18,7 +18,7 @@ from experiments import run, search, study
 from jaxrl import train
 from jaxrl.config import LogConfig, TrainConfig, env_names, overrides, presets
 from jaxrl.programs import device, memory_estimate
-from jaxrl.programs.device import Programs, compile_programs
+from jaxrl.programs.device import DeviceExecutor, compile_programs
 from jaxrl.programs.program import Program
 from jaxrl.training import fit, population
 from tests.docs.reading import ROOT
@@ -85,7 +85,7 @@ class Commands:
         if has_physics(config) and not (config.init_from or config.run_dir):
             full = _program(config, len(members))
             self._once(full, lambda folder: _described(self.build, members))
-            if config.algo != "ppo" or config.style.weight or len(members) > 1:
+            if config.algo != "ppo" or config.amp.weight or len(members) > 1:
                 return  # tests/runtime trains such
         program = _program(shrunk(config), len(members), asked.vary, bool(config.init_from))
         self._once(program, lambda folder: _succeeds(train, [*words, "--run-dir", str(folder)]))
@@ -188,11 +188,11 @@ def rule_for(command: str) -> Callable[[Commands, str], None] | None:
     return next((rule for pattern, rule in RULES if re.match(pattern, command)), None)
 
 
-def _small(command: train.Command) -> train.Command:
+def _small(command: train.TrainArgs) -> train.TrainArgs:
     return command if command.dry_run else replace(command, config=shrunk(command.config))
 
 
-def _members(command: train.Command) -> list[TrainConfig]:
+def _members(command: train.TrainArgs) -> list[TrainConfig]:
     """Return what a command trains, checked as the command does it."""
     members = overrides.members(command.config, command.num_seeds, command.vary)
     overrides.check(members)
@@ -205,7 +205,7 @@ def _program(config: TrainConfig, *more: object) -> str:
     return repr((population._shape(config), more))
 
 
-def compile_once(program: Program) -> Programs:
+def compile_once(program: Program) -> DeviceExecutor:
     """Give a run the programs of an earlier one that differs in traced numbers at most.
 
     What it learns is not looked at. Worlds of the documents may differ and have the same name.

@@ -7,7 +7,7 @@ from jaxrl.config import MotionConfig, PickConfig, TrainConfig, env_names
 # Physics takes long to compile, and has tests of its own: cheap worlds of the same kind stand in.
 STAND_INS = {
     "imitation": "tests.helpers.custom_envs:Drill",
-    "stroll": "tests.helpers.custom_envs:Pacer",
+    "heading": "tests.helpers.custom_envs:Pacer",
     "pick_place": "tests.helpers.custom_envs:Widening",
 } | dict.fromkeys(env_names.BRAX, "pendulum")
 
@@ -43,9 +43,9 @@ def small(config: TrainConfig) -> TrainConfig:
         iterations=_iterations(config),
         total_steps=None,
         devices=1,
-        network=replace(config.network, hidden=(8,), critic_hidden=(8,), memory_size=8),
+        network=replace(config.network, hidden=(8,), critic_hidden=(8,), rnn_size=8),
         ppo=_ppo(config),
-        style=replace(config.style, hidden=(8,), batch_size=8, updates=1, replay=16),
+        amp=replace(config.amp, hidden=(8,), batch_size=8, updates=1, replay=16),
         offpolicy=_off_policy(config),
     )
     if config.offline:

@@ -8,7 +8,7 @@ from brax.envs import base
 
 from jaxrl import errors
 from jaxrl.envs import registry
-from jaxrl.envs.env_state import TracedOnce, physics
+from jaxrl.envs.env_state import LazyEnv, physics
 from jaxrl.envs.vector_env import VectorEnv
 
 
@@ -49,7 +49,7 @@ def test_only_what_later_steps_read_is_carried():
 
 def test_physics_goes_on_as_if_everything_were_carried():
     # MuJoCo's state has 108 leaves here, 13 of which a step reads.
-    inner = TracedOnce(lambda: registry.make("inverted_pendulum", "mjx"))
+    inner = LazyEnv(lambda: registry.make("inverted_pendulum", "mjx"))
     env = VectorEnv(inner, num_envs=4, episode_length=1000)
     actions = jnp.sin(jnp.arange(20.0))[:, None, None] * jnp.ones((1, 4, 1))
 

@@ -255,13 +255,13 @@ class Pacer(base.Env):
 
     def reset(self, rng):
         zero = jnp.zeros(())
-        obs = {"state": jax.random.uniform(rng, (1,)), "style": jnp.zeros(2)}
+        obs = {"state": jax.random.uniform(rng, (1,)), "amp": jnp.zeros(2)}
         return base.State(None, obs, zero, zero, {"speed": zero})
 
     def step(self, state, action):
         speed = jnp.clip(action[:1], -1.0, 1.0)
-        style = jnp.concatenate([state.obs["style"][1:], speed])
-        obs = {"state": state.obs["state"] + 0.1 * speed, "style": style}
+        style = jnp.concatenate([state.obs["amp"][1:], speed])
+        obs = {"state": state.obs["state"] + 0.1 * speed, "amp": style}
         return dataclasses.replace(state, obs=obs, metrics={"speed": speed[0]})
 
 

@@ -11,17 +11,17 @@ import numpy as np
 
 from jaxrl.config import serialization
 from jaxrl.programs import trace_cache
-from jaxrl.programs.device import Programs, compile_programs
+from jaxrl.programs.device import DeviceExecutor, compile_programs
 from jaxrl.programs.program import Program
 from jaxrl.types import TrainState
 
 # How long a run is to be is told by its first state alone.
 _FREE = (*trace_cache._FREE, "epochs", "total_steps", "cycles")
-_COMPILED: dict[str, Programs] = {}
+_COMPILED: dict[str, DeviceExecutor] = {}
 
 
 @dataclass(frozen=True)
-class _Shared(Programs):
+class _Shared(DeviceExecutor):
     def first_state(self) -> TrainState:
         """Return the first state of a run as long as this one, not as the one that compiled."""
         state = super().first_state()
@@ -30,7 +30,7 @@ class _Shared(Programs):
         return state.replace(learner=state.learner.replace(total_iterations=total))
 
 
-def compile_once(program: Program, same: str | None = None) -> Programs:
+def compile_once(program: Program, same: str | None = None) -> DeviceExecutor:
     """Return the programs of an earlier run, if one had the same, with this run's settings.
 
     `same` names a program; one that is as good, though not the same, may have the same name.

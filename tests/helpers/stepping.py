@@ -16,19 +16,19 @@ class Compiled:
         self.algorithm = algorithm
         self.init, self.step = jax.jit(algorithm.init), jax.jit(algorithm.train_step)
 
-    def start(self, seed=0, **hyper):
-        """Return a first state; `hyper` replaces what the configuration says (PPO's only)."""
+    def start(self, seed=0, **hparams):
+        """Return a first state; `hparams` replaces what the configuration says (PPO's only)."""
         state = self.init(jax.random.key(seed))
-        if not hyper:
+        if not hparams:
             return state
-        assert hyper.keys() <= state.learner.hyper.keys()
-        hyper = state.learner.hyper | {name: jnp.float32(x) for name, x in hyper.items()}
-        learner = state.learner.replace(hyper=hyper, learning_rate=hyper["learning_rate"])
+        assert hparams.keys() <= state.learner.hparams.keys()
+        hparams = state.learner.hparams | {name: jnp.float32(x) for name, x in hparams.items()}
+        learner = state.learner.replace(hparams=hparams, learning_rate=hparams["learning_rate"])
         return state.replace(learner=learner)
 
-    def steps(self, number, seed=0, **hyper):
+    def steps(self, number, seed=0, **hparams):
         """Return the state after so many iterations, and the metrics of each."""
-        state, metrics = self.start(seed, **hyper), []
+        state, metrics = self.start(seed, **hparams), []
         for _ in range(number):
             state, values = self.step(state)
             values = jax.device_get(values)

@@ -20,24 +20,24 @@ SIZES = [
 ]
 
 
-def _global_rows(rows, num_rows, blocks):
+def _global_rows(rows, num_rows, num_shards):
     """Return the row numbers in the whole batch of local indices [..., blocks, R]."""
-    first = np.arange(blocks) * (num_rows // blocks)
+    first = np.arange(num_shards) * (num_rows // num_shards)
     return np.asarray(rows) + first[:, None]
 
 
 @pytest.mark.parametrize(("num_rows", "num_minibatches", "blocks"), SIZES)
-def test_every_row_exactly_once(num_rows, num_minibatches, blocks):
-    rows = minibatch.shuffled_rows(jax.random.key(3), num_rows, num_minibatches, blocks)
+def test_every_row_exactly_once(num_rows, num_minibatches, num_shards):
+    rows = minibatch.shuffled_rows(jax.random.key(3), num_rows, num_minibatches, num_shards)
     # The same share of every block in every minibatch follows from the shape,
-    assert rows.shape == (num_minibatches, blocks, num_rows // (num_minibatches * blocks))
+    assert rows.shape == (num_minibatches, num_shards, num_rows // (num_minibatches * num_shards))
     # and that indices are local from their range.
     assert rows.min() == 0
-    assert rows.max() == num_rows // blocks - 1
-    for block in range(blocks):
+    assert rows.max() == num_rows // num_shards - 1
+    for block in range(num_shards):
         local = np.asarray(rows[:, block]).ravel()
-        assert sorted(local) == list(range(num_rows // blocks))
-    dealt = _global_rows(rows, num_rows, blocks).ravel()
+        assert sorted(local) == list(range(num_rows // num_shards))
+    dealt = _global_rows(rows, num_rows, num_shards).ravel()
     assert sorted(dealt) == list(range(num_rows))
 
 
@@ -65,7 +65,7 @@ def test_rows_are_equally_likely_everywhere():
 
 
 @pytest.mark.parametrize(("num_rows", "num_minibatches", "blocks"), SIZES)
-def test_take_rows_equals_indexing(num_rows, num_minibatches, blocks):
+def test_take_rows_equals_indexing(num_rows, num_minibatches, num_shards):
     rng = np.random.default_rng(0)
     batch = {
         "plain": rng.normal(size=(5, num_rows)).astype(np.float32),
@@ -75,8 +75,8 @@ def test_take_rows_equals_indexing(num_rows, num_minibatches, blocks):
     }
     take = jax.jit(minibatch.take_rows)
     seen = []
-    for rows in minibatch.shuffled_rows(jax.random.key(1), num_rows, num_minibatches, blocks):
-        index = _global_rows(rows, num_rows, blocks).ravel()
+    for rows in minibatch.shuffled_rows(jax.random.key(1), num_rows, num_minibatches, num_shards):
+        index = _global_rows(rows, num_rows, num_shards).ravel()
         taken = take(batch, rows)
         assert jax.tree.structure(taken) == jax.tree.structure(batch)
         for part, whole in zip(jax.tree.leaves(taken), jax.tree.leaves(batch), strict=True):

@@ -131,7 +131,7 @@ def test_integers_become_floats():
 
 
 def test_clip():
-    moments = normalizer.Moments(jnp.float32(9), jnp.array([1.0, 2.0]), jnp.array([4.0, 9.0]))
+    moments = normalizer.RunningStats(jnp.float32(9), jnp.array([1.0, 2.0]), jnp.array([4.0, 9.0]))
     x = jnp.array([[5.0, 8.0], [-99.0, 99.0], [23.0, -31.0]])
     z = normalizer.normalize(moments, x)
     np.testing.assert_allclose(z, [[2, 2], [-10, 10], [10, -10]], rtol=1e-6)
@@ -140,7 +140,9 @@ def test_clip():
 
 
 def test_long_runs_keep_their_statistics():
-    before = normalizer.Moments(jnp.float32(1e9), jnp.array([1.0, -1.0]), jnp.array([2.0, 0.5]))
+    before = normalizer.RunningStats(
+        jnp.float32(1e9), jnp.array([1.0, -1.0]), jnp.array([2.0, 0.5])
+    )
     after = update(before, _random(9, (4096, 2), 100.0, 10.0))
     assert float(after.count) == pytest.approx(1e9 + 4096, abs=64)
     # The batch weighs 4.1e-6: the mean moves by 4e-4, the variance by 4e-2.
@@ -187,7 +189,7 @@ def test_bytes_are_neither_counted_nor_scaled():
 
 
 def test_a_deviation_is_never_zero():
-    moments = normalizer.Moments(jnp.float32(1), jnp.zeros(2), jnp.array([0.0, 3e-8]))
+    moments = normalizer.RunningStats(jnp.float32(1), jnp.zeros(2), jnp.array([0.0, 3e-8]))
     np.testing.assert_allclose(normalizer.std(moments), [1e-4, 2e-4], rtol=1e-5)
     # One row is enough to be normalised by.
     np.testing.assert_allclose(normalizer.normalize(moments, jnp.array([5e-4, 0.0])), [5.0, 0.0])

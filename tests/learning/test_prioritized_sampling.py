@@ -63,12 +63,12 @@ def test_beta_goes_from_its_start_towards_one():
 
 
 @pytest.mark.parametrize("blocks", [1, 2])
-def test_rows_written_back_are_where_they_were_taken(blocks):
+def test_rows_written_back_are_where_they_were_taken(num_shards):
     x = jnp.arange(3 * 8 * 2.0).reshape(3, 8, 2)
-    rows = jnp.array([[1, 3], [0, 2]])[:blocks]
+    rows = jnp.array([[1, 3], [0, 2]])[:num_shards]
     taken = minibatch.take_rows(x, rows)
     back = minibatch.put_rows(x, rows, -taken)
-    places = np.asarray(rows + jnp.arange(blocks)[:, None] * (8 // blocks)).ravel()
+    places = np.asarray(rows + jnp.arange(num_shards)[:, None] * (8 // num_shards)).ravel()
     expected = np.asarray(x).copy()
     expected[:, places] *= -1
     np.testing.assert_array_equal(back, expected)

@@ -14,7 +14,7 @@ from jaxrl.config import presets, serialization
 from jaxrl.errors import UserError
 from jaxrl.evaluation.episodes import Episodes
 from jaxrl.loggers import run_dir as folders
-from jaxrl.loggers.eval_log import EvaluationRecord
+from jaxrl.loggers.eval_log import EvalLog
 from jaxrl.training import summary
 from tests.helpers import tiny
 
@@ -150,7 +150,7 @@ def test_evaluations_that_are_none_are_replaced(tmp_path):
     ]
     for change in changes:
         np.savez(path, **whole | change)
-        record = EvaluationRecord(path, resumed_at=10)
+        record = EvalLog(path, resumed_at=10)
         record.add(20, evaluation())
         with np.load(path) as data:
             assert data["timesteps"].tolist() == [20], change
@@ -158,8 +158,8 @@ def test_evaluations_that_are_none_are_replaced(tmp_path):
 
 def test_evaluations_without_successes_are_put_aside(tmp_path):
     path = tmp_path / "evaluations.npz"
-    EvaluationRecord(path, None).add(5, evaluation()._replace(successes=None))
-    EvaluationRecord(path, 10).add(20, evaluation())
+    EvalLog(path, None).add(5, evaluation()._replace(successes=None))
+    EvalLog(path, 10).add(20, evaluation())
     assert (tmp_path / "evaluations-until-5.npz").exists()
     with np.load(path) as data:
         assert data["timesteps"].tolist() == [20]

@@ -15,7 +15,7 @@ from jaxrl.config import TrainConfig
 from jaxrl.evaluation.episodes import Episodes
 from jaxrl.loggers import run_dir as folders
 from jaxrl.loggers import sinks
-from jaxrl.loggers.eval_log import EvaluationRecord
+from jaxrl.loggers.eval_log import EvalLog
 
 
 def resumed(path, at):
@@ -77,7 +77,7 @@ def test_steps_that_no_int32_holds_are_logged_as_they_are(tmp_path):
     (events,) = (tmp_path / "tensorboard").iterdir()
     points = EventAccumulator(str(events)).Reload().Scalars("train/loss")
     assert [point.step for point in points] == [2**40]
-    record = EvaluationRecord(tmp_path / "evaluations.npz", None)
+    record = EvalLog(tmp_path / "evaluations.npz", None)
     record.add(2**40, Episodes(np.ones(2), np.ones(2, int), None))
     assert np.load(tmp_path / "evaluations.npz")["timesteps"] == [2**40]
 

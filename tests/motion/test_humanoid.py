@@ -11,7 +11,7 @@ import pytest
 from jaxrl.envs.env_state import physics
 from jaxrl.errors import UserError
 from jaxrl.motion import synthetic
-from jaxrl.motion.humanoid import Figure, Pose
+from jaxrl.motion.humanoid import Humanoid, Pose
 
 FPS, SUBSTEPS = 30.0, 4
 
@@ -21,7 +21,7 @@ def figure(model):
     model = copy.copy(model)
     # So many that both solvers come to the same end, which the one of training need not.
     model.opt.iterations, model.opt.ls_iterations = 20, 20
-    return Figure(model, FPS, SUBSTEPS)
+    return Humanoid(model, FPS, SUBSTEPS)
 
 
 @pytest.fixture(scope="module")
@@ -178,4 +178,4 @@ def test_actuators_that_cannot_be_aimed_are_named(actuator):
     kind = "ball" if "1 1 0" in actuator else "hinge"
     model = mujoco.MjModel.from_xml_string(BODY.format(kind=kind, actuator=actuator))
     with pytest.raises(UserError, match=WRONG[actuator]):
-        Figure(model, FPS, SUBSTEPS)
+        Humanoid(model, FPS, SUBSTEPS)

@@ -10,7 +10,7 @@ import pytest
 
 from jaxrl.errors import UserError
 from jaxrl.motion import library, synthetic
-from jaxrl.motion.amp_features import Style
+from jaxrl.motion.amp_features import AMPFeatures
 from jaxrl.motion.clip import Plan
 from jaxrl.motion.formats import native
 
@@ -156,7 +156,7 @@ def test_clips_without_plans_are_kept_once(two):
 
 def test_the_manner_of_moving_is_that_of_the_capture(bones, model):
     """A plan may be rough; what a discriminator is shown is the clip."""
-    clip, style = synthetic.stepping(bones, seconds=1.0), Style(bones, frames=3)
+    clip, style = synthetic.stepping(bones, seconds=1.0), AMPFeatures(bones, frames=3)
     rng = np.random.default_rng(0)
     plan = Plan(clip.qpos + 0.1, rng.normal(size=(31, model.nv)), np.zeros((31, model.nu)), 3)
     draw = jax.jit(lambda built: style.demonstrations(built, jax.random.key(0), 4))
@@ -168,9 +168,11 @@ def test_demonstrations_are_drawn_evenly_and_are_whole(bones, model, monkeypatch
     """Of every moment with a whole history, none more often than others."""
     clips = [synthetic.stepping(bones, seconds=s) for s in (1.0, 0.2)]
     built = library.build([c._replace(name=str(i)) for i, c in enumerate(clips)], model)
-    style = Style(bones, frames=16)  # half of the first clip, more than the second
+    style = AMPFeatures(bones, frames=16)  # half of the first clip, more than the second
     monkeypatch.setattr(
-        Style, "history", lambda self, _, clip, time, *, captured: jnp.stack([clip * 1.0, time])
+        AMPFeatures,
+        "history",
+        lambda self, _, clip, time, *, captured: jnp.stack([clip * 1.0, time]),
     )
     clip, time = np.asarray(style.demonstrations(built, jax.random.key(0), 2000)).T
     assert np.all(clip == 0)
@@ -181,7 +183,7 @@ def test_demonstrations_are_drawn_evenly_and_are_whole(bones, model, monkeypatch
 
 def test_histories_before_a_clips_start_are_not_shown(bones, model):
     built = library.build([synthetic.stepping(bones, seconds=1.0)], model)
-    style = Style(bones, frames=4)
+    style = AMPFeatures(bones, frames=4)
     times = jnp.arange(6) / jnp.float32(30.0)
     histories = jax.jit(jax.vmap(lambda time: style.history(built, jnp.asarray(0), time)))(times)
     for frame, history in enumerate(histories):

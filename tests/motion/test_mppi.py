@@ -15,7 +15,7 @@ from jaxrl.envs.tasks import motion_env
 from jaxrl.errors import UserError
 from jaxrl.motion import formats, library, mppi, synthetic
 from jaxrl.motion.formats import native
-from jaxrl.motion.humanoid import Figure
+from jaxrl.motion.humanoid import Humanoid
 from jaxrl.motion.mppi import Planner, Search
 
 FPS = 30.0
@@ -24,7 +24,7 @@ SMALL = Search(samples=48, frames=6, rounds=2)
 
 @pytest.fixture(scope="module")
 def figure(model):
-    return Figure(model, FPS, 3)
+    return Humanoid(model, FPS, 3)
 
 
 @pytest.fixture(scope="module")

@@ -120,7 +120,7 @@ def test_forget_gates_start_open_and_recurrent_weights_orthogonal():
 @pytest.mark.parametrize("kind", ["lstm", "gru"])
 def test_actor_and_critic_remember_as_told(kind, who):
     spec = EnvSpec(jax.ShapeDtypeStruct((F,), jnp.float32), ActionSpec(2, False))
-    config = NetworkConfig((6,), (6,), memory=kind, memory_size=SIZE, memory_of=who)
+    config = NetworkConfig((6,), (6,), rnn=kind, rnn_size=SIZE, rnn_of=who)
     networks = actor_critic.build(spec, config)
     params = {"actor": networks.actor.init(KEYS[0]), "critic": networks.critic.init(KEYS[1])}
     nets = {"actor": networks.actor, "critic": networks.critic}

@@ -33,7 +33,7 @@ PLAIN = EnvSpec(vector(5), NUMBERS)
 PARTS = EnvSpec({"b": vector(2), "a": vector(3), "privileged_state": vector(7)}, CHOICES)
 BYTES = EnvSpec({"a": vector(3), "raw": vector(2, jnp.uint8)}, NUMBERS)
 TOKENS = EnvSpec(jax.ShapeDtypeStruct((4, 2), jnp.uint8), CHOICES, tokens=(3, 5))
-SMALL = NetworkConfig(hidden=(8, 6), memory_size=4)
+SMALL = NetworkConfig(hidden=(8, 6), rnn_size=4)
 KINDS = {
     **{name: (PLAIN, {"activation": name}) for name in ("swish", "relu", "tanh", "elu", "gelu")},
     "layer norm": (PLAIN, {"layer_norm": True}),
@@ -43,9 +43,9 @@ KINDS = {
     "dict": (PARTS, {}),
     "bytes": (BYTES, {}),
     "tokens": (TOKENS, {}),
-    "lstm": (PLAIN, {"memory": "lstm"}),
-    "gru": (PARTS, {"memory": "gru"}),
-    "memory of the critic": (PLAIN, {"memory": "gru", "memory_of": "critic"}),
+    "lstm": (PLAIN, {"rnn": "lstm"}),
+    "gru": (PARTS, {"rnn": "gru"}),
+    "memory of the critic": (PLAIN, {"rnn": "gru", "rnn_of": "critic"}),
 }
 
 
@@ -132,7 +132,7 @@ def test_pictures_have_a_program_only(tmp_path):
 
 @pytest.mark.parametrize("memory", ["none", "lstm"])
 def test_a_trained_policy_acts_alike_in_a_process_without_jax(memory, tmp_path):
-    settings = ["--network.memory", memory, "--network.memory-size", "4", "--epochs", "1"]
+    settings = ["--network.rnn", memory, "--network.rnn-size", "4", "--epochs", "1"]
     folder = tiny.run(tmp_path / "run", *settings, "--eval.num-envs", "0")
     assert export.main([str(folder), "--out", str(tmp_path / "out")]) == 0
     policy = load.load_policy(folder)

@@ -52,7 +52,7 @@ def replacements():
     """Return every field of a header, down to the leaves, with values of wrong types."""
     wrong = [None, True, -1, 0, 2**31, 2**63, 1e400, "x", [], {}, ["x"], [-1], {"x": 1}, [[[]]]]
     paths = ["obs", "obs.shape", "obs.dtype", "action", "action.size", "action.discrete", "tokens"]
-    paths += ["network", "network.hidden", "network.activation", "network.memory_size", "info"]
+    paths += ["network", "network.hidden", "network.activation", "network.rnn_size", "info"]
     return [(path, value) for path in [*paths, "format"] for value in wrong]
 
 
@@ -70,7 +70,7 @@ def test_headers_of_wrong_types_are_refused_in_a_sentence(whole, file):
     """Some replacements describe a network all the same; no other error may be raised."""
     header = json.loads(str(whole["policy.json"]))
     allowed = {"tokens": ([],), "info": ({}, {"x": 1}), "action.discrete": (True,)}
-    allowed["network.memory_size"] = (-1, 0, 2**31, 2**63)  # a network without memory ignores it
+    allowed["network.rnn_size"] = (-1, 0, 2**31, 2**63)  # a network without memory ignores it
     for number, (path, value) in enumerate(replacements()):
         if any(type(value) is type(v) and value == v for v in allowed.get(path, ())):
             continue

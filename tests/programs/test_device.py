@@ -103,7 +103,7 @@ def test_physics_is_traced_once_for_all_programs(monkeypatch):
 def test_how_much_another_number_of_devices_changes(members, how, tiny_program, monkeypatch):
     """Rows are shuffled on the device they lie on: with other devices come other minibatches."""
     key = jax.random.key(0)
-    one, two = (minibatch.shuffled_rows(key, 8, 2, blocks) for blocks in (1, 2))
+    one, two = (minibatch.shuffled_rows(key, 8, 2, num_shards) for num_shards in (1, 2))
     assert not np.array_equal(np.ravel(one), np.ravel(two))
     saved = SimpleNamespace(restore=lambda target, **_: Restored(0, target, {"devices": 2}, []))
     monkeypatch.setattr(program, "abstract_state", lambda made: SimpleNamespace())

@@ -18,7 +18,7 @@ from jaxrl.programs import gymnasium, program
 from jaxrl.training import nan_guard
 from tests.helpers import tiny
 
-LSTM = NetworkConfig((4,), (4,), memory="lstm", memory_size=4)
+LSTM = NetworkConfig((4,), (4,), rnn="lstm", rnn_size=4)
 
 
 def _program(name, **changes):
@@ -42,7 +42,7 @@ def _program(name, **changes):
 @pytest.fixture(scope="module")
 def cut():
     """Three rollouts of two groups of two, episodes cut after three steps."""
-    programs = gymnasium.HostPrograms(_program("Cut-v0"))
+    programs = gymnasium.GymnasiumExecutor(_program("Cut-v0"))
     state = programs.first_state()
     params = programs.program.algorithm.policy_params(state.learner)
     return programs, state, [programs.collect(params, turn) for turn in range(2)]
@@ -90,8 +90,8 @@ def test_learning_agrees_with_acting(cut):
     programs, state, (first, _) = cut
     still = state.learner.replace(learning_rate=state.learner.learning_rate * 0)
     learn = programs._learning.result()
-    hyper = {**state.learner.hyper, "learning_rate": np.float32(0)}
-    copied = jax.tree.map(jax.numpy.copy, state.replace(learner=still.replace(hyper=hyper)))
+    hparams = {**state.learner.hparams, "learning_rate": np.float32(0)}
+    copied = jax.tree.map(jax.numpy.copy, state.replace(learner=still.replace(hparams=hparams)))
     _, metrics = learn(copied, first)
     assert float(metrics["train/approx_kl"].total) < 1e-11
 

@@ -11,7 +11,7 @@ from jax import export
 from jaxrl import train
 from jaxrl.config import presets
 from jaxrl.envs import registry
-from jaxrl.envs.env_state import Template, World
+from jaxrl.envs.env_state import PackedEnvState, Template
 from jaxrl.programs import trace_cache
 from jaxrl.programs.program import compile_sooner
 from jaxrl.types import ActionSpec
@@ -109,8 +109,8 @@ def shape(*dims, dtype=np.float32):
 
 @pytest.mark.parametrize("obs", [shape(3), {"state": shape(2), "pixels": shape(4, 4, dtype="u1")}])
 def test_templates_come_back_as_they_were(tmp_path, obs):
-    world = World(obs, {"success": shape()}, (shape(2, 3), shape(dtype=np.int32)))
-    stored = trace_cache.Stored(
+    world = PackedEnvState(obs, {"success": shape()}, (shape(2, 3), shape(dtype=np.int32)))
+    stored = trace_cache.CachedPrograms(
         Template(
             world,
             ActionSpec(4, True),
@@ -167,8 +167,8 @@ def junk_files(path, stored):
 def test_junk_is_ignored_and_replaced(keeping, kept_programs):
     config = presets.get("cartpole")
     path = trace_cache.location(config, MESH)
-    template = Template(World(shape(4), {}, ()), ActionSpec(2, True), 500, ())
-    stored = trace_cache.Stored(template, kept_programs)
+    template = Template(PackedEnvState(shape(4), {}, ()), ActionSpec(2, True), 500, ())
+    stored = trace_cache.CachedPrograms(template, kept_programs)
     for junk in junk_files(path, stored):
         assert trace_cache.shelf(config, MESH) == (path, None), junk
         trace_cache.save(path, stored)
@@ -177,8 +177,8 @@ def test_junk_is_ignored_and_replaced(keeping, kept_programs):
 
 def test_the_oldest_are_let_go(tmp_path, monkeypatch):
     monkeypatch.setattr(trace_cache, "KEPT", 2)
-    world = World(shape(1), {}, ())
-    stored = trace_cache.Stored(Template(world, ActionSpec(1, False), 1, ()), {})
+    world = PackedEnvState(shape(1), {}, ())
+    stored = trace_cache.CachedPrograms(Template(world, ActionSpec(1, False), 1, ()), {})
     for name in "abc":
         trace_cache.save(tmp_path / f"{name}.npz", stored)
     assert sorted(path.stem for path in tmp_path.iterdir()) == ["b", "c"]

@@ -77,7 +77,7 @@ def test_clips_by_name_and_those_that_failed(drill, tmp_path, capsys):
 
 
 def test_no_failures_are_said_so():
-    good = episodes.Watched(1, None, True, np.ones(3), np.zeros((4, 1)))
+    good = episodes.RecordedEpisode(1, None, True, np.ones(3), np.zeros((4, 1)))
     bad = good._replace(number=2, success=False)
     assert episodes._failed([good, bad, bad], 1) == [bad]
     with pytest.raises(UserError, match="none of 1 episodes failed"):
@@ -86,7 +86,7 @@ def test_no_failures_are_said_so():
 
 def test_a_page_tells_of_every_episode(watched, tmp_path):
     _, _, env, shown = watched
-    video.write(video.Film(env, "cartpole"), shown, tmp_path / "new" / "page.html")
+    video.write(video.VideoSpec(env, "cartpole"), shown, tmp_path / "new" / "page.html")
     (found,) = re.findall(
         r"const FILM = (.*);</script>", (tmp_path / "new" / "page.html").read_text()
     )
@@ -98,12 +98,12 @@ def test_a_page_tells_of_every_episode(watched, tmp_path):
 
 def test_films_and_pictures(watched, tmp_path):
     _, _, env, shown = watched
-    video.write(video.Film(env, "x"), shown[:2], tmp_path / "film.gif")
+    video.write(video.VideoSpec(env, "x"), shown[:2], tmp_path / "film.gif")
     with Image.open(tmp_path / "film.gif") as film:
         steps = [len(one.rewards) for one in shown[:2]]
         assert film.n_frames <= sum(len(np.unique([*range(0, n, 2), n])) for n in steps)
         assert film.info["duration"] == 40 and film.size == (480, 360)
-    video.write(video.Film(env, "x", seconds=0.1), shown, tmp_path / "film.png")
+    video.write(video.VideoSpec(env, "x", seconds=0.1), shown, tmp_path / "film.png")
     with Image.open(tmp_path / "film.png") as picture:
         assert picture.size == (4 * 480, 3 * 360)
 
@@ -112,7 +112,7 @@ def test_what_left_the_numbers_is_shown_up_to_there(watched):
     _, _, env, (one, *_) = watched
     qpos = one.shown["qpos"].copy()
     qpos[4:] = np.nan
-    film, broken = video.Film(env, "x", fps=50), one._replace(shown={"qpos": qpos})
+    film, broken = video.VideoSpec(env, "x", fps=50), one._replace(shown={"qpos": qpos})
     assert video._moments(film, broken, ".gif").tolist() == [0, 1, 2, 3]
 
 

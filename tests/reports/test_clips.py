@@ -67,9 +67,9 @@ def test_what_cannot_be_done_is_said_before_playing(flags, run, capsys):
 
 def test_other_clips_replace_those_of_the_run(tmp_path):
     config = evaluate.TrainConfig(env="imitation")
-    command = evaluate.Command(run=tmp_path, clips=tmp_path / "others")
+    command = evaluate.EvaluateArgs(run=tmp_path, clips=tmp_path / "others")
     assert evaluate._on_clips(config, command).motion.clips == tmp_path / "others"
-    assert evaluate._on_clips(config, evaluate.Command(run=tmp_path)) is config
+    assert evaluate._on_clips(config, evaluate.EvaluateArgs(run=tmp_path)) is config
 
 
 def _trace(far):

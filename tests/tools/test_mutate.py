@@ -22,7 +22,7 @@ def mutations():
 KNOWN = {
     "algorithms.amp": "experience.obs[STYLE]",
     "algorithms.off_policy.base": "jnp.argmax(td.expected(logits, self.atoms), axis=0)",
-    "algorithms.off_policy.dqn": "(slow['critic'] if config.double else params['critic'])",
+    "algorithms.off_policy.dqn": "(target_params['critic'] if config.double else params['critic'])",
     "algorithms.ppo.update": "part._replace(advantage=part.advantage)",
     "learning.prioritized_sampling": "jnp.power(chance.shape[1] * drawn, exponent)",
 }

@@ -10,8 +10,8 @@ pytestmark = pytest.mark.usefixtures("shared_programs")
 PACER = "tests.helpers.custom_envs:Pacer"
 OWN = (
     *("--env", PACER, "--task.episode-length", "10", "--eval.num-envs", "4"),
-    *("--style.weight", "1", "--style.batch-size", "32", "--style.updates", "4"),
-    *("--style.hidden", "16", "--style.replay", "64", "--style.learning-rate", "0.003"),
+    *("--amp.weight", "1", "--amp.batch-size", "32", "--amp.updates", "4"),
+    *("--amp.hidden", "16", "--amp.replay", "64", "--amp.learning-rate", "0.003"),
 )
 
 
@@ -21,7 +21,7 @@ def test_a_resumed_run_goes_on_alike(tmp_path):
     assert train.main(["--resume", str(short), "--env", PACER, "--epochs", "3"]) == 0
     assert tiny.rows(short) == tiny.rows(long)
     tiny.assert_same_policy(short, long)
-    assert 0 <= tiny.rows(long)[-1]["style/agent_accuracy"] <= 1
+    assert 0 <= tiny.rows(long)[-1]["amp/agent_accuracy"] <= 1
 
 
 def test_the_pace_of_the_demonstrations_is_learnt(tmp_path):
@@ -35,6 +35,6 @@ def test_the_pace_of_the_demonstrations_is_learnt(tmp_path):
 
 
 def test_style_needs_demonstrations(tmp_path, capsys):
-    flags = tiny.flags(tmp_path / "run", "--style.weight", "1")
+    flags = tiny.flags(tmp_path / "run", "--amp.weight", "1")
     assert train.main(flags) == 2
-    assert "--style.weight: 'cartpole' has no demonstrations" in capsys.readouterr().err
+    assert "--amp.weight: 'cartpole' has no demonstrations" in capsys.readouterr().err

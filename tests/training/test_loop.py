@@ -20,10 +20,10 @@ import pytest
 import jaxrl
 from jaxrl import evaluate, train
 from jaxrl.checkpoint import manifest as manifests
-from jaxrl.checkpoint.manager import Checkpoints
+from jaxrl.checkpoint.manager import CheckpointManager
 from jaxrl.evaluation.episodes import Episodes
 from jaxrl.loggers import sinks
-from jaxrl.loggers.eval_log import EvaluationRecord
+from jaxrl.loggers.eval_log import EvalLog
 from jaxrl.programs import device
 from jaxrl.programs.device import compile_programs
 from jaxrl.training import resume, run, signals, summary
@@ -144,10 +144,10 @@ def test_another_number_of_episodes_puts_earlier_evaluations_aside(tmp_path):
         return Episodes(np.ones(number, np.float32), np.full(number, 9), None)
 
     path = tmp_path / "evaluations.npz"
-    before = EvaluationRecord(path, None)
+    before = EvalLog(path, None)
     before.add(1, played(4))
     before.add(2, played(4))
-    after = EvaluationRecord(path, 2)  # resumed, with another --eval.num-envs
+    after = EvalLog(path, 2)  # resumed, with another --eval.num-envs
     after.add(3, played(6))
     after.add(4, played(6))
     for file, steps, number in (
@@ -207,8 +207,8 @@ def test_a_resume_that_is_longer_equals_one_long_run(longer, finished, tmp_path)
 
 MOMENTS = {
     "compiling": (device, "compile_programs"),
-    "training": (device.Programs, "train"),
-    "evaluating": (device.Programs, "evaluate"),
+    "training": (device.DeviceExecutor, "train"),
+    "evaluating": (device.DeviceExecutor, "evaluate"),
     "saving": (manifests, "write"),
 }
 
@@ -264,13 +264,13 @@ def test_without_a_whole_checkpoint_nothing_starts_over(finished, tmp_path, caps
 
 
 def test_speed_leaves_out_compiling_and_counts_every_environment_step(tmp_path, monkeypatch):
-    wait = device.Programs.wait
+    wait = device.DeviceExecutor.wait
 
-    def slow(self):
+    def target_params(self):
         time.sleep(1.0)
         wait(self)
 
-    monkeypatch.setattr(device.Programs, "wait", slow)
+    monkeypatch.setattr(device.DeviceExecutor, "wait", target_params)
     folder = tiny.run(tmp_path / "run", "--epochs", "1", "--cycles", "1")
     (row,) = tiny.rows(folder, timed=True)
     assert row["time/compile_seconds"] >= 1 > row["time/cycle_seconds"]
@@ -320,14 +320,14 @@ def test_an_error_in_training_saves_the_state(finished, tmp_path, monkeypatch):
 def test_an_error_before_logging_loses_no_row(finished, tmp_path, monkeypatch):
     """A state whose row is missing is not saved: the cycle is simply run again."""
     folder = tmp_path / "run"
-    add = EvaluationRecord.add
+    add = EvalLog.add
 
     def failing(self, step, result):
         if step == 512:
             raise OSError(28, "No space left on device", "evaluations.npz")
         add(self, step, result)
 
-    monkeypatch.setattr(EvaluationRecord, "add", failing)
+    monkeypatch.setattr(EvalLog, "add", failing)
     assert train.main(tiny.flags(folder)) == 2
     monkeypatch.undo()
     assert train.main(["--resume", str(folder)]) == 0
@@ -490,7 +490,7 @@ def test_a_run_killed_before_its_first_checkpoint_starts_over(finished, tmp_path
 def test_a_first_checkpoint_may_be_lost_until_the_second_is_due(tmp_path):
     """It is written in the background, however long that takes; the second one waits for it."""
     config = train._parse(tiny.flags(tmp_path, "--epochs", "9")).config  # saved every 2 cycles
-    checkpoints = Checkpoints(tmp_path / "checkpoints")
+    checkpoints = CheckpointManager(tmp_path / "checkpoints")
     found = {}
     for number in range(1, 7):
         rows = "".join(f'{{"step": {128 * i}}}\n' for i in range(1, number + 1))
@@ -513,7 +513,7 @@ def test_resuming_a_finished_run_changes_nothing(finished, tmp_path, capsys):
 def test_resume_with_memory_and_priorities_equals_one_long_run(tmp_path):
     # β would depend on how long a run is to be, as every schedule does: from 1 it cannot rise.
     settings = shlex.split(
-        "--network.memory lstm --network.memory-size 4 --ppo.bptt-horizon 4 --eval.num-envs 0 "
+        "--network.rnn lstm --network.rnn-size 4 --ppo.bptt-horizon 4 --eval.num-envs 0 "
         "--ppo.sampling prioritized --ppo.prio-beta0 1.0 --ppo.advantage vtrace"
     )
     whole = tiny.run(tmp_path / "whole", *settings)

@@ -80,16 +80,18 @@ def test_stopping_changes_nothing_where_nothing_breaks(tmp_path):
 
 
 def test_a_run_that_ends_with_non_finite_gradients_says_so(tmp_path, monkeypatch, capsys):
-    real = device.Programs.train
+    real = device.DeviceExecutor.train
 
     def bad_at_the_end(self, state, number):
         state, metrics = real(self, state, number)
         if number == 3:
-            bad = jax.device_put(np.int32(4), state.learner.skipped.sharding)
-            state = state.replace(learner=state.learner.replace(skipped=bad, bad_streak=bad.copy()))
+            bad = jax.device_put(np.int32(4), state.learner.skipped_updates.sharding)
+            state = state.replace(
+                learner=state.learner.replace(skipped_updates=bad, nonfinite_streak=bad.copy())
+            )
         return state, metrics
 
-    monkeypatch.setattr(device.Programs, "train", bad_at_the_end)
+    monkeypatch.setattr(device.DeviceExecutor, "train", bad_at_the_end)
     folder = tmp_path / "run"
     assert train.main(tiny.flags(folder)) == 2
     said = capsys.readouterr()
@@ -100,14 +102,14 @@ def test_a_run_that_ends_with_non_finite_gradients_says_so(tmp_path, monkeypatch
 
 
 def test_an_evaluation_that_is_not_finite_is_warned_of(tmp_path, monkeypatch, capsys):
-    real = device.Programs.evaluate
+    real = device.DeviceExecutor.evaluate
 
     def bad(self, params, number):
         played = real(self, params, number)
         nan = np.full_like(played.returns, np.nan)
         return played._replace(returns=nan, nonfinite=np.arange(4) < 3)
 
-    monkeypatch.setattr(device.Programs, "evaluate", bad)
+    monkeypatch.setattr(device.DeviceExecutor, "evaluate", bad)
     folder = tiny.run(tmp_path / "run")
     said = capsys.readouterr().out
     assert said.count("3 episodes of the evaluation ended in non-finite values") == 2
@@ -166,7 +168,7 @@ def test_too_little_memory_names_what_is_large_and_how_to_shrink_it(tmp_path, mo
     def greedy(self, state, number):
         raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 1 byte.")
 
-    monkeypatch.setattr(device.Programs, "train", greedy)
+    monkeypatch.setattr(device.DeviceExecutor, "train", greedy)
     config = train._parse(tiny.flags(tmp_path / "run")).config
     with pytest.raises(UserError, match="Out of memory") as caught:
         jaxrl.fit(config)

@@ -8,7 +8,7 @@ import pytest
 
 import jaxrl
 from jaxrl import evaluate, train
-from jaxrl.checkpoint.manager import Checkpoints
+from jaxrl.checkpoint.manager import CheckpointManager
 from jaxrl.loggers import run_dir as folders
 from jaxrl.programs import program as programs
 from jaxrl.training import resume
@@ -66,7 +66,7 @@ def test_checkpoints_without_replay_are_small_and_go_on(whole, tmp_path, capsys)
     assert rows[1]["replay/steps"] > rows[2]["replay/steps"]  # filled anew
     # What the episodes in progress did before is lost: a resume must not count them as whole.
     program = programs.build(folders.read_config(folder))
-    with Checkpoints(folder / "checkpoints") as kept:
+    with CheckpointManager(folder / "checkpoints") as kept:
         state = resume.resumed(program, kept).state
     stored = state.collector.replay
     assert (np.asarray(stored.book.age_now) == 40).all() and not stored.ring.written.any()
@@ -115,7 +115,7 @@ def test_memory_is_told_beforehand(capsys):
         ("--network.distribution greedy", "belongs to td3 or dqn"),
         ("--algo dqn --offpolicy.critic c51", "c51 is for sac and td3"),
         ("--batch-size 0", "--batch-size must be at least 1"),
-        ("--network.memory lstm", "learns from single steps"),
+        ("--network.rnn lstm", "learns from single steps"),
         ("--devices 2 --batch-size 7", "--batch-size 7 must both divide over 2 devices"),
     ],
 )

@@ -26,7 +26,7 @@ REPLAY = shlex.split(
 )
 FLAGS = {
     "ppo": tiny.FLAGS,
-    "ppo-lstm": [*tiny.FLAGS, *shlex.split("--network.memory lstm --eval.num-envs 0")],
+    "ppo-lstm": [*tiny.FLAGS, *shlex.split("--network.rnn lstm --eval.num-envs 0")],
     "sac": [*REPLAY, "--algo", "sac", "--eval.num-envs", "2"],
     "td3": [*REPLAY, "--algo", "td3"],
 }
@@ -180,7 +180,7 @@ def test_members_that_diverge_without_a_folder_are_told(capsys):
     whole = SimpleNamespace(
         members=some, programs=SimpleNamespace(program=SimpleNamespace(config=some[0]))
     )
-    state = SimpleNamespace(learner=SimpleNamespace(bad_streak=np.array([limit - 1, limit])))
+    state = SimpleNamespace(learner=SimpleNamespace(nonfinite_streak=np.array([limit - 1, limit])))
     metrics = {"rollout/diverged": Mean(np.float32([3, 0]), np.float32([2, 2]))}
     population._warn_of_divergence(whole, state, metrics)
     assert capsys.readouterr().out.splitlines() == [

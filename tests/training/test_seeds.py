@@ -239,7 +239,9 @@ def test_a_lost_member_does_not_stop_the_others():
     said = []
     logged = []
     members = [
-        SimpleNamespace(bad_streak=0, lost=False, folder=None, log=lambda *row: logged.append(row))
+        SimpleNamespace(
+            nonfinite_streak=0, lost=False, folder=None, log=lambda *row: logged.append(row)
+        )
         for _ in range(2)
     ]
     members[1].folder = SimpleNamespace(name="seed-1")
@@ -251,11 +253,11 @@ def test_a_lost_member_does_not_stop_the_others():
         checkpoints=SimpleNamespace(wait=lambda: None, steps=lambda: []),
         env_steps=lambda cycles: cycles,
     )
-    members[1].bad_streak = run.config.ppo.max_bad_updates
+    members[1].nonfinite_streak = run.config.ppo.max_bad_updates
     for cycles in (1, 2):
         finalize.stop_if_diverged(run, [{}, {}], cycles)
     assert len(said) == 1 and "seed-1 diverged: 50 consecutive non-finite updates" in said[0]
-    members[0].bad_streak = run.config.ppo.max_bad_updates
+    members[0].nonfinite_streak = run.config.ppo.max_bad_updates
     with pytest.raises(finalize.TrainingDiverged, match="No checkpoint yet"):
         finalize.stop_if_diverged(run, [{"train/loss": math.nan}, {}], 3)
     assert [(cycles, row["train/diverged"]) for cycles, row in logged] == [(3, 1.0), (3, 1.0)]

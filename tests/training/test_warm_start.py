@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from jaxrl import train
-from jaxrl.checkpoint.manager import Checkpoints
+from jaxrl.checkpoint.manager import CheckpointManager
 from tests.helpers import tiny
 from tests.training import test_off_policy_runs as test_replay_runs
 
@@ -23,7 +23,7 @@ def source(tmp_path_factory):
 
 def leaves(folder, step):
     """Return the arrays of a checkpoint by name."""
-    with Checkpoints(folder / "checkpoints") as checkpoints:
+    with CheckpointManager(folder / "checkpoints") as checkpoints:
         found = checkpoints.read(step)
     return {leaf.path: data for leaf, data in zip(found.leaves, found.arrays, strict=True)}
 
@@ -174,7 +174,7 @@ def test_a_policy_with_nan_weights_is_refused(poisoned, tmp_path, capsys, comman
 
 
 def test_a_checkpoint_with_nan_weights_is_refused(source, tmp_path, capsys, monkeypatch):
-    real = Checkpoints.read
+    real = CheckpointManager.read
 
     def poisoned(self, *arguments):
         found = real(self, *arguments)
@@ -182,7 +182,7 @@ def test_a_checkpoint_with_nan_weights_is_refused(source, tmp_path, capsys, monk
         found.arrays[at] = np.full_like(found.arrays[at], np.inf)
         return found
 
-    monkeypatch.setattr(Checkpoints, "read", poisoned)
+    monkeypatch.setattr(CheckpointManager, "read", poisoned)
     assert train.main(tiny.flags(tmp_path / "new", "--init-from", str(source))) == 2
     assert "of the array values/mean are not finite" in capsys.readouterr().err
     assert not (tmp_path / "new").exists()
@@ -208,7 +208,7 @@ def test_off_policy_runs_take_along_replay_or_only_what_was_learnt(tmp_path):
         np.testing.assert_array_equal(kept[name], old[name], err_msg=name)
     flags = ("--init-from", str(source), "--epochs", "1")
     new = leaves(test_replay_runs.run(tmp_path / "new", *flags), 0)
-    for name in (n for n in old if n.startswith(("learner/params", "learner/slow"))):
+    for name in (n for n in old if n.startswith(("learner/params", "learner/target_params"))):
         np.testing.assert_array_equal(new[name], old[name], err_msg=name)
     assert new["learner/updates"] == 0
 

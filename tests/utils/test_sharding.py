@@ -33,7 +33,7 @@ def two_cycles(devices):
     """Train on so many devices; rows are dealt in 8 blocks everywhere, so that all see the same."""
     env = environments.build(CONFIG)
     networks = actor_critic.build(env.spec, CONFIG.network)
-    algorithm = ppo.make(CONFIG.ppo, env, networks, 4, blocks=8)
+    algorithm = ppo.make(CONFIG.ppo, env, networks, 4, num_shards=8)
     program = Program(CONFIG, sharding.make_mesh(devices), env, algorithm)
     programs = compile_programs(program)
     state, first = programs.train(programs.first_state(), 0)

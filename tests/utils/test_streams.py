@@ -91,7 +91,7 @@ def test_a_run_of_environments_on_the_host_uses_no_key_twice(used):
     flags += (
         "--network.hidden 4 --network.critic-hidden 4 --eval.num-envs 2 --eval.no-deterministic"
     )
-    programs = gymnasium.HostPrograms(program.build(train._parse(flags.split()).config))
+    programs = gymnasium.GymnasiumExecutor(program.build(train._parse(flags.split()).config))
     state = programs.first_state()
     params = programs.program.algorithm.policy_params(state.learner)
     for number in range(2):

@@ -67,9 +67,9 @@ def test_an_xla_without_an_option_compiles_without_it(monkeypatch, unknown, gone
 def test_other_errors_are_not_hidden(monkeypatch):
     monkeypatch.setenv("XLA_FLAGS", "")
 
-    class Broken:
+    class NonFiniteCapture:
         def compile(self, compiler_options=None):
             raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory")
 
     with pytest.raises(jax.errors.JaxRuntimeError, match="RESOURCE_EXHAUSTED"):
-        compile_for_devices(Broken(), CUDA)
+        compile_for_devices(NonFiniteCapture(), CUDA)

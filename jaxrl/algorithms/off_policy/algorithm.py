@@ -16,27 +16,27 @@ import optax
 from flax import struct
 from jax.flatten_util import ravel_pytree
 
-from jaxrl.algorithms.off_policy.base import Method, Params, normalized, update_all
-from jaxrl.algorithms.off_policy.replay import Store, Stored, returns_seen
+from jaxrl.algorithms.off_policy.base import OffPolicyAlgorithm, Params, normalized, update_all
+from jaxrl.algorithms.off_policy.replay import ReplayBuffer, ReplayState, returns_seen
 from jaxrl.algorithms.off_policy.reward_model import RewardModel, absorbed
 from jaxrl.algorithms.policy import PolicyParams, make_policy
 from jaxrl.config import OffPolicyConfig
 from jaxrl.envs.vector_env import VectorEnv
 from jaxrl.learning import episode_index, normalizer, optimizer, rrd, td
-from jaxrl.learning.normalizer import Moments
+from jaxrl.learning.normalizer import RunningStats
 from jaxrl.learning.replay_buffer import Transition
 from jaxrl.networks.actor_critic import ActorCritic
 from jaxrl.rollout import rollout
 from jaxrl.types import (
     Algorithm,
     Array,
-    Collector,
     Key,
     Mean,
     Metrics,
     Policy,
     PyTree,
     Rollout,
+    RolloutState,
     TrainState,
 )
 
@@ -50,8 +50,8 @@ TRACED = (
     "r_lr",
     "polyak",
     "target_entropy",
-    "pi_t_std",
-    "pi_t_clip",
+    "target_noise",
+    "target_noise_clip",
 )
 
 
@@ -59,21 +59,21 @@ class OffPolicyState(struct.PyTreeNode):
     """The learner: everything that learning changes, but for the store, which has rows."""
 
     params: Params  # by network; vectors while gradient steps are taken
-    slow: Params  # copies that follow slowly
+    target_params: Params  # copies that follow slowly
     optimizer: dict[str, PyTree]
-    observations: Moments
-    hyper: dict[str, Array]
+    observations: RunningStats
+    hparams: dict[str, Array]
     total_iterations: Array  # int32
     updates: Array  # int32, gradient steps taken
-    skipped: Array  # int32, gradient steps left out because they were not finite
-    bad_streak: Array  # int32, how many of those in a row up to now
+    skipped_updates: Array  # int32, gradient steps left out because they were not finite
+    nonfinite_streak: Array  # int32, how many of those in a row up to now
 
 
 class _Batch(struct.PyTreeNode):
     """What one gradient step reads."""
 
     steps: Transition
-    pieces: Any  # Pieces or ()
+    pieces: Any  # EpisodeSamples or ()
     key: Key
 
 
@@ -81,9 +81,9 @@ def make(
     config: OffPolicyConfig,
     env: VectorEnv,
     networks: ActorCritic,
-    method: Method,
+    method: OffPolicyAlgorithm,
     model: RewardModel | None,
-    store: Store,
+    store: ReplayBuffer,
     total_iterations: int,
 ) -> Algorithm:
     """Compose an off-policy algorithm; without a model rewards are the environment's own."""
@@ -105,9 +105,9 @@ class _OffPolicy:
     config: OffPolicyConfig
     env: VectorEnv
     networks: ActorCritic
-    method: Method
+    method: OffPolicyAlgorithm
     model: RewardModel | None
-    store: Store
+    store: ReplayBuffer
     total_iterations: int
 
     @property
@@ -130,26 +130,26 @@ class _OffPolicy:
         whole = jnp.zeros((), jnp.int32)
         learner = OffPolicyState(
             params=params,
-            slow={name: params[name] for name in self.method.targets},
+            target_params={name: params[name] for name in self.method.targets},
             optimizer={n: self._transform.init(ravel_pytree(p)[0]) for n, p in params.items()},
             observations=normalizer.init(self.env.spec.obs),
-            hyper={n: jnp.asarray(getattr(self.config, n), jnp.float32) for n in TRACED},
+            hparams={n: jnp.asarray(getattr(self.config, n), jnp.float32) for n in TRACED},
             total_iterations=jnp.asarray(self.total_iterations, jnp.int32),
             updates=whole,
-            skipped=whole,
-            bad_streak=whole,
+            skipped_updates=whole,
+            nonfinite_streak=whole,
         )
         env = self.env.reset(key_env, pool)
-        collector = Collector(
+        collector = RolloutState(
             env=env,
             carry=(),
             critic_carry=(),
-            reward_trace=(),  # type: ignore[arg-type]
+            discounted_return=(),  # type: ignore[arg-type]
             replay=self._first_store(env),
         )
         return TrainState(key_run, whole, collector, learner, self.env.first_curriculum)
 
-    def _first_store(self, env: Any) -> Stored:
+    def _first_store(self, env: Any) -> ReplayState:
         """Return an empty store.
 
         Environments start at random ages, so that the time limit cuts their first episodes short.
@@ -227,12 +227,14 @@ class _OffPolicy:
         unravel = {name: pair[1] for name, pair in flat.items()}
         start = learner.replace(
             params={name: pair[0] for name, pair in flat.items()},
-            slow={name: ravel_pytree(tree)[0] for name, tree in learner.slow.items()},
+            target_params={
+                name: ravel_pytree(tree)[0] for name, tree in learner.target_params.items()
+            },
         )
         end, metrics = update_all(partial(self._update, unravel), start, batches)
         whole = {name: unravel[name](vector) for name, vector in end.params.items()}
-        slow = {name: unravel[name](vector) for name, vector in end.slow.items()}
-        return end.replace(params=whole, slow=slow), metrics
+        target_params = {name: unravel[name](vector) for name, vector in end.target_params.items()}
+        return end.replace(params=whole, target_params=target_params), metrics
 
     def _update(
         self, unravel: dict[str, Any], learner: OffPolicyState, batch: _Batch
@@ -249,9 +251,9 @@ class _OffPolicy:
                 paid = self.model.reward(jax.lax.stop_gradient(params["reward"]), steps)
                 steps = steps._replace(reward=paid)
                 total, noted = self.model.loss(params["reward"], batch.pieces)
-            steps = steps._replace(reward=steps.reward * learner.hyper["reward_scale"])
+            steps = steps._replace(reward=steps.reward * learner.hparams["reward_scale"])
             more, also = self.method.losses(
-                params, whole(learner.slow), steps, batch.key, learner.hyper
+                params, whole(learner.target_params), steps, batch.key, learner.hparams
             )
             return total + more, noted | also
 
@@ -261,7 +263,7 @@ class _OffPolicy:
     def _stepped(
         self, learner: OffPolicyState, grads: Params, noted: Metrics
     ) -> tuple[OffPolicyState, Metrics]:
-        """Move every network whose turn it is, then let the slow copies follow."""
+        """Move every network whose turn it is, then the target networks."""
         # All or none: one broken network must not be taught by the others.
         finite = jnp.isfinite(sum(optax.tree.norm(g) for g in grads.values()))
         params, states = dict(learner.params), dict(learner.optimizer)
@@ -272,19 +274,23 @@ class _OffPolicy:
                 params[name],
                 states[name],
                 gradient,
-                learning_rate=learner.hyper[self._rates[name]],
+                learning_rate=learner.hparams[self._rates[name]],
                 allowed=finite & turn,
             )
             params[name], states[name] = done.params, done.opt_state
             noted[f"train/{name}_grad_norm"] = Mean.of(done.grad_norm)
         updates = learner.updates + 1
-        rate = jnp.where(updates % self.config.train_target == 0, learner.hyper["polyak"], 1.0)
-        slow = {name: td.polyak(old, params[name], rate) for name, old in learner.slow.items()}
+        rate = jnp.where(
+            updates % self.config.target_update_interval == 0, learner.hparams["polyak"], 1.0
+        )
+        target_params = {
+            name: td.polyak(old, params[name], rate) for name, old in learner.target_params.items()
+        }
         return learner.replace(
             params=params,
             optimizer=states,
-            slow=slow,
+            target_params=target_params,
             updates=updates,
-            skipped=learner.skipped + ~finite,
-            bad_streak=jnp.where(finite, 0, learner.bad_streak + 1),
+            skipped_updates=learner.skipped_updates + ~finite,
+            nonfinite_streak=jnp.where(finite, 0, learner.nonfinite_streak + 1),
         ), noted

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from jaxrl.config import OffPolicyConfig
 from jaxrl.learning import normalizer, td
-from jaxrl.learning.normalizer import Moments
+from jaxrl.learning.normalizer import RunningStats
 from jaxrl.learning.replay_buffer import Transition
 from jaxrl.networks.q_network import Critic
 from jaxrl.types import Array, Key, Mean, Metrics, PyTree
@@ -16,18 +16,18 @@ from jaxrl.types import Array, Key, Mean, Metrics, PyTree
 # Networks by name -> parameters; every one has an optimiser and a learning rate of its own.
 Params = dict[str, PyTree]
 Hyper = dict[str, Array]
-# (params, slow copies, batch [B, ...], key, hyper) -> (sum of all losses, metrics).
+# (params, target_params, batch [B, ...], key, hparams) -> (sum of all losses, metrics).
 # Each loss must reach only the network it is for; stop_gradient sees to that.
 Losses = Callable[[Params, Params, Transition, Key, Hyper], tuple[Array, Metrics]]
 
 
-class Method(NamedTuple):
+class OffPolicyAlgorithm(NamedTuple):
     """An off-policy method as a record of pure functions."""
 
     init: Callable[[Key], Params]
     losses: Losses
     actor: str  # the network that acts
-    targets: tuple[str, ...]  # networks that have a slow copy
+    targets: tuple[str, ...]  # networks with target parameters
     rates: dict[str, str]  # network -> its learning rate among the hyper-parameters
     every: dict[str, int]  # network -> gradient steps per step of its own, if not each
     # (share of the run that is over, actor's params) -> the same, exploring as it should then;
@@ -35,7 +35,7 @@ class Method(NamedTuple):
     exploring: Callable[[Array, PyTree], PyTree] = lambda progress, params: params
 
 
-def normalized(seen: Moments, steps: Transition) -> Transition:
+def normalized(seen: RunningStats, steps: Transition) -> Transition:
     """Return transitions as networks read them."""
     obs, next_obs = (normalizer.normalize(seen, x) for x in (steps.obs, steps.next_obs))
     return steps._replace(obs=obs, next_obs=next_obs)
@@ -58,7 +58,7 @@ def update_all(update: Callable, start: PyTree, batches: PyTree) -> tuple[PyTree
     return end, {name: Mean(sums[i], count) for i, name in enumerate(names)}
 
 
-class Value(NamedTuple):
+class TwinCritic(NamedTuple):
     """Critics seen as numbers, whether they predict numbers or distributions over them."""
 
     config: OffPolicyConfig
@@ -83,7 +83,7 @@ class Value(NamedTuple):
     def loss(
         self,
         params: PyTree,
-        slow: PyTree,
+        target_params: PyTree,
         batch: Transition,
         next_action: Array,
         extra: Array | float,
@@ -91,13 +91,13 @@ class Value(NamedTuple):
     ) -> tuple[Array, Metrics]:
         """Return the critics' loss; `extra` [B] is added to the value of what comes next."""
         if self.config.critic == "mse":
-            following = self.believed(slow, batch.next_obs, next_action) + extra
+            following = self.believed(target_params, batch.next_obs, next_action) + extra
             goal = td.target(batch.reward, following, batch.terminated, gamma=gamma)
             value = self.critic.apply(params, batch.obs, batch.action)
             miss = value - jax.lax.stop_gradient(goal)[None]
             # Half a square for each critic, as in most accounts of these methods.
             return 0.5 * jnp.sum(jnp.mean(jnp.square(miss), axis=1)), _about(value)
-        logits = self.critic.apply(slow, batch.next_obs, next_action)
+        logits = self.critic.apply(target_params, batch.next_obs, next_action)
         goal = jax.lax.stop_gradient(self._distribution(logits, batch, extra, gamma))
         out = self.critic.apply(params, batch.obs, batch.action)
         loss = td.cross_entropy(out, jnp.broadcast_to(goal[None], out.shape))

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from jaxrl.algorithms.off_policy.base import Hyper, Method, Params
+from jaxrl.algorithms.off_policy.base import Hyper, OffPolicyAlgorithm, Params
 from jaxrl.config import OffPolicyConfig
 from jaxrl.learning import td
 from jaxrl.learning.replay_buffer import Transition
@@ -15,21 +15,21 @@ from jaxrl.networks.actor_critic import ActorCritic
 from jaxrl.types import Array, Key, Mean, Metrics, PyTree
 
 
-def make(config: OffPolicyConfig, networks: ActorCritic) -> Method:
+def make(config: OffPolicyConfig, networks: ActorCritic) -> OffPolicyAlgorithm:
     """Compose DQN; its one network is the actor."""
 
     def values(params: PyTree, obs: PyTree) -> Array:
         return networks.actor.apply(params, obs, ())[0][..., :-1]  # the last is its randomness
 
     def losses(
-        params: Params, slow: Params, batch: Transition, key: Key, hyper: Hyper
+        params: Params, target_params: Params, batch: Transition, key: Key, hparams: Hyper
     ) -> tuple[Array, Metrics]:
         del key
-        following = values(slow["critic"], batch.next_obs)
-        judge = params["critic"] if config.double else slow["critic"]
+        following = values(target_params["critic"], batch.next_obs)
+        judge = params["critic"] if config.double else target_params["critic"]
         choice = jnp.argmax(values(judge, batch.next_obs), axis=-1)
         then = jnp.take_along_axis(following, choice[:, None], axis=-1)[:, 0]
-        goal = td.target(batch.reward, then, batch.terminated, gamma=hyper["gamma"])
+        goal = td.target(batch.reward, then, batch.terminated, gamma=hparams["gamma"])
         every = values(params["critic"], batch.obs)
         value = jnp.take_along_axis(every, batch.action[:, None], axis=-1)[:, 0]
         loss = jnp.mean(optax.huber_loss(value, jax.lax.stop_gradient(goal)))
@@ -42,7 +42,7 @@ def make(config: OffPolicyConfig, networks: ActorCritic) -> Method:
         epsilon = jnp.asarray(1.0 + (config.epsilon_end - 1.0) * done, jnp.float32)
         return {"params": params["params"] | {"epsilon": epsilon}}
 
-    return Method(
+    return OffPolicyAlgorithm(
         init=lambda key: {"critic": networks.actor.init(key)},
         losses=losses,
         actor="critic",

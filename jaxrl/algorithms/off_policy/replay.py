@@ -1,7 +1,7 @@
-"""What off-policy learning remembers: steps, whole episodes if it needs them, and draws of both.
+"""Replay: a ring of steps per environment, whole episodes where needed, and samples of both.
 
-Rows are drawn from within each of `blocks` equal blocks, and every batch takes the same share of
-each: with one block per device no step ever has to travel to another device.
+Samples are drawn from each of `num_shards` equal blocks of rows, and every batch takes the same
+number from each: with one block per device no step travels to another device.
 """
 
 from collections.abc import Callable
@@ -14,12 +14,12 @@ from flax import struct
 
 from jaxrl.config import OffPolicyConfig
 from jaxrl.learning import episode_index, replay_buffer
-from jaxrl.learning.episode_index import Book, Pieces
+from jaxrl.learning.episode_index import EpisodeIndex, EpisodeSamples
 from jaxrl.learning.replay_buffer import Ring, Transition
 from jaxrl.types import Array, EnvSpec, Key, PyTree, Rollout
 
 
-class Stored(struct.PyTreeNode):
+class ReplayState(struct.PyTreeNode):
     """Steps of all rows, and what is known of their episodes: () if nobody asks."""
 
     ring: Ring
@@ -27,14 +27,14 @@ class Stored(struct.PyTreeNode):
 
 
 @dataclass(frozen=True)
-class Store:
+class ReplayBuffer:
     """How steps are kept and drawn; every method is a pure function."""
 
     config: OffPolicyConfig
     spec: EnvSpec
     rows: int
     longest: int  # steps of the longest possible episode
-    blocks: int
+    num_shards: int
 
     @property
     def length(self) -> int:
@@ -42,7 +42,7 @@ class Store:
         chunk = self.config.rollout_length
         return max(self.config.buffer_size // self.rows // chunk, 1) * chunk
 
-    def empty(self) -> Stored:
+    def empty(self) -> ReplayState:
         """Return a store without steps."""
         spec = self.spec
         discrete = spec.action.discrete
@@ -51,9 +51,9 @@ class Store:
             spec.obs, action, jnp.zeros((), jnp.float32), jnp.zeros((), bool), spec.obs
         )
         book = episode_index.init(self.rows, self.length) if self.config.keeps_episodes else ()
-        return Stored(replay_buffer.init(step, self.rows, self.length), book)
+        return ReplayState(replay_buffer.init(step, self.rows, self.length), book)
 
-    def add(self, stored: Stored, experience: Rollout) -> Stored:
+    def add(self, stored: ReplayState, experience: Rollout) -> ReplayState:
         """Write a rollout over the oldest steps."""
         book = stored.book
         if self.config.keeps_episodes:
@@ -66,24 +66,26 @@ class Store:
             experience.terminated,
             experience.next_obs,
         )
-        return Stored(replay_buffer.insert(stored.ring, steps), book)
+        return ReplayState(replay_buffer.insert(stored.ring, steps), book)
 
-    def _known(self, stored: Stored) -> tuple[Array, Array]:
+    def _known(self, stored: ReplayState) -> tuple[Array, Array]:
         """Return the numbers [first, end) of the steps whose rewards can be told, per row."""
         if self.config.keeps_episodes:
             return episode_index.complete(stored.book)
         return replay_buffer.kept(stored.ring)
 
-    def size(self, stored: Stored) -> Array:
+    def size(self, stored: ReplayState) -> Array:
         """Return how many steps there are to learn from, as if all blocks were like the poorest."""
         first, end = self._known(stored)
-        return self.blocks * jnp.min(jnp.sum((end - first).reshape(self.blocks, -1), axis=1))
+        return self.num_shards * jnp.min(
+            jnp.sum((end - first).reshape(self.num_shards, -1), axis=1)
+        )
 
-    def draw(self, stored: Stored, key: Key, batches: int) -> Transition:
+    def draw(self, stored: ReplayState, key: Key, batches: int) -> Transition:
         """Draw transitions for several gradient steps, [batches, batch_size, ...]."""
-        size, ranked = self.config.batch_size // self.blocks, self.config.reward == "ircr"
+        size, ranked = self.config.batch_size // self.num_shards, self.config.reward == "ircr"
 
-        def one(stored: Stored, key: Key) -> Transition:
+        def one(stored: ReplayState, key: Key) -> Transition:
             # A learnt reward pays steps of unfinished episodes too: critics need not lag behind.
             bounds = self._known(stored) if ranked else replay_buffer.kept(stored.ring)
             row, number = replay_buffer.draw(key, *bounds, (batches, size))
@@ -95,12 +97,12 @@ class Store:
 
         return self._in_blocks(one, stored, key)
 
-    def draw_pieces(self, stored: Stored, key: Key, batches: int) -> Pieces:
+    def draw_pieces(self, stored: ReplayState, key: Key, batches: int) -> EpisodeSamples:
         """Draw pieces of episodes, [batches, episodes, rrd_sample_size, ...]."""
         c = self.config
-        number = c.rrd_batch_size // c.rrd_sample_size // self.blocks
+        number = c.rrd_batch_size // c.rrd_sample_size // self.num_shards
 
-        def one(stored: Stored, key: Key) -> Pieces:
+        def one(stored: ReplayState, key: Key) -> EpisodeSamples:
             pieces = episode_index.draw_pieces(
                 stored.book, stored.ring, key, batches * number, c.rrd_sample_size, self.longest
             )
@@ -108,23 +110,25 @@ class Store:
 
         return self._in_blocks(one, stored, key)
 
-    def draw_whole(self, stored: Stored, key: Key, batches: int) -> Pieces:
+    def draw_whole(self, stored: ReplayState, key: Key, batches: int) -> EpisodeSamples:
         """Draw as many whole episodes, [episodes, longest, ...], as have the steps of pieces."""
         c = self.config
-        number = max(batches * c.rrd_batch_size // self.longest // self.blocks, 1)
+        number = max(batches * c.rrd_batch_size // self.longest // self.num_shards, 1)
 
-        def one(stored: Stored, key: Key) -> Pieces:
+        def one(stored: ReplayState, key: Key) -> EpisodeSamples:
             whole = episode_index.draw_whole(stored.book, stored.ring, key, number, self.longest)
             return jax.tree.map(lambda x: x[None], whole)
 
         return jax.tree.map(lambda x: x[0], self._in_blocks(one, stored, key))
 
-    def _in_blocks(self, one: Callable[[Stored, Key], PyTree], stored: Stored, key: Key) -> PyTree:
+    def _in_blocks(
+        self, one: Callable[[ReplayState, Key], PyTree], stored: ReplayState, key: Key
+    ) -> PyTree:
         """Draw from each block of rows, [batches, size, ...] each, and join them."""
-        if self.blocks == 1:
+        if self.num_shards == 1:
             return one(stored, key)
-        parts = jax.tree.map(lambda x: x.reshape(self.blocks, -1, *x.shape[1:]), stored)
-        drawn = jax.vmap(one)(parts, jax.random.split(key, self.blocks))
+        parts = jax.tree.map(lambda x: x.reshape(self.num_shards, -1, *x.shape[1:]), stored)
+        drawn = jax.vmap(one)(parts, jax.random.split(key, self.num_shards))
 
         def join(x: Array) -> Array:
             x = jnp.moveaxis(x, 0, 1)
@@ -149,14 +153,14 @@ def restarted(stored: PyTree, rollout_length: int) -> PyTree:
         return stored
     restart = jax.jit(episode_index.restarted, static_argnums=2, donate_argnums=1)
     book, ring = restart(stored.book, stored.ring, rollout_length)
-    return Stored(ring, book)
+    return ReplayState(ring, book)
 
 
 def _keeps_episodes(stored: PyTree) -> bool:
-    return isinstance(stored, Stored) and bool(jax.tree.leaves(stored.book))
+    return isinstance(stored, ReplayState) and bool(jax.tree.leaves(stored.book))
 
 
-def returns_seen(book: Book) -> tuple[Array, Array]:
+def returns_seen(book: EpisodeIndex) -> tuple[Array, Array]:
     """Return the lowest and highest return of the complete episodes that are kept."""
     size = book.age.shape[1]
     first, end = episode_index.complete(book)

@@ -7,7 +7,7 @@ import jax
 
 from jaxrl.config import OffPolicyConfig
 from jaxrl.learning import rrd
-from jaxrl.learning.episode_index import Pieces
+from jaxrl.learning.episode_index import EpisodeSamples
 from jaxrl.learning.replay_buffer import Transition
 from jaxrl.networks.q_network import RewardNetwork
 from jaxrl.types import Array, Key, Mean, Metrics, PyTree
@@ -21,8 +21,8 @@ class RewardModel(NamedTuple):
 
     init: Callable[[Key], PyTree]
     reward: Callable[[PyTree, Transition], Array]
-    loss: Callable[[PyTree, Pieces], tuple[Array, Metrics]]
-    absorb: Callable[[PyTree, Pieces], PyTree] | None = None
+    loss: Callable[[PyTree, EpisodeSamples], tuple[Array, Metrics]]
+    absorb: Callable[[PyTree, EpisodeSamples], PyTree] | None = None
 
 
 def decomposed(config: OffPolicyConfig, network: RewardNetwork) -> RewardModel:
@@ -31,7 +31,7 @@ def decomposed(config: OffPolicyConfig, network: RewardNetwork) -> RewardModel:
     def reward(params: PyTree, batch: Transition) -> Array:
         return network.apply(params, batch.obs, batch.action, batch.next_obs)
 
-    def loss(params: PyTree, pieces: Pieces) -> tuple[Array, Metrics]:
+    def loss(params: PyTree, pieces: EpisodeSamples) -> tuple[Array, Metrics]:
         loss, miss, spread = rrd.loss(
             reward(params, pieces.steps),
             pieces.length,
@@ -43,7 +43,7 @@ def decomposed(config: OffPolicyConfig, network: RewardNetwork) -> RewardModel:
         noted = {"train/R_loss": miss, "train/R_var": spread, "train/R_fit": miss - spread}
         return loss, {name: Mean.of(jax.lax.stop_gradient(x)) for name, x in noted.items()}
 
-    def absorb(params: PyTree, whole: Pieces) -> PyTree:
+    def absorb(params: PyTree, whole: EpisodeSamples) -> PyTree:
         steps = whole.steps
         seen = (steps.obs, steps.action, steps.next_obs)
         return network.absorb(params, *seen, whole.length, whole.returned)  # type: ignore[misc]
@@ -54,7 +54,7 @@ def decomposed(config: OffPolicyConfig, network: RewardNetwork) -> RewardModel:
 def absorbed(
     model: RewardModel,
     params: PyTree,
-    draw: Callable[[], Pieces],
+    draw: Callable[[], EpisodeSamples],
     normal: Callable[[Transition], Transition],
 ) -> PyTree:
     """Return params that have taken in the whole episodes drawn, if anything is solved for."""

@@ -8,7 +8,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
-from jaxrl.algorithms.off_policy.base import Hyper, Method, Params, Value
+from jaxrl.algorithms.off_policy.base import Hyper, OffPolicyAlgorithm, Params, TwinCritic
 from jaxrl.config import OffPolicyConfig
 from jaxrl.learning.replay_buffer import Transition
 from jaxrl.networks.actor_critic import ActorCritic
@@ -16,7 +16,9 @@ from jaxrl.networks.q_network import Critic
 from jaxrl.types import Array, Key, Mean, Metrics, PyTree
 
 
-def make(config: OffPolicyConfig, networks: ActorCritic, critic: Critic, actions: int) -> Method:
+def make(
+    config: OffPolicyConfig, networks: ActorCritic, critic: Critic, actions: int
+) -> OffPolicyAlgorithm:
     """Compose SAC for actions of so many numbers."""
 
     def init(key: Key) -> Params:
@@ -28,9 +30,9 @@ def make(config: OffPolicyConfig, networks: ActorCritic, critic: Critic, actions
             "alpha": {"log": log_alpha},
         }
 
-    return Method(
+    return OffPolicyAlgorithm(
         init=init,
-        losses=partial(_losses, Value(config, critic), networks, actions),
+        losses=partial(_losses, TwinCritic(config, critic), networks, actions),
         actor="actor",
         targets=("critic",),
         rates={"actor": "pi_lr", "critic": "q_lr", "alpha": "alpha_lr"},
@@ -46,14 +48,14 @@ def _act(networks: ActorCritic, params: PyTree, obs: PyTree, key: Key) -> tuple[
 
 
 def _losses(
-    value: Value,
+    value: TwinCritic,
     networks: ActorCritic,
     actions: int,
     params: Params,
-    slow: Params,
+    target_params: Params,
     batch: Transition,
     key: Key,
-    hyper: Hyper,
+    hparams: Hyper,
 ) -> tuple[Array, Metrics]:
     now, then = jax.random.split(key)
     fixed = jax.lax.stop_gradient(params)
@@ -61,12 +63,12 @@ def _losses(
     next_action, next_log_prob = _act(networks, fixed["actor"], batch.next_obs, then)
     bonus = -alpha * next_log_prob
     q_loss, noted = value.loss(
-        params["critic"], slow["critic"], batch, next_action, bonus, hyper["gamma"]
+        params["critic"], target_params["critic"], batch, next_action, bonus, hparams["gamma"]
     )
     action, log_prob = _act(networks, params["actor"], batch.obs, now)
     worth = value.believed(fixed["critic"], batch.obs, action)
     pi_loss = jnp.mean(alpha * log_prob - worth)
-    surplus = jax.lax.stop_gradient(-jnp.mean(log_prob)) - actions * hyper["target_entropy"]
+    surplus = jax.lax.stop_gradient(-jnp.mean(log_prob)) - actions * hparams["target_entropy"]
     noted |= {
         "train/q_loss": Mean.of(q_loss),
         "train/pi_loss": Mean.of(pi_loss),

@@ -6,7 +6,7 @@ Reference: Fujimoto et al., 2018.
 import jax
 import jax.numpy as jnp
 
-from jaxrl.algorithms.off_policy.base import Hyper, Method, Params, Value
+from jaxrl.algorithms.off_policy.base import Hyper, OffPolicyAlgorithm, Params, TwinCritic
 from jaxrl.config import OffPolicyConfig
 from jaxrl.learning.replay_buffer import Transition
 from jaxrl.networks.actor_critic import ActorCritic
@@ -14,9 +14,9 @@ from jaxrl.networks.q_network import Critic
 from jaxrl.types import Array, Key, Mean, Metrics, PyTree
 
 
-def make(config: OffPolicyConfig, networks: ActorCritic, critic: Critic) -> Method:
+def make(config: OffPolicyConfig, networks: ActorCritic, critic: Critic) -> OffPolicyAlgorithm:
     """Compose TD3."""
-    value = Value(config, critic)
+    value = TwinCritic(config, critic)
 
     def init(key: Key) -> Params:
         key_actor, key_critic = jax.random.split(key)
@@ -26,15 +26,15 @@ def make(config: OffPolicyConfig, networks: ActorCritic, critic: Critic) -> Meth
         return networks.distribution.mode(networks.actor.apply(params, obs, ())[0])
 
     def losses(
-        params: Params, slow: Params, batch: Transition, key: Key, hyper: Hyper
+        params: Params, target_params: Params, batch: Transition, key: Key, hparams: Hyper
     ) -> tuple[Array, Metrics]:
         fixed = jax.lax.stop_gradient(params)
-        next_action = act(slow["actor"], batch.next_obs)
-        noise = hyper["pi_t_std"] * jax.random.normal(key, next_action.shape)
-        noise = jnp.clip(noise, -hyper["pi_t_clip"], hyper["pi_t_clip"])
+        next_action = act(target_params["actor"], batch.next_obs)
+        noise = hparams["target_noise"] * jax.random.normal(key, next_action.shape)
+        noise = jnp.clip(noise, -hparams["target_noise_clip"], hparams["target_noise_clip"])
         next_action = jnp.clip(next_action + noise, -1.0, 1.0)
         q_loss, noted = value.loss(
-            params["critic"], slow["critic"], batch, next_action, 0.0, hyper["gamma"]
+            params["critic"], target_params["critic"], batch, next_action, 0.0, hparams["gamma"]
         )
         action = act(params["actor"], batch.obs)
         # The first critic alone: which of the two is lower says nothing about which is steeper.
@@ -42,11 +42,11 @@ def make(config: OffPolicyConfig, networks: ActorCritic, critic: Critic) -> Meth
         noted |= {"train/q_loss": Mean.of(q_loss), "train/pi_loss": Mean.of(pi_loss)}
         return q_loss + pi_loss, noted
 
-    return Method(
+    return OffPolicyAlgorithm(
         init=init,
         losses=losses,
         actor="actor",
         targets=("actor", "critic"),
         rates={"actor": "pi_lr", "critic": "q_lr"},
-        every={"actor": config.pi_delay_freq},
+        every={"actor": config.policy_delay},
     )

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
-from jaxrl.algorithms.amp import Styling
+from jaxrl.algorithms.amp import AMP
 from jaxrl.algorithms.policy import PolicyParams, make_policy
 from jaxrl.algorithms.ppo.batch import Batch, Judge, PPOState
 from jaxrl.algorithms.ppo.update import Updater
@@ -26,7 +26,6 @@ from jaxrl.rollout import rollout
 from jaxrl.types import (
     Algorithm,
     Array,
-    Collector,
     EnvSpec,
     Key,
     Mean,
@@ -34,10 +33,11 @@ from jaxrl.types import (
     Policy,
     PyTree,
     Rollout,
+    RolloutState,
     TrainState,
 )
 
-_COLLECTING, _LEARNING, _STYLE, _USES = range(4)  # what an iteration needs a key for
+_COLLECTING, _LEARNING, _AMP, _USES = range(4)  # what an iteration needs a key for
 TRACED = (
     "learning_rate",
     "desired_kl",
@@ -76,12 +76,12 @@ def make(
     env: VectorEnv,
     networks: ActorCritic,
     total_iterations: int,
-    blocks: int = 1,
+    num_shards: int = 1,
     teacher: Teacher | None = None,
-    style: Styling | None = None,
+    amp: AMP | None = None,
 ) -> Algorithm:
-    """Compose PPO for an environment; `blocks` is the number of devices rows are spread over."""
-    ppo = _PPO(config, env, env.spec, networks, total_iterations, blocks, teacher, style)
+    """Compose PPO for an environment whose rows are split over `num_shards` devices."""
+    ppo = _PPO(config, env, env.spec, networks, total_iterations, num_shards, teacher, amp)
     return Algorithm(
         init=ppo.init,
         learn=ppo.learn,
@@ -106,9 +106,9 @@ class _PPO:
     spec: EnvSpec
     networks: ActorCritic
     total_iterations: int
-    blocks: int
+    num_shards: int
     teacher: Teacher | None
-    style: Styling | None
+    amp: AMP | None
 
     @property
     def judge(self) -> Judge:
@@ -118,20 +118,20 @@ class _PPO:
     @property
     def updater(self) -> Updater:
         rows = self.env.rows * self.config.rollout_length // self.config.horizon
-        return Updater(self.config, self.networks, rows, self.blocks)
+        return Updater(self.config, self.networks, rows, self.num_shards)
 
     def policy(self, deterministic: bool) -> Policy:
         return make_policy(self.networks, deterministic)
 
     def init(self, key: Key, pool: PyTree = None) -> TrainState:
-        key_env, key_actor, key_critic, key_run, key_style = jax.random.split(key, 5)
+        key_env, key_actor, key_critic, key_run, key_amp = jax.random.split(key, 5)
         number = self.env.rows
         params = {
             "actor": self.networks.actor.init(key_actor),
             "critic": self.networks.critic.init(key_critic),
         }
         flat, unravel = ravel_pytree(params)
-        hyper = {name: jnp.asarray(getattr(self.config, name), jnp.float32) for name in TRACED}
+        hparams = {name: jnp.asarray(getattr(self.config, name), jnp.float32) for name in TRACED}
         scalar = jnp.zeros((), jnp.float32)
         learner = PPOState(
             params=params,
@@ -141,18 +141,18 @@ class _PPO:
             observations=normalizer.init(self.spec.obs),
             returns=normalizer.init(scalar),
             values=normalizer.init(scalar),
-            hyper=hyper,
+            hparams=hparams,
             total_iterations=jnp.asarray(self.total_iterations, jnp.int32),
-            learning_rate=hyper["learning_rate"],
-            skipped=jnp.zeros((), jnp.int32),
-            bad_streak=jnp.zeros((), jnp.int32),
-            style=self.style.init(key_style) if self.style else (),
+            learning_rate=hparams["learning_rate"],
+            skipped_updates=jnp.zeros((), jnp.int32),
+            nonfinite_streak=jnp.zeros((), jnp.int32),
+            amp=self.amp.init(key_amp) if self.amp else (),
         )
-        collector = Collector(
+        collector = RolloutState(
             env=self.env.reset(key_env, pool),
             carry=self.networks.actor.initial_carry(number),
             critic_carry=self.networks.critic.initial_carry(number),
-            reward_trace=jnp.zeros(number, jnp.float32),
+            discounted_return=jnp.zeros(number, jnp.float32),
         )
         first = self.env.first_curriculum
         return TrainState(key_run, jnp.zeros((), jnp.int32), collector, learner, first)
@@ -172,17 +172,17 @@ class _PPO:
         key = state.key_for(_LEARNING, _USES)
         learner = self._scheduled(state)
         experience = self._endings(learner, experience)
-        reward, traces = self._reward(learner, experience, state.collector.reward_trace)
+        reward, traces = self._reward(learner, experience, state.collector.discounted_return)
         batch, critic_carry = self.judge.batch(
             learner, experience, reward, state.collector.critic_carry
         )
         progress = state.iteration / learner.total_iterations
         improved, metrics = self.updater.improve(learner, batch, key, progress)
         improved = self._statistics(improved, experience, traces, batch)
-        if self.style:
-            key = state.key_for(_STYLE, _USES)
-            seen, noted = self.style.learn(improved.style, experience, key)
-            improved, metrics = improved.replace(style=seen), metrics | noted
+        if self.amp:
+            key = state.key_for(_AMP, _USES)
+            seen, noted = self.amp.learn(improved.amp, experience, key)
+            improved, metrics = improved.replace(amp=seen), metrics | noted
         metrics |= experience.episodes
         metrics["train/learning_rate"] = Mean.of(improved.learning_rate)
         metrics["train/explained_variance"] = Mean.of(
@@ -192,7 +192,7 @@ class _PPO:
             iteration=state.iteration + 1,
             collector=state.collector.replace(
                 critic_carry=critic_carry,
-                reward_trace=jnp.where(
+                discounted_return=jnp.where(
                     experience.terminated[-1] | experience.truncated[-1], 0.0, traces[-1]
                 ),
             ),
@@ -205,23 +205,23 @@ class _PPO:
         if self.config.schedule == "adaptive_kl":
             return learner
         progress = state.iteration / learner.total_iterations
-        floor = learner.hyper["schedule_floor"]
+        floor = learner.hparams["schedule_floor"]
         factor = schedules.multiplier(self.config.schedule, progress, floor)
-        return learner.replace(learning_rate=learner.hyper["learning_rate"] * factor)
+        return learner.replace(learning_rate=learner.hparams["learning_rate"] * factor)
 
     def _endings(self, learner: PPOState, experience: Rollout) -> Rollout:
         """Let time limits end the task itself, where they are not to be seen through."""
-        final = experience.truncated & (learner.hyper["bootstrap_truncated"] == 0.0)
+        final = experience.truncated & (learner.hparams["bootstrap_truncated"] == 0.0)
         return experience._replace(terminated=experience.terminated | final)
 
     def _reward(self, learner: PPOState, experience: Rollout, trace: Array) -> tuple[Array, Array]:
         """Return the rewards learning uses, and the running discounted returns [T, N]."""
-        reward = self.style.reward(learner.style, experience) if self.style else experience.reward
-        reward = reward * learner.hyper["reward_scale"]
+        reward = self.amp.reward(learner.amp, experience) if self.amp else experience.reward
+        reward = reward * learner.hparams["reward_scale"]
         if not self.config.normalize_reward:
             return reward, jnp.zeros_like(reward)
         ended = experience.terminated | experience.truncated
-        traces = running_returns(reward, ended, trace, gamma=learner.hyper["gamma"])
+        traces = running_returns(reward, ended, trace, gamma=learner.hparams["gamma"])
         return jnp.clip(reward / normalizer.std(learner.returns), -10.0, 10.0), traces
 
     def _statistics(

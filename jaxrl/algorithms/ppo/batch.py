@@ -10,7 +10,7 @@ from flax import struct
 from jaxrl.config import PPOConfig
 from jaxrl.learning import normalizer, segments
 from jaxrl.learning.gae import gae
-from jaxrl.learning.normalizer import Moments
+from jaxrl.learning.normalizer import RunningStats
 from jaxrl.networks.actor_critic import ActorCritic, Network, visible
 from jaxrl.types import Array, PyTree, Rollout
 
@@ -48,15 +48,15 @@ class PPOState(struct.PyTreeNode):
     initial_params: PyTree  # for the L2-to-initial loss, else ()
     teacher: PyTree  # a trained policy's parameters, or ()
     optimizer: PyTree  # over all parameters as one vector
-    observations: Moments
-    returns: Moments  # of the running discounted return, for reward normalisation
-    values: Moments  # of the value targets, for value normalisation
-    hyper: dict[str, Array]
+    observations: RunningStats
+    returns: RunningStats  # of the running discounted return, for reward normalisation
+    values: RunningStats  # of the value targets, for value normalisation
+    hparams: dict[str, Array]
     total_iterations: Array  # int32, where schedules end
     learning_rate: Array  # moves with the schedule
-    skipped: Array  # int32, gradient steps left out because they were not finite
-    bad_streak: Array  # int32, how many of those in a row up to now
-    style: PyTree = ()  # what a discriminator has learnt, if there is one
+    skipped_updates: Array  # int32, gradient steps left out because they were not finite
+    nonfinite_streak: Array  # int32, how many of those in a row up to now
+    amp: PyTree = ()  # what a discriminator has learnt, if there is one
 
 
 @dataclass(frozen=True)
@@ -148,8 +148,8 @@ class Judge:
             next_value * spread + center,
             experience.terminated,
             experience.truncated,
-            gamma=learner.hyper["gamma"],
-            lam=learner.hyper["lam"],
+            gamma=learner.hparams["gamma"],
+            lam=learner.hparams["lam"],
         )
         if self.config.normalize_advantage == "batch":
             advantage = standardize(advantage)

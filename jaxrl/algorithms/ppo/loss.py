@@ -28,7 +28,7 @@ def outputs(networks: ActorCritic, params: PyTree, batch: Batch) -> tuple[Array,
     return networks.both(params, batch.obs, carry, batch.ended)
 
 
-def coefficients(config: PPOConfig, hyper: dict[str, Array], progress: Array) -> dict[str, Array]:
+def coefficients(config: PPOConfig, hparams: dict[str, Array], progress: Array) -> dict[str, Array]:
     """Return the weights that change over a run: linear from their value to a share of it."""
     shares = {
         "entropy_coef": config.entropy_coef_end,
@@ -36,7 +36,7 @@ def coefficients(config: PPOConfig, hyper: dict[str, Array], progress: Array) ->
         "teacher_coef": config.teacher_coef_end,
     }
     progress = jnp.clip(progress, 0.0, 1.0)
-    return {name: hyper[name] * (1.0 - (1.0 - end) * progress) for name, end in shares.items()}
+    return {name: hparams[name] * (1.0 - (1.0 - end) * progress) for name, end in shares.items()}
 
 
 def loss(
@@ -48,16 +48,18 @@ def loss(
     weights: dict[str, Array],
 ) -> tuple[Array, Array]:
     """Return the sum of all weighted losses, and METRICS as one vector."""
-    hyper, dist = learner.hyper, networks.distribution
+    hparams, dist = learner.hparams, networks.distribution
     out, value = outputs(networks, params, batch)
     log_prob = dist.log_prob(out, batch.raw_action)
-    policy_loss = losses.clipped_surrogate(log_prob, batch.log_prob, batch.advantage, hyper["clip"])
-    value_loss = _value_loss(config, hyper, value, batch)
+    policy_loss = losses.clipped_surrogate(
+        log_prob, batch.log_prob, batch.advantage, hparams["clip"]
+    )
+    value_loss = _value_loss(config, hparams, value, batch)
     entropy = jnp.mean(dist.entropy(out, batch.noise))
     teacher_kl = jnp.mean(dist.kl(batch.teacher, out)) if config.teacher else jnp.zeros(())
-    total = policy_loss + hyper["value_coef"] * value_loss - weights["entropy_coef"] * entropy
+    total = policy_loss + hparams["value_coef"] * value_loss - weights["entropy_coef"] * entropy
     if config.bound_coef:
-        total += hyper["bound_coef"] * losses.action_bound_loss(dist.mean_of_raw(out))
+        total += hparams["bound_coef"] * losses.action_bound_loss(dist.mean_of_raw(out))
     if config.l2_init_coef:
         total += weights["l2_init_coef"] * losses.l2_to_initial(params, learner.initial_params)
     if config.teacher:
@@ -68,7 +70,7 @@ def loss(
         value_loss,
         -entropy,
         losses.approx_kl(log_prob, batch.log_prob),
-        losses.clip_fraction(log_prob, batch.log_prob, hyper["clip"]),
+        losses.clip_fraction(log_prob, batch.log_prob, hparams["clip"]),
         jnp.mean(dist.std(out)),
         teacher_kl,
     )
@@ -76,7 +78,7 @@ def loss(
     return total, jnp.stack([x.astype(jnp.float32) for x in noted])
 
 
-def _value_loss(config: PPOConfig, hyper: dict[str, Array], value: Array, batch: Batch) -> Array:
+def _value_loss(config: PPOConfig, hparams: dict[str, Array], value: Array, batch: Batch) -> Array:
     if not config.value_clip:
         return losses.value_loss(value, batch.target)
-    return losses.clipped_value_loss(value, batch.value, batch.target, hyper["value_clip"])
+    return losses.clipped_value_loss(value, batch.value, batch.target, hparams["value_clip"])

@@ -38,7 +38,7 @@ class Sampler:
     config: PPOConfig
     networks: ActorCritic
     num_rows: int
-    blocks: int
+    num_shards: int
 
     @property
     def is_fixed(self) -> bool:
@@ -55,7 +55,7 @@ class Sampler:
         """Return rows for each minibatch of a pass, or a key to draw them with in its turn."""
         number = self.config.num_minibatches
         if self.config.sampling == "sequential":
-            return minibatch.shuffled_rows(key, self.num_rows, number, self.blocks)
+            return minibatch.shuffled_rows(key, self.num_rows, number, self.num_shards)
         return jax.random.split(key, number)
 
     def draw(
@@ -85,15 +85,15 @@ class Sampler:
         self, learner: PPOState, batch: Batch, live: Any, key: Key, progress: Array
     ) -> tuple[Array, Any]:
         """Draw rows [blocks, R] and their importance weights [1, blocks · R]."""
-        number = self.num_rows // (self.blocks * self.config.num_minibatches)
-        keys = jax.random.split(key, self.blocks)
+        number = self.num_rows // (self.num_shards * self.config.num_minibatches)
+        keys = jax.random.split(key, self.num_shards)
         if self.config.sampling == "uniform":
-            chance = jnp.full((self.blocks, self.num_rows // self.blocks), 1.0)
+            chance = jnp.full((self.num_shards, self.num_rows // self.num_shards), 1.0)
             return prioritized_sampling.draw_rows(keys, chance / chance.shape[1], number), ()
         advantage = batch.advantage if live == () else self._advantage(learner, batch, live)
-        alpha, beta0 = learner.hyper["prio_alpha"], learner.hyper["prio_beta0"]
+        alpha, beta0 = learner.hparams["prio_alpha"], learner.hparams["prio_beta0"]
         chance = prioritized_sampling.priorities(
-            advantage.reshape(len(advantage), self.blocks, -1), alpha
+            advantage.reshape(len(advantage), self.num_shards, -1), alpha
         )
         rows = prioritized_sampling.draw_rows(keys, chance, number)
         weight = prioritized_sampling.importance(
@@ -127,9 +127,9 @@ class Sampler:
             jnp.where(over, steps.next_value, following) * spread + center,
             steps.terminated,
             steps.truncated,
-            gamma=learner.hyper["gamma"],
-            lam=learner.hyper["lam"],
-            rho=jnp.minimum(now.ratio, learner.hyper["rho_clip"]),
-            c=jnp.minimum(now.ratio, learner.hyper["c_clip"]),
+            gamma=learner.hparams["gamma"],
+            lam=learner.hparams["lam"],
+            rho=jnp.minimum(now.ratio, learner.hparams["rho_clip"]),
+            c=jnp.minimum(now.ratio, learner.hparams["c_clip"]),
         )
         return segments.cut(advantage, self.config.horizon)

@@ -31,7 +31,7 @@ class Updater:
     config: PPOConfig
     networks: ActorCritic
     num_rows: int
-    blocks: int
+    num_shards: int
 
     def transform(self, unravel: Unravel) -> optax.GradientTransformation:
         """Return the optimiser of a vector of parameters, without a learning rate: it is traced."""
@@ -47,9 +47,9 @@ class Updater:
         c = self.config
         # One long vector instead of many small arrays: an optimiser step is then a few kernels.
         flat, unravel = ravel_pytree(learner.params)
-        weights = ppo_loss.coefficients(c, learner.hyper, progress)
+        weights = ppo_loss.coefficients(c, learner.hparams, progress)
         update = partial(self._update, unravel, weights)
-        sampler = Sampler(c, self.networks, self.num_rows, self.blocks)
+        sampler = Sampler(c, self.networks, self.num_rows, self.num_shards)
 
         def visit(carry: tuple, inputs: tuple[Array, Key]):
             (learner, *rest), live = carry
@@ -89,7 +89,7 @@ class Updater:
         """Take one gradient step on one minibatch; parameters are one vector here."""
         learner, first, stopped = carry
         part, key = inputs
-        hyper = learner.hyper
+        hparams = learner.hparams
         if self.config.normalize_advantage == "minibatch":
             part = part._replace(advantage=standardize(part.advantage))
         if self.config.sampling == "prioritized":
@@ -98,7 +98,7 @@ class Updater:
             part = part._replace(noise=jax.random.normal(key, (*part.log_prob.shape, size)))
         grads, noted = self._gradients(unravel, weights, learner, part)
         kl = noted[_KL]
-        stopped = stopped | ((hyper["target_kl"] > 0) & (kl > 1.5 * hyper["target_kl"]))
+        stopped = stopped | ((hparams["target_kl"] > 0) & (kl > 1.5 * hparams["target_kl"]))
         step = optimizer.step(
             self.transform(unravel),
             learner.params,
@@ -110,8 +110,8 @@ class Updater:
         learner = learner.replace(
             params=step.params,
             optimizer=step.opt_state,
-            skipped=learner.skipped + ~step.finite,
-            bad_streak=jnp.where(step.finite, 0, learner.bad_streak + 1),
+            skipped_updates=learner.skipped_updates + ~step.finite,
+            nonfinite_streak=jnp.where(step.finite, 0, learner.nonfinite_streak + 1),
         )
         if self.config.schedule == "adaptive_kl":
             # KL says nothing while the policy stands still: before the first step, or stopped.
@@ -137,8 +137,8 @@ class Updater:
         if pieces == 1:
             return slope(learner.params, part)
         rows = self.num_rows // self.config.num_minibatches
-        order = jnp.arange(rows // self.blocks).reshape(pieces, 1, -1)
-        order = jnp.broadcast_to(order, (pieces, self.blocks, order.shape[-1]))
+        order = jnp.arange(rows // self.num_shards).reshape(pieces, 1, -1)
+        order = jnp.broadcast_to(order, (pieces, self.num_shards, order.shape[-1]))
 
         def add(total: tuple[Array, Array], piece: Batch):
             return jax.tree.map(jnp.add, total, slope(learner.params, piece)), None
@@ -151,6 +151,6 @@ class Updater:
 
 def _followed(learner: PPOState, kl: Array) -> Array:
     """Return the learning rate that keeps KL near what is desired."""
-    hyper = learner.hyper
-    bounds = hyper["min_learning_rate"], hyper["max_learning_rate"]
-    return schedules.adapt_to_kl(learner.learning_rate, kl, hyper["desired_kl"], *bounds)
+    hparams = learner.hparams
+    bounds = hparams["min_learning_rate"], hparams["max_learning_rate"]
+    return schedules.adapt_to_kl(learner.learning_rate, kl, hparams["desired_kl"], *bounds)

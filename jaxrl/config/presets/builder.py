@@ -5,12 +5,12 @@ from dataclasses import replace
 from typing import Any
 
 from jaxrl.config import (
+    AMPConfig,
     EvalConfig,
     MotionConfig,
     NetworkConfig,
     OffPolicyConfig,
     PPOConfig,
-    StyleConfig,
     TaskConfig,
     TrainConfig,
 )
@@ -27,7 +27,7 @@ def preset(
     task: TaskConfig | None = None,
     network: NetworkConfig | None = None,
     motion: MotionConfig | None = None,
-    style: StyleConfig | None = None,
+    amp: AMPConfig | None = None,
     eval_envs: int = 128,
     sampled_eval: bool = False,
     name: str | None = None,
@@ -47,7 +47,7 @@ def preset(
         task=task or TaskConfig(),
         network=network or NetworkConfig(),
         motion=motion or MotionConfig(),
-        style=style or StyleConfig(),
+        amp=amp or AMPConfig(),
         ppo=PPOConfig(**(learning if on_policy else {})),
         offpolicy=OffPolicyConfig(**({} if on_policy else learning)),
         eval=EvalConfig(num_envs=eval_envs, deterministic=not sampled_eval),

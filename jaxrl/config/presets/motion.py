@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from jaxrl.config import MotionConfig, NetworkConfig, StyleConfig, TrainConfig
+from jaxrl.config import AMPConfig, MotionConfig, NetworkConfig, TrainConfig
 from jaxrl.config.presets.builder import preset
 
 _TRACKER = NetworkConfig(
@@ -25,22 +25,20 @@ _WALK = MotionConfig(loop_seconds=5.0, power_coef=1e-4)
 # Captured clips break laws of physics here and there: jumps that fall too slowly, roots that jerk.
 # To get past such a place one must stray from it, farther than a walk ever has to.
 _MANY = MotionConfig(power_coef=1e-4, future=(1, 2, 5), distance=0.5)
-_STROLL = replace(_WALK, power_coef=0.0)
+_HEADING = replace(_WALK, power_coef=0.0)
 _STEADY = replace(_TRACKER, init_std=0.05, fixed_std=True)
 # Ten frames are a thousand numbers: without a strong penalty the discriminator is sure of itself at
 # once, and pays hardly more for better motion.
-_AMP = StyleConfig(weight=0.5, task_weight=0.5, gradient_penalty=20.0)
+_AMP = AMPConfig(weight=0.5, task_weight=0.5, gradient_penalty=20.0)
 
 
 def _imitate(name: str, network: NetworkConfig, motion: MotionConfig, **more: Any) -> TrainConfig:
     return preset("imitation", name=name, network=network, motion=motion, **_LEARNING, **more)
 
 
-def _amp(name: str, network: NetworkConfig, style: StyleConfig, **more: Any) -> TrainConfig:
+def _amp(name: str, network: NetworkConfig, amp: AMPConfig, **more: Any) -> TrainConfig:
     steady: dict[str, Any] = _LEARNING | {"schedule": "constant", "learning_rate": 1e-4}
-    return preset(
-        "stroll", name=name, network=network, motion=_STROLL, style=style, **steady, **more
-    )
+    return preset("heading", name=name, network=network, motion=_HEADING, amp=amp, **steady, **more)
 
 
 # For two cores, which compile the physics for minutes, and step it 2,000 times a second.

@@ -39,7 +39,7 @@ _DECOMPOSED: dict[str, dict[str, Any]] = {
     "reacher": _SLOW,
     "walker2d": {},
 }
-# Upright walkers gain little for long, unless values travel back fast: slow copies that follow
+# Upright walkers gain little for long, unless values travel back fast: target networks that follow
 # twenty times as closely learn within 1 M steps, and distributions over values bear it.
 _DISTRIBUTIONS: dict[str, Any] = {
     "critic": "c51",
@@ -59,7 +59,7 @@ _OF_ALGORITHM: dict[str, dict[str, dict[str, Any]]] = {
         "hopper": _DISTRIBUTIONS | {"num_envs": 512, "batch_size": 4096},
         "walker2d": _DISTRIBUTIONS,
     },
-    "td3": {env: {"train_target": 2} for env in _TASKS},
+    "td3": {env: {"target_update_interval": 2} for env in _TASKS},
 }
 
 

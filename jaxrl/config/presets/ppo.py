@@ -114,7 +114,7 @@ PRESETS: dict[str, TrainConfig] = {
     ),
 }
 # The batch of Metta's trainer: 524,288 steps as 8,192 rows (2,048 × 4 agents) of 64.
-_REMEMBERING = NetworkConfig(hidden=(128,), critic_hidden=(128,), memory="lstm", memory_size=128)
+_REMEMBERING = NetworkConfig(hidden=(128,), critic_hidden=(128,), rnn="lstm", rnn_size=128)
 _SEGMENTS: dict[str, Any] = {
     "rollout_length": 64,
     "gamma": 0.99,
@@ -140,7 +140,7 @@ PRESETS["arena-small"] = preset(
     steps=1e6,
     num_envs=64,
     epochs=5,
-    network=replace(_REMEMBERING, hidden=(64,), critic_hidden=(64,), memory_size=64),
+    network=replace(_REMEMBERING, hidden=(64,), critic_hidden=(64,), rnn_size=64),
     eval_envs=32,
     update_epochs=2,
     num_minibatches=8,
@@ -155,7 +155,7 @@ PRESETS["memory"] = preset(
     num_envs=256,
     epochs=4,
     cycles=4,
-    network=NetworkConfig(hidden=(32,), critic_hidden=(32,), memory="lstm", memory_size=32),
+    network=NetworkConfig(hidden=(32,), critic_hidden=(32,), rnn="lstm", rnn_size=32),
     gamma=0.9,
     rollout_length=64,
     bptt_horizon=32,

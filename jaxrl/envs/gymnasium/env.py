@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.envs.gymnasium.workers import Group, Recipe, Remote
+from jaxrl.envs.gymnasium.workers import EnvWorker, Group, GymSpec
 from jaxrl.errors import UserError
 from jaxrl.types import ActionSpec, EnvSpec
 
@@ -25,10 +25,10 @@ def _gymnasium() -> Any:
 
 
 @dataclass(frozen=True)
-class HostEnv:
+class GymnasiumEnv:
     """What an algorithm asks of its environments, answered for environments on the host."""
 
-    recipe: Recipe
+    recipe: GymSpec
     num_envs: int
     groups: int
     longest_episode: int  # in actions
@@ -60,9 +60,9 @@ class HostEnv:
         """Start `number` environments in this process."""
         return Group(self.recipe, number, _seed(*seed))
 
-    def remote(self, number: int, *seed: int) -> Remote:
+    def remote(self, number: int, *seed: int) -> EnvWorker:
         """Start `number` environments in a process of their own."""
-        return Remote(self.recipe, number, _seed(*seed))
+        return EnvWorker(self.recipe, number, _seed(*seed))
 
 
 def _seed(*numbers: int) -> int:
@@ -75,11 +75,11 @@ def _seed(*numbers: int) -> int:
     return int(mixed.generate_state(1)[0] // 2)
 
 
-def build(name: str, num_envs: int, groups: int, limit: int | None = None) -> HostEnv:
+def build(name: str, num_envs: int, groups: int, limit: int | None = None) -> GymnasiumEnv:
     """Look up a Gymnasium environment by gym:<id>."""
     gymnasium = _gymnasium()
     try:
-        one = Recipe(name, limit).make()
+        one = GymSpec(name, limit).make()
     except ImportError as error:
         hint = "pip install 'jaxrl[gym]' brings what its MuJoCo tasks need"
         raise UserError(f"--env: Gymnasium cannot make '{name}': {error} ({hint}).") from error
@@ -98,4 +98,4 @@ def build(name: str, num_envs: int, groups: int, limit: int | None = None) -> Ho
             f"--env: '{name}' has no time limit of its own: give --task.episode-length."
         )
     longest = limit or int(known.max_episode_steps)
-    return HostEnv(Recipe(name, limit, observation, action), num_envs, groups, longest)
+    return GymnasiumEnv(GymSpec(name, limit, observation, action), num_envs, groups, longest)

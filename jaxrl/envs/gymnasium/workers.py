@@ -18,7 +18,7 @@ from jaxrl.errors import UserError
 PREFIX = "gym:"
 
 
-class Recipe(NamedTuple):
+class GymSpec(NamedTuple):
     """How to make one environment, and what it sees and does."""
 
     name: str  # gym:<id>
@@ -43,7 +43,7 @@ class Recipe(NamedTuple):
         return FiniteFlags(gymnasium.make(name, max_episode_steps=self.limit))
 
 
-class News(NamedTuple):
+class EpisodeBuffer(NamedTuple):
     """What happened since last asked."""
 
     finished: list[tuple[float, int]]  # (return, length) of ended episodes
@@ -62,7 +62,7 @@ class Step(NamedTuple):
 class Group:
     """Some environments that step together, and what they have paid so far."""
 
-    def __init__(self, recipe: Recipe, number: int, seed: int):
+    def __init__(self, recipe: GymSpec, number: int, seed: int):
         import gymnasium
 
         self._recipe = recipe
@@ -73,7 +73,7 @@ class Group:
         self._observe(self._flat(obs))
         self.ended = self.broken = np.zeros(number, bool)  # in the last step
         self._total, self._length = np.zeros(number), np.zeros(number, np.int64)
-        self.news = News([], 0)
+        self.news = EpisodeBuffer([], 0)
 
     def step(self, action: np.ndarray) -> Step:
         """Step all environments; those whose episode ends begin a new one."""
@@ -105,7 +105,9 @@ class Group:
         self._total += reward
         self._length += 1
         ended = [(float(self._total[i]), int(self._length[i])) for i in np.flatnonzero(self.ended)]
-        self.news = News(self.news.finished + ended, self.news.diverged + int(broken.sum()))
+        self.news = EpisodeBuffer(
+            self.news.finished + ended, self.news.diverged + int(broken.sum())
+        )
         self._total[self.ended], self._length[self.ended] = 0.0, 0
 
     def close(self) -> None:
@@ -139,17 +141,17 @@ def _serve(connection: Connection, arguments: tuple) -> None:
         signal.signal(number, signal.SIG_IGN)
     group = Group(*arguments)
     try:
-        connection.send((group.obs, group.ended, None, News([], 0)))
+        connection.send((group.obs, group.ended, None, EpisodeBuffer([], 0)))
         with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
             while True:
                 step = group.step(connection.recv())
                 connection.send((group.obs, group.ended, step, group.news))
-                group.news = News([], 0)
+                group.news = EpisodeBuffer([], 0)
     finally:
         group.close()
 
 
-class Remote:
+class EnvWorker:
     """A group in a process of its own: `send` actions, do something else, then `receive`.
 
     Threads would not do: while Python steps one group it would not hand out the next actions.
@@ -161,7 +163,7 @@ class Remote:
         self._process = context.Process(target=_serve, args=(theirs, arguments), daemon=True)
         self._process.start()
         theirs.close()
-        self.news = News([], 0)
+        self.news = EpisodeBuffer([], 0)
         self._started = False
 
     def begin(self) -> None:
@@ -179,7 +181,9 @@ class Remote:
         """Return what the step gave, when it is done."""
         with self._alive():
             self.obs, self.ended, step, news = self._connection.recv()
-        self.news = News(self.news.finished + news.finished, self.news.diverged + news.diverged)
+        self.news = EpisodeBuffer(
+            self.news.finished + news.finished, self.news.diverged + news.diverged
+        )
         return step
 
     def close(self) -> None:

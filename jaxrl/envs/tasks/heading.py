@@ -1,7 +1,7 @@
 """Go where one is told, in whatever manner the clips show: the task of AMP.
 
 The humanoid starts in a moment of a clip and is told a direction and a speed. Only progress is
-paid here; that it looks like walking is the business of a discriminator (`--style.weight`).
+paid here; that it looks like walking is the business of a discriminator (`--amp.weight`).
 
 An episode is a success if it ends on its feet and kept the speed it was told, on average, once it
 had had two seconds to turn and get going.
@@ -26,7 +26,7 @@ _STARTING = 2.0  # seconds
 _CLOSE = 0.2  # of the speed asked for
 
 
-class Stroll(MotionEnv):
+class Heading(MotionEnv):
     """Walk in a given direction at a given speed."""
 
     episode_length = 300
@@ -42,7 +42,7 @@ class Stroll(MotionEnv):
             "way": jax.random.uniform(key_way, (), jnp.float32, -math.pi, math.pi),
             "age": jnp.zeros(()),  # in seconds
             "gone": jnp.zeros(()),  # in metres, after the start
-            **self.style_before(clip, time),
+            **self.amp_before(clip, time),
         }
         pose = self.figure.start(start.qpos, start.qvel)
         names = ("reward_speed", "reward_power", "speed_error", "speed", "command", "success")
@@ -61,7 +61,7 @@ class Stroll(MotionEnv):
         pose, power = self.figure.move(before, self.absolute_target(action))
         now = self.figure.shown(pose)
         info = dict(state.info)
-        info |= self.style_after(info, now)
+        info |= self.amp_after(info, now)
         # Over a whole step: the root sways while walking.
         went = (pose.qpos[:2] - before.qpos[:2]) * FPS
         speed = went[0] * jnp.cos(info["way"]) + went[1] * jnp.sin(info["way"])

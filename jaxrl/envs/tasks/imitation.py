@@ -86,7 +86,7 @@ class Imitation(MotionEnv):
         pose = self.figure.start(shown.qpos, shown.qvel)
         info = {"clip": clip, "time": time, "turn": turn, "truncation": jnp.zeros(())}
         info["judged"] = jnp.asarray(judged, jnp.float32)
-        info |= self.style_before(clip, time)
+        info |= self.amp_before(clip, time)
         names = (*observations.Terms._fields, "power")
         metrics = {f"reward_{name}": jnp.zeros(()) for name in names}
         return base.State(
@@ -107,7 +107,7 @@ class Imitation(MotionEnv):
         push = libraries.push(self.library, info["clip"], info["time"])
         pose, power = self.figure.move(pose, self._target(meant, push, action))
         now = self.figure.shown(pose)
-        info |= self.style_after(info, now)
+        info |= self.amp_after(info, now)
         terms = observations.terms(now, self._captured(info), self.config.scales)
         earned = [w * term for w, term in zip(self.config.weights, terms, strict=True)]
         cost = -self.config.power_coef * power

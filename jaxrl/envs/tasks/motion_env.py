@@ -14,28 +14,28 @@ from jaxrl.errors import UserError
 from jaxrl.motion import clip as clips
 from jaxrl.motion import library as libraries
 from jaxrl.motion import skeleton, synthetic
-from jaxrl.motion.amp_features import Style
+from jaxrl.motion.amp_features import AMPFeatures
 from jaxrl.motion.clip import FPS
-from jaxrl.motion.humanoid import Figure
+from jaxrl.motion.humanoid import Humanoid
 from jaxrl.motion.library import Library, Reference
 from jaxrl.types import Array, Key, PyTree
 
 
 class MotionEnv(base.Env):
-    """A humanoid that starts in moments of clips; `styled`: it also shows how it moves."""
+    """A humanoid that starts in moments of clips; `with_amp`: it also shows how it moves."""
 
     backend: str = "mjx"
     dt = 1.0 / FPS
 
     def __init__(
-        self, config: MotionConfig, figure: Figure, library: Library, *, styled: bool = False
+        self, config: MotionConfig, figure: Humanoid, library: Library, *, with_amp: bool = False
     ):
         self.config, self.figure, self.library = config, figure, library
-        self._style = Style(figure.skeleton, config.style_frames) if styled else None
+        self._style = AMPFeatures(figure.skeleton, config.amp_frames) if with_amp else None
         longest = int(np.max(library.frames))
-        if styled and longest < config.style_frames:
+        if with_amp and longest < config.amp_frames:
             raise UserError(
-                f"--motion.style-frames {config.style_frames}: the longest clip has {longest} "
+                f"--motion.amp-frames {config.amp_frames}: the longest clip has {longest} "
                 "frames; use fewer."
             )
 
@@ -85,26 +85,26 @@ class MotionEnv(base.Env):
         """Return what a clip shows at a time, turned about the vertical."""
         return libraries.turned(libraries.query(self.library, clip, time, captured=captured), turn)
 
-    def style_before(self, clip: Array, time: Array) -> dict[str, Array]:
+    def amp_before(self, clip: Array, time: Array) -> dict[str, Array]:
         """Return the frames that led to a moment of a clip, to be carried in `info`.
 
         Where the clip does not go back that far, they are zeros.
         """
         if self._style is None:
             return {}
-        return {"style": self._style.history(self.library, clip, time)}
+        return {"amp": self._style.history(self.library, clip, time)}
 
-    def style_after(self, info: dict[str, Array], now: Reference) -> dict[str, Array]:
+    def amp_after(self, info: dict[str, Array], now: Reference) -> dict[str, Array]:
         """Return the same with the newest frame added."""
         if self._style is None:
             return {}
-        return {"style": self._style.pushed(info["style"], now)}
+        return {"amp": self._style.pushed(info["amp"], now)}
 
     def seen(self, view: Array, info: dict[str, Array]) -> PyTree:
         """Return an observation: the view, and beside it the style where it is shown."""
         if self._style is None:
             return view
-        return {"state": view, "style": self._style.window(info["style"])}
+        return {"state": view, "amp": self._style.window(info["amp"])}
 
     def absolute_target(self, action: Array) -> Array:
         """Return servo targets for actions that span their ranges; 0 is the pose at rest."""
@@ -114,10 +114,10 @@ class MotionEnv(base.Env):
         return jnp.asarray(rest) + action * reach
 
 
-def parts(config: MotionConfig) -> tuple[MotionConfig, Figure, Library]:
+def parts(config: MotionConfig) -> tuple[MotionConfig, Humanoid, Library]:
     """Build what such an environment is made of."""
     model = skeleton.load_model(str(config.model) if config.model else None)
-    return config, Figure(model, FPS, config.substeps), _library(config, model)
+    return config, Humanoid(model, FPS, config.substeps), _library(config, model)
 
 
 def _library(config: MotionConfig, model: Any) -> Library:

@@ -17,7 +17,12 @@ from jaxrl.networks.q_network import Critic
 B, KEY = 6, jax.random.key(3)
 HYPER = {
     name: jnp.float32(x)
-    for name, x in {"gamma": 0.9, "target_entropy": -0.7, "pi_t_std": 0.5, "pi_t_clip": 0.4}.items()
+    for name, x in {
+        "gamma": 0.9,
+        "target_entropy": -0.7,
+        "target_noise": 0.5,
+        "target_noise_clip": 0.4,
+    }.items()
 }
 
 
@@ -40,7 +45,10 @@ def _inputs():
         return jnp.float32(random.normal(size=shape))
 
     params = {"actor": normal(2, 2), "critic": normal(2, 3), "alpha": {"log": jnp.float32(-1.2)}}
-    slow = {"actor": 4.0 * normal(2, 2), "critic": normal(2, 3)}  # near the bounds of actions
+    target_params = {
+        "actor": 4.0 * normal(2, 2),
+        "critic": normal(2, 3),
+    }  # near the bounds of actions
     batch = Transition(
         obs=normal(B, 2),
         action=jnp.tanh(normal(B, 1)),
@@ -48,7 +56,7 @@ def _inputs():
         terminated=jnp.array([False, True, True, False, False, False]),
         next_obs=normal(B, 2),
     )
-    return params, slow, batch
+    return params, target_params, batch
 
 
 def _q(params, obs, action):
@@ -72,11 +80,11 @@ def _close(found, expected):
 
 
 def test_sac_by_numpy():
-    params, slow, batch = _inputs()
+    params, target_params, batch = _inputs()
     method = sac.make(
         OffPolicyConfig(alpha_init=0.5), _networks("tanh_normal"), Critic(lambda k: "q", _critic), 3
     )
-    total, metrics = method.losses(params, slow, batch, KEY, HYPER)
+    total, metrics = method.losses(params, target_params, batch, KEY, HYPER)
     now, then = (np.float64(jax.random.normal(key, (B, 1))) for key in jax.random.split(KEY))
 
     def act(obs, noise):
@@ -90,7 +98,9 @@ def test_sac_by_numpy():
 
     alpha = np.exp(-1.2)
     next_action, next_log_prob = act(batch.next_obs, then)
-    follows = _q(slow["critic"], batch.next_obs, next_action).min(axis=0) - alpha * next_log_prob
+    follows = (
+        _q(target_params["critic"], batch.next_obs, next_action).min(axis=0) - alpha * next_log_prob
+    )
     q_loss, q_mean = _critic_loss(params, batch, follows)
     action, log_prob = act(batch.obs, now)
     worth = _q(params["critic"], batch.obs, action).min(axis=0)
@@ -108,21 +118,21 @@ def test_sac_by_numpy():
 
 
 def test_td3_by_numpy():
-    params, slow, batch = _inputs()
+    params, target_params, batch = _inputs()
     del params["alpha"]
-    settings = OffPolicyConfig(pi_delay_freq=3)
+    settings = OffPolicyConfig(policy_delay=3)
     method = td3.make(settings, _networks("noisy"), Critic(lambda k: "q", _critic))
-    total, metrics = method.losses(params, slow, batch, KEY, HYPER)
+    total, metrics = method.losses(params, target_params, batch, KEY, HYPER)
 
     def act(actor, obs):
         return np.tanh((np.float64(obs) @ actor)[:, :1])
 
     noise = 0.5 * np.float64(jax.random.normal(KEY, (B, 1)))
     assert (np.abs(noise) > 0.4).any() and (np.abs(noise) < 0.4).any()
-    next_action = act(slow["actor"], batch.next_obs) + np.clip(noise, -0.4, 0.4)
+    next_action = act(target_params["actor"], batch.next_obs) + np.clip(noise, -0.4, 0.4)
     alive = next_action[~np.asarray(batch.terminated)]
     assert (alive > 1).any() and (alive < -1).any()
-    follows = _q(slow["critic"], batch.next_obs, np.clip(next_action, -1, 1)).min(axis=0)
+    follows = _q(target_params["critic"], batch.next_obs, np.clip(next_action, -1, 1)).min(axis=0)
     q_loss, q_mean = _critic_loss(params, batch, follows)
     pi_loss = -_q(params["critic"], batch.obs, act(params["actor"], batch.obs))[0].mean()
     np.testing.assert_allclose(total, q_loss + pi_loss, rtol=1e-4)
@@ -136,7 +146,7 @@ def test_td3_by_numpy():
 @pytest.mark.parametrize("algo", ["sac", "td3"])
 def test_each_loss_reaches_its_own_network_alone(algo):
     """By finite differences of the sum, with everything else as it is at this point."""
-    params, slow, batch = _inputs()
+    params, target_params, batch = _inputs()
     critic = Critic(lambda k: "q", _critic)
     if algo == "sac":
         method = sac.make(OffPolicyConfig(), _networks("tanh_normal"), critic, 3)
@@ -144,7 +154,7 @@ def test_each_loss_reaches_its_own_network_alone(algo):
         method, _ = td3.make(OffPolicyConfig(), _networks("noisy"), critic), params.pop("alpha")
 
     def loss(params):
-        return method.losses(params, slow, batch, KEY, HYPER)
+        return method.losses(params, target_params, batch, KEY, HYPER)
 
     grads, metrics = jax.jit(jax.grad(loss, has_aux=True))(params)
     # The metric of each loss, moved by its own network alone.

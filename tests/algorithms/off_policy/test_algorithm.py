@@ -10,32 +10,36 @@ import numpy as np
 import pytest
 
 from jaxrl.algorithms.off_policy import algorithm as off_policy
-from jaxrl.algorithms.off_policy.base import Method
-from jaxrl.algorithms.off_policy.replay import Store
+from jaxrl.algorithms.off_policy.base import OffPolicyAlgorithm
+from jaxrl.algorithms.off_policy.replay import ReplayBuffer
 from jaxrl.algorithms.off_policy.reward_model import RewardModel
 from jaxrl.config import OffPolicyConfig
 from jaxrl.learning import normalizer
-from jaxrl.learning.episode_index import Pieces
+from jaxrl.learning.episode_index import EpisodeSamples
 from jaxrl.learning.replay_buffer import Transition
 from jaxrl.types import ActionSpec, EnvSpec, Mean, Rollout, TrainState
 
 B, BATCHES = 4, 2
 CONFIG = OffPolicyConfig(
-    train_batches=BATCHES, train_target=2, max_grad_norm=0.0, warmup=10, normalize_obs=True
+    train_batches=BATCHES,
+    target_update_interval=2,
+    max_grad_norm=0.0,
+    warmup=10,
+    normalize_obs=True,
 )
 HYPER = {"pi_lr": 0.1, "q_lr": 0.2, "r_lr": 0.4, "polyak": 0.75, "reward_scale": 3.0}
 OBS = jnp.zeros(1)
 
 
-def _losses(params, slow, batch, key, hyper):
+def _losses(params, target_params, batch, key, hparams):
     """Pull "a" to the mean reward, "b" to what is seen next and to the target network."""
     gap = params["a"]["x"] - jnp.mean(batch.reward)
-    follows = params["b"]["x"] - jnp.mean(batch.next_obs) - slow["b"]["x"]
+    follows = params["b"]["x"] - jnp.mean(batch.next_obs) - target_params["b"]["x"]
     total = jnp.sum(jnp.square(gap)) + jnp.sum(jnp.square(follows))
     return total, {"train/paid": Mean.of(jnp.mean(batch.reward))}
 
 
-METHOD = Method(
+METHOD = OffPolicyAlgorithm(
     init=lambda key: {"a": {"x": jnp.ones(1)}, "b": {"x": jnp.ones(2)}},
     losses=_losses,
     actor="a",
@@ -71,16 +75,20 @@ def _learning(config=CONFIG, model=None, size=10, **parts):
 
 def _learner(learning, **changes):
     learner = learning.init(jax.random.key(0)).learner
-    hyper = learner.hyper | {name: jnp.float32(x) for name, x in HYPER.items()}
-    return learner.replace(hyper=hyper, **changes)
+    hparams = learner.hparams | {name: jnp.float32(x) for name, x in HYPER.items()}
+    return learner.replace(hparams=hparams, **changes)
 
 
 def _vectors(learner, updates=0):
     flat = {name: jnp.ravel(tree["x"]) for name, tree in learner.params.items()}
-    slow = {"b": jnp.array([5.0, 6.0])}
+    target_params = {"b": jnp.array([5.0, 6.0])}
     three = jnp.int32(3)
     return learner.replace(
-        params=flat, slow=slow, updates=jnp.int32(updates), skipped=three, bad_streak=three
+        params=flat,
+        target_params=target_params,
+        updates=jnp.int32(updates),
+        skipped_updates=three,
+        nonfinite_streak=three,
     )
 
 
@@ -97,9 +105,9 @@ def test_networks_move_by_their_own_rates_when_it_is_their_turn(updates):
     np.testing.assert_allclose(after.params["b"], b, rtol=1e-4)
     moves = (updates + 1) % 2 == 0
     expected = 0.75 * np.array([5.0, 6.0]) + 0.25 * b if moves else [5.0, 6.0]
-    np.testing.assert_allclose(after.slow["b"], expected, rtol=1e-4)
+    np.testing.assert_allclose(after.target_params["b"], expected, rtol=1e-4)
     assert int(after.updates) == updates + 1
-    assert int(after.skipped) == 3 and int(after.bad_streak) == 0
+    assert int(after.skipped_updates) == 3 and int(after.nonfinite_streak) == 0
     found = {name: float(m.total) for name, m in noted.items()}
     assert found == pytest.approx({"train/a_grad_norm": 2.0, "train/b_grad_norm": 5.0})
     # The optimiser of a network that waits does not move either.
@@ -114,7 +122,11 @@ def test_one_broken_gradient_holds_all_networks_back():
     after, _ = learning._stepped(learner, grads, {})
     for name in grads:
         np.testing.assert_array_equal(after.params[name], learner.params[name])
-    assert int(after.skipped) == 4 and int(after.bad_streak) == 4 and int(after.updates) == 1
+    assert (
+        int(after.skipped_updates) == 4
+        and int(after.nonfinite_streak) == 4
+        and int(after.updates) == 1
+    )
 
 
 def _model():
@@ -155,7 +167,7 @@ def test_rewards_are_scaled_and_target_networks_used():
 def test_a_learnt_reward_pays_and_is_taught_by_its_own_loss_alone():
     learning, steps = _learning(model=_model()), _steps()
     learner = _vectors(_learner(learning))
-    pieces = Pieces((), jnp.ones(2), jnp.array([7.0, 9.0]))
+    pieces = EpisodeSamples((), jnp.ones(2), jnp.array([7.0, 9.0]))
     found, noted = _gradients(
         learning, off_policy._Batch(steps, pieces, jax.random.key(0)), learner
     )
@@ -238,23 +250,25 @@ def test_learning_begins_once_there_are_enough_steps(size, normalize):
 def test_batches_are_normalised_and_taken_one_after_the_other():
     """Rewards reach "a" through two steps of Adam, each by its own batch."""
     learning = _learning()
-    seen = normalizer.Moments(jnp.float32(5), jnp.float32([0.5]), jnp.float32([4.0]))
+    seen = normalizer.RunningStats(jnp.float32(5), jnp.float32([0.5]), jnp.float32([4.0]))
     learner = _learner(learning, observations=seen)
     after, metrics = learning._improve(learner, (), jax.random.key(1))
     steps = _steps(BATCHES)
     assert float(metrics["train/paid"].total) == pytest.approx(3.0 * float(steps.reward.mean()) * 2)
     assert int(after.updates) == 2
     # "b" is pulled to the target network and to what is seen next, normalised.
-    b, slow = np.ones(2), np.ones(2)
+    b, target_params = np.ones(2), np.ones(2)
     mean, square = np.zeros(2), np.zeros(2)
     for i in range(BATCHES):
         seen_next = np.mean((np.asarray(steps.next_obs[i]) - 0.5) / 2.0)
-        grad = 2 * (b - seen_next - slow)
+        grad = 2 * (b - seen_next - target_params)
         mean, square = 0.9 * mean + 0.1 * grad, 0.999 * square + 0.001 * grad**2
         t = i + 1
         b = b - 0.2 * (mean / (1 - 0.9**t)) / (np.sqrt(square / (1 - 0.999**t)) + 1e-8)
     np.testing.assert_allclose(after.params["b"]["x"], b, rtol=1e-3)
-    np.testing.assert_allclose(after.slow["b"]["x"], 0.75 * slow + 0.25 * b, rtol=1e-3)
+    np.testing.assert_allclose(
+        after.target_params["b"]["x"], 0.75 * target_params + 0.25 * b, rtol=1e-3
+    )
 
 
 def test_whole_episodes_are_absorbed_before_any_step():
@@ -265,20 +279,22 @@ def test_whole_episodes_are_absorbed_before_any_step():
 
     def draw_whole(stored, key, batches):
         assert batches == BATCHES
-        return Pieces(_steps()._replace(obs=jnp.full((B, 1), 7.0)), jnp.ones(1), jnp.ones(1))
+        return EpisodeSamples(
+            _steps()._replace(obs=jnp.full((B, 1), 7.0)), jnp.ones(1), jnp.ones(1)
+        )
 
     def draw_pieces(stored, key, batches):
         steps = _steps(batches)._replace(obs=jnp.full((batches, B, 1), 11.0))
-        return Pieces(steps, jnp.ones((batches, 1)), jnp.full((batches, 1), 2.0))
+        return EpisodeSamples(steps, jnp.ones((batches, 1)), jnp.full((batches, 1), 2.0))
 
     def loss(params, pieces):
         return _model().loss(params, pieces._replace(returned=jnp.mean(pieces.steps.obs) + 0.0))
 
     model = _model()._replace(absorb=absorb, loss=loss)
     learning = _learning(model=model, draw_whole=draw_whole, draw_pieces=draw_pieces)
-    seen = normalizer.Moments(jnp.float32(5), jnp.float32([1.0]), jnp.float32([4.0]))
+    seen = normalizer.RunningStats(jnp.float32(5), jnp.float32([1.0]), jnp.float32([4.0]))
     learner = _learner(learning, observations=seen)
-    frozen = learner.replace(hyper=learner.hyper | {"r_lr": jnp.float32(0.0)})
+    frozen = learner.replace(hparams=learner.hparams | {"r_lr": jnp.float32(0.0)})
     after, metrics = learning._improve(frozen, (), jax.random.key(1))
     # 2 and 3 that was absorbed: what pieces say too, so that nothing is left to learn.
     np.testing.assert_allclose(after.params["reward"]["x"], [5.0])
@@ -290,7 +306,7 @@ def test_ircr_learns_from_normalised_returns():
     settings = {"reward": "ircr", "rollout_length": 4, "buffer_size": 8, "batch_size": 16}
     config = replace(CONFIG, warmup=1, **settings)
     spec = EnvSpec(jax.ShapeDtypeStruct((1,), jnp.float32), ActionSpec(1, False))
-    learning = replace(_learning(config), store=Store(config, spec, 2, 4, 1))
+    learning = replace(_learning(config), store=ReplayBuffer(config, spec, 2, 4, 1))
     ended = jnp.array([[False, False], [False, True], [False, False], [True, True]])
     same, nothing = jnp.ones((4, 2, 1)), ()
     experience: Any = Rollout(
@@ -325,7 +341,7 @@ def test_ircr_learns_from_normalised_returns():
 def test_ircr_leaves_out_rows_that_start_amid_an_episode(reward):
     """Two rows for each environment; a counter as old as the ring marks an unknown beginning."""
     config = replace(CONFIG, reward=reward, rollout_length=4, buffer_size=6 * 4)
-    store = Store(config, EnvSpec(OBS, ActionSpec(1, False)), 6, 4, 1)
+    store = ReplayBuffer(config, EnvSpec(OBS, ActionSpec(1, False)), 6, 4, 1)
     env: Any = SimpleNamespace(rows=6)
     learning = replace(_learning(config), store=store, env=env)
     stored = learning._first_store(SimpleNamespace(age=jnp.array([0, 1, 3])))
@@ -339,11 +355,16 @@ def test_the_first_state():
     learning = _learning(model=_model())
     state = learning.init(jax.random.key(0))
     learner = state.learner
-    assert learner.params.keys() == {"a", "b", "reward"} and learner.slow.keys() == {"b"}
-    np.testing.assert_array_equal(learner.slow["b"]["x"], learner.params["b"]["x"])
-    for number in (state.iteration, learner.updates, learner.skipped, learner.bad_streak):
+    assert learner.params.keys() == {"a", "b", "reward"} and learner.target_params.keys() == {"b"}
+    np.testing.assert_array_equal(learner.target_params["b"]["x"], learner.params["b"]["x"])
+    for number in (
+        state.iteration,
+        learner.updates,
+        learner.skipped_updates,
+        learner.nonfinite_streak,
+    ):
         assert int(number) == 0
     assert int(learner.total_iterations) == 20 and float(learner.observations.count) == 0.0
-    assert float(learner.hyper["gamma"]) == pytest.approx(CONFIG.gamma)
+    assert float(learner.hparams["gamma"]) == pytest.approx(CONFIG.gamma)
     given = learning.policy_params(learner)
     assert given.actor is learner.params["a"] and given.observations is learner.observations

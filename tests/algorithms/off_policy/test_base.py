@@ -61,11 +61,11 @@ def test_distributional_loss_by_loops(pessimism):
         critic="c51", v_min=-2.0, v_max=3.0, num_atoms=ATOMS, pessimism=pessimism
     )
     random, batch = np.random.default_rng(2), _batch()
-    logits, slow = random.normal(size=(2, 2, 2, B, ATOMS)).astype(np.float32)
+    logits, target_params = random.normal(size=(2, 2, 2, B, ATOMS)).astype(np.float32)
     extra, atoms = random.normal(size=B).astype(np.float32), np.linspace(-2.0, 3.0, ATOMS)
     expected, mean, lower = 0.0, [], []
     for b in range(B):
-        probs = _softmax(slow[:, NEXT, b])
+        probs = _softmax(target_params[:, NEXT, b])
         lower.append(int(np.argmin(probs @ atoms)))
         chosen = probs[lower[-1]] if pessimism == "min" else probs.mean(axis=0)
         follows = 0.0 if batch.terminated[b] else GAMMA * (atoms + extra[b])
@@ -74,8 +74,8 @@ def test_distributional_loss_by_loops(pessimism):
             expected += -np.sum(goal * np.log(q)) / B
             mean.append(q @ atoms)
     assert {lower[b] for b in range(B) if not batch.terminated[b]} == {0, 1}
-    value = base.Value(config, CRITIC)
-    arguments = jnp.asarray(slow), batch, (), jnp.asarray(extra), jnp.float32(GAMMA)
+    value = base.TwinCritic(config, CRITIC)
+    arguments = jnp.asarray(target_params), batch, (), jnp.asarray(extra), jnp.float32(GAMMA)
     loss, noted = value.loss(jnp.asarray(logits), *arguments)
     np.testing.assert_allclose(loss, expected, rtol=1e-5)
     np.testing.assert_allclose(noted["train/q_mean"].total, np.mean(mean), rtol=1e-4)
@@ -84,15 +84,15 @@ def test_distributional_loss_by_loops(pessimism):
 @pytest.mark.parametrize("pessimism", ["min", "mean"])
 def test_squared_loss_by_loops(pessimism):
     random, batch = np.random.default_rng(2), _batch()
-    now, slow = random.normal(size=(2, 2, 2, B)).astype(np.float32)
+    now, target_params = random.normal(size=(2, 2, 2, B)).astype(np.float32)
     extra = random.normal(size=B).astype(np.float32)
     expected = 0.0
     for b in range(B):
-        follows = (min if pessimism == "min" else np.mean)(slow[:, NEXT, b]) + extra[b]
+        follows = (min if pessimism == "min" else np.mean)(target_params[:, NEXT, b]) + extra[b]
         goal = batch.reward[b] + (0.0 if batch.terminated[b] else GAMMA * follows)
         expected += sum(0.5 * (now[i, NOW, b] - goal) ** 2 / B for i in range(2))
-    value = base.Value(OffPolicyConfig(pessimism=pessimism), CRITIC)
-    arguments = jnp.asarray(slow), batch, (), jnp.asarray(extra), jnp.float32(GAMMA)
+    value = base.TwinCritic(OffPolicyConfig(pessimism=pessimism), CRITIC)
+    arguments = jnp.asarray(target_params), batch, (), jnp.asarray(extra), jnp.float32(GAMMA)
     loss, noted = value.loss(jnp.asarray(now), *arguments)
     np.testing.assert_allclose(loss, expected, rtol=1e-5)
     np.testing.assert_allclose(noted["train/q_mean"].total, now[:, NOW].mean(), rtol=1e-4)
@@ -103,7 +103,7 @@ def test_targets_are_fixed_even_where_both_networks_are_one(critic):
     """Without a separate target network only the value of the present moves."""
     shape = (2, 2, B, ATOMS) if critic == "c51" else (2, 2, B)
     params = jax.random.normal(jax.random.key(0), shape)
-    value = base.Value(
+    value = base.TwinCritic(
         OffPolicyConfig(critic=critic, v_min=-1.0, v_max=1.0, num_atoms=ATOMS), CRITIC
     )
     grads = jax.grad(lambda p: value.loss(p, p, _batch(), (), 0.0, jnp.float32(GAMMA))[0])(params)
@@ -132,12 +132,14 @@ def test_double_dqn_chooses_online_and_evaluates_by_the_target(double, follows):
         terminated=jnp.array([False, True]),
         next_obs=jnp.array([1, 1]),
     )
-    hyper = {"gamma": jnp.float32(GAMMA)}
+    hparams = {"gamma": jnp.float32(GAMMA)}
     errors = [4.0 - (0.5 + GAMMA * follows), 2.0 - -1.0]
     huber = [0.5 * e**2 if abs(e) <= 1 else abs(e) - 0.5 for e in errors]
 
-    def loss(online, slow):
-        return _dqn(double).losses({"critic": online}, {"critic": slow}, batch, None, hyper)
+    def loss(online, target_params):
+        return _dqn(double).losses(
+            {"critic": online}, {"critic": target_params}, batch, None, hparams
+        )
 
     found, noted = loss(ONLINE, SLOW)
     np.testing.assert_allclose(found, np.mean(huber), rtol=1e-6)
@@ -148,7 +150,7 @@ def test_double_dqn_chooses_online_and_evaluates_by_the_target(double, follows):
 
 
 def test_transitions_are_normalised_before_networks_read_them():
-    seen = normalizer.Moments(jnp.float32(9), jnp.float32([1.0]), jnp.float32([4.0]))
+    seen = normalizer.RunningStats(jnp.float32(9), jnp.float32([1.0]), jnp.float32([4.0]))
     steps = Transition(jnp.float32([[3.0]]), (), jnp.ones(1), (), jnp.float32([[7.0]]))
     found = base.normalized(seen, steps)
     np.testing.assert_allclose([found.obs, found.next_obs], [[[1.0]], [[3.0]]], rtol=1e-6)
@@ -179,7 +181,7 @@ def test_values_of_two_critics_and_the_one_that_is_believed(critic, pessimism):
     expected = table[:, NOW]
     if critic == "c51":
         expected = _softmax(expected) @ np.linspace(-2.0, 3.0, ATOMS)
-    value, obs = base.Value(config, CRITIC), jnp.full(B, NOW)
+    value, obs = base.TwinCritic(config, CRITIC), jnp.full(B, NOW)
     found = value.both(jnp.asarray(table), obs, jnp.zeros(B))
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
     believed = expected.min(axis=0) if pessimism == "min" else expected.mean(axis=0)

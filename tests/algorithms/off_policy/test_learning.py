@@ -7,8 +7,8 @@ import pytest
 
 from jaxrl.algorithms import registry
 from jaxrl.algorithms.off_policy import base, dqn, sac, td3
-from jaxrl.algorithms.off_policy.replay import Store, returns_seen
-from jaxrl.checkpoint.manager import Checkpoints
+from jaxrl.algorithms.off_policy.replay import ReplayBuffer, returns_seen
+from jaxrl.checkpoint.manager import CheckpointManager
 from jaxrl.config import NetworkConfig, OffPolicyConfig, TrainConfig
 from jaxrl.envs.tasks import probes
 from jaxrl.envs.vector_env import VectorEnv
@@ -112,7 +112,7 @@ def test_td3_bootstraps_at_a_time_out(critic):
     spec = VectorEnv(env_class(), 1, 4).spec
     settings = OffPolicyConfig(critic=critic, **bounds)
     atoms = 101 if critic == "c51" else 1
-    value = base.Value(settings, q_network.build(spec, NETWORK, layer_norm=True, atoms=atoms))
+    value = base.TwinCritic(settings, q_network.build(spec, NETWORK, layer_norm=True, atoms=atoms))
     found = value.both(learner.params["critic"], column(1.0), column(0.0))
     np.testing.assert_allclose(found, 1 / (1 - GAMMA), rtol=0.06)
 
@@ -120,7 +120,7 @@ def test_td3_bootstraps_at_a_time_out(critic):
 @pytest.fixture(scope="module")
 def delayed():
     """TD3 whose actor takes every third gradient step, its slow copies every second."""
-    changes = {"pi_delay_freq": 3, "train_target": 2, "train_batches": 1, "warmup": 1}
+    changes = {"policy_delay": 3, "target_update_interval": 2, "train_batches": 1, "warmup": 1}
     config = TrainConfig(
         algo="td3", network=NETWORK, offpolicy=OffPolicyConfig(**SETTINGS | changes)
     )
@@ -129,10 +129,10 @@ def delayed():
 
 
 def test_a_checkpoint_between_two_turns_of_the_actor_goes_on_alike(delayed, tmp_path):
-    with Checkpoints(tmp_path) as checkpoints:
+    with CheckpointManager(tmp_path) as checkpoints:
         checkpoints.save(2, delayed.steps(2)[0], {})
     target = jax.eval_shape(delayed.init, jax.random.key(0))
-    state = Checkpoints(tmp_path).restore(target).state
+    state = CheckpointManager(tmp_path).restore(target).state
     for _ in range(4):
         state, _ = delayed.step(state)
     whole, _ = delayed.steps(6)
@@ -147,13 +147,13 @@ def test_networks_move_and_slow_copies_follow_when_it_is_their_turn(delayed):
         before, state = state.learner, step(state)[0]
         after = state.learner
         pairs = [(before.params[n], after.params[n]) for n in ("critic", "actor")]
-        pairs += [(before.slow[n], after.slow[n]) for n in ("critic", "actor")]
+        pairs += [(before.target_params[n], after.target_params[n]) for n in ("critic", "actor")]
         moved.append([not _same(*pair) for pair in pairs])
         # What follows is a tenth of the way to where its network is now.
         if moved[-1][2]:
             for old, new, now in zip(
-                *map(jax.tree.leaves, (before.slow, after.slow)),
-                jax.tree.leaves({n: after.params[n] for n in after.slow}),
+                *map(jax.tree.leaves, (before.target_params, after.target_params)),
+                jax.tree.leaves({n: after.params[n] for n in after.target_params}),
                 strict=True,
             ):
                 np.testing.assert_allclose(new, 0.9 * old + 0.1 * now, atol=1e-6)
@@ -184,7 +184,7 @@ def test_nothing_is_drawn_before_an_episode_is_complete(decomposing):
     assert _same(state.learner.params, decomposing.start().learner.params)
     state, (_, second) = decomposing.steps(2)
     assert second["replay/steps"] == 8 and int(state.learner.updates) == 1
-    assert not int(state.learner.skipped) and second["train/R_loss"] >= 0
+    assert not int(state.learner.skipped_updates) and second["train/R_loss"] >= 0
     assert not _same(state.learner.params, decomposing.start().learner.params)
 
 
@@ -192,17 +192,17 @@ def test_an_infinite_alpha_is_skipped_and_counted(decomposing):
     state, _ = decomposing.steps(1)
     params = state.learner.params | {"alpha": {"log": jnp.float32(200.0)}}  # e^200 overflows
     after, _ = decomposing.step(state.replace(learner=state.learner.replace(params=params)))
-    assert int(after.learner.skipped) == int(after.learner.bad_streak) == 1
+    assert int(after.learner.skipped_updates) == int(after.learner.nonfinite_streak) == 1
     for name in ("actor", "critic", "alpha"):
         assert _same(after.learner.params[name], params[name])
-    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(after.learner.slow))
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(after.learner.target_params))
 
 
 @pytest.mark.parametrize("target, rises", [(-100.0, False), (100.0, True)])
 def test_alpha_falls_above_the_target_entropy_and_rises_below(decomposing, target, rises):
     state, _ = decomposing.steps(1)
-    hyper = state.learner.hyper | {"target_entropy": jnp.float32(target)}
-    after, _ = decomposing.step(state.replace(learner=state.learner.replace(hyper=hyper)))
+    hparams = state.learner.hparams | {"target_entropy": jnp.float32(target)}
+    after, _ = decomposing.step(state.replace(learner=state.learner.replace(hparams=hparams)))
     before, now = (x.learner.params["alpha"]["log"] for x in (state, after))
     assert before != now and (now > before) == rises
 
@@ -232,8 +232,8 @@ SPEC = EnvSpec(jax.ShapeDtypeStruct((3,), jnp.float32), ActionSpec(2, False))
 HYPER = {
     "gamma": jnp.asarray(0.97),
     "target_entropy": jnp.asarray(-1.0),
-    "pi_t_std": jnp.asarray(0.3),
-    "pi_t_clip": jnp.asarray(0.4),
+    "target_noise": jnp.asarray(0.3),
+    "target_noise_clip": jnp.asarray(0.4),
 }
 
 
@@ -282,13 +282,13 @@ def _slow(method):
     return {name: other[name] for name in method.targets}
 
 
-def _compare(method, slow, key, separate):
+def _compare(method, target_params, key, separate):
     """Each loss's gradient, taken by itself, is that part of the gradient of the sum."""
 
     @jax.jit
     def both():
         params, batch = method.init(jax.random.key(2)), _batch()
-        grads, _ = jax.grad(method.losses, has_aux=True)(params, slow, batch, key, HYPER)
+        grads, _ = jax.grad(method.losses, has_aux=True)(params, target_params, batch, key, HYPER)
         losses = separate(params, batch)
         return grads, {name: jax.grad(loss)(params[name]) for name, loss in losses.items()}
 
@@ -300,7 +300,7 @@ def _compare(method, slow, key, separate):
 
 def test_sac_losses_are_those_of_another_account():
     method, key = _make("sac"), jax.random.key(9)
-    slow, (now, then) = _slow(method), jax.random.split(key)
+    target_params, (now, then) = _slow(method), jax.random.split(key)
 
     def act(params, obs, key):
         hidden = _mlp(params["params"], obs)
@@ -314,7 +314,9 @@ def test_sac_losses_are_those_of_another_account():
     def separate(params, batch):
         alpha = jnp.exp(params["alpha"]["log"])
         action, density = act(params["actor"], batch.next_obs, then)
-        lower = jnp.minimum(*(_q(slow["critic"], i, batch.next_obs, action) for i in range(2)))
+        lower = jnp.minimum(
+            *(_q(target_params["critic"], i, batch.next_obs, action) for i in range(2))
+        )
         goal = batch.reward + 0.97 * (1 - batch.terminated) * (lower - alpha * density)
 
         def critic(p):
@@ -332,20 +334,22 @@ def test_sac_losses_are_those_of_another_account():
 
         return {"critic": critic, "actor": actor, "alpha": weight}
 
-    _compare(method, slow, key, separate)
+    _compare(method, target_params, key, separate)
 
 
 def test_td3_losses_are_those_of_another_account():
     method, key = _make("td3"), jax.random.key(9)
-    slow = _slow(method)
+    target_params = _slow(method)
 
     def act(params, obs):
         return jnp.tanh(_linear(params["params"]["head"], _mlp(params["params"], obs)))
 
     def separate(params, batch):
         noise = jnp.clip(0.3 * jax.random.normal(key, (7, 2)), -0.4, 0.4)
-        action = jnp.clip(act(slow["actor"], batch.next_obs) + noise, -1, 1)
-        lower = jnp.minimum(*(_q(slow["critic"], i, batch.next_obs, action) for i in range(2)))
+        action = jnp.clip(act(target_params["actor"], batch.next_obs) + noise, -1, 1)
+        lower = jnp.minimum(
+            *(_q(target_params["critic"], i, batch.next_obs, action) for i in range(2))
+        )
         goal = batch.reward + 0.97 * (1 - batch.terminated) * lower
 
         def critic(p):
@@ -358,7 +362,7 @@ def test_td3_losses_are_those_of_another_account():
 
         return {"critic": critic, "actor": actor}
 
-    _compare(method, slow, key, separate)
+    _compare(method, target_params, key, separate)
 
 
 @pytest.mark.parametrize("reward", ["ircr", "rrd"])
@@ -373,7 +377,7 @@ def test_ircr_ranks_no_episode_that_was_cut_by_a_random_first_age(reward):
     )
     env = VectorEnv(probes.Counter(), 16, 10, pool_size=16, random_first_age=True)
     algorithm = registry.make(config, env, registry.build_networks(config, env.spec))
-    store = Store(config.offpolicy, env.spec, env.rows, env.longest_episode, 1)
+    store = ReplayBuffer(config.offpolicy, env.spec, env.rows, env.longest_episode, 1)
 
     @jax.jit
     def collect(key):

@@ -7,7 +7,7 @@ import optax
 import pytest
 
 from jaxrl.algorithms.off_policy import reward_model
-from jaxrl.algorithms.off_policy.replay import Store, beheaded, restarted, returns_seen
+from jaxrl.algorithms.off_policy.replay import ReplayBuffer, beheaded, restarted, returns_seen
 from jaxrl.config import NetworkConfig, OffPolicyConfig
 from jaxrl.learning import episode_index
 from jaxrl.networks import q_network
@@ -36,8 +36,8 @@ def _rollout(random, start, pay=lambda obs, action: obs[..., 0]):
     )
 
 
-def _filled(settings, blocks=1, times=8, **kwargs):
-    store = Store(OffPolicyConfig(**settings), SPEC, ROWS, 10, blocks)
+def _filled(settings, num_shards=1, times=8, **kwargs):
+    store = ReplayBuffer(OffPolicyConfig(**settings), SPEC, ROWS, 10, num_shards)
     stored, random = store.empty(), np.random.default_rng(0)
     add, rollouts = jax.jit(store.add), []
     for i in range(times):
@@ -50,8 +50,8 @@ SETTINGS = {"rollout_length": T, "buffer_size": ROWS * 20 + 3, "batch_size": 8}
 
 
 @pytest.mark.parametrize("blocks", [1, 2])
-def test_drawn_transitions_are_stored_ones(blocks):
-    store, stored, rollouts = _filled(SETTINGS, blocks)
+def test_drawn_transitions_are_stored_ones(num_shards):
+    store, stored, rollouts = _filled(SETTINGS, num_shards)
     assert store.length == 20 and int(store.size(stored)) == ROWS * 20
     drawn = jax.jit(lambda s: store.draw(s, jax.random.key(0), 6))(stored)
     assert drawn.obs.shape == (6, 8, 2) and drawn.action.shape == (6, 8, 1)
@@ -60,16 +60,16 @@ def test_drawn_transitions_are_stored_ones(blocks):
         for i, obs in enumerate(np.asarray(drawn.obs[t])):
             _, row = np.argwhere((kept == obs).all(axis=-1))[0]
             # Each block gives its share of every batch.
-            assert blocks == 1 or (row < 2) == (i < 4)
+            assert num_shards == 1 or (row < 2) == (i < 4)
     np.testing.assert_allclose(drawn.next_obs, drawn.obs + 1)
     np.testing.assert_allclose(drawn.reward, drawn.obs[..., 0])
 
 
 @pytest.mark.parametrize("blocks", [1, 2])
-def test_whole_episodes_are_drawn_from_every_block(blocks):
+def test_whole_episodes_are_drawn_from_every_block(num_shards):
     """As many as have the steps of all pieces: 2 × 20 of episodes of up to 10."""
     settings = SETTINGS | {"reward": "rrd", "rrd_batch_size": 20, "rrd_sample_size": 5}
-    store, stored, rollouts = _filled(settings, blocks)
+    store, stored, rollouts = _filled(settings, num_shards)
     whole, other = (store.draw_whole(stored, jax.random.key(i), 2) for i in (0, 1))
     assert whole.steps.obs.shape == (4, 10, 2) and whole.length.shape == (4,)
     assert (np.asarray(whole.steps.obs) != np.asarray(other.steps.obs)).any()
@@ -81,8 +81,8 @@ def test_whole_episodes_are_drawn_from_every_block(blocks):
         assert length == (5 if row == 0 else 10) and start % length == 0
         np.testing.assert_array_equal(obs[:length], played[start : start + length, row])
         assert returned == pytest.approx(obs[:length, 0].sum(), abs=1e-5)
-    share = ROWS // blocks
-    assert all(row // share == i // (4 // blocks) for i, row in enumerate(rows))
+    share = ROWS // num_shards
+    assert all(row // share == i // (4 // num_shards) for i, row in enumerate(rows))
 
 
 @pytest.mark.parametrize("reward, newest", [("rrd", 35), ("ircr", 30)])
@@ -98,7 +98,7 @@ def test_critics_learn_from_unfinished_episodes_where_the_reward_is_learnt(rewar
 def test_keeping_episodes_copies_nothing_large():
     """One step at a time, as the presets do it: the program's memory stays small."""
     settings = OffPolicyConfig(buffer_size=ROWS * 50_000, batch_size=8, reward="rrd")
-    store = Store(settings, SPEC, ROWS, 10, 1)
+    store = ReplayBuffer(settings, SPEC, ROWS, 10, 1)
     step = jax.tree.map(lambda x: x[:1], _rollout(np.random.default_rng(0), 0))
 
     def work(stored, step):
@@ -144,7 +144,7 @@ def test_a_restart_keeps_what_there_is_to_learn_from():
 
 
 def test_a_restart_forgets_an_episode_without_its_beginning():
-    store = Store(OffPolicyConfig(**SETTINGS | {"reward": "rrd"}), SPEC, ROWS, 10, 1)
+    store = ReplayBuffer(OffPolicyConfig(**SETTINGS | {"reward": "rrd"}), SPEC, ROWS, 10, 1)
     for a, b in zip(
         *map(jax.tree.leaves, (restarted(beheaded(store.empty()), T), store.empty())), strict=True
     ):

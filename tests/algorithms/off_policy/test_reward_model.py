@@ -14,7 +14,7 @@ from jaxrl.algorithms import offline_reward
 from jaxrl.algorithms.off_policy import reward_model
 from jaxrl.config import OffPolicyConfig
 from jaxrl.learning import normalizer
-from jaxrl.learning.episode_index import Pieces
+from jaxrl.learning.episode_index import EpisodeSamples
 from jaxrl.learning.replay_buffer import Transition
 from jaxrl.networks.q_network import RewardNetwork
 from jaxrl.types import Mean
@@ -31,7 +31,7 @@ def _pieces():
     obs, action, next_obs = jnp.float32(random.normal(size=(3, E, K, 1)))
     nothing = jnp.zeros((E, K))
     steps = Transition(obs, action, nothing, nothing, next_obs)
-    return Pieces(steps, jnp.array([4, 5, 2]), jnp.float32(random.normal(size=E)))
+    return EpisodeSamples(steps, jnp.array([4, 5, 2]), jnp.float32(random.normal(size=E)))
 
 
 @pytest.mark.parametrize("whole_return", [False, True])
@@ -81,7 +81,7 @@ def test_whole_episodes_are_taken_in_as_networks_read_them():
 
 
 BATCHES = 3
-MOMENTS = normalizer.Moments(jnp.float32(4), jnp.float32([1.0]), jnp.float32([0.25]))
+MOMENTS = normalizer.RunningStats(jnp.float32(4), jnp.float32([1.0]), jnp.float32([0.25]))
 
 
 def _learning(normalize=True, reward=lambda pieces: pieces.returned, **draws):
@@ -138,7 +138,7 @@ def test_a_reward_is_learnt_from_recorded_episodes(normalize):
     expected = {"train/R_loss": np.mean(losses), "train/reward_grad_norm": np.mean(norms)}
     assert found == pytest.approx(expected, rel=1e-4)
     assert int(after.iteration) == 1 and int(after.learner.total_iterations) == 9
-    assert int(after.learner.skipped) == int(after.learner.bad_streak) == 0
+    assert int(after.learner.skipped_updates) == int(after.learner.nonfinite_streak) == 0
     given = learning.policy_params(after.learner)
     assert given.reward is after.learner.params
     assert float(given.observations.count) == (4.0 if normalize else 0.0)
@@ -166,10 +166,13 @@ def test_non_finite_gradients_of_a_reward_are_counted():
     learning = _learning(reward=lambda pieces: jnp.where(pieces.returned > 3, jnp.nan, 1.0))
     state = learning.init(jax.random.key(0))
     # Returns double with every batch: the last one has a NaN, or the last two.
-    for returned, skipped, streak in ((1.0, 1, 1), (2.0, 2, 2)):
+    for returned, skipped_updates, streak in ((1.0, 1, 1), (2.0, 2, 2)):
         pieces = _pieces()._replace(returned=jnp.full(E, returned))
         after, _ = learning.train_step(state, pieces)
-        assert int(after.learner.skipped) == skipped and int(after.learner.bad_streak) == streak
+        assert (
+            int(after.learner.skipped_updates) == skipped_updates
+            and int(after.learner.nonfinite_streak) == streak
+        )
         assert np.isfinite(after.learner.params["w"]).all()
     again, _ = learning.train_step(after, _pieces()._replace(returned=jnp.ones(E) * 0.1))
-    assert int(again.learner.skipped) == 2 and int(again.learner.bad_streak) == 0
+    assert int(again.learner.skipped_updates) == 2 and int(again.learner.nonfinite_streak) == 0

@@ -152,7 +152,7 @@ def test_reward_normalisation_matches_vecnormalize():
         ended = age >= 5
         trace[ended], age[ended], count[ended] = 0.0, 0, 0
     np.testing.assert_allclose(state.learner.returns.variance, np.var(seen), rtol=1e-4)
-    np.testing.assert_allclose(state.collector.reward_trace, trace, rtol=1e-5)
+    np.testing.assert_allclose(state.collector.discounted_return, trace, rtol=1e-5)
 
 
 def test_non_finite_gradients_are_skipped_and_counted():
@@ -162,7 +162,7 @@ def test_non_finite_gradients_are_skipped_and_counted():
     programs = build(config, env=env)
     start, (state, metrics) = programs.start(), programs.steps(2)
     assert metrics[0]["train/bad_updates"] == 1.0
-    assert int(state.learner.skipped) == int(state.learner.bad_streak) == 2 * 2 * 2
+    assert int(state.learner.skipped_updates) == int(state.learner.nonfinite_streak) == 2 * 2 * 2
     for a, b in zip(leaves(start.learner.params), leaves(state.learner.params), strict=True):
         np.testing.assert_array_equal(a, b)
 
@@ -199,7 +199,7 @@ def test_one_environment_one_step_one_minibatch():
     )
     env = VectorEnv(probes.PROBES["value"](), 1, 1, pool_size=1)
     state, metrics = build(config, env=env).steps(3)
-    assert int(state.learner.skipped) == 0
+    assert int(state.learner.skipped_updates) == 0
     assert all(np.isfinite(leaf).all() for leaf in leaves(state.learner))
     for row in metrics:
         assert row["rollout/ep_len_mean"] == 1  # every environment is done in every step

@@ -18,7 +18,7 @@ T, N, H = 4, 2, 2
 GAMMA, LAM = 0.9, 0.8
 CONFIG = PPOConfig(rollout_length=T, normalize_advantage="none")
 SCALE = 3.0  # the critic's only parameter
-SEEN = normalizer.Moments(jnp.float32(9), {"x": jnp.float32([0.5])}, {"x": jnp.float32([4.0])})
+SEEN = normalizer.RunningStats(jnp.float32(9), {"x": jnp.float32([0.5])}, {"x": jnp.float32([4.0])})
 
 
 def _judge(params, obs, next_obs, carry, ended):
@@ -46,7 +46,7 @@ def _experience():
 
     terminated, truncated = np.zeros((2, T, N), bool)
     terminated[1, 0] = truncated[2, 1] = True
-    style = {"style": normal(T, N, 2)}
+    style = {"amp": normal(T, N, 2)}
     return Rollout(
         obs={"x": normal(T, N, 1)} | style,
         action=(),
@@ -61,12 +61,12 @@ def _experience():
 
 
 def _learner(**more) -> Any:
-    zeros, ones = {"style": jnp.zeros(2)}, {"style": jnp.ones(2)}
+    zeros, ones = {"amp": jnp.zeros(2)}, {"amp": jnp.ones(2)}
     seen = SEEN.replace(mean=SEEN.mean | zeros, variance=SEEN.variance | ones)
-    hyper = {"gamma": jnp.float32(GAMMA), "lam": jnp.float32(LAM)}
-    values = normalizer.Moments(jnp.float32(9), jnp.float32(0.7), jnp.float32(0.25))
+    hparams = {"gamma": jnp.float32(GAMMA), "lam": jnp.float32(LAM)}
+    values = normalizer.RunningStats(jnp.float32(9), jnp.float32(0.7), jnp.float32(0.25))
     params = {"critic": jnp.float32(SCALE), "actor": None}
-    return SimpleNamespace(params=params, observations=seen, hyper=hyper, values=values, **more)
+    return SimpleNamespace(params=params, observations=seen, hparams=hparams, values=values, **more)
 
 
 def _expected(experience, reward, center=0.0, spread=1.0, memory=None):
@@ -150,10 +150,10 @@ def test_memory_goes_on_from_segment_to_segment():
 
 def test_a_teacher_sees_observations_as_it_knows_them():
     experience = _experience()
-    moments = normalizer.Moments(
+    moments = normalizer.RunningStats(
         jnp.float32(9),
-        {"x": jnp.float32([1.0]), "style": jnp.zeros(2)},
-        {"x": jnp.float32([0.25]), "style": jnp.ones(2)},
+        {"x": jnp.float32([1.0]), "amp": jnp.zeros(2)},
+        {"x": jnp.float32([0.25]), "amp": jnp.ones(2)},
     )
     taught = SimpleNamespace(actor=jnp.float32(2.0), observations=moments)
     network: Any = SimpleNamespace(apply=lambda params, obs, carry: (params * obs["x"], carry))

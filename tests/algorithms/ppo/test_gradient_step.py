@@ -72,9 +72,9 @@ def _part(scale=1.0):
     )
 
 
-def _learner(config=CONFIG, rate=0.1, **hyper) -> PPOState:
+def _learner(config=CONFIG, rate=0.1, **hparams) -> PPOState:
     zero = jnp.zeros((), jnp.int32)
-    hyper = {name: jnp.float32(x) for name, x in (HYPER | hyper).items()}
+    hparams = {name: jnp.float32(x) for name, x in (HYPER | hparams).items()}
     nothing: Any = ()
     return PPOState(
         params=FLAT,
@@ -84,18 +84,20 @@ def _learner(config=CONFIG, rate=0.1, **hyper) -> PPOState:
         observations=nothing,
         returns=nothing,
         values=nothing,
-        hyper=hyper,
+        hparams=hparams,
         total_iterations=zero,
         learning_rate=jnp.float32(rate),
-        skipped=zero + 4,
-        bad_streak=zero + 3,
+        skipped_updates=zero + 4,
+        nonfinite_streak=zero + 3,
     )
 
 
-def _step(config=CONFIG, part=None, first=False, stopped=False, kind="normal", blocks=1, **hyper):
+def _step(
+    config=CONFIG, part=None, first=False, stopped=False, kind="normal", num_shards=1, **hparams
+):
     """Return (learner, first, stopped) and what was reported by name, after one step."""
-    updater = Updater(config, _networks(kind), N, blocks)
-    carry = (_learner(config, **hyper), jnp.asarray(first), jnp.asarray(stopped))
+    updater = Updater(config, _networks(kind), N, num_shards)
+    carry = (_learner(config, **hparams), jnp.asarray(first), jnp.asarray(stopped))
     inputs = (_part() if part is None else part, KEY)
     after, noted = updater._update(UNRAVEL, WEIGHTS, carry, inputs)
     names = (*ppo_loss.METRICS, "grad_norm", "stopped", "bad")
@@ -122,7 +124,7 @@ def test_a_step_is_adams_and_reports_the_loss():
     assert noted["grad_norm"] == pytest.approx(float(jnp.linalg.norm(grads)), rel=1e-4)
     assert noted["stopped"] == noted["bad"] == 0.0
     assert not first and not stopped
-    assert int(learner.skipped) == 4 and int(learner.bad_streak) == 0
+    assert int(learner.skipped_updates) == 4 and int(learner.nonfinite_streak) == 0
     assert float(learner.learning_rate) == pytest.approx(0.1)
 
 
@@ -162,7 +164,7 @@ def test_steps_stop_once_kl_passes_one_and_a_half_times_its_target(times, alread
     (learner, _, stopped), noted = _step(stopped=already, target_kl=kl / times if times else 0.0)
     assert bool(stopped) is stops and noted["stopped"] == stops
     assert np.array_equal(learner.params, FLAT) is stops
-    assert int(learner.skipped) == 4 and noted["bad"] == 0.0  # nothing was wrong with it
+    assert int(learner.skipped_updates) == 4 and noted["bad"] == 0.0  # nothing was wrong with it
 
 
 @pytest.mark.parametrize("beyond, stops", [(0.0, False), (1e-3, True)])
@@ -176,7 +178,7 @@ def test_steps_go_on_at_exactly_one_and_a_half_times_the_target(monkeypatch, bey
 def test_non_finite_steps_are_counted():
     (learner, _, stopped), noted = _step(part=_part(scale=np.inf))
     np.testing.assert_array_equal(learner.params, FLAT)
-    assert int(learner.skipped) == 5 and int(learner.bad_streak) == 4
+    assert int(learner.skipped_updates) == 5 and int(learner.nonfinite_streak) == 4
     assert noted["bad"] == 1.0 and noted["grad_norm"] == 0.0 and not stopped
 
 
@@ -209,9 +211,9 @@ def test_the_rate_stays_within_its_bounds():
 
 
 @pytest.mark.parametrize("blocks", [1, 2])
-def test_accumulated_pieces_are_the_whole(blocks):
+def test_accumulated_pieces_are_the_whole(num_shards):
     (whole, *_), expected = _step()
-    (pieces, *_), noted = _step(replace(CONFIG, accumulate=4), blocks=blocks)
+    (pieces, *_), noted = _step(replace(CONFIG, accumulate=4), num_shards=num_shards)
     found, wanted = (optax.tree.get(x.optimizer, "mu") for x in (pieces, whole))
     np.testing.assert_allclose(found, wanted, rtol=1e-4)
     for name in noted:
@@ -256,7 +258,7 @@ def test_passes_are_planned_and_noise_is_made_by_keys_of_their_own(sampling):
     networks, progress = _networks("tanh_normal"), jnp.float32(0.0)
     updater, sampler = Updater(config, networks, N, 1), Sampler(config, networks, N, 1)
     learner, part = _learner(rate=0.01), _part()._replace(weight=())
-    learner = learner.replace(hyper=learner.hyper | WEIGHTS)
+    learner = learner.replace(hparams=learner.hparams | WEIGHTS)
     found, _ = jax.jit(updater.improve)(learner.replace(params=START), part, KEY, progress)
     carry, keys = (learner, jnp.asarray(True), jnp.asarray(False)), jax.random.split(KEY, (2, 3))
     update = jax.jit(partial(updater._update, UNRAVEL, WEIGHTS))
@@ -275,7 +277,7 @@ def test_every_pass_and_minibatch_is_visited_and_averaged(sampling):
     updater, part = Updater(config, _networks(), N, 1), _part()._replace(weight=())
     learner = _learner(rate=0.0).replace(params=START)
     coefficients = dict.fromkeys(WEIGHTS, jnp.float32(0.1))
-    learner = learner.replace(hyper=learner.hyper | coefficients)
+    learner = learner.replace(hparams=learner.hparams | coefficients)
     after, noted = updater.improve(learner, part, KEY, jnp.float32(0.0))
     jax.tree.map(np.testing.assert_array_equal, after.params, START)
     assert "train/teacher_kl" not in noted and "train/bad_updates" in noted

@@ -46,7 +46,7 @@ def _inputs():
 
     params = {"actor": normal(T, N, 2) * 0.3, "critic": normal(T, N)}
     learner: Any = SimpleNamespace(
-        hyper=HYPER, initial_params={"actor": normal(T, N, 2), "critic": normal(T, N)}
+        hparams=HYPER, initial_params={"actor": normal(T, N, 2), "critic": normal(T, N)}
     )
     batch = Batch(
         obs=normal(T, N),
@@ -112,7 +112,7 @@ def _first(batch):
 
 def test_coefficients_fall_to_their_fraction():
     config = replace(PLAIN, entropy_coef_end=0.5, l2_init_coef_end=1.0, teacher_coef_end=0.0)
-    hyper = {name: jnp.array(2.0) for name in WEIGHTS}
+    hparams = {name: jnp.array(2.0) for name in WEIGHTS}
     for progress, expected in ((-1.0, (2, 2, 2)), (0.25, (1.75, 2, 1.5)), (1.5, (1, 2, 0))):
-        found = loss.coefficients(config, hyper, jnp.array(progress))
+        found = loss.coefficients(config, hparams, jnp.array(progress))
         np.testing.assert_allclose([found[name] for name in WEIGHTS], expected)

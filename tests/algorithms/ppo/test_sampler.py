@@ -45,9 +45,9 @@ def _sampler(sampling="sequential", advantage="gae"):
 
 
 def _learner() -> PPOState:
-    values = normalizer.Moments(jnp.float32(9), jnp.float32(CENTER), jnp.float32(SPREAD**2))
-    hyper = {name: jnp.float32(x) for name, x in HYPER.items()}
-    return PPOState(*[()] * 6, values, hyper, *[()] * 4)  # type: ignore[arg-type]
+    values = normalizer.RunningStats(jnp.float32(9), jnp.float32(CENTER), jnp.float32(SPREAD**2))
+    hparams = {name: jnp.float32(x) for name, x in HYPER.items()}
+    return PPOState(*[()] * 6, values, hparams, *[()] * 4)  # type: ignore[arg-type]
 
 
 RANDOM = np.random.default_rng(0)

@@ -24,7 +24,7 @@ from tests.helpers.stepping import Compiled, jit_for_long
 
 CONFIG = PPOConfig(rollout_length=8, update_epochs=2, num_minibatches=4, learning_rate=1e-3)
 SMALL = NetworkConfig(hidden=(8,), critic_hidden=(8,), distribution="normal")
-LSTM = replace(SMALL, memory="lstm", memory_size=8)
+LSTM = replace(SMALL, rnn="lstm", rnn_size=8)
 
 
 ENV = VectorEnv(classic.Pendulum(), 16, 5, pool_size=8)  # episodes end inside segments
@@ -55,23 +55,23 @@ def learning(config, network):
     return jax.jit(build(config, network).learn)
 
 
-def params_after(config, network=SMALL, horizon=None, **hyper):
+def params_after(config, network=SMALL, horizon=None, **hparams):
     """Return all parameters after learning twice from one and the same rollout.
 
-    `hyper` are traced settings other than those of `config`: they need no program of their own.
+    `hparams` are traced settings other than those of `config`: they need no program of their own.
     """
     learn = learning(replace(config, bptt_horizon=horizon), network)
     state, experience = collected(network, horizon)
-    config = replace(config, **hyper)
-    hyper = {name: jnp.float32(getattr(config, name)) for name in ppo.TRACED}
-    learner = state.learner.replace(hyper=hyper, learning_rate=hyper["learning_rate"])
+    config = replace(config, **hparams)
+    hparams = {name: jnp.float32(getattr(config, name)) for name in ppo.TRACED}
+    learner = state.learner.replace(hparams=hparams, learning_rate=hparams["learning_rate"])
     state = state.replace(learner=learner)
     state, _ = learn(state, experience)
     state, metrics = learn(state, experience)
     return np.asarray(ravel_pytree(state.learner.params)[0]), metrics
 
 
-@pytest.mark.parametrize("network", [LSTM, replace(LSTM, memory="gru", memory_of="actor")])
+@pytest.mark.parametrize("network", [LSTM, replace(LSTM, rnn="gru", rnn_of="actor")])
 def test_with_memory_the_ratio_is_one_when_nothing_is_learned(network):
     """Acting and training agree on the memory at every step, across segments and endings."""
     _, experience = collected(network, 4)
@@ -150,7 +150,7 @@ def test_vtrace_of_a_minibatch_reaches_into_the_next_segment():
         segments.join(x, 8) * spread + center for x in (batch.value, batch.steps.next_value)
     )
     over = experience.terminated, experience.truncated
-    settings = {"gamma": learner.hyper["gamma"], "lam": learner.hyper["lam"]}
+    settings = {"gamma": learner.hparams["gamma"], "lam": learner.hparams["lam"]}
     expected, _ = gae(
         experience.reward, value, following, *over, rho=clipped, c=clipped, **settings
     )
@@ -192,9 +192,9 @@ def test_weights_fall_to_their_share():
     from jaxrl.algorithms.ppo.loss import coefficients
 
     config = replace(CONFIG, entropy_coef_end=0.5, l2_init_coef_end=1.0, teacher_coef_end=0.0)
-    hyper = {name: jnp.array(2.0) for name in ("entropy_coef", "l2_init_coef", "teacher_coef")}
+    hparams = {name: jnp.array(2.0) for name in ("entropy_coef", "l2_init_coef", "teacher_coef")}
     for progress, expected in ((0.0, (2, 2, 2)), (0.5, (1.5, 2, 1)), (1.5, (1, 2, 0))):
-        found = coefficients(config, hyper, jnp.array(progress))
+        found = coefficients(config, hparams, jnp.array(progress))
         names = ("entropy_coef", "l2_init_coef", "teacher_coef")
         np.testing.assert_allclose([found[name] for name in names], expected)
 
@@ -205,7 +205,7 @@ def _answers(env, network, iterations, **settings):
     config = PPOConfig(gamma=0.9, num_minibatches=4, normalize_obs=False, **settings)
     algorithm = ppo.make(config, env, networks, iterations)
 
-    @(jax.jit if network.memory == "none" else jit_for_long)
+    @(jax.jit if network.rnn == "none" else jit_for_long)
     def run(key):
         return jax.lax.scan(
             lambda s, _: algorithm.train_step(s), algorithm.init(key), length=iterations
@@ -221,7 +221,7 @@ def _answers(env, network, iterations, **settings):
 def test_only_memory_recalls_what_was_shown_long_ago(kind):
     """64 steps and more back, and further than one segment of 16 and one rollout of 32."""
     env = VectorEnv(recall.Recall(), 64, 80, pool_size=64)
-    network = NetworkConfig((16,), (16,), memory=kind, memory_size=16)
+    network = NetworkConfig((16,), (16,), rnn=kind, rnn_size=16)
     settings = {"rollout_length": 32, "bptt_horizon": 16, "entropy_coef": 0.01}
     # Six seeds of six end above 79.5; without a falling rate, what was learnt is lost at times.
     found = _answers(env, network, 60, learning_rate=5e-3, schedule="linear", **settings)

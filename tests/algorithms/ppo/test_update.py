@@ -93,8 +93,8 @@ def _start(config):
     """Return a state amid a run, and a rollout of a policy a little apart from it."""
     algorithm, experience = ppo.make(config, ENV, NETWORKS, TOTAL), _experience()
     state = jax.jit(algorithm.init)(jax.random.key(1))
-    seen = normalizer.Moments(jnp.float32(50), jnp.array([0.2, -0.1, 0.0]), jnp.full(3, 0.5))
-    values = normalizer.Moments(jnp.float32(50), jnp.float32(0.3), jnp.float32(4.0))
+    seen = normalizer.RunningStats(jnp.float32(50), jnp.array([0.2, -0.1, 0.0]), jnp.full(3, 0.5))
+    values = normalizer.RunningStats(jnp.float32(50), jnp.float32(0.3), jnp.float32(4.0))
     learner = state.learner.replace(observations=seen, values=values)
     # Far from where it began: pulled back.
     learner = learner.replace(params=jax.tree.map(lambda x: 1.3 * x + 0.05, learner.params))

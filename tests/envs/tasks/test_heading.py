@@ -10,16 +10,16 @@ import pytest
 
 from jaxrl.config import MotionConfig
 from jaxrl.envs.env_state import strong, typed_like
-from jaxrl.envs.tasks.heading import Stroll
+from jaxrl.envs.tasks.heading import Heading
 from jaxrl.envs.tasks.motion_env import FPS
 from jaxrl.errors import UserError
 from jaxrl.motion import library as libraries
 from jaxrl.motion import skeleton, synthetic
-from jaxrl.motion.humanoid import Figure
+from jaxrl.motion.humanoid import Humanoid
 from tests.helpers.playing import in_physics
 
 
-class _Carried(Figure):
+class _Carried(Humanoid):
     """No physics: the first three of its targets are the root's velocity, in metres a second."""
 
     def move(self, pose, target):
@@ -30,13 +30,13 @@ class _Carried(Figure):
 def env():
     model = skeleton.load_model()
     clip = synthetic.stepping(skeleton.describe(model))
-    stroll = Stroll(
+    heading = Heading(
         MotionConfig(power_coef=0.0, random_heading=False),
         _Carried(model, FPS, 1),
         libraries.build([clip], model, FPS),
     )
-    stroll.absolute_target = lambda action: action
-    return stroll
+    heading.absolute_target = lambda action: action
+    return heading
 
 
 @pytest.fixture(scope="module")
@@ -119,6 +119,6 @@ def test_the_way_is_seen_from_where_one_faces(env, play):
 
 
 def test_style_needs_a_clip_with_a_whole_history(env):
-    config = MotionConfig(style_frames=999)
-    with pytest.raises(UserError, match="--motion.style-frames 999: the longest clip has 61"):
-        Stroll(config, env.figure, env.library, styled=True)
+    config = MotionConfig(amp_frames=999)
+    with pytest.raises(UserError, match="--motion.amp-frames 999: the longest clip has 61"):
+        Heading(config, env.figure, env.library, with_amp=True)

@@ -18,7 +18,7 @@ from jaxrl.evaluation.episodes import Episodes
 from jaxrl.motion import clip_sampling, skeleton, synthetic
 from jaxrl.motion import library as libraries
 from jaxrl.motion.clip import Plan
-from jaxrl.motion.humanoid import Figure
+from jaxrl.motion.humanoid import Humanoid
 from jaxrl.reports import clips as clip_report
 from tests.helpers.playing import in_physics
 
@@ -35,7 +35,7 @@ def env():
     qpos[:, 0] += 0.1 * time
     qpos[:, 3], qpos[:, 6] = np.cos(0.1 * time), np.sin(0.1 * time)
     short = clip._replace(name="short", qpos=clip.qpos[: STEPS + 1], loops=False)
-    figure = Figure(model, FPS, 4)
+    figure = Humanoid(model, FPS, 4)
     planned = short._replace(name="planned", plan=_plan(figure, clip.qpos[0]))
     library = libraries.build([clip._replace(qpos=qpos), short, planned], model, FPS)
     return Imitation(MotionConfig(substeps=4), figure, library)
