@@ -21,7 +21,7 @@ from jaxrl.config import env_names
 from jaxrl.envs import contact_forces, registry
 from jaxrl.envs.env_state import physics, typed_like
 from jaxrl.errors import exit_status, nearest
-from jaxrl.programs import program as programs
+from jaxrl.utils import compilation_cache
 from jaxrl.utils.xla_options import compile_for_devices
 
 
@@ -92,7 +92,7 @@ def main() -> None:
             parser.error(
                 f"'{task}' is no task of Brax.{nearest(task, env_names.BRAX)} Known: {known}"
             )
-    programs.compile_sooner()
+    compilation_cache.enable()
     size = arguments.num_envs
     if size is None:
         size = 16 if arguments.quick else 4096

@@ -14,21 +14,22 @@ from typing import Any
 import jax
 
 from benchmarks import report
+from jaxrl import programs
 from jaxrl.config import TrainConfig, presets
 from jaxrl.errors import exit_status
-from jaxrl.programs import program as programs
 from jaxrl.programs.device import compile_programs
+from jaxrl.utils import compilation_cache
 
 
 def run(config: TrainConfig, cycles: int) -> tuple[dict[str, Any], list[tuple[float, float]]]:
     """Train; return a row of the table, and (seconds, return of training episodes) per cycle."""
-    program = programs.build(config)
+    program = programs.build_device(config)
     compiled = compile_programs(program)
-    state, curve, seconds, value = compiled.first_state(), [], 0.0, float("nan")
+    state, curve, seconds, value = compiled.init_state(), [], 0.0, float("nan")
     compiled.wait()
     for number in range(cycles):
         began = time.perf_counter()
-        state, metrics = compiled.train(state, number)
+        state, metrics = compiled.run_cycle(state, number)
         mean = metrics["rollout/ep_rew_mean"]
         total, count = jax.device_get((mean.total, mean.count))
         seconds += time.perf_counter() - began
@@ -67,7 +68,7 @@ def main() -> None:
     parser.add_argument("--counts", type=int, nargs="+")
     parser.add_argument("--steps", type=float, default=20e6, help="environment steps of each run")
     arguments = parser.parse_args()
-    programs.compile_sooner()
+    compilation_cache.enable()
     name = arguments.preset or ("arena-small" if arguments.quick else "arena")
     config = presets.get(name)
     config = replace(config, eval=replace(config.eval, num_envs=0))

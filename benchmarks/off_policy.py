@@ -18,10 +18,11 @@ from typing import Any
 import jax
 
 from benchmarks import brax_worker, report
+from jaxrl import programs
 from jaxrl.config import OffPolicyConfig, TrainConfig, presets
 from jaxrl.errors import exit_status
-from jaxrl.programs import program as programs
 from jaxrl.programs.device import compile_programs
+from jaxrl.utils import compilation_cache
 
 
 def published(task: str) -> TrainConfig:
@@ -43,17 +44,17 @@ def published(task: str) -> TrainConfig:
 
 
 def ours(config: TrainConfig, cycles: int) -> dict[str, Any]:
-    compiled = compile_programs(programs.build(config))
-    state = compiled.first_state()
+    compiled = compile_programs(programs.build_device(config))
+    state = compiled.init_state()
     compiled.wait()
     filled = -(-config.offpolicy.warmup // (config.iterations * config.steps_per_iteration))
     number = 0
     for number in range(filled + 2):
-        state, _ = compiled.train(state, number)
+        state, _ = compiled.run_cycle(state, number)
     jax.block_until_ready(state)
     began = time.perf_counter()
     for i in range(cycles):
-        state, _ = compiled.train(state, number + 1 + i)
+        state, _ = compiled.run_cycle(state, number + 1 + i)
     jax.block_until_ready(state)
     seconds = (time.perf_counter() - began) / (cycles * config.iterations)
     return _rates("jaxrl", config.steps_per_iteration / seconds, config)
@@ -97,7 +98,7 @@ def main() -> None:
     parser.add_argument("tasks", nargs="*")
     parser.add_argument("--steps", type=int, default=200_000, help="environment steps of brax")
     arguments = parser.parse_args()
-    programs.compile_sooner()
+    compilation_cache.enable()
     rows = []
     for task in arguments.tasks or (["fast"] if arguments.quick else ["hopper", "walker2d"]):
         config = _small() if arguments.quick else published(task)

@@ -18,9 +18,9 @@ import jax
 import numpy as np
 
 from benchmarks import report
+from jaxrl import programs
 from jaxrl.config import NetworkConfig, presets
 from jaxrl.errors import exit_status
-from jaxrl.programs import program as programs
 from jaxrl.programs.gymnasium import GymnasiumExecutor
 
 
@@ -38,8 +38,10 @@ def start(
         task=replace(config.task, async_factor=factor),
         ppo=replace(config.ppo, rollout_length=length, num_minibatches=1),
     )
-    run = GymnasiumExecutor(programs.build(config))
-    return run, run.program.algorithm.policy_params(run.first_state().learner)
+    program = programs.build(config)
+    assert isinstance(program, programs.GymnasiumProgram)
+    run = program.start()
+    return run, run.program.algorithm.policy_params(run.init_state().learner)
 
 
 def seconds(function: Callable, times: int) -> float:

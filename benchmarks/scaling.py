@@ -14,10 +14,11 @@ from typing import Any
 import jax
 
 from benchmarks import report
+from jaxrl import programs
 from jaxrl.config import presets
 from jaxrl.errors import exit_status
-from jaxrl.programs import program as programs
 from jaxrl.programs.device import DeviceExecutor, compile_programs
+from jaxrl.utils import compilation_cache
 
 SIZES = [512 * 2**i for i in range(8)]
 
@@ -25,13 +26,13 @@ SIZES = [512 * 2**i for i in range(8)]
 def measure(compiled: DeviceExecutor, calls: int) -> dict[str, Any]:
     config = compiled.program.config
     compiled.wait()
-    state = compiled.first_state()
+    state = compiled.init_state()
     for number in range(2):
-        state, _ = compiled.train(state, number)
+        state, _ = compiled.run_cycle(state, number)
     jax.block_until_ready(state)
     began = time.perf_counter()
     for number in range(calls):
-        state, _ = compiled.train(state, number)
+        state, _ = compiled.run_cycle(state, number)
     jax.block_until_ready(state)
     iteration = (time.perf_counter() - began) / (calls * config.iterations)
     return {
@@ -65,7 +66,7 @@ def main() -> None:
     parser.add_argument("preset", nargs="?", default="ant")
     parser.add_argument("--sizes", type=int, nargs="+")
     arguments = parser.parse_args()
-    programs.compile_sooner()
+    compilation_cache.enable()
     preset = "pendulum" if arguments.quick else arguments.preset
     sizes = arguments.sizes or ([16, 32] if arguments.quick else SIZES)
     base = presets.get(preset)
@@ -75,7 +76,7 @@ def main() -> None:
         base = replace(base, devices=1, iterations=2)
     configs = [replace(base, num_envs=n) for n in sizes]
     # All sizes compile side by side while the first ones run.
-    compiling = [compile_programs(programs.build(config)) for config in configs]
+    compiling = [compile_programs(programs.build_device(config)) for config in configs]
     for compiled in compiling:
         compiled.wait()
     rows = []

@@ -2,8 +2,8 @@
 
     python -m benchmarks.seeds sac-hopper --num-seeds 3 [any flag of jaxrl.train]
 
-Small networks do not fill an accelerator, so that three seeds cost little more than one. Nothing
-is saved but what is printed: steps, seconds since the process began, and one return for each seed.
+Small networks do not fill an accelerator, so that three seeds cost little more than one. The
+lines hold steps, seconds since the process began, and one return for each seed.
 """
 
 import argparse
@@ -13,21 +13,24 @@ import time
 
 BEGAN = time.time()
 
+import contextlib  # noqa: E402
+import tempfile  # noqa: E402
 from dataclasses import replace  # noqa: E402
+from pathlib import Path  # noqa: E402
 
+import numpy as np  # noqa: E402
+
+import jaxrl  # noqa: E402
 from jaxrl import train  # noqa: E402
+from jaxrl.callbacks import CallbackContext  # noqa: E402
 from jaxrl.errors import exit_status  # noqa: E402
-from jaxrl.programs import program  # noqa: E402
-from jaxrl.training import population  # noqa: E402
+from jaxrl.loggers import run_dir  # noqa: E402
 
 
-def tell(point: population.Point) -> None:
-    line = {
-        "step": point.step,
-        "seconds": round(time.time() - BEGAN, 2),
-        "returns": [round(float(value), 3) for value in point.returns],
-    }
-    print(json.dumps(line), flush=True)
+def last_return(folder: Path) -> float:
+    """Return the mean return of the last evaluation of a run."""
+    with np.load(folder / "evaluations.npz", allow_pickle=False) as data:
+        return float(np.mean(data["results"][-1]))
 
 
 def main() -> None:
@@ -35,9 +38,24 @@ def main() -> None:
     parser.add_argument("--num-seeds", type=int, default=3)
     known, flags = parser.parse_known_args()
     config = train._parse(flags).config
-    program.compile_sooner()
-    seeds = range(config.seed, config.seed + known.num_seeds)
-    population.train([replace(config, seed=seed) for seed in seeds], tell)
+    out, seeds = sys.stdout, range(config.seed, config.seed + known.num_seeds)
+
+    with tempfile.TemporaryDirectory() as folder:
+        log = replace(config.log, tensorboard=False)
+        members = [replace(config, seed=s, log=log, run_dir=Path(folder) / "run") for s in seeds]
+
+        class Report:
+            def on_evaluation(self, context: CallbackContext) -> None:
+                places = run_dir.of_members(context.folder, members)
+                line = {
+                    "step": context.step,
+                    "seconds": round(time.time() - BEGAN, 2),
+                    "returns": [round(last_return(place), 3) for place in places],
+                }
+                print(json.dumps(line), file=out, flush=True)
+
+        with contextlib.redirect_stdout(sys.stderr):  # stdout holds the lines alone
+            jaxrl.fit(members, callbacks=[Report()])
 
 
 if __name__ == "__main__":

@@ -23,13 +23,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks import report
+from jaxrl import programs
 from jaxrl.config import TrainConfig, presets
 from jaxrl.envs.env_state import physics, typed_like
 from jaxrl.errors import exit_status
-from jaxrl.programs import program as programs
 from jaxrl.programs.device import compile_programs
 from jaxrl.rollout import rollout
 from jaxrl.types import TrainState
+from jaxrl.utils import compilation_cache
 from jaxrl.utils.xla_options import compile_for_devices
 
 
@@ -87,9 +88,9 @@ def rolling_out(program: programs.Program, state: TrainState, length: int):
 
 
 def measure(config: TrainConfig, calls: int) -> dict[str, Any]:
-    program = programs.build(replace(config, eval=replace(config.eval, num_envs=0)))
+    program = programs.build_device(replace(config, eval=replace(config.eval, num_envs=0)))
     compiled = compile_programs(program)
-    state, length = compiled.first_state(), config.ppo.rollout_length
+    state, length = compiled.init_state(), config.ppo.rollout_length
     alone, rolling = physics_alone(program, state, length), rolling_out(program, state, length)
     with ThreadPoolExecutor() as threads:
         raw = [threads.submit(_compile, *alone, unrolled) for unrolled in (False, True)]
@@ -106,7 +107,7 @@ def measure(config: TrainConfig, calls: int) -> dict[str, Any]:
     steps, repeat = config.num_envs * length * config.iterations, config.task.action_repeat
     raw_rate = steps / min(seconds(run, alone[1]) for run in raw)
     rollout_rate = steps * repeat / seconds(roll, rolling[1])
-    cycle = seconds_per_call(lambda s: compiled.train(s, next(number))[0], state, calls)
+    cycle = seconds_per_call(lambda s: compiled.run_cycle(s, next(number))[0], state, calls)
     train_rate = steps * repeat / cycle
     return {
         "preset": config.preset,
@@ -153,7 +154,7 @@ def main() -> None:
     parser.add_argument("presets", nargs="*")
     parser.add_argument("--num-envs", type=int)
     arguments = parser.parse_args()
-    programs.compile_sooner()
+    compilation_cache.enable()
     names = arguments.presets or (["pendulum"] if arguments.quick else ["ant", "humanoid"])
     rows = []
     for config in [presets.get(name) for name in names]:

@@ -32,17 +32,6 @@ def keep(path: Path, record: Record, config: TrainConfig) -> None:
         file.write("\n" * cut + text + "\n")
 
 
-def of_member(cell: Cell, points: list, place: int, origin: Origin) -> Record:
-    """Return the run of member `place` of a population."""
-    names = dict.fromkeys(name for point in points for name in point.figures[place])
-    return Record(
-        *cell,
-        steps=[point.step for point in points],
-        figures={n: [float(p.figures[place].get(n, math.nan)) for p in points] for n in names},
-        origin=origin,
-    )
-
-
 def kept(path: Path, cells: dict[Cell, TrainConfig]) -> dict[Cell, Record]:
     """Return the runs that were made with the settings that the cells have now."""
     found = {}

@@ -10,7 +10,6 @@ import io
 import json
 import os
 import shlex
-import shutil
 import sys
 import tempfile
 from collections import deque
@@ -107,38 +106,27 @@ def _run(
     chosen: Study, cells: dict[Cell, TrainConfig], path: Path, at_once: int, command: str
 ) -> None:
     """Train all cells, as many in one program as fit together, and keep each program's results."""
-    from experiments import unfinished
-    from jaxrl.programs import program
-    from jaxrl.training import population, signals
+    from experiments import training
+    from jaxrl.training import population
+    from jaxrl.utils import compilation_cache
 
-    program.compile_sooner()
+    compilation_cache.enable()
     made = provenance.here(command)
     names, configs = list(cells), list(cells.values())
     groups = population.groups(configs)
     parts = [each[i : i + at_once] for each in groups for i in range(0, len(each), at_once)]
 
-    def build(part: list[int]) -> population.Population:
-        return population.build([configs[i] for i in part])
+    def start(part: list[int]) -> training.Started:
+        return training.start([configs[i] for i in part])
 
-    total = sum(configs[i].total_cycles for part in parts for i in part)
     # With cores to spare, later programs are compiled while earlier ones are trained.
     ahead = max(1, (os.cpu_count() or 1) // 4)
-    with signals.listening() as stop, report.progress(total) as bar:
-        for part, built in _early(parts, build, ahead):
-            variants = ", ".join(dict.fromkeys(names[i][0] for i in part))
-            bar.say(f"{len(part)} runs: {variants}")
-            members = [configs[i] for i in part]
-
-            def note(point: population.Point, config: TrainConfig = members[0]) -> None:
-                chosen.check_metric(point.figures[0])
-                bar.advance(config.cycles * len(point.figures))
-
-            with unfinished.kept(path.parent, members, stop) as begun:
-                curve = population.train(members, note, built, begun.progress(built), begun.keep)
-                for place, i in enumerate(part):
-                    record = records.of_member(names[i], curve, place, made)
-                    records.keep(path, record, configs[i])
-    shutil.rmtree(path.parent / "unfinished", ignore_errors=True)  # what was begun otherwise
+    for number, (part, started) in enumerate(_early(parts, start, ahead), 1):
+        variants = ", ".join(dict.fromkeys(names[i][0] for i in part))
+        print(f"program {number} of {len(parts)}, {len(part)} runs: {variants}", flush=True)
+        curves = training.train(started, path.parent / "runs", chosen.check_metric)
+        for i, curve in zip(part, curves, strict=True):
+            records.keep(path, Record(*names[i], *curve, made), configs[i])
 
 
 def _early(

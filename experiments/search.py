@@ -48,26 +48,23 @@ def _command(command: argparse.Namespace) -> None:
 
 def execute(name: str, chosen: Study, out: Path, trials: int, at_once: int) -> None:
     """Try settings until there are so many trials, then write what they gave."""
-    from jaxrl.programs import program
+    from jaxrl.utils import compilation_cache
 
     _check(chosen)
-    program.compile_sooner()
+    compilation_cache.enable()
     optuna = _optuna()
     searched = _opened(optuna, chosen, out / "search.jsonl")
     finished = len(_told(searched))
-    with report.progress(trials) as bar:
-        bar.advance(finished)
-        while finished < trials:
-            number = min(at_once, trials - finished)
-            asked = [searched.ask() for _ in range(number)]
-            bar.say(f"trials {finished + 1} to {finished + number} of {trials}")
-            for trial, value in zip(asked, _tried(chosen, asked), strict=True):
-                usable = np.isfinite(value)
-                # What cannot be run, or broke, counts as tried.
-                state = optuna.trial.TrialState
-                searched.tell(trial, value if usable else None, None if usable else state.PRUNED)
-            finished += number
-            bar.advance(number)
+    while finished < trials:
+        number = min(at_once, trials - finished)
+        asked = [searched.ask() for _ in range(number)]
+        print(f"trials {finished + 1} to {finished + number} of {trials}", flush=True)
+        for trial, value in zip(asked, _tried(chosen, asked, out / "runs"), strict=True):
+            usable = np.isfinite(value)
+            # What cannot be run, or broke, counts as tried.
+            state = optuna.trial.TrialState
+            searched.tell(trial, value if usable else None, None if usable else state.PRUNED)
+        finished += number
     (out / "search.md").write_text(_table(name, chosen, _told(searched)), encoding="utf-8")
     print(f"written to {out / 'search.md'}")
 
@@ -142,8 +139,9 @@ def _suggested(trial: Any, chosen: Study) -> dict[str, Any]:
     return found
 
 
-def _tried(chosen: Study, asked: list[Any]) -> list[float]:
+def _tried(chosen: Study, asked: list[Any], folder: Path) -> list[float]:
     """Run all trials; return the interquartile mean of each over its seeds, NaN if it cannot."""
+    from experiments import training
     from jaxrl.training import population
 
     runs: list[tuple[int, TrainConfig]] = []
@@ -153,10 +151,11 @@ def _tried(chosen: Study, asked: list[Any]) -> list[float]:
             runs += [(place, replace(config, seed=seed)) for seed in range(chosen.seeds)]
     reached: dict[int, list[float]] = {}
     for group in population.groups([config for _, config in runs]):
-        members = [runs[i][1] for i in group]
-        last = population.train(members, lambda p: chosen.check_metric(p.figures[0]))[-1]
-        for i, figures in zip(group, last.figures, strict=True):
-            reached.setdefault(runs[i][0], []).append(figures.get(chosen.metric, np.nan))
+        started = training.start([runs[i][1] for i in group])
+        curves = training.train(started, folder, chosen.check_metric)
+        for i, curve in zip(group, curves, strict=True):
+            last = curve.metrics.get(chosen.metric, [np.nan])[-1]
+            reached.setdefault(runs[i][0], []).append(last)
     seeds = [np.array(reached.get(place, [np.nan])) for place in range(len(asked))]
     lower = chosen.lower_is_better
     return [float(stats.interquartile_mean(x, lower_is_better=lower)) for x in seeds]

@@ -17,6 +17,10 @@ class UserError(Exception):
     """Something the user asked for cannot be done; the message names the field and the fix."""
 
 
+class TrainingStopped(UserError):
+    """A run cannot go on, and nothing more can be saved than has been."""
+
+
 def exit_status(work: Callable[[], int | None]) -> int:
     """Do the work of a command, and return its exit status; errors that can be fixed are printed.
 

@@ -68,11 +68,12 @@ def _evaluate(command: EvaluateArgs) -> None:
     from jaxrl.evaluation import analysis
     from jaxrl.loggers import run_dir
     from jaxrl.policies import load
-    from jaxrl.programs import memory_estimate, program
+    from jaxrl.programs import memory_estimate
     from jaxrl.reports import clips as clip_report
+    from jaxrl.utils import compilation_cache
 
     config = _on_clips(run_dir.read_config(command.run, command.env, command.randomize), command)
-    program.compile_sooner()
+    compilation_cache.enable()
     file = load.find(command.run, command.policy)
     env = environments.build(config)
     _check_clips(command, env)

@@ -136,7 +136,7 @@ def _compare(before: dict, after: dict) -> int:
     """Print what differs; return how many runs do."""
     differ = 0
     for name, files in after.items():
-        wrong = [f for f in files if json.dumps(files[f]) != json.dumps(before[name].get(f))]
+        wrong = [f for f in files if _text(files[f]) != _text(before[name].get(f))]
         differ += bool(wrong)
         print(f"{name}: {'equal' if not wrong else 'DIFFERS in ' + ', '.join(wrong[:3])}")
         for file in wrong[:1]:
@@ -146,6 +146,10 @@ def _compare(before: dict, after: dict) -> int:
                     print("  ", {k: (old.get(k), new.get(k)) for k in sorted(keys)[:8]})
                     break
     return differ
+
+
+def _text(rows: list | None) -> str:
+    return json.dumps(rows, sort_keys=True)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from jaxrl.errors import UserError
+from jaxrl.errors import TrainingStopped, UserError
 
 NAME = ".lock-heartbeat"
 BEAT = 10.0  # seconds
@@ -23,7 +23,7 @@ STALE = 120.0  # seconds without a heartbeat: a suspended process may miss some
 _SETTLE = 1.0  # seconds until a second process that takes over at the same moment is seen
 
 
-class LockLost(UserError):
+class LockLost(TrainingStopped):
     """Another process took over the lock."""
 
 

@@ -15,16 +15,16 @@ from jaxrl.utils.xla_options import compile_for_devices
 
 
 class Builder:
-    """Trace functions one after the other, or take them from the shelf, and compile in threads.
+    """Trace functions one after the other, or take them from the cache, and compile in threads.
 
     Whatever trees a function takes, its program takes tuples of arrays; so that programs can be
     kept without naming a class, functions must return nothing but dicts, tuples and arrays.
     """
 
     def __init__(
-        self, shelf: trace_cache.TraceCache | None, template: Template, *, loops: bool = False
+        self, cache: trace_cache.TraceCache | None, template: Template, *, loops: bool = False
     ):
-        self._shelf, self._template, self._loops = shelf, template, loops
+        self._cache, self._template, self._loops = cache, template, loops
         self._traced: dict[str, bytes] = {}
         # First come, first compiled: with few cores, what is needed first must not wait.
         workers = min(4, os.cpu_count() or 1)
@@ -34,9 +34,9 @@ class Builder:
         return self
 
     def __exit__(self, kind: type | None, *_: object) -> None:
-        if self._shelf and self._traced and kind is None:
+        if self._cache and self._traced and kind is None:
             stored = trace_cache.CachedPrograms(self._template, self._traced)
-            self._threads.submit(trace_cache.save, self._shelf.path, stored)
+            self._threads.submit(trace_cache.save, self._cache.path, stored)
         self._threads.shutdown(wait=False)
 
     def __call__(
@@ -44,7 +44,7 @@ class Builder:
         function: Callable,
         *shapes: PyTree,
         places: PyTree,
-        uses_up_first: bool = False,
+        donate_first: bool = False,
         unrolled: bool = False,
     ) -> Future:
         """Return a future of the compiled function; `places` are the shardings of its results."""
@@ -56,7 +56,7 @@ class Builder:
 
         name, settings = function.__name__, {"out_shardings": places}
         kept = self._kept(name, jax.jit(plain, **settings), plain_shapes)
-        if uses_up_first:
+        if donate_first:
             settings["donate_argnums"] = 0
         program = jax.jit(kept.call if kept else plain, **settings)
         # Lowering a function traces it, here and now; a kept one can wait for its thread.
@@ -71,17 +71,17 @@ class Builder:
     def _kept(
         self, name: str, function: jax.stages.Wrapped, shapes: list
     ) -> export.Exported | None:
-        """Return the traced form of a function, from the shelf or for it; None: not to be kept."""
-        if self._shelf is None:
+        """Return the traced form of a function, from the cache or for it; None: uncacheable."""
+        if self._cache is None:
             return None
-        if self._shelf.stored:
-            return export.deserialize(bytearray(self._shelf.stored.programs[name]))
+        if self._cache.stored:
+            return export.deserialize(bytearray(self._cache.stored.programs[name]))
         function.trace(*shapes)  # an error in the function itself is not to be hidden below
         try:
             traced = export.export(function)(*shapes)  # type: ignore[arg-type]
             self._traced[name] = bytes(traced.serialize())
         except (ValueError, NotImplementedError):  # something in it has no lasting form
-            self._shelf = None
+            self._cache = None
             return None
         return traced
 

@@ -1,4 +1,4 @@
-"""The compiled programs of a run, as plain functions.
+"""Programs whose environments are compiled with everything else, as plain functions.
 
     start states -> first training state
     start states, training state -> training state after one cycle
@@ -15,8 +15,8 @@ keeps an accelerator as busy as a large one, so that many cost little more than 
 
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -25,38 +25,107 @@ from jax.sharding import Mesh
 
 from jaxrl.config import TrainConfig, env_names
 from jaxrl.envs import factory as environments
+from jaxrl.envs.nan_capture import NonFiniteCapture
+from jaxrl.envs.vector_env import VectorEnv
 from jaxrl.evaluation import episodes as evaluation
+from jaxrl.programs import trace_cache
 from jaxrl.programs.compiler import Builder
-from jaxrl.programs.program import Program, abstract_state, cycle, goes_by_trials
-from jaxrl.types import Array, Mean, Metrics, PyTree, TrainState
+from jaxrl.programs.program import Program, run_iterations
+from jaxrl.types import Algorithm, Array, EnvSpec, Mean, Metrics, PyTree, TrainState
 from jaxrl.utils import device_memory, sharding, streams
 
-# Of a device, in bytes, for every step that is written out: ant's has 760 kernels of about 40 KB.
+# Of a device, in bytes, for every step that is unrolled: ant's has 760 kernels of about 40 KB.
 _ROOM_PER_STEP = 2**29
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceProgram(Program):
+    """Environments, policy and learning in one compiled program."""
+
+    env: VectorEnv
+    algorithm: Algorithm
+    cache: trace_cache.TraceCache | None = None  # traced programs of an earlier run
+
+    @property
+    def spec(self) -> EnvSpec:
+        """What networks must know of observations and actions."""
+        return self.env.spec
+
+    @property
+    def agents(self) -> int:
+        """Agents in each environment."""
+        return self.env.rows // self.config.num_envs
+
+    @property
+    def alone(self) -> Self:
+        """The program of a single member."""
+        return replace(self, members=(), mesh=sharding.make_mesh(1)) if self.members else self
+
+    def abstract_state(self) -> TrainState:
+        """Return shapes, types and shardings of the training state."""
+        if self.members:
+            return sharding.copies(self.alone.abstract_state(), len(self.members), self.mesh)
+        pool = self.env.abstract_pool()
+        state = jax.eval_shape(self.algorithm.init, jax.eval_shape(jax.random.key, 0), pool)
+        return sharding.abstract(self.mesh, state)
+
+    def policy_params(self, learner: Any) -> PyTree:
+        """Return the part of a learner that is saved and evaluated."""
+        return self.algorithm.policy_params(learner)
+
+    def start(self, cycles: int = 0) -> "DeviceExecutor":
+        """Begin to compile."""
+        del cycles
+        return compile_programs(self)
+
+    def curriculum_hook(self, name: str) -> Any | None:
+        """Return a method of the environment that changes its curriculum, if it has one."""
+        has_curriculum = bool(jax.tree.leaves(self.env.template.curriculum))
+        return getattr(self.env.env, name, None) if has_curriculum else None
+
+    @property
+    def follows_trials(self) -> bool:
+        """Whether the curriculum follows a fixed list of trials, each played once."""
+        has_hook = self.curriculum_hook("next_curriculum") is not None
+        return bool(self.env.template.trials) and has_hook
+
+    @property
+    def trials_equal_evaluations(self) -> bool:
+        """Whether evaluations play exactly those trials: no random number enters either."""
+        chosen = self.config.eval.deterministic, self.config.motion.resample_deterministic
+        return all(chosen) and not self.env.template.keys
+
+    def nan_captures(self, state: TrainState) -> list[NonFiniteCapture]:
+        """Return what was captured of non-finite environments, one for each member."""
+        return self.split(state.collector.env.broken)
+
+    def unpack_env_state(self, packed: Any) -> PyTree:
+        """Return a captured state as the environment's own structure."""
+        return self.env.brax_state(packed)
 
 
 @dataclass(frozen=True)
 class DeviceExecutor:
-    """Every method waits until its program is compiled, then returns at once: devices run on."""
+    """Methods wait until their program is compiled, then dispatch it and return at once."""
 
-    program: Program
+    program: DeviceProgram
     _state: Any  # its structure: programs return plain tuples of arrays
     _draw: Future  # (seed, stream, number, curriculum) -> pool
     _init: Future  # (seed, pool) -> state
-    _cycle: Future  # (state, pool, iterations) -> (state, metrics); the state is used up
+    _cycle: Future  # (state, pool, iterations) -> (state, metrics); the state is donated
     _evaluate: Future | None  # (policy params, pools, seed, stream, number) -> Episodes
-    _trials: Future | None = None  # likewise, of the trials that resampling goes by
+    _trials: Future | None = None  # likewise, of the trials that the curriculum follows
 
-    def first_state(self) -> TrainState:
-        """Return the state a fresh run begins with."""
-        first = self._for_all(self.program.env.template.curriculum)
+    def init_state(self) -> TrainState:
+        """Return the state a new run begins with."""
+        first = self._for_members(self.program.env.template.curriculum)
         pool = self._pool(streams.INIT, 0, first)
         state = jax.tree.unflatten(self._state, self._init.result()(self._seed, pool))
         members = self.program.members
         return state.replace(learner=_with_settings(state.learner, members)) if members else state
 
-    def train(self, state: TrainState, number: int) -> tuple[TrainState, Metrics]:
-        """Run cycle `number`; `state` is used up."""
+    def run_cycle(self, state: TrainState, number: int) -> tuple[TrainState, Metrics]:
+        """Run cycle `number`; `state` is donated."""
         pool = self._pool(streams.TRAIN, number, state.curriculum)
         iterations = np.uint32(self.program.config.iterations)
         leaves, metrics = self._cycle.result()(state, pool, iterations)
@@ -64,17 +133,17 @@ class DeviceExecutor:
         return jax.tree.unflatten(self._state, leaves), metrics
 
     def evaluate(self, params: PyTree, number: int) -> evaluation.Episodes:
-        """Play whole episodes with the policy of cycle `number`."""
+        """Play whole episodes with the policy after cycle `number`."""
         if self._evaluate is None:
             raise ValueError("this run has no evaluation")
         enough = range(_pools_for_evaluation(self.program))
-        last = self._for_all(self.program.env.template.last_curriculum)
+        last = self._for_members(self.program.env.template.last_curriculum)
         pools = [self._pool(streams.EVALUATE, number * len(enough) + i, last) for i in enough]
         numbers = self._seed, np.uint32(streams.PLAY), np.uint32(number)
         return evaluation.Episodes(*self._evaluate.result()(params, pools, *numbers))
 
-    def trials(self, params: PyTree, number: int) -> evaluation.Episodes:
-        """Play every trial once, for resampling after cycle `number`."""
+    def evaluate_trials(self, params: PyTree, number: int) -> evaluation.Episodes:
+        """Play every trial once, with the policy after cycle `number`."""
         if self._trials is None:
             raise ValueError("this run does not resample")
         numbers = self._seed, np.uint32(streams.RESAMPLE), np.uint32(number)
@@ -88,38 +157,41 @@ class DeviceExecutor:
         """Return when training can begin."""
         self._cycle.result()
 
+    def close(self) -> None:
+        """Nothing to release: threads end when everything is compiled."""
+
     @property
     def _seed(self) -> Any:
         members = self.program.members
         seeds = [member.seed for member in members] if members else self.program.config.seed
         return np.asarray(seeds, np.uint32)
 
-    def _for_all(self, tree: PyTree) -> PyTree:
-        return self.program.together([tree] * max(len(self.program.members), 1))
+    def _for_members(self, tree: PyTree) -> PyTree:
+        return self.program.stack([tree] * max(len(self.program.members), 1))
 
     def _pool(self, stream: int, number: int, curriculum: PyTree) -> PyTree:
         count = np.uint32(number % 2**32)
         return self._draw.result()(self._seed, np.uint32(stream), count, curriculum)
 
 
-def compile_programs(program: Program) -> DeviceExecutor:
+def compile_programs(program: DeviceProgram) -> DeviceExecutor:
     """Start compiling all programs of a run, or of all members at once, the slowest first.
 
     They are traced one after the other, or not at all if an earlier run kept them, but compiled
     side by side: XLA needs neither the interpreter nor the other programs' results.
     """
-    many, pure, state = _Many(program), _Pure(program), abstract_state(program)
+    many, pure, state = _Many(program), _Pure(program), program.abstract_state()
     everywhere = sharding.replicated(program.mesh)
     places = tuple(leaf.sharding for leaf in jax.tree.leaves(state))
     pool = many.shapes(sharding.placed(program.env.abstract_pool(), everywhere))
     number = jax.ShapeDtypeStruct((), np.uint32, sharding=everywhere)
     seed = many.shapes(number)
     loops = env_names.solves_in_loops(program.config.env, program.config.backend)
-    with Builder(program.shelf, program.env.template, loops=loops) as build:
+    with Builder(program.cache, program.env.template, loops=loops) as build:
         train = many.copies(pure.run_cycle, 0, 0, None)
         where = (places, seed.sharding)
         whole = _fits_into_a_graph(program)
-        done = build(train, state, pool, number, places=where, uses_up_first=True, unrolled=whole)
+        done = build(train, state, pool, number, places=where, donate_first=True, unrolled=whole)
         draw = many.copies(pure.draw, 0, None, None, 0)
         drawn = build(draw, seed, number, number, state.curriculum, places=seed.sharding)
         first = build(many.copies(pure.init, 0, 0), seed, pool, places=places)
@@ -134,7 +206,7 @@ def compile_programs(program: Program) -> DeviceExecutor:
         played = tried = None
         if settings.num_envs:
             played = player(settings.deterministic, _pools_for_evaluation(program))
-        if resampling.resample_interval and goes_by_trials(program):
+        if resampling.resample_interval and program.follows_trials:
             alike = settings.deterministic == resampling.resample_deterministic
             tried = played if alike and played else player(resampling.resample_deterministic, 0)
     return DeviceExecutor(program, jax.tree.structure(state), drawn, first, done, played, tried)
@@ -143,7 +215,7 @@ def compile_programs(program: Program) -> DeviceExecutor:
 class _Pure(NamedTuple):
     """What a run computes, of plain numbers and trees; results are plain tuples and dicts."""
 
-    program: Program
+    program: DeviceProgram
 
     def draw(self, seed: Array, stream: Array, number: Array, curriculum: PyTree) -> tuple:
         fresh = self.program.env.pool(streams.key(seed, stream, number), curriculum)
@@ -158,14 +230,16 @@ class _Pure(NamedTuple):
         self, state: TrainState, pool: PyTree, count: Array
     ) -> tuple[tuple, dict[str, tuple]]:
         iterations = self.program.config.iterations
-        state, metrics = cycle(self.program.algorithm, iterations, count, state, pool)
+        state, metrics = run_iterations(
+            self.program.algorithm.train_step, iterations, count, state, pool
+        )
         return tuple(jax.tree.leaves(state)), {k: tuple(mean) for k, mean in metrics.items()}
 
 
 class _Many(NamedTuple):
     """How one run becomes a population; without members, nothing changes."""
 
-    program: Program
+    program: DeviceProgram
 
     def shapes(self, tree: PyTree) -> PyTree:
         """Give every array a first axis of members."""
@@ -194,7 +268,7 @@ def _with_settings(learner: Any, members: tuple[TrainConfig, ...]) -> Any:
     return learner.replace(hparams=hparams)
 
 
-def _fits_into_a_graph(program: Program) -> bool:
+def _fits_into_a_graph(program: DeviceProgram) -> bool:
     """Tell whether an iteration may be written out, loops and all: PPO's on one device, if short.
 
     Nothing else was measured. A graph's nodes are kept beside the memory of the programs.
@@ -204,18 +278,18 @@ def _fits_into_a_graph(program: Program) -> bool:
     return config.algo == "ppo" and program.mesh.size == 1 and steps * _ROOM_PER_STEP <= room
 
 
-def _mesh_of_rows(program: Program) -> Mesh | None:
+def _mesh_of_rows(program: DeviceProgram) -> Mesh | None:
     """Return the devices that rows are split over: none where members are."""
     return None if program.members else program.mesh
 
 
-def _pools_for_evaluation(program: Program) -> int:
+def _pools_for_evaluation(program: DeviceProgram) -> int:
     if program.env.template.trials:
         return 0
     return -(-program.config.eval.num_envs // program.env.pool_size)
 
 
-def _evaluator(program: Program, deterministic: bool) -> Callable[..., tuple]:
+def _evaluator(program: DeviceProgram, deterministic: bool) -> Callable[..., tuple]:
     env = environments.for_evaluation(program.env, program.config.eval.num_envs)
     policy = program.algorithm.policy(deterministic)
     carry = program.algorithm.initial_carry(env.rows)

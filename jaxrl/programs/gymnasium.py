@@ -1,10 +1,11 @@
-"""Training on environments of the host: rollouts are collected here, learning is compiled.
+"""Programs of Gymnasium environments: rollouts are collected on the CPU, learning is compiled.
 
 The environments step in `async_factor` groups. While the device computes one group's actions,
 the others step, in processes of their own.
 """
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -16,38 +17,64 @@ from jaxrl.envs.gymnasium.env import GymnasiumEnv
 from jaxrl.envs.gymnasium.workers import EpisodeBuffer, Step
 from jaxrl.evaluation import episodes as evaluation
 from jaxrl.evaluation.gymnasium import acting, play
-from jaxrl.programs.program import Program, abstract_state
-from jaxrl.types import Mean, Metrics, PyTree, Rollout, TrainState
-from jaxrl.utils import streams
+from jaxrl.programs.program import Program
+from jaxrl.types import Algorithm, EnvSpec, Mean, Metrics, PyTree, Rollout, TrainState
+from jaxrl.utils import sharding, streams
 from jaxrl.utils.xla_options import compile_for_devices
 
 
-class GymnasiumExecutor:
-    """What `compiled.Programs` is to a run, for environments on the host."""
+@dataclass(frozen=True, kw_only=True)
+class GymnasiumProgram(Program):
+    """Environments step in processes of their own; acting and learning are compiled."""
 
-    def __init__(self, program: Program, first_cycle: int = 0):
-        self.program, self._host = program, _host(program)
+    env: GymnasiumEnv
+    algorithm: Algorithm
+
+    @property
+    def spec(self) -> EnvSpec:
+        """What networks must know of observations and actions."""
+        return self.env.spec
+
+    def abstract_state(self) -> TrainState:
+        """Return shapes, types and shardings of the training state."""
+        key, pool = jax.eval_shape(jax.random.key, 0), self.env.abstract_pool()
+        return sharding.abstract(self.mesh, jax.eval_shape(self.algorithm.init, key, pool))
+
+    def policy_params(self, learner: Any) -> PyTree:
+        """Return the part of a learner that is saved and evaluated."""
+        return self.algorithm.policy_params(learner)
+
+    def start(self, cycles: int = 0) -> "GymnasiumExecutor":
+        """Start the environments, and begin to compile."""
+        return GymnasiumExecutor(self, cycles)
+
+
+class GymnasiumExecutor:
+    """Collects rollouts from worker processes, and learns from them with a compiled function."""
+
+    def __init__(self, program: GymnasiumProgram, cycles: int = 0):
+        self.program, self._env = program, program.env
         config, algorithm = program.config, program.algorithm
-        self._state = abstract_state(program)
-        number = config.num_envs // self._host.groups
+        self._state = program.abstract_state()
+        number = config.num_envs // self._env.groups
         self.groups = [
-            self._host.remote(number, config.seed, i, first_cycle) for i in range(self._host.groups)
+            self._env.remote(number, config.seed, i, cycles) for i in range(self._env.groups)
         ]
         self.carries = [algorithm.initial_carry(number) for _ in self.groups]
         self._fresh = True
         self.act = jax.jit(acting(algorithm.policy(False)))
         self._act_key = streams.key(config.seed, streams.ACT)
-        self._judge = jax.jit(acting(algorithm.policy(config.eval.deterministic)))
+        self._act_in_evaluation = jax.jit(acting(algorithm.policy(config.eval.deterministic)))
         threads = ThreadPoolExecutor(1, thread_name_prefix="compile")
         self._learning = threads.submit(self._compile)
         threads.shutdown(wait=False)
 
     def _compile(self) -> jax.stages.Compiled:
         learn = jax.jit(self.program.algorithm.learn, donate_argnums=0)
-        return compile_for_devices(learn.lower(self._state, abstract_experience(self.program)))
+        return compile_for_devices(learn.lower(self._state, abstract_rollout(self.program)))
 
-    def first_state(self) -> TrainState:
-        """Return the state a fresh run begins with."""
+    def init_state(self) -> TrainState:
+        """Return the state a new run begins with."""
         key = streams.key(self.program.config.seed, streams.INIT, 1)
         return jax.jit(self.program.algorithm.init)(key)
 
@@ -60,8 +87,8 @@ class GymnasiumExecutor:
         """Return when training can begin."""
         self._learning.result()
 
-    def train(self, state: TrainState, number: int) -> tuple[TrainState, Metrics]:
-        """Run cycle `number`; `state` is used up."""
+    def run_cycle(self, state: TrainState, number: int) -> tuple[TrainState, Metrics]:
+        """Run cycle `number`; `state` is donated."""
         if self._fresh:  # its episodes are not the ones that an earlier process played
             self._fresh, collector = False, state.collector
             blank = jax.tree.map(
@@ -76,30 +103,36 @@ class GymnasiumExecutor:
             state = state.replace(collector=collector)
         total: Metrics = {}
         for i in range(self.program.config.iterations):
-            turn = number * self.program.config.iterations + i
+            iteration = number * self.program.config.iterations + i
             params = self.program.algorithm.policy_params(state.learner)
-            experience = self.collect(params, turn)
+            experience = self.collect(params, iteration)
             state, metrics = self._learning.result()(state, experience)
             total = jax.tree.map(jnp.add, total, metrics) if total else metrics
         return state, total
 
     def evaluate(self, params: PyTree, number: int) -> evaluation.Episodes:
-        """Play whole episodes with the policy of cycle `number`."""
+        """Play whole episodes with the policy after cycle `number`."""
         config = self.program.config
         carry = self.program.algorithm.initial_carry(config.eval.num_envs)
         key, seed = streams.key(config.seed, streams.PLAY, number), (config.seed, number)
-        return play(self._host, self._judge, params, carry, config.eval.num_envs, seed, key)
+        return play(
+            self._env, self._act_in_evaluation, params, carry, config.eval.num_envs, seed, key
+        )
 
-    def collect(self, params: PyTree, turn: int) -> Rollout:
+    def evaluate_trials(self, params: PyTree, number: int) -> evaluation.Episodes:
+        """Gymnasium environments have no trials."""
+        raise NotImplementedError("Gymnasium environments have no trials")
+
+    def collect(self, params: PyTree, iteration: int) -> Rollout:
         """Roll out all groups; none waits for another, only for its own last step."""
-        length, rows = self.program.config.learning.rollout_length, _Rows(self._host.groups)
+        length, rows = self.program.config.learning.rollout_length, _Rows(self._env.groups)
         for t in range(length):
             for g, group in enumerate(self.groups):
                 if t == 0:
                     group.begin()
                 else:
                     rows.outcomes[g].append(group.receive())
-                number = np.uint32(((turn * length + t) * len(self.groups) + g) % 2**32)
+                number = np.uint32(((iteration * length + t) * len(self.groups) + g) % 2**32)
                 given = (group.obs, self.carries[g], group.ended, self._act_key, number)
                 acted = self.act(params, *given)
                 rows.decisions[g].append((group.obs, *jax.device_get(acted[:3])))
@@ -153,17 +186,13 @@ def _episode_metrics(ended: list[tuple[float, int]], diverged: int) -> Metrics:
     }
 
 
-def _host(program: Program) -> GymnasiumEnv:
-    return program.env
-
-
-def abstract_experience(program: Program) -> Rollout:
+def abstract_rollout(program: GymnasiumProgram) -> Rollout:
     """Return the shapes of a rollout."""
-    config, host, algorithm = program.config, _host(program), program.algorithm
-    length, number = config.learning.rollout_length, host.num_envs
-    seen = jax.ShapeDtypeStruct((number, *host.spec.obs.shape), jnp.float32)
+    config, env, algorithm = program.config, program.env, program.algorithm
+    length, number = config.learning.rollout_length, env.num_envs
+    seen = jax.ShapeDtypeStruct((number, *env.spec.obs.shape), jnp.float32)
     ended = jax.ShapeDtypeStruct((number,), bool)
-    params = algorithm.policy_params(abstract_state(program).learner)
+    params = algorithm.policy_params(program.abstract_state().learner)
     acted = jax.eval_shape(
         acting(algorithm.policy(False)),
         params,

@@ -6,14 +6,16 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl import rollout as collecting
-from jaxrl.config import TrainConfig, env_names
+from jaxrl.config import TrainConfig
 from jaxrl.envs.gymnasium.env import GymnasiumEnv
 from jaxrl.envs.vector_env import VectorEnv
 from jaxrl.errors import UserError
 from jaxrl.networks.recurrent import GATES
 from jaxrl.policies import files
 from jaxrl.programs import gymnasium
-from jaxrl.programs import program as programs
+from jaxrl.programs.device import DeviceProgram
+from jaxrl.programs.gymnasium import GymnasiumProgram
+from jaxrl.programs.offline import OfflineProgram
 from jaxrl.programs.program import Program
 from jaxrl.types import PyTree, TrainState
 from jaxrl.utils import device_memory, sharding
@@ -33,10 +35,10 @@ def megabytes(number: int) -> str:
     return f"{number / 2**20:,.1f} MiB"
 
 
-def _experience(program: Program) -> PyTree:
+def _rollout(program: DeviceProgram | GymnasiumProgram) -> PyTree:
     """Return the shapes of one rollout."""
-    if env_names.is_hosted(program.config.env):
-        return gymnasium.abstract_experience(program)
+    if isinstance(program, GymnasiumProgram):
+        return gymnasium.abstract_rollout(program)
     algorithm, learning = program.algorithm, program.config.learning
 
     def collect(state, key):
@@ -54,17 +56,17 @@ def _experience(program: Program) -> PyTree:
         )[1]
 
     key = jax.eval_shape(jax.random.key, 0)  # nothing is allocated: there may be no room
-    return jax.eval_shape(collect, programs.abstract_state(program), key)
+    return jax.eval_shape(collect, program.abstract_state(), key)
 
 
 def report(program: Program) -> str:
     """Return the sizes of everything a run holds, and an estimate of its peak."""
-    if program.config.offline:
+    if isinstance(program, OfflineProgram):
         return _offline(program)
-    members, program = program, program.one
-    config, experience = program.config, _experience(program)
-    state, spec = programs.abstract_state(program), program.env.spec
-    each = program.env.rows // config.num_envs
+    assert isinstance(program, DeviceProgram | GymnasiumProgram)
+    population, program = program, program.alone
+    config, experience = program.config, _rollout(program)
+    state, spec, each = program.abstract_state(), program.spec, program.agents
     agents = f" × {each} agents" if each > 1 else ""
     shapes = jax.tree.map(lambda s: f"{s.dtype}{list(s.shape)}", spec.obs)
     kind = "choices" if spec.action.discrete else "numbers in [-1, 1]"
@@ -83,7 +85,7 @@ def report(program: Program) -> str:
         ("rollout", megabytes(num_bytes(experience))),
         *parts,
         ("estimated peak on all devices", megabytes(peak)),
-        *_seeds(members, peak),
+        *_seeds(population, peak),
     ]
     return "\n".join(f"  {name:<31} {value}" for name, value in rows)
 
@@ -98,7 +100,7 @@ def _seeds(program: Program, peak: int) -> list[tuple[str, str]]:
             (f"estimated peak of {per_device} together", megabytes(per_device * peak) + each)
         )
     free = device_memory.free()
-    if free is not None and not env_names.is_hosted(program.config.env):
+    if free is not None and isinstance(program, DeviceProgram):
         present = devices if number else len(jax.local_devices())
         rows += [
             ("free memory of a device", megabytes(free)),
@@ -107,10 +109,10 @@ def _seeds(program: Program, peak: int) -> list[tuple[str, str]]:
     return rows
 
 
-def too_many(program: Program) -> str | None:
+def too_many(program: DeviceProgram) -> str | None:
     """Say beforehand that members will hardly fit; None where they should."""
     room, number = device_memory.free(), len(program.members) // program.mesh.size
-    need = estimated_peak(program.one)
+    need = estimated_peak(program.alone)
     if room is None or number * need <= room:
         return None
     return (
@@ -119,10 +121,10 @@ def too_many(program: Program) -> str | None:
     )
 
 
-def estimated_peak(program: Program) -> int:
+def estimated_peak(program: DeviceProgram) -> int:
     """Return how many bytes one run needs, on all devices together."""
     describe = _segments if program.config.algo == "ppo" else _replay
-    return describe(program, programs.abstract_state(program), _experience(program))[1]
+    return describe(program, program.abstract_state(), _rollout(program))[1]
 
 
 def refuse_too_large(program: Program) -> None:
@@ -131,7 +133,7 @@ def refuse_too_large(program: Program) -> None:
     XLA may wait for ever on a CPU when they cannot be allocated, or the system kills the run.
     """
     starts = max(len(program.members), 1) * num_bytes(_starts(program))
-    need = num_bytes(programs.abstract_state(program)) + starts
+    need = num_bytes(program.abstract_state()) + starts
     room = device_memory.of_all_devices(program.mesh.size)
     if room is not None and need > room:
         why = f"This run needs {megabytes(need)} of memory at least; there are {megabytes(room)}."
@@ -140,9 +142,9 @@ def refuse_too_large(program: Program) -> None:
 
 def _starts(program: Program) -> dict[str, PyTree]:
     """Return the shapes of a cycle's pool of start states, and of an evaluation's environments."""
-    env, number = program.env, program.config.eval.num_envs
-    if not isinstance(env, VectorEnv):
+    if not isinstance(program, DeviceProgram):
         return {}
+    env, number = program.env, program.config.eval.num_envs
     if env.template.trials or not number:
         return {"start states": env.abstract_pool()}
     played = jax.tree.map(
@@ -169,7 +171,7 @@ def too_large(program: Program, why: str = "Out of memory.") -> str:
     lines = [f"{why} The largest arrays, by an estimate before the start:"]
     if program.members:
         lines[:0] = [f"{len(program.members)} members were too many at once: lower --num-seeds."]
-        program = program.one
+        program = program.alone
     for name, leaf, flags in largest(program):
         shape = f"{leaf.dtype}{list(leaf.shape)}"
         lines.append(f"  {megabytes(num_bytes(leaf)):>14}  {name} {shape}: lower {flags}")
@@ -178,7 +180,7 @@ def too_large(program: Program, why: str = "Out of memory.") -> str:
 
 def largest(program: Program, number: int = 5) -> list[tuple[str, jax.ShapeDtypeStruct, str]]:
     """Return the largest arrays as (name, shape, flags), the largest first."""
-    config, state = program.config, programs.abstract_state(program)
+    config, state = program.config, program.abstract_state()
     length = "--ppo.rollout-length" if config.algo == "ppo" else "--offpolicy.rollout-length"
     parts: dict[str, tuple[PyTree, str]] = {
         "replay": (state.collector.replay, "--offpolicy.buffer-size"),
@@ -188,8 +190,8 @@ def largest(program: Program, number: int = 5) -> list[tuple[str, jax.ShapeDtype
     }
     flags = {"start states": "--task.reset-pool", "evaluation": "--eval.num-envs"}
     parts |= {name: (tree, flags[name]) for name, tree in _starts(program).items()}
-    if not config.offline:
-        parts["rollout"] = (_experience(program), f"--num-envs, {length}")
+    if isinstance(program, DeviceProgram | GymnasiumProgram):
+        parts["rollout"] = (_rollout(program), f"--num-envs, {length}")
     found = [
         (f"{part}/{name}", leaf, flags)
         for part, (tree, flags) in parts.items()
@@ -198,9 +200,9 @@ def largest(program: Program, number: int = 5) -> list[tuple[str, jax.ShapeDtype
     return sorted(found, key=lambda each: -num_bytes(each[1]))[:number]
 
 
-def _offline(program: Program) -> str:
+def _offline(program: OfflineProgram) -> str:
     """Describe recorded episodes and what a piece of them takes."""
-    data, state, c = program.env, programs.abstract_state(program), program.config.offpolicy
+    data, state, c = program.data, program.abstract_state(), program.config.offpolicy
     step = 2 * num_bytes(data.spec.obs) + 4 * data.spec.action.size + 4 + 1
     taken = c.rrd_batch_size // c.rrd_sample_size * c.rrd_sample_size * step
     rows = [
@@ -214,7 +216,9 @@ def _offline(program: Program) -> str:
     return "\n".join(f"  {name:<31} {value}" for name, value in rows)
 
 
-def _segments(program: Program, state: TrainState, experience: PyTree) -> tuple[list, int]:
+def _segments(
+    program: DeviceProgram | GymnasiumProgram, state: TrainState, experience: PyTree
+) -> tuple[list, int]:
     """Describe PPO's batch."""
     ppo, rows, spec = program.config.ppo, program.env.rows, program.env.spec
     minibatch = num_bytes(experience) // ppo.num_minibatches
@@ -251,7 +255,9 @@ def _activations(config: TrainConfig, rows: int) -> int:
     return 4 * twice * max(judged, learnt)
 
 
-def _replay(program: Program, state: TrainState, experience: PyTree) -> tuple[list, int]:
+def _replay(
+    program: DeviceProgram | GymnasiumProgram, state: TrainState, experience: PyTree
+) -> tuple[list, int]:
     """Describe what is kept, and what the batches of an iteration take."""
     c, stored = program.config.offpolicy, state.collector.replay
     rows, length = jax.tree.leaves(stored.ring.steps)[0].shape[:2]

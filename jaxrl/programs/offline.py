@@ -4,8 +4,11 @@ Data that does not fit goes through the device piece by piece, another one in ev
 one is learnt from, the next is read.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
 
 import jax
 import numpy as np
@@ -13,14 +16,17 @@ from rich import progress
 
 from jaxrl.algorithms import registry as algorithms
 from jaxrl.algorithms.off_policy.replay import ReplayState
+from jaxrl.algorithms.offline_reward import RewardLearning
 from jaxrl.config import TrainConfig, validate
 from jaxrl.data import dataset
 from jaxrl.data.dataset import DataSet
 from jaxrl.data.hdf5 import Place
 from jaxrl.errors import UserError
+from jaxrl.evaluation.episodes import Episodes
 from jaxrl.loggers import sinks
-from jaxrl.programs.program import Program, abstract_state, cycle
-from jaxrl.types import Metrics, TrainState
+from jaxrl.policies import reward_files
+from jaxrl.programs.program import Program, run_iterations
+from jaxrl.types import EnvSpec, Metrics, PyTree, TrainState
 from jaxrl.utils import sharding, streams
 from jaxrl.utils.xla_options import compile_for_devices
 
@@ -29,7 +35,54 @@ def _bar(places: list[Place]) -> Iterable[Place]:
     return progress.track(places, "reading episodes", transient=True)
 
 
-def build(config: TrainConfig) -> Program:
+@dataclass(frozen=True, kw_only=True)
+class OfflineProgram(Program):
+    """A reward is learnt from recorded episodes."""
+
+    data: DataSet
+    algorithm: RewardLearning
+
+    @property
+    def spec(self) -> EnvSpec:
+        """What networks must know of observations and actions."""
+        return self.data.spec
+
+    @property
+    def output(self) -> Literal["rewards"]:
+        """What is learnt, and the name of the folder that it is saved in."""
+        return "rewards"
+
+    @property
+    def loss_window(self) -> int:
+        """Return an epoch, in whole passes over the data.
+
+        By an epoch alone the best reward would be the one that saw the easiest piece.
+        """
+        return _whole_rounds(self.config.cycles, len(self.data.pieces))
+
+    def abstract_state(self) -> TrainState:
+        """Return shapes, types and shardings of the training state."""
+        state = jax.eval_shape(self.algorithm.init, jax.eval_shape(jax.random.key, 0))
+        return sharding.abstract(self.mesh, state)
+
+    def policy_params(self, learner: Any) -> PyTree:
+        """Return the learnt reward."""
+        return self.algorithm.policy_params(learner)
+
+    def start(self, cycles: int = 0) -> "OfflineExecutor":
+        """Begin to read the data."""
+        del cycles
+        return OfflineExecutor(self)
+
+    def write_report(self, folder: Path) -> Sequence[str]:
+        """Compare the learnt reward with the recorded one, on episodes that were held out."""
+        if not self.data.held_out:
+            return ()
+        found = reward_files.report(folder, self.data)
+        return (f"held-out episodes: correlation of rewards {found['pearson']:.3f}",)
+
+
+def build(config: TrainConfig) -> OfflineProgram:
     """Look through the data, and compose what learns from it."""
     validate.check(config, device_count=len(jax.local_devices()))
     sinks.check_extras(config)
@@ -45,7 +98,7 @@ def build(config: TrainConfig) -> Program:
     )
     print("\n".join([*_described(data), *_unread(config, data)]), flush=True)
     algorithm = algorithms.make_reward(config, data.spec, data.moments, data.longest)
-    return Program(config, sharding.make_mesh(1), data, algorithm)
+    return OfflineProgram(config, sharding.make_mesh(1), data=data, algorithm=algorithm)
 
 
 def _described(data: DataSet) -> list[str]:
@@ -81,23 +134,15 @@ def _unread(config: TrainConfig, data: DataSet) -> list[str]:
     return []
 
 
-def cycles_to_judge_by(program: Program) -> int:
-    """Return over how many of the last cycles a reward is judged: an epoch, in whole rounds.
-
-    By an epoch alone the best reward would be the one that saw the easiest piece.
-    """
-    return _whole_rounds(program.config.cycles, len(_data(program).pieces))
-
-
 def _whole_rounds(cycles: int, pieces: int) -> int:
     return -(-cycles // pieces) * pieces
 
 
 class OfflineExecutor:
-    """What `compiled.Programs` is to a run, for recorded episodes."""
+    """Learns from one piece of the data in each cycle, and reads the next one meanwhile."""
 
-    def __init__(self, program: Program):
-        self.program, self._data = program, _data(program)
+    def __init__(self, program: OfflineProgram):
+        self.program, self._data = program, program.data
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="read")
         self._next = self._threads.submit(self._piece, 0)
         self._loaded: tuple[int, ReplayState] | None = None
@@ -118,29 +163,33 @@ class OfflineExecutor:
                 self._next = self._threads.submit(self._piece, (number + 1) % count)
         return self._loaded[1]
 
-    def first_state(self) -> TrainState:
-        """Return the state a fresh run begins with."""
+    def init_state(self) -> TrainState:
+        """Return the state a new run begins with."""
         key = streams.key(self.program.config.seed, streams.INIT, 1)
         return jax.jit(self.program.algorithm.init)(key)
 
     def wait(self) -> None:
         """Return when training can begin."""
-        algorithm, iterations = self.program.algorithm, self.program.config.iterations
-        run = jax.jit(lambda s, d, n: cycle(algorithm, iterations, n, s, d), donate_argnums=0)
+        step, iterations = self.program.algorithm.train_step, self.program.config.iterations
+        run = jax.jit(lambda s, d, n: run_iterations(step, iterations, n, s, d), donate_argnums=0)
         shapes = jax.eval_shape(lambda d: d, self._stored(0))
-        lowered = run.lower(abstract_state(self.program), shapes, np.uint32(iterations))
+        lowered = run.lower(self.program.abstract_state(), shapes, np.uint32(iterations))
         self._compiled = compile_for_devices(lowered)
 
-    def train(self, state: TrainState, number: int) -> tuple[TrainState, Metrics]:
-        """Run cycle `number`; `state` is used up."""
+    def run_cycle(self, state: TrainState, number: int) -> tuple[TrainState, Metrics]:
+        """Run cycle `number`; `state` is donated."""
         stored = self._stored(number % len(self._data.pieces))
         iterations = np.uint32(self.program.config.iterations)
         return self._compiled(state, stored, iterations)  # type: ignore[misc]
 
+    def evaluate(self, params: PyTree, number: int) -> Episodes:
+        """Recorded episodes cannot be played."""
+        raise NotImplementedError("there is no environment to evaluate in")
+
+    def evaluate_trials(self, params: PyTree, number: int) -> Episodes:
+        """Recorded episodes cannot be played."""
+        raise NotImplementedError("there is no environment to evaluate in")
+
     def close(self) -> None:
         """Stop reading ahead."""
         self._threads.shutdown(cancel_futures=True)
-
-
-def _data(program: Program) -> DataSet:
-    return program.env

@@ -1,137 +1,144 @@
-"""From a configuration to compiled functions: what the device runs."""
+"""A program: what a run computes, built from its settings, before anything is compiled.
 
-import contextlib
-import os
+    build(config) -> Program            environments or data, networks, algorithm
+    program.start(cycles) -> Executor   begins to compile, then runs cycle by cycle
+
+There are three kinds: `device` (environments are part of the compiled program), `gymnasium` (they
+step on the CPU) and `offline` (recorded episodes). The host loop sees this interface only.
+"""
+
+import abc
+from collections.abc import Sequence
+from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from jaxrl.algorithms import registry as algorithms
-from jaxrl.config import TrainConfig, validate
-from jaxrl.envs import factory as environments
-from jaxrl.loggers import sinks
-from jaxrl.policies import load
-from jaxrl.programs import trace_cache
-from jaxrl.types import Algorithm, Array, Metrics, PyTree, TrainState
-from jaxrl.utils import sharding
+from jaxrl.config import TrainConfig
+from jaxrl.envs.nan_capture import NonFiniteCapture
+from jaxrl.types import Array, EnvSpec, Metrics, PyTree, TrainState
 
-EACH = "iterations/"  # before the names of metrics that are kept iteration by iteration
-_BY_ITERATION = ("train/R_loss",)
+if TYPE_CHECKING:
+    from jaxrl.programs.executor import Executor
+
+PER_ITERATION = "iterations/"  # prefix of metrics that are logged for every iteration
+_PER_ITERATION = ("train/R_loss",)
 
 
-class Program(NamedTuple):
-    """Everything a run is built of, before the first number exists."""
+@dataclass(frozen=True)
+class Program(abc.ABC):
+    """One run, or a population of runs that are trained together."""
 
     config: TrainConfig
     mesh: Mesh
-    env: Any  # VectorEnv; GymnasiumEnv, or a DataSet where there is no environment
-    algorithm: Any  # Algorithm, or RewardLearning where there is no policy
-    shelf: trace_cache.TraceCache | None = None  # traced programs of an earlier run
-    members: tuple[TrainConfig, ...] = ()  # of a population; (): one run, which has no such axis
+    members: tuple[TrainConfig, ...] = ()  # of a population; () for a single run: no such axis
 
-    def each(self, tree: PyTree) -> list[PyTree]:
+    @property
+    @abc.abstractmethod
+    def spec(self) -> EnvSpec:
+        """What networks must know of observations and actions."""
+
+    @abc.abstractmethod
+    def abstract_state(self) -> TrainState:
+        """Return shapes, types and shardings of the training state."""
+
+    @abc.abstractmethod
+    def policy_params(self, learner: Any) -> PyTree:
+        """Return the part of a learner that is saved and evaluated."""
+
+    @abc.abstractmethod
+    def start(self, cycles: int = 0) -> "Executor":
+        """Begin to compile; `cycles` have been trained before."""
+
+    @property
+    def alone(self) -> Self:
+        """The program of a single member."""
+        return self
+
+    @property
+    def agents(self) -> int:
+        """Agents in each environment."""
+        return 1
+
+    @property
+    def output(self) -> Literal["policies", "rewards"]:
+        """What is learnt, and the name of the folder that it is saved in."""
+        return "policies"
+
+    @property
+    def loss_window(self) -> int:
+        """Number of cycles whose mean loss scores what is learnt; 0: evaluations score it."""
+        return 0
+
+    def curriculum_hook(self, name: str) -> Any | None:
+        """Return a method of the environment that changes its curriculum, if it has one."""
+        del name
+        return None
+
+    @property
+    def follows_trials(self) -> bool:
+        """Whether the curriculum follows a fixed list of trials, each played once."""
+        return False
+
+    @property
+    def trials_equal_evaluations(self) -> bool:
+        """Whether evaluations play exactly the trials that the curriculum follows."""
+        return False
+
+    def nan_captures(self, state: TrainState) -> list[NonFiniteCapture]:
+        """Return what was captured of non-finite environments, one for each member."""
+        del state
+        return []
+
+    def unpack_env_state(self, packed: Any) -> PyTree:
+        """Return a captured state as the environment's own structure."""
+        return packed
+
+    def write_report(self, folder: Path) -> Sequence[str]:
+        """Write what this kind of run adds to its folder at the end; return lines to print."""
+        del folder
+        return ()
+
+    def split(self, tree: PyTree) -> list[PyTree]:
         """Return every member's part of a tree of arrays."""
         if not self.members:
             return [tree]
         return [jax.tree.map(itemgetter(i), tree) for i in range(len(self.members))]
 
-    def together(self, parts: list[PyTree]) -> PyTree:
-        """Put the members' parts together again, on the host."""
+    def stack(self, parts: list[PyTree]) -> PyTree:
+        """Join the parts of all members on the CPU."""
         return jax.tree.map(lambda *x: np.stack(x), *parts) if self.members else parts[0]
 
-    @property
-    def one(self) -> "Program":
-        """What a single member would be, alone."""
-        return self._replace(members=(), mesh=sharding.make_mesh(1)) if self.members else self
 
-
-def compile_sooner() -> None:
-    """Keep compiled programs between runs, and give XLA less to read; the user's settings win."""
-    # Every operation names one line of source. XLA sorts whole tracebacks, for a second or more.
-    if "JAX_INCLUDE_FULL_TRACEBACKS_IN_LOCATIONS" not in os.environ:
-        jax.config.update("jax_include_full_tracebacks_in_locations", False)
-    if getattr(jax.config, "jax_compilation_cache_dir", None) is None:
-        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-        with contextlib.suppress(OSError):
-            directory = Path(base) / "jaxrl" / "xla"
-            directory.mkdir(parents=True, exist_ok=True)
-            jax.config.update("jax_compilation_cache_dir", str(directory))
-
-
-def build(config: TrainConfig) -> Program:
-    """Build environments, networks and algorithm; nothing is compiled yet."""
-    validate.check(config, device_count=len(jax.local_devices()))
-    sinks.check_extras(config)
-    mesh = sharding.make_mesh(config.devices)
-    shelf = trace_cache.shelf(config, mesh)
-    known = shelf.stored.template if shelf and shelf.stored else None
-    env = environments.build(config, known)
-    networks = algorithms.build_networks(config, env.spec)
-    teacher = config.ppo.teacher and load.load_teacher(config.ppo.teacher, env.spec, networks)
-    algorithm = algorithms.make(config, env, networks, num_shards=mesh.size, teacher=teacher)
-    return Program(config, mesh, env, algorithm, shelf)
-
-
-def abstract_state(program: Program) -> TrainState:
-    """Return shapes, types and places of the training state."""
-    if program.members:
-        alone = abstract_state(program.one)
-        return sharding.copies(alone, len(program.members), program.mesh)
-    if program.config.offline:
-        state = jax.eval_shape(program.algorithm.init, jax.eval_shape(jax.random.key, 0))
-        return sharding.abstract(program.mesh, state)
-    pool = program.env.abstract_pool()
-    state = jax.eval_shape(program.algorithm.init, jax.eval_shape(jax.random.key, 0), pool)
-    return sharding.abstract(program.mesh, state)
-
-
-def goes_by_trials(program: Program) -> bool:
-    """Tell whether trials change what start states are drawn by."""
-    template = getattr(program.env, "template", None)
-    return bool(template and template.trials) and _offers(program, "next_curriculum")
-
-
-def follows_training(program: Program) -> bool:
-    """Tell whether training itself does, cycle by cycle."""
-    return _offers(program, "curriculum_after")
-
-
-def _offers(program: Program, name: str) -> bool:
-    template = getattr(program.env, "template", None)  # others than ours have none
-    if template is None or not jax.tree.leaves(template.curriculum):
-        return False
-    return hasattr(program.env.env, name)
-
-
-def cycle(
-    algorithm: Algorithm, iterations: int, count: Array, state: TrainState, pool: PyTree
+def run_iterations(
+    train_step: Any, iterations: int, count: Array, state: TrainState, data: PyTree
 ) -> tuple[TrainState, Metrics]:
-    """Run `count` train steps, at most `iterations`; their metrics are merged on the device.
+    """Run `count` train steps, at most `iterations`; their metrics are summed on the device.
 
-    The count is an argument of the program so that a compiler cannot know it: one that writes out
-    loops of known length writes out one iteration, not hundreds.
+    The count is an argument of the program so that a compiler cannot know it: one that unrolls
+    loops of known length unrolls one iteration, not hundreds.
     """
-    step = jax.jit(algorithm.train_step)  # traced once, for its shapes and for the loop
-    _, shapes = jax.eval_shape(step, state, pool)
-    each = {name: _zeros(shapes[name], iterations) for name in _BY_ITERATION if name in shapes}
+    step = jax.jit(train_step)  # traced once, for its shapes and for the loop
+    _, shapes = jax.eval_shape(step, state, data)
+    each = {name: _zeros(shapes[name], iterations) for name in _PER_ITERATION if name in shapes}
 
     def one(number: Array, carry: tuple[TrainState, Metrics, Metrics]):
         state, total, each = carry
-        state, new = step(state, pool)
+        state, new = step(state, data)
         each = {
-            name: jax.tree.map(lambda all, x: all.at[number].set(x), kept, new[name])
-            for name, kept in each.items()
+            name: jax.tree.map(lambda all, x: all.at[number].set(x), rows, new[name])
+            for name, rows in each.items()
         }
         return state, jax.tree.map(jnp.add, total, new), each
 
     start = (state, _zeros(shapes), each)
     state, total, each = jax.lax.fori_loop(jnp.zeros_like(count), count, one, start)
-    return state, total | {f"{EACH}{name}": kept for name, kept in each.items()}
+    return state, total | {f"{PER_ITERATION}{name}": rows for name, rows in each.items()}
 
 
 def _zeros(shapes: PyTree, *axis: int) -> PyTree:

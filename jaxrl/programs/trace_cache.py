@@ -66,8 +66,8 @@ class TraceCache(NamedTuple):
     stored: CachedPrograms | None
 
 
-def shelf(config: TrainConfig, mesh: Mesh) -> TraceCache | None:
-    """Look for the programs of a run; None where nothing can be kept."""
+def find(config: TrainConfig, mesh: Mesh) -> TraceCache | None:
+    """Look up the programs of a run; None where nothing can be cached."""
     path = location(config, mesh)
     if path is None:
         return None

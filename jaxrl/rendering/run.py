@@ -4,8 +4,9 @@ from pathlib import Path
 
 from jaxrl.config import TrainConfig
 from jaxrl.policies import load
-from jaxrl.programs import memory_estimate, program
+from jaxrl.programs import memory_estimate
 from jaxrl.rendering import episodes, images, video
+from jaxrl.utils import compilation_cache
 
 
 def render_run(
@@ -40,7 +41,7 @@ def render_run(
       gl: let MuJoCo draw the frames.
     """
     images.check(out)
-    program.compile_sooner()
+    compilation_cache.enable()
     loaded = load.load_policy(load.find(run, policy))
     env = episodes.build(config)
     memory_estimate.refuse_episodes(env, number)

@@ -28,8 +28,8 @@ class CallbackRunner:
         self.save = self.evaluate = False
         self.log = {}
 
-    def tell(self, context: CallbackContext) -> None:
-        """Call whoever wants to know; after a failure nobody is called any more."""
+    def emit(self, context: CallbackContext) -> None:
+        """Call the callbacks of an event; after a failure none is called."""
         for name, functions in self._callbacks:
             if self.failure is None and context.event in functions:
                 try:

@@ -12,7 +12,6 @@ which is called every --motion.resample-interval epochs, after every trial was p
 on the host, with host arrays.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -21,7 +20,7 @@ import numpy as np
 from jaxrl.config import TrainConfig
 from jaxrl.errors import UserError
 from jaxrl.evaluation.episodes import Episodes
-from jaxrl.programs.program import Program, follows_training, goes_by_trials
+from jaxrl.programs import Executor, Program
 from jaxrl.types import PyTree, TrainState
 
 
@@ -34,61 +33,54 @@ def is_due(config: TrainConfig, cycles: int) -> bool:
     return bool(every) and cycles % every == 0
 
 
-def resampled(
+def resample(
     program: Program,
-    programs: Any,
+    executor: Executor,
     state: TrainState,
     cycles: int,
     evaluated: list[Episodes] | None,
 ) -> tuple[TrainState, list[dict[str, float]]]:
-    """Return the state after resampling, if it is due here, and what to log of each member.
+    """Return the state after resampling, if it is due here, and the metrics of each member.
 
     Resampling plays trials of its own, so that settings of --eval do not change training. Where
     an evaluation has just played the very same ones (`evaluated`), those are taken.
     """
-    if not goes_by_trials(program) or not is_due(program.config, cycles):
+    if not program.follows_trials or not is_due(program.config, cycles):
         return state, [{} for _ in program.members or (program.config,)]
-    if evaluated is None or not _same_trials(program):
-        params = program.algorithm.policy_params(state.learner)
-        evaluated = program.each(jax.device_get(programs.trials(params, cycles)))
-    return updated(program, state, evaluated)
+    if evaluated is None or not program.trials_equal_evaluations:
+        params = program.policy_params(state.learner)
+        evaluated = program.split(jax.device_get(executor.evaluate_trials(params, cycles)))
+    return update_from_trials(program, state, evaluated)
 
 
-def _same_trials(program: Program) -> bool:
-    """Tell whether evaluations play what resampling plays: no random number enters either."""
-    chosen = program.config.eval.deterministic, program.config.motion.resample_deterministic
-    return all(chosen) and not program.env.template.keys
-
-
-def updated(
+def update_from_trials(
     program: Program, state: TrainState, episodes: list[Episodes]
 ) -> tuple[TrainState, list[dict[str, float]]]:
-    """Return the state with the curriculum of each member that follows, and what to log of it."""
-    return _replaced(program, state, program.env.env.next_curriculum, episodes)
+    """Return the state with each member's curriculum after its trials, and the metrics."""
+    return _replace(program, state, program.curriculum_hook("next_curriculum"), episodes)
 
 
 def after_cycle(
     program: Program, state: TrainState, metrics: list[dict[str, float]]
 ) -> tuple[TrainState, list[dict[str, float]]]:
-    """Return the same after a cycle of training, if the environment goes by that."""
-    if not follows_training(program):
-        return state, [{} for _ in metrics]
-    return _replaced(program, state, program.env.env.curriculum_after, metrics)
+    """Return the same after a cycle of training, if the environment's curriculum follows it."""
+    hook = program.curriculum_hook("curriculum_after")
+    return _replace(program, state, hook, metrics) if hook else (state, [{} for _ in metrics])
 
 
-def _replaced(
+def _replace(
     program: Program,
     state: TrainState,
-    follow: Callable[[PyTree, Any], tuple[PyTree, dict]],
-    seen: list[Any],
+    hook: Any,
+    results: list[Any],
 ) -> tuple[TrainState, list[dict[str, float]]]:
-    before = program.each(jax.device_get(state.curriculum))
-    followed = [follow(old, known) for old, known in zip(before, seen, strict=True)]
-    for old, (new, _) in zip(before, followed, strict=True):
+    before = program.split(jax.device_get(state.curriculum))
+    changed = [hook(old, result) for old, result in zip(before, results, strict=True)]
+    for old, (new, _) in zip(before, changed, strict=True):
         _check_alike(old, new)
-    after = program.together([new for new, _ in followed])
+    after = program.stack([new for new, _ in changed])
     placed = jax.tree.map(_placed, state.curriculum, after)
-    values = [{f"curriculum/{k}": float(v) for k, v in noted.items()} for _, noted in followed]
+    values = [{f"curriculum/{k}": float(v) for k, v in metrics.items()} for _, metrics in changed]
     return state.replace(curriculum=placed), values
 
 

@@ -11,30 +11,29 @@ from pathlib import Path
 
 import jax
 
+from jaxrl import programs
 from jaxrl.config import TrainConfig, overrides, validate, variants
 from jaxrl.errors import UserError, out_of_memory
 from jaxrl.loggers import run_dir as folders
-from jaxrl.programs import memory_estimate, offline
-from jaxrl.programs import program as programs
-from jaxrl.programs.program import Program
+from jaxrl.programs import DeviceProgram, Executor, Program, memory_estimate
 from jaxrl.training import loop, population, warm_start
 from jaxrl.training.callback_runner import Callback, CallbackRunner
 from jaxrl.training.summary import Result
-from jaxrl.utils import sharding
+from jaxrl.utils import compilation_cache, sharding
 
 
 def build(config: TrainConfig) -> Program:
     """Check the settings and build what they describe; nothing is compiled yet."""
     validate.check(config)
-    programs.compile_sooner()
-    return offline.build(config) if config.offline else programs.build(config)
+    compilation_cache.enable()
+    return programs.build(config)
 
 
 def build_population(members: Sequence[TrainConfig]) -> Program:
     """Check the settings of several members and build the one program that trains them all."""
     overrides.check(members)
-    programs.compile_sooner()
-    program = population.program_of(members)
+    compilation_cache.enable()
+    program = population.build(members)
     variants.folder_names(members)  # refuses two that are the same, before there is a folder
     return program
 
@@ -50,29 +49,59 @@ def fit(config: TrainConfig | Sequence[TrainConfig], callbacks: Sequence[Callbac
     Raises:
       UserError: the settings cannot be run, or a callback failed (CallbackError).
     """
-    hooks = CallbackRunner(callbacks)  # what cannot be called is refused before anything is built
+    runner = CallbackRunner(callbacks)  # what cannot be called is refused before anything is built
     alone = isinstance(config, TrainConfig)
-    return fit_program(build(config) if alone else build_population(config), hooks)
+    return fit_program(build(config) if alone else build_population(config), runner)
 
 
 def fit_program(
-    program: Program, hooks: CallbackRunner | None = None, continues: Path | None = None
+    program: Program, runner: CallbackRunner | None = None, continues: Path | None = None
 ) -> Result:
     """Train what was built already, in a new run folder; from another run's state if told so."""
     # What cannot be run or taken over is refused before there is a folder.
     memory_estimate.refuse_too_large(program)
-    begins = warm_start.continued(program, continues) if continues else warm_start.learnt(program)
+    start = (
+        warm_start.from_full_state(program, continues) if continues else warm_start.load(program)
+    )
     path = folders.create(program.config, program.members)
     print(f"run folder: {path}", flush=True)
-    for remark in (sharding.unused_gpu(), *(_remarks(program) if program.members else ())):
+    for remark in (
+        sharding.unused_gpu(),
+        *(_remarks(program) if isinstance(program, DeviceProgram) else ()),
+    ):
         if remark:
             print(remark, flush=True)
     with _explained(program):
-        return loop.train(program, path, hooks=hooks, begins=begins)
+        return loop.train(program, path, callbacks=runner, start=start)
 
 
-def _remarks(program: Program) -> list[str]:
-    """Return what is to be known of a population before it starts."""
+def fit_or_resume(
+    program: Program,
+    folder: Path,
+    callbacks: Sequence[Callback] = (),
+    *,
+    executor: Executor | None = None,
+) -> Result:
+    """Train in `folder`, or continue there if it holds an interrupted run of this program.
+
+    Args:
+      program: what to train.
+      folder: the run folder.
+      callbacks: as for `fit`.
+      executor: `program.start()`, where compiling has begun before.
+    """
+    runner = CallbackRunner(callbacks)
+    memory_estimate.refuse_too_large(program)
+    resuming = (folder / "config.json").exists()
+    folder.mkdir(parents=True, exist_ok=True)
+    with _explained(program):
+        return loop.train(program, folder, resuming=resuming, callbacks=runner, executor=executor)
+
+
+def _remarks(program: DeviceProgram) -> list[str]:
+    """Return what a user should know of a population before it starts."""
+    if not program.members:
+        return []
     remarks, used, present = [], program.mesh.size, len(jax.local_devices())
     if program.config.devices is None and used < present:
         number = variants.number(program.members)
@@ -125,7 +154,7 @@ def resume(
       seed: of the new run; the old one + 1 when not given.
       run_dir: folder of the new run.
     """
-    run, hooks = Path(run), CallbackRunner(callbacks)
+    run, runner = Path(run), CallbackRunner(callbacks)
     config, *members = (
         lengthened(c, epochs, total_steps) for c in _settings_of(run, env, randomize)
     )
@@ -135,11 +164,11 @@ def resume(
         program = build_population(members) if members else build(config)
         memory_estimate.refuse_too_large(program)
         with _explained(program):
-            return loop.train(program, run, resume=True, hooks=hooks)
+            return loop.train(program, run, resuming=True, callbacks=runner)
     _refuse_several(run, members)
     seed = config.seed + 1 if seed is None else seed
     config = dataclasses.replace(config, seed=seed, run_dir=run_dir, init_from=None)
-    return fit_program(build(config), hooks, continues=run)
+    return fit_program(build(config), runner, continues=run)
 
 
 def _refuse_several(run: Path, members: list[TrainConfig]) -> None:

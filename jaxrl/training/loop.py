@@ -8,26 +8,26 @@ epoch            evaluate, checkpoint, best policy
 
 import contextlib
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 
 from jaxrl.checkpoint.manager import CheckpointManager
-from jaxrl.config import TrainConfig, env_names, variants
-from jaxrl.loggers import lock_file, sinks
+from jaxrl.config import TrainConfig, variants
+from jaxrl.errors import TrainingStopped
 from jaxrl.loggers import run_dir as folders
+from jaxrl.loggers import sinks
 from jaxrl.loggers.console import Console
 from jaxrl.loggers.eval_log import EvalLog
-from jaxrl.programs import device, gymnasium, memory_estimate, offline
-from jaxrl.programs.program import Program
-from jaxrl.training import cycle, finalize, nan_guard, recovery, signals, warm_start
-from jaxrl.training import resume as starting
+from jaxrl.loggers.sinks import Sink
+from jaxrl.programs import Executor, Program, memory_estimate
+from jaxrl.training import cycle, finalize, recovery, resume, signals, warm_start
 from jaxrl.training.callback_runner import CallbackRunner
-from jaxrl.training.member import Member
 from jaxrl.training.resume import InitialState
-from jaxrl.training.run import Run
+from jaxrl.training.run import Member, Run
 from jaxrl.training.summary import Result
 from jaxrl.training.warm_start import WarmStart
 from jaxrl.types import TrainState
@@ -38,13 +38,22 @@ def train(
     program: Program,
     folder: Path,
     *,
-    resume: bool = False,
-    begins: InitialState | WarmStart | None = None,
-    hooks: CallbackRunner | None = None,
+    resuming: bool = False,
+    start: InitialState | WarmStart | None = None,
+    executor: Executor | None = None,
+    callbacks: CallbackRunner | None = None,
+    own_sinks: Sequence[Sink] = (),
 ) -> Result:
-    """Train in `folder` until done or asked to stop.
+    """Train in `folder` until the end of the run, or until a signal or a callback stops it.
 
-    A new run begins with nothing learnt, or with what it was given of another one.
+    Args:
+      program: what to train.
+      folder: the run folder.
+      resuming: continue from the newest checkpoint of the folder.
+      start: the state or parameters of another run to start from.
+      executor: `program.start()`, where compiling has begun before.
+      callbacks: called between cycles.
+      own_sinks: called with every row, beside those that the settings name.
     """
     began, config = time.monotonic(), program.config
     with contextlib.ExitStack() as stack:
@@ -55,106 +64,110 @@ def train(
         )
         console = Console(config.total_iterations * config.steps_per_iteration)
         stack.callback(console.close)
-        start, programs = _start(program, folder, checkpoints, console, resume, begins)
-        if isinstance(programs, gymnasium.GymnasiumExecutor | offline.OfflineExecutor):
-            stack.callback(programs.close)
-        outputs = _Outputs(console, checkpoints, stack)
-        run = _run(program, folder, start, programs, outputs, resume)
-        run.began, run.hooks, run.lock = began, hooks or CallbackRunner(), lock
-        cycles = starting.iterations_of(start.state) // config.iterations
-        state, cycles = _train_cycles(run, start.state, cycles, stop)
+        writers = _Writers(folder, console, checkpoints, stack, own_sinks)
+        initial = _restore_or_prepare(program, writers, resuming, start)
+        cycles = resume.cycles_of(program, initial)
+        if cycles < config.total_cycles:
+            console.say(_compiling(program))
+            executor = executor or program.start(cycles)
+            stack.callback(executor.close)
+            initial = _with_state(program, executor, checkpoints, initial)
+        assert isinstance(initial, InitialState)  # a new run has cycles to train
+        for remark in initial.remarks:
+            console.say(remark)
+        run = _make_run(program, writers, initial, resuming)
+        run.began, run.callbacks, run.lock = began, callbacks or CallbackRunner(), lock
+        state = initial.state
+        if cycles < config.total_cycles and executor is not None:
+            state, cycles = _train_cycles(run, executor, state, cycles, stop)
+        else:
+            console.say("This run has reached its end; a larger --epochs would continue it.")
         return finalize.finish(run, state, cycles, stop)
 
 
-class _Outputs(NamedTuple):
-    """Where a run writes, and who closes it."""
+class _Writers(NamedTuple):
+    """Where a run writes, and what closes it."""
 
+    folder: Path
     console: Console
     checkpoints: CheckpointManager
     stack: contextlib.ExitStack
+    sinks: Sequence[Sink]
 
 
-def _run(
-    program: Program, folder: Path, start: InitialState, programs: Any, to: _Outputs, resume: bool
-) -> Run:
-    """Put the host's side of a run together, with what it remembered before a resume."""
-    config, iterations = program.config, starting.iterations_of(start.state)
+def _restore_or_prepare(
+    program: Program, to: _Writers, resuming: bool, start: InitialState | WarmStart | None
+) -> InitialState | WarmStart | None:
+    """Restore the newest checkpoint, or prepare the folder of a new run."""
+    config = program.config
+    if resuming and not resume.never_saved(config, to.checkpoints, to.folder):
+        restored = resume.restore(program, to.checkpoints)
+        # From here on an interrupted continuation must know how long it was to be.
+        folders.write_settings(to.folder, config, program.members)
+        return restored
+    start = warm_start.load(program) if resuming else start
+    if isinstance(start, InitialState):
+        resume.save_first(program, to.checkpoints, start.state)
+    folders.describe(to.folder, config, program.members)
+    if resuming:
+        to.console.say("No checkpoint found; starting from scratch.")
+    return start
 
-    def member(config: TrainConfig, folder: Path, memory: dict, *also: sinks.Sink) -> Member:
-        resumed_at = iterations * config.steps_per_iteration if resume else None
-        outputs = sinks.open_sinks(config, folder, to.stack, resumed_at)
+
+def _with_state(
+    program: Program,
+    executor: Executor,
+    checkpoints: CheckpointManager,
+    start: InitialState | WarmStart | None,
+) -> InitialState:
+    """Return the state to start from: a new one has the parameters of a warm start."""
+    if isinstance(start, InitialState):
+        return start
+    state = executor.init_state()
+    if start is None:
+        return InitialState(state, {}, [])
+    initial = warm_start.apply(state, start)
+    resume.save_first(program, checkpoints, initial.state)
+    return initial
+
+
+def _make_run(program: Program, to: _Writers, initial: InitialState, resuming: bool) -> Run:
+    """Compose the host's side of a run, with what was saved before a resume."""
+    config, iterations = program.config, resume.iterations_of(initial.state)
+
+    def member(config: TrainConfig, folder: Path, saved: dict, *also: Sink) -> Member:
+        resumed_at = iterations * config.steps_per_iteration if resuming else None
+        opened = sinks.open_sinks(config, folder, to.stack, resumed_at)
+        eval_log = EvalLog(folder / "evaluations.npz", resumed_at)
         made = Member(
             config=config,
-            spec=program.env.spec,
+            spec=program.spec,
             folder=folder,
-            outputs=[*outputs, *also],
-            record=EvalLog(folder / "evaluations.npz", resumed_at),
-            iteration_log=sinks.by_iteration(folder, to.stack, iterations, resume),
+            sinks=[*opened, *also],
+            eval_log=eval_log,
+            iteration_log=sinks.by_iteration(folder, to.stack, iterations, resuming),
+            output=program.output,
         )
-        made.remember(memory)
-        for sink in outputs:
-            for remark in getattr(sink, "remarks", ()):
+        made.load_state_dict(saved)
+        for writer in (*opened, eval_log):
+            for remark in getattr(writer, "remarks", ()):
                 to.console.say(f"warning: {remark}")
-        for remark in made.record.remarks:
-            to.console.say(f"warning: {remark}")
         return made
 
-    top = member(config, folder, start.memory, to.console)
-    remembered = start.memory.get("members", [{}] * len(program.members))
-    places = folders.of_members(folder, program.members)
+    top = member(config, to.folder, initial.metadata, to.console, *to.sinks)
+    saved = initial.metadata.get("members", [{}] * len(program.members))
+    places = folders.of_members(to.folder, program.members)
     # The whole population is one run of a tracking service, not one for each member.
     quiet = [replace(c, log=replace(c.log, wandb=False)) for c in program.members]
-    members = [member(*each) for each in zip(quiet, places, remembered, strict=True)]
+    members = [member(*each) for each in zip(quiet, places, saved, strict=True)]
     return Run(
         program=program,
         console=to.console,
         checkpoints=to.checkpoints,
         members=members or [top],
-        programs=programs,
         overview=top if members else None,
-        earlier=start.memory.get("elapsed", 0.0),
+        earlier=initial.metadata.get("elapsed", 0.0),
     )
-
-
-def _start(
-    program: Program,
-    folder: Path,
-    checkpoints: CheckpointManager,
-    console: Console,
-    resume: bool,
-    begins: InitialState | WarmStart | None,
-) -> tuple[InitialState, Any]:
-    """Return the state to go on from, and the programs, unless nothing is left to do."""
-    config = program.config
-    if resume and not starting.never_saved(config, checkpoints, folder):
-        start = starting.resumed(program, checkpoints)
-        # From here on an interrupted continuation must know how long it was to be.
-        folders.write_settings(folder, config, program.members)
-        if starting.iterations_of(start.state) >= config.total_iterations:
-            console.say("This run has reached its end; a larger --epochs would continue it.")
-            return _said(start, console), None
-    else:
-        begins = warm_start.learnt(program) if resume else begins
-        start = begins if isinstance(begins, InitialState) else None
-        if start:
-            starting.keep_first(program, checkpoints, start.state)
-        folders.describe(folder, config, program.members)
-        if resume:
-            console.say("This run had not come to its first checkpoint: it starts over.")
-    console.say(_compiling(program))
-    if config.offline:
-        programs = offline.OfflineExecutor(program)
-    elif env_names.is_hosted(config.env):
-        cycles = starting.iterations_of(start.state) // config.iterations if start else 0
-        programs = gymnasium.GymnasiumExecutor(program, cycles)
-    else:
-        programs = device.compile_programs(program)
-    if start is None:
-        start = InitialState(programs.first_state(), {}, [])
-        if isinstance(begins, WarmStart):
-            start = warm_start.given(start.state, begins)
-            starting.keep_first(program, checkpoints, start.state)
-    return _said(start, console), programs
 
 
 def _compiling(program: Program) -> str:
@@ -163,53 +176,39 @@ def _compiling(program: Program) -> str:
     return f"compiling the training program{number} for {program.config.env}, {devices} ..."
 
 
-def _said(start: InitialState, console: Console) -> InitialState:
-    """Tell the user what is to be known of a start."""
-    for remark in start.remarks:
-        console.say(remark)
-    return start
-
-
 def _train_cycles(
-    run: Run, state: TrainState, cycles: int, stop: signals.StopRequest
+    run: Run, executor: Executor, state: TrainState, cycles: int, stop: signals.StopRequest
 ) -> tuple[TrainState, int]:
-    """Run cycles until the end, or until asked to stop."""
-    if run.programs is None:
-        return state, cycles
-    run.programs.wait()
+    """Run cycles until the end, or until a signal or a callback stops the run."""
+    executor.wait()
     run.compile_seconds = time.monotonic() - run.began
     run.console.say(f"compiled in {run.compile_seconds:.1f} s")
-    if run.config.checkpoint.replay and (kept := memory_estimate.num_bytes(state.collector.replay)):
+    if run.config.checkpoint.replay and (size := memory_estimate.num_bytes(state.collector.replay)):
         run.console.say(
-            f"each checkpoint holds {memory_estimate.megabytes(kept)} of replay: "
+            f"each checkpoint holds {memory_estimate.megabytes(size)} of replay: "
             "--checkpoint.no-replay leaves it out, and a resume is then not exact"
         )
     run.console.training_begins(run.env_steps(cycles))
     profiled = profiling.chosen_cycle(cycles, run.config.total_cycles)
     profiled = profiled if run.config.profile else None
     try:
-        run.tell("training_start", cycles)
-        while cycles < run.config.total_cycles and not (stop or run.ended):
+        run.emit("training_start", cycles)
+        while cycles < run.config.total_cycles and not (stop or run.stop_requested):
             began = time.monotonic()
             with profiling.trace(run.folder / "profile", when=cycles == profiled):
-                state, metrics = run.programs.train(state, cycles)
+                state, metrics = executor.run_cycle(state, cycles)
                 metrics = jax.device_get(metrics)
             cycles += 1
-            rows = cycle.note(run, metrics, cycles)
-            state = cycle.complete(run, state, cycles, rows, time.monotonic() - began)
+            rows = cycle.reduce_metrics(run, metrics, cycles)
+            state = cycle.finish_metrics(run, state, cycles, rows, time.monotonic() - began)
             run.check_lock()
             recovery.check(run, state, cycles, rows)
-            state, values = cycle.evaluate_and_tell(run, state, cycles, rows)
-            cycle.log_and_save(run, state, cycles, rows, values)
-        run.tell("training_end", cycles)
-    except (
-        finalize.TrainingDiverged,
-        nan_guard.EnvironmentBroke,
-        recovery.RunFolderLost,
-        lock_file.LockLost,
-    ):
+            state, whole = cycle.evaluate_and_emit(run, executor, state, cycles, rows)
+            cycle.log_and_save(run, state, cycles, rows, whole)
+        run.emit("training_end", cycles)
+    except TrainingStopped:
         raise
     except Exception as error:
-        finalize.rescue(run, state, cycles, error)
+        finalize.emergency_save(run, state, cycles, error)
         raise
     return state, cycles

@@ -1,18 +1,18 @@
-"""Non-finite environments: warn in the cycle in which it happens, or stop with a report."""
+"""Non-finite environments and updates: warn in the cycle in which it happens, or stop."""
 
+import math
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
-from jaxrl.config import env_names
 from jaxrl.envs import nan_capture
 from jaxrl.envs.limits import OBS_LIMIT
-from jaxrl.errors import UserError
+from jaxrl.errors import TrainingStopped
 from jaxrl.policies import files as network_files
-from jaxrl.programs.program import Program
-from jaxrl.training.run import Run
+from jaxrl.programs import Program
+from jaxrl.training.run import Member, Run
 from jaxrl.types import TrainState
 from jaxrl.utils import atomic_io
 
@@ -21,11 +21,76 @@ from jaxrl.utils import atomic_io
 _HOPELESS = 0.99
 
 
-class EnvironmentBroke(UserError):
+_REMEDIES = {
+    True: "Try a lower --ppo.learning-rate, --ppo.max-grad-norm, or --ppo.normalize-reward.",
+    False: "Try lower learning rates (--offpolicy.q-lr, r-lr), or --offpolicy.reward-scale.",
+}
+
+
+class TrainingDiverged(TrainingStopped):
+    """Gradients stayed non-finite; the last good checkpoint was kept."""
+
+
+def check_updates(run: Run, rows: list[dict[str, float]], cycles: int) -> None:
+    """Stop after too many consecutive non-finite updates; a population, when all members have.
+
+    Until then a diverged member goes on beside the others: its updates are skipped.
+    """
+    limit = run.config.learning.max_bad_updates
+    for member in run.members:
+        diverged = member.nonfinite_streak >= limit
+        if diverged and not member.diverged and len(run.members) > 1:
+            run.console.say(_diverged_member(member))
+        member.diverged = diverged
+    if all(member.diverged for member in run.members):
+        for member, row in zip(run.members, rows, strict=True):
+            member.log(cycles, row | {"train/diverged": 1.0})  # reports must know how it ended
+        raise _diverged(run, rows[0], cycles)
+
+
+def warn_of_skipped(run: Run, member: Member, skipped: int) -> None:
+    """Say in the cycle in which it happens that non-finite updates were skipped."""
+    if (new := skipped - member.skipped_updates) > 0:
+        who = run.label(member)
+        run.console.say(
+            f"warning: {who}{new:,} gradient updates of this cycle were non-finite and were "
+            "skipped (train/n_skipped)"
+        )
+    member.skipped_updates = skipped
+
+
+def _diverged_member(member: Member) -> str:
+    number = member.nonfinite_streak
+    return f"warning: {member.folder.name} diverged: {number} consecutive non-finite updates"
+
+
+def check_end(run: Run, cycles: int) -> None:
+    """Raise if the whole last iteration was non-finite; say it of single members."""
+    limit = min(run.config.learning.max_bad_updates, run.config.learning.updates)
+    diverged = [member for member in run.members if member.nonfinite_streak >= limit]
+    for member in diverged if run.overview else ():
+        run.console.say(_diverged_member(member))
+    if len(diverged) == len(run.members):
+        raise _diverged(run, {}, cycles)
+
+
+def _diverged(run: Run, values: dict[str, float], cycles: int) -> TrainingDiverged:
+    broken = [n for n, v in values.items() if n.startswith("train/") and not math.isfinite(v)]
+    run.checkpoints.wait()
+    saved = run.checkpoints.steps()
+    last = f"The checkpoint at step {max(saved):,} is untouched." if saved else "No checkpoint yet."
+    return TrainingDiverged(
+        f"Training diverged at step {run.env_steps(cycles):,}: {run.members[0].nonfinite_streak} "
+        f"consecutive non-finite updates ({', '.join(broken[:3]) or 'train/grad_norm'}). {last} "
+        f"{_REMEDIES[run.config.algo == 'ppo']}"
+    )
+
+
+class EnvironmentBroke(TrainingStopped):
     """An environment's observation, reward or ending was non-finite."""
 
 
-def check(run: Run, state: TrainState, cycles: int) -> None:
+def check_environments(run: Run, state: TrainState, cycles: int) -> None:
     """Warn of environments that were non-finite in this cycle; stop where asked to.
 
     A run whose environments were non-finite at every step stops in any case: it learns nothing.
@@ -41,7 +106,7 @@ def check(run: Run, state: TrainState, cycles: int) -> None:
     )
     for member in run.members:
         if member.nonfinite_steps:
-            who = f"{member.folder.name}: " if run.overview else ""
+            who = run.label(member)
             run.console.say(
                 f"warning: {who}environments produced non-finite values in "
                 f"{member.nonfinite_steps:,} of {steps:,} steps {when}, and were reset "
@@ -56,24 +121,26 @@ def check(run: Run, state: TrainState, cycles: int) -> None:
 
 def _stop(run: Run, state: TrainState) -> None:
     """Raise with what is known of the first non-finite step."""
-    if env_names.is_hosted(run.config.env):
+    captures = run.program.nan_captures(state)
+    if not captures:
         number = run.members[0].nonfinite_steps
         raise EnvironmentBroke(
             f"--task.on-nan stop: environments produced non-finite values in {number:,} steps of "
             f"this cycle. {run.config.env} keeps its state to itself, so none was written."
         )
-    captured = run.program.each(state.collector.env.broken)
-    for member, noted in zip(run.members, captured, strict=True):
-        _stop_if_broken(run.program, noted, member.folder)
+    for member, capture in zip(run.members, captures, strict=True):
+        _stop_if_captured(run.program, capture, member.folder)
 
 
-def _stop_if_broken(program: Program, noted: nan_capture.NonFiniteCapture, folder: Path) -> None:
-    at = jax.device_get(noted.at)
+def _stop_if_captured(
+    program: Program, capture: nan_capture.NonFiniteCapture, folder: Path
+) -> None:
+    at = jax.device_get(capture.at)
     if not (at != nan_capture.NEVER).any():
         return
     # The one that broke first; of several, the first in line.
     index = int(np.argmin(np.where(at == nan_capture.NEVER, np.iinfo(np.int32).max, at)))
-    row = jax.device_get(jax.tree.map(lambda leaf: leaf[index], noted))
+    row = jax.device_get(jax.tree.map(lambda leaf: leaf[index], capture))
     step = int(row.at) * program.config.task.action_repeat
     file = folder / "broken" / f"environment-{index}-step-{step}.npz"
     _dump(program, row, file)
@@ -110,7 +177,7 @@ def _dump(program: Program, row: nan_capture.NonFiniteCapture, file: Path) -> No
     """Write the state, the action and the result of a step; arrays only."""
     arrays: dict[str, Any] = {
         f"before/{name}": leaf
-        for name, leaf in network_files.named_leaves(program.env.brax_state(row.before)).items()
+        for name, leaf in network_files.named_leaves(program.unpack_env_state(row.before)).items()
     }
     arrays |= {"action": row.action, "after/reward": row.reward}
     arrays |= {"after/done": row.done, "after/truncation": row.truncation}

@@ -13,13 +13,12 @@ from pathlib import Path
 import jax
 
 from jaxrl.checkpoint.manager import CheckpointManager
-from jaxrl.errors import UserError
+from jaxrl.errors import TrainingStopped
 from jaxrl.loggers import run_dir as folders
 from jaxrl.loggers import sinks
 from jaxrl.training import overview
-from jaxrl.training.member import Member
-from jaxrl.training.run import Run
-from jaxrl.training.summary import again
+from jaxrl.training.run import Member, Run
+from jaxrl.training.summary import resume_command
 from jaxrl.types import TrainState
 from jaxrl.utils import atomic_io
 
@@ -27,7 +26,7 @@ from jaxrl.utils import atomic_io
 _ALWAYS_THERE = ("config.json", "metrics.jsonl")
 
 
-class RunFolderLost(UserError):
+class RunFolderLost(TrainingStopped):
     """The run folder, or a part without which it cannot be resumed, was deleted."""
 
 
@@ -73,7 +72,7 @@ def save_elsewhere(run: Run, state: TrainState, cycles: int) -> str:
         member.save_networks(policy, cycles, "final")
     return (
         f"The run was saved in {new} at step {run.env_steps(cycles):,}, and stopped. "
-        f"Continue with: {again(new, run.config)}"
+        f"Continue with: {resume_command(new, run.config)}"
     )
 
 
@@ -82,13 +81,13 @@ def _members(run: Run) -> list[Member]:
 
 
 def _save_logs(member: Member) -> None:
-    for sink in (*member.outputs, member.iteration_log):
+    for sink in (*member.sinks, member.iteration_log):
         if isinstance(sink, sinks.JsonLines):
             # Some network file systems give nothing back: the state matters more than the log.
             with contextlib.suppress(OSError):
                 if text := sink.contents():
                     atomic_io.write_text(member.folder / sink.path.name, text)
-    member.record.move_to(member.folder)
+    member.eval_log.move_to(member.folder)
 
 
 def _new_folder(path: Path) -> Path:

@@ -16,8 +16,7 @@ from jaxrl.checkpoint.snapshot import CorruptCheckpointError, is_number
 from jaxrl.config import TrainConfig, serialization
 from jaxrl.errors import UserError
 from jaxrl.loggers import metrics_log
-from jaxrl.programs import program as programs
-from jaxrl.programs.program import Program
+from jaxrl.programs import Program
 from jaxrl.types import TrainState
 
 # What may differ between a run and its continuation: how long, where, and what is written beside.
@@ -36,10 +35,10 @@ _FREE = (
 
 
 class InitialState(NamedTuple):
-    """The state to go on from, what the host remembered beside it, and what to tell the user."""
+    """The state to start from, what was saved beside it, and remarks for the user."""
 
     state: TrainState
-    memory: dict[str, Any]
+    metadata: dict[str, Any]
     remarks: list[str]
 
 
@@ -62,17 +61,24 @@ def iterations_of(state: TrainState) -> int:
     return int(np.ravel(jax.device_get(state.iteration))[0])
 
 
-def to_keep(config: TrainConfig, state: TrainState) -> TrainState:
+def cycles_of(program: Program, start: Any) -> int:
+    """Return how many cycles a start has behind it: none, unless it is a full state."""
+    if not isinstance(start, InitialState):
+        return 0
+    return iterations_of(start.state) // program.config.iterations
+
+
+def checkpointed_part(config: TrainConfig, state: TrainState) -> TrainState:
     """Return the part of a state that checkpoints hold: all of it, unless replay is left out."""
     if config.checkpoint.replay or not jax.tree.leaves(state.collector.replay):
         return state
     return state.replace(collector=state.collector.replace(replay=()))
 
 
-def keep_first(program: Program, checkpoints: CheckpointManager, state: TrainState) -> None:
+def save_first(program: Program, checkpoints: CheckpointManager, state: TrainState) -> None:
     """Save a first state that came from another run, which may be gone when this one resumes."""
     metadata = {**all_settings(program), "devices": program.mesh.size}
-    checkpoints.save(0, to_keep(program.config, state), metadata, block=True)
+    checkpoints.save(0, checkpointed_part(program.config, state), metadata, block=True)
 
 
 def never_saved(config: TrainConfig, checkpoints: CheckpointManager, folder: Path) -> bool:
@@ -88,16 +94,17 @@ def never_saved(config: TrainConfig, checkpoints: CheckpointManager, folder: Pat
     return cycles <= 2 * config.cycles * config.checkpoint.save_freq
 
 
-def restored_state(
+def restore_state(
     program: Program, checkpoints: CheckpointManager
 ) -> tuple[TrainState, Restored, list[str]]:
     """Return the newest state that is whole, with its checkpoint, and what to tell the user."""
-    config, whole = program.config, programs.abstract_state(program)
+    config, whole = program.config, program.abstract_state()
     restored = checkpoints.restore(
-        to_keep(config, whole), check_metadata=partial(check_metadata, len(program.members))
+        checkpointed_part(config, whole),
+        check_metadata=partial(check_metadata, len(program.members)),
     )
     state, remarks = restored.state, [f"warning: {text}" for text in restored.warnings]
-    if to_keep(config, whole) is not whole:
+    if checkpointed_part(config, whole) is not whole:
         # Zeros are an empty store; what the episodes in progress did before is lost.
         blank = jax.tree.map(lambda s: np.zeros(s.shape, s.dtype), whole.collector.replay)
         places = jax.tree.map(lambda s: s.sharding, whole.collector.replay)
@@ -105,7 +112,7 @@ def restored_state(
         state = state.replace(collector=state.collector.replace(replay=blank))
     if restored.metadata.get("devices") != program.mesh.size:
         # Members of a population stay as they are; rows are shuffled on the device they lie on.
-        how = "in the last bits" if program.members else "from here on: minibatches are dealt anew"
+        how = "in the last bits" if program.members else "from here on: minibatches are dealt again"
         remarks.append(f"warning: another number of devices: numbers will differ {how}.")
     return state, restored, remarks
 
@@ -118,7 +125,7 @@ def _are_numbers(values: Any) -> bool:
     return isinstance(values, list) and all(map(is_number, values))
 
 
-# What a run writes beside its state (`Run.save`, `Member.memory`), and what each may be.
+# What a run writes beside its state (`Run.save`, `Member.state_dict`), and what each may be.
 _METADATA: dict[str, Callable[[Any], bool]] = {
     "elapsed": is_number,
     "devices": _is_count,
@@ -148,10 +155,10 @@ def check_metadata(members: int, metadata: Any) -> None:
             check_metadata(0, one if name == "members" else {"settings": one})
 
 
-def resumed(program: Program, checkpoints: CheckpointManager) -> InitialState:
+def restore(program: Program, checkpoints: CheckpointManager) -> InitialState:
     """Start from the newest checkpoint that is whole."""
     config = program.config
-    state, restored, remarks = restored_state(program, checkpoints)
+    state, restored, remarks = restore_state(program, checkpoints)
     refuse_other_settings(config, restored.metadata.get("settings", {}))
     saved = restored.metadata.get("settings_of_members", [{}] * len(program.members))
     for member, known in zip(program.members, saved, strict=True):

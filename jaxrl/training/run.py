@@ -1,27 +1,140 @@
-"""The host's side of a run: when what is due, and what becomes of the state."""
+"""The host's side of a run: its members, when something is due, and saving."""
 
 import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import mean
 from types import MappingProxyType
+from typing import Any
 
 import jax
 
+from jaxrl.algorithms import registry as algorithms
+from jaxrl.callbacks import CallbackContext
 from jaxrl.checkpoint.manager import CheckpointManager
 from jaxrl.config import TrainConfig
+from jaxrl.evaluation import episodes as evaluation
 from jaxrl.evaluation.episodes import Episodes
 from jaxrl.loggers.console import Console
+from jaxrl.loggers.eval_log import EvalLog
 from jaxrl.loggers.lock_file import HeartbeatLock
-from jaxrl.programs.device import DeviceExecutor
-from jaxrl.programs.gymnasium import GymnasiumExecutor
-from jaxrl.programs.offline import OfflineExecutor
-from jaxrl.programs.program import Program
-from jaxrl.training import curriculum, resume
-from jaxrl.training.callback_runner import CallbackContext, CallbackRunner, best_or_none
-from jaxrl.training.member import Member
-from jaxrl.types import PyTree, TrainState
+from jaxrl.loggers.sinks import Sink
+from jaxrl.policies import files
+from jaxrl.programs import Executor, Program
+from jaxrl.training import resume
+from jaxrl.training.callback_runner import CallbackRunner, best_or_none
+from jaxrl.types import EnvSpec, PyTree, TrainState
+
+Row = dict[str, float]
+
+
+@dataclass
+class Member:
+    """One member of a run: its sinks, counters and best score. Most runs have one member."""
+
+    config: TrainConfig
+    spec: EnvSpec
+    folder: Path
+    sinks: list[Sink]
+    eval_log: EvalLog
+    iteration_log: Sink  # one row for every iteration
+    output: str = "policies"  # folder of the networks that are saved
+    best: float = -math.inf
+    best_at: int = -1  # cycles
+    episodes: int = 0  # finished, before a resume included
+    last_evaluation: Row = field(default_factory=dict)
+    losses: list[list[float]] = field(default_factory=list)  # R_loss, R_fit of the epoch's cycles
+    recent: list[float] = field(default_factory=list)  # losses that score a reward
+    score: float = -math.inf  # what "best" is measured by
+    scored_at: int = -1  # cycles
+    nonfinite_steps: int = 0  # steps of this cycle in which an environment was non-finite
+    skipped_updates: int = 0  # non-finite updates, before a resume included
+    nonfinite_streak: int = 0  # consecutive non-finite updates
+    diverged: bool = False  # of a population that goes on: too many of them
+
+    def env_steps(self, cycles: int) -> int:
+        """Return the environment steps of N cycles: Python integers cannot overflow."""
+        return cycles * self.config.iterations * self.config.steps_per_iteration
+
+    def log(self, cycles: int, row: Row) -> None:
+        """Write the metrics of a cycle."""
+        for write in self.sinks:
+            write(self.env_steps(cycles), row)
+
+    def add_evaluation(self, result: Episodes, policy: PyTree, cycles: int) -> Row:
+        """Log an evaluation, save the policy if it is the best so far, and return the metrics."""
+        self.eval_log.add(self.env_steps(cycles), result)
+        self.last_evaluation = evaluation.summarize(result)
+        self.save_if_best(policy, cycles, self.last_evaluation["eval/mean_reward"])
+        return self.last_evaluation | {"eval/best_mean_reward": self.best}
+
+    def average_losses(self, row: Row, *, epoch_ends: bool) -> None:
+        """Store the loss of a learnt reward; at an epoch's end add the mean to the row."""
+        if "train/R_loss" not in row:
+            return
+        self.losses.append([row["train/R_loss"], row["train/R_fit"]])
+        if not epoch_ends:
+            return
+        loss, fit = (mean(each) for each in zip(*self.losses, strict=True))
+        row["train/R_loss_epoch"], row["train/R_fit_epoch"] = loss, fit
+        self.losses = []
+
+    def windowed_loss(self, row: Row, window: int) -> float | None:
+        """Store a cycle's loss; return the mean of the last `window`, once there are as many."""
+        name = "train/R_fit" if self.config.offpolicy.rrd_bias_correction else "train/R_loss"
+        self.recent = [*self.recent, row[name]][-window:] if name in row else []
+        return mean(self.recent) if len(self.recent) == window else None
+
+    def save_if_best(self, params: PyTree, cycles: int, score: float) -> None:
+        """Write the networks if no score was higher."""
+        if self.set_score(score, cycles):
+            self.save_networks(params, cycles, "best")
+
+    def set_score(self, score: float, cycles: int) -> bool:
+        """Store the score of this cycle; tell whether it is the highest so far."""
+        self.score, self.scored_at = score, cycles
+        if math.isfinite(score) and score > self.best:
+            self.best, self.best_at = score, cycles
+            return True
+        return False
+
+    def save_networks(self, params: PyTree, cycles: int, name: str) -> None:
+        """Write policies/<name>.npz, or rewards/<name>.npz where only a reward is learnt."""
+        info = {"env": self.config.env, "env_steps": self.env_steps(cycles)} | self.last_evaluation
+        network = algorithms.network_config(self.config)
+        files.write(self.folder / self.output / f"{name}.npz", params, self.spec, network, info)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a resumed run must know of this one, as JSON values."""
+        return {
+            "best": self.best if math.isfinite(self.best) else None,
+            "episodes": self.episodes,
+            "skipped_updates": self.skipped_updates,
+            "losses": [_without_nan(pair) for pair in self.losses],
+            "recent": _without_nan(self.recent),
+            "last_evaluation": {k: v for k, v in self.last_evaluation.items() if math.isfinite(v)},
+        }
+
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        """Restore what was saved with a checkpoint."""
+        best = saved.get("best")
+        self.best = -math.inf if best is None else best
+        self.episodes = saved.get("episodes", 0)
+        self.skipped_updates = saved.get("skipped_updates", 0)
+        self.losses = [_with_nan(pair) for pair in saved.get("losses", [])]
+        self.recent = _with_nan(saved.get("recent", []))
+        self.last_evaluation = saved.get("last_evaluation", {})
+
+
+def _without_nan(values: list[float]) -> list[float | None]:
+    """Replace what JSON cannot hold: a loss that diverged must not keep the state from the disk."""
+    return [value if math.isfinite(value) else None for value in values]
+
+
+def _with_nan(values: list[float | None]) -> list[float]:
+    return [math.nan if value is None else value for value in values]
 
 
 @dataclass
@@ -32,11 +145,8 @@ class Run:
     console: Console
     checkpoints: CheckpointManager
     members: list[Member]
-    programs: (
-        DeviceExecutor | GymnasiumExecutor | OfflineExecutor | None
-    )  # None when nothing is left to do
     overview: Member | None = None  # of a population: all members together
-    hooks: CallbackRunner = field(default_factory=CallbackRunner)  # callbacks of the user's own
+    callbacks: CallbackRunner = field(default_factory=CallbackRunner)
     lock: HeartbeatLock | None = None  # None: the kernel holds it
     earlier: float = 0.0  # seconds spent before a resume
     began: float = field(default_factory=time.monotonic)
@@ -45,7 +155,7 @@ class Run:
 
     @property
     def top(self) -> Member:
-        """What stands for the whole run."""
+        """The member that stands for the whole run."""
         return self.overview or self.members[0]
 
     @property
@@ -69,34 +179,38 @@ class Run:
             self.lock.check()
 
     def env_steps(self, cycles: int) -> int:
-        """Environment steps after so many cycles."""
+        """Return the environment steps of N cycles."""
         return self.top.env_steps(cycles)
 
     @property
-    def ended(self) -> bool:
+    def stop_requested(self) -> bool:
         """Whether a callback has asked to stop, or failed."""
-        return bool(self.hooks.stopped or self.hooks.failure)
+        return bool(self.callbacks.stopped or self.callbacks.failure)
 
     @property
-    def in_trouble(self) -> bool:
-        """Whether a member's gradients were not finite a moment ago."""
-        return any(member.nonfinite_streak and not member.lost for member in self.members)
+    def is_diverging(self) -> bool:
+        """Whether the last updates of a member that still trains were non-finite."""
+        return any(member.nonfinite_streak and not member.diverged for member in self.members)
 
-    def tell(self, event: str, cycles: int, values: Mapping[str, float] | None = None) -> None:
-        """Tell callbacks what has happened; they get copies."""
-        moment = CallbackContext(
+    def label(self, member: Member) -> str:
+        """Return the name of a member for messages; "" where there is only one."""
+        return f"{member.folder.name}: " if self.overview else ""
+
+    def emit(self, event: str, cycles: int, row: Mapping[str, float] | None = None) -> None:
+        """Call the callbacks of an event; they get copies."""
+        context = CallbackContext(
             event=event,
             step=self.env_steps(cycles),
             cycle=cycles,
             epoch=math.ceil(cycles / self.config.cycles),
             elapsed=self.elapsed,
-            metrics=MappingProxyType(dict(values or {})),
+            metrics=MappingProxyType(dict(row or {})),
             evaluation=MappingProxyType(dict(self.top.last_evaluation)),
             best=best_or_none(self.top.best),
             folder=self.folder,
             config=self.config,
         )
-        self.hooks.tell(moment)
+        self.callbacks.emit(context)
 
     def is_epoch_end(self, cycles: int) -> bool:
         """Tell whether an epoch ends here; the last one may be short."""
@@ -114,43 +228,22 @@ class Run:
         return self.is_epoch_end(cycles) and epoch % self.config.checkpoint.save_freq == 0
 
     def networks(self, state: TrainState) -> list[PyTree]:
-        """Return what every member has learnt to act by, on the host."""
-        learnt = self.program.algorithm.policy_params(state.learner)
-        return self.program.each(jax.device_get(learnt))
+        """Return the parameters of every member's policy, on the CPU."""
+        params = self.program.policy_params(state.learner)
+        return self.program.split(jax.device_get(params))
 
     def evaluate(
-        self, state: TrainState, cycles: int
-    ) -> tuple[list[Episodes], list[dict[str, float]]]:
-        """Measure every member's policy and keep those that are the best so far."""
-        params = self.program.algorithm.policy_params(state.learner)
-        played = jax.device_get(self.programs.evaluate(params, cycles))  # type: ignore[union-attr]
-        results = self.program.each(played)
-        found = [
-            member.evaluated(result, policy, cycles)
-            for member, result, policy in zip(
-                self.members, results, self.networks(state), strict=True
-            )
+        self, executor: Executor, state: TrainState, cycles: int
+    ) -> tuple[list[Episodes], list[Row]]:
+        """Evaluate every member's policy; return the episodes and metrics of each."""
+        params = self.program.policy_params(state.learner)
+        results = self.program.split(jax.device_get(executor.evaluate(params, cycles)))
+        policies = self.networks(state)
+        rows = [
+            member.add_evaluation(result, policy, cycles)
+            for member, result, policy in zip(self.members, results, policies, strict=True)
         ]
-        self._warn_of_nonfinite(found)
-        return results, found
-
-    def resample(
-        self, state: TrainState, cycles: int, evaluated: list[Episodes] | None
-    ) -> tuple[TrainState, list[dict[str, float]]]:
-        """Change what start states are drawn by, where that is due; return what to log of it."""
-        return curriculum.resampled(self.program, self.programs, state, cycles, evaluated)
-
-    def _warn_of_nonfinite(self, found: list[dict[str, float]]) -> None:
-        """Say that episodes of an evaluation ended in non-finite values, or that returns are."""
-        for member, values in zip(self.members, found, strict=True):
-            who = f"{member.folder.name}: " if self.overview else ""
-            if number := int(values.get("eval/diverged", 0)):
-                self.console.say(
-                    f"warning: {who}{number:,} episodes of the evaluation ended in non-finite "
-                    "values (eval/diverged)"
-                )
-            if not math.isfinite(values["eval/mean_reward"]):
-                self.console.say(f"warning: {who}the mean return of the evaluation is not finite")
+        return results, rows
 
     def save(self, state: TrainState, cycles: int, *, block: bool = False) -> None:
         """Write a checkpoint of the full state."""
@@ -158,11 +251,11 @@ class Run:
             "elapsed": self.elapsed,
             "devices": self.program.mesh.size,
             **resume.all_settings(self.program),
-            **self.top.memory(),
+            **self.top.state_dict(),
         }
         if self.overview:
-            metadata["members"] = [member.memory() for member in self.members]
-        state = resume.to_keep(self.config, state)
+            metadata["members"] = [member.state_dict() for member in self.members]
+        state = resume.checkpointed_part(self.config, state)
         # A state that was not evaluated must not pass for the one evaluated before it.
         metric = self.top.score if self.top.scored_at == cycles else None
         self.checkpoints.save(self.env_steps(cycles), state, metadata, metric=metric, block=block)

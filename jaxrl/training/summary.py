@@ -22,7 +22,7 @@ class Result:
     stopped_because: str = ""  # what a callback said, when one asked to stop
     members: tuple["Result", ...] = ()  # of a population
     number: str = ""  # how many of them, in words
-    middle: tuple[str, ...] = ()  # what they reached together, in words
+    iqm: tuple[str, ...] = ()  # interquartile means of each variant, in words
 
 
 def text(result: Result, config: TrainConfig) -> str:
@@ -59,14 +59,14 @@ def text(result: Result, config: TrainConfig) -> str:
             *([f"report           {page}"] if page.exists() else []),
             f"learning curve   {result.folder / 'plots' / 'learning_curve.png'}",
             judge,
-            f"resume           {again(result.folder, config, longer)}",
+            f"resume           {resume_command(result.folder, config, longer)}",
             f"watch            tensorboard --logdir {path}",
         ]
     )
 
 
-def again(folder: Path, config: TrainConfig, longer: str = "") -> str:
-    """Return the command that goes on with a run."""
+def resume_command(folder: Path, config: TrainConfig, longer: str = "") -> str:
+    """Return the command that resumes a run."""
     return f"python -m jaxrl.train --resume {shlex.quote(str(folder))}{longer}{_own(config)}"
 
 
@@ -77,8 +77,8 @@ def _own(config: TrainConfig) -> str:
 
 
 def _members(result: Result) -> list[str]:
-    """Return the middle of each variant with its interval, then a line for every member."""
-    lines = [f"last evaluation  {line}" for line in result.middle]
+    """Return the interquartile mean of each variant, then a line for every member."""
+    lines = [f"last evaluation  {line}" for line in result.iqm]
     width = max(len(member.folder.name) for member in result.members)
     for member in result.members:
         if member.last_evaluation:

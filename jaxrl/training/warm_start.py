@@ -1,7 +1,7 @@
 """A new run that starts from another one: from its full state, or from what it has learnt.
 
-continued    everything but the counters: what SB3 calls reset_num_timesteps=True
-learnt       networks and normaliser alone (--init-from), in a run of other settings
+from_full_state   everything but the counters: what SB3 calls reset_num_timesteps=True
+load, apply       networks and normaliser alone (--init-from), in a run of other settings
 """
 
 from collections.abc import Mapping
@@ -17,9 +17,8 @@ from jaxrl.checkpoint.manager import CheckpointManager
 from jaxrl.config import NetworkConfig, TrainConfig, env_names, serialization, validate
 from jaxrl.errors import UserError
 from jaxrl.policies import files as network_files
-from jaxrl.policies import load
-from jaxrl.programs import program as programs
-from jaxrl.programs.program import Program
+from jaxrl.policies import load as policies
+from jaxrl.programs import Program
 from jaxrl.training import resume
 from jaxrl.training.resume import InitialState
 from jaxrl.types import PyTree, TrainState
@@ -47,7 +46,7 @@ class WarmStart(NamedTuple):
     remarks: list[str]
 
 
-def continued(program: Program, source: Path) -> InitialState:
+def from_full_state(program: Program, source: Path) -> InitialState:
     """Start from another run's last state, with all counters at 0.
 
     Schedules begin anew, and so do the random numbers: repeating those of the first run would
@@ -55,7 +54,7 @@ def continued(program: Program, source: Path) -> InitialState:
     """
     config = program.config
     with CheckpointManager(source / "checkpoints", only_read=True) as checkpoints:
-        state, restored, remarks = resume.restored_state(program, checkpoints)
+        state, restored, remarks = resume.restore_state(program, checkpoints)
     saved = dict(restored.metadata.get("settings", {}))
     saved.pop("seed", None)
     resume.refuse_other_settings(config, saved)
@@ -89,7 +88,7 @@ def _placed(value: Any, old: jax.Array) -> jax.Array:
     return jax.device_put(new, old.sharding, may_alias=False)
 
 
-def learnt(program: Program) -> WarmStart | None:
+def load(program: Program) -> WarmStart | None:
     """Read what --init-from names, and check that it fits; None where it names nothing."""
     path, config = program.config.init_from, program.config
     if path is None:
@@ -97,7 +96,7 @@ def learnt(program: Program) -> WarmStart | None:
     if config.offline:
         raise UserError("--init-from: there is no policy in learning from recorded episodes.")
     if any(path.glob("*/policies/*.npz")):
-        load.find(path)  # says that there are several to choose from
+        policies.find(path)  # says that there are several to choose from
     theirs = _settings_of(path) if (path / "checkpoints").is_dir() else None
     if theirs is not None and theirs.algo == config.algo:
         return _from_checkpoint(program, path, theirs)
@@ -129,7 +128,7 @@ def _from_checkpoint(program: Program, path: Path, theirs: TrainConfig) -> WarmS
     }
     wanted = {
         name: leaf
-        for name, leaf in _named(programs.abstract_state(program.one).learner).items()
+        for name, leaf in _named(program.alone.abstract_state().learner).items()
         if name.split("/")[0] in _LEARNT
     }
     _refuse_other_shapes(path, have, wanted)
@@ -144,13 +143,13 @@ def _from_checkpoint(program: Program, path: Path, theirs: TrainConfig) -> WarmS
 
 def _from_policy(program: Program, path: Path) -> WarmStart:
     """Take over the policy with its normaliser; everything else begins anew."""
-    file = load.find(path, "final" if (path / "policies" / "final.npz").exists() else "best")
+    file = policies.find(path, "final" if (path / "policies" / "final.npz").exists() else "best")
     stored, ours = network_files.read(file), algorithms.network_config(program.config)
     _refuse_other_networks(file, stored.config, ours, _ACTOR)
     # The same tree with names for leaves tells where in the learner the policy's arrays belong.
-    learner = programs.abstract_state(program.one).learner
+    learner = program.alone.abstract_state().learner
     places = jax.tree.unflatten(jax.tree.structure(learner), list(_named(learner)))
-    place_of = _named(program.algorithm.policy_params(places))
+    place_of = _named(program.policy_params(places))
     have = {place_of[name]: what for name, what in stored.arrays.items() if name in place_of}
     wanted = {place: _named(learner)[place] for place in place_of.values()}
     _refuse_other_shapes(file, have, wanted)
@@ -188,7 +187,7 @@ def _refuse_other_shapes(path: Path, have: Mapping[str, Any], wanted: dict[str, 
             )
 
 
-def given(state: TrainState, taken: WarmStart) -> InitialState:
+def apply(state: TrainState, taken: WarmStart) -> InitialState:
     """Return a first state with what another run has learnt in its place."""
     learner = state.learner
     leaves = [

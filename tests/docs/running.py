@@ -17,9 +17,8 @@ import tyro
 from experiments import run, search, study
 from jaxrl import train
 from jaxrl.config import LogConfig, TrainConfig, env_names, overrides, presets
-from jaxrl.programs import device, memory_estimate
+from jaxrl.programs import DeviceProgram, device, memory_estimate
 from jaxrl.programs.device import DeviceExecutor, compile_programs
-from jaxrl.programs.program import Program
 from jaxrl.training import fit, population
 from tests.docs.reading import ROOT
 from tests.docs.shrinking import STAND_INS, has_physics, shrunk, with_stand_in
@@ -205,7 +204,7 @@ def _program(config: TrainConfig, *more: object) -> str:
     return repr((population._shape(config), more))
 
 
-def compile_once(program: Program) -> DeviceExecutor:
+def compile_once(program: DeviceProgram) -> DeviceExecutor:
     """Give a run the programs of an earlier one that differs in traced numbers at most.
 
     What it learns is not looked at. Worlds of the documents may differ and have the same name.

@@ -7,12 +7,12 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from jaxrl import programs
 from jaxrl.config import env_names, presets
 from jaxrl.envs import episode_stats as counting
 from jaxrl.envs import registry
 from jaxrl.envs.factory import _make
 from jaxrl.programs import device
-from jaxrl.programs import program as programs
 from jaxrl.training import fit
 from tests.docs import running
 from tests.docs.reading import ROOT

@@ -6,21 +6,17 @@ import sys
 import numpy as np
 import pytest
 
-from experiments import search, study
+from experiments import search, study, training
 from experiments.study import Between, Study
 from jaxrl import train
 from jaxrl.config.overrides import changed
 from jaxrl.errors import UserError
-from jaxrl.training import population
 
 
 def scored(members):
     """Stand in for training: the best learning rate is 0.01, and 8 passes are worth one more."""
-    figures = [
-        {"eval/mean_reward": -abs(m.ppo.learning_rate - 0.01) + (m.ppo.update_epochs == 8)}
-        for m in members
-    ]
-    return [population.Point(1, tuple(figures))]
+    scores = [-abs(m.ppo.learning_rate - 0.01) + (m.ppo.update_epochs == 8) for m in members]
+    return [training.Curve([1], {"eval/mean_reward": [score]}) for score in scores]
 
 
 @pytest.fixture
@@ -28,13 +24,13 @@ def trained(monkeypatch):
     """What was trained together."""
     groups = []
 
-    def train(members, report):
+    def train(members, folder, check):
         groups.append(members)
-        points = scored(members)
-        report(points[0])
-        return points
+        check(["eval/mean_reward"])
+        return scored(members)
 
-    monkeypatch.setattr(population, "train", train)
+    monkeypatch.setattr(training, "start", list)
+    monkeypatch.setattr(training, "train", train)
     return groups
 
 
@@ -67,7 +63,7 @@ def test_an_interrupted_search_goes_on(trained, tmp_path, monkeypatch, capsys):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(population, "train", interrupted)
+        patched.setattr(training, "train", interrupted)
         assert command(tmp_path, 6) == 130
     assert "the same command goes on" in capsys.readouterr().err
     assert command(tmp_path, 6) == 0
@@ -118,13 +114,13 @@ def test_asking_for_nothing_is_refused(flag, capsys, tmp_path):
 
 def test_what_is_trained_is_what_was_asked_for(tmp_path, monkeypatch):
     """With real programs: two trials of next to nothing."""
-    rates, train = [], population.train
+    rates, start = [], training.start
 
-    def noted(members, *rest):
+    def recorded(members):
         rates.extend(member.ppo.learning_rate for member in members)
-        return train(members, *rest)
+        return start(members)
 
-    monkeypatch.setattr(population, "train", noted)
+    monkeypatch.setattr(training, "start", recorded)
     small = study.load("cartpole_basics").shrunk()
     ranges = {"ppo.learning_rate": Between(1e-4, 1e-2, log=True)}
     chosen = Study(small.preset, {}, 1, tiny=small.tiny, is_shrunk=True, search=ranges)

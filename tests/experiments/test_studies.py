@@ -8,17 +8,16 @@ import shlex
 import signal
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
 
-import jax
 import numpy as np
 import pytest
 
-from experiments import provenance, results, run, unfinished
+from experiments import provenance, results, run, training
 from experiments.provenance import Origin
 from experiments.results import Record
 from experiments.study import HERE, PLAIN, Study, flags, grid, load
 from jaxrl import train
+from jaxrl.checkpoint.snapshot import CheckpointError
 from jaxrl.config import presets
 from jaxrl.config.overrides import changed
 from jaxrl.errors import UserError
@@ -60,12 +59,12 @@ def test_what_shapes_the_program_or_switches_a_part_off_is_run_apart():
 
 def test_members_learn_what_they_learn_alone():
     members = [changed(CONFIG, {"seed": 1}), changed(CONFIG, {"seed": 1, "ppo.learning_rate": 0.1})]
-    together = population.build(members)
-    state, _ = together.programs.train(together.first_state(), 0)
+    together = population.build(members).start()
+    state, _ = together.run_cycle(together.init_state(), 0)
     weights = [np.asarray(state.learner.params["actor"]["params"]["head"]["kernel"])]
     for place, member in enumerate(members):
-        alone = population.build([member])
-        own, _ = alone.programs.train(alone.first_state(), 0)
+        alone = population.build([member]).start()
+        own, _ = alone.run_cycle(alone.init_state(), 0)
         kernel = own.learner.params["actor"]["params"]["head"]["kernel"][0]
         np.testing.assert_allclose(weights[0][place], kernel, rtol=1e-3, atol=1e-4)
     assert not np.allclose(weights[0][0], weights[0][1], atol=1e-3)
@@ -132,59 +131,61 @@ def test_finished_runs_are_not_run_again(folder, monkeypatch, capsys):
     def refuse(*_):
         raise AssertionError("nothing is left to train")
 
-    monkeypatch.setattr(population, "train", refuse)
+    monkeypatch.setattr(training, "train", refuse)
     assert run.main(["cartpole_basics", "--tiny", "--out", str(folder)]) == 0
     assert "6 of 6 runs are finished already" in capsys.readouterr().out
 
 
 def test_an_interrupted_program_goes_on_from_where_it_was(folder, tmp_path, monkeypatch, capsys):
-    stop, began, train = signals.StopRequest(), [], population.train
+    stop, evaluated = signals.StopRequest(), []
     monkeypatch.setattr(signals, "listening", lambda: contextlib.nullcontext(stop))
+    check = training._MetricCheck.on_evaluation
 
-    def interrupting(members, report, built, begun, keep):
-        def tell(point):
-            report(point)
-            stop.signal = signal.SIGTERM if not began else None
+    def interrupting(self, context):
+        check(self, context)
+        evaluated.append(context.cycle)
+        stop.signal = signal.SIGTERM if len(evaluated) == 1 else None
 
-        points = train(members, tell, built, begun, keep)
-        began.append(begun and begun.cycles)
-        return points
-
-    monkeypatch.setattr(population, "train", interrupting)
+    monkeypatch.setattr(training._MetricCheck, "on_evaluation", interrupting)
     command = ["cartpole_basics", "--tiny", "--out", str(tmp_path)]
     assert run.main(command) == 128 + signal.SIGTERM
     assert "the same command goes on" in capsys.readouterr().err
-    assert not (tmp_path / "runs.jsonl").exists() and not began
-    began.append("again")
+    assert not (tmp_path / "runs.jsonl").exists() and evaluated == [1]
     stop.signal = None
     assert run.main(command) == 0
-    assert began == [
-        "again",
-        1,
-        None,
-    ]  # one cycle of two was done; the second program was not begun
+    assert evaluated == [1, 2, 1, 2]  # one cycle of two was done; the second program was not begun
     assert (tmp_path / "results.csv").read_text() == (folder / "results.csv").read_text()
-    assert not (tmp_path / "unfinished").exists()
+    assert not list(tmp_path.glob("runs/*/checkpoints"))
 
 
-def test_a_program_in_training_is_saved_every_so_often(tmp_path, monkeypatch, capsys):
-    built: Any = SimpleNamespace(programs=SimpleNamespace(program=np.zeros(2)))
-    monkeypatch.setattr(unfinished, "abstract_state", lambda program: {"x": program})
-    state: Any = {"x": np.ones(2)}
-    progress = population.Progress(state, 3, [population.Point(5, ({"y": math.nan},))])
-    with unfinished.kept(tmp_path, [CONFIG], signals.StopRequest()) as begun:
-        begun.keep(progress)
-        assert begun.progress(built) is None  # it is not time yet
-        monkeypatch.setattr(unfinished, "_EVERY", -1.0)
-        begun.keep(progress)
-        begun._checkpoints.wait()
-        found = begun.progress(built)
-        assert found and found.cycles == 3 and math.isnan(found.points[0].figures[0]["y"])
-        np.testing.assert_array_equal(jax.tree.leaves(found.state), [[1.0, 1.0]])
-        built.programs.program = np.zeros(3)
-        assert begun.progress(built) is None
-        assert "starts over: checkpoint leaf x is" in capsys.readouterr().out
-        assert not list(tmp_path.glob("unfinished/*"))
+def test_what_other_code_has_saved_starts_over(tmp_path, monkeypatch, capsys):
+    calls = []
+
+    def fit_or_resume(program, folder, callbacks, executor):
+        calls.append(folder)
+        folder.mkdir()
+        if len(calls) == 1:
+            raise CheckpointError("checkpoint leaf x is float32[2], not float32[3]")
+        return SimpleNamespace(stopped_by=None)
+
+    monkeypatch.setattr(training.fit, "fit_or_resume", fit_or_resume)
+    training._fit(training.Started(None, None), tmp_path / "run", [])
+    assert calls == [tmp_path / "run"] * 2
+    assert "starts over: checkpoint leaf x is" in capsys.readouterr().out
+
+
+def test_evaluations_that_a_diverged_run_did_not_come_to_are_nan(tmp_path):
+    config = replace(CONFIG, epochs=3, cycles=2)
+    steps = config.iterations * config.steps_per_iteration
+    rows = [
+        {"step": steps, "time/fps": 1.0},
+        {"step": 2 * steps, "eval/mean_reward": 5.0, "eval/best_mean_reward": 5.0},
+    ]
+    (tmp_path / "metrics.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    curve = training.read_curve(config, tmp_path)
+    assert curve.steps == [2 * steps, 4 * steps, 6 * steps]
+    assert curve.metrics.keys() == {"eval/mean_reward"}
+    assert curve.metrics["eval/mean_reward"] == pytest.approx([5, math.nan, math.nan], nan_ok=True)
 
 
 def test_an_interrupted_or_changed_run_is_run_again(folder, tmp_path):
@@ -200,11 +201,9 @@ def test_an_interrupted_or_changed_run_is_run_again(folder, tmp_path):
 def test_a_run_is_kept_after_a_line_that_was_cut(tmp_path):
     path, cell = tmp_path / "runs.jsonl", (PLAIN, 0)
     path.write_text('{"variant": "a", "seed')
-    points = [population.Point(5, ({"x": 1.0},))]
-    record = results.of_member(cell, points, 0, Origin("python"))
+    record = Record(*cell, [5], {"x": [1.0]}, Origin("python"))
     results.keep(path, record, CONFIG)
-    expected = Record(PLAIN, 0, [5], {"x": [1.0]}, Origin("python"))
-    assert results.kept(path, {cell: CONFIG}) == {cell: expected}
+    assert results.kept(path, {cell: CONFIG}) == {cell: record}
 
 
 def test_studies_are_small_even_if_they_do_not_say_how():
@@ -253,9 +252,8 @@ def test_a_misspelt_metric_is_named(folder, monkeypatch, capsys):
     """At the first evaluation, and where everything had been trained before."""
     wrong = replace(load("cartpole_basics"), metric="eval/mean_rewards")
     monkeypatch.setattr("experiments.studies.cartpole_basics.STUDY", wrong)
-    point = population.Point(1, ({"eval/mean_reward": 1.0},) * 4)
-    monkeypatch.setattr(population, "build", lambda members: None)
-    monkeypatch.setattr(population, "train", lambda members, report, *_: report(point))
+    monkeypatch.setattr(training, "start", lambda members: None)
+    monkeypatch.setattr(training, "train", lambda *given: given[2](["eval/mean_reward"]))
     for out in (folder / "new", folder):
         assert run.main(["cartpole_basics", "--tiny", "--out", str(out)]) == 2
         text = "no 'eval/mean_rewards'. Did you mean 'eval/mean_reward'? There are: eval/"

@@ -10,9 +10,8 @@ import jax
 import numpy as np
 
 from jaxrl.config import serialization
-from jaxrl.programs import trace_cache
+from jaxrl.programs import DeviceProgram, trace_cache
 from jaxrl.programs.device import DeviceExecutor, compile_programs
-from jaxrl.programs.program import Program
 from jaxrl.types import TrainState
 
 # How long a run is to be is told by its first state alone.
@@ -22,15 +21,15 @@ _COMPILED: dict[str, DeviceExecutor] = {}
 
 @dataclass(frozen=True)
 class _Shared(DeviceExecutor):
-    def first_state(self) -> TrainState:
+    def init_state(self) -> TrainState:
         """Return the first state of a run as long as this one, not as the one that compiled."""
-        state = super().first_state()
+        state = super().init_state()
         old, total = state.learner.total_iterations, self.program.config.total_iterations
         total = jax.device_put(np.full(old.shape, total, np.int32), old.sharding)
         return state.replace(learner=state.learner.replace(total_iterations=total))
 
 
-def compile_once(program: Program, same: str | None = None) -> DeviceExecutor:
+def compile_once(program: DeviceProgram, same: str | None = None) -> DeviceExecutor:
     """Return the programs of an earlier run, if one had the same, with this run's settings.
 
     `same` names a program; one that is as good, though not the same, may have the same name.
@@ -42,7 +41,7 @@ def compile_once(program: Program, same: str | None = None) -> DeviceExecutor:
     return replace(_COMPILED[same], program=program)
 
 
-def _name(program: Program) -> str:
+def _name(program: DeviceProgram) -> str:
     flat = [serialization.flatten(asdict(each)) for each in (program.config, *program.members)]
     settings = [{k: v for k, v in one.items() if not k.startswith(_FREE)} for one in flat]
     return repr((settings, program.mesh))

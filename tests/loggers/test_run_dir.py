@@ -75,10 +75,10 @@ def test_each_member_of_a_population_is_checked(hostile):
 
 def test_resume_command_names_all_code():
     config = with_code(presets.get("cartpole"), "gym:a:b; reboot", "c:d")
-    text = summary.again("run", config)
+    text = summary.resume_command("run", config)
     assert text.endswith("--resume run --env 'gym:a:b; reboot' --task.randomize c:d")
     config = with_code(config, "cartpole", None)
-    assert summary.again("run", config).endswith("--resume run")
+    assert summary.resume_command("run", config).endswith("--resume run")
 
 
 @pytest.fixture

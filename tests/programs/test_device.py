@@ -1,5 +1,6 @@
-"""The programs of a run: what they are fed, and what follows from it."""
+"""Compiled programs: what they are fed, and what follows from it."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import jax
@@ -7,18 +8,19 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl import train
+from jaxrl import programs, train
 from jaxrl.checkpoint.manager import Restored
 from jaxrl.envs.tasks import classic
 from jaxrl.learning import minibatch
-from jaxrl.programs import device, program
+from jaxrl.programs import device
+from jaxrl.programs.program import run_iterations
 from jaxrl.training import resume
 from tests.helpers import tiny
 
 
 @pytest.fixture(scope="module")
 def tiny_program():
-    return program.build(train._parse(tiny.FLAGS).config)
+    return programs.build(train._parse(tiny.FLAGS).config)
 
 
 def assert_same(one, two):
@@ -33,7 +35,9 @@ def test_longer_cycles_train_alike_from_the_same_start_states(tiny_program):
     def run(iterations):
         algorithm = tiny_program.algorithm
         return jax.jit(
-            lambda state: program.cycle(algorithm, 4, jnp.uint32(iterations), state, pool)[0]
+            lambda state: run_iterations(
+                algorithm.train_step, 4, jnp.uint32(iterations), state, pool
+            )[0]
         )
 
     long, short = run(4)(start), run(2)
@@ -41,27 +45,27 @@ def test_longer_cycles_train_alike_from_the_same_start_states(tiny_program):
 
 
 @pytest.fixture(scope="module")
-def programs(tiny_program):
+def executor(tiny_program):
     return device.compile_programs(tiny_program)
 
 
-def test_start_states_follow_from_seed_purpose_and_number(programs):
+def test_start_states_follow_from_seed_purpose_and_number(executor):
     def drawn(*which):
-        return np.asarray(programs._pool(*which, ())[0])
+        return np.asarray(executor._pool(*which, ())[0])
 
     np.testing.assert_array_equal(drawn(1, 5), drawn(1, 5))
     assert not np.isin(drawn(1, 5), drawn(1, 6)).any()
     assert not np.isin(drawn(1, 5), drawn(2, 5)).any()
 
 
-def test_every_environment_starts_in_a_state_of_its_own(programs):
-    obs = np.asarray(programs.first_state().collector.env.world.obs)
+def test_every_environment_starts_in_a_state_of_its_own(executor):
+    obs = np.asarray(executor.init_state().collector.env.world.obs)
     assert len(np.unique(obs, axis=0)) == len(obs) == 8
 
 
-def test_abstract_state_is_what_the_program_makes(programs):
-    made = programs.first_state()
-    promised = program.abstract_state(programs.program)
+def test_abstract_state_is_what_the_program_makes(executor):
+    made = executor.init_state()
+    promised = executor.program.abstract_state()
     assert jax.tree.structure(made) == jax.tree.structure(promised)
     for a, b in zip(jax.tree.leaves(made), jax.tree.leaves(promised), strict=True):
         assert (a.shape, a.dtype, a.sharding) == (b.shape, b.dtype, b.sharding)
@@ -69,12 +73,12 @@ def test_abstract_state_is_what_the_program_makes(programs):
 
 def test_evaluation_may_have_more_environments_than_the_pool():
     config = train._parse([*tiny.FLAGS, "--eval.num-envs", "20"]).config
-    programs = device.compile_programs(program.build(config))
-    state = programs.first_state()
-    params = programs.program.algorithm.policy_params(state.learner)
-    result = programs.evaluate(params, 3)
+    executor = device.compile_programs(programs.build(config))
+    state = executor.init_state()
+    params = executor.program.algorithm.policy_params(state.learner)
+    result = executor.evaluate(params, 3)
     assert result.returns.shape == (20,)
-    assert_same(result, programs.evaluate(params, 3))
+    assert_same(result, executor.evaluate(params, 3))
 
 
 def test_physics_is_traced_once_for_all_programs(monkeypatch):
@@ -92,13 +96,13 @@ def test_physics_is_traced_once_for_all_programs(monkeypatch):
         function = getattr(classic.CartPole, name)
         monkeypatch.setattr(classic.CartPole, name, counted(name, function))
     flags = [*tiny.FLAGS, "--num-envs", "4"]  # no program that another test has made
-    made = device.compile_programs(program.build(train._parse(flags).config))
+    made = device.compile_programs(programs.build(train._parse(flags).config))
     made.wait()
     assert sorted(traced) == ["reset", "step"]
 
 
 @pytest.mark.parametrize(
-    "members, how", [((), "minibatches are dealt anew"), ((1, 2), "last bits")]
+    "members, how", [((), "minibatches are dealt again"), ((1, 2), "last bits")]
 )
 def test_how_much_another_number_of_devices_changes(members, how, tiny_program, monkeypatch):
     """Rows are shuffled on the device they lie on: with other devices come other minibatches."""
@@ -106,9 +110,9 @@ def test_how_much_another_number_of_devices_changes(members, how, tiny_program, 
     one, two = (minibatch.shuffled_rows(key, 8, 2, num_shards) for num_shards in (1, 2))
     assert not np.array_equal(np.ravel(one), np.ravel(two))
     saved = SimpleNamespace(restore=lambda target, **_: Restored(0, target, {"devices": 2}, []))
-    monkeypatch.setattr(program, "abstract_state", lambda made: SimpleNamespace())
-    monkeypatch.setattr(resume, "to_keep", lambda config, state: state)
-    *_, (remark,) = resume.restored_state(tiny_program._replace(members=members), saved)
+    monkeypatch.setattr(device.DeviceProgram, "abstract_state", lambda made: SimpleNamespace())
+    monkeypatch.setattr(resume, "checkpointed_part", lambda config, state: state)
+    *_, (remark,) = resume.restore_state(replace(tiny_program, members=members), saved)
     assert "another number of devices" in remark and how in remark
 
 
@@ -122,7 +126,7 @@ def test_how_much_another_number_of_devices_changes(members, how, tiny_program, 
         (["--ppo.rollout-length", "16", "--task.action-repeat", "20"], 100, False),
     ],
 )
-def test_only_short_rollouts_are_written_out(monkeypatch, tiny_program, changes, gigabytes, fits):
+def test_only_short_rollouts_are_unrolled(monkeypatch, tiny_program, changes, gigabytes, fits):
     monkeypatch.setattr(device.device_memory, "of_device", lambda: gigabytes * 2**30)
-    changed = tiny_program._replace(config=train._parse(tiny.FLAGS + changes).config)
+    changed = replace(tiny_program, config=train._parse(tiny.FLAGS + changes).config)
     assert device._fits_into_a_graph(changed) is fits

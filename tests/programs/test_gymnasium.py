@@ -10,11 +10,11 @@ import jax
 import numpy as np
 import pytest
 
-from jaxrl import evaluate, train
+from jaxrl import evaluate, programs, train
 from jaxrl.config import NetworkConfig, env_names, presets, validate
 from jaxrl.envs.gymnasium import env as host
 from jaxrl.errors import UserError
-from jaxrl.programs import gymnasium, program
+from jaxrl.programs import gymnasium
 from jaxrl.training import nan_guard
 from tests.helpers import tiny
 
@@ -36,16 +36,16 @@ def _program(name, **changes):
         ppo=ppo,
         **changes,
     )
-    return program.build(config)
+    return programs.build(config)
 
 
 @pytest.fixture(scope="module")
 def cut():
     """Three rollouts of two groups of two, episodes cut after three steps."""
-    programs = gymnasium.GymnasiumExecutor(_program("Cut-v0"))
-    state = programs.first_state()
-    params = programs.program.algorithm.policy_params(state.learner)
-    return programs, state, [programs.collect(params, turn) for turn in range(2)]
+    executor = gymnasium.GymnasiumExecutor(_program("Cut-v0"))
+    state = executor.init_state()
+    params = executor.program.algorithm.policy_params(state.learner)
+    return executor, state, [executor.collect(params, turn) for turn in range(2)]
 
 
 def test_evaluations_have_other_seeds_than_training():
@@ -87,9 +87,9 @@ def test_memory_is_kept_before_segments_and_emptied_at_endings(cut):
 
 
 def test_learning_agrees_with_acting(cut):
-    programs, state, (first, _) = cut
+    executor, state, (first, _) = cut
     still = state.learner.replace(learning_rate=state.learner.learning_rate * 0)
-    learn = programs._learning.result()
+    learn = executor._learning.result()
     hparams = {**state.learner.hparams, "learning_rate": np.float32(0)}
     copied = jax.tree.map(jax.numpy.copy, state.replace(learner=still.replace(hparams=hparams)))
     _, metrics = learn(copied, first)
@@ -205,11 +205,12 @@ def test_non_finite_values_stop_the_run_where_asked_to():
     config = dataclasses.replace(config, task=dataclasses.replace(config.task, on_nan="stop"))
     validate.check(config)
     member = SimpleNamespace(nonfinite_steps=0)
-    run = SimpleNamespace(config=config, members=[member])
-    nan_guard.check(run, None, 1)
+    program = SimpleNamespace(nan_captures=lambda state: [])
+    run = SimpleNamespace(config=config, members=[member], program=program)
+    nan_guard.check_environments(run, None, 1)
     member.nonfinite_steps = 3
     with pytest.raises(nan_guard.EnvironmentBroke, match="in 3 steps of this cycle"):
-        nan_guard.check(run, None, 1)
+        nan_guard.check_environments(run, None, 1)
 
 
 def test_signals_reach_the_run_not_its_environments():

@@ -143,12 +143,12 @@ def test_resume_equals_one_long_run(recorded, learnt, tmp_path):
 
 
 def test_a_run_that_goes_on_as_another_is_judged_by_the_same_episodes(learnt, tmp_path):
-    """It has another seed: drawn anew, its held-out episodes would be what it was taught."""
+    """It has another seed: drawn again, its held-out episodes would be what it was taught."""
     words = ["--resume", str(learnt), "--reset-steps", "--epochs", "1"]
     assert train.main([*words, "--run-dir", str(tmp_path / "on")]) == 0
     configs = [folders.read_config(run) for run in (learnt, tmp_path / "on")]
     assert configs[0].seed != configs[1].seed
-    first, second = (offline.build(config).env.held_out for config in configs)
+    first, second = (offline.build(config).data.held_out for config in configs)
     assert len(first) == 9 and first == second
 
 

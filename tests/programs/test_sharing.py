@@ -1,17 +1,16 @@
-"""Runs that share programs are still runs of their own."""
+"""Runs that share executor are still runs of their own."""
 
-from jaxrl import train
-from jaxrl.programs import program
+from jaxrl import programs, train
 from tests.helpers import sharing, tiny
 
 
 def _programs(*flags):
-    return sharing.compile_once(program.build(train._parse(tiny.flags("x", *flags)).config))
+    return sharing.compile_once(programs.build(train._parse(tiny.flags("x", *flags)).config))
 
 
 def test_only_what_the_program_does_not_depend_on_may_differ():
     short, long = _programs("--epochs", "2"), _programs("--epochs", "5", "--seed", "3")
     assert long._cycle is short._cycle and long.program.config.seed == 3
-    assert short.first_state().learner.total_iterations == 8
-    assert long.first_state().learner.total_iterations == 20
+    assert short.init_state().learner.total_iterations == 8
+    assert long.init_state().learner.total_iterations == 20
     assert _programs("--ppo.gamma", "0.5")._cycle is not short._cycle

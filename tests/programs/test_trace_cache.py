@@ -13,9 +13,8 @@ from jaxrl.config import presets
 from jaxrl.envs import registry
 from jaxrl.envs.env_state import PackedEnvState, Template
 from jaxrl.programs import trace_cache
-from jaxrl.programs.program import compile_sooner
 from jaxrl.types import ActionSpec
-from jaxrl.utils import sharding
+from jaxrl.utils import compilation_cache, sharding
 from tests.helpers import tiny
 
 MESH = sharding.make_mesh(1)
@@ -65,9 +64,9 @@ def test_second_run_needs_no_environment_and_is_the_same(
 
 
 def test_nothing_is_kept_where_that_is_not_wanted(keeping, monkeypatch):
-    assert trace_cache.shelf(presets.get("cartpole"), MESH) is not None
+    assert trace_cache.find(presets.get("cartpole"), MESH) is not None
     monkeypatch.setenv("JAXRL_KEEP_PROGRAMS", "0")
-    assert trace_cache.shelf(presets.get("cartpole"), MESH) is None
+    assert trace_cache.find(presets.get("cartpole"), MESH) is None
 
 
 def test_what_programs_depend_on_names_the_file(keeping, monkeypatch):
@@ -170,9 +169,9 @@ def test_junk_is_ignored_and_replaced(keeping, kept_programs):
     template = Template(PackedEnvState(shape(4), {}, ()), ActionSpec(2, True), 500, ())
     stored = trace_cache.CachedPrograms(template, kept_programs)
     for junk in junk_files(path, stored):
-        assert trace_cache.shelf(config, MESH) == (path, None), junk
+        assert trace_cache.find(config, MESH) == (path, None), junk
         trace_cache.save(path, stored)
-        assert trace_cache.shelf(config, MESH) == (path, stored), junk
+        assert trace_cache.find(config, MESH) == (path, stored), junk
 
 
 def test_the_oldest_are_let_go(tmp_path, monkeypatch):
@@ -192,7 +191,7 @@ def test_operations_name_one_line_unless_the_user_wants_the_whole_way(given, who
         monkeypatch.setenv(name, given)
     before = jax.config.jax_include_full_tracebacks_in_locations
     jax.config.update("jax_include_full_tracebacks_in_locations", True)
-    compile_sooner()
+    compilation_cache.enable()
     after = jax.config.jax_include_full_tracebacks_in_locations
     jax.config.update("jax_include_full_tracebacks_in_locations", before)
     assert after == whole

@@ -9,7 +9,7 @@ import pytest
 from jaxrl import train
 from jaxrl.errors import UserError
 from jaxrl.motion import clip_sampling
-from jaxrl.programs.program import Program
+from jaxrl.programs import DeviceProgram
 from jaxrl.training import curriculum
 from jaxrl.types import TrainState
 from jaxrl.utils import sharding
@@ -112,8 +112,9 @@ def _updated(answer):
     first = jax.device_put(clip_sampling.init(3), sharding.replicated(mesh))
     state = TrainState(*4 * [None], first)
     env = SimpleNamespace(next_curriculum=lambda *_: (answer, {"count": np.int64(2)}))
-    program = Program(None, mesh, SimpleNamespace(env=env), None)
-    return first, curriculum.updated(program, state, [None])
+    env = SimpleNamespace(env=env, template=SimpleNamespace(curriculum=first))
+    program = DeviceProgram(None, mesh, env=env, algorithm=None)
+    return first, curriculum.update_from_trials(program, state, [None])
 
 
 def test_every_array_keeps_its_place_and_type():

@@ -207,7 +207,7 @@ def test_a_resume_that_is_longer_equals_one_long_run(longer, finished, tmp_path)
 
 MOMENTS = {
     "compiling": (device, "compile_programs"),
-    "training": (device.DeviceExecutor, "train"),
+    "training": (device.DeviceExecutor, "run_cycle"),
     "evaluating": (device.DeviceExecutor, "evaluate"),
     "saving": (manifests, "write"),
 }
@@ -266,11 +266,11 @@ def test_without_a_whole_checkpoint_nothing_starts_over(finished, tmp_path, caps
 def test_speed_leaves_out_compiling_and_counts_every_environment_step(tmp_path, monkeypatch):
     wait = device.DeviceExecutor.wait
 
-    def target_params(self):
+    def slowly(self):
         time.sleep(1.0)
         wait(self)
 
-    monkeypatch.setattr(device.DeviceExecutor, "wait", target_params)
+    monkeypatch.setattr(device.DeviceExecutor, "wait", slowly)
     folder = tiny.run(tmp_path / "run", "--epochs", "1", "--cycles", "1")
     (row,) = tiny.rows(folder, timed=True)
     assert row["time/compile_seconds"] >= 1 > row["time/cycle_seconds"]
@@ -395,7 +395,7 @@ def test_commands_to_go_on_allow_code_of_ones_own(finished, env):
     lines = summary.text(summary.Result(finished, 512, None, {}), config).splitlines()
     for command in ("jaxrl.evaluate", "--resume"):
         assert next(line for line in lines if command in line).endswith(f" --env {env}")
-    assert summary.again(finished, config).endswith(f"--resume {finished} --env {env}")
+    assert summary.resume_command(finished, config).endswith(f"--resume {finished} --env {env}")
 
 
 def test_best_policy_is_the_best_evaluated(tmp_path):
@@ -482,7 +482,7 @@ def test_a_run_killed_before_its_first_checkpoint_starts_over(finished, tmp_path
     rows = (folder / "metrics.jsonl").read_text().splitlines()
     (folder / "metrics.jsonl").write_text(rows[0] + "\n")
     assert train.main(["--resume", str(folder)]) == 0
-    assert "it starts over" in capsys.readouterr().out
+    assert "starting from scratch" in capsys.readouterr().out
     assert tiny.rows(folder) == tiny.rows(finished)
     tiny.assert_same_policy(folder, finished)
 

@@ -14,7 +14,7 @@ from jaxrl.checkpoint import snapshot
 from jaxrl.errors import UserError
 from jaxrl.programs import device, memory_estimate
 from jaxrl.training import fit
-from jaxrl.training.member import Member
+from jaxrl.training.run import Member
 from jaxrl.utils import device_memory, host_memory
 from tests.helpers import tiny
 
@@ -80,7 +80,7 @@ def test_stopping_changes_nothing_where_nothing_breaks(tmp_path):
 
 
 def test_a_run_that_ends_with_non_finite_gradients_says_so(tmp_path, monkeypatch, capsys):
-    real = device.DeviceExecutor.train
+    real = device.DeviceExecutor.run_cycle
 
     def bad_at_the_end(self, state, number):
         state, metrics = real(self, state, number)
@@ -91,7 +91,7 @@ def test_a_run_that_ends_with_non_finite_gradients_says_so(tmp_path, monkeypatch
             )
         return state, metrics
 
-    monkeypatch.setattr(device.DeviceExecutor, "train", bad_at_the_end)
+    monkeypatch.setattr(device.DeviceExecutor, "run_cycle", bad_at_the_end)
     folder = tmp_path / "run"
     assert train.main(tiny.flags(folder)) == 2
     said = capsys.readouterr()
@@ -125,8 +125,8 @@ def test_a_loss_that_is_nan_does_not_keep_the_state_from_the_disk(tmp_path):
     one, two = member(), member()
     one.average_losses({"train/R_loss": math.nan, "train/R_fit": 2.0}, epoch_ends=False)
     one.recent = [1.0, math.inf]
-    snapshot.check_json(one.memory(), "metadata")
-    two.remember(json.loads(json.dumps(one.memory())))
+    snapshot.check_json(one.state_dict(), "metadata")
+    two.load_state_dict(json.loads(json.dumps(one.state_dict())))
     np.testing.assert_array_equal(two.losses, one.losses)
     np.testing.assert_array_equal(two.recent, [1.0, math.nan])
 
@@ -168,7 +168,7 @@ def test_too_little_memory_names_what_is_large_and_how_to_shrink_it(tmp_path, mo
     def greedy(self, state, number):
         raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 1 byte.")
 
-    monkeypatch.setattr(device.DeviceExecutor, "train", greedy)
+    monkeypatch.setattr(device.DeviceExecutor, "run_cycle", greedy)
     config = train._parse(tiny.flags(tmp_path / "run")).config
     with pytest.raises(UserError, match="Out of memory") as caught:
         jaxrl.fit(config)

@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 import jaxrl
-from jaxrl import evaluate, train
+from jaxrl import evaluate, programs, train
 from jaxrl.checkpoint.manager import CheckpointManager
 from jaxrl.loggers import run_dir as folders
-from jaxrl.programs import program as programs
 from jaxrl.training import resume
 from tests.helpers import tiny
 
@@ -67,7 +66,7 @@ def test_checkpoints_without_replay_are_small_and_go_on(whole, tmp_path, capsys)
     # What the episodes in progress did before is lost: a resume must not count them as whole.
     program = programs.build(folders.read_config(folder))
     with CheckpointManager(folder / "checkpoints") as kept:
-        state = resume.resumed(program, kept).state
+        state = resume.restore(program, kept).state
     stored = state.collector.replay
     assert (np.asarray(stored.book.age_now) == 40).all() and not stored.ring.written.any()
     # Whenever there was something to learn from, what is linear in it was solved for.

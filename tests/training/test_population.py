@@ -9,12 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl import train
+from jaxrl import programs, train
 from jaxrl.errors import UserError
 from jaxrl.learning import episode_index
-from jaxrl.programs import device, program
+from jaxrl.programs import device
 from jaxrl.training import curriculum, population
-from jaxrl.types import Mean, TrainState
+from jaxrl.types import TrainState
 from jaxrl.utils import sharding
 from tests.helpers import custom_envs, tiny
 
@@ -38,7 +38,7 @@ def members(name, devices=1):
 
 
 def together(name, devices=1):
-    return device.compile_programs(population.program_of(members(name, devices)))
+    return device.compile_programs(population.build(members(name, devices)))
 
 
 @pytest.fixture(scope="module")
@@ -48,36 +48,36 @@ def ppo():
 
 @pytest.fixture(scope="module")
 def alone():
-    return device.compile_programs(program.build(members("ppo")[0]))
+    return device.compile_programs(programs.build(members("ppo")[0]))
 
 
-def for_seed(programs, seed):
-    """Return compiled programs of one run for another seed, which is an argument of theirs."""
-    config = replace(programs.program.config, seed=seed)
-    return replace(programs, program=programs.program._replace(config=config))
+def for_seed(executor, seed):
+    """Return the executor of one run for another seed, which is an argument of theirs."""
+    config = replace(executor.program.config, seed=seed)
+    return replace(executor, program=replace(executor.program, config=config))
 
 
-def two_cycles(programs):
-    state, _ = programs.train(programs.first_state(), 0)
-    return programs.train(state, 1)
+def two_cycles(executor):
+    state, _ = executor.run_cycle(executor.init_state(), 0)
+    return executor.run_cycle(state, 1)
 
 
-def returns(programs, state):
-    params = programs.program.algorithm.policy_params(state.learner)
-    return np.asarray(programs.evaluate(params, 2).returns)
+def returns(executor, state):
+    params = executor.program.algorithm.policy_params(state.learner)
+    return np.asarray(executor.evaluate(params, 2).returns)
 
 
 @pytest.mark.parametrize("name", FLAGS)
 def test_each_seed_learns_what_it_learns_alone(ppo, alone, name):
     many, one = ppo, alone
     if name != "ppo":
-        many, one = together(name), device.compile_programs(program.build(members(name)[0]))
+        many, one = together(name), device.compile_programs(programs.build(members(name)[0]))
     both, metrics = two_cycles(many)
     played = returns(many, both) if name == "sac" else None
     for place, seed in enumerate(SEEDS):
         mine = for_seed(one, seed)
         state, own = two_cycles(mine)
-        assert_close(many.program.each(jax.device_get(both.learner))[place], state.learner)
+        assert_close(many.program.split(jax.device_get(both.learner))[place], state.learner)
         for key, mean in own.items():
             total = metrics[key].total[place]
             np.testing.assert_allclose(total, mean.total, rtol=1e-2, atol=1e-2, err_msg=key)
@@ -131,15 +131,15 @@ def test_devices_that_cannot_share_evenly_are_refused():
 def test_nobody_and_members_of_two_algorithms_are_no_population():
     config = members("ppo")[0]
     with pytest.raises(UserError, match="not in --algo"):
-        population.program_of([config, replace(config, algo="sac")])
+        population.build([config, replace(config, algo="sac")])
     with pytest.raises(UserError, match="give the settings of one or more"):
-        population.program_of([])
+        population.build([])
 
 
 def test_what_is_played_on_the_host_has_no_population():
     config = train._parse(["gym-cartpole"]).config
     with pytest.raises(UserError, match="does not run on the device"):
-        population.program_of([replace(config, seed=seed) for seed in SEEDS])
+        population.build([replace(config, seed=seed) for seed in SEEDS])
 
 
 def test_every_member_has_a_curriculum_of_its_own():
@@ -148,46 +148,12 @@ def test_every_member_has_a_curriculum_of_its_own():
     state = TrainState(*4 * [None], level)
     template = SimpleNamespace(curriculum={"level": np.float32(0.25)})
     env = SimpleNamespace(env=custom_envs.Widening(), template=template)
-    both = program.Program(None, mesh, env, None, members=(None, None))
+    both = programs.DeviceProgram(None, mesh, (None, None), env=env, algorithm=None)
     rows = [{"rollout/success_rate": rate} for rate in (0.5, 1.0)]
     after, values = curriculum.after_cycle(both, state, rows)
     np.testing.assert_array_equal(after.curriculum["level"], [0.25, 0.625])
     assert after.curriculum["level"].sharding == level["level"].sharding
     assert values == [{"curriculum/level": 0.25}, {"curriculum/level": 0.625}]
-
-
-def test_training_without_a_folder_follows_the_curriculum(monkeypatch):
-    """Every clip that fails is told to next_curriculum, once for each member."""
-    told = []
-    follow = custom_envs.Drill.next_curriculum
-
-    def spy(self, weights, episodes):
-        told.append(np.asarray(weights.weights).tolist())
-        return follow(self, weights, episodes)
-
-    monkeypatch.setattr(custom_envs.Drill, "next_curriculum", spy)
-    own = ["--env", "tests.helpers.custom_envs:Drill", "--task.episode-length", "8"]
-    config = train._parse([*tiny.FLAGS, *own, "--cycles", "1"]).config
-    points = population.train([replace(config, seed=seed) for seed in SEEDS])
-    assert [len(point.returns) for point in points] == [2, 2]
-    assert told[:2] == [pytest.approx([1 / 3] * 3)] * 2
-    assert told[2:] == [pytest.approx([0.1, 0.1, 0.8])] * 2
-
-
-def test_members_that_diverge_without_a_folder_are_told(capsys):
-    some = tuple(members("ppo"))
-    limit = some[0].ppo.max_bad_updates
-    whole = SimpleNamespace(
-        members=some, programs=SimpleNamespace(program=SimpleNamespace(config=some[0]))
-    )
-    state = SimpleNamespace(learner=SimpleNamespace(nonfinite_streak=np.array([limit - 1, limit])))
-    metrics = {"rollout/diverged": Mean(np.float32([3, 0]), np.float32([2, 2]))}
-    population._warn_of_divergence(whole, state, metrics)
-    assert capsys.readouterr().out.splitlines() == [
-        "warning: seed-3: environments produced non-finite values in 3 steps of the last cycle, "
-        "and were reset",
-        "warning: seed-5 diverged: 50 consecutive non-finite updates",
-    ]
 
 
 def test_episodes_in_progress_are_given_up_in_all_members_alike():

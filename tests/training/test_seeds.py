@@ -21,7 +21,7 @@ from jaxrl.config import algorithms, overrides, variants
 from jaxrl.errors import UserError
 from jaxrl.loggers import run_dir as folders
 from jaxrl.programs import device, memory_estimate
-from jaxrl.training import finalize, fit, overview, population, recovery, summary
+from jaxrl.training import fit, nan_guard, overview, population, recovery, summary
 from jaxrl.utils import device_memory, stats
 from tests.helpers import tiny
 
@@ -235,12 +235,12 @@ def test_names_variants_and_their_middles():
     assert overview.joined([{"a": 1.0}, {"a": 3.0, "b": 5.0}]) == {"a": 2.0, "b": 5.0}
 
 
-def test_a_lost_member_does_not_stop_the_others():
+def test_a_diverged_member_does_not_stop_the_others():
     said = []
     logged = []
     members = [
         SimpleNamespace(
-            nonfinite_streak=0, lost=False, folder=None, log=lambda *row: logged.append(row)
+            nonfinite_streak=0, diverged=False, folder=None, log=lambda *row: logged.append(row)
         )
         for _ in range(2)
     ]
@@ -255,11 +255,11 @@ def test_a_lost_member_does_not_stop_the_others():
     )
     members[1].nonfinite_streak = run.config.ppo.max_bad_updates
     for cycles in (1, 2):
-        finalize.stop_if_diverged(run, [{}, {}], cycles)
+        nan_guard.check_updates(run, [{}, {}], cycles)
     assert len(said) == 1 and "seed-1 diverged: 50 consecutive non-finite updates" in said[0]
     members[0].nonfinite_streak = run.config.ppo.max_bad_updates
-    with pytest.raises(finalize.TrainingDiverged, match="No checkpoint yet"):
-        finalize.stop_if_diverged(run, [{"train/loss": math.nan}, {}], 3)
+    with pytest.raises(nan_guard.TrainingDiverged, match="No checkpoint yet"):
+        nan_guard.check_updates(run, [{"train/loss": math.nan}, {}], 3)
     assert [(cycles, row["train/diverged"]) for cycles, row in logged] == [(3, 1.0), (3, 1.0)]
 
 
@@ -272,9 +272,9 @@ def test_how_many_fit_is_said_beforehand(monkeypatch, capsys):
     out = capsys.readouterr().out
     assert f"of 4 together    {memory_estimate.megabytes(4 * peak)}" in out
     assert "seeds that fit (--num-seeds)    about 5" in out
-    six = population.program_of([replace(config, seed=seed) for seed in range(6)])
+    six = population.build([replace(config, seed=seed) for seed in range(6)])
     assert "about 5 fit" in memory_estimate.too_many(six)
-    assert memory_estimate.too_many(six._replace(members=six.members[:5])) is None
+    assert memory_estimate.too_many(replace(six, members=six.members[:5])) is None
     assert "lower --num-seeds" in memory_estimate.too_large(six)
 
 
@@ -295,7 +295,7 @@ def test_closing_words_of_a_population(tmp_path):
         for i in range(2)
     )
     whole = summary.Result(
-        tmp_path, 512, 3.0, {}, members=seeds, number="2 seeds", middle=("IQM 2.5",)
+        tmp_path, 512, 3.0, {}, members=seeds, number="2 seeds", iqm=("IQM 2.5",)
     )
     text = summary.text(whole, train._parse(["cartpole"]).config)
     assert "512 environment steps of each of 2 seeds" in text and "last evaluation  IQM 2.5" in text

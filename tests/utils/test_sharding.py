@@ -11,8 +11,8 @@ from jaxrl.config import presets
 from jaxrl.envs import factory as environments
 from jaxrl.evaluation import episodes
 from jaxrl.networks import actor_critic
+from jaxrl.programs import DeviceProgram
 from jaxrl.programs.device import compile_programs
-from jaxrl.programs.program import Program
 from jaxrl.utils import sharding
 
 PENDULUM = presets.get("pendulum")
@@ -34,11 +34,11 @@ def two_cycles(devices):
     env = environments.build(CONFIG)
     networks = actor_critic.build(env.spec, CONFIG.network)
     algorithm = ppo.make(CONFIG.ppo, env, networks, 4, num_shards=8)
-    program = Program(CONFIG, sharding.make_mesh(devices), env, algorithm)
-    programs = compile_programs(program)
-    state, first = programs.train(programs.first_state(), 0)
-    state, second = programs.train(state, 1)
-    return program, state, [first, second], programs
+    program = DeviceProgram(CONFIG, sharding.make_mesh(devices), env=env, algorithm=algorithm)
+    executor = compile_programs(program)
+    state, first = executor.run_cycle(executor.init_state(), 0)
+    state, second = executor.run_cycle(state, 1)
+    return program, state, [first, second], executor
 
 
 @pytest.fixture(scope="module")
@@ -87,8 +87,8 @@ def test_rollout_needs_no_talk_between_devices(runs):
 def test_evaluation_is_the_same_on_several_devices(runs):
     results = []
     for devices in (1, 4):
-        program, state, _, programs = runs[devices]
+        program, state, _, executor = runs[devices]
         params = program.algorithm.policy_params(state.learner)
-        results.append(episodes.summarize(programs.evaluate(params, 5)))
+        results.append(episodes.summarize(executor.evaluate(params, 5)))
     for key, value in results[0].items():
         assert value == pytest.approx(results[1][key], rel=1e-2), key

@@ -7,12 +7,12 @@ import jax
 import numpy as np
 import pytest
 
-from jaxrl import train
+from jaxrl import programs, train
 from jaxrl.algorithms import registry as algorithms
 from jaxrl.algorithms.policy import PolicyParams
 from jaxrl.learning import normalizer
 from jaxrl.policies import load
-from jaxrl.programs import device, gymnasium, program
+from jaxrl.programs import device, gymnasium
 from jaxrl.utils import streams
 from tests.helpers import tiny
 
@@ -23,7 +23,7 @@ DRILL = "tests.helpers.custom_envs:Drill"
 
 @pytest.fixture
 def used(monkeypatch):
-    """Count how often every key is used, also inside compiled programs."""
+    """Count how often every key is used, also inside compiled executor."""
     found: Counter = Counter()
 
     def note(key):
@@ -74,14 +74,14 @@ def test_a_run_uses_no_key_twice(used):
     words = [*tiny.FLAGS, "--env", DRILL, "--backend", "None", "--eval.no-deterministic"]
     words += ["--motion.no-resample-deterministic", "--ppo.update-epochs", "1"]
     config = train._parse([*words, "--task.episode-length", "8"]).config
-    built = program.build(config)
-    programs = device.compile_programs(built)
-    state = programs.first_state()
+    built = programs.build(config)
+    executor = device.compile_programs(built)
+    state = executor.init_state()
     for cycle in range(2):
-        state, _ = programs.train(state, cycle)
+        state, _ = executor.run_cycle(state, cycle)
     params = built.algorithm.policy_params(state.learner)
-    programs.evaluate(params, 2)
-    programs.trials(params, 2)
+    executor.evaluate(params, 2)
+    executor.evaluate_trials(params, 2)
     _assert_distinct(used, 50)
 
 
@@ -91,21 +91,21 @@ def test_a_run_of_environments_on_the_host_uses_no_key_twice(used):
     flags += (
         "--network.hidden 4 --network.critic-hidden 4 --eval.num-envs 2 --eval.no-deterministic"
     )
-    programs = gymnasium.GymnasiumExecutor(program.build(train._parse(flags.split()).config))
-    state = programs.first_state()
-    params = programs.program.algorithm.policy_params(state.learner)
+    executor = gymnasium.GymnasiumExecutor(programs.build(train._parse(flags.split()).config))
+    state = executor.init_state()
+    params = executor.program.algorithm.policy_params(state.learner)
     for number in range(2):
-        programs.evaluate(params, number)
-        state, _ = programs.train(state, number)
-        params = programs.program.algorithm.policy_params(state.learner)
-    programs.close()
+        executor.evaluate(params, number)
+        state, _ = executor.run_cycle(state, number)
+        params = executor.program.algorithm.policy_params(state.learner)
+    executor.close()
     _assert_distinct(used, 30)
 
 
 def test_episodes_of_a_command_start_in_other_states_than_training_did(used):
     """Both have the same seed by default."""
     config = train._parse(tiny.FLAGS).config
-    built = program.build(config)
+    built = programs.build(config)
     networks = algorithms.build_networks(config, built.env.spec)
     params = networks.actor.init(jax.random.key(99)), normalizer.init(built.env.spec.obs)
     policy = load._bind(networks, PolicyParams(*params), built.env.spec, {})

@@ -1,0 +1,108 @@
+"""Train the runs of a study: the host loop with its checkpoints, one program for all members."""
+
+import hashlib
+import math
+import shutil
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from jaxrl.callbacks import CallbackContext
+from jaxrl.checkpoint.snapshot import CheckpointError
+from jaxrl.config import TrainConfig, serialization
+from jaxrl.loggers import metrics_log, run_dir
+from jaxrl.programs import DeviceProgram, Executor
+from jaxrl.training import fit, population
+from jaxrl.training.nan_guard import EnvironmentBroke, TrainingDiverged
+
+
+class Curve(NamedTuple):
+    """The evaluations of one run."""
+
+    steps: list[int]
+    metrics: dict[str, list[float]]  # one value for each evaluation, by name
+
+
+class Started(NamedTuple):
+    """A program that is being compiled."""
+
+    program: DeviceProgram
+    executor: Executor
+
+
+def start(members: Sequence[TrainConfig]) -> Started:
+    """Build one program for members that differ in seeds and traced settings, and compile it."""
+    quiet = [replace(m, log=replace(m.log, tensorboard=False, wandb=False)) for m in members]
+    program = population.build(quiet)
+    return Started(program, program.start())
+
+
+def train(
+    started: Started, folder: Path, check_metrics: Callable[[Iterable[str]], None]
+) -> list[Curve]:
+    """Train all members to their end, and return the evaluations of each.
+
+    Args:
+      started: what to train.
+      folder: where run folders lie; an interrupted run continues from its last checkpoint.
+      check_metrics: called with the names of the metrics of the first evaluation.
+
+    Raises:
+      KeyboardInterrupt: a signal stopped the run; its state was saved.
+    """
+    members = started.program.members
+    named = "\n".join(map(serialization.to_json, members)).encode()
+    run = folder / f"{members[0].preset}-{hashlib.sha256(named).hexdigest()[:12]}"
+    try:
+        result = _fit(started, run, [_MetricCheck(check_metrics)])
+        if result.stopped_by:
+            raise KeyboardInterrupt(result.stopped_by)
+    except (TrainingDiverged, EnvironmentBroke) as error:
+        print(f"warning: {error}", flush=True)
+    curves = [
+        read_curve(c, p) for c, p in zip(members, run_dir.of_members(run, members), strict=True)
+    ]
+    shutil.rmtree(run / "checkpoints", ignore_errors=True)  # the run is over
+    return curves
+
+
+def _fit(started: Started, run: Path, callbacks: list[Any]) -> fit.Result:
+    try:
+        return fit.fit_or_resume(started.program, run, callbacks, executor=started.executor)
+    except CheckpointError as error:  # damaged, or written by other code
+        print(f"An interrupted program starts over: {error}")
+        shutil.rmtree(run)
+        return fit.fit_or_resume(started.program, run, callbacks, executor=started.executor)
+
+
+@dataclass
+class _MetricCheck:
+    """Refuse at the first evaluation to be compared by what evaluations do not give."""
+
+    check: Callable[[Iterable[str]], None]
+
+    def on_evaluation(self, context: CallbackContext) -> None:
+        self.check(name for name in context.evaluation if name.startswith("eval/"))
+
+
+def read_curve(config: TrainConfig, run: Path) -> Curve:
+    """Read the evaluations of a run from its log; those it did not come to are NaN."""
+    rows = [r for r in metrics_log.read(run / "metrics.jsonl").rows if "eval/mean_reward" in r]
+    names = dict.fromkeys(
+        name
+        for row in rows
+        for name in row
+        if name.startswith("eval/") and name != "eval/best_mean_reward"
+    )
+    by_step = {int(row["step"]): row for row in rows}
+    steps = sorted({*by_step, *_planned_steps(config)})
+    return Curve(
+        steps, {n: [by_step.get(step, {}).get(n, math.nan) for step in steps] for n in names}
+    )
+
+
+def _planned_steps(config: TrainConfig) -> list[int]:
+    """Return the environment steps at the ends of epochs, where evaluations are due."""
+    ends = {*range(config.cycles, config.total_cycles + 1, config.cycles), config.total_cycles}
+    return [cycles * config.iterations * config.steps_per_iteration for cycles in ends]

@@ -1,0 +1,48 @@
+"""From a configuration to a program; nothing is compiled yet."""
+
+import jax
+
+from jaxrl.algorithms import registry as algorithms
+from jaxrl.config import TrainConfig, validate
+from jaxrl.envs import factory as environments
+from jaxrl.envs.gymnasium.env import GymnasiumEnv
+from jaxrl.loggers import sinks
+from jaxrl.policies import load
+from jaxrl.programs import offline, trace_cache
+from jaxrl.programs.device import DeviceProgram
+from jaxrl.programs.gymnasium import GymnasiumProgram
+from jaxrl.programs.offline import OfflineProgram
+from jaxrl.programs.program import Program
+from jaxrl.utils import sharding
+
+
+def build(config: TrainConfig) -> Program:
+    """Build environments or data, networks and algorithm."""
+    return offline.build(config) if config.offline else build_online(config)
+
+
+def build_online(config: TrainConfig) -> DeviceProgram | GymnasiumProgram:
+    """Build environments, networks and algorithm."""
+    validate.check(config, device_count=len(jax.local_devices()))
+    sinks.check_extras(config)
+    mesh = sharding.make_mesh(config.devices)
+    cache = trace_cache.find(config, mesh)
+    template = cache.stored.template if cache and cache.stored else None
+    env = environments.build(config, template)
+    networks = algorithms.build_networks(config, env.spec)
+    teacher = config.ppo.teacher and load.load_teacher(config.ppo.teacher, env.spec, networks)
+    algorithm = algorithms.make(config, env, networks, num_shards=mesh.size, teacher=teacher)
+    if isinstance(env, GymnasiumEnv):
+        return GymnasiumProgram(config, mesh, env=env, algorithm=algorithm)
+    return DeviceProgram(config, mesh, env=env, algorithm=algorithm, cache=cache)
+
+
+def build_device(config: TrainConfig) -> DeviceProgram:
+    """Build a program whose environments are compiled; refuse others."""
+    program = build(config)
+    if not isinstance(program, DeviceProgram):
+        raise TypeError(f"the environments of '{config.env}' are not compiled")
+    return program
+
+
+__all__ = ["OfflineProgram", "build", "build_device", "build_online"]
