@@ -17,7 +17,7 @@ import numpy as np
 
 from experiments import report, study
 from experiments.study import Between, Study
-from jaxrl.config import TrainConfig, serialization, validate
+from jaxrl.config import TrainConfig, serialization, settings, validate
 from jaxrl.errors import UserError
 from jaxrl.utils import stats
 
@@ -131,7 +131,7 @@ def _suggested(trial: Any, chosen: Study) -> dict[str, Any]:
     base, found = chosen.config({}), {}
     for name, choices in chosen.search.items():
         if isinstance(choices, Between):
-            whole = type(validate.get(base, name)) is int
+            whole = type(settings.get(base, name)) is int
             suggest = trial.suggest_int if whole else trial.suggest_float
             found[name] = suggest(name, choices.low, choices.high, log=choices.log)
         else:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from experiments import smoke_configs
-from jaxrl.config import TrainConfig, env_names, presets, serialization, validate
+from jaxrl.config import TrainConfig, env_names, presets, serialization, settings, validate
 from jaxrl.config.overrides import changed, combinations
 from jaxrl.errors import UserError, exit_status, nearest
 
@@ -159,7 +159,7 @@ def flags(changes: Mapping[str, Any]) -> str:
 
 
 def _flag(name: str, value: Any) -> str:
-    flag = validate.flag(name)
+    flag = settings.flag(name)
     if isinstance(value, bool):
         section, dot, last = flag.removeprefix("--").rpartition(".")
         return flag if value else f"--{section}{dot}no-{last}"

@@ -26,7 +26,7 @@ class TrainArgs:
 
     config: Annotated[TrainConfig, tyro.conf.arg(name="")]
     num_seeds: int = 1
-    """Train so many seeds at once, from --seed on, as one program; each has a folder of its own."""
+    """Number of seeds trained in one program, starting at --seed; each has its own folder."""
     vary: tuple[str, ...] = ()
     """Train every combination of these values, as ppo.learning-rate=1e-4,3e-4 ppo.gamma=0.97,0.99,
     each with all seeds, in the same program."""
@@ -116,10 +116,10 @@ def _parse(arguments: list[str]) -> TrainArgs:
         prog=f"{_PROGRAM} [PRESET]",
         description=f"Train an agent. Presets: {listing}. This help shows '{name}'.",
     )
-    overrides.refuse_unread(command.config, default.config)
-    varied = [overrides.setting(text) for text in command.vary]
-    for remark in overrides.unread_choices(command.config, default.config, varied):
-        print(f"note: {remark}", file=sys.stderr)
+    overrides.refuse_unused(command.config, default.config)
+    varied = [overrides.axis_path(text) for text in command.vary]
+    for note in overrides.unused_notes(command.config, default.config, varied):
+        print(f"note: {note}", file=sys.stderr)
     return command
 
 

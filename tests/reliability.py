@@ -29,7 +29,7 @@ TROUBLE = "tests/training/test_nan_guard.py"
 SINKS = "tests/loggers/test_sinks.py"
 MANIFESTS = "tests/checkpoint/test_manifest.py"
 HOSTILE = "tests/loggers/test_run_dir.py"
-VALUES = "tests/config/test_validate_values.py"
+VALUES = "tests/config/test_values.py"
 ERRORS = "tests/test_errors.py"
 ONE_PROCESS = "Training runs in one process; several come with issue 30."
 

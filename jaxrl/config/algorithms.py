@@ -1,108 +1,183 @@
-"""Settings of the learning algorithms; `jaxrl.config` explains what (traced) means."""
+"""Settings of the learning algorithms."""
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Literal
 
-import tyro
+from jaxrl.config.metadata import named_flag, setting
 
-T = TypeVar("T")
-# Known by these names from the systems they come from: flags without a section before them.
-Plain = Annotated[T, tyro.conf.arg(prefix_name=False)]
-PLAIN = ("train_batches", "batch_size")
-
-
-def _rrd(name: str) -> Any:
-    """Return the marker of a setting whose flag is --rrd.<name>."""
-    return tyro.conf.arg(name=f"rrd.{name}", prefix_name=False)
+# What a setting needs to have an effect (`only_if`).
+_PRIORITIZED = ("ppo.sampling", "prioritized")
+_ADAPTIVE_KL = ("ppo.schedule", "adaptive_kl")
+_VTRACE = ("ppo.advantage", "vtrace")
+_TEACHER = ("ppo.teacher",)
+_AMP = ("amp.weight",)
+_C51 = ("offpolicy.critic", "c51")
+_SAC = ("algo", "sac")
+_TD3 = ("algo", "td3")
+_DQN = ("algo", "dqn")
+_RRD = ("offpolicy.reward", "rrd")
 
 
 @dataclass(frozen=True)
 class PPOConfig:
     """Proximal policy optimisation."""
 
-    rollout_length: int = 16
-    """Steps per environment and iteration."""
-    bptt_horizon: int | None = None
-    """Steps per segment: as far as memory is trained through time; the whole rollout if None."""
-    update_epochs: int = 4
-    """Passes over each rollout."""
-    num_minibatches: int = 8
-    """Minibatches per pass, each of whole segments."""
-    sampling: Literal["sequential", "uniform", "prioritized"] = "sequential"
-    """Segments of a minibatch: each once per pass, drawn afresh, or drawn by advantage."""
-    prio_alpha: float = 0.8
-    """prioritized: how much large advantages count; 0 is uniform (traced)."""
-    prio_beta0: float = 0.2
-    """prioritized: how far weights make up for that at the start; more later (traced)."""
-    accumulate: int = 1
-    """Parts a minibatch is taken in, one after the other: the same step in less memory."""
-    optimizer: Literal["adam", "muon"] = "adam"
-    """Muon takes orthogonal steps in weight matrices (and wants larger learning rates)."""
-    learning_rate: float = 3e-4
-    """The optimiser's step size (traced)."""
-    schedule: Literal["constant", "linear", "cosine", "exponential", "adaptive_kl"] = "constant"
-    """How the learning rate changes over the run; adaptive_kl steers by the KL divergence."""
-    schedule_floor: float = 0.0
-    """Where a falling schedule ends, as a share of the learning rate (traced)."""
-    desired_kl: float = 0.01
-    """adaptive_kl: the divergence aimed at (traced)."""
-    min_learning_rate: float = 1e-5
-    """adaptive_kl: lower bound (traced)."""
-    max_learning_rate: float = 1e-2
-    """adaptive_kl: upper bound (traced)."""
-    gamma: float = 0.99
-    """Discount per action (traced)."""
-    lam: float = 0.95
-    """GAE's lambda (traced)."""
-    bootstrap_truncated: bool = True
-    """Time limits cut an episode, whose value goes on; or else they count as its end (traced)."""
-    advantage: Literal["gae", "vtrace"] = "gae"
-    """Advantages once per rollout, or for every minibatch by the policy as it is then."""
-    rho_clip: float = 1.0
-    """vtrace: most that a step's probability ratio may count (traced)."""
-    c_clip: float = 1.0
-    """vtrace: most that it may count for earlier steps (traced)."""
-    clip: float = 0.2
-    """Range of the probability ratio (traced)."""
-    value_clip: float = 0.0
-    """Range of the clipped value loss; 0 means the plain loss (traced)."""
-    value_coef: float = 0.5
-    """Weight of the value loss (traced)."""
-    entropy_coef: float = 0.0
-    """Weight of the entropy bonus (traced)."""
-    entropy_coef_end: float = 1.0
-    """Share of it left at the end of the run; it falls linearly."""
-    bound_coef: float = 0.0
-    """Weight of the loss on action means beyond 1.1 (traced)."""
-    l2_init_coef: float = 0.0
-    """Weight of the squared distance to the initial parameters (traced)."""
-    l2_init_coef_end: float = 1.0
-    """Share of it left at the end of the run."""
-    teacher: Path | None = None
-    """Run folder or policy file of a teacher without memory: stay close to what it would do."""
-    teacher_coef: float = 1.0
-    """Weight of the KL divergence from the teacher (traced)."""
-    teacher_coef_end: float = 0.0
-    """Share of it left at the end of the run."""
-    max_grad_norm: float = 0.5
-    """Gradients are scaled down to this norm; 0 switches it off."""
-    max_bad_updates: int = 50
-    """Stop the run after this many non-finite gradient steps in a row."""
-    adam_epsilon: float = 1e-5
-    """Adam's epsilon."""
-    target_kl: float = 0.0
-    """Skip an iteration's remaining updates once KL exceeds 1.5 × this; 0: never (traced)."""
-    normalize_advantage: Literal["batch", "minibatch", "none"] = "minibatch"
-    """Over which samples advantages get mean 0 and standard deviation 1."""
-    normalize_obs: bool = True
-    """Normalise observations by running statistics."""
-    normalize_reward: bool = False
-    """Divide rewards by the running deviation of the discounted return (as VecNormalize)."""
-    normalize_value: bool = False
-    """Let the critic predict normalised returns."""
-    reward_scale: float = 1.0
-    """Rewards are multiplied by this before learning (traced); logs show the plain ones."""
+    rollout_length: int = setting(16, "Steps per environment and iteration.", at_least=1)
+    bptt_horizon: int | None = setting(
+        None,
+        "Steps per segment, through which gradients of a recurrent layer flow; None: the rollout.",
+        at_least=1,
+    )
+    update_epochs: int = setting(4, "Passes over each rollout.", at_least=1)
+    num_minibatches: int = setting(8, "Minibatches of segments per pass.", at_least=1)
+    sampling: Literal["sequential", "uniform", "prioritized"] = setting(
+        "sequential",
+        "Segments of a minibatch: each once per pass, sampled uniformly, or sampled by advantage.",
+    )
+    prio_alpha: float = setting(
+        0.8,
+        "Exponent of the priorities; 0 is uniform.",
+        at_least=0,
+        traced=True,
+        only_if=_PRIORITIZED,
+    )
+    prio_beta0: float = setting(
+        0.2,
+        "Exponent of the importance weights at the start; it rises over the run.",
+        at_least=0,
+        at_most=1,
+        traced=True,
+        only_if=_PRIORITIZED,
+    )
+    accumulate: int = setting(
+        1, "Parts a minibatch is split into to save memory: the same gradient step.", at_least=1
+    )
+    optimizer: Literal["adam", "muon"] = setting(
+        "adam", "Muon takes orthogonal steps in weight matrices (and needs larger learning rates)."
+    )
+    learning_rate: float = setting(3e-4, "The optimiser's step size.", at_least=0, traced=True)
+    schedule: Literal["constant", "linear", "cosine", "exponential", "adaptive_kl"] = setting(
+        "constant",
+        "How the learning rate changes over the run; adaptive_kl follows the KL divergence.",
+    )
+    schedule_floor: float = setting(
+        0.0,
+        "Where a falling schedule ends, as a fraction of the learning rate.",
+        at_least=0,
+        at_most=1,
+        traced=True,
+    )
+    desired_kl: float = setting(
+        0.01, "Target of the KL divergence.", above=0, traced=True, only_if=_ADAPTIVE_KL
+    )
+    min_learning_rate: float = setting(
+        1e-5, "Lower bound of the learning rate.", above=0, traced=True, only_if=_ADAPTIVE_KL
+    )
+    max_learning_rate: float = setting(
+        1e-2, "Upper bound of the learning rate.", above=0, traced=True, only_if=_ADAPTIVE_KL
+    )
+    gamma: float = setting(0.99, "Discount per action.", at_least=0, at_most=1, traced=True)
+    lam: float = setting(0.95, "GAE's lambda.", at_least=0, at_most=1, traced=True)
+    bootstrap_truncated: bool = setting(
+        True,
+        "Bootstrap from the value of the last state at time limits; otherwise they count as "
+        "termination.",
+        traced=True,
+    )
+    advantage: Literal["gae", "vtrace"] = setting(
+        "gae", "Advantages once per rollout, or for every minibatch with the current policy."
+    )
+    rho_clip: float = setting(
+        1.0, "Upper bound of a step's probability ratio.", at_least=0, traced=True, only_if=_VTRACE
+    )
+    c_clip: float = setting(
+        1.0,
+        "Upper bound of the ratios that carry errors to earlier steps.",
+        at_least=0,
+        traced=True,
+        only_if=_VTRACE,
+    )
+    clip: float = setting(0.2, "Range of the probability ratio.", above=0, traced=True)
+    value_clip: float = setting(
+        0.0,
+        "Range of the clipped value loss; 0: no clipping.",
+        at_least=0,
+        traced=True,
+        zero_is_static=True,
+    )
+    value_coef: float = setting(0.5, "Weight of the value loss.", at_least=0, traced=True)
+    entropy_coef: float = setting(0.0, "Weight of the entropy bonus.", at_least=0, traced=True)
+    entropy_coef_end: float = setting(
+        1.0,
+        "Fraction of it left at the end of the run; it falls linearly.",
+        at_least=0,
+        at_most=1,
+        only_if=("ppo.entropy_coef",),
+    )
+    bound_coef: float = setting(
+        0.0,
+        "Weight of the loss on action means beyond 1.1.",
+        at_least=0,
+        traced=True,
+        zero_is_static=True,
+    )
+    l2_init_coef: float = setting(
+        0.0,
+        "Weight of the squared distance to the initial parameters.",
+        at_least=0,
+        traced=True,
+        zero_is_static=True,
+    )
+    l2_init_coef_end: float = setting(
+        1.0,
+        "Fraction of it left at the end of the run.",
+        at_least=0,
+        at_most=1,
+        only_if=("ppo.l2_init_coef",),
+    )
+    teacher: Path | None = setting(
+        None,
+        "Run folder or policy file of a teacher without a recurrent layer: stay close to its "
+        "actions.",
+    )
+    teacher_coef: float = setting(
+        1.0,
+        "Weight of the KL divergence from the teacher.",
+        at_least=0,
+        traced=True,
+        only_if=_TEACHER,
+    )
+    teacher_coef_end: float = setting(
+        0.0, "Fraction of it left at the end of the run.", at_least=0, at_most=1, only_if=_TEACHER
+    )
+    max_grad_norm: float = setting(
+        0.5, "Gradients are scaled down to this norm; 0 switches it off.", at_least=0
+    )
+    max_bad_updates: int = setting(
+        50, "Stop the run after N consecutive non-finite gradient steps.", at_least=1
+    )
+    adam_epsilon: float = setting(1e-5, "Adam's epsilon.", above=0)
+    target_kl: float = setting(
+        0.0,
+        "Skip an iteration's remaining updates once KL exceeds 1.5 × this; 0: never.",
+        at_least=0,
+        traced=True,
+    )
+    normalize_advantage: Literal["batch", "minibatch", "none"] = setting(
+        "minibatch", "Over which samples advantages get mean 0 and standard deviation 1."
+    )
+    normalize_obs: bool = setting(True, "Normalise observations by running statistics.")
+    normalize_reward: bool = setting(
+        False, "Divide rewards by the running deviation of the discounted return (as VecNormalize)."
+    )
+    normalize_value: bool = setting(False, "Let the critic predict normalised returns.")
+    reward_scale: float = setting(
+        1.0,
+        "Factor of the rewards that are learnt from; logs show them without it.",
+        above=0,
+        traced=True,
+    )
 
     @property
     def horizon(self) -> int:
@@ -117,122 +192,178 @@ class PPOConfig:
 
 @dataclass(frozen=True)
 class AMPConfig:
-    """A discriminator that pays for moving like the clips do (AMP), with ppo."""
+    """Adversarial motion priors: a discriminator rewards motion like that of the clips (ppo)."""
 
-    weight: float = 0.0
-    """What style counts in the reward; 0: no discriminator."""
-    task_weight: float = 1.0
-    """What the task's own reward counts beside it."""
-    scale: float = 2.0
-    """Style rewards are multiplied by this."""
-    loss: Literal["bce", "least_squares"] = "bce"
-    """Cross-entropy, or the squared distance from ±1."""
-    gradient_penalty: float = 5.0
-    """Weight of the squared slope at demonstrations."""
-    logit_reg: float = 0.01
-    """Weight of the last layer's squared size."""
-    weight_decay: float = 1e-4
-    """Share by which all weights shrink, times the learning rate."""
-    learning_rate: float = 1e-4
-    """Adam's step size."""
-    hidden: tuple[int, ...] = (1024, 512)
-    """Widths of its layers."""
-    batch_size: int = 4096
-    """Histories of each kind per gradient step."""
-    updates: int = 8
-    """Gradient steps per iteration."""
-    replay: int = 100_000
-    """Histories of the agent's that are remembered."""
+    weight: float = setting(0.0, "Weight of the style reward; 0: no discriminator.", at_least=0)
+    task_weight: float = setting(1.0, "Weight of the task's own reward.", at_least=0, only_if=_AMP)
+    scale: float = setting(2.0, "Factor of the style reward.", above=0, only_if=_AMP)
+    loss: Literal["bce", "least_squares"] = setting(
+        "bce", "Cross-entropy, or the squared distance from ±1.", only_if=_AMP
+    )
+    gradient_penalty: float = setting(
+        5.0, "Weight of the squared gradient at demonstrations.", at_least=0, only_if=_AMP
+    )
+    logit_reg: float = setting(
+        0.01, "Weight of the squared norm of the last layer.", at_least=0, only_if=_AMP
+    )
+    weight_decay: float = setting(
+        1e-4, "Weight decay, times the learning rate.", at_least=0, only_if=_AMP
+    )
+    learning_rate: float = setting(1e-4, "Adam's step size.", at_least=0, only_if=_AMP)
+    hidden: tuple[int, ...] = setting(
+        (1024, 512), "Widths of its layers.", at_least=1, only_if=_AMP
+    )
+    batch_size: int = setting(
+        4096, "Histories of each kind per gradient step.", at_least=1, only_if=_AMP
+    )
+    updates: int = setting(8, "Gradient steps per iteration.", at_least=1, only_if=_AMP)
+    replay: int = setting(
+        100_000, "Capacity of the agent's replay of histories.", at_least=1, only_if=_AMP
+    )
 
 
 @dataclass(frozen=True)
 class OffPolicyConfig:
     """SAC, TD3 and DQN, and where their rewards come from."""
 
-    rollout_length: int = 1
-    """Steps per environment and iteration."""
-    train_batches: Plain[int] = 64
-    """Gradient steps per iteration."""
-    batch_size: Plain[int] = 256
-    """Transitions per gradient step."""
-    buffer_size: int = 1_000_000
-    """Steps kept, of all environments together; rounded down to fit them."""
-    warmup: int = 10_000
-    """Steps stored before learning begins."""
-    gamma: float = 0.99
-    """Discount per action (traced)."""
-    reward_scale: float = 1.0
-    """Rewards are multiplied by this before learning (traced); logs show the plain ones."""
-    pi_lr: float = 3e-4
-    """Adam's step size for the actor (traced)."""
-    q_lr: float = 3e-4
-    """The same for the critics (traced)."""
-    max_grad_norm: float = 0.0
-    """Gradients of each network are scaled down to this norm; 0 switches it off."""
-    adam_epsilon: float = 1e-8
-    """Adam's epsilon."""
-    polyak: float = 0.995
-    """How much of the target networks is kept when they follow (traced)."""
-    target_update_interval: int = 1
-    """They follow every this many gradient steps."""
-    layer_norm: bool = True
-    """Normalise the layers of the critics (dqn: of its network)."""
-    normalize_obs: bool = True
-    """Normalise observations by running statistics."""
-    critic: Literal["mse", "c51"] = "mse"
-    """Critics predict a value, or a distribution over values (not for dqn)."""
-    num_atoms: int = 101
-    """c51: values that the distribution is spread over."""
-    v_min: float = -10.0
-    """c51: the lowest, in scaled rewards."""
-    v_max: float = 10.0
-    """c51: the highest."""
-    pessimism: Literal["min", "mean"] = "min"
-    """Which of the two critics to believe: the lower one, or both."""
-    alpha_init: float = 1.0
-    """sac: weight of the entropy at the start."""
-    alpha_lr: float = 3e-4
-    """sac: Adam's step size for it; 0 leaves it as it is (traced)."""
-    target_entropy: float = -1.0
-    """sac: entropy aimed at, for each number of an action (traced)."""
-    exploration_noise: float = 0.1
-    """td3: noise on the actions it explores with."""
-    policy_delay: int = 2
-    """td3: gradient steps of the critics for each one of the actor."""
-    target_noise: float = 0.2
-    """td3: noise on the actions that targets are taken from (traced)."""
-    target_noise_clip: float = 0.5
-    """td3: its bound (traced)."""
-    double: bool = True
-    """dqn: the network chooses the next action, its target network values it."""
-    epsilon_end: float = 0.05
-    """dqn: share of random actions in the end; it begins with all of them."""
-    epsilon_share: float = 0.2
-    """dqn: share of the run that it takes to get there."""
-    reward: Literal["env", "rrd", "ircr"] = "env"
-    """What critics learn from: the environment's rewards; rewards learnt from whole returns by
-    randomized return decomposition; or each episode's rank among those seen."""
-    r_lr: float = 3e-4
-    """rrd: Adam's step size for the reward network (traced)."""
-    rrd_batch_size: Annotated[int, _rrd("batch-size")] = 256
-    """rrd: steps per gradient step, of batch-size // sample-size episodes."""
-    rrd_sample_size: Annotated[int, _rrd("sample-size")] = 64
-    """rrd: steps drawn from each episode."""
-    rrd_bias_correction: Annotated[bool, _rrd("bias-correction")] = False
-    """rrd: leave out the part of the loss that evens out rewards."""
-    rrd_reward_only: Annotated[bool, _rrd("reward-only")] = False
-    """rrd: learn nothing but the reward, from recorded episodes (--data.path)."""
-    rrd_features: Annotated[Literal["none", "quadratic"], _rrd("features")] = "none"
-    """rrd: none is the published algorithm. quadratic: ridge regression on episode means of
-    (s, a, s − s') and their squares gives most of the reward; the network learns the residual."""
-    rrd_whole_return: Annotated[bool, _rrd("whole-return")] = False
-    """rrd: compare sums with the return, not means with the return per step."""
-    max_bad_updates: int = 50
-    """Stop the run after this many non-finite gradient steps in a row."""
+    rollout_length: int = setting(1, "Steps per environment and iteration.", at_least=1)
+    train_batches: Annotated[int, named_flag("train-batches")] = setting(
+        64, "Gradient steps per iteration.", at_least=1
+    )
+    batch_size: Annotated[int, named_flag("batch-size")] = setting(
+        256, "Transitions per gradient step.", at_least=1
+    )
+    buffer_size: int = setting(
+        1_000_000,
+        "Capacity of the replay buffer in steps of all environments together; rounded down to fit "
+        "them.",
+        at_least=1,
+    )
+    warmup: int = setting(10_000, "Steps stored before learning begins.", at_least=0)
+    gamma: float = setting(0.99, "Discount per action.", at_least=0, at_most=1, traced=True)
+    reward_scale: float = setting(
+        1.0,
+        "Factor of the rewards that are learnt from; logs show them without it.",
+        above=0,
+        traced=True,
+    )
+    pi_lr: float = setting(3e-4, "Adam's step size for the actor.", at_least=0, traced=True)
+    q_lr: float = setting(3e-4, "Adam's step size for the critics.", at_least=0, traced=True)
+    max_grad_norm: float = setting(
+        0.0,
+        "Gradients of each network are scaled down to this norm; 0 switches it off.",
+        at_least=0,
+    )
+    adam_epsilon: float = setting(1e-8, "Adam's epsilon.", above=0)
+    polyak: float = setting(
+        0.995,
+        "Weight of the old target parameters in the moving average.",
+        at_least=0,
+        at_most=1,
+        traced=True,
+    )
+    target_update_interval: int = setting(
+        1, "Gradient steps between updates of the target networks.", at_least=1
+    )
+    layer_norm: bool = setting(True, "Normalise the layers of the critics (dqn: of its network).")
+    normalize_obs: bool = setting(True, "Normalise observations by running statistics.")
+    critic: Literal["mse", "c51"] = setting(
+        "mse", "Critics predict a value, or a distribution over values (not for dqn)."
+    )
+    num_atoms: int = setting(
+        101, "Values that the distribution is spread over.", at_least=2, only_if=_C51
+    )
+    v_min: float = setting(-10.0, "The lowest value, in scaled rewards.", only_if=_C51)
+    v_max: float = setting(10.0, "The highest value, in scaled rewards.", only_if=_C51)
+    pessimism: Literal["min", "mean"] = setting(
+        "min", "How the values of the two critics are combined."
+    )
+    alpha_init: float = setting(1.0, "Weight of the entropy at the start.", above=0, only_if=_SAC)
+    alpha_lr: float = setting(
+        3e-4,
+        "Adam's step size for the weight of the entropy; 0: a fixed weight.",
+        at_least=0,
+        traced=True,
+        only_if=_SAC,
+    )
+    target_entropy: float = setting(
+        -1.0, "Target entropy per action dimension.", traced=True, only_if=_SAC
+    )
+    exploration_noise: float = setting(
+        0.1, "Standard deviation of the noise on actions of the rollout.", at_least=0, only_if=_TD3
+    )
+    policy_delay: int = setting(
+        2, "Gradient steps of the critics per step of the actor.", at_least=1, only_if=_TD3
+    )
+    target_noise: float = setting(
+        0.2,
+        "Standard deviation of the noise on target actions.",
+        at_least=0,
+        traced=True,
+        only_if=_TD3,
+    )
+    target_noise_clip: float = setting(
+        0.5, "Bound of that noise.", at_least=0, traced=True, only_if=_TD3
+    )
+    double: bool = setting(
+        True,
+        "Double DQN: the network selects the next action, the target network evaluates it.",
+        only_if=_DQN,
+    )
+    epsilon_end: float = setting(
+        0.05,
+        "Fraction of random actions at the end; it starts at 1.",
+        at_least=0,
+        at_most=1,
+        only_if=_DQN,
+    )
+    epsilon_fraction: float = setting(
+        0.2,
+        "Fraction of the run over which the fraction of random actions falls.",
+        at_least=0,
+        at_most=1,
+        only_if=_DQN,
+    )
+    reward: Literal["env", "rrd", "ircr"] = setting(
+        "env",
+        "What critics learn from: the environment's rewards; rewards learnt from episode returns "
+        "by randomized return decomposition; or each episode's rank among those seen.",
+    )
+    r_lr: float = setting(
+        3e-4, "Adam's step size for the reward network.", at_least=0, traced=True, only_if=_RRD
+    )
+    rrd_batch_size: Annotated[int, named_flag("rrd.batch-size")] = setting(
+        256,
+        "Steps per gradient step, of batch-size // sample-size episodes.",
+        at_least=1,
+        only_if=_RRD,
+    )
+    rrd_sample_size: Annotated[int, named_flag("rrd.sample-size")] = setting(
+        64, "Steps sampled from each episode.", at_least=1, only_if=_RRD
+    )
+    rrd_bias_correction: Annotated[bool, named_flag("rrd.bias-correction")] = setting(
+        False, "Leave out the part of the loss that evens out rewards.", only_if=_RRD
+    )
+    rrd_reward_only: Annotated[bool, named_flag("rrd.reward-only")] = setting(
+        False, "Learn nothing but the reward, from recorded episodes (--data.path).", only_if=_RRD
+    )
+    rrd_features: Annotated[Literal["none", "quadratic"], named_flag("rrd.features")] = setting(
+        "none",
+        "none is the published algorithm. quadratic: ridge regression on episode means of "
+        "(s, a, s − s') and their squares gives most of the reward; the network learns the "
+        "residual.",
+        only_if=_RRD,
+    )
+    rrd_whole_return: Annotated[bool, named_flag("rrd.whole-return")] = setting(
+        False, "Compare sums with the return, not means with the return per step.", only_if=_RRD
+    )
+    max_bad_updates: int = setting(
+        50, "Stop the run after N consecutive non-finite gradient steps.", at_least=1
+    )
 
     @property
     def horizon(self) -> int:
-        """Steps per segment: there is no memory to cut."""
+        """Steps per segment: there is no recurrent layer to cut."""
         return self.rollout_length
 
     @property
@@ -242,5 +373,5 @@ class OffPolicyConfig:
 
     @property
     def keeps_episodes(self) -> bool:
-        """Whether rewards come from whole episodes."""
+        """Whether rewards come from episode returns."""
         return self.reward != "env"

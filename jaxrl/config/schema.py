@@ -1,175 +1,256 @@
 """What a run is: frozen settings, any of which the command line can override.
 
 This module imports no JAX, so that `--help` and every error about settings come at once.
-Numbers marked (traced) are arrays in the training state: they can differ between members of a
-population without compiling again. All other settings fix shapes or structure.
+Each setting is declared once (`jaxrl.config.metadata`). Traced ones are arrays in the training
+state: members of a population may differ in them without compiling again. All others fix shapes or
+structure.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import tyro
 
+from jaxrl.config import env_names
 from jaxrl.config.algorithms import AMPConfig, OffPolicyConfig, PPOConfig
+from jaxrl.config.metadata import INT64_MAX, UINT32_MAX, section, setting
 
 
 @dataclass(frozen=True)
 class TaskConfig:
     """How the environment is run."""
 
-    episode_length: int | None = None
-    """Time limit in environment steps; the environment's own (Brax: 1000) when not given."""
-    action_repeat: int = 1
-    """Environment steps per action; all counts and limits are in environment steps."""
-    reset_pool: int | None = None
-    """Fresh start states drawn per cycle; as many as environments when not given."""
-    fresh_resets: bool = True
-    """Episodes start in states from that pool; or else each environment always returns to the one
-    state that it began with, which is what wrappers that cache the first reset do."""
-    random_first_age: bool = True
-    """Start the first episodes at random ages, so that resets do not come in waves."""
-    episodic_reward: bool = False
-    """Pay nothing until an episode ends, then the sum of its rewards."""
-    on_nan: Literal["restart", "stop"] = "restart"
-    """An environment whose observation, reward or ending is non-finite is reset and counted
-    (rollout/diverged), with a warning; or stops the run, and its state is written to broken/."""
-    async_factor: int = 2
-    """Groups of Gymnasium environments: some step while another's actions are computed."""
-    randomize: str | None = None
-    """Domain randomisation: module:function with (sys, key) -> sys, drawn for every episode."""
+    episode_length: int | None = setting(
+        None,
+        "Time limit in environment steps; None: the environment's own (Brax: 1000).",
+        at_least=1,
+    )
+    action_repeat: int = setting(
+        1,
+        "Environment steps per action; all counts and limits are in environment steps.",
+        at_least=1,
+    )
+    reset_pool: int | None = setting(
+        None, "Start states sampled per cycle; None: one per environment.", at_least=1
+    )
+    fresh_resets: bool = setting(
+        True,
+        "Start episodes in states from that pool; otherwise each environment always returns to its "
+        "first state, as wrappers that cache the first reset do.",
+    )
+    random_first_age: bool = setting(
+        True, "Start the first episodes at random ages, so that resets do not come in waves."
+    )
+    episodic_reward: bool = setting(
+        False, "Give no reward until an episode ends, then the sum of its rewards."
+    )
+    on_nan: Literal["restart", "stop"] = setting(
+        "restart",
+        "What to do with an environment whose observation, reward or ending is non-finite: reset "
+        "it, count it (rollout/diverged) and warn; or stop the run and write its state to broken/.",
+    )
+    async_factor: int = setting(
+        2,
+        "Groups of Gymnasium environments: some step while another's actions are computed.",
+        at_least=1,
+    )
+    randomize: str | None = setting(
+        None, "Domain randomisation: module:function with (sys, key) -> sys, for every episode."
+    )
 
 
 @dataclass(frozen=True)
 class MotionConfig:
     """Motion capture to follow."""
 
-    clips: Path | None = None
-    """A clip, or a folder of them; a small generated one when not given."""
-    model: Path | None = None
-    """MuJoCo model (MJCF) of the humanoid, with servos on its joints; our own when not given."""
-    loop_seconds: float = 0.0
-    """Clips that loop are repeated until they last at least this long; planned ones stay."""
-    future: tuple[int, ...] = (1,)
-    """Frames ahead of now that are seen, at 30 a second."""
-    start: Literal["random", "start", "hybrid"] = "random"
-    """Where in its clip an episode starts; hybrid: some at the start."""
-    hybrid_share: float = 0.5
-    """hybrid: share of episodes that start at the start."""
-    random_heading: bool = True
-    """Turn every episode's clip about the vertical."""
-    substeps: int = 3
-    """Steps of physics for each frame."""
-    residual: bool = True
-    """Actions are added to the clip's next pose; or else they span the range of the servos."""
-    action_scale: float = 0.5
-    """residual: radians that an action of 1 adds."""
-    weights: tuple[float, float, float, float] = (0.5, 0.3, 0.1, 0.1)
-    """What perfect position, rotation, velocity and spin of the bodies pay per step."""
-    scales: tuple[float, float, float, float] = (100.0, 10.0, 0.1, 0.1)
-    """How fast each payment falls with the mean squared error."""
-    power_coef: float = 0.0005
-    """Price of a watt, per step."""
-    speeds: tuple[float, float] = (0.7, 1.3)
-    """heading: range of the speeds that are asked for, in metres per second."""
-    speed_scale: float = 2.0
-    """heading: how fast the payment falls with the squared error of the speed."""
-    amp_frames: int = 10
-    """Frames that a discriminator sees (--amp.weight)."""
-    distance: float = 0.25
-    """An episode ends when a body is this far from where it should be, in metres."""
-    resample_interval: int = 1
-    """Epochs after which every clip is tried, and those that failed come up more often; 0: never.
-    Settings of --eval do not change these trials."""
-    resample_deterministic: bool = True
-    """Take the most likely actions in these trials, or sample them."""
-    resample_floor: float = 0.3
-    """Share of the episodes whose clips are drawn evenly all the same."""
-    resample_decay: float = 0.9
-    """How much a failure still counts one update later."""
+    clips: Path | None = setting(None, "A clip, or a folder of clips; None: a small generated one.")
+    model: Path | None = setting(
+        None, "MuJoCo model (MJCF) of the humanoid, with servos on its joints; None: our own."
+    )
+    loop_seconds: float = setting(
+        0.0,
+        "Repeat clips that loop until they last at least this long; planned ones stay.",
+        at_least=0,
+    )
+    future: tuple[int, ...] = setting((1,), "Observed frames ahead of now, at 30 Hz.", at_least=1)
+    start: Literal["random", "start", "hybrid"] = setting(
+        "random", "Where in its clip an episode starts; hybrid: a fraction of them at the start."
+    )
+    hybrid_fraction: float = setting(
+        0.5,
+        "Fraction of episodes that start at the start of their clip.",
+        at_least=0,
+        at_most=1,
+        only_if=("motion.start", "hybrid"),
+    )
+    random_heading: bool = setting(True, "Rotate every episode's clip about the vertical.")
+    substeps: int = setting(3, "Physics steps per frame.", at_least=1)
+    residual: bool = setting(
+        True, "Add actions to the clip's next pose; otherwise they span the range of the servos."
+    )
+    action_scale: float = setting(
+        0.5, "Radians that an action of 1 adds.", above=0, only_if=("motion.residual",)
+    )
+    weights: tuple[float, float, float, float] = setting(
+        (0.5, 0.3, 0.1, 0.1),
+        "Reward per step of perfect position, rotation, velocity and angular velocity of the "
+        "bodies.",
+        at_least=0,
+    )
+    scales: tuple[float, float, float, float] = setting(
+        (100.0, 10.0, 0.1, 0.1),
+        "How fast each of these rewards falls with the mean squared error.",
+        at_least=0,
+    )
+    power_coef: float = setting(0.0005, "Cost of a watt, per step.", at_least=0)
+    speeds: tuple[float, float] = setting(
+        (0.7, 1.3), "Range of the target speeds, in metres per second.", only_if=("env", "heading")
+    )
+    speed_scale: float = setting(
+        2.0,
+        "How fast the reward falls with the squared error of the speed.",
+        above=0,
+        only_if=("env", "heading"),
+    )
+    amp_frames: int = setting(
+        10, "Frames that the discriminator sees.", at_least=1, only_if=("amp.weight",)
+    )
+    distance: float = setting(
+        0.25, "End an episode when a body is this far from its target, in metres.", above=0
+    )
+    resample_interval: int = setting(
+        1,
+        "Epochs between trials of every clip, after which clips that failed are sampled more "
+        "often; 0: never. Settings of --eval do not change these trials.",
+        at_least=0,
+    )
+    resample_deterministic: bool = setting(
+        True,
+        "Take the most likely actions in these trials, or sample them.",
+        only_if=("motion.resample_interval",),
+    )
+    resample_floor: float = setting(
+        0.3,
+        "Fraction of the episodes whose clips are sampled uniformly all the same.",
+        at_least=0,
+        at_most=1,
+        only_if=("motion.resample_interval",),
+    )
+    resample_decay: float = setting(
+        0.9,
+        "How much a failure still counts one update later.",
+        at_least=0,
+        at_most=1,
+        only_if=("motion.resample_interval",),
+    )
 
 
 @dataclass(frozen=True)
 class PickConfig:
     """An arm that brings a cube to a target (pick_place)."""
 
-    difficulty: Literal["easy", "medium", "hard", "curriculum"] = "hard"
-    """Fixed places; the cube drawn; cube and target drawn; drawn ever more widely with success."""
-    substeps: int = 5
-    """Steps of physics for each of the 25 actions a second."""
-    attach_distance: float = 0.05
-    """The suction cup takes hold of a cube whose centre is this near, in metres."""
-    success_distance: float = 0.05
-    """The held cube is at its target when this near, in metres."""
-    hold: int = 5
-    """Actions for which it must stay there."""
-    lift_height: float = 0.08
-    """Lifting pays up to this height, in metres."""
-    approach_reward: float = 5.0
-    """What a metre towards the cube pays."""
-    grasp_reward: float = 2.0
-    """What taking hold of it pays, and letting go costs."""
-    lift_reward: float = 1.0
-    """What lifting it pays."""
-    place_reward: float = 5.0
-    """What a metre towards the target pays."""
-    success_reward: float = 10.0
-    """What arriving and staying there pays."""
-    time_cost: float = 0.02
-    """Price of every action."""
-    drop_cost: float = 0.5
-    """Price of letting go before, and of a cube out of reach."""
-    raise_at: float = 0.8
-    """curriculum: share of a cycle's episodes that must succeed for a wider spread."""
-    raise_by: float = 0.1
-    """curriculum: how much wider, as a share of the whole."""
+    difficulty: Literal["easy", "medium", "hard", "curriculum"] = setting(
+        "hard",
+        "Fixed places; a random cube; a random cube and target; a spread that widens with success.",
+    )
+    substeps: int = setting(
+        5, "Physics steps per action, of which there are 25 a second.", at_least=1
+    )
+    attach_distance: float = setting(
+        0.05, "The suction cup grasps a cube whose centre is this near, in metres.", above=0
+    )
+    success_distance: float = setting(
+        0.05, "A held cube is at its target when this near, in metres.", above=0
+    )
+    hold: int = setting(5, "Actions for which it must stay there.", at_least=1)
+    lift_height: float = setting(0.08, "Lifting is rewarded up to this height, in metres.", above=0)
+    approach_reward: float = setting(5.0, "Reward of a metre towards the cube.", at_least=0)
+    grasp_reward: float = setting(
+        2.0, "Reward of grasping the cube, and cost of releasing it.", at_least=0
+    )
+    lift_reward: float = setting(1.0, "Reward of lifting it.", at_least=0)
+    place_reward: float = setting(5.0, "Reward of a metre towards the target.", at_least=0)
+    success_reward: float = setting(10.0, "Reward of arriving and staying there.", at_least=0)
+    time_cost: float = setting(0.02, "Cost of every action.", at_least=0)
+    drop_cost: float = setting(
+        0.5, "Cost of releasing the cube before, and of a cube out of reach.", at_least=0
+    )
+    raise_at: float = setting(
+        0.8,
+        "Fraction of a cycle's episodes that must succeed for a wider spread.",
+        at_least=0,
+        at_most=1,
+        only_if=("pick.difficulty", "curriculum"),
+    )
+    raise_by: float = setting(
+        0.1,
+        "How much wider, as a fraction of the full spread.",
+        at_least=0,
+        at_most=1,
+        only_if=("pick.difficulty", "curriculum"),
+    )
 
 
 @dataclass(frozen=True)
 class NetworkConfig:
     """Actor and critic."""
 
-    hidden: tuple[int, ...] = (64, 64, 64)
-    """Widths of the actor's layers."""
-    critic_hidden: tuple[int, ...] = (128, 128, 128)
-    """Widths of the critic's layers."""
-    activation: Literal["swish", "relu", "tanh", "elu", "gelu"] = "swish"
-    """Activation function."""
-    layer_norm: bool = False
-    """Normalise each layer."""
-    precision: Literal["float32", "bfloat16"] = "float32"
-    """Arithmetic of the hidden layers; parameters and outputs are always float32."""
-    init: Literal["lecun", "orthogonal"] = "lecun"
-    """Weight initialisation."""
-    distribution: Literal["tanh_normal", "normal", "noisy", "greedy"] = "tanh_normal"
-    """Continuous actions: squashed into their range, or clipped at its ends. The other two belong
-    to td3 and dqn, which choose them themselves."""
-    state_dependent_std: bool = True
-    """Let the network choose the spread of actions, or learn one number per action."""
-    init_std: float = 0.7
-    """Spread of actions at the start."""
-    fixed_std: bool = False
-    """Leave it there: actions are spread alike from beginning to end."""
-    min_std: float = 0.001
-    """Spread never falls below this."""
-    rnn: Literal["none", "lstm", "gru"] = "none"
-    """A recurrent layer after the others: remembers the episode so far."""
-    rnn_size: int = 128
-    """Its width."""
-    rnn_of: Literal["actor", "critic", "both"] = "both"
-    """Who has it."""
+    hidden: tuple[int, ...] = setting(
+        (64, 64, 64), "Widths of the actor's layers.", at_least=1, weights_of="actor"
+    )
+    critic_hidden: tuple[int, ...] = setting(
+        (128, 128, 128), "Widths of the critic's layers.", at_least=1, weights_of="critic"
+    )
+    activation: Literal["swish", "relu", "tanh", "elu", "gelu"] = setting(
+        "swish", "Activation function.", weights_of="actor"
+    )
+    layer_norm: bool = setting(False, "Normalise each layer.", weights_of="actor")
+    precision: Literal["float32", "bfloat16"] = setting(
+        "float32", "Arithmetic of the hidden layers; parameters and outputs are always float32."
+    )
+    init: Literal["lecun", "orthogonal"] = setting("lecun", "Weight initialisation.")
+    distribution: Literal["tanh_normal", "normal", "noisy", "greedy"] = setting(
+        "tanh_normal",
+        "Continuous actions: squashed into their range, or clipped at its ends. The other two "
+        "belong to td3 and dqn, which choose them themselves.",
+        weights_of="actor",
+    )
+    state_dependent_std: bool = setting(
+        True,
+        "Let the network output the standard deviation of actions, or learn one number per action.",
+        weights_of="actor",
+    )
+    init_std: float = setting(0.7, "Standard deviation of actions at the start.", above=0)
+    fixed_std: bool = setting(False, "Keep that standard deviation for the whole run.")
+    min_std: float = setting(0.001, "Lower bound of the standard deviation.", above=0)
+    rnn: Literal["none", "lstm", "gru"] = setting(
+        "none", "Recurrent layer after the others.", weights_of="actor"
+    )
+    rnn_size: int = setting(
+        128, "Width of the recurrent layer.", at_least=1, only_if=("network.rnn", "lstm", "gru")
+    )
+    rnn_of: Literal["actor", "critic", "both"] = setting(
+        "both", "Which network has it.", weights_of="actor", only_if=("network.rnn", "lstm", "gru")
+    )
 
 
 @dataclass(frozen=True)
 class EvalConfig:
-    """Measuring the policy, beside training and without touching it."""
+    """Evaluation of the policy, which leaves training as it is."""
 
-    num_envs: int = 128
-    """Episodes per evaluation, one in each environment; 0 switches evaluation off."""
-    every: int = 0
-    """Also evaluate every this many cycles; the end of each epoch always is."""
-    deterministic: bool = True
-    """Act by the distribution's mode."""
+    num_envs: int = setting(
+        128,
+        "Episodes per evaluation, one in each environment; 0 switches evaluation off.",
+        at_least=0,
+    )
+    every: int = setting(
+        0,
+        "Evaluate every N cycles, in addition to the end of each epoch; 0: only then.",
+        at_least=0,
+        compiled=False,
+    )
+    deterministic: bool = setting(True, "Act by the distribution's mode.")
 
     def samples(self, asked: bool | None) -> bool:
         """Tell whether to sample actions: as asked, or else as the run does."""
@@ -178,88 +259,141 @@ class EvalConfig:
 
 @dataclass(frozen=True)
 class CheckpointConfig:
-    """What is kept on disk."""
+    """What is stored on disk."""
 
-    save_freq: int = 1
-    """Save the full state every this many epochs; the end of a run always is."""
-    keep_last: int = 3
-    """Newest checkpoints kept, besides the best one."""
-    replay: bool = True
-    """Keep the replay of off-policy learning too: a resumed run then goes on exactly. Without it
-    checkpoints are small, and a resumed run begins by filling it anew."""
+    save_freq: int = setting(
+        1, "Save the full state every N epochs, and at the end of the run.", at_least=1
+    )
+    keep_last: int = setting(
+        3, "Number of newest checkpoints to keep, besides the best one.", at_least=1
+    )
+    replay: bool = setting(
+        True,
+        "Save the replay buffer too: a resumed run then continues exactly. Without it checkpoints "
+        "are small, and a resumed run starts with an empty buffer.",
+    )
 
 
 @dataclass(frozen=True)
 class DataConfig:
     """Recorded episodes to learn from."""
 
-    path: Path | None = None
-    """HDF5 file, or a folder of them, in robomimic's or LIBERO's layout."""
-    obs_keys: tuple[str, ...] = ()
-    """Observations to look at; all of them when none is named."""
-    part: str | None = None
-    """Only the episodes of this mask (train, valid, ...)."""
-    holdout: float = 0.1
-    """Share of the episodes kept aside to judge by: the same ones for all seeds."""
+    path: Path | None = setting(
+        None, "HDF5 file, or a folder of them, in robomimic's or LIBERO's layout."
+    )
+    obs_keys: tuple[str, ...] = setting((), "Observations to read; all of them if none is named.")
+    part: str | None = setting(None, "Read only the episodes of this mask (train, valid, ...).")
+    holdout: float = setting(
+        0.1,
+        "Fraction of the episodes held out for evaluation: the same ones for all seeds.",
+        at_least=0,
+        below=1,
+    )
 
 
 @dataclass(frozen=True)
 class LogConfig:
     """Where metrics go besides metrics.jsonl."""
 
-    tensorboard: bool = True
-    """Write TensorBoard files."""
-    wandb: bool = False
-    """Send metrics to Weights & Biases (needs the extra jaxrl[wandb])."""
-    wandb_project: str = "jaxrl"
-    """Its project."""
+    tensorboard: bool = setting(True, "Write TensorBoard files.")
+    wandb: bool = setting(False, "Send metrics to Weights & Biases (needs the extra jaxrl[wandb]).")
+    wandb_project: str = setting("jaxrl", "Project in Weights & Biases.", only_if=("log.wandb",))
 
 
 @dataclass(frozen=True)
 class TrainConfig:
     """One training run: epochs × cycles × iterations, each iteration one rollout and learning."""
 
-    env: str = "inverted_pendulum"
-    """One of Brax's, one of ours (arena, cartpole, catch, imitation, pendulum, pick_place, recall,
-    heading), Gymnasium's as gym:<id>, or your own as module:Class."""
-    backend: str | None = None
-    """Brax physics: generalized, mjx, positional or spring; the environment's own if not given."""
-    algo: Literal["ppo", "sac", "td3", "dqn"] = "ppo"
-    """Learning algorithm: --ppo holds the settings of the first, --offpolicy of the others."""
-    num_envs: int = 2048
-    """Environments run side by side."""
-    seed: int = 0
-    """Seed of everything random."""
-    epochs: int = 10
-    """Epochs; each ends with an evaluation and a checkpoint."""
-    cycles: int = 5
-    """Cycles per epoch; each is one compiled call and one row of the log."""
-    iterations: int = 10
-    """Iterations per cycle; each collects one rollout and learns from it."""
-    total_steps: int | None = None
-    """Environment steps to train for, in whole cycles; takes the place of --epochs."""
-    run_dir: Path | None = None
-    """Run folder; runs/<preset>-s<seed>-<stamp> when not given."""
-    init_from: Path | None = None
-    """Start with the policy, critic and normaliser of another run: its folder, or a policy file of
-    it, which has no critic. Counters, optimiser and replay begin anew."""
-    profile: bool = False
-    """Write a trace of one cycle into profile/, for TensorBoard's profiler or ui.perfetto.dev."""
-    devices: int | None = None
-    """Number of local devices to spread the environments over; all when not given."""
-    task: TaskConfig = field(default_factory=TaskConfig)
-    motion: MotionConfig = field(default_factory=MotionConfig)
-    pick: PickConfig = field(default_factory=PickConfig)
-    network: NetworkConfig = field(default_factory=NetworkConfig)
-    ppo: PPOConfig = field(default_factory=PPOConfig)
-    amp: AMPConfig = field(default_factory=AMPConfig)
-    offpolicy: OffPolicyConfig = field(default_factory=OffPolicyConfig)
-    data: DataConfig = field(default_factory=DataConfig)
-    eval: EvalConfig = field(default_factory=EvalConfig)
-    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
-    log: LogConfig = field(default_factory=LogConfig)
-    preset: tyro.conf.Suppress[str] = "custom"
-    """Name of the preset this started from."""
+    env: str = setting(
+        "inverted_pendulum",
+        "One of Brax's, one of ours (arena, cartpole, catch, imitation, pendulum, pick_place, "
+        "recall, heading), Gymnasium's as gym:<id>, or your own as module:Class.",
+    )
+    backend: str | None = setting(
+        None, "Brax physics: generalized, mjx, positional or spring; None: the environment's own."
+    )
+    algo: Literal["ppo", "sac", "td3", "dqn"] = setting(
+        "ppo",
+        "Learning algorithm: --ppo holds the settings of the first, --offpolicy of the others.",
+    )
+    num_envs: int = setting(2048, "Number of parallel environments.", at_least=1)
+    seed: int = setting(
+        0,
+        "Seed of all random numbers.",
+        at_least=0,
+        limit=UINT32_MAX,
+        compiled=False,
+        identity=True,
+    )
+    epochs: int = setting(
+        10,
+        "Epochs; each ends with an evaluation and a checkpoint.",
+        at_least=1,
+        free_on_resume=True,
+    )
+    cycles: int = setting(
+        5, "Cycles per epoch; each is one compiled call and one row of the log.", at_least=1
+    )
+    iterations: int = setting(
+        10, "Iterations per cycle; each collects one rollout and learns from it.", at_least=1
+    )
+    total_steps: int | None = setting(
+        None,
+        "Environment steps to train for, rounded up to cycles; replaces --epochs.",
+        at_least=1,
+        limit=INT64_MAX,
+        free_on_resume=True,
+    )
+    run_dir: Path | None = setting(
+        None,
+        "Run folder; None: runs/<preset>-s<seed>-<stamp>.",
+        compiled=False,
+        free_on_resume=True,
+        identity=True,
+    )
+    init_from: Path | None = setting(
+        None,
+        "Start with the policy, critic and normaliser of another run: its folder, or a policy file "
+        "of it, which has no critic. Counters, optimiser and replay start from scratch.",
+        compiled=False,
+        free_on_resume=True,
+    )
+    profile: bool = setting(
+        False,
+        "Write a trace of one cycle into profile/, for TensorBoard's profiler or ui.perfetto.dev.",
+        compiled=False,
+        free_on_resume=True,
+    )
+    devices: int | None = setting(
+        None,
+        "Number of local devices to spread the environments over; None: all.",
+        at_least=1,
+        compiled=False,
+        free_on_resume=True,
+    )
+    task: TaskConfig = section(TaskConfig)
+    motion: MotionConfig = section(MotionConfig, only_if=("env", *env_names.MOTION))
+    pick: PickConfig = section(PickConfig, only_if=("env", *env_names.ARM))
+    network: NetworkConfig = section(NetworkConfig)
+    ppo: PPOConfig = section(PPOConfig, only_if=("algo", "ppo"))
+    amp: AMPConfig = section(AMPConfig)
+    offpolicy: OffPolicyConfig = section(OffPolicyConfig, only_if=("algo", "sac", "td3", "dqn"))
+    data: DataConfig = section(DataConfig)
+    eval: EvalConfig = section(EvalConfig, free_on_resume=True)
+    checkpoint: CheckpointConfig = section(CheckpointConfig, compiled=False, free_on_resume=True)
+    log: LogConfig = section(LogConfig, compiled=False, free_on_resume=True)
+    preset: tyro.conf.Suppress[str] = setting(
+        "custom",
+        "Name of the preset this started from.",
+        compiled=False,
+        free_on_resume=True,
+        identity=True,
+    )
+
+    @property
+    def algo_section(self) -> Literal["ppo", "offpolicy"]:
+        """Section that holds the settings of the algorithm that is used."""
+        return "ppo" if self.algo == "ppo" else "offpolicy"
 
     @property
     def learning(self) -> PPOConfig | OffPolicyConfig:
@@ -280,12 +414,12 @@ class TrainConfig:
 
     @property
     def total_cycles(self) -> int:
-        """Cycles in the whole run."""
+        """Cycles in the run."""
         if self.total_steps is None:
             return self.epochs * self.cycles
         return -(-self.total_steps // (self.steps_per_iteration * self.iterations))
 
     @property
     def total_iterations(self) -> int:
-        """Iterations in the whole run."""
+        """Iterations in the run."""
         return self.total_cycles * self.iterations

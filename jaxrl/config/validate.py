@@ -1,186 +1,73 @@
-"""Is this configuration one that can be run? Every problem is named at once, with its fix."""
+"""Can this configuration be run? Every problem is named at once, with its fix.
+
+The range of a single setting is part of its declaration (`schema`, `algorithms`); what several
+settings must have to do with each other is checked here.
+"""
 
 import math
-from typing import Any
+from pathlib import Path
 
 from jaxrl.config import TrainConfig, env_names
-from jaxrl.config.algorithms import PLAIN
-from jaxrl.config.validate_motion import motion_problems
-from jaxrl.config.validate_replay import data_problems, near, replay_problems
-from jaxrl.config.validate_values import count_problems, value_problems
+from jaxrl.config.metadata import INT32_MAX, INT64_MAX
+from jaxrl.config.settings import SETTINGS, flag, get
+from jaxrl.config.values import format_value, type_problems
 from jaxrl.errors import UserError, nearest
 
-# Field paths by the rule they must obey; other numbers only need to fit their type.
-_AT_LEAST_ONE = (
-    "num_envs",
-    "epochs",
-    "cycles",
-    "iterations",
-    "total_steps",
-    "devices",
-    "task.episode_length",
-    "task.action_repeat",
-    "task.reset_pool",
-    "task.async_factor",
-    "ppo.rollout_length",
-    "ppo.bptt_horizon",
-    "network.rnn_size",
-    "ppo.update_epochs",
-    "ppo.num_minibatches",
-    "ppo.accumulate",
-    "pick.substeps",
-    "pick.hold",
-    "checkpoint.save_freq",
-    "checkpoint.keep_last",
-    "ppo.max_bad_updates",
-    "offpolicy.rollout_length",
-    "offpolicy.train_batches",
-    "offpolicy.batch_size",
-    "offpolicy.buffer_size",
-    "offpolicy.target_update_interval",
-    "offpolicy.policy_delay",
-    "offpolicy.rrd_batch_size",
-    "offpolicy.rrd_sample_size",
-    "offpolicy.max_bad_updates",
-)
-_NOT_NEGATIVE = (
-    "seed",
-    "eval.num_envs",
-    "eval.every",
-    "motion.resample_interval",
-    "pick.approach_reward",
-    "pick.grasp_reward",
-    "pick.lift_reward",
-    "pick.place_reward",
-    "pick.success_reward",
-    "pick.time_cost",
-    "pick.drop_cost",
-    "ppo.value_clip",
-    "ppo.value_coef",
-    "ppo.entropy_coef",
-    "ppo.bound_coef",
-    "ppo.l2_init_coef",
-    "ppo.max_grad_norm",
-    "ppo.target_kl",
-    "ppo.rho_clip",
-    "ppo.c_clip",
-    "ppo.prio_alpha",
-    "ppo.teacher_coef",
-    "ppo.learning_rate",
-    "offpolicy.warmup",
-    "offpolicy.pi_lr",
-    "offpolicy.q_lr",
-    "offpolicy.alpha_lr",
-    "offpolicy.r_lr",
-    "offpolicy.max_grad_norm",
-    "offpolicy.target_noise",
-    "offpolicy.exploration_noise",
-    "offpolicy.target_noise_clip",
-)
-_POSITIVE = (
-    "ppo.desired_kl",
-    "ppo.min_learning_rate",
-    "ppo.max_learning_rate",
-    "ppo.clip",
-    "ppo.adam_epsilon",
-    "ppo.reward_scale",
-    "offpolicy.reward_scale",
-    "offpolicy.adam_epsilon",
-    "offpolicy.alpha_init",
-    "pick.attach_distance",
-    "pick.success_distance",
-    "pick.lift_height",
-    "network.init_std",
-    "network.min_std",
-)
-_SHARE = (
-    "ppo.gamma",
-    "ppo.lam",
-    "ppo.schedule_floor",
-    "ppo.prio_beta0",
-    "ppo.entropy_coef_end",
-    "ppo.l2_init_coef_end",
-    "ppo.teacher_coef_end",
-    "offpolicy.gamma",
-    "offpolicy.polyak",
-    "offpolicy.epsilon_end",
-    "offpolicy.epsilon_share",
-    "motion.resample_floor",
-    "motion.resample_decay",
-    "pick.raise_at",
-    "pick.raise_by",
-)
 
-
-def get(config: Any, path: str) -> Any:
-    """Return the field at a dotted path."""
-    for part in path.split("."):
-        config = getattr(config, part)
-    return config
-
-
-def flag(path: str) -> str:
-    """Return the command-line flag of a dotted path."""
-    section, _, name = path.rpartition(".")
-    if section == "offpolicy" and name in PLAIN:  # --amp.batch-size is another setting
-        path = name
-    elif name.startswith("rrd_"):
-        path = name.replace("_", ".", 1)
-    return "--" + path.replace("_", "-")
-
-
-def validate(config: TrainConfig, device_count: int | None = None) -> list[str]:
-    """Return every problem of a configuration, each with its field and its fix."""
-    if unusable := _value_problems(config):
-        return unusable
-    out_of_range = _range_problems(config)
-    # Sizes can only be compared once each of them makes sense.
-    sizes = [] if out_of_range else _size_problems(config, device_count)
-    return [*out_of_range, *_name_problems(config), *motion_problems(config), *sizes]
+def check(config: TrainConfig, device_count: int | None = None) -> None:
+    """Raise one UserError that lists every problem, or return."""
+    if problems := validate(config, device_count):
+        raise UserError(_listed("The configuration cannot be run", problems))
 
 
 def check_ranges(config: TrainConfig, where: str) -> None:
-    """Raise a UserError for numbers that no run could have been trained with."""
-    problems = _value_problems(config) or _range_problems(config)
-    if problems:
-        listed = "\n".join(f"  {problem}" for problem in problems)
-        raise UserError(f"{where} has settings that cannot be used:\n{listed}")
+    """Raise a UserError for values that no run can have been trained with."""
+    if problems := _type_problems(config) or _range_problems(config):
+        raise UserError(_listed(f"{where} has settings that cannot be used", problems))
 
 
-def _value_problems(config: TrainConfig) -> list[str]:
-    """Return the values that their fields cannot hold: nothing can be compared with those."""
-    return [f"{flag(path)} {problem}." for path, problem in value_problems(config)]
+def _listed(title: str, problems: list[str]) -> str:
+    return "\n".join([f"{title}:", *(f"  {problem}" for problem in problems)])
+
+
+def validate(config: TrainConfig, device_count: int | None = None) -> list[str]:
+    """Return every problem of a configuration, each with its flag and its fix."""
+    if wrong := _type_problems(config):  # nothing can be compared with those
+        return wrong
+    out_of_range = _range_problems(config)
+    # Sizes can only be compared once each of them is in range.
+    sizes = [] if out_of_range else _size_problems(config, device_count)
+    return [*out_of_range, *_name_problems(config), *_motion_problems(config), *sizes]
+
+
+def _type_problems(config: TrainConfig) -> list[str]:
+    return [f"{flag(path)} {problem}." for path, problem in type_problems(config)]
 
 
 def _range_problems(config: TrainConfig) -> list[str]:
-    rules = [
-        (_AT_LEAST_ONE, lambda v: v >= 1, "must be at least 1"),
-        (_NOT_NEGATIVE, lambda v: v >= 0, "must not be negative"),
-        (_POSITIVE, lambda v: v > 0, "must be greater than 0"),
-        (_SHARE, lambda v: 0 <= v <= 1, "must lie between 0 and 1"),
+    """Check the declared ranges, and choices that exclude each other."""
+    out_of_range = [
+        f"{flag(path)} {problem}, not {format_value(get(config, path))}."
+        for path, setting in SETTINGS.items()
+        if (problem := setting.problem(get(config, path)))
     ]
-    problems = []
-    for paths, holds, text in rules:
-        for path in paths:
-            value = get(config, path)
-            if value is not None and not holds(value):
-                problems.append(f"{flag(path)} {text}, not {value}.")
-    for path in ("network.hidden", "network.critic_hidden"):
-        widths = get(config, path)
-        if not widths or min(widths) < 1:
-            problems.append(f"{flag(path)} needs one or more widths of at least 1, not {widths}.")
+    return out_of_range + _choice_problems(config)
+
+
+def _choice_problems(config: TrainConfig) -> list[str]:
+    problems, ppo = [], config.ppo
     if config.network.distribution in ("noisy", "greedy"):
         problems.append(
             f"--network.distribution {config.network.distribution} belongs to td3 or dqn, which "
             "choose it themselves: use tanh_normal or normal."
         )
-    changing = config.ppo.advantage == "vtrace" or config.ppo.sampling == "prioritized"
-    if config.ppo.normalize_advantage == "batch" and changing:
+    changing = ppo.advantage == "vtrace" or ppo.sampling == "prioritized"
+    if ppo.normalize_advantage == "batch" and changing:
         problems.append(
             "--ppo.normalize-advantage batch needs advantages that stay as they are: use minibatch "
             "with --ppo.advantage vtrace and with --ppo.sampling prioritized."
         )
-    if config.ppo.min_learning_rate > config.ppo.max_learning_rate:
+    if ppo.min_learning_rate > ppo.max_learning_rate:
         problems.append("--ppo.min-learning-rate must not exceed --ppo.max-learning-rate.")
     return problems
 
@@ -208,38 +95,139 @@ def _name_problems(config: TrainConfig) -> list[str]:
     return problems
 
 
+def _motion_problems(config: TrainConfig) -> list[str]:
+    """Check what motion clips and AMP need."""
+    problems = []
+    if config.algo != "ppo" and config.amp.weight:
+        problems.append(f"--amp.weight is for --algo ppo, not {config.algo}.")
+    if config.env not in env_names.MOTION:
+        return problems
+    where = f" {env_names.WHERE_CLIPS_ARE.rstrip()}"
+    for path, advice in {"motion.clips": where, "motion.model": ""}.items():
+        file = get(config, path)
+        if file is not None and not Path(file).exists():
+            problems.append(f"{flag(path)} '{file}': no such file or folder.{advice}")
+    low, high = config.motion.speeds
+    if low > high:
+        problems.append("--motion.speeds must be two numbers, the lower one first.")
+    if config.task.action_repeat != 1:
+        problems.append(
+            f"--task.action-repeat must be 1 for {config.env}: every frame of a clip is compared."
+        )
+    return problems
+
+
 def _size_problems(config: TrainConfig, device_count: int | None) -> list[str]:
-    problems = count_problems(config)
+    """Check that numbers fit each other, the counters and the devices."""
+    problems = _count_problems(config)
     shards = config.devices or device_count or 1
     if device_count is not None and shards > device_count:
         problems.append(f"--devices {shards}: this machine has {device_count}.")
-    problems += (_segment_problems if config.algo == "ppo" else replay_problems)(config, shards)
-    problems += data_problems(config, shards)
+    problems += (_segment_problems if config.algo == "ppo" else _replay_problems)(config, shards)
+    problems += _data_problems(config, shards)
     if config.eval.num_envs and config.eval.num_envs % shards:
         fits = -(-config.eval.num_envs // shards) * shards
         problems.append(
             f"--eval.num-envs {config.eval.num_envs} does not divide over {shards} devices: "
             f"use {fits}."
         )
-    problems += _host_problems(config, shards) if env_names.is_hosted(config.env) else []
+    problems += _gymnasium_problems(config, shards) if env_names.is_hosted(config.env) else []
     length = config.task.episode_length
     if length is not None and length < config.task.action_repeat:
         problems.append(
             f"--task.episode-length {length} is shorter than --task.action-repeat "
             f"{config.task.action_repeat}."
         )
-    if config.env in env_names.MOTION and config.task.action_repeat != 1:
-        problems.append(
-            f"--task.action-repeat must be 1 for {config.env}: every frame of a clip is judged."
-        )
     return problems
 
 
-def _host_problems(config: TrainConfig, shards: int) -> list[str]:
-    """Check what environments on the host cannot do."""
+def _segment_problems(config: TrainConfig, shards: int) -> list[str]:
+    """Check that rollouts cut into segments, and segments into minibatches, without a remainder."""
+    ppo = config.ppo
+    horizon = ppo.horizon
+    if ppo.rollout_length % horizon:
+        return [
+            f"--ppo.bptt-horizon {horizon} must divide --ppo.rollout-length "
+            f"{ppo.rollout_length}: use a rollout length of {_near(ppo.rollout_length, horizon)}."
+        ]
+    # Each row of environments gives `per_row` segments; they are split on every device.
+    per_row, parts = ppo.rollout_length // horizon, shards * ppo.num_minibatches * ppo.accumulate
+    per_row *= env_names.AGENTS.get(config.env, 1)
+    unit = math.lcm(shards, parts // math.gcd(parts, per_row))
+    if config.num_envs % unit == 0:
+        return []
+    taken = f" of --ppo.accumulate {ppo.accumulate} parts" if ppo.accumulate > 1 else ""
+    return [
+        f"--num-envs {config.num_envs} cannot be split into --ppo.num-minibatches "
+        f"{ppo.num_minibatches}{taken} on {shards} device(s): use {_near(config.num_envs, unit)}"
+        + (", or fewer --devices." if shards > 1 else ".")
+    ]
+
+
+def _replay_problems(config: TrainConfig, shards: int) -> list[str]:
+    """Check that batches divide over devices, and that the replay buffer can hold them."""
+    c, problems = config.offpolicy, []
+    rows = config.num_envs * env_names.AGENTS.get(config.env, 1)
+    if config.num_envs % shards or c.batch_size % shards:
+        problems.append(
+            f"--num-envs {config.num_envs} and --batch-size {c.batch_size} must both divide over "
+            f"{shards} devices: use {_near(config.num_envs, shards)} and "
+            f"{_near(c.batch_size, shards)}, or fewer --devices."
+        )
+    if c.buffer_size < rows * c.rollout_length:
+        problems.append(
+            f"--offpolicy.buffer-size {c.buffer_size} is less than one rollout: use at least "
+            f"{rows * c.rollout_length}."
+        )
+    if c.warmup > c.buffer_size:
+        problems.append(
+            f"--offpolicy.warmup {c.warmup} is more than --offpolicy.buffer-size {c.buffer_size} "
+            "can hold."
+        )
+    if c.rrd_batch_size < c.rrd_sample_size:
+        problems.append(
+            f"--rrd.batch-size {c.rrd_batch_size} is less than one episode's "
+            f"--rrd.sample-size {c.rrd_sample_size}."
+        )
+    if c.rrd_bias_correction and c.rrd_sample_size < 2:
+        problems.append("--rrd.bias-correction needs --rrd.sample-size 2 or more.")
+    if c.critic == "c51" and c.v_min >= c.v_max:
+        problems.append("--offpolicy.critic c51 needs --offpolicy.v-min below --offpolicy.v-max.")
+    if c.critic == "c51" and config.algo == "dqn":
+        problems.append("--offpolicy.critic c51 is for sac and td3: use mse with dqn.")
+    if c.reward == "rrd" and c.rrd_batch_size // c.rrd_sample_size % shards:
+        problems.append(
+            f"--rrd.batch-size {c.rrd_batch_size} // --rrd.sample-size {c.rrd_sample_size} do not "
+            f"divide over {shards} devices."
+        )
+    if config.network.rnn != "none":
+        problems.append(f"--network.rnn: --algo {config.algo} learns from single steps: none.")
+    return problems
+
+
+def _data_problems(config: TrainConfig, shards: int) -> list[str]:
+    """Check that recorded episodes and learning from them alone go together."""
+    problems, alone = [], config.offline
+    if alone != (config.env == env_names.OFFLINE):
+        problems.append(f"--rrd.reward-only goes with --env {env_names.OFFLINE}, and only with it.")
+    if not alone and config.data.path is not None:
+        problems.append("--data.path is for --rrd.reward-only: see the preset rrd-offline.")
+    if alone and (config.algo == "ppo" or config.offpolicy.reward != "rrd"):
+        problems.append("--rrd.reward-only needs --algo sac and --offpolicy.reward rrd.")
+    if alone and config.eval.num_envs:
+        problems.append(
+            "--rrd.reward-only has no environment to evaluate in: use --eval.num-envs 0."
+        )
+    if alone and shards > 1:
+        problems.append("--rrd.reward-only runs on one device: use --devices 1.")
+    return problems
+
+
+def _gymnasium_problems(config: TrainConfig, shards: int) -> list[str]:
+    """Check what Gymnasium environments cannot do."""
     problems, task = [], config.task
     if config.num_envs % task.async_factor:
-        fits = near(config.num_envs, task.async_factor)
+        fits = _near(config.num_envs, task.async_factor)
         problems.append(
             f"--num-envs {config.num_envs} cannot be split into --task.async-factor "
             f"{task.async_factor} groups: use {fits}."
@@ -258,33 +246,36 @@ def _host_problems(config: TrainConfig, shards: int) -> list[str]:
     return problems
 
 
-def _segment_problems(config: TrainConfig, shards: int) -> list[str]:
-    """Check that rollouts cut into segments, and segments into minibatches, without a rest."""
-    ppo = config.ppo
-    horizon = ppo.horizon
-    if ppo.rollout_length % horizon:
-        return [
-            f"--ppo.bptt-horizon {horizon} must divide --ppo.rollout-length "
-            f"{ppo.rollout_length}: use a rollout length of {near(ppo.rollout_length, horizon)}."
-        ]
-    # Each row of environments gives so many segments; they are shared out on every device.
-    per_row, parts = ppo.rollout_length // horizon, shards * ppo.num_minibatches * ppo.accumulate
-    per_row *= env_names.AGENTS.get(config.env, 1)
-    unit = math.lcm(shards, parts // math.gcd(parts, per_row))
-    if config.num_envs % unit == 0:
-        return []
-    taken = f" of --ppo.accumulate {ppo.accumulate} parts" if ppo.accumulate > 1 else ""
+def _count_problems(config: TrainConfig) -> list[str]:
+    """Check that counters can hold every count of a run; name the flags to lower."""
+    learning, total = config.learning, config.total_iterations
+    rollout = f"--num-envs × --{config.algo_section}.rollout-length"
+    end = "--epochs × --cycles × --iterations" if config.total_steps is None else "--total-steps"
+    rows = config.num_envs * env_names.AGENTS.get(config.env, 1)
+    off_policy = config.algo != "ppo"
+    counts = [
+        (rollout, "steps in a rollout", rows * learning.rollout_length, INT32_MAX),
+        (f"{rollout} × --task.action-repeat", "environment steps in an iteration")
+        + (config.steps_per_iteration, INT32_MAX),
+        (end, "iterations", total, INT32_MAX),
+        (end, "environment steps", total * config.steps_per_iteration, INT64_MAX),
+        ("--ppo.update-epochs × --ppo.num-minibatches", "gradient steps in an iteration")
+        + (config.ppo.updates, INT32_MAX),
+        ("--train-batches × --batch-size", "transitions in an iteration")
+        + (off_policy * learning.updates * config.offpolicy.batch_size, INT32_MAX),
+        (f"{end}, --train-batches", "gradient steps")
+        + (off_policy * total * learning.updates, INT32_MAX),
+        (f"{end}, --num-envs", "steps of each environment")
+        + (off_policy * total * learning.rollout_length, INT32_MAX),
+    ]
     return [
-        f"--num-envs {config.num_envs} cannot be split into --ppo.num-minibatches "
-        f"{ppo.num_minibatches}{taken} on {shards} device(s): use {near(config.num_envs, unit)}"
-        + (", or fewer --devices." if shards > 1 else ".")
+        f"{flags}: {count:,} {what} are more than the {most:,} that can be counted."
+        for flags, what, count, most in counts
+        if count > most
     ]
 
 
-def check(config: TrainConfig, device_count: int | None = None) -> None:
-    """Raise one UserError that lists every problem, or return."""
-    problems = validate(config, device_count)
-    if problems:
-        raise UserError(
-            "The configuration cannot be run:\n" + "\n".join(f"  {p}" for p in problems)
-        )
+def _near(number: int, unit: int) -> str:
+    """Name the multiples of `unit` next to a number."""
+    multiples = {number // unit * unit, -(-number // unit) * unit} - {0}
+    return " or ".join(str(n) for n in sorted(multiples))

@@ -13,7 +13,6 @@ import json
 import os
 import platform
 import shutil
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,24 +21,12 @@ import numpy as np
 from jax import export
 from jax.sharding import Mesh
 
-from jaxrl.config import TrainConfig, env_names, serialization
+from jaxrl.config import TrainConfig, env_names, settings
 from jaxrl.envs.env_state import PackedEnvState, Template
 from jaxrl.types import ActionSpec, PyTree
 from jaxrl.utils import atomic_io, npz
 
 KEPT = 64  # files; older ones are removed
-# Settings that no program depends on: the seed is an argument, the rest is the host's business.
-_FREE = (
-    "seed",
-    "run_dir",
-    "init_from",
-    "profile",
-    "preset",
-    "devices",
-    "log.",
-    "checkpoint.",
-    "eval.every",
-)
 _PACKAGES = ("jax", "jaxlib", "flax", "optax", "brax", "mujoco", "mujoco-mjx", "numpy")
 _JAX_SETTINGS = (
     "jax_enable_x64",
@@ -104,9 +91,8 @@ def location(config: TrainConfig, mesh: Mesh) -> Path | None:
 
 def _fingerprint(config: TrainConfig, mesh: Mesh) -> str:
     """Return a name for everything that the programs follow from."""
-    settings = serialization.flatten(asdict(config))
     parts: list[Any] = [
-        {k: v for k, v in settings.items() if not k.startswith(_FREE)},
+        settings.compiled(config),
         {name: _version(name) for name in _PACKAGES},
         {name: getattr(jax.config, name, None) for name in _JAX_SETTINGS},
         [platform.python_version(), mesh.size, [d.device_kind for d in mesh.devices.flat]],

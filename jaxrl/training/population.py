@@ -5,39 +5,20 @@ Members may differ in their seed and in traced settings. What shapes the program
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import jax
 
 from jaxrl import programs
-from jaxrl.algorithms.off_policy import algorithm as off_policy
-from jaxrl.algorithms.ppo import algorithm as ppo
-from jaxrl.config import TrainConfig, serialization, validate
+from jaxrl.config import TrainConfig, settings
 from jaxrl.errors import UserError
 from jaxrl.programs import DeviceProgram
 from jaxrl.utils import sharding
 
 
-def traced_names(config: TrainConfig) -> tuple[str, ...]:
-    """Return the settings that may differ between members, by their dotted names."""
-    section, traced = (
-        ("ppo", ppo.TRACED) if config.algo == "ppo" else ("offpolicy", off_policy.TRACED)
-    )
-    return tuple(f"{section}.{name}" for name in traced)
-
-
 def _shape(config: TrainConfig) -> tuple:
-    """Return what members of one program must have in common.
-
-    Some settings switch a part of the program off when they are 0: whether they are counts too.
-    """
-    free, switches = traced_names(config), {f"ppo.{name}" for name in ppo.SWITCHES}
-    flat = serialization.flatten(asdict(config))
-    return tuple(
-        (name, value == 0 if name in switches else value)
-        for name, value in sorted(flat.items())
-        if name not in {"seed", "run_dir", "preset", *free} - switches
-    )
+    """Return what members of one program must have in common."""
+    return tuple(sorted(settings.static(config).items()))
 
 
 def groups(configs: Sequence[TrainConfig]) -> list[list[int]]:
@@ -70,12 +51,12 @@ def _differing(members: Sequence[TrainConfig]) -> str:
     shapes = [dict(_shape(member)) for member in members]
     # Other algorithms have other traced settings, which these shapes then lack.
     wrong = [name for name in shapes[0] if len({repr(s.get(name)) for s in shapes}) > 1]
-    free = traced_names(members[0])
+    free = settings.traced(members[0])
     zero = " (0 for some, which leaves a part of the program out)" if wrong[0] in free else ""
     return (
         f"Members of a population may differ in seeds and traced settings only, not in "
-        f"{validate.flag(wrong[0])}{zero}: train them one after the other. Traced are "
-        f"{', '.join(map(validate.flag, free))}."
+        f"{settings.flag(wrong[0])}{zero}: train them one after the other. Traced are "
+        f"{', '.join(map(settings.flag, free))}."
     )
 
 

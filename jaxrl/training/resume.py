@@ -1,7 +1,5 @@
 """Where a run starts: at the beginning, or exactly where its last checkpoint left it."""
 
-import dataclasses
-import json
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -13,25 +11,11 @@ import numpy as np
 from jaxrl.algorithms.off_policy import replay
 from jaxrl.checkpoint.manager import CheckpointManager, Restored
 from jaxrl.checkpoint.snapshot import CorruptCheckpointError, is_number
-from jaxrl.config import TrainConfig, serialization
+from jaxrl.config import TrainConfig, settings
 from jaxrl.errors import UserError
 from jaxrl.loggers import metrics_log
 from jaxrl.programs import Program
 from jaxrl.types import TrainState
-
-# What may differ between a run and its continuation: how long, where, and what is written beside.
-_FREE = (
-    "epochs",
-    "total_steps",
-    "run_dir",
-    "profile",
-    "devices",
-    "preset",
-    "init_from",
-    "log.",
-    "eval.",
-    "checkpoint.",
-)
 
 
 class InitialState(NamedTuple):
@@ -42,17 +26,10 @@ class InitialState(NamedTuple):
     remarks: list[str]
 
 
-def settings(config: TrainConfig) -> dict[str, Any]:
-    """Return the settings that training depends on, as JSON values."""
-    flat = serialization.flatten(dataclasses.asdict(config))
-    kept = {name: value for name, value in flat.items() if not name.startswith(_FREE)}
-    return json.loads(json.dumps(kept, default=str))
-
-
 def all_settings(program: Program) -> dict[str, Any]:
-    """Return the same of a run, and of every member of a population."""
-    each = [settings(config) for config in program.members]
-    alone = {"settings": settings(program.config)}
+    """Return the settings that a run, and each member of a population, must keep on resume."""
+    each = [settings.fixed_on_resume(config) for config in program.members]
+    alone = {"settings": settings.fixed_on_resume(program.config)}
     return alone | ({"settings_of_members": each} if each else {})
 
 
@@ -177,7 +154,7 @@ def restore(program: Program, checkpoints: CheckpointManager) -> InitialState:
 
 def refuse_other_settings(config: TrainConfig, saved: dict[str, Any]) -> None:
     """Changing a setting in the middle of a run would be half applied: refuse, naming it."""
-    now = settings(config)
+    now = settings.fixed_on_resume(config)
     changed = [name for name in now if name in saved and saved[name] != now[name]]
     if changed:
         text = ", ".join(f"{name} is {now[name]} (was {saved[name]})" for name in changed)

@@ -14,7 +14,7 @@ import numpy as np
 from jaxrl.algorithms import registry as algorithms
 from jaxrl.algorithms.off_policy import replay
 from jaxrl.checkpoint.manager import CheckpointManager
-from jaxrl.config import NetworkConfig, TrainConfig, env_names, serialization, validate
+from jaxrl.config import NetworkConfig, TrainConfig, env_names, serialization, settings, validate
 from jaxrl.errors import UserError
 from jaxrl.policies import files as network_files
 from jaxrl.policies import load as policies
@@ -26,17 +26,6 @@ from jaxrl.utils import atomic_io
 
 # What a learner has learnt, as opposed to how far it has come: not the optimiser, no counters.
 _LEARNT = ("params", "target_params", "observations", "values", "returns")
-# Settings that weights alone do not show, but without which they mean something else.
-_ACTOR = (
-    "hidden",
-    "activation",
-    "layer_norm",
-    "rnn",
-    "rnn_of",
-    "state_dependent_std",
-    "distribution",
-)
-_CRITIC = ("critic_hidden",)
 
 
 class WarmStart(NamedTuple):
@@ -118,8 +107,8 @@ def _from_checkpoint(program: Program, path: Path, theirs: TrainConfig) -> WarmS
     """Take over actor, critic and statistics."""
     networks = algorithms.network_config(theirs), algorithms.network_config(program.config)
     alone = f", or take its policy alone: --init-from {path / 'policies' / 'final.npz'}"
-    _refuse_other_networks(path, *networks, _ACTOR)
-    _refuse_other_networks(path, *networks, _CRITIC, alone)
+    _refuse_other_networks(path, *networks, "actor")
+    _refuse_other_networks(path, *networks, "critic", alone)
     with CheckpointManager(path / "checkpoints", only_read=True) as checkpoints:
         found = checkpoints.read()
     have = {
@@ -145,7 +134,7 @@ def _from_policy(program: Program, path: Path) -> WarmStart:
     """Take over the policy with its normaliser; everything else begins anew."""
     file = policies.find(path, "final" if (path / "policies" / "final.npz").exists() else "best")
     stored, ours = network_files.read(file), algorithms.network_config(program.config)
-    _refuse_other_networks(file, stored.config, ours, _ACTOR)
+    _refuse_other_networks(file, stored.config, ours, "actor")
     # The same tree with names for leaves tells where in the learner the policy's arrays belong.
     learner = program.alone.abstract_state().learner
     places = jax.tree.unflatten(jax.tree.structure(learner), list(_named(learner)))
@@ -163,12 +152,13 @@ def _named(tree: PyTree) -> dict[str, Any]:
 
 
 def _refuse_other_networks(
-    path: Path, theirs: NetworkConfig, ours: NetworkConfig, fields: tuple[str, ...], other: str = ""
+    path: Path, theirs: NetworkConfig, ours: NetworkConfig, network: str, other: str = ""
 ) -> None:
-    for field in fields:
+    for setting in settings.weights_of(network):
+        field = setting.removeprefix("network.")
         have, need = getattr(theirs, field), getattr(ours, field)
         if have != need:
-            flag = f"--network.{field.replace('_', '-')}"
+            flag = settings.flag(setting)
             shown = " ".join(map(str, have)) if isinstance(have, tuple) else have
             raise UserError(
                 f"--init-from: '{path}' has {flag} {have}, this run {need}: "

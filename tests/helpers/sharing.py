@@ -4,18 +4,18 @@ A tiny run spends most of its time tracing a program that the run before has tra
 change what is traced, or how, must not ask for this.
 """
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 import jax
 import numpy as np
 
-from jaxrl.config import serialization
-from jaxrl.programs import DeviceProgram, trace_cache
+from jaxrl.config import settings
+from jaxrl.programs import DeviceProgram
 from jaxrl.programs.device import DeviceExecutor, compile_programs
 from jaxrl.types import TrainState
 
-# How long a run is to be is told by its first state alone.
-_FREE = (*trace_cache._FREE, "epochs", "total_steps", "cycles")
+# The length of a run is part of its first state, not of its programs.
+_LENGTH = ("epochs", "total_steps", "cycles")
 _COMPILED: dict[str, DeviceExecutor] = {}
 
 
@@ -42,6 +42,6 @@ def compile_once(program: DeviceProgram, same: str | None = None) -> DeviceExecu
 
 
 def _name(program: DeviceProgram) -> str:
-    flat = [serialization.flatten(asdict(each)) for each in (program.config, *program.members)]
-    settings = [{k: v for k, v in one.items() if not k.startswith(_FREE)} for one in flat]
-    return repr((settings, program.mesh))
+    flat = [settings.compiled(each) for each in (program.config, *program.members)]
+    same = [{k: v for k, v in one.items() if k not in _LENGTH} for one in flat]
+    return repr((same, program.mesh))

@@ -20,7 +20,7 @@ from jaxrl.algorithms.off_policy.base import OffPolicyAlgorithm, Params, normali
 from jaxrl.algorithms.off_policy.replay import ReplayBuffer, ReplayState, returns_seen
 from jaxrl.algorithms.off_policy.reward_model import RewardModel, absorbed
 from jaxrl.algorithms.policy import PolicyParams, make_policy
-from jaxrl.config import OffPolicyConfig
+from jaxrl.config import OffPolicyConfig, metadata
 from jaxrl.envs.vector_env import VectorEnv
 from jaxrl.learning import episode_index, normalizer, optimizer, rrd, td
 from jaxrl.learning.normalizer import RunningStats
@@ -41,18 +41,6 @@ from jaxrl.types import (
 )
 
 _COLLECTING, _LEARNING, _USES = range(3)  # what an iteration needs a key for
-TRACED = (
-    "gamma",
-    "reward_scale",
-    "pi_lr",
-    "q_lr",
-    "alpha_lr",
-    "r_lr",
-    "polyak",
-    "target_entropy",
-    "target_noise",
-    "target_noise_clip",
-)
 
 
 class OffPolicyState(struct.PyTreeNode):
@@ -127,13 +115,14 @@ class _OffPolicy:
         params = self.method.init(key_method)
         if self.model:
             params = params | {"reward": self.model.init(key_reward)}
+        hparams = {n: jnp.asarray(x, jnp.float32) for n, x in metadata.traced(self.config).items()}
         whole = jnp.zeros((), jnp.int32)
         learner = OffPolicyState(
             params=params,
             target_params={name: params[name] for name in self.method.targets},
             optimizer={n: self._transform.init(ravel_pytree(p)[0]) for n, p in params.items()},
             observations=normalizer.init(self.env.spec.obs),
-            hparams={n: jnp.asarray(getattr(self.config, n), jnp.float32) for n in TRACED},
+            hparams=hparams,
             total_iterations=jnp.asarray(self.total_iterations, jnp.int32),
             updates=whole,
             skipped_updates=whole,

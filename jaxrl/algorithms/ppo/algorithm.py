@@ -17,7 +17,7 @@ from jaxrl.algorithms.amp import AMP
 from jaxrl.algorithms.policy import PolicyParams, make_policy
 from jaxrl.algorithms.ppo.batch import Batch, Judge, PPOState
 from jaxrl.algorithms.ppo.update import Updater
-from jaxrl.config import PPOConfig
+from jaxrl.config import PPOConfig, metadata
 from jaxrl.envs.vector_env import VectorEnv
 from jaxrl.learning import losses, normalizer, schedules
 from jaxrl.learning.returns import running_returns
@@ -38,30 +38,6 @@ from jaxrl.types import (
 )
 
 _COLLECTING, _LEARNING, _AMP, _USES = range(4)  # what an iteration needs a key for
-TRACED = (
-    "learning_rate",
-    "desired_kl",
-    "min_learning_rate",
-    "max_learning_rate",
-    "gamma",
-    "lam",
-    "bootstrap_truncated",
-    "clip",
-    "value_clip",
-    "value_coef",
-    "entropy_coef",
-    "bound_coef",
-    "l2_init_coef",
-    "target_kl",
-    "reward_scale",
-    "schedule_floor",
-    "rho_clip",
-    "c_clip",
-    "prio_alpha",
-    "prio_beta0",
-    "teacher_coef",
-)
-SWITCHES = ("value_clip", "bound_coef", "l2_init_coef")  # of these; 0 leaves a loss out altogether
 
 
 class Teacher(NamedTuple):
@@ -131,7 +107,7 @@ class _PPO:
             "critic": self.networks.critic.init(key_critic),
         }
         flat, unravel = ravel_pytree(params)
-        hparams = {name: jnp.asarray(getattr(self.config, name), jnp.float32) for name in TRACED}
+        hparams = {n: jnp.asarray(x, jnp.float32) for n, x in metadata.traced(self.config).items()}
         scalar = jnp.zeros((), jnp.float32)
         learner = PPOState(
             params=params,

@@ -73,8 +73,8 @@ class MotionEnv(base.Env):
         clip, time = libraries.draw(self.library, key_clip, weights)
         time = jnp.round(time * FPS) / FPS
         time = jnp.clip(time, 0.0, libraries.length(self.library, clip) - 1.0 / FPS)
-        share = {"random": 0.0, "start": 1.0, "hybrid": self.config.hybrid_share}
-        from_start = jax.random.uniform(key_start) < share[self.config.start]
+        fraction = {"random": 0.0, "start": 1.0, "hybrid": self.config.hybrid_fraction}
+        from_start = jax.random.uniform(key_start) < fraction[self.config.start]
         turn = jax.random.uniform(key_turn, (), jnp.float32, -math.pi, math.pi)
         turn = turn if self.config.random_heading else jnp.zeros(())
         return clip, jnp.where(from_start, 0.0, time), turn

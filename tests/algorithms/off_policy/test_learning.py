@@ -208,12 +208,13 @@ def test_alpha_falls_above_the_target_entropy_and_rises_below(decomposing, targe
 
 
 @pytest.mark.parametrize(
-    "share, expected", [(0.0, [1.0, 0.1, 0.1, 0.1]), (0.5, [1.0, 0.55, 0.1, 0.1])]
+    "fraction, expected", [(0.0, [1.0, 0.1, 0.1, 0.1]), (0.5, [1.0, 0.55, 0.1, 0.1])]
 )
-def test_dqn_acts_by_chance_until_learning_begins(share, expected):
+def test_dqn_acts_by_chance_until_learning_begins(fraction, expected):
     spec = EnvSpec(jax.ShapeDtypeStruct((3,), jnp.float32), ActionSpec(2, discrete=True))
     networks = actor_critic.build(spec, NetworkConfig((4,), (4,), distribution="greedy"))
-    exploring = dqn.make(OffPolicyConfig(epsilon_share=share, epsilon_end=0.1), networks).exploring
+    config = OffPolicyConfig(epsilon_fraction=fraction, epsilon_end=0.1)
+    exploring = dqn.make(config, networks).exploring
     found = [
         exploring(jnp.asarray(done), {"params": {}})["params"]["epsilon"]
         for done in (0.0, 0.25, 0.5, 1.0)

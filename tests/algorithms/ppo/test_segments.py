@@ -13,7 +13,7 @@ from jaxrl.algorithms import policy as acting
 from jaxrl.algorithms.ppo import algorithm as ppo
 from jaxrl.algorithms.ppo.batch import Judge
 from jaxrl.algorithms.ppo.sampler import Sampler
-from jaxrl.config import NetworkConfig, PPOConfig
+from jaxrl.config import NetworkConfig, PPOConfig, metadata
 from jaxrl.envs.tasks import classic, probes, recall
 from jaxrl.envs.vector_env import VectorEnv
 from jaxrl.learning import normalizer, segments
@@ -63,7 +63,7 @@ def params_after(config, network=SMALL, horizon=None, **hparams):
     learn = learning(replace(config, bptt_horizon=horizon), network)
     state, experience = collected(network, horizon)
     config = replace(config, **hparams)
-    hparams = {name: jnp.float32(getattr(config, name)) for name in ppo.TRACED}
+    hparams = {name: jnp.float32(x) for name, x in metadata.traced(config).items()}
     learner = state.learner.replace(hparams=hparams, learning_rate=hparams["learning_rate"])
     state = state.replace(learner=learner)
     state, _ = learn(state, experience)

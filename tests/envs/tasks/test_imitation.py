@@ -155,15 +155,17 @@ def test_clips_are_drawn_by_the_curriculum(env, play):
     assert (play.resets(keys, only).info["clip"] == 1).all()
 
 
-@pytest.mark.parametrize("start, share", [("start", 1.0), ("hybrid", 0.75)])
-def test_starts_at_the_start(env, start, share):
-    config = dataclasses.replace(env.config, start=start, hybrid_share=0.75, random_heading=False)
+@pytest.mark.parametrize("start, fraction", [("start", 1.0), ("hybrid", 0.75)])
+def test_starts_at_the_start(env, start, fraction):
+    config = dataclasses.replace(
+        env.config, start=start, hybrid_fraction=0.75, random_heading=False
+    )
     other = Imitation(config, env.figure, env.library)
     keys = jax.random.split(jax.random.PRNGKey(2), 400)
     with physics():
         info = jax.jit(jax.vmap(lambda key: other.reset(key).info))(keys)
     # Of those drawn anywhere, one in sixty or one in four is at the start by chance.
-    assert share <= np.mean(info["time"] == 0.0) + 0.06 <= share + 0.2
+    assert fraction <= np.mean(info["time"] == 0.0) + 0.06 <= fraction + 0.2
     assert (info["turn"] == 0).all()
 
 

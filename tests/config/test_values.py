@@ -1,6 +1,5 @@
 """Every numeric setting, given anything: it is accepted, or a UserError names its flag."""
 
-import dataclasses
 import re
 from dataclasses import replace
 
@@ -9,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxrl import train
-from jaxrl.config import TrainConfig, overrides, presets, serialization, validate
-from jaxrl.config.validate_values import shown
+from jaxrl.config import TrainConfig, overrides, presets, validate
+from jaxrl.config import settings as declared
+from jaxrl.config.values import format_value
 from jaxrl.errors import UserError
 
 BASES = [TrainConfig(), presets.get("sac-ant"), presets.get("imitate"), presets.get("pick-place")]
@@ -23,7 +23,7 @@ def numbers(value):
     return all(type(v) in (int, float) for v in each) and bool(each)
 
 
-FLAT = serialization.flatten(dataclasses.asdict(TrainConfig()))
+FLAT = declared.values(TrainConfig())
 OPTIONAL = ["total_steps", "devices", "task.episode_length", "task.reset_pool", "ppo.bptt_horizon"]
 NUMERIC = [path for path, value in FLAT.items() if numbers(value)] + OPTIONAL
 ODD = st.one_of(
@@ -43,7 +43,7 @@ def test_any_value_of_a_numeric_field_is_accepted_or_named(base, path, value, li
         validate.check(overrides.changed(base, {path: value}))
     except UserError as error:
         # Limits of several settings together may name the others.
-        named = [validate.flag(path), "--epochs", "--train-batches", "--num-envs"]
+        named = [declared.flag(path), "--epochs", "--train-batches", "--num-envs"]
         assert any(flag in str(error) for flag in named)
         assert len(str(error)) < 2000
 
@@ -55,11 +55,11 @@ def test_every_section_is_checked():
     }
 
 
-@pytest.mark.parametrize("value", [HUGE, float("nan"), float("inf"), "8", True], ids=shown)
+@pytest.mark.parametrize("value", [HUGE, float("nan"), float("inf"), "8", True], ids=format_value)
 def test_no_numeric_field_takes_these(value):
     for path in NUMERIC:
         listed = (value,) * len(FLAT[path]) if isinstance(FLAT[path], tuple) else value
-        with pytest.raises(UserError, match=f"{re.escape(validate.flag(path))} must be"):
+        with pytest.raises(UserError, match=f"{re.escape(declared.flag(path))} must be"):
             validate.check(overrides.changed(BASES[0], {path: listed}))
 
 

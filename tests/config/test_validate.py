@@ -1,4 +1,4 @@
-"""Settings of motion and style that cannot be are named, with the fix."""
+"""Settings of motion and AMP that cannot be used are named, with the fix."""
 
 from dataclasses import replace
 
@@ -23,11 +23,11 @@ def test_the_presets_are_fine():
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"substeps": 0}, "--motion.substeps must be at least 1."),
-        ({"future": ()}, "--motion.future needs one or more frames"),
+        ({"substeps": 0}, "--motion.substeps must be at least 1, not 0."),
+        ({"future": ()}, "--motion.future needs one or more values, not ()."),
         ({"speeds": (2.0, 1.0)}, "--motion.speeds must be two numbers, the lower one first."),
-        ({"hybrid_share": 1.5}, "--motion.hybrid-share must lie between 0 and 1."),
-        ({"weights": (0.5, -0.1, 0.1, 0.1)}, "--motion.weights must not be negative."),
+        ({"hybrid_fraction": 1.5}, "--motion.hybrid-fraction must lie between 0 and 1"),
+        ({"weights": (0.5, -0.1, 0.1, 0.1)}, "--motion.weights must be at least 0, not (0.5, -0.1"),
     ],
 )
 def test_numbers_out_of_range(changes, said):
@@ -44,13 +44,13 @@ def test_other_environments_need_no_clips(tmp_path):
     assert problems("motion", env="cartpole", clips=tmp_path / "walk.txt") == []
 
 
-def test_style_in_range():
-    assert problems("amp", weight=-1.0) == ["--amp.weight must not be negative."]
-    assert problems("amp", hidden=())[0].startswith("--amp.hidden needs one or more widths")
+def test_amp_in_range():
+    assert problems("amp", weight=-1.0) == ["--amp.weight must be at least 0, not -1.0."]
+    assert problems("amp", hidden=()) == ["--amp.hidden needs one or more values, not ()."]
 
 
 @pytest.mark.parametrize("preset", ["sac-ant", "dqn-cartpole"])
-def test_style_is_learnt_by_ppo_alone(preset):
+def test_amp_needs_ppo(preset):
     config = presets.get(preset)
     (problem,) = validate(replace(config, amp=replace(config.amp, weight=1.0)))
     assert problem == f"--amp.weight is for --algo ppo, not {config.algo}."

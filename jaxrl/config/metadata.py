@@ -1,0 +1,162 @@
+"""How a setting is declared: once, with its default, help, range and role, as field metadata.
+
+`setting` declares a field and `section` a group of fields; `jaxrl.config.settings` reads them. The
+command line, validation, resume, populations, the trace cache and the docs all follow from these
+declarations.
+"""
+
+import dataclasses
+import functools
+import typing
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import tyro
+
+INT32_MAX = 2**31 - 1  # arrays are indexed, and iterations counted, by int32
+INT64_MAX = 2**63 - 1  # environment steps are Python integers; log files hold them as int64
+UINT32_MAX = 2**32 - 1
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is known of a setting besides its type and its default."""
+
+    help: str
+    at_least: float | None = None
+    """Bounds of a number, or of every number of a tuple."""
+    above: float | None = None
+    at_most: float | None = None
+    below: float | None = None
+    limit: int = INT32_MAX
+    """Largest integer that what counts it can hold."""
+    traced: bool = False
+    """An array of the training state: members of one compiled program may differ in it."""
+    zero_is_static: bool = False
+    """A traced setting that leaves a part of the program out when it is 0."""
+    compiled: bool = True
+    """Compiled programs depend on it, by its value or, if traced, by its presence."""
+    free_on_resume: bool = False
+    """May differ between a run and its continuation."""
+    identity: bool = False
+    """Tells one run from another, and has no part in how a population is compiled or labelled."""
+    weights_of: Literal["actor", "critic"] | None = None
+    """Weights of this network are useless to a run that differs in it (--init-from)."""
+    only_if: tuple[str, ...] = ()
+    """Has an effect only if another setting, named first, has one of the values named after it;
+    without values: if it is neither None, False nor 0."""
+    own_flag: str = ""
+    """Flag on the command line if not --<section>.<name>; `walk` reads it from the annotation."""
+
+    @property
+    def full_help(self) -> str:
+        """Help with what the declaration says besides."""
+        text = self.help.removesuffix(".") + (" (traced)." if self.traced else ".")
+        return f"{text} Needs {condition_text(self.only_if)}." if self.only_if else text
+
+    @property
+    def has_range(self) -> bool:
+        """Whether some numbers are out of range."""
+        return any(bound is not None for bound in self._bounds)
+
+    @property
+    def _bounds(self) -> tuple[float | None, ...]:
+        return self.at_least, self.above, self.at_most, self.below
+
+    @property
+    def requirement(self) -> str:
+        """The range in words, as in `--ppo.gamma must lie between 0 and 1`."""
+        if self.at_least is not None and self.at_most is not None:
+            return f"must lie between {self.at_least} and {self.at_most}"
+        words = ("at least", "greater than", "at most", "below")
+        bounds = zip(words, self._bounds, strict=True)
+        return "must be " + " and ".join(f"{word} {x}" for word, x in bounds if x is not None)
+
+    def problem(self, value: Any) -> str | None:
+        """Return what a value of the right type must be instead, or None if it is in range."""
+        if value is None or not self.has_range:
+            return None
+        values = value if isinstance(value, tuple) else (value,)
+        if not values:
+            return "needs one or more values"
+        return None if all(map(self._contains, values)) else self.requirement
+
+    def _contains(self, x: float) -> bool:
+        return (
+            (self.at_least is None or x >= self.at_least)
+            and (self.above is None or x > self.above)
+            and (self.at_most is None or x <= self.at_most)
+            and (self.below is None or x < self.below)
+        )
+
+
+def setting(default: Any, help: str, **facts: Any) -> Any:
+    """Declare a field of a configuration; `facts` are fields of `Setting`."""
+    declared = Setting(help, **facts)
+    metadata = {"help": declared.full_help, "setting": declared}  # tyro reads "help"
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def section(cls: type, **facts: Any) -> Any:
+    """Declare a group of settings; `compiled` and `free_on_resume` hold for all of them.
+
+    With `only_if` a flag of the group is an error, not just without effect, in other runs.
+    """
+    declared = Setting(help=(cls.__doc__ or "").strip(), **facts)
+    return dataclasses.field(default_factory=cls, metadata={"setting": declared})
+
+
+def named_flag(name: str) -> Any:
+    """Return the annotation of a setting whose flag is --<name>, without its section."""
+    return tyro.conf.arg(name=name, prefix_name=False)
+
+
+def plain_flag(path: str) -> str:
+    """Return the usual flag of a dotted path."""
+    return "--" + path.replace("_", "-")
+
+
+def condition_text(condition: tuple[str, ...]) -> str:
+    """Return a condition as flags, as in `--algo sac or td3`."""
+    path, *values = condition
+    return " ".join([plain_flag(path), " or ".join(values)]).strip()
+
+
+@functools.cache
+def walk(cls: type) -> dict[str, Setting]:
+    """Return every setting of a configuration by its dotted path, in declaration order."""
+    hints, found = typing.get_type_hints(cls, include_extras=True), {}
+    for each in dataclasses.fields(cls):
+        declared, hint = each.metadata["setting"], hints[each.name]
+        if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+            for name, inner in walk(hint).items():
+                found[f"{each.name}.{name}"] = dataclasses.replace(
+                    inner,
+                    compiled=inner.compiled and declared.compiled,
+                    free_on_resume=inner.free_on_resume or declared.free_on_resume,
+                )
+        else:
+            found[each.name] = dataclasses.replace(declared, own_flag=_own_flag(hint))
+    return found
+
+
+def _own_flag(hint: Any) -> str:
+    """Return the flag of a `named_flag`, or an empty string."""
+    markers = getattr(hint, "__metadata__", ())
+    own = [each.name for each in markers if getattr(each, "prefix_name", None) is False]
+    return f"--{own[0]}" if own else ""
+
+
+def sections(cls: type) -> dict[str, Setting]:
+    """Return what is declared of every section of a configuration, by its name."""
+    leaves = walk(cls)
+    return {
+        each.name: each.metadata["setting"]
+        for each in dataclasses.fields(cls)
+        if each.name not in leaves
+    }
+
+
+def traced(config: Any) -> dict[str, float]:
+    """Return the traced settings of one section (a `PPOConfig`, say): name to value."""
+    return {name: getattr(config, name) for name, each in walk(type(config)).items() if each.traced}

@@ -1,0 +1,76 @@
+"""What the declarations in `schema` and `algorithms` say of a run's settings, by dotted path."""
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+from jaxrl.config import env_names, metadata, serialization
+from jaxrl.config.metadata import Setting
+from jaxrl.config.schema import TrainConfig
+
+SETTINGS: dict[str, Setting] = metadata.walk(TrainConfig)
+SECTIONS: dict[str, Setting] = metadata.sections(TrainConfig)
+
+
+def get(config: Any, path: str) -> Any:
+    """Return the value at a dotted path."""
+    for part in path.split("."):
+        config = getattr(config, part)
+    return config
+
+
+def flag(path: str) -> str:
+    """Return the command-line flag of a setting or section."""
+    own = SETTINGS[path].own_flag if path in SETTINGS else ""
+    return own or metadata.plain_flag(path)
+
+
+def values(config: TrainConfig) -> dict[str, Any]:
+    """Return every value by its dotted path."""
+    return serialization.flatten(asdict(config))
+
+
+def compiled(config: TrainConfig) -> dict[str, Any]:
+    """Return the settings that compiled programs depend on."""
+    return {path: x for path, x in values(config).items() if SETTINGS[path].compiled}
+
+
+def fixed_on_resume(config: TrainConfig) -> dict[str, Any]:
+    """Return the settings that a resumed run must keep, as JSON values."""
+    fixed = {path: x for path, x in values(config).items() if not SETTINGS[path].free_on_resume}
+    return json.loads(json.dumps(fixed, default=str))
+
+
+def traced(config: TrainConfig) -> tuple[str, ...]:
+    """Return the paths of the settings that are arrays of the training state."""
+    return tuple(f"{config.algo_section}.{name}" for name in metadata.traced(config.learning))
+
+
+def static(config: TrainConfig) -> dict[str, Any]:
+    """Return what members of one program must have in common.
+
+    Of some traced settings that is whether they are 0, which leaves a part of the program out.
+    """
+    names, found = traced(config), {}
+    for path, value in values(config).items():
+        if path not in names and not SETTINGS[path].identity:
+            found[path] = value
+        elif SETTINGS[path].zero_is_static:
+            found[path] = value == 0
+    return found
+
+
+def weights_of(network: str) -> tuple[str, ...]:
+    """Return the paths of the settings without which an actor's or critic's weights are useless."""
+    return tuple(path for path, each in SETTINGS.items() if each.weights_of == network)
+
+
+def applies(config: TrainConfig, condition: tuple[str, ...]) -> bool:
+    """Tell whether a setting declared with `only_if=condition` has an effect in this run."""
+    if not condition:
+        return True
+    path, *choices = condition
+    value = get(config, path)
+    if path == "env" and env_names.is_custom(value):  # may read any setting
+        return True
+    return value in choices if choices else bool(value)

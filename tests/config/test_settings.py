@@ -1,0 +1,145 @@
+"""A setting is declared once: a new one needs its line in the schema and the code that uses it."""
+
+import re
+import typing
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import jax
+import pytest
+
+from jaxrl import train
+from jaxrl.algorithms.ppo import algorithm as ppo
+from jaxrl.config import NetworkConfig, PPOConfig, TrainConfig, metadata, overrides, presets
+from jaxrl.config import settings as declared
+from jaxrl.config.metadata import setting
+from jaxrl.config.settings import SECTIONS, SETTINGS
+from jaxrl.config.validate import validate
+from jaxrl.envs.tasks import probes
+from jaxrl.envs.vector_env import VectorEnv
+from jaxrl.networks import actor_critic
+from jaxrl.programs import program as programs
+from jaxrl.training import fit
+from tests.helpers import tiny
+
+# Any finite number will do for these.
+UNBOUNDED = {"motion.speeds", "offpolicy.v_min", "offpolicy.v_max", "offpolicy.target_entropy"}
+NUMBERS = (int, float)
+
+
+def hint_of(path):
+    """Return the type of a setting, of a tuple's first element, without None."""
+    cls, *names = TrainConfig, *path.split(".")
+    for name in names:
+        cls = typing.get_type_hints(cls)[name]
+    options = [each for each in typing.get_args(cls) if each not in (type(None), ...)]
+    is_choice = typing.get_origin(cls) is Literal
+    return cls if is_choice or not options else options[0]
+
+
+def test_every_setting_is_declared_completely():
+    for path, each in SETTINGS.items():
+        assert re.fullmatch(r"\S.*\.", each.help), path
+        assert "(traced)" not in each.help and "Needs" not in each.help, path
+        is_number = hint_of(path) in NUMBERS
+        assert each.has_range == (is_number and path not in UNBOUNDED), path
+        assert not each.traced or hint_of(path) in (float, bool), path
+        assert not each.zero_is_static or each.traced, path
+        assert not each.identity or not each.compiled, path
+    assert list(SETTINGS) == list(declared.values(TrainConfig()))
+
+
+def test_conditions_name_settings_and_values_that_exist():
+    for each in (*SETTINGS.values(), *SECTIONS.values()):
+        if not each.only_if:
+            continue
+        path, *choices = each.only_if
+        assert metadata.plain_flag(path) == declared.flag(path)
+        if choices and path != "env":
+            assert set(choices) <= set(typing.get_args(hint_of(path)))
+
+
+def beyond(each):
+    """Return the nearest numbers out of a setting's range."""
+    bounds = [
+        None if each.at_least is None else each.at_least - 1,
+        each.above,
+        None if each.at_most is None else each.at_most + 1,
+        each.below,
+    ]
+    return [bound for bound in bounds if bound is not None]
+
+
+@pytest.mark.parametrize("path", [path for path, each in SETTINGS.items() if each.has_range])
+def test_a_value_out_of_range_is_refused_by_its_flag(path):
+    config, kind = TrainConfig(), hint_of(path)
+    for number in beyond(SETTINGS[path]):
+        value, default = kind(number), declared.get(config, path)
+        value = (*default[1:], value) if isinstance(default, tuple) else value
+        problems = validate(overrides.changed(config, {path: value}))
+        assert any(problem.startswith(f"{declared.flag(path)} must ") for problem in problems)
+    if isinstance(default, tuple) and hint_of(path) is int:
+        (problem,) = validate(overrides.changed(config, {path: ()}))
+        assert problem == f"{declared.flag(path)} needs one or more values, not ()."
+
+
+def test_ranges_in_words():
+    texts = {
+        "must be at least 1": setting(1, "", at_least=1),
+        "must be greater than 0": setting(1, "", above=0),
+        "must lie between 0 and 1": setting(1, "", at_least=0, at_most=1),
+        "must be at least 0 and below 1": setting(1, "", at_least=0, below=1),
+    }
+    for text, field in texts.items():
+        assert field.metadata["setting"].requirement == text
+
+
+def test_help_names_every_flag_and_marks_what_is_traced(capsys):
+    with pytest.raises(SystemExit):
+        train.main(["--help"])
+    blocks = re.split(r"\n\W*(?=--)", capsys.readouterr().out)
+    help_of = {block.split(",")[0].split()[0]: " ".join(block.split()) for block in blocks}
+    for path, each in SETTINGS.items():
+        if path != "preset":
+            text = help_of[declared.flag(path)]
+            assert ("(traced)." in text) == each.traced, path
+            assert (" Needs" in text) == bool(each.only_if), path
+
+
+@pytest.mark.parametrize("preset", ["cartpole", "rrd-quick"])
+def test_traced_settings_are_arrays_of_the_learner(preset):
+    program = fit.build(replace(presets.get(preset), num_envs=8, devices=1))
+    learner = programs.abstract_state(program).learner
+    names = {path.partition(".")[2] for path in declared.traced(program.config)}
+    assert names and set(learner.hparams) == names
+
+
+def test_a_new_float_needs_only_its_declaration():
+    @dataclass(frozen=True)
+    class Own(PPOConfig):
+        temperature: float = setting(0.5, "Temperature.", above=0, traced=True)
+
+    @dataclass(frozen=True)
+    class OwnTrainConfig(TrainConfig):
+        ppo: Own = metadata.section(Own, only_if=("algo", "ppo"))  # type: ignore[assignment]
+
+    found = metadata.walk(OwnTrainConfig)["ppo.temperature"]
+    assert found.problem(0.0) == "must be greater than 0" and found.problem(0.1) is None
+    assert found.full_help == "Temperature (traced)." and found.compiled
+    env = VectorEnv(probes.ConstantValue(), 2, 4)
+    networks = actor_critic.build(env.spec, NetworkConfig((4,), (4,)))
+    algorithm = ppo.make(Own(), env, networks, 1)
+    state = jax.eval_shape(algorithm.init, jax.random.PRNGKey(0))
+    assert "temperature" in state.learner.hparams
+
+
+def test_members_share_a_program_unless_a_static_setting_differs():
+    config = train._parse(tiny.FLAGS).config
+    same = {"seed": 5, "preset": "x", "ppo.gamma": 0.5, "ppo.entropy_coef": 0.1}
+    assert declared.static(overrides.changed(config, same)) == declared.static(config)
+    for path, value in {"num_envs": 16, "ppo.value_clip": 0.2, "checkpoint.keep_last": 9}.items():
+        other = declared.static(overrides.changed(config, {path: value}))
+        assert {k for k, v in other.items() if v != declared.static(config)[k]} == {path}
+    clipped = overrides.changed(config, {"ppo.value_clip": 0.2})
+    wider = overrides.changed(config, {"ppo.value_clip": 0.3})
+    assert declared.static(clipped) == declared.static(wider)
