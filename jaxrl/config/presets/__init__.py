@@ -1,14 +1,15 @@
 """Named configurations: values, not flags. Any field can be overridden on the command line."""
 
+from dataclasses import replace
+
 from jaxrl.config import TrainConfig
 from jaxrl.config.presets import motion, off_policy, pick_place, ppo
 from jaxrl.errors import UserError, nearest
 
 PRESETS: dict[str, TrainConfig] = {
-    **ppo.PRESETS,
-    **off_policy.PRESETS,
-    **motion.PRESETS,
-    **pick_place.PRESETS,
+    name: replace(config, preset=name)
+    for presets in (ppo, off_policy, motion, pick_place)
+    for name, config in presets.PRESETS.items()
 }
 
 

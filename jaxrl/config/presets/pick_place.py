@@ -1,12 +1,10 @@
 """Named configurations of picking and placing."""
 
-from dataclasses import replace
-from typing import Any
+from jaxrl.config import TrainConfig
+from jaxrl.config.presets.builder import preset, under
 
-from jaxrl.config import NetworkConfig, PickConfig, TrainConfig
-from jaxrl.config.presets.builder import preset
-
-_SMALL = NetworkConfig(
+_SMALL = under(
+    "network",
     hidden=(64, 64),
     critic_hidden=(128, 128),
     activation="elu",
@@ -14,63 +12,32 @@ _SMALL = NetworkConfig(
     state_dependent_std=False,
     init_std=0.6,
 )
-_LARGE = replace(_SMALL, hidden=(256, 128, 64), critic_hidden=(256, 256, 128))
-_LEARNING: dict[str, Any] = {
-    "gamma": 0.97,
-    "schedule": "adaptive_kl",
-    "learning_rate": 1e-3,
-    "desired_kl": 0.015,
-}
-
-
-def _pick(difficulty: Any, name: str, **settings: Any) -> TrainConfig:
-    return replace(
-        preset("pick_place", name=name, **settings), pick=PickConfig(difficulty=difficulty)
-    )
-
+_LARGE = _SMALL | under("network", hidden=(256, 128, 64), critic_hidden=(256, 256, 128))
+_LEARNING = under("ppo", gamma=0.97, schedule="adaptive_kl", learning_rate=1e-3, desired_kl=0.015)
 
 PRESETS: dict[str, TrainConfig] = {
     # Two cores, a few minutes.
-    "pick-place-easy": _pick(
-        "easy",
-        "pick-place-easy",
-        steps=4e5,
-        num_envs=128,
-        epochs=8,
-        cycles=2,
-        network=_SMALL,
-        eval_envs=64,
-        rollout_length=32,
-        update_epochs=6,
-        num_minibatches=4,
-        **_LEARNING,
+    "pick-place-easy": preset(
+        "pick_place",
+        4e5,
+        {"pick.difficulty": "easy", "num_envs": 128, "epochs": 8, "eval.num_envs": 64},
+        _SMALL,
+        _LEARNING,
+        under("ppo", rollout_length=32, update_epochs=6, num_minibatches=4),
     ),
-    "pick-place": _pick(
-        "curriculum",
-        "pick-place",
-        steps=14e6,
-        num_envs=4096,
-        epochs=6,
-        cycles=6,
-        network=_LARGE,
-        eval_envs=1024,
-        rollout_length=16,
-        update_epochs=4,
-        num_minibatches=8,
-        **_LEARNING,
+    "pick-place": preset(
+        "pick_place",
+        14e6,
+        {"pick.difficulty": "curriculum", "epochs": 6, "cycles": 6, "eval.num_envs": 1024},
+        _LARGE,
+        _LEARNING,
+        under("ppo", rollout_length=16, update_epochs=4, num_minibatches=8),
     ),
-    "pick-place-sac": _pick(
-        "medium",
-        "pick-place-sac",
-        algo="sac",
-        steps=2e6,
-        num_envs=256,
-        epochs=10,
-        cycles=4,
-        network=NetworkConfig(hidden=(256, 256), critic_hidden=(256, 256), activation="relu"),
-        gamma=0.97,
-        train_batches=64,
-        batch_size=256,
-        warmup=8192,
+    "pick-place-sac": preset(
+        "pick_place",
+        2e6,
+        {"pick.difficulty": "medium", "algo": "sac", "num_envs": 256, "cycles": 4},
+        under("network", hidden=(256, 256), critic_hidden=(256, 256), activation="relu"),
+        under("offpolicy", gamma=0.97, train_batches=64, batch_size=256, warmup=8192),
     ),
 }
