@@ -72,6 +72,12 @@ class Setting:
         bounds = zip(words, self._bounds, strict=True)
         return "must be " + " and ".join(f"{word} {x}" for word, x in bounds if x is not None)
 
+    @property
+    def range(self) -> str:
+        """The range in symbols, as in `≥ 0, ≤ 1`; empty if there is none."""
+        bounds = zip("≥>≤<", self._bounds, strict=True)
+        return ", ".join(f"{sign} {x}" for sign, x in bounds if x is not None)
+
     def problem(self, value: Any) -> str | None:
         """Return what a value of the right type must be instead, or None if it is in range."""
         if value is None or not self.has_range:

@@ -1,8 +1,9 @@
 """What the declarations in `schema` and `algorithms` say of a run's settings, by dotted path."""
 
 import json
+import typing
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Literal
 
 from jaxrl.config import env_names, metadata, serialization
 from jaxrl.config.metadata import Setting
@@ -74,3 +75,29 @@ def applies(config: TrainConfig, condition: tuple[str, ...]) -> bool:
     if path == "env" and env_names.is_custom(value):  # may read any setting
         return True
     return value in choices if choices else bool(value)
+
+
+def tables() -> str:
+    """Return every setting as Markdown, one table per section."""
+    parts = [_table(TrainConfig, "")]
+    for name, section in SECTIONS.items():
+        needs = f" Needs {metadata.condition_text(section.only_if)}." if section.only_if else ""
+        cls = typing.get_type_hints(TrainConfig)[name]
+        parts += [f"## {name}", section.help + needs, _table(cls, f"{name}.")]
+    return "\n\n".join(parts)
+
+
+def _table(cls: type, prefix: str) -> str:
+    lines = ["| flag | default | values | on resume | |", "|---|---|---|---|---|"]
+    for name, hint in typing.get_type_hints(cls).items():
+        path = prefix + name
+        if path in SECTIONS or path == "preset":  # which is no flag
+            continue
+        each, default = SETTINGS[path], getattr(cls, name)
+        default = " ".join(map(str, default)) if isinstance(default, tuple) else default
+        choices = typing.get_args(hint) if typing.get_origin(hint) is Literal else ()
+        values = ", ".join(choices) or each.range
+        resume = "may change" if each.free_on_resume else ""
+        text = each.full_help.replace("<", "&lt;")
+        lines.append(f"| `{flag(path)}` | {default} | {values} | {resume} | {text} |")
+    return "\n".join(lines)

@@ -20,6 +20,7 @@ from jaxrl.envs.vector_env import VectorEnv
 from jaxrl.networks import actor_critic
 from jaxrl.programs import program as programs
 from jaxrl.training import fit
+from tests.docs import reading
 from tests.helpers import tiny
 
 # Any finite number will do for these.
@@ -104,6 +105,12 @@ def test_help_names_every_flag_and_marks_what_is_traced(capsys):
             text = help_of[declared.flag(path)]
             assert ("(traced)." in text) == each.traced, path
             assert (" Needs" in text) == bool(each.only_if), path
+
+
+def test_the_page_of_settings_is_up_to_date():
+    """`python -m jaxrl.config` prints the tables of docs/settings.md."""
+    page = (reading.ROOT / "docs" / "settings.md").read_text()
+    assert page.endswith(f"\n\n{declared.tables()}\n")
 
 
 @pytest.mark.parametrize("preset", ["cartpole", "rrd-quick"])

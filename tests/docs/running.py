@@ -171,7 +171,7 @@ _PARSERS = (
 RULES = (
     (r"make ", Commands.makes),
     (r"pip install ", Commands.installs),
-    (r"python -m jaxrl\.presets$", Commands.prints),
+    (r"python -m jaxrl\.config(\.presets)?$", Commands.prints),
     (r"python -m jaxrl\.train\b", Commands.trains),
     (r"python -m jaxrl\.motion\.\w+ ", Commands.parses),
     (r"python -m jaxrl\.", Commands.plays),
