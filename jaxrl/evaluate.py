@@ -77,7 +77,7 @@ def _evaluate(command: EvaluateArgs) -> None:
     file = load.find(command.run, command.policy)
     env = environments.build(config)
     _check_clips(command, env)
-    sampled = config.eval.samples(command.stochastic)
+    sampled = config.eval.sample_actions(command.stochastic)
     episodes = max(command.only) + 1 if command.only else command.episodes or 100
     memory_estimate.refuse_episodes(env, episodes, "--only" if command.only else "--episodes")
     result = load.run_episodes(

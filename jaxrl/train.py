@@ -36,7 +36,7 @@ class TrainArgs:
     """Continue the run in this folder; beside it only --epochs, --total-steps and --reset-steps
     may be given (and --env and --task.randomize, and with the last one --seed and --run-dir)."""
     reset_steps: bool = False
-    """With --resume: count from 0 in a new run folder, which starts from that run's full state."""
+    """With --resume: start a new run from that run's full state, with steps counted from 0."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class ResumeArgs:
     total_steps: int | None = None
     """Train up to this many environment steps in all."""
     reset_steps: bool = False
-    """Start a new run from this one's full state: steps count from 0, schedules begin anew."""
+    """Start a new run from this one's full state: steps and schedules start from 0."""
     seed: int | None = None
     """Seed of that new run; this one's + 1 when not given."""
     run_dir: Path | None = None
@@ -92,7 +92,7 @@ def _check_resume(arguments: list[str]) -> None:
 
 
 def _preset_name(arguments: list[str]) -> tuple[str, list[str]]:
-    """Return the preset meant, and the other arguments: `--env X` alone means the preset X."""
+    """Return the name of the preset and the other arguments; `--env X` alone means preset X."""
     if arguments and not arguments[0].startswith("-"):
         return arguments[0], arguments[1:]
     for before, word in pairwise(arguments):
@@ -106,9 +106,9 @@ def _preset_name(arguments: list[str]) -> tuple[str, list[str]]:
 
 
 def _parse(arguments: list[str]) -> TrainArgs:
-    name, arguments = _preset_name(_gathered("--vary", arguments))
+    name, arguments = _preset_name(_merge_values("--vary", arguments))
     default = TrainArgs(presets.get(name))
-    listing = ", ".join(presets.known())
+    listing = ", ".join(presets.names())
     command = tyro.cli(
         TrainArgs,
         default=default,
@@ -123,21 +123,21 @@ def _parse(arguments: list[str]) -> TrainArgs:
     return command
 
 
-def _gathered(flag: str, arguments: list[str]) -> list[str]:
-    """Return the arguments with all values of a flag in one place, at the end.
+def _merge_values(flag: str, arguments: list[str]) -> list[str]:
+    """Return the arguments with all values of a repeated flag together, at the end.
 
     Of a flag that is given twice the parser takes the last, and half of a grid would be missing.
     """
-    found, others, inside = [], [], False
+    values, others, inside = [], [], False
     for word in arguments:
         if word.startswith("--"):
             name, _, value = word.partition("=")
             inside = name == flag
-            found += [value] if inside and value else []
+            values += [value] if inside and value else []
             others += [] if inside else [word]
         else:
-            (found if inside else others).append(word)
-    return [*others, flag, *found] if found else arguments
+            (values if inside else others).append(word)
+    return [*others, flag, *values] if values else arguments
 
 
 def _start(command: TrainArgs) -> int:
@@ -146,7 +146,7 @@ def _start(command: TrainArgs) -> int:
     members = overrides.members(command.config, command.num_seeds, command.vary)
     overrides.check(members)
     # JAX is imported only now: help and errors about settings never wait for it.
-    _make_haste()
+    _speed_up_start()
     from jaxrl.programs import memory_estimate
     from jaxrl.training import fit
 
@@ -155,26 +155,25 @@ def _start(command: TrainArgs) -> int:
         print(serialization.to_json(members[0]))
         print(memory_estimate.report(built))
         return 0
-    _hint_at_clips(command.config)
+    _print_clip_hints(command.config)
     return _conclude(fit.fit_program(built), command.config)
 
 
-def _hint_at_clips(config: TrainConfig) -> None:
-    """Say where motion clips can be had, or what can be done for several."""
+def _print_clip_hints(config: TrainConfig) -> None:
+    """Print where motion clips are available, and that several can be planned first."""
     clips = config.motion.clips
     if config.env in env_names.MOTION and not clips:
         print(
-            f"{env_names.NO_CLIP}{env_names.WHERE_CLIPS_ARE}"
-            "Name one, or a folder, by --motion.clips."
+            f"{env_names.NO_CLIP}{env_names.CLIP_SOURCES}Name one, or a folder, by --motion.clips."
         )
     if config.env == "imitation" and clips:
         from jaxrl.motion import formats
 
         if len(formats.files(clips)) > 1 and not formats.any_planned(clips):
-            print(env_names.WAYS_CAN_BE_PLANNED.format(clips=clips))
+            print(env_names.PLANNING_HINT.format(clips=clips))
 
 
-def _make_haste() -> None:
+def _speed_up_start() -> None:
     """Shorten the time until a program is traced."""
     # Tracing makes many objects and hardly any cycles: looking for these as often as Python does
     # is an eighth of that time.
@@ -182,24 +181,24 @@ def _make_haste() -> None:
     # JAX would take three quarters of a GPU's memory before anything runs: two seconds for 100 GB.
     # As little as is needed also leaves room for a second run beside this one.
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-    _wake_devices()
+    _start_devices()
 
 
-def _wake_devices() -> None:
+def _start_devices() -> None:
     """Start accelerators while Python goes on importing: both take seconds."""
     import threading
 
     import jax
 
-    def wake() -> None:
+    def start() -> None:
         with contextlib.suppress(Exception):  # shown where the devices are needed
             jax.local_devices()
 
-    threading.Thread(target=wake, daemon=True).start()
+    threading.Thread(target=start, daemon=True).start()
 
 
 def _resume(command: ResumeArgs) -> int:
-    _make_haste()
+    _speed_up_start()
     from jaxrl.loggers import run_dir as folder
     from jaxrl.training import fit
 

@@ -71,7 +71,7 @@ def _clips(command: InspectArgs, skeleton: Skeleton) -> list[Clip]:
         return formats.read(command.clip, skeleton, command.fps)
     if command.model is not None:
         raise UserError("With a --model of your own, a clip for it is needed too.")
-    print(f"{env_names.NO_CLIP}{env_names.WHERE_CLIPS_ARE}{_NAME_IT}\n")
+    print(f"{env_names.NO_CLIP}{env_names.CLIP_SOURCES}{_NAME_IT}\n")
     return [synthetic.stepping(skeleton)]
 
 

@@ -18,16 +18,16 @@ AGENTS = {"arena": 4}  # those with more than one in an environment
 BACKENDS = ("generalized", "mjx", "positional", "spring")
 OFFLINE = "offline"  # no environment: recorded episodes
 MOTION = ("imitation", "heading")  # these follow motion clips
-NO_CLIP = "No clip given: here is one made of sines.\n"
-WHERE_CLIPS_ARE = """\
-Captured clips can be had from
+NO_CLIP = "No clip given: using a generated one.\n"
+CLIP_SOURCES = """\
+Captured clips are available from
   - the repository xbpeng/DeepMimic, folder data/motions (humanoid3d_*.txt);
   - the package pybullet from PyPI, which carries fifteen of them in
     pybullet_data/data/motions.
 """
-WAYS_CAN_BE_PLANNED = """\
-Captured motion breaks laws of physics, and what cannot be followed is hard to learn. Ways through
-clips that can, and training that follows them:
+PLANNING_HINT = """\
+Captured motion breaks laws of physics in places, where no policy can follow it. To plan feasible
+motion from these clips and train on it:
   python -m jaxrl.clips.plan {clips} PLANNED
   python -m jaxrl.train imitate --motion.clips PLANNED
 """
@@ -35,14 +35,14 @@ ARM = ("pick_place",)  # an arm on a table
 CLASSIC = ("arena", "cartpole", "catch", "pendulum", "recall")
 
 
-def known(name: str) -> bool:
+def exists(name: str) -> bool:
     """Tell whether `name` can be built: ours, Brax's, Gymnasium's, or a user's module:Class."""
     own = name in (*BRAX, *CLASSIC, *MOTION, *ARM, OFFLINE) or name.startswith("probe/")
     return own or is_hosted(name) or is_custom(name)
 
 
 def solves_in_loops(name: str, backend: str | None) -> bool:
-    """Tell whether a step of physics iterates until it is satisfied, as MuJoCo's does."""
+    """Tell whether a physics step contains the loop of an iterative solver, as MuJoCo's does."""
     return name in (*MOTION, *ARM) or backend == "mjx"
 
 
@@ -52,7 +52,7 @@ def imports_code(name: str) -> bool:
 
 
 def is_hosted(name: str) -> bool:
-    """Tell whether `name` is a Gymnasium environment, gym:<id>, which runs on the processor."""
+    """Tell whether `name` is a Gymnasium environment, gym:<id>, which runs on the CPU."""
     return name.startswith("gym:") and len(name) > len("gym:")
 
 

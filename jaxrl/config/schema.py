@@ -252,9 +252,9 @@ class EvalConfig:
     )
     deterministic: bool = setting(True, "Act by the distribution's mode.")
 
-    def samples(self, asked: bool | None) -> bool:
-        """Tell whether to sample actions: as asked, or else as the run does."""
-        return not self.deterministic if asked is None else asked
+    def sample_actions(self, stochastic: bool | None) -> bool:
+        """Tell whether to sample actions; None: as the run's own evaluations do."""
+        return not self.deterministic if stochastic is None else stochastic
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Configurations as plain JSON, read back strictly: no code, no guessing."""
+"""Configurations as plain JSON; reading is strict and runs no code."""
 
 import dataclasses
 import json
@@ -29,8 +29,8 @@ def from_json(text: str, where: str = "config.json") -> TrainConfig:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:  # also integers of thousands of digits
         raise UserError(f"{where} is not valid JSON: {error}") from error
-    found = data.pop("format", None) if isinstance(data, dict) else None
-    if found != FORMAT or isinstance(found, bool):
+    version = data.pop("format", None) if isinstance(data, dict) else None
+    if version != FORMAT or isinstance(version, bool):
         raise UserError(f"{where} was not written by this version of jaxrl (format {FORMAT}).")
     return read(TrainConfig, data, where, "")
 
@@ -99,7 +99,7 @@ def imported_code(config: TrainConfig) -> dict[str, str]:
 
 
 def flatten(data: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return nested settings under dotted names."""
+    """Return nested settings by their dotted paths."""
     flat = {}
     for name, value in data.items():
         if isinstance(value, dict):

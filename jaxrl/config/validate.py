@@ -75,7 +75,7 @@ def _choice_problems(config: TrainConfig) -> list[str]:
 def _name_problems(config: TrainConfig) -> list[str]:
     problems = []
     every = (*env_names.BRAX, *env_names.CLASSIC, *env_names.MOTION, *env_names.ARM)
-    if not env_names.known(config.env):
+    if not env_names.exists(config.env):
         problems.append(
             f"--env: unknown environment '{config.env}'.{nearest(config.env, every)} "
             f"Known: {', '.join(every)}, Gymnasium's as gym:<id>, or your own as module:Class."
@@ -102,7 +102,7 @@ def _motion_problems(config: TrainConfig) -> list[str]:
         problems.append(f"--amp.weight is for --algo ppo, not {config.algo}.")
     if config.env not in env_names.MOTION:
         return problems
-    where = f" {env_names.WHERE_CLIPS_ARE.rstrip()}"
+    where = f" {env_names.CLIP_SOURCES.rstrip()}"
     for path, advice in {"motion.clips": where, "motion.model": ""}.items():
         file = get(config, path)
         if file is not None and not Path(file).exists():

@@ -3,7 +3,7 @@
 import re
 import typing
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import pytest
@@ -28,7 +28,7 @@ UNBOUNDED = {"motion.speeds", "offpolicy.v_min", "offpolicy.v_max", "offpolicy.t
 NUMBERS = (int, float)
 
 
-def hint_of(path):
+def hint_of(path) -> Any:
     """Return the type of a setting, of a tuple's first element, without None."""
     cls, *names = TrainConfig, *path.split(".")
     for name in names:

@@ -186,13 +186,13 @@ def test_training_on_several_clips_without_plans_says_that_there_could_be(
 ):
     config = TrainConfig(env="imitation", motion=MotionConfig(clips=tmp_path))
     native.write(tmp_path / "a.npz", hop, bones)
-    train._hint_at_clips(config)
+    train._print_clip_hints(config)
     assert not capsys.readouterr().out
     native.write(tmp_path / "b.npz", hop, bones)
-    train._hint_at_clips(config)
+    train._print_clip_hints(config)
     assert f"python -m jaxrl.clips.plan {tmp_path} PLANNED" in capsys.readouterr().out
     native.write(tmp_path / "b.npz", hop._replace(plan=planned), bones)
-    train._hint_at_clips(config)
+    train._print_clip_hints(config)
     assert not capsys.readouterr().out
 
 

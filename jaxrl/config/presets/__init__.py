@@ -16,12 +16,12 @@ PRESETS: dict[str, TrainConfig] = {
 def get(name: str) -> TrainConfig:
     """Return a preset by name."""
     if name not in PRESETS:
-        listed = ", ".join(known())
+        listed = ", ".join(names())
         raise UserError(f"Unknown preset '{name}'.{nearest(name, PRESETS)} Known: {listed}.")
     return PRESETS[name]
 
 
-def known() -> list[str]:
+def names() -> list[str]:
     """Return the names of all but `custom`, which is what `--env module:Class` begins with."""
     return sorted(PRESETS.keys() - {"custom"})
 
@@ -29,7 +29,7 @@ def known() -> list[str]:
 def table() -> str:
     """Return all presets as a Markdown table."""
     lines = ["| preset | environment | backend | environments | steps |", "|---|---|---|---:|---:|"]
-    for name in known():
+    for name in names():
         c = PRESETS[name]
         steps = c.total_iterations * c.steps_per_iteration
         millions = f"{steps / 1e6:.0f}" if steps >= 1e7 else f"{steps / 1e6:.2g}"
