@@ -1,6 +1,8 @@
 """Settings of a run: frozen dataclasses, their validation, presets and JSON form.
 
-Nothing here imports JAX, so that `--help` and every error about settings come at once.
+Every setting is declared once, in `schema` or `algorithms`, with `metadata.setting`; `settings`
+answers what was declared. Nothing here imports JAX, so that `--help` and every error about settings
+come at once.
 """
 
 from jaxrl.config.algorithms import AMPConfig, OffPolicyConfig, PPOConfig

@@ -20,7 +20,7 @@ UINT32_MAX = 2**32 - 1
 
 @dataclass(frozen=True)
 class Setting:
-    """What is known of a setting besides its type and its default."""
+    """The facts about a setting besides its type and its default."""
 
     help: str
     at_least: float | None = None
@@ -131,19 +131,19 @@ def condition_text(condition: tuple[str, ...]) -> str:
 @functools.cache
 def walk(cls: type) -> dict[str, Setting]:
     """Return every setting of a configuration by its dotted path, in declaration order."""
-    hints, found = typing.get_type_hints(cls, include_extras=True), {}
+    hints, settings = typing.get_type_hints(cls, include_extras=True), {}
     for each in dataclasses.fields(cls):
         declared, hint = each.metadata["setting"], hints[each.name]
         if isinstance(hint, type) and dataclasses.is_dataclass(hint):
             for name, inner in walk(hint).items():
-                found[f"{each.name}.{name}"] = dataclasses.replace(
+                settings[f"{each.name}.{name}"] = dataclasses.replace(
                     inner,
                     compiled=inner.compiled and declared.compiled,
                     free_on_resume=inner.free_on_resume or declared.free_on_resume,
                 )
         else:
-            found[each.name] = dataclasses.replace(declared, own_flag=_own_flag(hint))
-    return found
+            settings[each.name] = dataclasses.replace(declared, own_flag=_own_flag(hint))
+    return settings
 
 
 def _own_flag(hint: Any) -> str:

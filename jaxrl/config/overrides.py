@@ -19,10 +19,10 @@ def changed(config: Any, changes: Mapping[str, Any]) -> Any:
 
 
 def _replaced(part: Any, steps: list[str], value: Any, path: str) -> Any:
-    known = [f.name for f in fields(part)] if hasattr(part, "__dataclass_fields__") else []
-    if steps[0] not in known:
+    names = [f.name for f in fields(part)] if hasattr(part, "__dataclass_fields__") else []
+    if steps[0] not in names:
         prefix = path.removesuffix(".".join(steps))
-        raise UserError(f"There is no setting '{path}'.{nearest(steps[0], known, prefix)}")
+        raise UserError(f"There is no setting '{path}'.{nearest(steps[0], names, prefix)}")
     inner = value if len(steps) == 1 else _replaced(getattr(part, steps[0]), steps[1:], value, path)
     return replace(part, **{steps[0]: inner})
 
@@ -45,8 +45,8 @@ def refuse_unused(config: TrainConfig, preset: TrainConfig) -> None:
 def unused_notes(config: TrainConfig, preset: TrainConfig, varied: Sequence[str]) -> list[str]:
     """Return a note for every change of a preset that has no effect without another setting.
 
-    They are no errors: commands that differ in that setting alone may share the others. Settings
-    that are `varied` between the members of a run count as set.
+    They are no errors, so that commands may differ in that setting alone. Settings that are
+    `varied` between the members of a run count as set.
     """
     notes = []
     for path in _changes(config, preset):

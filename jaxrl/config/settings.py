@@ -52,13 +52,13 @@ def static(config: TrainConfig) -> dict[str, Any]:
 
     Of some traced settings that is whether they are 0, which leaves a part of the program out.
     """
-    names, found = traced(config), {}
+    names, shared = traced(config), {}
     for path, value in values(config).items():
         if path not in names and not SETTINGS[path].identity:
-            found[path] = value
+            shared[path] = value
         elif SETTINGS[path].zero_is_static:
-            found[path] = value == 0
-    return found
+            shared[path] = value == 0
+    return shared
 
 
 def weights_of(network: str) -> tuple[str, ...]:

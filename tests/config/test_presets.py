@@ -21,7 +21,7 @@ QUICK = ("fast",)
 
 @pytest.fixture
 def recording(tmp_path):
-    """Recorded episodes of eight steps, which the offline preset is told to learn from."""
+    """Recorded episodes of eight steps, for the offline preset."""
     random, path = np.random.default_rng(0), tmp_path / "data.hdf5"
     episodes = []
     for _ in range(20):

@@ -130,9 +130,9 @@ def test_a_new_float_needs_only_its_declaration():
     class OwnTrainConfig(TrainConfig):
         ppo: Own = metadata.section(Own, only_if=("algo", "ppo"))  # type: ignore[assignment]
 
-    found = metadata.walk(OwnTrainConfig)["ppo.temperature"]
-    assert found.problem(0.0) == "must be greater than 0" and found.problem(0.1) is None
-    assert found.full_help == "Temperature (traced)." and found.compiled
+    own = metadata.walk(OwnTrainConfig)["ppo.temperature"]
+    assert own.problem(0.0) == "must be greater than 0" and own.problem(0.1) is None
+    assert own.full_help == "Temperature (traced)." and own.compiled
     env = VectorEnv(probes.ConstantValue(), 2, 4)
     networks = actor_critic.build(env.spec, NetworkConfig((4,), (4,)))
     algorithm = ppo.make(Own(), env, networks, 1)
@@ -150,3 +150,13 @@ def test_members_share_a_program_unless_a_static_setting_differs():
     clipped = overrides.changed(config, {"ppo.value_clip": 0.2})
     wider = overrides.changed(config, {"ppo.value_clip": 0.3})
     assert declared.static(clipped) == declared.static(wider)
+
+
+def test_what_programs_and_resumed_runs_depend_on():
+    config = TrainConfig()
+    compiled, fixed = declared.compiled(config), declared.fixed_on_resume(config)
+    assert {"num_envs", "ppo.gamma", "eval.num_envs", "epochs"} <= compiled.keys()
+    assert not {"seed", "run_dir", "eval.every", "log.wandb", "checkpoint.replay"} & compiled.keys()
+    assert {"seed", "num_envs", "cycles", "ppo.gamma", "network.hidden"} <= fixed.keys()
+    assert not {"epochs", "total_steps", "devices", "eval.num_envs", "log.wandb"} & fixed.keys()
+    assert fixed["network.hidden"] == [64, 64, 64]  # as in JSON
