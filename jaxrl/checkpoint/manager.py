@@ -5,12 +5,16 @@ their digests, the metadata and the metric. It is written under a hidden name an
 complete, so a folder named by a step is a finished checkpoint or was damaged later.
 """
 
+import contextlib
 import errno
+import hashlib
 import json
 import math
 import operator
 import os
 import shutil
+import threading
+import weakref
 from collections.abc import Callable
 from concurrent import futures
 from pathlib import Path
@@ -19,19 +23,28 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from jaxrl.checkpoint import at_exit, snapshot
-from jaxrl.checkpoint import manifest as manifests
-from jaxrl.checkpoint.manifest import Manifest
+from jaxrl.checkpoint import array_io, snapshot
 from jaxrl.checkpoint.snapshot import CheckpointError, CorruptCheckpointError
-from jaxrl.errors import first_line
+from jaxrl.errors import UserError, first_line
+from jaxrl.utils import atomic_io
 
 _ARRAYS = "arrays"
+_MANIFEST = "manifest.json"
+_FORMAT = 1
 _UNFINISHED = (".saving-", ".deleting-")  # names of work in progress; never read
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
+class Manifest(NamedTuple):
+    """The leaves of a checkpoint with their digests, its metadata and its metric."""
+
+    metadata: dict
+    metric: float | None
+    leaves: list[snapshot.Leaf]
+
+
 class Restored(NamedTuple):
-    """A checkpoint that was read, and a text for each newer one that could not be."""
+    """A restored checkpoint, with one warning for each newer one that is damaged."""
 
     step: int
     state: Any
@@ -39,8 +52,8 @@ class Restored(NamedTuple):
     warnings: list[str]
 
 
-class Found(NamedTuple):
-    """A checkpoint as it lies on disk."""
+class StoredCheckpoint(NamedTuple):
+    """A checkpoint as named arrays, with one warning for each newer one that is damaged."""
 
     step: int
     leaves: list[snapshot.Leaf]
@@ -57,13 +70,13 @@ class CheckpointManager:
 
     One process at a time may save into a directory; any number may restore from it. Nothing is
     created, moved or removed before the first save, which also clears leftovers of killed runs.
-    Close it, or use it as a context, to hear of a save that failed.
+    Close it, or use it as a context manager, so that a failed save raises.
     """
 
-    def __init__(self, directory: Path, *, keep_last: int = 3, only_read: bool = False):
+    def __init__(self, directory: Path, *, keep_last: int = 3, read_only: bool = False):
         if keep_last < 1:
             raise CheckpointError(f"keep_last must be at least 1, not {keep_last}")
-        self.directory = _usable(Path(directory), os.R_OK | (0 if only_read else os.W_OK))
+        self.directory = _checked_path(Path(directory), os.R_OK | (0 if read_only else os.W_OK))
         self._keep_last = keep_last
         # Orbax's own async save is not used: digests and the manifest must be written with the
         # arrays, off the training loop, and its failures can hang the process at exit.
@@ -72,7 +85,7 @@ class CheckpointManager:
         self._damaged: set[int] = set()
         self._cleaned = False
         self._closed = False
-        at_exit.finish(self, CheckpointManager.wait)
+        _wait_before_exit(self)
 
     def save(
         self,
@@ -83,10 +96,10 @@ class CheckpointManager:
         metric: float | None = None,
         block: bool = False,
     ) -> None:
-        """Copy the state to the host and write it in the background.
+        """Copy the state to the CPU and write it in the background.
 
-        Waits for the save before it, so that at most one copy is held. A step that is already
-        there, whole and with the same state, is left as it is.
+        Waits for the previous save, so that at most one copy is in memory. A step that is already
+        on disk, intact and with the same state, is not written again.
         """
         if self._closed:
             raise CheckpointError(f"the checkpoints in {self.directory} are closed")
@@ -95,10 +108,10 @@ class CheckpointManager:
             raise CheckpointError(f"a checkpoint step must not be negative: {step}")
         snapshot.check_json(metadata, "metadata")
         self.wait()
-        taken = snapshot.take(state)
+        copy = snapshot.take(state)
         score = None if metric is None or not math.isfinite(metric) else float(metric)
         manifest = Manifest(json.loads(json.dumps(metadata)), score, [])
-        self._pending = step, self._worker.submit(self._write, step, taken, manifest)
+        self._pending = step, self._worker.submit(self._write, step, copy, manifest)
         if block:
             self.wait()
 
@@ -108,53 +121,55 @@ class CheckpointManager:
         step: int | None = None,
         check_metadata: Callable[[dict], None] = lambda metadata: None,
     ) -> Restored:
-        """Read the newest whole checkpoint, or that of one step, into the form of a target.
+        """Read a checkpoint into the structure of a target.
 
         Args:
           target: pytree of arrays or of jax.ShapeDtypeStruct; its shardings are honoured.
-          step: the one to read; the newest whole one when not given.
-          check_metadata: raises DamagedError for metadata that was not written by this program.
+          step: step to read; None for the newest intact one.
+          check_metadata: raises CorruptCheckpointError for metadata that no run writes.
         """
 
         def check(manifest: Manifest) -> None:
             check_metadata(manifest.metadata)
             snapshot.check_target(manifest.leaves, target)
 
-        found = self.read(step, check)
-        state = snapshot.rebuild(found.leaves, found.arrays, target)
-        return Restored(found.step, state, found.metadata, found.warnings)
+        stored = self.read(step, check)
+        state = snapshot.rebuild(stored.leaves, stored.arrays, target)
+        return Restored(stored.step, state, stored.metadata, stored.warnings)
 
-    def read(self, step: int | None = None, check: Check = lambda manifest: None) -> Found:
-        """Read the newest whole checkpoint, or that of one step, as named arrays.
+    def read(
+        self, step: int | None = None, check: Check = lambda manifest: None
+    ) -> StoredCheckpoint:
+        """Read the newest intact checkpoint, or that of one step, as named arrays.
 
-        `check` is given its manifest before its arrays are read, and may raise.
+        `check` is called with its manifest before its arrays are read, and may raise.
         """
         self.wait()
-        present = self.steps()
-        wanted = present[::-1] if step is None else [step]
-        if not present or wanted[0] not in present:
+        steps = self.steps()
+        candidates = steps[::-1] if step is None else [step]
+        if not steps or candidates[0] not in steps:
             which = "no checkpoint" if step is None else f"no checkpoint of step {step}"
-            there = f"; there are steps {', '.join(map(str, present))}" if present else ""
-            raise CheckpointError(f"{which} in {self.directory}{there}")
+            available = f"; there are steps {', '.join(map(str, steps))}" if steps else ""
+            raise CheckpointError(f"{which} in {self.directory}{available}")
         warnings = []
-        for candidate in wanted:
+        for candidate in candidates:
             folder = self.directory / str(candidate)
             try:
-                manifest = manifests.read(folder)
+                manifest = read_manifest(folder)
                 check(manifest)
-                arrays = snapshot.read_arrays(folder / _ARRAYS, manifest.leaves)
+                arrays = array_io.read_arrays(folder / _ARRAYS, manifest.leaves)
             except CorruptCheckpointError as error:
                 self._damaged.add(candidate)
                 warnings.append(f"checkpoint {folder} is damaged and was skipped: {error}")
                 continue
-            return Found(candidate, manifest.leaves, arrays, manifest.metadata, warnings)
+            return StoredCheckpoint(candidate, manifest.leaves, arrays, manifest.metadata, warnings)
         raise CheckpointError(
-            f"no whole checkpoint in {self.directory}; start a new run or bring back a copy:\n"
+            f"no intact checkpoint in {self.directory}; start a new run or restore a copy:\n"
             + "\n".join(warnings)
         )
 
     def steps(self) -> list[int]:
-        """Return the steps that have a folder, oldest first, whole or not."""
+        """Return the steps that have a folder, oldest first, intact or damaged."""
         if not self.directory.is_dir():
             return []
         names = [entry.name for entry in self.directory.iterdir() if entry.is_dir()]
@@ -169,7 +184,7 @@ class CheckpointManager:
         self._pending = None
         error = job.exception()
         if error is not None:
-            raise CheckpointError(_explain(step, self.directory, error)) from error
+            raise CheckpointError(_save_error(step, self.directory, error)) from error
 
     def close(self) -> None:
         """Finish the save in progress; raise CheckpointError if it failed."""
@@ -195,48 +210,48 @@ class CheckpointManager:
                 raise
             error.add_note(str(failure))  # the error of the run is the one to show
 
-    def _write(self, step: int, taken: snapshot.Snapshot, manifest: Manifest) -> None:
-        """Commit one step, then remove those no longer wanted. Runs in the worker thread."""
+    def _write(self, step: int, copy: snapshot.Snapshot, manifest: Manifest) -> None:
+        """Commit one step, then prune old ones. Runs in the worker thread."""
         self.directory.mkdir(parents=True, exist_ok=True)
         if not self._cleaned:
             self._remove_unfinished()
             self._cleaned = True
-        manifest = manifest._replace(leaves=snapshot.with_digests(taken))
+        manifest = manifest._replace(leaves=snapshot.with_digests(copy))
         final = self.directory / str(step)
-        if final.exists() and self._holds(final, manifest):
+        if final.exists() and self._is_saved(final, manifest):
             return
         draft = self.directory / f".saving-{step}"
         try:
             shutil.rmtree(draft, ignore_errors=True)
             draft.mkdir()
-            snapshot.write_arrays(draft / _ARRAYS, taken.arrays)
-            manifests.write(draft, manifest)
+            array_io.write_arrays(draft / _ARRAYS, copy.arrays)
+            write_manifest(draft, manifest)
             if final.exists():
                 _move_aside(final, "damaged" if step in self._damaged else "replaced")
             draft.rename(final)
         except BaseException:
             shutil.rmtree(draft, ignore_errors=True)  # a full disk must get its space back
             raise
-        manifests.sync(self.directory)
+        atomic_io.sync(self.directory)
         self._damaged.discard(step)
         self._prune(step)
 
-    def _holds(self, folder: Path, manifest: Manifest) -> bool:
-        """Say whether a folder is whole and has the same state; note it when it is damaged."""
+    def _is_saved(self, folder: Path, manifest: Manifest) -> bool:
+        """Return whether a folder is intact and holds the same state; remember a damaged one."""
         try:
-            leaves = manifests.read(folder).leaves
-            snapshot.read_arrays(folder / _ARRAYS, leaves)
+            leaves = read_manifest(folder).leaves
+            array_io.read_arrays(folder / _ARRAYS, leaves)
         except CorruptCheckpointError:
             self._damaged.add(int(folder.name))
             return False
         return leaves == manifest.leaves
 
     def _prune(self, just_saved: int) -> None:
-        """Remove all but the newest steps and the best one; damaged ones do not count and stay."""
+        """Remove all but the newest steps and the best one; damaged ones stay and do not count."""
         metrics = {}
         for step in set(self.steps()) - self._damaged:
             try:
-                metrics[step] = manifests.read(self.directory / str(step)).metric
+                metrics[step] = read_manifest(self.directory / str(step)).metric
             except CorruptCheckpointError:
                 continue
         keep = {just_saved, *sorted(metrics)[-self._keep_last :]}
@@ -255,31 +270,31 @@ class CheckpointManager:
                 shutil.rmtree(entry, ignore_errors=True)
 
 
-def _usable(directory: Path, mode: int) -> Path:
-    """Return the absolute path if it is, or could become, a directory to be used like this."""
+def _checked_path(directory: Path, mode: int) -> Path:
+    """Return the absolute path of a directory that exists or can be created with this access."""
     path = nearest = directory.expanduser().resolve()
     while not os.path.exists(nearest):
         nearest = nearest.parent
     if not nearest.is_dir():
         raise CheckpointError(f"cannot save checkpoints in {path}: {nearest} is a file")
     if not os.access(nearest, mode | os.X_OK):
-        work, able = ("save", "writable") if mode & os.W_OK else ("read", "readable")
+        verb, access = ("save", "writable") if mode & os.W_OK else ("read", "readable")
         raise CheckpointError(
-            f"cannot {work} checkpoints in {path}: {nearest} is not {able}; "
+            f"cannot {verb} checkpoints in {path}: {nearest} is not {access}; "
             "change its permissions or choose another directory"
         )
     return path
 
 
 def _move_aside(folder: Path, why: str) -> None:
-    """Rename a folder that is in the way; it is kept for a person to look at."""
+    """Rename a folder that is in the way, so that a person can inspect it."""
     n = 1
     while (aside := folder.with_name(f"{folder.name}.{why}-{n}")).exists():
         n += 1
     folder.rename(aside)
 
 
-def _explain(step: int, directory: Path, error: BaseException) -> str:
+def _save_error(step: int, directory: Path, error: BaseException) -> str:
     texts = [os.strerror(code) for code in _DISK_FULL]
     full = next((text for text in texts if text in str(error)), None)
     fix = "free some disk space" if full else "check the disk and its permissions"
@@ -287,3 +302,70 @@ def _explain(step: int, directory: Path, error: BaseException) -> str:
         f"the checkpoint of step {step} could not be written to {directory}: "
         f"{full or first_line(error)}; {fix}. Earlier checkpoints are intact"
     )
+
+
+def _body_digest(body: dict) -> str:
+    return hashlib.blake2b(json.dumps(body, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Write the manifest of a checkpoint and flush it to disk."""
+    leaves = [leaf._asdict() for leaf in manifest.leaves]
+    body = {"format": _FORMAT, **manifest._asdict(), "leaves": leaves}
+    atomic_io.write_text(
+        folder / _MANIFEST, json.dumps({"digest": _body_digest(body), "body": body})
+    )
+    atomic_io.sync(folder)
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Read the manifest of a checkpoint; raise CorruptCheckpointError unless it is intact."""
+    try:
+        document = json.loads(atomic_io.read_text(folder / _MANIFEST))
+        body = document["body"]
+        intact = document["digest"] == _body_digest(body)
+    except (UserError, OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise CorruptCheckpointError(f"{_MANIFEST} cannot be read ({first_line(error)})") from error
+    if not intact:
+        raise CorruptCheckpointError(f"{_MANIFEST} does not match its digest")
+    return _parse_manifest(body)
+
+
+def _parse_manifest(body: Any) -> Manifest:
+    """Validate the fields of a manifest; its digest proves only that no bit flipped."""
+    if not isinstance(body, dict):
+        raise CorruptCheckpointError(f"{_MANIFEST} holds {body!r:.40}, not an object")
+    if body.get("format") != _FORMAT or isinstance(body["format"], bool):
+        raise CorruptCheckpointError(
+            f"format {body.get('format')!r:.40} is unknown to this version of jaxrl"
+        )
+    metadata, metric, leaves = (body.get(name) for name in ("metadata", "metric", "leaves"))
+    if not isinstance(metadata, dict) or not isinstance(leaves, list):
+        raise CorruptCheckpointError(f"{_MANIFEST} has no metadata, or no list of leaves")
+    if metric is not None and not snapshot.is_number(metric):
+        raise CorruptCheckpointError(
+            f"{_MANIFEST} has the metric {metric!r:.40}, which is not a finite number"
+        )
+    parsed = [snapshot.Leaf.from_json(leaf) for leaf in leaves]
+    if len({leaf.path for leaf in parsed}) < len(parsed):
+        raise CorruptCheckpointError(f"{_MANIFEST} has two leaves of the same path")
+    return Manifest(metadata, metric, parsed)
+
+
+def _wait_before_exit(manager: CheckpointManager) -> None:
+    """Finish the save in progress when Python begins to exit.
+
+    `atexit` is too late: by then no thread pool accepts work, and a library that submits some in
+    the middle of a save would wait for ever.
+    """
+    reference = weakref.ref(manager)
+
+    def wait() -> None:
+        if (living := reference()) is not None:
+            with contextlib.suppress(Exception):
+                living.wait()
+
+    # Python has no public name for this moment; without the private one nothing is finished.
+    register = getattr(threading, "_register_atexit", None)
+    if register is not None:
+        register(wait)

@@ -1,14 +1,9 @@
-"""A pytree as named host arrays with digests, and back into a tree of the same structure."""
+"""A pytree as named NumPy arrays with digests, and back into a tree of the same structure."""
 
 import functools
 import hashlib
-import logging
 import math
-import sys
-import threading
-import warnings
 from collections import Counter
-from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import jax
@@ -16,11 +11,9 @@ import numpy as np
 from jax import numpy as jnp
 from jax.core import Tracer
 
-from jaxrl.errors import UserError, first_line
-from jaxrl.utils import host_memory
+from jaxrl.errors import UserError
 
 _PYTHON_SCALARS = {bool: np.bool_, int: np.int64, float: np.float64, complex: np.complex128}
-_RAW = ".raw"  # suffix of an array written without Orbax
 _LISTED = 5  # differences spelled out in one message; the rest are counted
 
 
@@ -29,11 +22,11 @@ class CheckpointError(UserError):
 
 
 class CorruptCheckpointError(Exception):
-    """What lies on disk is not what was written."""
+    """The files of a checkpoint are not what was written."""
 
 
 class Leaf(NamedTuple):
-    """One leaf of the state: what it is, and how its bytes lie on disk."""
+    """One leaf of the state: its shape and dtype, in memory and on disk."""
 
     path: str
     shape: tuple[int, ...]
@@ -45,10 +38,10 @@ class Leaf(NamedTuple):
 
     @classmethod
     def from_json(cls, fields: Any) -> Self:
-        """Return the leaf whose fields were written as JSON, which has no tuples.
+        """Return the leaf of fields read from JSON, which has no tuples.
 
         Raises:
-          DamagedError: no array of a state is written like this.
+          CorruptCheckpointError: no array of a state is stored like this.
         """
         if not isinstance(fields, dict) or fields.keys() != set(cls._fields):
             raise CorruptCheckpointError(f"a leaf of its manifest is {fields!r:.60}")
@@ -61,7 +54,7 @@ class Leaf(NamedTuple):
         sizes = [leaf.shape, leaf.stored_shape]
         if not all(isinstance(text, str) for text in texts) or not all(map(_is_shape, sizes)):
             raise CorruptCheckpointError(f"a leaf of its manifest is {fields!r:.60}")
-        if not _is_stored_so(leaf):
+        if not _is_storage_valid(leaf):
             raise CorruptCheckpointError(
                 f"leaf {leaf.path:.60} is {leaf!s:.60}, which is not stored as "
                 f"{leaf.stored_dtype:.20}{list(leaf.stored_shape)}"
@@ -76,8 +69,8 @@ def _is_shape(value: Any) -> bool:
     return isinstance(value, tuple) and all(type(n) is int and n >= 0 for n in value)
 
 
-def _is_stored_so(leaf: Leaf) -> bool:
-    """Tell whether a leaf of its shape and dtype is written with its stored shape and dtype."""
+def _is_storage_valid(leaf: Leaf) -> bool:
+    """Return whether stored shape and dtype belong to the leaf's shape and dtype."""
     kinds = {f"python {kind.__name__}": np.dtype(d) for kind, d in _PYTHON_SCALARS.items()}
     try:
         stored = jnp.dtype(leaf.stored_dtype)
@@ -96,13 +89,13 @@ def _is_stored_so(leaf: Leaf) -> bool:
 
 @functools.lru_cache(maxsize=8)
 def _key_layout(impl: str) -> tuple[str, jax.ShapeDtypeStruct]:
-    """Return the dtype of one random key, and the form of its data."""
+    """Return the dtype of one random key, and the shape and dtype of its data."""
     key = jax.eval_shape(lambda: jax.random.key(0, impl=impl))
     return str(key.dtype), jax.eval_shape(jax.random.key_data, key)
 
 
 class Snapshot(NamedTuple):
-    """Host copy of a state: the leaves in order, and their data."""
+    """CPU copy of a state: the leaves in order, and their data."""
 
     leaves: list[Leaf]
     arrays: list[np.ndarray]
@@ -114,16 +107,16 @@ def digest(data: np.ndarray) -> str:
 
 
 def take(state: Any) -> Snapshot:
-    """Copy a state to the host; the caller may donate or change its buffers afterwards.
+    """Copy a state to the CPU; the caller may donate or change its buffers afterwards.
 
     Raises:
-      CheckpointError: a leaf cannot be stored. Found here, before anything is written.
+      CheckpointError: a leaf cannot be stored. Raised before anything is written.
     """
     paths, leaves, _ = _flatten(state)
     for path, leaf in zip(paths, leaves, strict=True):
         _check_storable(path, leaf)
     # One device_get for all: the transfers of the leaves overlap.
-    host = jax.device_get([_raw(leaf) for leaf in leaves])
+    host = jax.device_get([_numeric(leaf) for leaf in leaves])
     records, arrays = [], []
     for path, leaf, data in zip(paths, leaves, host, strict=True):
         # On CPU device_get is a view of the device's buffer, which is about to be donated.
@@ -131,7 +124,7 @@ def take(state: Any) -> Snapshot:
             data = np.array(data, order="C")
         data = _storable(np.asarray(data, order="C"))
         impl = str(jax.random.key_impl(leaf)) if _is_key(leaf) else None
-        shape, dtype = _kind(leaf)
+        shape, dtype = _shape_and_dtype(leaf)
         records.append(Leaf(path, shape, dtype, data.shape, str(data.dtype), impl))
         arrays.append(data)
     return Snapshot(records, arrays)
@@ -143,100 +136,14 @@ def with_digests(snapshot: Snapshot) -> list[Leaf]:
     return [leaf._replace(digest=digest(data)) for leaf, data in pairs]
 
 
-def write_arrays(folder: Path, arrays: list[np.ndarray]) -> None:
-    """Write arrays as an Orbax checkpoint, named by their position.
-
-    Orbax needs threads, and since Python 3.12 an interpreter that is exiting starts none. A save
-    that is overtaken by the exit writes the bytes of each array to a file of its own instead.
-    """
-    # Orbax refuses arrays without elements; the shape of the leaf is enough to make them again.
-    tree = {str(i): data for i, data in enumerate(arrays) if data.size}
-    try:
-        if tree:
-            _orbax().save(str(folder), tree)
-    except RuntimeError:
-        if _can_start_threads():
-            raise
-        # What Orbax left unfinished would be announced while the interpreter exits.
-        warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
-        folder.mkdir(exist_ok=True)
-        for name, data in tree.items():
-            data.tofile(folder / (name + _RAW))
-
-
-def _can_start_threads() -> bool:
-    thread = threading.Thread(target=lambda: None)
-    try:
-        thread.start()
-    except RuntimeError:
-        return False
-    thread.join()
-    return True
-
-
-def read_arrays(folder: Path, leaves: list[Leaf]) -> list[np.ndarray]:
-    """Read the arrays of all leaves; raise DamagedError unless each matches its digest."""
-    sizes = [
-        math.prod(leaf.stored_shape) * jnp.dtype(leaf.stored_dtype).itemsize for leaf in leaves
-    ]
-    try:
-        host_memory.check_fits("it", sum(sizes), copies=1)
-        arrays = [np.empty(leaf.stored_shape, jnp.dtype(leaf.stored_dtype)) for leaf in leaves]
-        tree = {str(i): data for i, data in enumerate(arrays) if data.size}
-        loaded = _load(folder, tree) if tree else {}
-        arrays = [np.asarray(loaded.get(str(i), data)) for i, data in enumerate(arrays)]
-    except Exception as error:  # damaged files raise whatever tensorstore and Orbax make of them
-        raise CorruptCheckpointError(f"its arrays cannot be read ({first_line(error)})") from error
-    for leaf, data in zip(leaves, arrays, strict=True):
-        if data.shape != leaf.stored_shape or digest(data) != leaf.digest:
-            raise CorruptCheckpointError(f"the data of leaf {leaf.path} does not match its digest")
-    return arrays
-
-
-def _load(folder: Path, tree: dict[str, np.ndarray]) -> Any:
-    if not any(folder.glob("*" + _RAW)):
-        return _orbax().load(str(folder), tree)
-    files = {name: folder / (name + _RAW) for name in tree}
-    return {
-        name: np.fromfile(files[name], data.dtype, data.size).reshape(data.shape)
-        for name, data in tree.items()
-    }
-
-
-@functools.cache
-def _orbax() -> Any:
-    """Import Orbax when it is first needed: that takes a third of a second of every start."""
-    from orbax.checkpoint import v1
-
-    _silence_orbax()
-    return v1
-
-
-def _silence_orbax() -> None:
-    """Keep Orbax from printing the failures that it also raises.
-
-    Its threads log what they raise. When the first of many writes fails, Orbax closes the event
-    loop that the others still report to, and each of them then prints "Event loop is closed".
-    """
-    logging.getLogger("absl").addFilter(lambda record: "_SignalingThread" not in str(record.msg))
-    show = sys.unraisablehook
-
-    def hook(unraisable: Any) -> None:
-        error = unraisable.exc_value
-        if not (isinstance(error, RuntimeError) and str(error) == "Event loop is closed"):
-            show(unraisable)
-
-    sys.unraisablehook = hook
-
-
 def check_target(stored: list[Leaf], target: Any) -> None:
-    """Raise CheckpointError naming the leaves in which a target differs from what is stored."""
+    """Raise CheckpointError naming the leaves in which a target differs from the checkpoint."""
     have = {leaf.path: leaf for leaf in stored}
     paths, leaves, _ = _flatten(target)
     wanted = dict(zip(paths, leaves, strict=True))
     problems = []
     for path, leaf in wanted.items():
-        needed = Leaf(path, *_kind(leaf), (), "")
+        needed = Leaf(path, *_shape_and_dtype(leaf), (), "")
         if path not in have:
             problems.append(f"checkpoint has no leaf {path}, this configuration needs {needed}")
         elif not _matches(have[path], leaf):
@@ -256,7 +163,7 @@ def check_target(stored: list[Leaf], target: Any) -> None:
 
 
 def rebuild(stored: list[Leaf], arrays: list[np.ndarray], target: Any) -> Any:
-    """Return stored data in the structure, leaf types and shardings of a checked target."""
+    """Return stored arrays in the structure, leaf types and shardings of a checked target."""
     paths, leaves, treedef = _flatten(target)
     index = {leaf.path: i for i, leaf in enumerate(stored)}
     values = []
@@ -266,7 +173,7 @@ def rebuild(stored: list[Leaf], arrays: list[np.ndarray], target: Any) -> Any:
 
 
 def is_number(value: Any) -> bool:
-    """Tell whether a value read from JSON is a finite number."""
+    """Return whether a value read from JSON is a finite number."""
     try:
         return type(value) in (int, float) and math.isfinite(value)
     except OverflowError:  # an integer beyond all floats
@@ -274,7 +181,7 @@ def is_number(value: Any) -> bool:
 
 
 def check_json(value: Any, path: str) -> None:
-    """Raise CheckpointError for what JSON cannot hold without changing it."""
+    """Raise CheckpointError for a value that JSON cannot store exactly."""
     if isinstance(value, dict):
         for key, item in value.items():
             if not isinstance(key, str):
@@ -290,7 +197,7 @@ def check_json(value: Any, path: str) -> None:
 
 
 def _flatten(tree: Any) -> tuple[list[str], list[Any], Any]:
-    """Return readable paths, made unique, with the leaves and the structure."""
+    """Return unique readable paths, the leaves, and the structure of a tree."""
     pairs, treedef = jax.tree_util.tree_flatten_with_path(tree)
     seen: Counter[str] = Counter()
     paths = []
@@ -337,15 +244,15 @@ def _is_key(leaf: Any) -> bool:
     return dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key)
 
 
-def _raw(leaf: Any) -> Any:
-    """Return a leaf as something with plain numbers."""
+def _numeric(leaf: Any) -> Any:
+    """Return a leaf as an array of plain numbers."""
     if type(leaf) in _PYTHON_SCALARS:
         return np.asarray(leaf, _PYTHON_SCALARS[type(leaf)])
     return jax.random.key_data(leaf) if _is_key(leaf) else leaf
 
 
 def _storable(data: np.ndarray) -> np.ndarray:
-    """Return data in a dtype that tensorstore knows: its float8 and int4 kinds go as bytes."""
+    """Return data in a dtype that tensorstore supports: float8 and int4 are stored as bytes."""
     return data.view(_stored_dtype(data.dtype))
 
 
@@ -354,7 +261,7 @@ def _stored_dtype(dtype: np.dtype) -> np.dtype:
     return np.dtype(np.uint8) if small else dtype
 
 
-def _kind(leaf: Any) -> tuple[tuple[int, ...], str]:
+def _shape_and_dtype(leaf: Any) -> tuple[tuple[int, ...], str]:
     """Return shape and dtype of a leaf, concrete or abstract."""
     if hasattr(leaf, "shape") and hasattr(leaf, "dtype"):
         return tuple(leaf.shape), str(leaf.dtype)
@@ -362,7 +269,7 @@ def _kind(leaf: Any) -> tuple[tuple[int, ...], str]:
 
 
 def _matches(stored: Leaf, leaf: Any) -> bool:
-    if (stored.shape, stored.dtype) == _kind(leaf):
+    if (stored.shape, stored.dtype) == _shape_and_dtype(leaf):
         return True
     # jax.eval_shape shows a python number as a weakly typed scalar.
     weak = isinstance(leaf, jax.ShapeDtypeStruct) and leaf.weak_type and leaf.shape == ()
@@ -382,7 +289,7 @@ def _check_placeable(path: str, leaf: Any) -> None:
 
 
 def _place(stored: Leaf, data: np.ndarray, leaf: Any) -> Any:
-    """Return data as the kind of leaf that the target has, where the target has it."""
+    """Return data with the leaf type and sharding of the target."""
     if stored.dtype.startswith("python"):
         return data.item()
     if stored.key_impl is None:
@@ -397,9 +304,9 @@ def _place(stored: Leaf, data: np.ndarray, leaf: Any) -> Any:
             jax.device_put(data, may_alias=False), impl=stored.key_impl
         )
     elif leaf.weak_type and leaf.shape == ():
-        value = jax.device_put(data.item())  # a strong type here would compile anew
+        value = jax.device_put(data.item())  # a strong type here would compile again
     else:
         value = data
     # An uncommitted target stays uncommitted, or jit would refuse to mix it with sharded arrays.
-    placed = leaf.sharding if getattr(leaf, "committed", True) else None
-    return jax.device_put(value, placed, may_alias=False)
+    sharding = leaf.sharding if getattr(leaf, "committed", True) else None
+    return jax.device_put(value, sharding, may_alias=False)

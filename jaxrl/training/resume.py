@@ -118,7 +118,7 @@ _METADATA: dict[str, Callable[[Any], bool]] = {
 
 
 def check_metadata(members: int, metadata: Any) -> None:
-    """Raise DamagedError unless metadata is what a run of so many members writes."""
+    """Raise CorruptCheckpointError unless metadata is what a run of this many members writes."""
     if not isinstance(metadata, dict):
         raise CorruptCheckpointError(f"its metadata is {metadata!r:.40}, not an object")
     for name, holds in _METADATA.items():

@@ -42,7 +42,7 @@ def from_full_state(program: Program, source: Path) -> InitialState:
     repeat its choices. Episodes in progress, replay and curriculum are kept.
     """
     config = program.config
-    with CheckpointManager(source / "checkpoints", only_read=True) as checkpoints:
+    with CheckpointManager(source / "checkpoints", read_only=True) as checkpoints:
         state, restored, remarks = resume.restore_state(program, checkpoints)
     saved = dict(restored.metadata.get("settings", {}))
     saved.pop("seed", None)
@@ -109,7 +109,7 @@ def _from_checkpoint(program: Program, path: Path, theirs: TrainConfig) -> WarmS
     alone = f", or take its policy alone: --init-from {path / 'policies' / 'final.npz'}"
     _refuse_other_networks(path, *networks, "actor")
     _refuse_other_networks(path, *networks, "critic", alone)
-    with CheckpointManager(path / "checkpoints", only_read=True) as checkpoints:
+    with CheckpointManager(path / "checkpoints", read_only=True) as checkpoints:
         found = checkpoints.read()
     have = {
         leaf.path.removeprefix("learner/"): data

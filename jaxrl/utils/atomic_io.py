@@ -32,7 +32,7 @@ def drafted(path: Path) -> Iterator[Path]:
         # Exclusive: whatever has this name already, a link too, is left alone.
         os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
         yield draft
-        _sync(draft)
+        sync(draft)
         os.replace(draft, path)
     except BaseException as error:
         draft.unlink(missing_ok=True)
@@ -43,7 +43,8 @@ def drafted(path: Path) -> Iterator[Path]:
         raise OSError(error.errno, error.strerror, str(path)) from error
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Flush a file, or the names in a folder, to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

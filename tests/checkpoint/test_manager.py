@@ -18,9 +18,10 @@ from jax import numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 from orbax.checkpoint import v1
 
-from jaxrl.checkpoint import manager, manifest, snapshot
+from jaxrl.checkpoint import array_io, manager, snapshot
 from jaxrl.checkpoint.manager import CheckpointError, CheckpointManager
 from jaxrl.errors import UserError
+from jaxrl.utils import atomic_io
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -146,7 +147,7 @@ def test_abstract_target(tmp_path):
 def test_donating_and_overwriting_after_save_does_not_change_what_is_saved(tmp_path, monkeypatch):
     changed = threading.Event()
     digests = snapshot.with_digests
-    monkeypatch.setattr(snapshot, "with_digests", lambda taken: changed.wait(30) and digests(taken))
+    monkeypatch.setattr(snapshot, "with_digests", lambda copy: changed.wait(30) and digests(copy))
     step = jax.jit(lambda x: x + 1, donate_argnums=0)
     state = {"big": jnp.arange(1_000_000.0), "numpy": np.zeros(10)}
     expected = {"big": np.arange(1_000_000, dtype=np.float32), "numpy": np.zeros(10)}
@@ -220,9 +221,9 @@ def test_saved_on_eight_devices_restored_in_a_process_with_one(tmp_path):
         os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=1"
         import jax, numpy as np
         from jax import numpy as jnp
-        from jaxrl.checkpoint.manager import Checkpoints
+        from jaxrl.checkpoint.manager import CheckpointManager
         assert jax.device_count() == 1
-        state = Checkpoints(sys.argv[1]).restore({"x": jnp.zeros(16)}).state
+        state = CheckpointManager(sys.argv[1]).restore({"x": jnp.zeros(16)}).state
         np.testing.assert_array_equal(state["x"], np.arange(16.0))
     """
     done = run_python(code, tmp_path)
@@ -429,7 +430,7 @@ def binary_manifest(folder):
 
 def unknown_format(folder):
     body = {"format": 99}
-    document = {"digest": manifest._body_digest(body), "body": body}
+    document = {"digest": manager._body_digest(body), "body": body}
     (folder / "manifest.json").write_text(json.dumps(document))
 
 
@@ -458,7 +459,7 @@ def test_damage_falls_back_says_so_and_is_replaced_by_a_later_save(tmp_path, dam
     assert len(restored.warnings) == 1
     assert f"{tmp_path}/2 is damaged and was skipped" in restored.warnings[0]
     assert checkpoints.steps() == [1, 2]  # nothing was deleted
-    with pytest.raises(CheckpointError, match="no whole checkpoint .*\n.*2 is damaged"):
+    with pytest.raises(CheckpointError, match="no intact checkpoint .*\n.*2 is damaged"):
         checkpoints.restore(old, step=2)
 
     checkpoints.save(2, new, {"at": 2}, block=True)
@@ -482,7 +483,7 @@ def test_all_damaged(tmp_path):
     checkpoints = save_all(tmp_path, {1: state, 2: state, 3: state})
     for step, damage in {1: truncate_data, 2: delete_manifest, 3: empty_folder}.items():
         damage(tmp_path / str(step))
-    with pytest.raises(CheckpointError, match=f"no whole checkpoint in {tmp_path}") as caught:
+    with pytest.raises(CheckpointError, match=f"no intact checkpoint in {tmp_path}") as caught:
         checkpoints.restore(state)
     for step in (1, 2, 3):
         assert f"{tmp_path}/{step} is damaged" in str(caught.value)
@@ -550,7 +551,7 @@ def test_newest_and_best_are_kept(tmp_path, metrics, kept, reopen):
 
 def test_old_ones_go_only_after_the_new_one_is_there(tmp_path, monkeypatch):
     checkpoints = save_all(tmp_path, {1: small(1)}, keep_last=1)
-    monkeypatch.setattr(manifest, "sync", lambda folder: 1 / 0)
+    monkeypatch.setattr(atomic_io, "sync", lambda folder: 1 / 0)
     with pytest.raises(CheckpointError, match="division"):
         checkpoints.save(2, small(2), {}, block=True)
     assert checkpoints.steps() == [1]
@@ -630,8 +631,8 @@ def test_write_errors_from_the_system_do_not_hang_the_process(tmp_path):
     code = """if True:
         import resource, sys
         from jax import numpy as jnp
-        from jaxrl.checkpoint.manager import CheckpointError, Checkpoints
-        checkpoints = Checkpoints(sys.argv[1])
+        from jaxrl.checkpoint.manager import CheckpointError, CheckpointManager
+        checkpoints = CheckpointManager(sys.argv[1])
         checkpoints.save(1, {"x": jnp.arange(10.0)}, {}, block=True)
         resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
         many = {str(i): jnp.arange(100_000.0) + i for i in range(20)}
@@ -654,8 +655,8 @@ KILLED = """if True:
     import jax, numpy as np
     from jax import numpy as jnp
     from orbax.checkpoint import v1  # beforehand: it is in the midst of writing that we die
-    from jaxrl.checkpoint.manager import Checkpoints
-    checkpoints = Checkpoints(sys.argv[1], keep_last=2)
+    from jaxrl.checkpoint.manager import CheckpointManager
+    checkpoints = CheckpointManager(sys.argv[1], keep_last=2)
     target = {"x": jnp.zeros(200_000), "step": jnp.int32(0)}
     first = checkpoints.restore(target).step if checkpoints.steps() else 0
     for step in itertools.count(first + 1):
@@ -694,8 +695,8 @@ def test_forgetting_to_close_neither_hangs_nor_leaves_half_a_step(tmp_path):
     code = """if True:
         import sys
         from jax import numpy as jnp
-        from jaxrl.checkpoint.manager import Checkpoints
-        checkpoints = Checkpoints(sys.argv[1])
+        from jaxrl.checkpoint.manager import CheckpointManager
+        checkpoints = CheckpointManager(sys.argv[1])
         checkpoints.save(1, {"x": jnp.arange(1000.0)}, {}, block=True)
         checkpoints.save(2, {"x": jnp.arange(1000.0)}, {})
     """
@@ -712,8 +713,8 @@ def test_a_save_overtaken_by_the_exit_is_written_without_threads(tmp_path, monke
 
     state = everything()
     with CheckpointManager(tmp_path) as checkpoints, monkeypatch.context() as patch:
-        patch.setattr(snapshot, "_orbax", Exiting)
-        patch.setattr(snapshot, "_can_start_threads", lambda: False)
+        patch.setattr(array_io, "_orbax", Exiting)
+        patch.setattr(array_io, "_can_start_threads", lambda: False)
         checkpoints.save(1, state, {}, block=True)
     assert_identical(CheckpointManager(tmp_path).restore(state).state, state)
     # Its digests are checked like those of any other.
@@ -728,7 +729,7 @@ def test_other_errors_of_orbax_are_not_hidden(tmp_path, monkeypatch):
         def save(self, *_):
             raise RuntimeError("something else")
 
-    monkeypatch.setattr(snapshot, "_orbax", Failing)
+    monkeypatch.setattr(array_io, "_orbax", Failing)
     with (
         CheckpointManager(tmp_path) as checkpoints,
         pytest.raises(CheckpointError, match="something"),

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from jaxrl.checkpoint import manifest
+from jaxrl.checkpoint import manager
 from jaxrl.checkpoint.manager import CheckpointManager
 from jaxrl.checkpoint.snapshot import CorruptCheckpointError
 from jaxrl.training import resume
@@ -28,7 +28,7 @@ WRONG += [[2**40, 2**40], {"x": 1}]
 
 
 def write(folder, body, digest=None):
-    document = {"digest": digest or manifest._body_digest(body), "body": body}
+    document = {"digest": digest or manager._body_digest(body), "body": body}
     (folder / "manifest.json").write_text(json.dumps(document))
 
 
@@ -82,7 +82,7 @@ def is_harmless(path, value):
 
 
 def test_every_value_of_a_wrong_type_is_damage(body):
-    manifest._parsed(body)
+    manager._parse_manifest(body)
     tried = 0
     for path in paths(body):
         original = body
@@ -94,7 +94,7 @@ def test_every_value_of_a_wrong_type_is_damage(body):
                 continue
             tried += 1
             with pytest.raises(CorruptCheckpointError):
-                manifest._parsed(changed(body, path, value))
+                manager._parse_manifest(changed(body, path, value))
     assert tried > 800
 
 
@@ -104,7 +104,7 @@ def test_every_value_that_is_missing_is_damage(saved, body):
             continue
         write(saved / "2", changed(body, path))
         with pytest.raises(CorruptCheckpointError):
-            manifest.read(saved / "2")
+            manager.read_manifest(saved / "2")
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_leaves_of_any_size_fall_back(saved, body):
 def test_leaves_of_one_path_are_damage(saved, body):
     write(saved / "2", changed(body, ("leaves", 1, "path"), body["leaves"][0]["path"]))
     with pytest.raises(CorruptCheckpointError, match="two leaves of the same path"):
-        manifest.read(saved / "2")
+        manager.read_manifest(saved / "2")
 
 
 METADATA = {

@@ -19,7 +19,7 @@ import pytest
 
 import jaxrl
 from jaxrl import evaluate, train
-from jaxrl.checkpoint import manifest as manifests
+from jaxrl.checkpoint import manager
 from jaxrl.checkpoint.manager import CheckpointManager
 from jaxrl.evaluation.episodes import Episodes
 from jaxrl.loggers import sinks
@@ -209,7 +209,7 @@ MOMENTS = {
     "compiling": (device, "compile_programs"),
     "training": (device.DeviceExecutor, "run_cycle"),
     "evaluating": (device.DeviceExecutor, "evaluate"),
-    "saving": (manifests, "write"),
+    "saving": (manager, "write_manifest"),
 }
 
 
@@ -259,7 +259,7 @@ def test_without_a_whole_checkpoint_nothing_starts_over(finished, tmp_path, caps
         manifest.write_text("{")
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     assert train.main(["--resume", str(folder)]) == 2
-    assert "no whole checkpoint in" in capsys.readouterr().err
+    assert "no intact checkpoint in" in capsys.readouterr().err
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 
 

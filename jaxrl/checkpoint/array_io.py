@@ -1,0 +1,110 @@
+"""The arrays of a checkpoint as files: an Orbax checkpoint, or raw bytes while Python exits."""
+
+import functools
+import logging
+import math
+import sys
+import threading
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jax import numpy as jnp
+
+from jaxrl.checkpoint import snapshot
+from jaxrl.checkpoint.snapshot import CorruptCheckpointError
+from jaxrl.errors import first_line
+from jaxrl.utils import host_memory
+
+_RAW = ".raw"  # suffix of an array written without Orbax
+
+
+def write_arrays(folder: Path, arrays: list[np.ndarray]) -> None:
+    """Write arrays as an Orbax checkpoint, named by their position.
+
+    Orbax needs threads, and since Python 3.12 an exiting interpreter starts none. A save during
+    the exit writes the bytes of each array to its own file instead.
+    """
+    # Orbax refuses arrays without elements; the shape of the leaf is enough to recreate them.
+    tree = {str(i): data for i, data in enumerate(arrays) if data.size}
+    try:
+        if tree:
+            _orbax().save(str(folder), tree)
+    except RuntimeError:
+        if _can_start_threads():
+            raise
+        # Python would warn of Orbax's unfinished coroutines while it exits.
+        warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
+        folder.mkdir(exist_ok=True)
+        for name, data in tree.items():
+            data.tofile(folder / (name + _RAW))
+
+
+def _can_start_threads() -> bool:
+    thread = threading.Thread(target=lambda: None)
+    try:
+        thread.start()
+    except RuntimeError:
+        return False
+    thread.join()
+    return True
+
+
+def read_arrays(folder: Path, leaves: list[snapshot.Leaf]) -> list[np.ndarray]:
+    """Read the arrays of all leaves and check their digests.
+
+    Raises:
+      CorruptCheckpointError: an array cannot be read or does not match its digest.
+    """
+    sizes = [
+        math.prod(leaf.stored_shape) * jnp.dtype(leaf.stored_dtype).itemsize for leaf in leaves
+    ]
+    try:
+        host_memory.check_fits("it", sum(sizes), copies=1)
+        arrays = [np.empty(leaf.stored_shape, jnp.dtype(leaf.stored_dtype)) for leaf in leaves]
+        tree = {str(i): data for i, data in enumerate(arrays) if data.size}
+        loaded = _load(folder, tree) if tree else {}
+        arrays = [np.asarray(loaded.get(str(i), data)) for i, data in enumerate(arrays)]
+    except Exception as error:  # tensorstore and Orbax raise many kinds for damaged files
+        raise CorruptCheckpointError(f"its arrays cannot be read ({first_line(error)})") from error
+    for leaf, data in zip(leaves, arrays, strict=True):
+        if data.shape != leaf.stored_shape or snapshot.digest(data) != leaf.digest:
+            raise CorruptCheckpointError(f"the data of leaf {leaf.path} does not match its digest")
+    return arrays
+
+
+def _load(folder: Path, tree: dict[str, np.ndarray]) -> Any:
+    if not any(folder.glob("*" + _RAW)):
+        return _orbax().load(str(folder), tree)
+    files = {name: folder / (name + _RAW) for name in tree}
+    return {
+        name: np.fromfile(files[name], data.dtype, data.size).reshape(data.shape)
+        for name, data in tree.items()
+    }
+
+
+@functools.cache
+def _orbax() -> Any:
+    """Import Orbax at the first use: the import takes a third of a second."""
+    from orbax.checkpoint import v1
+
+    _silence_orbax()
+    return v1
+
+
+def _silence_orbax() -> None:
+    """Keep Orbax from printing the failures that it also raises.
+
+    Its threads log what they raise. When the first of many writes fails, Orbax closes the event
+    loop that the others still report to, and each of them then prints "Event loop is closed".
+    """
+    logging.getLogger("absl").addFilter(lambda record: "_SignalingThread" not in str(record.msg))
+    show = sys.unraisablehook
+
+    def hook(unraisable: Any) -> None:
+        error = unraisable.exc_value
+        if not (isinstance(error, RuntimeError) and str(error) == "Event loop is closed"):
+            show(unraisable)
+
+    sys.unraisablehook = hook
