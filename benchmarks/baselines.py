@@ -125,8 +125,8 @@ def were_alone(runs: list[list[dict[str, float]]]) -> bool:
 
 def summarize(task: str, system: str, runs: list[list[dict[str, float]]]) -> dict[str, Any]:
     finals = [run[-1]["return"] for run in runs]
-    ends = stats.interval(np.array(finals))
-    low, high = (stats.written(float(end), lambda x: f"{x:,.0f}") for end in ends)
+    ends = stats.iqm_interval(np.array(finals))
+    low, high = (stats.format_aggregate(float(end), lambda x: f"{x:,.0f}") for end in ends)
     row: dict[str, Any] = {
         "task": task,
         "system": system,

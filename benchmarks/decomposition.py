@@ -83,7 +83,7 @@ def row(task: str, kinds: dict[str, dict[str, list]]) -> dict[str, Any]:
     for kind in KINDS:
         if kind in finals:
             text = f"{means[kind]:,.0f} ± {np.std(finals[kind]):,.0f}"
-            found[kind] = stats.written(means[kind], lambda _, text=text: text)
+            found[kind] = stats.format_aggregate(means[kind], lambda _, text=text: text)
     gap = means.get("dense", math.nan) - means.get("episodic", math.nan)
     if math.isfinite(gap) and gap:
         for kind in [kind for kind in LEARNT if kind in means]:

@@ -105,7 +105,7 @@ def describe(preset: str, how: str, processes: list[Process]) -> dict[str, Any]:
     training = sum(row["time/cycle_seconds"] for log in first for row in log)
     steps = sum(log[-1]["step"] for each in processes for log in each.logs)
     final = curves(processes)[1][:, -1]
-    middle, low, high = map(float, stats.middle(final))
+    middle, low, high = map(float, stats.iqm_with_interval(final))
     return {
         "preset": preset,
         "how": how,

@@ -125,7 +125,7 @@ def _explained(study: Study, records: list[Record]) -> str:
     common = f" with {_changes(study.settings)}" if study.settings else ""
     base = "*base*, which has these settings and no others" if common else "the preset as it is"
     seeds = len(curves[PLAIN][1])
-    words = stats.naming(seeds)
+    words = stats.labels(seeds)
     length = "" if _differ_in_length(curves) else f" of {short(curves[PLAIN][0][-1])} steps"
     return (
         f"Preset `{study.preset}`{common}. {seeds} seeds{length} for each variant. "
@@ -157,12 +157,12 @@ def _changes(settings: Mapping[str, Any]) -> str:
 def table(study: Study, records: list[Record]) -> str:
     """Return the last evaluations as a table in Markdown."""
     curves = by_variant(study, records)
-    differ, words = _differ_in_length(curves), stats.naming(len(curves[PLAIN][1]))
+    differ, words = _differ_in_length(curves), stats.labels(len(curves[PLAIN][1]))
     head = ["variant", "changes", *["steps"] * differ, words.mean, words.interval, "better"]
     rows = [head, ["---", "---", *["---:"] * (len(head) - 2)]]
     for variant, (steps, values) in curves.items():
-        found = stats.middle(values[:, -1], lower_is_better=study.lower_is_better)
-        mean, low, high = (stats.written(float(value), short) for value in found)
+        found = stats.iqm_with_interval(values[:, -1], lower_is_better=study.lower_is_better)
+        mean, low, high = (stats.format_aggregate(float(value), short) for value in found)
         better = f"{100 * _better(study, curves, variant):.0f} %" if variant != PLAIN else ""
         shown = [mean, f"{low} to {high}", better]
         changes = _changes(study.variants.get(variant, {}))
@@ -220,7 +220,7 @@ def draw_finals(study: Study, records: list[Record]) -> Figure:
     for place, (variant, (_, values)) in enumerate(curves.items()):
         final, color = values[:, -1], _GREY if variant == PLAIN else _COLOR
         bar = {"color": color, "linewidth": 7, "alpha": 0.3, "solid_capstyle": "butt"}
-        mean, *ends = stats.middle(final, lower_is_better=study.lower_is_better)
+        mean, *ends = stats.iqm_with_interval(final, lower_is_better=study.lower_is_better)
         left.plot(ends, [place] * 2, **bar)
         left.plot(final, [place] * len(final), ".", color=color, markersize=4)
         left.plot(mean, place, "|", color=color, markersize=13)

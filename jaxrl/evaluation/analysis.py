@@ -14,9 +14,8 @@ import numpy as np
 from jaxrl.envs.vector_env import EnvState, VectorEnv
 from jaxrl.evaluation.episodes import Episodes
 from jaxrl.types import PyTree
-from jaxrl.utils import streams, xla_options
+from jaxrl.utils import stats, streams, xla_options
 
-_RESAMPLES = 1000
 _LISTED = 20  # failed episodes printed; the file has all
 
 
@@ -82,36 +81,15 @@ def start_positions(env: Any, seed: int) -> np.ndarray | None:
     return np.asarray(play(streams.key(seed, streams.COMMAND)))[:, :2]
 
 
-def bootstrap(values: np.ndarray, share: float = 0.95) -> tuple[float, float]:
-    """Return an interval of the mean, from means of the values drawn anew. Efron, 1979."""
-    rng, edge = np.random.default_rng(0), 50 * (1 - share)
-    count = len(values)
-    means = [values[rng.integers(0, count, count)].mean() for _ in range(_RESAMPLES)]
-    low, high = np.percentile(means, [edge, 100 - edge])
-    return float(low), float(high)
-
-
-def wilson(successes: int, number: int, z: float = 1.96) -> tuple[float, float]:
-    """Return an interval of a rate. Wilson, 1927.
-
-    (p + z²/2n ± z √(p(1−p)/n + z²/4n²)) / (1 + z²/n); drawing anew what always succeeded would
-    give no width at all.
-    """
-    p, n = successes / number, number
-    middle, half = p + z * z / (2 * n), z * np.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
-    scale = 1 + z * z / n
-    return float((middle - half) / scale), float((middle + half) / scale)
-
-
 def details(rows: Table, seed: int) -> dict[str, Any]:
     """Return the analysis as JSON values."""
     finite = np.isfinite(rows.reward).all()
-    report: dict[str, Any] = {"confidence": {"mean_ep_length": bootstrap(rows.length)}}
-    report["confidence"]["mean_reward"] = bootstrap(rows.reward) if finite else None
+    report: dict[str, Any] = {"confidence": {"mean_ep_length": stats.mean_interval(rows.length)}}
+    report["confidence"]["mean_reward"] = stats.mean_interval(rows.reward) if finite else None
     if rows.success is None:
         return report
     count = int(rows.success.sum())
-    report["confidence"]["success_rate"] = wilson(count, len(rows.success))
+    report["confidence"]["success_rate"] = stats.wilson_interval(count, len(rows.success))
     report["failures"] = [_failure(rows, int(i), seed) for i in np.flatnonzero(~rows.success)]
     report["by_outcome"] = by_outcome(rows)
     if rows.start is not None:

@@ -17,11 +17,12 @@ import numpy as np
 from jaxrl.config import NetworkConfig, serialization
 from jaxrl.errors import UserError, first_line
 from jaxrl.types import ActionSpec, EnvSpec, PyTree
-from jaxrl.utils import atomic_io, host_memory, npz
+from jaxrl.utils import atomic_io, host_memory, npz, trees
 
 FORMAT = 1
 _HEADER = "policy.json"
-_MOST_HEADER = 2**24  # bytes
+_MAX_HEADER = 2**24  # bytes
+_NUMERIC = "fiub"  # kinds of dtypes
 
 
 class PolicyFile(NamedTuple):
@@ -33,31 +34,19 @@ class PolicyFile(NamedTuple):
     info: dict[str, Any]
 
 
-def named_leaves(tree: PyTree) -> dict[str, Any]:
-    """Return the leaves of a tree, in order, by names with slashes."""
-    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
-    return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves}
-
-
-def _describe_obs(obs: PyTree) -> Any:
-    if isinstance(obs, dict):
-        return {name: _describe_obs(part) for name, part in obs.items()}
-    return {"shape": list(obs.shape), "dtype": str(obs.dtype)}
-
-
 def write(
     path: Path, params: PyTree, spec: EnvSpec, network: NetworkConfig, info: dict[str, Any]
 ) -> None:
     """Write networks; the file appears whole or not at all."""
     header = {
         "format": FORMAT,
-        "obs": _describe_obs(spec.obs),
+        "obs": trees.describe_shapes(spec.obs),
         "action": {"size": spec.action.size, "discrete": spec.action.discrete},
         "tokens": list(spec.tokens),
         "network": dataclasses.asdict(network),
         "info": info,
     }
-    arrays = {name: np.asarray(leaf) for name, leaf in named_leaves(params).items()}
+    arrays = {name: np.asarray(leaf) for name, leaf in trees.named_leaves(params).items()}
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_io.replacing(path) as file:
         np.savez(file, allow_pickle=False, **{_HEADER: np.array(json.dumps(header))}, **arrays)
@@ -86,7 +75,7 @@ def _header(archive: npz.Archive) -> dict[str, Any]:
     if _HEADER not in archive.names:
         raise UserError(f"'{file}' is no policy or reward of jaxrl's: it has no '{_HEADER}'.")
     stored = archive.header(_HEADER)
-    if stored.shape or stored.dtype.kind != "U" or stored.nbytes > _MOST_HEADER:
+    if stored.shape or stored.dtype.kind != "U" or stored.nbytes > _MAX_HEADER:
         raise UserError(f"'{file}': '{_HEADER}' is {stored}, not a text of a few thousand letters.")
     try:
         header = json.loads(str(archive.read(_HEADER)))
@@ -105,14 +94,11 @@ def _object(name: str, value: Any) -> dict[str, Any]:
 
 
 def _obs_from(description: Any) -> PyTree:
-    if set(_object("obs", description)) != {"shape", "dtype"}:
-        return {name: _obs_from(part) for name, part in description.items()}
-    shape, dtype = description["shape"], description["dtype"]
-    if not isinstance(shape, list) or not all(type(n) is int and n >= 0 for n in shape):
-        raise TypeError(f"a shape in 'obs' is {shape!r:.40}, not a list of sizes")
-    if not isinstance(dtype, str) or np.dtype(dtype).kind not in "fiub":
-        raise TypeError(f"a dtype in 'obs' is {dtype!r:.40}, not one of numbers")
-    return jax.ShapeDtypeStruct(tuple(shape), np.dtype(dtype))
+    obs = trees.parse_shapes(_object("obs", description))
+    for leaf in jax.tree.leaves(obs):
+        if leaf.dtype.kind not in _NUMERIC:
+            raise TypeError(f"a dtype in 'obs' is {leaf.dtype}, not one of numbers")
+    return obs
 
 
 def _action(description: Any) -> ActionSpec:
@@ -155,7 +141,7 @@ def building(file: Path) -> Iterator[None]:
 
 def fill(target: PyTree, arrays: dict[str, npz.Header], file: Path) -> PyTree:
     """Read the arrays that a tree of shapes needs into the place of its leaves."""
-    wanted = named_leaves(target)
+    wanted = trees.named_leaves(target)
     for name, leaf in wanted.items():
         if name not in arrays or arrays[name].shape != leaf.shape:
             have = arrays[name].shape if name in arrays else "nothing"
@@ -170,7 +156,7 @@ def read_arrays(file: Path, names: Sequence[str]) -> dict[str, np.ndarray]:
     with npz.opened(file) as archive:
         headers = {name: archive.header(name) for name in names}
         for name, header in headers.items():
-            if header.dtype.kind not in "fiub":
+            if header.dtype.kind not in _NUMERIC:
                 raise UserError(f"'{file}': '{name}' holds {header.dtype}, not numbers.")
         host_memory.check_fits(f"'{file}'", sum(header.nbytes for header in headers.values()))
         arrays = {name: archive.read(name) for name in names}

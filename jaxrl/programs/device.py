@@ -64,7 +64,7 @@ class DeviceProgram(Program):
     def abstract_state(self) -> TrainState:
         """Return shapes, types and shardings of the training state."""
         if self.members:
-            return sharding.copies(self.alone.abstract_state(), len(self.members), self.mesh)
+            return sharding.with_member_axis(self.alone.abstract_state(), len(self.members), self.mesh)
         pool = self.env.abstract_pool()
         state = jax.eval_shape(self.algorithm.init, jax.eval_shape(jax.random.key, 0), pool)
         return sharding.abstract(self.mesh, state)
@@ -183,7 +183,7 @@ def compile_programs(program: DeviceProgram) -> DeviceExecutor:
     many, pure, state = _Many(program), _Pure(program), program.abstract_state()
     everywhere = sharding.replicated(program.mesh)
     places = tuple(leaf.sharding for leaf in jax.tree.leaves(state))
-    pool = many.shapes(sharding.placed(program.env.abstract_pool(), everywhere))
+    pool = many.shapes(sharding.with_sharding(program.env.abstract_pool(), everywhere))
     number = jax.ShapeDtypeStruct((), np.uint32, sharding=everywhere)
     seed = many.shapes(number)
     loops = env_names.solves_in_loops(program.config.env, program.config.backend)
@@ -244,13 +244,13 @@ class _Many(NamedTuple):
     def shapes(self, tree: PyTree) -> PyTree:
         """Give every array a first axis of members."""
         number = len(self.program.members)
-        return sharding.copies(tree, number, self.program.mesh) if number else tree
+        return sharding.with_member_axis(tree, number, self.program.mesh) if number else tree
 
     def copies(self, function: Callable, *axes: int | None) -> Callable:
         """Return the function for all members at once."""
         if not self.program.members:
             return function
-        return sharding.for_copies(function, self.program.mesh, *axes)
+        return sharding.vmap_members(function, self.program.mesh, *axes)
 
 
 def _with_settings(learner: Any, members: tuple[TrainConfig, ...]) -> Any:

@@ -11,14 +11,13 @@ from jaxrl.envs.gymnasium.env import GymnasiumEnv
 from jaxrl.envs.vector_env import VectorEnv
 from jaxrl.errors import UserError
 from jaxrl.networks.recurrent import GATES
-from jaxrl.policies import files
 from jaxrl.programs import gymnasium
 from jaxrl.programs.device import DeviceProgram
 from jaxrl.programs.gymnasium import GymnasiumProgram
 from jaxrl.programs.offline import OfflineProgram
 from jaxrl.programs.program import Program
 from jaxrl.types import PyTree, TrainState
-from jaxrl.utils import device_memory, sharding
+from jaxrl.utils import device_memory, sharding, trees
 
 
 def num_bytes(tree: PyTree) -> int:
@@ -74,7 +73,7 @@ def report(program: Program) -> str:
     rows = [
         ("observation", str(shapes)),
         ("action", f"{spec.action.size} {kind}"),
-        ("devices", sharding.in_words(program.mesh)),
+        ("devices", sharding.describe(program.mesh)),
         ("environments", f"{config.num_envs:,}{agents}"),
         ("environment steps per iteration", f"{config.steps_per_iteration:,}"),
         ("iterations in all", f"{config.total_iterations:,}"),
@@ -195,7 +194,7 @@ def largest(program: Program, number: int = 5) -> list[tuple[str, jax.ShapeDtype
     found = [
         (f"{part}/{name}", leaf, flags)
         for part, (tree, flags) in parts.items()
-        for name, leaf in files.named_leaves(tree).items()
+        for name, leaf in trees.named_leaves(tree).items()
     ]
     return sorted(found, key=lambda each: -num_bytes(each[1]))[:number]
 

@@ -23,8 +23,8 @@ from jax.sharding import Mesh
 
 from jaxrl.config import TrainConfig, env_names, settings
 from jaxrl.envs.env_state import PackedEnvState, Template
-from jaxrl.types import ActionSpec, PyTree
-from jaxrl.utils import atomic_io, npz
+from jaxrl.types import ActionSpec
+from jaxrl.utils import atomic_io, npz, trees
 
 KEPT = 64  # files; older ones are removed
 _PACKAGES = ("jax", "jaxlib", "flax", "optax", "brax", "mujoco", "mujoco-mjx", "numpy")
@@ -126,9 +126,9 @@ def load(path: Path) -> CachedPrograms | None:
         header = json.loads(text)
         template = Template(
             PackedEnvState(
-                obs=_shapes(header["obs"]),
-                metrics=_shapes(header["world_metrics"]),
-                rest=tuple(_shapes(header["rest"])),
+                obs=trees.parse_shapes(header["obs"]),
+                metrics=trees.parse_shapes(header["world_metrics"]),
+                rest=tuple(trees.parse_shapes(header["rest"])),
             ),
             ActionSpec(**header["action"]),
             header["episode_length"],
@@ -148,9 +148,9 @@ def save(path: Path, stored: CachedPrograms) -> None:
     """Write the programs of a run, and let the oldest go; a full disk is no reason to stop."""
     world = stored.template.world
     header = {
-        "obs": _described(world.obs),
-        "world_metrics": _described(world.metrics),
-        "rest": _described(list(world.rest)),
+        "obs": trees.describe_shapes(world.obs),
+        "world_metrics": trees.describe_shapes(world.metrics),
+        "rest": trees.describe_shapes(list(world.rest)),
         "action": stored.template.action._asdict(),
         "episode_length": stored.template.episode_length,
         "kept": list(stored.template.kept),
@@ -182,19 +182,6 @@ def _digest(header: str, programs: dict[str, bytes]) -> str:
     for name in sorted(programs):
         digest.update(name.encode() + b"\0" + len(programs[name]).to_bytes(8) + programs[name])
     return digest.hexdigest()
-
-
-def _described(tree: PyTree) -> Any:
-    """Write shapes as JSON: dicts and lists stay, leaves become {"shape", "dtype"}."""
-    return jax.tree.map(lambda s: {"shape": list(s.shape), "dtype": str(s.dtype)}, tree)
-
-
-def _shapes(described: Any) -> PyTree:
-    if isinstance(described, list):
-        return [_shapes(part) for part in described]
-    if described.keys() == {"shape", "dtype"} and isinstance(described["dtype"], str):
-        return jax.ShapeDtypeStruct(tuple(described["shape"]), np.dtype(described["dtype"]))
-    return {name: _shapes(part) for name, part in described.items()}
 
 
 def _numbers(curriculum: dict[str, np.ndarray] | tuple[()]) -> dict[str, list]:

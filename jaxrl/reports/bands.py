@@ -21,6 +21,6 @@ def draw(
     """Draw curves [seeds, points] as one with its 95 % interval, over every single one if asked."""
     for one in values if seeds else ():
         axes.plot(steps, one, color=color, linewidth=0.7, alpha=0.35)
-    middle, low, high = stats.middle(values, lower_is_better=lower_is_better)
+    middle, low, high = stats.iqm_with_interval(values, lower_is_better=lower_is_better)
     axes.fill_between(steps, low, high, color=color, alpha=0.22, linewidth=0)
     axes.plot(steps, middle, color=color, linewidth=width, label=label)

@@ -47,7 +47,7 @@ def curves(kinds: Sequence[Group]) -> Markup:
             if lines := _overlaid(kinds, found, [seeds.at_the_same_times(each) for each in found]):
                 drawn.append(charts.chart(f"{title} over minutes", lines, class_="large"))
     shown = tag("div", *drawn, class_="pair") if drawn else ""
-    named = stats.naming(_most_seeds(kinds))
+    named = stats.labels(_most_seeds(kinds))
     note = f"thick: {named.mean} of the seeds, with its {named.interval}"
     return section("Learning curves", shown, note=note if _have_seeds(kinds) else "")
 
@@ -111,8 +111,8 @@ def _written(
 ) -> str:
     if not values:
         return "–"
-    found = stats.middle(np.array(values), lower_is_better=lower_is_better)
-    middle, low, high = (stats.written(float(value), write) for value in found)
+    found = stats.iqm_with_interval(np.array(values), lower_is_better=lower_is_better)
+    middle, low, high = (stats.format_aggregate(float(value), write) for value in found)
     return middle if low == high else f"{middle} ({low} to {high})"
 
 
@@ -136,7 +136,7 @@ def figures(kinds: Sequence[Group]) -> Markup:
     known = [row for row in rows if set(row[1:]) != {"–"}]
     known += [("runs", *(str(len(group.records)) for group in kinds))]
     head = ("", *(_key(group, group.label) for group in kinds))
-    named = stats.naming(_most_seeds(kinds))
+    named = stats.labels(_most_seeds(kinds))
     note = f"of several seeds: {named.mean} ({named.interval})"
     table = html.table(head, known, "figures")
     return section("Final figures", table, note=note if _have_seeds(kinds) else "")

@@ -39,12 +39,12 @@ def _learnt(record: Record) -> list[tuple[str, str, str]]:
     last, short, found = record.last, html.number, []
     if (mean := record.outcome(EVALUATED)) is not None:
         spread = f"± {short(last('eval/std_reward'))}" if math.isfinite(mean) else ""
-        found.append(("last evaluation", stats.written(mean, short), spread))
+        found.append(("last evaluation", stats.format_aggregate(mean, short), spread))
         found.append(("best evaluation", short(last(BEST)), ""))
     elif (mean := record.outcome(RETURN)) is not None:
-        found.append(("return in training", stats.written(mean, short), "not evaluated"))
+        found.append(("return in training", stats.format_aggregate(mean, short), "not evaluated"))
     elif (loss := record.outcome(LOSS)) is not None:
-        found.append(("loss of the learnt reward", stats.written(loss, short), ""))
+        found.append(("loss of the learnt reward", stats.format_aggregate(loss, short), ""))
     for name, told in ((SUCCESS, "in evaluation"), (phases.SUCCESS, "in training")):
         if (rate := last(name)) is not None:
             return [*found, ("success", f"{rate:.1%}", told)]

@@ -25,7 +25,7 @@ def curves(folder: Path, members: Sequence[TrainConfig], title: str) -> Path | N
     figure, axes = pyplot().subplots(figsize=(7, 4), dpi=120)
     for i, (label, places) in enumerate(variants.by_label(members).items()):
         color = _COLORS[i % len(_COLORS)]
-        words = stats.naming(len(places))
+        words = stats.labels(len(places))
         name = label or f"{words.mean} of {len(places)} seeds, {words.interval}"
         bands.draw(axes, steps, returns[places], color, width=2.2, label=name, seeds=True)
     axes.set(xlabel="environment steps of each seed", ylabel="evaluated return", title=title)

@@ -59,7 +59,7 @@ def together(
     steps = steps[np.unique(np.linspace(0, len(steps) - 1, _POINTS).round().astype(int))]
     known = [dict(zip(c.steps.tolist(), c.values.tolist(), strict=True)) for c in curves]
     values = np.array([[each[step] for step in steps.tolist()] for each in known])
-    return steps, *stats.middle(values, _DRAWS, lower_is_better=lower_is_better)
+    return steps, *stats.iqm_with_interval(values, _DRAWS, lower_is_better=lower_is_better)
 
 
 def line(group: Group, curves: Sequence[Curve], *, lower_is_better: bool = False) -> list[Line]:

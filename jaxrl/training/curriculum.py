@@ -22,6 +22,7 @@ from jaxrl.errors import UserError
 from jaxrl.evaluation.episodes import Episodes
 from jaxrl.programs import Executor, Program
 from jaxrl.types import PyTree, TrainState
+from jaxrl.utils import sharding
 
 
 def is_due(config: TrainConfig, cycles: int) -> bool:
@@ -79,7 +80,7 @@ def _replace(
     for old, (new, _) in zip(before, changed, strict=True):
         _check_alike(old, new)
     after = program.stack([new for new, _ in changed])
-    placed = jax.tree.map(_placed, state.curriculum, after)
+    placed = jax.tree.map(sharding.put_like, state.curriculum, after)
     values = [{f"curriculum/{k}": float(v) for k, v in metrics.items()} for _, metrics in changed]
     return state.replace(curriculum=placed), values
 
@@ -93,8 +94,3 @@ def _check_alike(old: PyTree, new: PyTree) -> None:
     ):
         if now != was:
             raise UserError(f"next_curriculum turned an array {was} into one {now}.")
-
-
-def _placed(was: jax.Array, now: Any) -> jax.Array:
-    """Put new numbers where the old ones are; the next cycle uses them up, so they are copied."""
-    return jax.device_put(np.asarray(now).astype(was.dtype), was.sharding, may_alias=False)

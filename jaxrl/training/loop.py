@@ -172,7 +172,7 @@ def _make_run(program: Program, to: _Writers, initial: InitialState, resuming: b
 
 def _compiling(program: Program) -> str:
     number = f" of {variants.number(program.members)}" if program.members else ""
-    devices = sharding.in_words(program.mesh)
+    devices = sharding.describe(program.mesh)
     return f"compiling the training program{number} for {program.config.env}, {devices} ..."
 
 

@@ -10,11 +10,10 @@ import numpy as np
 from jaxrl.envs import nan_capture
 from jaxrl.envs.limits import OBS_LIMIT
 from jaxrl.errors import TrainingStopped
-from jaxrl.policies import files as network_files
 from jaxrl.programs import Program
 from jaxrl.training.run import Member, Run
 from jaxrl.types import TrainState
-from jaxrl.utils import atomic_io
+from jaxrl.utils import atomic_io, trees
 
 # Of the steps of a cycle, so many were non-finite that nothing is left to learn from. Not quite
 # all: they are counted in float32.
@@ -156,10 +155,10 @@ def _stop_if_captured(
 
 def _what(row: nan_capture.NonFiniteCapture) -> str:
     """Name the non-finite values: those of the reset, or else those of the step."""
-    if bad := _nonfinite(network_files.named_leaves({"obs": row.before.obs})):
+    if bad := _nonfinite(trees.named_leaves({"obs": row.before.obs})):
         return f"after its reset, {bad}"
     parts = {"reward": row.reward, "done": row.done, "truncation": row.truncation}
-    found = _nonfinite(parts | network_files.named_leaves({"obs": row.obs}))
+    found = _nonfinite(parts | trees.named_leaves({"obs": row.obs}))
     return found or "a number too large to learn from"
 
 
@@ -177,11 +176,11 @@ def _dump(program: Program, row: nan_capture.NonFiniteCapture, file: Path) -> No
     """Write the state, the action and the result of a step; arrays only."""
     arrays: dict[str, Any] = {
         f"before/{name}": leaf
-        for name, leaf in network_files.named_leaves(program.unpack_env_state(row.before)).items()
+        for name, leaf in trees.named_leaves(program.unpack_env_state(row.before)).items()
     }
     arrays |= {"action": row.action, "after/reward": row.reward}
     arrays |= {"after/done": row.done, "after/truncation": row.truncation}
-    arrays |= network_files.named_leaves({"after": {"obs": row.obs}})
+    arrays |= trees.named_leaves({"after": {"obs": row.obs}})
     file.parent.mkdir(parents=True, exist_ok=True)
     with atomic_io.replacing(file) as written:
         np.savez(written, allow_pickle=False, **{k: np.asarray(v) for k, v in arrays.items()})

@@ -37,7 +37,7 @@ def figures(members: Sequence[TrainConfig], rows: Sequence[Row]) -> Row:
     for label, places in variants.by_label(members).items():
         prefix = f"{label}/eval" if label else "eval"
         names = (f"{prefix}/iqm_{name}" for name in ("reward", "low", "high"))
-        found |= zip(names, map(float, stats.middle(returns[places])), strict=True)
+        found |= zip(names, map(float, stats.iqm_with_interval(returns[places])), strict=True)
     return found
 
 
@@ -59,8 +59,8 @@ def lines(
     found = []
     for label, places in variants.by_label(members).items():
         chosen = np.array([returns[place] for place in places])
-        value, low, high = stats.middle(chosen)
-        words, start = stats.naming(len(places)), f"{label}: " if label else ""
+        value, low, high = stats.iqm_with_interval(chosen)
+        words, start = stats.labels(len(places)), f"{label}: " if label else ""
         seeds = "   seeds " + "  ".join(map(_text, chosen)) if each else ""
         ends = f"({words.short_interval} {_text(low)} to {_text(high)})"
         found.append(f"{start}{words.short_mean} {_text(value)} {ends}{seeds}")
@@ -68,4 +68,4 @@ def lines(
 
 
 def _text(value: Any) -> str:
-    return stats.written(float(value), lambda known: f"{known:.1f}")
+    return stats.format_aggregate(float(value), lambda known: f"{known:.1f}")

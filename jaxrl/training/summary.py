@@ -34,7 +34,7 @@ def text(result: Result, config: TrainConfig) -> str:
         lines += _members(result)
     elif result.last_evaluation:
         std = result.last_evaluation.get("eval/std_reward", 0.0)
-        last = stats.written(_last(result), lambda mean: f"{mean:.1f} ± {std:.1f}")
+        last = stats.format_aggregate(_last(result), lambda mean: f"{mean:.1f} ± {std:.1f}")
         best = "" if result.best_reward is None else f"   best {result.best_reward:.1f}"
         lines.append(f"last evaluation  {last}{best}")
     if result.stopped_because:
@@ -82,7 +82,7 @@ def _members(result: Result) -> list[str]:
     width = max(len(member.folder.name) for member in result.members)
     for member in result.members:
         if member.last_evaluation:
-            last = stats.written(_last(member), lambda value: f"{value:.1f}")
+            last = stats.format_aggregate(_last(member), lambda value: f"{value:.1f}")
             reward = member.best_reward
             best = "no finite evaluation" if reward is None else f"best {reward:.1f}"
             lines.append(f"  {member.folder.name:<{width}}  {last:>10}   {best}")

@@ -22,7 +22,7 @@ from jaxrl.programs import Program
 from jaxrl.training import resume
 from jaxrl.training.resume import InitialState
 from jaxrl.types import PyTree, TrainState
-from jaxrl.utils import atomic_io
+from jaxrl.utils import atomic_io, sharding, trees
 
 # What a learner has learnt, as opposed to how far it has come: not the optimiser, no counters.
 _LEARNT = ("params", "target_params", "observations", "values", "returns")
@@ -49,16 +49,16 @@ def from_full_state(program: Program, source: Path) -> InitialState:
     resume.refuse_other_settings(config, saved)
     learner = state.learner
     zeros = {
-        name: _placed(np.int32(0), getattr(learner, name))
+        name: sharding.put_like(getattr(learner, name), 0)
         for name in ("skipped_updates", "nonfinite_streak")
     }
-    total = _placed(np.int32(config.total_iterations), learner.total_iterations)
+    total = sharding.put_like(learner.total_iterations, config.total_iterations)
     key = jax.random.fold_in(state.key, 2**32 - 1)  # no iteration has come that far
     key = jax.random.fold_in(key, int(state.iteration))
     key = jax.random.fold_in(key, config.seed)  # each continuation makes choices of its own
     state = state.replace(
         key=jax.device_put(key, state.key.sharding, may_alias=False),
-        iteration=_placed(np.int32(0), state.iteration),
+        iteration=sharding.put_like(state.iteration, 0),
         learner=learner.replace(total_iterations=total, **zeros),
     )
     if env_names.is_hosted(config.env):  # its episodes cannot be taken along
@@ -66,15 +66,6 @@ def from_full_state(program: Program, source: Path) -> InitialState:
         state = state.replace(collector=state.collector.replace(replay=kept))
     remarks.append(f"starting from the state of {source} at step {restored.step:,}, counted from 0")
     return InitialState(state, {}, remarks)
-
-
-def _placed(value: Any, old: jax.Array) -> jax.Array:
-    """Put numbers where old ones are, the same for all members of a population.
-
-    The next cycle uses the state up, so it must own them.
-    """
-    new = np.broadcast_to(np.asarray(value, old.dtype), old.shape)
-    return jax.device_put(new, old.sharding, may_alias=False)
 
 
 def load(program: Program) -> WarmStart | None:
@@ -148,7 +139,7 @@ def _from_policy(program: Program, path: Path) -> WarmStart:
 
 
 def _named(tree: PyTree) -> dict[str, Any]:
-    return network_files.named_leaves(tree)
+    return trees.named_leaves(tree)
 
 
 def _refuse_other_networks(
@@ -181,7 +172,7 @@ def apply(state: TrainState, taken: WarmStart) -> InitialState:
     """Return a first state with what another run has learnt in its place."""
     learner = state.learner
     leaves = [
-        _placed(taken.arrays[name], leaf) if name in taken.arrays else leaf
+        sharding.put_like(leaf, taken.arrays[name]) if name in taken.arrays else leaf
         for name, leaf in _named(learner).items()
     ]
     learner = jax.tree.unflatten(jax.tree.structure(learner), leaves)

@@ -1,14 +1,15 @@
-"""Where arrays live: rows of environments are split over devices, all else is replicated.
+"""Shardings: rows of environments are split over devices, everything else is replicated.
 
-The maths never sees a device axis. Placing the state is enough: the compiler then splits the
+Algorithms never see a device axis. Placing the state is enough: the compiler then splits the
 environments and averages gradients and statistics over all of them.
 
-Of a population it is the members that are split: they have nothing to tell each other.
+A population is split by members: they share nothing.
 """
 
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -26,14 +27,14 @@ def make_mesh(number: int | None = None) -> Mesh:
 
 
 def rows(mesh: Mesh) -> Sharding:
-    """Split the first axis over the devices."""
-    return _place(mesh, PartitionSpec("data"))
+    """Return the sharding that splits the first axis over the devices."""
+    return _sharding(mesh, PartitionSpec("data"))
 
 
 def unused_gpu() -> str | None:
-    """Say that there is an NVIDIA GPU that JAX does not use, unless the user wants it so."""
-    asked = os.environ.get("JAX_PLATFORMS") or os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
-    if asked or jax.local_devices()[0].platform != "cpu" or not any(_DEV.glob("nvidia[0-9]*")):
+    """Return a warning if JAX ignores an NVIDIA GPU and the user did not choose that."""
+    chosen = os.environ.get("JAX_PLATFORMS") or os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
+    if chosen or jax.local_devices()[0].platform != "cpu" or not any(_DEV.glob("nvidia[0-9]*")):
         return None
     return (
         "warning: this machine has an NVIDIA GPU, but JAX runs on the CPU: pip install "
@@ -41,21 +42,21 @@ def unused_gpu() -> str | None:
     )
 
 
-def in_words(mesh: Mesh) -> str:
-    """Return how many devices there are, and what they are."""
+def describe(mesh: Mesh) -> str:
+    """Return number and kind of the devices, as "8 × NVIDIA H200"."""
     return f"{mesh.size} × {mesh.devices.flat[0].device_kind}"
 
 
 def replicated(mesh: Mesh) -> Sharding:
-    """Keep a full copy on every device."""
-    return _place(mesh, PartitionSpec())
+    """Return the sharding with a full copy on every device."""
+    return _sharding(mesh, PartitionSpec())
 
 
-def _place(mesh: Mesh, spec: PartitionSpec) -> Sharding:
-    """Return a place on the mesh; one device is no mesh.
+def _sharding(mesh: Mesh, spec: PartitionSpec) -> Sharding:
+    """Return a sharding on the mesh; on one device, a sharding without a mesh.
 
-    JAX counts the mesh among the types of arrays, and traces physics anew for other types: where
-    there is none, the trace that described the environment serves training too.
+    The mesh is part of an array's type in JAX, and other types are traced again. Without a mesh,
+    training reuses the trace that described the environment.
     """
     if mesh.size == 1:
         return SingleDeviceSharding(mesh.devices.flat[0])
@@ -63,45 +64,54 @@ def _place(mesh: Mesh, spec: PartitionSpec) -> Sharding:
 
 
 def shardings(mesh: Mesh, state: TrainState) -> TrainState:
-    """Return where every leaf of a training state lives."""
-    everywhere = jax.tree.map(lambda _: replicated(mesh), state)
+    """Return the sharding of every leaf of a training state."""
+    copied = jax.tree.map(lambda _: replicated(mesh), state)
     split = jax.tree.map(lambda _: rows(mesh), state.collector)
-    return everywhere.replace(collector=split)
+    return copied.replace(collector=split)
 
 
 def abstract(mesh: Mesh, state: TrainState) -> TrainState:
-    """Return shapes, types and places of a training state without its numbers."""
+    """Return shapes, dtypes and shardings of a training state."""
     return jax.tree.map(
-        lambda leaf, place: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place),
+        lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
         state,
         shardings(mesh, state),
     )
 
 
-def placed(tree: PyTree, place: Sharding) -> PyTree:
-    """Return shapes and types of a tree, all in one place."""
+def with_sharding(tree: PyTree, sharding: Sharding) -> PyTree:
+    """Return shapes and dtypes of a tree, all with one sharding."""
     return jax.tree.map(
-        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place), tree
+        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), tree
     )
 
 
+def put_like(old: jax.Array, value: Any) -> jax.Array:
+    """Return a value with the dtype, shape and sharding of an old array.
+
+    The array owns its memory: the next cycle donates it.
+    """
+    new = np.broadcast_to(np.asarray(value).astype(old.dtype), old.shape)
+    return jax.device_put(new, old.sharding, may_alias=False)
+
+
 def split_rows(tree: PyTree, mesh: Mesh | None) -> PyTree:
-    """Ask the compiler to split rows inside a program."""
+    """Constrain rows inside a compiled program to be split over the devices."""
     if mesh is None or mesh.size == 1:
         return tree
     return jax.lax.with_sharding_constraint(tree, jax.tree.map(lambda _: rows(mesh), tree))
 
 
-def copies(tree: PyTree, number: int, mesh: Mesh) -> PyTree:
-    """Give every array a first axis of members, split over the devices."""
+def with_member_axis(tree: PyTree, number: int, mesh: Mesh) -> PyTree:
+    """Return shapes with a first axis of `number` members, split over the devices."""
     return jax.tree.map(
         lambda leaf: jax.ShapeDtypeStruct((number, *leaf.shape), leaf.dtype, sharding=rows(mesh)),
         tree,
     )
 
 
-def for_copies(function: Callable, mesh: Mesh, *axes: int | None) -> Callable:
-    """Return a function for all members at once; axes are 0 where arguments differ by member."""
+def vmap_members(function: Callable, mesh: Mesh, *axes: int | None) -> Callable:
+    """Return a function of all members; axes are 0 where arguments differ by member."""
     many = jax.vmap(function, in_axes=axes)
     if mesh.size == 1:
         return many

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from jaxrl import evaluate
-from jaxrl.evaluation import analysis
 from tests.helpers import tiny
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
@@ -85,17 +84,6 @@ def test_wrong_numbers_of_episodes_are_refused(run, capsys):
     assert "--only must lie between 0 and" in capsys.readouterr().err
     assert evaluate.main([str(run), *OWN, "--only", "1", "--episodes", "3"]) == 2
     assert "not both" in capsys.readouterr().err
-
-
-def test_intervals_against_known_ones():
-    low, high = analysis.wilson(10, 10)
-    assert (low, high) == pytest.approx((0.7225, 1.0), abs=1e-4)  # Newcombe, 1998, method 3
-    assert analysis.wilson(81, 263) == pytest.approx((0.2553, 0.3662), abs=1e-4)
-    values = np.random.default_rng(1).normal(5.0, 2.0, 400)
-    low, high = analysis.bootstrap(values)
-    half = 1.96 * values.std() / 20
-    assert (low, high) == pytest.approx((values.mean() - half, values.mean() + half), abs=0.03)
-    assert analysis.bootstrap(np.ones(7)) == (1.0, 1.0)
 
 
 def test_without_success_there_are_intervals_only(tmp_path, capsys):

@@ -31,7 +31,7 @@ def test_where_lower_is_better():
 
 def test_few_seeds_have_a_mean_and_a_range(tmp_path):
     study = Study("cartpole", {}, metric="x")
-    for number, words in ((3, ("mean", "range")), (4, stats.naming(4)[:2])):
+    for number, words in ((3, ("mean", "range")), (4, stats.labels(4)[:2])):
         runs = [Record(PLAIN, seed, [5], {"x": [seed]}) for seed in range(number)]
         report.write("s", study, runs, tmp_path)
         text = (tmp_path / "results.md").read_text()

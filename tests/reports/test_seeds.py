@@ -48,7 +48,7 @@ def test_the_middle_and_its_interval_are_those_of_the_statistics():
         inner = np.sort(values[:, i])[1:-1]  # of five, one falls away on each side
         assert middle[i] == pytest.approx(inner.mean())
         assert low[i] < middle[i] < high[i]
-    np.testing.assert_array_equal([low, high], stats.interval(values, 500))
+    np.testing.assert_array_equal([low, high], stats.iqm_interval(values, 500))
 
 
 def test_only_common_steps_count_and_what_is_no_number_is_worst():

@@ -89,7 +89,7 @@ def test_all_together_are_means_and_middles(both):
                 assert together[name] == pytest.approx((one[name] + two[name]) / 2)
         assert together["time/fps"] == pytest.approx(one["time/fps"] + two["time/fps"])
     returns = np.array([rows[-1]["eval/mean_reward"] for rows in seeds])
-    low, high = stats.interval(returns)
+    low, high = stats.iqm_interval(returns)
     assert (top[-1]["eval/iqm_low"], top[-1]["eval/iqm_high"]) == (low, high)
     with np.load(both / "evaluations.npz") as data:
         np.testing.assert_allclose(data["results"][-1], returns)

@@ -18,7 +18,7 @@ def test_interquartile_mean():
 
 def test_interval():
     values = [1.0, 2.0, 3.0, 4.0, 100.0]
-    low, high = statistics.interval(np.array(values))
+    low, high = statistics.iqm_interval(np.array(values))
     other = stats.bootstrap(
         (values,), statistics.interquartile_mean, method="percentile", n_resamples=5000, rng=1
     ).confidence_interval
@@ -28,7 +28,7 @@ def test_interval():
 
 def test_intervals_of_curves_draw_whole_seeds():
     curves = np.random.default_rng(1).normal(size=(6, 4))
-    low, high = statistics.interval(np.concatenate([curves, curves], axis=1))
+    low, high = statistics.iqm_interval(np.concatenate([curves, curves], axis=1))
     np.testing.assert_array_equal(low[:4], low[4:])
     assert low.shape == high.shape == (8,)
 
@@ -37,10 +37,10 @@ def test_what_is_no_number_is_worst():
     values = np.array([1.0, 2.0, np.nan, 4.0, 5.0])
     for sign, lower in ((1.0, False), (-1.0, True)):
         last = sign * np.where(np.isnan(values), -1e9, values)
-        mean, low, high = statistics.middle(sign * values, lower_is_better=lower)
+        mean, low, high = statistics.iqm_with_interval(sign * values, lower_is_better=lower)
         assert mean == statistics.interquartile_mean(last) == sign * 7 / 3
         worst, best = (high, low) if lower else (low, high)
-        assert np.isnan(worst) and best == statistics.interval(last)[0 if lower else 1]
+        assert np.isnan(worst) and best == statistics.iqm_interval(last)[0 if lower else 1]
         assert np.isnan(statistics.interquartile_mean(np.append(sign * values, np.nan)))
     for one in (np.array([np.nan, 3.0]), np.array([np.nan, -3.0])):
         lower = bool(one[1] < 0)
@@ -48,19 +48,19 @@ def test_what_is_no_number_is_worst():
         assert better == 0.75  # a tie of two that broke, and one that did not
 
 
-def test_of_few_seeds_middle_and_interval_are_mean_and_range():
+def test_of_few_seeds_iqm_and_interval_are_mean_and_range():
     """Which is why they are called so; of four, they are not any more."""
     for number in range(1, 6):
         values = np.random.default_rng(number).normal(size=number)
         expected = (np.mean(values), np.min(values), np.max(values))
-        same = np.allclose(statistics.middle(values), expected)
-        assert same == (statistics.naming(number).interval == "range")
+        same = np.allclose(statistics.iqm_with_interval(values), expected)
+        assert same == (statistics.labels(number).interval == "range")
 
 
 def test_points_without_a_number_do_not_spoil_the_others_of_a_curve():
     curves = np.ones((4, 3))
     curves[:, 1] = np.nan
-    for each in statistics.middle(curves):
+    for each in statistics.iqm_with_interval(curves):
         np.testing.assert_array_equal(np.isnan(each), [False, True, False])
 
 
@@ -78,9 +78,21 @@ def test_probability_of_improvement(new, old, expected):
 def test_a_run_without_a_number_counts_in_every_aggregate(broken):
     """Of three seeds nothing is left out, so the one without a number decides."""
     values = np.array([100.0, 110.0, broken])
-    mean, low, high = statistics.middle(values)
+    mean, low, high = statistics.iqm_with_interval(values)
     assert np.isnan(mean) and np.isnan(low) and high == 110.0
-    texts = [statistics.written(float(x), lambda known: f"{known:g}") for x in (mean, low, high)]
+    aggregates = map(float, (mean, low, high))
+    texts = [statistics.format_aggregate(x, lambda finite: f"{finite:g}") for x in aggregates]
     assert texts == ["diverged", "diverged", "110"]
-    np.testing.assert_array_equal(statistics.with_worst(values), [100.0, 110.0, -np.inf])
-    assert statistics.with_worst(values, lower_is_better=True)[-1] == np.inf
+    np.testing.assert_array_equal(statistics.nonfinite_as_worst(values), [100.0, 110.0, -np.inf])
+    assert statistics.nonfinite_as_worst(values, lower_is_better=True)[-1] == np.inf
+
+
+def test_intervals_against_known_ones():
+    low, high = statistics.wilson_interval(10, 10)
+    assert (low, high) == pytest.approx((0.7225, 1.0), abs=1e-4)  # Newcombe, 1998, method 3
+    assert statistics.wilson_interval(81, 263) == pytest.approx((0.2553, 0.3662), abs=1e-4)
+    values = np.random.default_rng(1).normal(5.0, 2.0, 400)
+    low, high = statistics.mean_interval(values)
+    half = 1.96 * values.std() / 20
+    assert (low, high) == pytest.approx((values.mean() - half, values.mean() + half), abs=0.03)
+    assert statistics.mean_interval(np.ones(7)) == (1.0, 1.0)
