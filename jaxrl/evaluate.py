@@ -1,7 +1,7 @@
-"""Evaluate: `python -m jaxrl.evaluate RUN --episodes 100` prints figures and writes JSON.
+"""Evaluate: `python -m jaxrl.evaluate RUN --episodes 100` prints metrics and writes JSON.
 
-Where the environment reports success, it also tells what failed episodes have in common.
-A run that follows motion clips plays each of them once, whole, and writes a table of them too.
+If the environment reports success, it also analyses what failed episodes have in common.
+A run that follows motion clips plays each of them once and writes a table of them too.
 """
 
 import contextlib
@@ -19,33 +19,35 @@ from jaxrl.errors import UserError, check_episodes, check_range, exit_status, ne
 from jaxrl.utils import atomic_io
 
 if TYPE_CHECKING:
+    from jaxrl.envs.gymnasium.env import GymnasiumEnv
+    from jaxrl.envs.vector_env import VectorEnv
     from jaxrl.evaluation.episodes import Episodes
 
 
 @dataclass(frozen=True)
 class EvaluateArgs:
-    """Measure the policy of a run over whole episodes."""
+    """Evaluate the policy of a run over complete episodes."""
 
     run: Annotated[Path, tyro.conf.Positional]
     """Run folder."""
     episodes: int | None = None
-    """Number of episodes, 100 when not given; motion clips are played once each."""
+    """Number of episodes, 100 by default; motion clips are played once each."""
     policy: Literal["best", "final"] = "best"
     """Which policy of the run."""
     stochastic: bool | None = None
-    """Sample actions, or take the most likely ones; as the run's evaluation when not given."""
+    """Sample actions, or take the most likely ones; by default as in the run's evaluation."""
     seed: int = 0
     """Seed of the start states."""
     only: tuple[int, ...] = ()
     """Numbers of single episodes, from 0, to play again as they were with the same seed."""
     out: Path | None = None
-    """JSON file; RUN/evaluation-<policy>.json when not given. A table of clips is put beside it."""
+    """JSON file; RUN/evaluation-<policy>.json by default. A table of clips is written beside it."""
     clips: Path | None = None
-    """Motion clips (a file or folder) to follow instead of those that the run was trained on."""
+    """Motion clips (a file or folder) to follow instead of the training clips."""
     render: Path | None = None
-    """Also write a film of one clip beside its reference (.gif, or .png for one picture)."""
+    """Also write a video of one clip beside its reference (.gif, or .png for one image)."""
     render_clip: str | None = None
-    """Name of that clip; the one that is followed worst when not given."""
+    """Name of that clip; the one with the largest error by default."""
     env: str | None = None
     """Needed only for your own environment: the module:Class that may be imported."""
     randomize: Annotated[str | None, tyro.conf.arg(name="task.randomize")] = None
@@ -72,12 +74,12 @@ def _evaluate(command: EvaluateArgs) -> None:
     from jaxrl.reports import clips as clip_report
     from jaxrl.utils import compilation_cache
 
-    config = _on_clips(run_dir.read_config(command.run, command.env, command.randomize), command)
+    config = _with_clips(run_dir.read_config(command.run, command.env, command.randomize), command)
     compilation_cache.enable()
     file = load.find(command.run, command.policy)
     env = environments.build(config)
     _check_clips(command, env)
-    sampled = config.eval.sample_actions(command.stochastic)
+    stochastic = config.eval.sample_actions(command.stochastic)
     episodes = max(command.only) + 1 if command.only else command.episodes or 100
     memory_estimate.refuse_episodes(env, episodes, "--only" if command.only else "--episodes")
     result = load.run_episodes(
@@ -85,21 +87,21 @@ def _evaluate(command: EvaluateArgs) -> None:
         config,
         episodes=episodes,
         seed=command.seed,
-        deterministic=not sampled,
+        deterministic=not stochastic,
         env=env,
         poses=command.render is not None,
         record=analysis.recorder(env),
     )
     report = {"policy": file.name, "env": config.env}
-    report |= {"seed": command.seed, "deterministic": not sampled}
-    if clip_report.is_about(result):
-        _publish_clips(command, env, result, report | _figures(result))
+    report |= {"seed": command.seed, "deterministic": not stochastic}
+    if clip_report.has_clips(result):
+        _report_clips(command, env, result, report | _metrics(result))
     else:
-        _publish(command, env, result, report)
+        _report_episodes(command, env, result, report)
 
 
-def _figures(result: "Episodes") -> dict[str, Any]:
-    """Return the means of all episodes, and what they are means of."""
+def _metrics(result: "Episodes") -> dict[str, Any]:
+    """Return the metrics of all episodes, and the values of each."""
     from jaxrl.evaluation import episodes as evaluation
 
     summary = evaluation.summarize(result)
@@ -114,8 +116,13 @@ def _figures(result: "Episodes") -> dict[str, Any]:
     }
 
 
-def _publish(command: EvaluateArgs, env: Any, result: "Episodes", report: dict[str, Any]) -> None:
-    """Print the figures of drawn episodes, what failed ones have in common, and write it all."""
+def _report_episodes(
+    command: EvaluateArgs,
+    env: "VectorEnv | GymnasiumEnv",
+    result: "Episodes",
+    report: dict[str, Any],
+) -> None:
+    """Print and write the metrics of episodes, and what failed ones have in common."""
     from jaxrl.envs import factory as environments
     from jaxrl.envs.vector_env import VectorEnv
     from jaxrl.evaluation import analysis
@@ -127,15 +134,15 @@ def _publish(command: EvaluateArgs, env: Any, result: "Episodes", report: dict[s
     rows = analysis.table(result, env, analysis.start_positions(env, command.seed))
     result = result._replace(trace=())
     if command.only:
-        rows = analysis.only(rows, command.only)
-        result = analysis.only(result, command.only)
+        rows = analysis.select(rows, command.only)
+        result = analysis.select(result, command.only)
         report["only"] = list(command.only)
-    report |= _figures(result)
+    report |= _metrics(result)
     report |= analysis.details(rows, command.seed)
     for name, value in report.items():
         if isinstance(value, float) and name not in report["confidence"]:
             print(f"{name:<16} {value:>12,.3f}")
-    print(analysis.printed(report))
+    print(analysis.format_report(report))
     out = _out(command)
     if rows.start is not None and rows.success is not None:
         plots.outcomes(out.with_suffix(".png"), rows.start, rows.success)
@@ -149,18 +156,18 @@ def _out(command: EvaluateArgs) -> Path:
 
 
 def _write(out: Path, report: dict[str, Any]) -> None:
-    atomic_io.write_text(out, json.dumps(_plain(report), indent=2))
+    atomic_io.write_text(out, json.dumps(_nan_to_null(report), indent=2))
     print(f"written to {out}")
 
 
-def _publish_clips(
-    command: EvaluateArgs, env: Any, result: "Episodes", report: dict[str, Any]
+def _report_clips(
+    command: EvaluateArgs, env: "VectorEnv", result: "Episodes", report: dict[str, Any]
 ) -> None:
-    """Print the figures of motion clips, and write them with a table of all clips."""
+    """Print and write the metrics of motion clips, and a table of all clips."""
     from jaxrl.reports import clips as clip_report
 
     out, clips = _out(command), clip_report.rows(result, env)
-    print(clip_report.printed(report, clips))
+    print(clip_report.format_report(report, clips))
     report |= clip_report.details(clips)
     clip_report.write_table(out.with_suffix(".tsv"), clips)
     print(f"every clip in {out.with_suffix('.tsv')}")
@@ -169,21 +176,21 @@ def _publish_clips(
     _write(out, report)
     if command.render:
         name = command.render_clip or clip_report.worst(clips)
-        clip_report.film(result, env, name, command.render)
-        print(f"film of {name} in {command.render}")
+        clip_report.write_video(result, env, name, command.render)
+        print(f"video of {name} in {command.render}")
 
 
-def _plain(value: Any) -> Any:
-    """Return a report with null for every number that is not finite: JSON has no NaN."""
+def _nan_to_null(value: Any) -> Any:
+    """Return a report with null for every non-finite number: JSON has no NaN."""
     if isinstance(value, dict):
-        return {name: _plain(part) for name, part in value.items()}
+        return {name: _nan_to_null(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(part) for part in value]
+        return [_nan_to_null(part) for part in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _on_clips(config: TrainConfig, command: EvaluateArgs) -> TrainConfig:
-    """Let the settings of a run name other clips."""
+def _with_clips(config: TrainConfig, command: EvaluateArgs) -> TrainConfig:
+    """Return the settings of a run with the clips of --clips."""
     if command.clips is None:
         return config
     if config.env not in env_names.MOTION:
@@ -193,36 +200,36 @@ def _on_clips(config: TrainConfig, command: EvaluateArgs) -> TrainConfig:
     return replace(config, motion=replace(config.motion, clips=command.clips))
 
 
-def _warn_of_plans(trained: Path | None, given: Path) -> None:
-    """Say so where a policy is used to plans and shall do without."""
+def _warn_of_plans(trained: Path | None, chosen: Path) -> None:
+    """Warn if a policy trained on planned clips evaluates clips without plans."""
     from jaxrl.motion import formats
 
-    # What is wrong with the clips given is said when they are read; the others may be gone.
+    # Errors of the chosen clips are raised when they are read; the others may be gone.
     with contextlib.suppress(UserError):
-        if trained and formats.any_planned(trained) and not formats.any_planned(given):
+        if trained and formats.any_planned(trained) and not formats.any_planned(chosen):
             print(
                 "This policy was trained on planned clips and will hardly follow others as they "
-                f"are. Plan them first: python -m jaxrl.clips.plan {given} PLANNED"
+                f"are. Plan them first: python -m jaxrl.clips.plan {chosen} PLANNED"
             )
 
 
-def _check_clips(command: EvaluateArgs, env: Any) -> None:
-    """Refuse, before anything is played, what cannot be shown afterwards."""
-    template = getattr(env, "template", None)  # environments on the host have none
+def _check_clips(command: EvaluateArgs, env: "VectorEnv | GymnasiumEnv") -> None:
+    """Raise a UserError for flags that do not suit the environment, before anything is played."""
+    template = getattr(env, "template", None)  # Gymnasium environments have none
     if template is not None and template.trials:
         if command.only:
             raise UserError("--only: motion clips are played once each; see the table of clips.")
         if command.episodes is not None:
             print(f"--episodes is ignored: each clip is played once, {template.trials} in all")
     elif command.render or command.render_clip:
-        raise UserError("--render shows motion clips: for this run use python -m jaxrl.render.")
+        raise UserError("--render draws motion clips: for this run use python -m jaxrl.render.")
     if command.render_clip and not command.render:
         raise UserError("--render-clip needs --render: the file to write.")
     if command.render and command.render.suffix not in (".gif", ".png"):
         raise UserError(f"--render '{command.render}': the file must end in .gif or .png.")
-    known = env.env.library.names if command.render_clip else ()
-    if command.render_clip and command.render_clip not in known:
-        hint = nearest(command.render_clip, known)
+    names = env.env.library.names if command.render_clip else ()
+    if command.render_clip and command.render_clip not in names:
+        hint = nearest(command.render_clip, names)
         raise UserError(f"--render-clip: there is no clip '{command.render_clip}'.{hint}")
 
 

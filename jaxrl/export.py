@@ -1,7 +1,7 @@
-"""Export: `python -m jaxrl.export RUN` writes a policy that runs without this project.
+"""Export: `python -m jaxrl.export RUN` writes a policy that runs without jaxrl.
 
-The deterministic policy, normaliser included, as a program of JAX's export format, and as plain
-arrays with a short file beside them that needs NumPy and nothing else.
+The deterministic policy with its normaliser, as a program in JAX's export format, and as arrays
+with a short Python file that needs only NumPy.
 """
 
 import sys
@@ -17,12 +17,12 @@ from jaxrl.utils import atomic_io
 
 @dataclass(frozen=True)
 class ExportArgs:
-    """Write the policy of a run in forms that need no jaxrl."""
+    """Write the policy of a run in formats that do not need jaxrl."""
 
     run: Annotated[Path, tyro.conf.Positional]
     """Run folder, or a policy file."""
     out: Path | None = None
-    """Folder to write into; RUN/exported when not given."""
+    """Folder to write into; RUN/exported by default."""
     policy: Literal["best", "final"] = "best"
     """Which policy of the run."""
 
@@ -39,8 +39,8 @@ def _export(command: ExportArgs) -> None:
     file = load.find(command.run, command.policy)
     if command.run.is_dir():
         atomic_io.check_folder(command.run)
-    inside = command.run if command.run.is_dir() else file.parent
-    for remark in export.write(file, command.out or inside / "exported"):
+    folder = command.run if command.run.is_dir() else file.parent
+    for remark in export.write(file, command.out or folder / "exported"):
         print(remark)
 
 

@@ -1,4 +1,4 @@
-"""Render: `python -m jaxrl.render RUN --out episode.html` shows what a policy does."""
+"""Render: `python -m jaxrl.render RUN --out episode.html` draws episodes of a policy."""
 
 import math
 import sys
@@ -11,35 +11,35 @@ import tyro
 from jaxrl.errors import UserError, check_episodes, exit_status
 from jaxrl.rendering import SUFFIXES
 
-_SLOWEST = 0.01  # frames per second; a GIF cannot hold a picture for much longer
+_MIN_FPS = 0.01  # a GIF cannot hold a frame for much longer
 
 
 @dataclass(frozen=True)
 class RenderArgs:
-    """Play episodes with the policy of a run: a page in 3-D, a film, or a picture."""
+    """Render episodes of the policy of a run: an interactive 3-D page, a video, or an image."""
 
     run: Annotated[Path, tyro.conf.Positional]
     """Run folder."""
     out: Path | None = None
-    """File to write, .html, .gif, .mp4 or .png; RUN/videos/<policy>.gif when not given."""
+    """File to write, .html, .gif, .mp4 or .png; RUN/videos/<policy>.gif by default."""
     episodes: int = 1
-    """How many episodes."""
+    """Number of episodes."""
     failures: bool = False
-    """Of 100 episodes (or all motion clips) show those that failed, or else earned least."""
+    """Of 100 episodes (or all motion clips) show those that failed, or had the lowest return."""
     clip: str | None = None
-    """Of a run that follows motion clips: the one to show, by its name."""
+    """Name of the motion clip to show, of a run that follows clips."""
     policy: Literal["best", "final"] = "best"
     """Which policy of the run."""
     stochastic: bool | None = None
-    """Sample actions, or take the most likely ones; as the run's evaluation when not given."""
+    """Sample actions, or take the most likely ones; by default as in the run's evaluation."""
     seed: int = 0
     """Seed of the episodes."""
     fps: float | None = None
-    """Pictures per second. When not given about 25, or 10 of worlds that have no seconds."""
+    """Frames per second; by default about 25, or 10 if steps have no duration."""
     seconds: float | None = None
-    """Show no more than this of each episode."""
+    """Cut each episode after this time."""
     gl: bool = False
-    """Let MuJoCo draw the pictures, which needs a graphics library."""
+    """Draw with MuJoCo's renderer, which needs a graphics library."""
     env: str | None = None
     """Needed only for your own environment: the module:Class that may be imported."""
     randomize: Annotated[str | None, tyro.conf.arg(name="task.randomize")] = None
@@ -58,11 +58,11 @@ def _check(command: RenderArgs, out: Path) -> None:
     for name, value in (("fps", command.fps), ("seconds", command.seconds)):
         if value is not None and not 0 < value < math.inf:
             raise UserError(f"--{name} must be greater than 0, not {value}.")
-    if command.fps is not None and command.fps < _SLOWEST:
-        raise UserError(f"--fps must be at least {_SLOWEST}, not {command.fps}.")
+    if command.fps is not None and command.fps < _MIN_FPS:
+        raise UserError(f"--fps must be at least {_MIN_FPS}, not {command.fps}.")
     check_episodes(command.episodes, command.seed)
     if command.failures and command.clip:
-        raise UserError("--failures looks through all clips: leave out --clip, or --failures.")
+        raise UserError("--failures searches all clips: leave out --clip, or --failures.")
 
 
 def _render(command: RenderArgs) -> None:

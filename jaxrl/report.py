@@ -1,4 +1,4 @@
-"""Report: `python -m jaxrl.report RUN [RUN...]` writes a page of one run, or compares several."""
+"""Report: `python -m jaxrl.report RUN [RUN...]` writes a page about one or more runs."""
 
 import sys
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ from jaxrl.reports import load_runs, pages
 
 @dataclass(frozen=True)
 class ReportArgs:
-    """Write a page that opens without a network: what a run did, or how several compare."""
+    """Write an HTML page about one run, or a comparison of several; it needs no network."""
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional]
     """Run folders, or folders that hold runs, as the seeds of one."""
     out: Path | None = None
-    """File to write; RUN/report.html of one folder, comparison.html of several."""
+    """File to write; RUN/report.html for one folder, comparison.html for several."""
 
 
 def main(arguments: list[str] | None = None) -> int:

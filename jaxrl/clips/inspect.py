@@ -153,12 +153,12 @@ def _draw(clip: Clip, skeleton: Skeleton, out: Path, seconds: float) -> None:
     shown = resample(shown, min(_FPS, shown.fps), skeleton.model)
     if out.suffix == ".png":
         moments = np.linspace(0, len(shown.qpos) - 1, _MOMENTS).round().astype(int).tolist()
-        drawn = software_renderer.frames(
-            skeleton.model, shown.qpos, size=_MOMENT_SIZE, moments=moments
+        drawn = software_renderer.render_poses(
+            skeleton.model, shown.qpos, size=_MOMENT_SIZE, frames=moments
         )
         drawn = [software_renderer.side_by_side(drawn)]
     else:
-        drawn = software_renderer.frames(skeleton.model, shown.qpos)
+        drawn = software_renderer.render_poses(skeleton.model, shown.qpos)
     images.save(drawn, out, shown.fps)
     part = "" if shown.seconds > clip.seconds - 1.0 / shown.fps else f" of {clip.seconds:.2f} s"
     print(f"{shown.seconds:.2f} s{part} drawn to {out}")

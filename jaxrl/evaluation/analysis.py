@@ -1,19 +1,20 @@
-"""What a set of played episodes tells: how sure the means are, and what failures have in common.
+"""Analysis of played episodes: confidence intervals, and what failures have in common.
 
-Episodes are known by the seed and their number: number i of a seed starts alike however many are
-played with it.
+An episode is identified by the seed and its number: episode i of a seed has the same start,
+however many are played.
 """
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import numpy as np
 
+from jaxrl.envs.gymnasium.env import GymnasiumEnv
 from jaxrl.envs.vector_env import EnvState, VectorEnv
 from jaxrl.evaluation.episodes import Episodes
-from jaxrl.types import PyTree
+from jaxrl.types import Array, Key, PyTree
 from jaxrl.utils import stats, streams, xla_options
 
 _LISTED = 20  # failed episodes printed; the file has all
@@ -22,61 +23,66 @@ _LISTED = 20  # failed episodes printed; the file has all
 class Table(NamedTuple):
     """One row per episode."""
 
-    number: np.ndarray  # of the episode, given its seed
+    number: np.ndarray  # index of the episode
     reward: np.ndarray
     length: np.ndarray
     success: np.ndarray | None  # bool
-    timed_out: np.ndarray  # bool: it was truncated, and did not terminate
-    happened: dict[str, np.ndarray]  # bool: was a metric of zeros and ones ever one?
-    total: dict[str, np.ndarray]  # sums of all other metrics
+    timed_out: np.ndarray  # bool: truncated, not terminated
+    events: dict[str, np.ndarray]  # bool: whether a metric of zeros and ones was ever one
+    sums: dict[str, np.ndarray]  # sums of all other metrics
     start: np.ndarray | None = None  # [episodes, 2]
 
 
-def recorder(env: Any) -> Callable[[EnvState], PyTree] | None:
-    """Return what notes the metrics of every step, where there are failures to be told apart."""
+def recorder(env: VectorEnv | GymnasiumEnv) -> Callable[[EnvState], PyTree] | None:
+    """Return a function that records the metrics of a state; None without a success flag."""
     if not isinstance(env, VectorEnv) or "success" not in env.template.world.metrics:
         return None
     return lambda state: dict(state.world.metrics)
 
 
-def table(result: Episodes, env: Any, start: np.ndarray | None = None) -> Table:
-    """Sum up each episode; `result.trace` holds the metrics of every step, if there are any."""
+def table(
+    result: Episodes, env: VectorEnv | GymnasiumEnv, start: np.ndarray | None = None
+) -> Table:
+    """Return one row per episode; `result.trace` holds the metrics of every step, if any."""
     lengths = np.asarray(result.lengths)
     repeat = getattr(env, "action_repeat", 1)
-    happened, total = {}, {}
+    events, sums = {}, {}
     for name, values in (result.trace or {}).items():
-        turns = np.arange(len(values))[:, None] * repeat
-        played = np.where(turns < lengths[None], np.asarray(values, np.float64), 0.0)
+        steps = np.arange(len(values))[:, None] * repeat
+        played = np.where(steps < lengths[None], np.asarray(values, np.float64), 0.0)
         if name != "success" and np.isin(played, (0.0, 1.0)).all():
-            happened[name] = played.any(axis=0)
+            events[name] = played.any(axis=0)
         elif name != "success":
-            total[name] = played.sum(axis=0)
+            sums[name] = played.sum(axis=0)
     success = None if result.successes is None else np.asarray(result.successes) > 0.5
     timed_out = np.asarray(result.truncated)
     number, reward = np.arange(len(lengths)), np.asarray(result.returns, np.float64)
-    return Table(number, reward, lengths, success, timed_out, happened, total, start)
+    return Table(number, reward, lengths, success, timed_out, events, sums, start)
 
 
-def only(rows: Any, chosen: tuple[int, ...]) -> Any:
-    """Return some of the episodes, of a Table or of Episodes."""
-    picked = list(chosen)
-    return jax.tree.map(lambda column: column[picked], rows)
+_Rows = TypeVar("_Rows", "Table", Episodes)
 
 
-def start_positions(env: Any, seed: int) -> np.ndarray | None:
-    """Return [episodes, 2]: where each starts, if the environment has start_position(state)."""
-    locate: Callable | None = None
-    if isinstance(env, VectorEnv) and not env.trials:
-        locate = getattr(env.env, "start_position", None)
+def select(rows: _Rows, chosen: tuple[int, ...]) -> _Rows:
+    """Return the chosen episodes of a Table or of Episodes."""
+    indices = list(chosen)
+    return jax.tree.map(lambda column: column[indices], rows)
+
+
+def start_positions(env: VectorEnv | GymnasiumEnv, seed: int) -> np.ndarray | None:
+    """Return start positions [episodes, 2], if the environment has start_position(state)."""
+    if not isinstance(env, VectorEnv) or env.trials:
+        return None
+    locate = getattr(env.env, "start_position", None)
     if locate is None:
         return None
     whole = replace(env, known=env.whole_template)
 
-    def starts(key: Any) -> Any:
+    def starts(key: Key) -> Array:
         state = whole.reset(jax.random.split(key)[0], stagger=False)  # as evaluation draws them
         return jax.vmap(locate)(whole.brax_state(state.world))
 
-    # Whatever its physics: a program that runs once gains nothing from being split over threads.
+    # Options for loops, whatever the physics: one call gains nothing from many threads.
     play = jax.jit(starts, compiler_options=xla_options.options(loops=True))
     return np.asarray(play(streams.key(seed, streams.COMMAND)))[:, :2]
 
@@ -100,50 +106,53 @@ def details(rows: Table, seed: int) -> dict[str, Any]:
 
 
 def _failure(rows: Table, i: int, seed: int) -> dict[str, Any]:
-    """Describe one failed episode, with all that is needed to play it again."""
-    found: dict[str, Any] = {
+    """Return one failed episode as JSON, with the seed and number that repeat it."""
+    failure: dict[str, Any] = {
         "episode": int(rows.number[i]),
         "seed": seed,
         "reward": float(rows.reward[i]),
         "length": int(rows.length[i]),
         "timed_out": bool(rows.timed_out[i]),
     }
-    found |= {name: bool(column[i]) for name, column in rows.happened.items()}
-    found |= {name: float(column[i]) for name, column in rows.total.items()}
-    return found | ({} if rows.start is None else {"start": rows.start[i].tolist()})
+    failure |= {name: bool(column[i]) for name, column in rows.events.items()}
+    failure |= {name: float(column[i]) for name, column in rows.sums.items()}
+    return failure | ({} if rows.start is None else {"start": rows.start[i].tolist()})
 
 
 def by_outcome(rows: Table) -> dict[str, dict[str, float | None]]:
     """Return for each metric its mean over failed and over successful episodes.
 
-    Of what happens or does not, that is the share of episodes in which it did.
+    The mean of an event is the fraction of episodes in which it happened.
     """
-    won = np.asarray(rows.success, bool)
-    columns = {"timed_out": rows.timed_out, **rows.happened, **rows.total}
+    succeeded = np.asarray(rows.success, bool)
+    columns = {"timed_out": rows.timed_out, **rows.events, **rows.sums}
 
     def mean(values: np.ndarray) -> float | None:
         return float(values.mean()) if len(values) else None
 
-    return {n: {"failed": mean(c[~won]), "succeeded": mean(c[won])} for n, c in columns.items()}
+    return {
+        n: {"failed": mean(c[~succeeded]), "succeeded": mean(c[succeeded])}
+        for n, c in columns.items()
+    }
 
 
 def by_region(start: np.ndarray, success: np.ndarray) -> list[dict[str, Any]]:
-    """Return the success rate in the four parts that the medians of the starts divide them into."""
-    middle = np.median(start, axis=0)
-    found = []
+    """Return the success rate in the four quadrants around the median start position."""
+    median = np.median(start, axis=0)
+    regions = []
     for right in (False, True):
         for upper in (False, True):
-            here = ((start[:, 0] > middle[0]) == right) & ((start[:, 1] > middle[1]) == upper)
-            sides = f"x {'>' if right else '<='} {middle[0]:.3g}, y {'>' if upper else '<='} "
-            where, count = f"{sides}{middle[1]:.3g}", int(here.sum())
+            here = ((start[:, 0] > median[0]) == right) & ((start[:, 1] > median[1]) == upper)
+            sides = f"x {'>' if right else '<='} {median[0]:.3g}, y {'>' if upper else '<='} "
+            where, count = f"{sides}{median[1]:.3g}", int(here.sum())
             if count:
                 rate = float(success[here].mean())
-                found.append({"region": where, "episodes": count, "success_rate": rate})
-    return found
+                regions.append({"region": where, "episodes": count, "success_rate": rate})
+    return regions
 
 
-def printed(report: dict[str, Any]) -> str:
-    """Return the analysis as people read it."""
+def format_report(report: dict[str, Any]) -> str:
+    """Return the analysis as text."""
     lines = []
     for name, interval in report["confidence"].items():
         if interval and name in report:
@@ -161,8 +170,8 @@ def printed(report: dict[str, Any]) -> str:
     lines.append(f"play them again: --seed {failures[0]['seed']} --only {numbers}{more}")
     lines.append(f"{'':<16} {'failed':>12} {'succeeded':>12}")
     for name, means in report["by_outcome"].items():
-        shown = ("-" if m is None else f"{m:,.3f}" for m in (means["failed"], means["succeeded"]))
-        lines.append(" ".join([f"{name:<16}", *(f"{text:>12}" for text in shown)]))
+        cells = ("-" if m is None else f"{m:,.3f}" for m in (means["failed"], means["succeeded"]))
+        lines.append(" ".join([f"{name:<16}", *(f"{text:>12}" for text in cells)]))
     return "\n".join(lines)
 
 

@@ -1,4 +1,4 @@
-"""Measuring a policy: whole episodes in environments of their own."""
+"""Evaluation of a policy: one complete episode in each environment."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -16,18 +16,19 @@ from jaxrl.utils import sharding, stats
 
 
 class Episodes(NamedTuple):
-    """One row per episode; of several agents, the mean."""
+    """One row per episode; with several agents, their mean."""
 
     returns: Array
     lengths: Array
-    successes: Array | None  # where the environment reports success
-    trace: PyTree = ()  # what trials recorded after every step, [steps, episodes, ...]
-    truncated: PyTree = None  # bool array: was it cut, by a time limit, and did not terminate?
-    nonfinite: Array | None = None  # bool: did non-finite values end it? None: not known
+    successes: Array | None  # None if the environment does not report success
+    trace: PyTree = ()  # recorded after every step, [steps, episodes, ...]
+    truncated: PyTree = None  # bool array: ended by a time limit
+    nonfinite: Array | None = None  # bool: ended by non-finite values; None: unknown
+    start: PyTree = ()  # recorded before the first step, [episodes, ...]
 
 
-class _Playing(NamedTuple):
-    """The loop of an evaluation: environments that play, and what their episodes came to."""
+class _LoopState(NamedTuple):
+    """The carry of an evaluation: environments, and the results of their episodes."""
 
     state: EnvState
     carry: PyTree
@@ -46,9 +47,20 @@ def episodes(
     policy: Policy,
     initial_carry: PyTree,
     mesh: Mesh | None = None,
-    record: Callable[[EnvState], PyTree] | None = None,  # in place of env.record
+    record: Callable[[EnvState], PyTree] | None = None,
+    *,
+    record_start: bool = False,
 ) -> Callable[..., Episodes]:
-    """Return (params, key, pool=None) -> one whole episode per environment, till all have ended."""
+    """Return (params, key, pool=None) -> Episodes, one complete episode per environment.
+
+    Args:
+      env: environments, all of which are reset.
+      policy: maps (params, obs, carry, key) to (action, carry, extras).
+      initial_carry: of the policy, [rows, ...].
+      mesh: devices to split the environments over.
+      record: maps a state to the values of `Episodes.trace`; `env.record` if None.
+      record_start: also record the states before the first step.
+    """
     record = record or env.record
     limit = -(-env.episode_length // env.action_repeat)
 
@@ -57,8 +69,8 @@ def episodes(
         first = sharding.split_rows(env.reset(key_reset, pool, stagger=False), mesh)
         zeros = jnp.zeros(env.num_envs, jnp.float32)
 
-        def play_step(now: _Playing) -> _Playing:
-            alive, broken = now.alive, now.state.statistics.finished["diverged"]
+        def play_step(now: _LoopState) -> _LoopState:
+            alive, diverged = now.alive, now.state.statistics.finished["diverged"]
             key_step = jax.random.fold_in(key_act, now.step)
             action, carry, _ = policy(params, env.observe(now.state), now.carry, key_step)
             state, outcome = env.advance(now.state, action)
@@ -67,56 +79,64 @@ def episodes(
             ends = (outcome.terminated, outcome.truncated)
             terminated, truncated = (flag.reshape(env.num_envs, -1)[:, 0] for flag in ends)
             success = state.world.metrics.get("success", zeros)
-            still = alive & ~(terminated | truncated)
-            return _Playing(
-                state=_waiting(state, still, first),
+            still_alive = alive & ~(terminated | truncated)
+            return _LoopState(
+                state=_park_finished(state, still_alive, first),
                 carry=carry,
-                alive=still,
+                alive=still_alive,
                 returns=now.returns + jnp.where(alive, reward, 0.0),
                 lengths=jnp.where(alive, state.age, now.lengths),
                 success=jnp.where(alive, success, now.success),
                 truncated=now.truncated | (alive & truncated),
                 nonfinite=now.nonfinite
-                | (alive & (state.statistics.finished["diverged"] > broken)),
+                | (alive & (state.statistics.finished["diverged"] > diverged)),
                 trace=jax.tree.map(
-                    lambda all, x: all.at[now.step].set(x), now.trace, record(state)
+                    lambda trace, x: trace.at[now.step].set(x), now.trace, record(state)
                 ),
                 step=now.step + 1,
             )
 
         alive = jnp.ones(env.num_envs, bool)
-        lengths, trace = jnp.zeros_like(first.age), _blank(jax.eval_shape(record, first), limit)
-        start = _Playing(
+        lengths, trace = jnp.zeros_like(first.age), _zeros(jax.eval_shape(record, first), limit)
+        start = _LoopState(
             first, initial_carry, alive, zeros, lengths, zeros, ~alive, ~alive, trace, 0
         )
-        end = jax.lax.while_loop(_unfinished(limit), play_step, start)
+        end = jax.lax.while_loop(_is_running(limit), play_step, start)
         success = end.success if "success" in first.world.metrics else None
-        return Episodes(end.returns, end.lengths, success, end.trace, end.truncated, end.nonfinite)
+        return Episodes(
+            returns=end.returns,
+            lengths=end.lengths,
+            successes=success,
+            trace=end.trace,
+            truncated=end.truncated,
+            nonfinite=end.nonfinite,
+            start=record(first) if record_start else (),
+        )
 
     return run
 
 
-def _waiting(state: EnvState, alive: Array, first: EnvState) -> EnvState:
-    """Let what has ended wait at its start.
+def _park_finished(state: EnvState, alive: Array, first: EnvState) -> EnvState:
+    """Return finished environments to their start states.
 
-    Physics that goes on after a fall may need ever more turns of its solver, and all others wait.
+    Physics that continues after a fall may need more solver iterations, and all others wait.
     """
     return state.replace(world=choose(alive, state.world, first.world))
 
 
-def _unfinished(limit: int) -> Callable[[_Playing], Array]:
+def _is_running(limit: int) -> Callable[[_LoopState], Array]:
     return lambda now: jnp.any(now.alive) & (now.step < limit)
 
 
-def _blank(shapes: PyTree, steps: int) -> PyTree:
+def _zeros(shapes: PyTree, steps: int) -> PyTree:
     return jax.tree.map(lambda s: jnp.zeros((steps, *s.shape), s.dtype), shapes)
 
 
 def summarize(result: Episodes) -> dict[str, float]:
-    """Return the figures people compare, by SB3's names."""
+    """Return the metrics of an evaluation, by SB3's names."""
     returns = np.asarray(result.returns, np.float64)
     lengths = np.asarray(result.lengths)
-    with np.errstate(invalid="ignore"):  # an infinite return has no deviation
+    with np.errstate(invalid="ignore"):  # an infinite return has no standard deviation
         deviation = float(np.std(returns))
     summary = {
         "eval/mean_reward": float(np.mean(returns)),

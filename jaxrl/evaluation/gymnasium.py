@@ -1,6 +1,7 @@
-"""Acting in environments of the host, group by group."""
+"""Policies in Gymnasium environments, group by group."""
 
 import contextlib
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -12,34 +13,38 @@ from jaxrl.networks.recurrent import reset_carry
 from jaxrl.types import Array, Key, Policy, PyTree
 
 
-class Acted(NamedTuple):
-    """What the policy decided for one group."""
+class PolicyOutput(NamedTuple):
+    """Output of the policy for one group."""
 
     action: Array
     extras: Any
-    before: PyTree  # its memory when it decided
-    after: PyTree
+    carry_before: PyTree  # the carry that the policy was called with
+    carry: PyTree
 
 
-def acting(policy: Policy):
-    """Return (params, obs, carry, ended, key, number) -> Acted.
+# (params, obs, carry, ended, key, step) -> PolicyOutput
+ActFunction = Callable[[PyTree, PyTree, PyTree, Any, Key, Any], PolicyOutput]
 
-    `ended` empties the memory first; each number folds a key of its own.
+
+def make_act(policy: Policy) -> ActFunction:
+    """Return the policy of a group: it resets the carry where an episode has ended.
+
+    Each step folds its number into the key.
     """
 
     def act(
-        params: PyTree, obs: Array, carry: PyTree, ended: Array, key: Key, number: Array
-    ) -> Acted:
+        params: PyTree, obs: Array, carry: PyTree, ended: Array, key: Key, step: Array
+    ) -> PolicyOutput:
         carry = reset_carry(ended, carry)
-        action, after, extras = policy(params, obs, carry, jax.random.fold_in(key, number))
-        return Acted(action, extras, carry, after)
+        action, new_carry, extras = policy(params, obs, carry, jax.random.fold_in(key, step))
+        return PolicyOutput(action, extras, carry, new_carry)
 
     return act
 
 
 def play(
-    host: GymnasiumEnv,
-    act: Any,
+    env: GymnasiumEnv,
+    act: ActFunction,
     params: PyTree,
     carry: PyTree,
     number: int,
@@ -48,21 +53,21 @@ def play(
 ) -> episodes.Episodes:
     """Play the first episode of `number` environments to its end.
 
-    The environments start by `seed`, actions are drawn by `key`.
+    `seed` draws the start states, `key` the actions.
     """
-    with contextlib.closing(host.group(number, *seed)) as group:
-        alive, bad = np.ones(number, bool), np.zeros(number, bool)
+    with contextlib.closing(env.group(number, *seed)) as group:
+        alive, nonfinite = np.ones(number, bool), np.zeros(number, bool)
         total, length = np.zeros(number, np.float32), np.zeros(number, np.int32)
         truncated = np.zeros(number, bool)
-        turn = 0
+        step = 0
         while alive.any():
-            acted = act(params, group.obs, carry, group.ended, key, np.uint32(turn))
-            carry = acted.after
-            step = group.step(np.asarray(acted.action))
-            total += np.where(alive, step.reward, 0.0)
+            output = act(params, group.obs, carry, group.ended, key, np.uint32(step))
+            carry = output.carry
+            result = group.step(np.asarray(output.action))
+            total += np.where(alive, result.reward, 0.0)
             length += alive
-            truncated |= alive & step.truncated
-            bad |= alive & group.broken
-            alive &= ~(step.terminated | step.truncated)
-            turn += 1
-    return episodes.Episodes(total, length, None, (), truncated, bad)  # type: ignore[arg-type]
+            truncated |= alive & result.truncated
+            nonfinite |= alive & group.broken
+            alive &= ~(result.terminated | result.truncated)
+            step += 1
+    return episodes.Episodes(total, length, None, (), truncated, nonfinite)  # type: ignore[arg-type]

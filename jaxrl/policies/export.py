@@ -1,8 +1,8 @@
-"""A trained policy for others to run: as one compiled-anywhere program, and as plain arrays.
+"""Export a trained policy: as a portable JAX program, and as NumPy arrays.
 
-policy.jax    JAX's export format: weights and normaliser inside, for any number of observations
-policy.npz    the same numbers, in the order in which they are used
-policy.py     what runs them with NumPy alone; a copy of `jaxrl.policies.numpy_policy`
+policy.jax    JAX's export format with weights and normaliser, for any batch size
+policy.npz    the same weights as plain arrays
+policy.py     runs policy.npz with NumPy alone; a copy of `jaxrl.policies.numpy_policy`
 """
 
 import importlib.resources
@@ -27,17 +27,17 @@ PLATFORMS = ("cpu", "cuda", "tpu")
 
 
 def write(file: Path, out: Path) -> list[str]:
-    """Write all forms of a policy file that it can take; return what to tell the user."""
+    """Write every format that supports a policy; return messages for the user."""
     stored, policy = network_files.read(file), load.load_policy(file)
     out.mkdir(parents=True, exist_ok=True)
     with atomic_io.replacing(out / "policy.jax") as written:
         written.write(program(policy))
     remarks = [f"{out / 'policy.jax'}: {_signature(policy)}, for {', '.join(PLATFORMS)}"]
     if actor_critic.has_pictures(policy.spec):
-        return [*remarks, "No NumPy version: this policy looks at pictures."]
-    arrays, about = plain(policy.params, policy.spec, stored.config)
+        return [*remarks, "No NumPy version: this policy has image observations."]
+    arrays, settings = numpy_arrays(policy.params, policy.spec, stored.config)
     with atomic_io.replacing(out / "policy.npz") as written:
-        np.savez(written, allow_pickle=False, about=np.array(json.dumps(about)), **arrays)
+        np.savez(written, allow_pickle=False, settings=np.array(json.dumps(settings)), **arrays)
     runner = (
         importlib.resources.files("jaxrl.policies").joinpath("numpy_policy.py").read_text("utf-8")
     )
@@ -49,58 +49,56 @@ def write(file: Path, out: Path) -> list[str]:
 
 
 def _signature(policy: LoadedPolicy) -> str:
-    remembers = jax.tree.leaves(policy.initial_carry(1))
-    return "(obs, memory) -> (action, memory)" if remembers else "obs -> action"
+    recurrent = jax.tree.leaves(policy.initial_carry(1))
+    return "(obs, carry) -> (action, carry)" if recurrent else "obs -> action"
 
 
 def program(policy: LoadedPolicy) -> bytes:
-    """Return the deterministic policy as a serialised program; the first axis is free."""
+    """Return the deterministic policy as a serialised program of any batch size."""
     greedy, unused = acting.make_policy(policy.networks, True), jax.random.key(0)
-    (number,) = export.symbolic_shape("number")
+    (batch,) = export.symbolic_shape("batch")
 
     def rows(tree: PyTree, *, skip: int) -> PyTree:
-        return jax.tree.map(
-            lambda s: jax.ShapeDtypeStruct((number, *s.shape[skip:]), s.dtype), tree
-        )
+        return jax.tree.map(lambda s: jax.ShapeDtypeStruct((batch, *s.shape[skip:]), s.dtype), tree)
 
     def act(obs: PyTree) -> Any:
         return greedy(policy.params, obs, (), unused)[0]
 
-    def act_and_remember(obs: PyTree, memory: PyTree) -> Any:
-        return greedy(policy.params, obs, memory, unused)[:2]
+    def act_recurrent(obs: PyTree, carry: PyTree) -> Any:
+        return greedy(policy.params, obs, carry, unused)[:2]
 
-    obs, memory = rows(policy.spec.obs, skip=0), rows(policy.initial_carry(1), skip=1)
-    given = (obs, memory) if jax.tree.leaves(memory) else (obs,)
-    function = act_and_remember if jax.tree.leaves(memory) else act
-    return bytes(export.export(jax.jit(function), platforms=PLATFORMS)(*given).serialize())
+    obs, carry = rows(policy.spec.obs, skip=0), rows(policy.initial_carry(1), skip=1)
+    arguments = (obs, carry) if jax.tree.leaves(carry) else (obs,)
+    function = act_recurrent if jax.tree.leaves(carry) else act
+    return bytes(export.export(jax.jit(function), platforms=PLATFORMS)(*arguments).serialize())
 
 
-def plain(
+def numpy_arrays(
     params: acting.PolicyParams, spec: EnvSpec, config: NetworkConfig
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Return the arrays that `numpy_policy` reads, and how it is to use them."""
+    """Return the arrays that `numpy_policy` reads, and its settings."""
     weights = params.actor["params"]
     arrays = _normaliser(params, spec) | _layers(weights["MLP_0"], config)
     arrays |= {"head_w": weights["head"]["kernel"], "head_b": weights["head"]["bias"]}
-    memory = actor_critic.rnn_of(config, "actor")
-    if memory != "none":
-        kept = weights["memory"]
-        arrays |= {"memory_w": kept["input"]["kernel"], "memory_b": kept["input"]["bias"]}
-        arrays["recurrent"] = kept["recurrent"]
-        if memory == "gru":
-            arrays["memory_bias"] = kept["bias"]
-    about = {
+    rnn = actor_critic.rnn_of(config, "actor")
+    if rnn != "none":
+        cell = weights["memory"]
+        arrays |= {"rnn_w": cell["input"]["kernel"], "rnn_b": cell["input"]["bias"]}
+        arrays["rnn_recurrent"] = cell["recurrent"]
+        if rnn == "gru":
+            arrays["rnn_bias"] = cell["bias"]
+    settings = {
         "keys": list(actor_critic.observed_keys(spec.obs)[0]),
         "tokens": list(spec.tokens),
         "layers": len(config.hidden),
         "layer_norm": config.layer_norm,
         "activation": config.activation,
-        "memory": memory,
+        "rnn": rnn,
         "discrete": spec.action.discrete,
         "squashed": config.distribution != "normal",
         "actions": spec.action.size,
     }
-    return {name: np.asarray(array, np.float32) for name, array in arrays.items()}, about
+    return {name: np.asarray(array, np.float32) for name, array in arrays.items()}, settings
 
 
 def _layers(weights: dict[str, Any], config: NetworkConfig) -> dict[str, Any]:
@@ -115,19 +113,19 @@ def _layers(weights: dict[str, Any], config: NetworkConfig) -> dict[str, Any]:
 
 
 def _normaliser(params: acting.PolicyParams, spec: EnvSpec) -> dict[str, Any]:
-    """Return mean, deviation and clip of the joined observation; bytes are left as they are."""
+    """Return mean, deviation and clip of the concatenated observation; uint8 is not normalised."""
     if spec.tokens:
         return {}
-    moments, keys = params.observations, actor_critic.observed_keys(spec.obs)[0]
+    stats, keys = params.observations, actor_critic.observed_keys(spec.obs)[0]
 
     def parts(tree: PyTree) -> list[Any]:
         return [tree[key] for key in keys] if keys else [tree]
 
     rows: list[list[np.ndarray]] = [[], [], []]
-    seen = float(moments.count) > 0
-    triples = zip(parts(spec.obs), parts(moments.mean), parts(moments.variance), strict=True)
+    has_data = float(stats.count) > 0
+    triples = zip(parts(spec.obs), parts(stats.mean), parts(stats.variance), strict=True)
     for shape, mean, variance in triples:
-        scaled = seen and shape.dtype != np.uint8
+        scaled = has_data and shape.dtype != np.uint8
         zeros = np.zeros(shape.shape, np.float32)
         rows[0].append(np.asarray(mean) if scaled else zeros)
         rows[1].append(np.sqrt(np.asarray(variance) + np.float32(1e-8)) if scaled else zeros + 1)

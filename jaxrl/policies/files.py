@@ -1,6 +1,6 @@
-"""Networks as files: one npz with the weights, the normaliser, and how to build the network.
+"""Networks as files: one .npz with the weights, the normaliser, and the network's settings.
 
-No code and no pickle: the file names layers and numbers, this module knows how to read them.
+The file holds no code and no pickle.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ _NUMERIC = "fiub"  # kinds of dtypes
 
 
 class PolicyFile(NamedTuple):
-    """What a file says of itself."""
+    """The header of a file, and the headers of its arrays."""
 
     spec: EnvSpec
     config: NetworkConfig
@@ -37,7 +37,7 @@ class PolicyFile(NamedTuple):
 def write(
     path: Path, params: PyTree, spec: EnvSpec, network: NetworkConfig, info: dict[str, Any]
 ) -> None:
-    """Write networks; the file appears whole or not at all."""
+    """Write networks; the file appears complete or not at all."""
     header = {
         "format": FORMAT,
         "obs": trees.describe_shapes(spec.obs),
@@ -53,7 +53,7 @@ def write(
 
 
 def read(file: Path) -> PolicyFile:
-    """Read what a file says of its networks, and of its arrays, which are not read yet."""
+    """Read the header of a file and those of its arrays, not the arrays."""
     with npz.opened(file) as archive:
         header = _header(archive)
         arrays = {name: archive.header(name) for name in archive.names if name != _HEADER}
@@ -62,18 +62,18 @@ def read(file: Path) -> PolicyFile:
         config = serialization.read(NetworkConfig, header["network"], f"'{file}', network")
         info = _object("info", header["info"])
     except (KeyError, TypeError, ValueError, RecursionError) as error:
-        text = f"it has no '{error.args[0]}'" if isinstance(error, KeyError) else error
-        raise UserError(f"'{file}' has a header that cannot be used: {text}.") from error
+        reason = f"it has no '{error.args[0]}'" if isinstance(error, KeyError) else error
+        raise UserError(f"'{file}' has an invalid header: {reason}.") from error
     if len(config.hidden) > len(arrays):  # building them would take very long
         raise UserError(f"'{file}' names {len(config.hidden)} layers, but has fewer arrays.")
     return PolicyFile(spec, config, arrays, info)
 
 
 def _header(archive: npz.Archive) -> dict[str, Any]:
-    """Read the JSON text that says how to build the networks."""
+    """Read the JSON header, which describes the networks."""
     file = archive.file
     if _HEADER not in archive.names:
-        raise UserError(f"'{file}' is no policy or reward of jaxrl's: it has no '{_HEADER}'.")
+        raise UserError(f"'{file}' is not a policy or reward of jaxrl: it has no '{_HEADER}'.")
     stored = archive.header(_HEADER)
     if stored.shape or stored.dtype.kind != "U" or stored.nbytes > _MAX_HEADER:
         raise UserError(f"'{file}': '{_HEADER}' is {stored}, not a text of a few thousand letters.")
@@ -81,9 +81,9 @@ def _header(archive: npz.Archive) -> dict[str, Any]:
         header = json.loads(str(archive.read(_HEADER)))
     except (ValueError, RecursionError) as error:
         raise UserError(f"'{file}': '{_HEADER}' is not valid JSON: {error}") from error
-    found = header.get("format") if isinstance(header, dict) else None
-    if found != FORMAT or isinstance(found, bool):
-        raise UserError(f"'{file}' has format {found!r:.40}, this version reads {FORMAT}.")
+    version = header.get("format") if isinstance(header, dict) else None
+    if version != FORMAT or isinstance(version, bool):
+        raise UserError(f"'{file}' has format {version!r:.40}, this version reads {FORMAT}.")
     return header
 
 
@@ -116,7 +116,7 @@ def _tokens(header: dict[str, Any]) -> tuple[int, ...]:
 
 
 def refuse_nonfinite(arrays: dict[str, np.ndarray], where: str) -> None:
-    """Raise for a network that cannot act: one NaN in its weights is NaN in every action."""
+    """Raise a UserError for non-finite weights: one NaN makes every action NaN."""
     for name, values in arrays.items():
         if np.issubdtype(values.dtype, np.inexact) and not np.isfinite(values).all():
             bad = values.size - int(np.isfinite(values).sum())
@@ -128,31 +128,31 @@ def refuse_nonfinite(arrays: dict[str, np.ndarray], where: str) -> None:
 
 @contextlib.contextmanager
 def building(file: Path) -> Iterator[None]:
-    """Let an error of building networks name the file whose header describes them."""
+    """Turn an error of building networks into a UserError that names the file."""
     try:
         yield
     except UserError:
         raise
-    except Exception as error:  # of sizes that make no sense, JAX and Flax raise many kinds
+    except Exception as error:  # JAX and Flax raise many kinds for invalid sizes
         raise UserError(
             f"'{file}': its header describes no network: {first_line(error)}"
         ) from error
 
 
 def fill(target: PyTree, arrays: dict[str, npz.Header], file: Path) -> PyTree:
-    """Read the arrays that a tree of shapes needs into the place of its leaves."""
+    """Return a tree of shapes with its leaves read from a file."""
     wanted = trees.named_leaves(target)
     for name, leaf in wanted.items():
         if name not in arrays or arrays[name].shape != leaf.shape:
-            have = arrays[name].shape if name in arrays else "nothing"
-            raise UserError(f"'{file}': leaf {name} is {have}, the network needs {leaf.shape}.")
+            stored = arrays[name].shape if name in arrays else "missing"
+            raise UserError(f"'{file}': leaf {name} is {stored}, the network needs {leaf.shape}.")
     data = read_arrays(file, list(wanted))
     leaves = [jnp.asarray(data[name], leaf.dtype) for name, leaf in wanted.items()]
     return jax.tree.unflatten(jax.tree.structure(target), leaves)
 
 
 def read_arrays(file: Path, names: Sequence[str]) -> dict[str, np.ndarray]:
-    """Read some arrays of a file: finite numbers, no more than fit into memory together."""
+    """Read arrays of a file; raise a UserError if they are not finite or do not fit in memory."""
     with npz.opened(file) as archive:
         headers = {name: archive.header(name) for name in names}
         for name, header in headers.items():

@@ -1,4 +1,4 @@
-"""Trained policies: loaded, called, and played in their environment."""
+"""Load trained policies, call them, and play them in their environment."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +12,7 @@ from jaxrl.algorithms.ppo import algorithm as ppo
 from jaxrl.config import TrainConfig, env_names
 from jaxrl.envs import factory as environments
 from jaxrl.envs.gymnasium.env import GymnasiumEnv
+from jaxrl.envs.vector_env import EnvState, VectorEnv
 from jaxrl.errors import UserError
 from jaxrl.evaluation import episodes as evaluation
 from jaxrl.evaluation import gymnasium, tracking
@@ -25,7 +26,7 @@ from jaxrl.utils import streams, xla_options
 class LoadedPolicy(NamedTuple):
     """A trained policy: call it with an observation (or a batch of them) to get an action.
 
-    A policy with memory is called by `step`, which takes and returns what it remembers.
+    A recurrent policy is called by `step`, which takes and returns its carry.
     """
 
     step: Callable[..., tuple[Array, PyTree]]
@@ -37,25 +38,27 @@ class LoadedPolicy(NamedTuple):
     def __call__(self, obs: PyTree, key: Array | None = None) -> Array:
         """Return the most likely action; with a key, a random one."""
         if jax.tree.leaves(self.initial_carry(1)):
-            raise UserError("This policy has memory: use action, carry = policy.step(obs, carry).")
+            raise UserError(
+                "This policy is recurrent: use action, carry = policy.step(obs, carry)."
+            )
         return self.step(obs, (), key)[0]
 
     def initial_carry(self, number: int) -> PyTree:
-        """Return the memory that `number` episodes begin with."""
+        """Return the carry of `number` new episodes."""
         return self.networks.actor.initial_carry(number)
 
 
 def find(path: Path, which: str = "best") -> Path:
-    """Return the policy file meant by a file, or by a run folder."""
+    """Return the policy file of a path, which may be that file or a run folder."""
     candidates = [path, path.parent / f"{path.name}.npz", path / "policies" / f"{which}.npz"]
     if which == "best":
         candidates.append(path / "policies" / "final.npz")
     for candidate in candidates:
         if candidate.is_file():
             return candidate
-    if inside := sorted(path.glob("*/policies/*.npz")):
+    if files_of_runs := sorted(path.glob("*/policies/*.npz")):
         raise UserError(
-            f"'{path}' holds several runs: name one of them, as {inside[0].parents[1]}."
+            f"'{path}' holds several runs: name one of them, as {files_of_runs[0].parents[1]}."
         )
     raise UserError(
         f"No policy at '{path}': give a run folder that holds policies/{which}.npz, or that file."
@@ -74,17 +77,17 @@ def load_policy(path: str | Path, which: str = "best") -> LoadedPolicy:
 
 
 def load_teacher(path: Path, spec: EnvSpec, networks: actor_critic.ActorCritic) -> ppo.Teacher:
-    """Load a policy for another to learn from; it must see and do the same."""
+    """Load a policy to distill from; its observations and actions must be the same."""
     policy = load_policy(path)
     if jax.tree.leaves(policy.initial_carry(1)):
-        raise UserError(f"--ppo.teacher: '{path}' has memory, which a teacher cannot have.")
-    seen = [jax.tree.map(lambda s: s.shape, obs) for obs in (policy.spec.obs, spec.obs)]
+        raise UserError(f"--ppo.teacher: '{path}' is recurrent, which a teacher cannot be.")
+    shapes = [jax.tree.map(lambda s: s.shape, obs) for obs in (policy.spec.obs, spec.obs)]
     if policy.networks.distribution.kind != networks.distribution.kind:
         raise UserError(f"--ppo.teacher: '{path}' has another --network.distribution.")
-    if seen[0] != seen[1] or policy.spec[1:] != spec[1:]:
+    if shapes[0] != shapes[1] or policy.spec[1:] != spec[1:]:
         raise UserError(
-            f"--ppo.teacher: '{path}' maps observations {seen[0]} to {policy.spec[1:]}, this "
-            f"environment has {seen[1]} and {spec[1:]}."
+            f"--ppo.teacher: '{path}' maps observations {shapes[0]} to {policy.spec[1:]}, this "
+            f"environment has {shapes[1]} and {spec[1:]}."
         )
     return ppo.Teacher(policy.networks.actor, policy.params)
 
@@ -97,7 +100,7 @@ def _abstract_params(networks: actor_critic.ActorCritic, spec: EnvSpec) -> actin
 def _bind(
     networks: actor_critic.ActorCritic, params: PyTree, spec: EnvSpec, info: dict
 ) -> LoadedPolicy:
-    greedy, random = acting.make_policy(networks, True), acting.make_policy(networks, False)
+    greedy, stochastic = (acting.make_policy(networks, greedy) for greedy in (True, False))
     unused = jax.random.key(0)
 
     @jax.jit
@@ -106,7 +109,7 @@ def _bind(
 
     @jax.jit
     def sample(params: PyTree, obs: PyTree, carry: PyTree, key: Array) -> tuple[Array, PyTree]:
-        return random(params, obs, carry, key)[:2]
+        return stochastic(params, obs, carry, key)[:2]
 
     def step(obs: PyTree, carry: PyTree, key: Array | None = None) -> tuple[Array, PyTree]:
         obs = jax.tree.map(jnp.asarray, obs)
@@ -122,32 +125,59 @@ def run_episodes(
     episodes: int,
     seed: int = 0,
     deterministic: bool = True,
-    env: Any = None,
+    env: VectorEnv | GymnasiumEnv | None = None,
     poses: bool = False,
-    record: Callable[[Any], PyTree] | None = None,
+    record: Callable[[EnvState], PyTree] | None = None,
 ) -> evaluation.Episodes:
-    """Play whole episodes in the environment of a configuration, which may be built already.
+    """Play complete episodes in the environment of a configuration.
 
-    Trials of motion tracking can note the `poses` of their humanoid too, for drawing them. What
-    `record` makes of each state, in environments without trials, is in the episodes' trace.
+    Args:
+      policy: the policy to play.
+      config: settings of the run, which name the environment.
+      episodes: number of episodes; an environment with trials plays each of them once instead.
+      seed: draws start states and actions.
+      deterministic: take the most likely actions.
+      env: the environment of `config`, if it was built before.
+      poses: with trials of motion tracking, record the humanoid's poses too, for rendering.
+      record: without trials, maps each state to the values of `Episodes.trace`.
     """
     env = env or environments.build(config)
-    if jax.tree.map(lambda s: s.shape, env.spec.obs) != jax.tree.map(
-        lambda s: s.shape, policy.spec.obs
-    ):
-        raise UserError("The policy was trained on observations of another shape.")
-    act = acting.make_policy(policy.networks, deterministic)
-    key = streams.key(seed, streams.COMMAND)
     if isinstance(env, GymnasiumEnv):
-        decide, carry = jax.jit(gymnasium.acting(act)), policy.initial_carry(episodes)
-        return gymnasium.play(env, decide, policy.params, carry, episodes, (seed,), key)
+        _check_obs(policy, env.spec)
+        act = jax.jit(gymnasium.make_act(acting.make_policy(policy.networks, deterministic)))
+        key, carry = streams.key(seed, streams.COMMAND), policy.initial_carry(episodes)
+        return gymnasium.play(env, act, policy.params, carry, episodes, (seed,), key)
     env = environments.for_evaluation(env, episodes)
-    carry = policy.initial_carry(env.rows)
     if env.trials:
         record = tracking.with_poses(env) if poses else None
+    return play(policy, config, env, seed=seed, deterministic=deterministic, record=record)
+
+
+def play(
+    policy: LoadedPolicy,
+    config: TrainConfig,
+    env: VectorEnv,
+    *,
+    seed: int,
+    deterministic: bool,
+    record: Callable[[EnvState], PyTree] | None = None,
+    record_start: bool = False,
+) -> evaluation.Episodes:
+    """Play one episode in each of the environments; see `evaluation.episodes` for `record`."""
+    _check_obs(policy, env.spec)
+    act, carry = acting.make_policy(policy.networks, deterministic), policy.initial_carry(env.rows)
     loops = env_names.solves_in_loops(config.env, config.backend)
-    play = jax.jit(
-        evaluation.episodes(env, act, carry, record=record),
+    run = jax.jit(
+        evaluation.episodes(env, act, carry, record=record, record_start=record_start),
         compiler_options=xla_options.options(loops=loops),
     )
-    return jax.device_get(play(policy.params, key))
+    return jax.device_get(run(policy.params, streams.key(seed, streams.COMMAND)))
+
+
+def _check_obs(policy: LoadedPolicy, spec: EnvSpec) -> None:
+    shapes = [jax.tree.map(lambda s: s.shape, obs) for obs in (spec.obs, policy.spec.obs)]
+    if shapes[0] != shapes[1]:
+        raise UserError(
+            f"The policy was trained on observations of another shape: {shapes[1]}, this "
+            f"environment has {shapes[0]}."
+        )

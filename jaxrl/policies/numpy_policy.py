@@ -1,7 +1,7 @@
-"""The policy in policy.npz, with NumPy alone: action, memory = Policy().step(observation, memory).
+"""The policy in policy.npz with NumPy alone: action, carry = Policy().step(observation, carry).
 
-Observations may have leading axes; `memory` is None at the start of an episode. Without memory,
-Policy()(observation) is enough. This file and policy.npz are all that is needed: copy them.
+Observations may have leading axes; `carry` is None at the start of an episode. For a policy that
+is not recurrent, Policy()(observation) is enough. Copy this file and policy.npz to use them.
 """
 
 import json
@@ -30,52 +30,53 @@ class Policy:
 
     def __init__(self, file: str | Path | None = None) -> None:
         with np.load(file or Path(__file__).with_name("policy.npz"), allow_pickle=False) as data:
-            self.a = {name: data[name] for name in data.files}
-        self.about = json.loads(str(self.a.pop("about")))
+            self.arrays = {name: data[name] for name in data.files}
+        self.settings = json.loads(str(self.arrays.pop("settings")))
 
     def __call__(self, obs: Any) -> np.ndarray:
-        """Return the action of a policy without memory."""
+        """Return the action of a policy that is not recurrent."""
         return self.step(obs)[0]
 
-    def step(self, obs: Any, memory: Any = None) -> tuple[np.ndarray, Any]:
-        """Return the action, and the memory to give with the next observation."""
-        a, about = self.a, self.about
-        x = self.look(obs)
-        for i in range(about["layers"]):
+    def step(self, obs: Any, carry: Any = None) -> tuple[np.ndarray, Any]:
+        """Return the action, and the carry for the next observation."""
+        a, settings = self.arrays, self.settings
+        x = self.preprocess(obs)
+        for i in range(settings["layers"]):
             x = x @ a[f"w{i}"] + a[f"b{i}"]
-            if about["layer_norm"]:
+            if settings["layer_norm"]:
                 x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-6)
                 x = x * a[f"scale{i}"] + a[f"offset{i}"]
-            x = ACTIVATIONS[about["activation"]](x)
-        if about["memory"] != "none":
-            x, memory = self.remember(x, memory)
+            x = ACTIVATIONS[settings["activation"]](x)
+        if settings["rnn"] != "none":
+            x, carry = self.rnn(x, carry)
         out = x @ a["head_w"] + a["head_b"]
-        if about["discrete"]:
-            return np.argmax(out, axis=-1), memory
-        return np.tanh(out) if about["squashed"] else np.clip(out, -1, 1), memory
+        if settings["discrete"]:
+            return np.argmax(out, axis=-1), carry
+        return np.tanh(out) if settings["squashed"] else np.clip(out, -1, 1), carry
 
-    def look(self, obs: Any) -> np.ndarray:
-        """Return an observation as one normalised vector; tokens as zeros and ones."""
-        if self.about["tokens"]:
-            parts = [np.eye(n)[np.asarray(obs)[..., i]] for i, n in enumerate(self.about["tokens"])]
+    def preprocess(self, obs: Any) -> np.ndarray:
+        """Return an observation as one normalised vector; tokens one-hot."""
+        if tokens := self.settings["tokens"]:
+            parts = [np.eye(n)[np.asarray(obs)[..., i]] for i, n in enumerate(tokens)]
             wide = np.concatenate(parts, axis=-1, dtype=np.float32)
             return wide.reshape(*wide.shape[:-2], -1)
-        keys = self.about["keys"]
+        keys = self.settings["keys"]
         x = np.concatenate([np.asarray(obs[k]) for k in keys], axis=-1) if keys else np.asarray(obs)
-        z = (x.astype(np.float32) - self.a["mean"]) / self.a["std"]
-        return np.clip(z, -self.a["clip"], self.a["clip"])
+        z = (x.astype(np.float32) - self.arrays["mean"]) / self.arrays["std"]
+        return np.clip(z, -self.arrays["clip"], self.arrays["clip"])
 
-    def remember(self, x: np.ndarray, memory: Any) -> tuple[np.ndarray, Any]:
-        """Return the output of an LSTM or GRU, and its memory after this step."""
-        gates, lstm = x @ self.a["memory_w"] + self.a["memory_b"], self.about["memory"] == "lstm"
-        blank = np.zeros((*x.shape[:-1], self.a["recurrent"].shape[0]), np.float32)
-        memory = ((blank, blank) if lstm else blank) if memory is None else memory
-        past = (memory[1] if lstm else memory) @ self.a["recurrent"]
+    def rnn(self, x: np.ndarray, carry: Any) -> tuple[np.ndarray, Any]:
+        """Return the output of an LSTM or GRU, and its carry after this step."""
+        a, lstm = self.arrays, self.settings["rnn"] == "lstm"
+        gates = x @ a["rnn_w"] + a["rnn_b"]
+        zeros = np.zeros((*x.shape[:-1], a["rnn_recurrent"].shape[0]), np.float32)
+        carry = ((zeros, zeros) if lstm else zeros) if carry is None else carry
+        past = (carry[1] if lstm else carry) @ a["rnn_recurrent"]
         if lstm:
             i, f, g, o = np.split(gates + past, 4, axis=-1)
-            cell = sigmoid(f) * memory[0] + sigmoid(i) * np.tanh(g)
+            cell = sigmoid(f) * carry[0] + sigmoid(i) * np.tanh(g)
             return (out := sigmoid(o) * np.tanh(cell)), (cell, out)
         (r, z, n), (past_r, past_z, past_n) = np.split(gates, 3, -1), np.split(past, 3, -1)
         z = sigmoid(z + past_z)
-        n = np.tanh(n + sigmoid(r + past_r) * (past_n + self.a["memory_bias"]))
-        return (out := (1 - z) * n + z * memory), out
+        n = np.tanh(n + sigmoid(r + past_r) * (past_n + a["rnn_bias"]))
+        return (out := (1 - z) * n + z * carry), out

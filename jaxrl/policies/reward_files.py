@@ -1,4 +1,4 @@
-"""Learnt rewards as files, and how well they do on episodes they have not seen."""
+"""Learnt rewards as files, and their accuracy on held-out episodes."""
 
 import json
 from collections.abc import Callable
@@ -14,41 +14,41 @@ from jaxrl.errors import UserError
 from jaxrl.learning import normalizer
 from jaxrl.networks import q_network
 from jaxrl.policies import files as network_files
-from jaxrl.types import EnvSpec
+from jaxrl.types import Array, EnvSpec, PyTree
 from jaxrl.utils import atomic_io
 
-_SHOWN = 4  # episodes in the picture
+_PLOTTED = 4  # episodes
 
 
 class LoadedReward(NamedTuple):
     """A learnt reward: call it with (obs, action, next_obs), any number of steps."""
 
-    guess: Callable[..., Any]
+    predict: Callable[..., Array]
     spec: EnvSpec
     info: dict[str, Any]
 
     def __call__(self, obs: Any, action: Any, next_obs: Any) -> np.ndarray:
-        """Return the guessed reward of each step.
+        """Return the predicted reward of each step.
 
-        Observations are dictionaries with the keys of the data; of a single one, the bare array.
+        Observations are dictionaries with the keys of the data, or the array of a single key.
         """
         before, after = (
             self._by_key(name, x) for name, x in [("obs", obs), ("next_obs", next_obs)]
         )
-        return np.asarray(self.guess(before, action, after))
+        return np.asarray(self.predict(before, action, after))
 
     def _by_key(self, name: str, obs: Any) -> Any:
-        """Return an observation as the network was taught: with the keys of the data, no others."""
+        """Return an observation with the keys of the training data and no others."""
         keys = list(self.spec.obs) if isinstance(self.spec.obs, dict) else []
         if not keys:
             return obs
         if isinstance(obs, dict):
-            wrong = next((f"lacks '{key}'" for key in keys if key not in obs), None)
+            problem = next((f"lacks '{key}'" for key in keys if key not in obs), None)
         else:
-            obs, wrong = {keys[0]: obs}, "is one array" if len(keys) > 1 else None
-        if wrong:
+            obs, problem = {keys[0]: obs}, "is one array" if len(keys) > 1 else None
+        if problem:
             raise UserError(
-                f"{name} {wrong}: this reward was learnt from a dictionary of {', '.join(keys)}."
+                f"{name} {problem}: this reward was learnt from a dictionary of {', '.join(keys)}."
             )
         return {key: obs[key] for key in keys}
 
@@ -57,7 +57,7 @@ def load_reward(path: str | Path, which: str = "best") -> LoadedReward:
     """Load a learnt reward from a run folder or a file."""
     file = _find(Path(path), which)
     spec, config, arrays, info = network_files.read(file)
-    linear = "reward/fit/weights" in arrays  # not every reward is solved for
+    linear = "reward/fit/weights" in arrays  # the others are networks
     with network_files.building(file):
         network = q_network.build_reward(spec, config, linear=linear)
         shapes = RewardParams(
@@ -67,15 +67,15 @@ def load_reward(path: str | Path, which: str = "best") -> LoadedReward:
     params = network_files.fill(shapes, arrays, file)
 
     @jax.jit
-    def guess(obs: Any, action: Any, next_obs: Any) -> jax.Array:
+    def predict(obs: PyTree, action: Array, next_obs: PyTree) -> Array:
         before, after = (normalizer.normalize(params.observations, x) for x in (obs, next_obs))
         return network.apply(params.reward, before, action, after)
 
-    return LoadedReward(guess, spec, info)
+    return LoadedReward(predict, spec, info)
 
 
 def _find(path: Path, which: str) -> Path:
-    """Return the file meant by a file, or by a run folder: stopped early, it has no best."""
+    """Return the reward file of a path; a run that was stopped early has no best."""
     names = dict.fromkeys([which, "final"] if which == "best" else [which])
     candidates = [path, *(path / "rewards" / f"{name}.npz" for name in names)]
     for candidate in candidates:
@@ -85,37 +85,37 @@ def _find(path: Path, which: str) -> Path:
 
 
 def report(folder: Path, data: DataSet) -> dict[str, float]:
-    """Compare guessed with true rewards on held-out episodes: rewards.json and a picture."""
+    """Compare predicted with true rewards on held-out episodes: rewards.json and a plot."""
     reward = load_reward(folder)
     pairs = []
-    for place in data.held_out:
-        episode = data.read(place)
+    for index in data.held_out:
+        episode = data.read(index)
         pairs.append((reward(episode.obs, episode.action, episode.next_obs), episode.reward))
-    guessed, true = (np.concatenate(side) for side in zip(*pairs, strict=True))
-    found = {
+    predicted, true = (np.concatenate(side) for side in zip(*pairs, strict=True))
+    report = {
         "episodes": len(pairs),
         "steps": len(true),
-        "pearson": _pearson(guessed, true),
-        # Telling good episodes from bad is the smaller part: steps within each are told apart here.
+        "pearson": _pearson(predicted, true),
+        # Good and bad episodes are easy to distinguish; this is about steps within an episode.
         "pearson_within_episodes": _pearson_within(pairs),
-        "pearson_of_returns": _pearson(*np.array([(g.sum(), t.sum()) for g, t in pairs]).T),
+        "pearson_of_returns": _pearson(*np.array([(p.sum(), t.sum()) for p, t in pairs]).T),
     }
-    atomic_io.write_text(folder / "rewards.json", json.dumps(found, indent=1) + "\n")
-    _draw(folder / "plots" / "rewards.png", pairs[:_SHOWN], found["pearson"])
-    return found
+    atomic_io.write_text(folder / "rewards.json", json.dumps(report, indent=1) + "\n")
+    _draw(folder / "plots" / "rewards.png", pairs[:_PLOTTED], report["pearson"])
+    return report
 
 
 def _pearson(a: np.ndarray, b: np.ndarray) -> float:
-    """Return the correlation, 0 where one side never changes."""
-    if not np.ptp(a) or not np.ptp(b):  # a deviation of what never changes may be rounded up
+    """Return the correlation; 0 if one side is constant."""
+    if not np.ptp(a) or not np.ptp(b):  # rounding may give a constant a deviation
         return 0.0
     return float(np.corrcoef(a, b)[0, 1])
 
 
 def _pearson_within(pairs: list[tuple[np.ndarray, np.ndarray]]) -> float:
-    """Return the mean correlation within episodes, of those that have steps to tell apart."""
-    found = [_pearson(guessed, true) for guessed, true in pairs if np.ptp(true)]
-    return float(np.mean(found)) if found else 0.0
+    """Return the mean correlation within episodes whose reward is not constant."""
+    each = [_pearson(predicted, true) for predicted, true in pairs if np.ptp(true)]
+    return float(np.mean(each)) if each else 0.0
 
 
 def _draw(path: Path, pairs: list[tuple[np.ndarray, np.ndarray]], pearson: float) -> None:
@@ -126,9 +126,9 @@ def _draw(path: Path, pairs: list[tuple[np.ndarray, np.ndarray]], pearson: float
 
     size = (7, 1.8 * len(pairs) + 0.6)
     figure, places = plt.subplots(len(pairs), 1, figsize=size, dpi=120, squeeze=False)
-    for axes, (guessed, true) in zip(places.flat, pairs, strict=True):
+    for axes, (predicted, true) in zip(places.flat, pairs, strict=True):
         axes.plot(true, color="#9aa5b1", linewidth=2.2, label="true reward")
-        axes.plot(guessed, color="#1f4e79", linewidth=1.2, label="learnt from returns")
+        axes.plot(predicted, color="#1f4e79", linewidth=1.2, label="learnt from returns")
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(alpha=0.25)
     places.flat[-1].set_xlabel("step")

@@ -16,7 +16,7 @@ from jaxrl.algorithms.off_policy import replay
 from jaxrl.envs.gymnasium.env import GymnasiumEnv
 from jaxrl.envs.gymnasium.workers import EpisodeBuffer, Step
 from jaxrl.evaluation import episodes as evaluation
-from jaxrl.evaluation.gymnasium import acting, play
+from jaxrl.evaluation.gymnasium import make_act, play
 from jaxrl.programs.program import Program
 from jaxrl.types import Algorithm, EnvSpec, Mean, Metrics, PyTree, Rollout, TrainState
 from jaxrl.utils import sharding, streams
@@ -62,9 +62,9 @@ class GymnasiumExecutor:
         ]
         self.carries = [algorithm.initial_carry(number) for _ in self.groups]
         self._fresh = True
-        self.act = jax.jit(acting(algorithm.policy(False)))
+        self.act = jax.jit(make_act(algorithm.policy(False)))
         self._act_key = streams.key(config.seed, streams.ACT)
-        self._act_in_evaluation = jax.jit(acting(algorithm.policy(config.eval.deterministic)))
+        self._act_in_evaluation = jax.jit(make_act(algorithm.policy(config.eval.deterministic)))
         threads = ThreadPoolExecutor(1, thread_name_prefix="compile")
         self._learning = threads.submit(self._compile)
         threads.shutdown(wait=False)
@@ -136,7 +136,7 @@ class GymnasiumExecutor:
                 given = (group.obs, self.carries[g], group.ended, self._act_key, number)
                 acted = self.act(params, *given)
                 rows.decisions[g].append((group.obs, *jax.device_get(acted[:3])))
-                self.carries[g] = acted.after
+                self.carries[g] = acted.carry
                 group.send(rows.decisions[g][-1][1])
         for g, group in enumerate(self.groups):
             rows.outcomes[g].append(group.receive())
@@ -194,7 +194,7 @@ def abstract_rollout(program: GymnasiumProgram) -> Rollout:
     ended = jax.ShapeDtypeStruct((number,), bool)
     params = algorithm.policy_params(program.abstract_state().learner)
     acted = jax.eval_shape(
-        acting(algorithm.policy(False)),
+        make_act(algorithm.policy(False)),
         params,
         seen,
         algorithm.initial_carry(number),
@@ -217,6 +217,6 @@ def abstract_rollout(program: GymnasiumProgram) -> Rollout:
         truncated=long(ended),
         next_obs=long(seen),
         extras=long(acted.extras),
-        carry=long(acted.before, length // config.learning.horizon),
+        carry=long(acted.carry_before, length // config.learning.horizon),
         episodes={name: Mean(one, one) for name in names},  # type: ignore[arg-type]
     )

@@ -1,4 +1,4 @@
-"""Episodes for people to watch: played, picked, and cut down to what is shown of them."""
+"""Record episodes of a policy with all that is needed to draw them."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -7,42 +7,41 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.algorithms import policy as acting
-from jaxrl.config import TrainConfig, env_names
+from jaxrl.config import TrainConfig
 from jaxrl.envs import env_adapter
 from jaxrl.envs import factory as environments
 from jaxrl.envs.env_state import physics
 from jaxrl.envs.gymnasium.env import GymnasiumEnv
 from jaxrl.envs.vector_env import EnvState, VectorEnv
 from jaxrl.errors import UserError, nearest
-from jaxrl.evaluation import episodes as evaluation
 from jaxrl.evaluation import tracking
+from jaxrl.evaluation.episodes import Episodes
+from jaxrl.policies import load
 from jaxrl.policies.load import LoadedPolicy
-from jaxrl.types import Array, PyTree
-from jaxrl.utils import streams, xla_options
+from jaxrl.types import PyTree
 
-SEARCHED = 100  # episodes among which failures are looked for
+SEARCHED = 100  # episodes played to find failures
 
 
 class RecordedEpisode(NamedTuple):
-    """One episode; states are noted before the first step and after each."""
+    """One episode; states are recorded before the first step and after each."""
 
     number: int
-    name: str | None  # of the clip that was followed
-    success: bool | None  # None where the environment reports none
+    name: str | None  # of the motion clip
+    success: bool | None  # None if the environment does not report success
     rewards: np.ndarray  # [T]
-    shown: PyTree  # [T + 1, ...], as `looks.shown` says
+    states: PyTree  # [T + 1, ...], as `env_adapter.shown` returns them
 
     @property
     def title(self) -> str:
-        """How an episode is listed."""
+        """Number, clip, return and outcome in one line."""
         outcome = {True: ", success", False: ", failed", None: ""}[self.success]
         name = f", {self.name}" if self.name else ""
         return f"episode {self.number}{name}: return {self.rewards.sum():.2f}{outcome}"
 
 
-def build(config: TrainConfig) -> VectorEnv:
-    """Build the environment of a run, if it can be watched."""
+def build_env(config: TrainConfig) -> VectorEnv:
+    """Build the environment of a run; raise a UserError if it cannot be rendered."""
     env = environments.build(config)
     if isinstance(env, GymnasiumEnv):
         raise UserError(
@@ -52,7 +51,7 @@ def build(config: TrainConfig) -> VectorEnv:
     return env
 
 
-def episodes(
+def record_episodes(
     policy: LoadedPolicy,
     config: TrainConfig,
     env: VectorEnv,
@@ -63,109 +62,102 @@ def episodes(
     failures: bool = False,
     clip: str | None = None,
 ) -> list[RecordedEpisode]:
-    """Play episodes; of `failures`, many, of which those that failed are returned.
+    """Play and record episodes.
 
-    A world of motion clips plays them in their order, each from its beginning, or only the `clip`.
+    An environment of motion clips plays them in order, each from its beginning.
+
+    Args:
+      policy: the policy to play.
+      config: settings of the run.
+      env: its environment.
+      number: how many episodes to return.
+      seed: draws start states and actions.
+      deterministic: take the most likely actions.
+      failures: play `SEARCHED` episodes, or all clips, and return those that failed.
+      clip: name of the only motion clip to play.
     """
     trials = _trials(env, None if failures else number, clip)
-    many = environments.for_drawing(env, max(number, SEARCHED) if failures else number, trials)
-    if jax.tree.map(lambda s: s.shape, env.spec.obs) != jax.tree.map(
-        lambda s: s.shape, policy.spec.obs
-    ):
-        raise UserError("The policy was trained on observations of another shape.")
-    first, played = _play(policy, config, many, seed, deterministic)
-    found = _parted(many, first, played, _names(env, trials))
-    return _failed(found, number) if failures else found
+    count = max(number, SEARCHED) if failures else number
+    copies = environments.for_drawing(env, count, trials)
+    played = load.play(
+        policy,
+        config,
+        copies,
+        seed=seed,
+        deterministic=deterministic,
+        record=_recorder(copies),
+        record_start=True,
+    )
+    episodes = _split(copies, played, _clip_names(env, trials))
+    return _failed(episodes, number) if failures else episodes
 
 
 def _trials(env: VectorEnv, number: int | None, clip: str | None) -> tuple[int, ...] | None:
-    """Return which of the fixed starts to play; None of worlds without such."""
+    """Return the numbers of the trials to play; None for an environment without trials."""
     count = env.template.trials
     if clip is not None:
-        known = env.env.library.names if count else ()
         if not count:
             raise UserError("--clip: this run follows no motion clips.")
-        if clip not in known:
+        names = env.env.library.names
+        if clip not in names:
             raise UserError(
-                f"--clip: there is no clip '{clip}'.{nearest(clip, known)} "
-                f"There are: {', '.join(known)}."
+                f"--clip: there is no clip '{clip}'.{nearest(clip, names)} "
+                f"There are: {', '.join(names)}."
             )
-        return (known.index(clip),)
+        return (names.index(clip),)
     return tuple(range(count if number is None else min(number, count))) if count else None
 
 
-def _names(env: VectorEnv, trials: tuple[int, ...] | None) -> list[str] | None:
+def _clip_names(env: VectorEnv, trials: tuple[int, ...] | None) -> list[str] | None:
     library = getattr(env.env, "library", None)
     return None if trials is None or library is None else [library.names[i] for i in trials]
 
 
-def _play(
-    policy: LoadedPolicy, config: TrainConfig, env: VectorEnv, seed: int, deterministic: bool
-) -> tuple[PyTree, evaluation.Episodes]:
-    """Play one episode in every copy; return the first states and what followed."""
-    note = _noting(env)
-    act = acting.make_policy(policy.networks, deterministic)
-    run = evaluation.episodes(env, act, policy.initial_carry(env.rows), record=note)
-
-    def play(params: PyTree, key: Array) -> tuple[PyTree, evaluation.Episodes]:
-        # The same start as in `run`, which notes states after each step only.
-        start = env.reset(jax.random.split(key)[0], stagger=False)
-        return note(start), run(params, key)
-
-    loops = env_names.solves_in_loops(config.env, config.backend)
-    compiled = jax.jit(play, compiler_options=xla_options.options(loops=loops))
-    return jax.device_get(compiled(policy.params, streams.key(seed, streams.COMMAND)))
-
-
-def _noting(env: VectorEnv) -> Callable[[EnvState], PyTree]:
-    """Return what notes of N states what is shown, earned, and judged by."""
+def _recorder(env: VectorEnv) -> Callable[[EnvState], PyTree]:
+    """Return a function of N states: what is drawn, the reward, and the record of a trial."""
     inner = env.env.inner
 
-    def note(state: EnvState) -> PyTree:
-        whole = env.brax_state(state.world)
+    def record(state: EnvState) -> PyTree:
+        brax_state = env.brax_state(state.world)
         with physics():
-            shown = jax.vmap(lambda one: env_adapter.shown(inner, one))(whole)
-        reward = jnp.mean(whole.reward.reshape(env.num_envs, -1), axis=1)
-        noted = {"shown": shown, "reward": reward}
-        return noted | env.record(state) if env.trials else noted
+            drawn = jax.vmap(lambda one: env_adapter.shown(inner, one))(brax_state)
+        reward = jnp.mean(brax_state.reward.reshape(env.num_envs, -1), axis=1)
+        recorded = {"states": drawn, "reward": reward}
+        return recorded | env.record(state) if env.trials else recorded
 
-    return note
+    return record
 
 
-def _parted(
-    env: VectorEnv, first: PyTree, played: evaluation.Episodes, clips: list[str] | None
-) -> list[RecordedEpisode]:
-    """Take what was played together apart."""
+def _split(env: VectorEnv, played: Episodes, clips: list[str] | None) -> list[RecordedEpisode]:
+    """Split a batch of episodes into single ones."""
     trace, lengths = played.trace, np.asarray(played.lengths)
-    turns = -(-lengths // env.action_repeat)
+    steps = -(-lengths // env.action_repeat)
     success = None if played.successes is None else np.asarray(played.successes) > 0.5
     if "played" in trace:
         success = tracking.judge(trace, played.lengths).success
 
-    def one(i: int) -> RecordedEpisode:
-        shown = jax.tree.map(
-            lambda a, b: np.concatenate([a[None, i], b[: turns[i], i]]),
-            first["shown"],
-            trace["shown"],
+    def episode(i: int) -> RecordedEpisode:
+        states = jax.tree.map(
+            lambda first, later: np.concatenate([first[None, i], later[: steps[i], i]]),
+            played.start["states"],
+            trace["states"],
         )
         return RecordedEpisode(
             number=i + 1,
             name=None if clips is None else clips[i],
             success=None if success is None else bool(success[i]),
-            rewards=np.asarray(trace["reward"])[: turns[i], i],
-            shown=shown,
+            rewards=np.asarray(trace["reward"])[: steps[i], i],
+            states=states,
         )
 
-    return [one(i) for i in range(len(lengths))]
+    return [episode(i) for i in range(len(lengths))]
 
 
-def _failed(found: list[RecordedEpisode], number: int) -> list[RecordedEpisode]:
-    """Return those that did not succeed; where nobody says what success is, the poorest."""
-    if found[0].success is None:
-        return sorted(found, key=lambda one: float(one.rewards.sum()))[:number]
-    failed = [one for one in found if not one.success]
+def _failed(episodes: list[RecordedEpisode], number: int) -> list[RecordedEpisode]:
+    """Return the episodes that failed; without a success flag, those of the lowest return."""
+    if episodes[0].success is None:
+        return sorted(episodes, key=lambda episode: float(episode.rewards.sum()))[:number]
+    failed = [episode for episode in episodes if not episode.success]
     if not failed:
-        raise UserError(
-            f"--failures: none of {len(found)} episodes failed. Other starts: another --seed."
-        )
+        raise UserError(f"--failures: none of {len(episodes)} episodes failed. Try another --seed.")
     return failed[:number]

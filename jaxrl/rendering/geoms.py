@@ -1,78 +1,78 @@
-"""What of a model is seen: its parts with their colours, and where its bodies are in each pose."""
+"""The visible geoms of a MuJoCo model with their colours, and its body poses."""
 
 # pyright: reportAttributeAccessIssue=false
-# MuJoCo is compiled and says nothing of its types.
+# MuJoCo is compiled and has no type annotations.
 
 from typing import NamedTuple
 
 import mujoco
 import numpy as np
 
-_SHOWN = 3  # groups of parts from here on are for collisions or hidden
+_GROUPS = 3  # visible groups; later ones are for collisions or hidden
 _ENDLESS = (int(mujoco.mjtGeom.mjGEOM_PLANE), int(mujoco.mjtGeom.mjGEOM_HFIELD))
-_PLAIN = np.array([0.5, 0.5, 0.5, 1.0])  # MuJoCo's colour of a part that was given none
+_PLAIN = np.array([0.5, 0.5, 0.5, 1.0])  # MuJoCo's default colour
 
 
-class Part(NamedTuple):
-    """A simple solid, fixed to a body."""
+class Geom(NamedTuple):
+    """A solid fixed to a body."""
 
     body: int
     moves: bool
     kind: int  # mujoco.mjtGeom
-    size: np.ndarray  # [3], as MuJoCo means it for the kind
+    size: np.ndarray  # [3], with MuJoCo's meaning for the kind
     colour: np.ndarray  # [4], from 0 to 1
-    place: np.ndarray  # [3], in the body's frame
-    turn: np.ndarray  # [4], in the body's frame, a quaternion
+    pos: np.ndarray  # [3], in the body's frame
+    quat: np.ndarray  # [4] quaternion, in the body's frame
     mesh: int = -1
 
 
-class Bodies(NamedTuple):
-    """Where all bodies of a model are, the world first, in F poses."""
+class BodyPoses(NamedTuple):
+    """Poses of all bodies of a model, the world first, in F frames."""
 
-    place: np.ndarray  # [F, B, 3]
-    turn: np.ndarray  # [F, B, 4]
+    pos: np.ndarray  # [F, B, 3]
+    quat: np.ndarray  # [F, B, 4]
 
 
-def of(model: mujoco.MjModel) -> list[Part]:
-    """Return the parts that are seen; the ground is none of them.
+def visible_geoms(model: mujoco.MjModel) -> list[Geom]:
+    """Return the geoms and sites that are drawn, without the ground.
 
-    Of a model that hides everything that moves, what collides is shown.
+    A model that hides everything that moves shows its collision geoms.
     """
     geoms = [i for i in range(model.ngeom) if int(model.geom_type[i]) not in _ENDLESS]
-    seen = [i for i in geoms if model.geom_group[i] < _SHOWN and model.geom_rgba[i, 3] > 0]
-    if not any(_moves(model, model.geom_bodyid[i]) for i in seen):
-        seen = geoms
+    visible = [i for i in geoms if model.geom_group[i] < _GROUPS and model.geom_rgba[i, 3] > 0]
+    if not any(_moves(model, model.geom_bodyid[i]) for i in visible):
+        visible = geoms
     sites = [
         i
         for i in range(model.nsite)
-        if model.site_group[i] < _SHOWN and model.site_rgba[i, 3] > 0 and model.site_size[i, 0] > 0
+        if model.site_group[i] < _GROUPS and model.site_rgba[i, 3] > 0 and model.site_size[i, 0] > 0
     ]
-    return [_geom(model, i) for i in seen] + [_site(model, i) for i in sites]
+    return [_geom(model, i) for i in visible] + [_site(model, i) for i in sites]
 
 
-def bodies(
+def body_poses(
     model: mujoco.MjModel,
     qpos: np.ndarray,
     mocap_pos: np.ndarray | None = None,
     mocap_quat: np.ndarray | None = None,
-) -> Bodies:
-    """Return where bodies are in poses [F, nq]; the last two move what is moved by hand."""
+) -> BodyPoses:
+    """Return the body poses of configurations [F, nq] and of mocap bodies."""
     data = mujoco.MjData(model)
     shape = (len(qpos), model.nbody)
-    found = Bodies(np.zeros((*shape, 3)), np.zeros((*shape, 4)))
-    for i, pose in enumerate(qpos):
-        data.qpos[:] = pose
+    poses = BodyPoses(np.zeros((*shape, 3)), np.zeros((*shape, 4)))
+    for i, configuration in enumerate(qpos):
+        data.qpos[:] = configuration
         if mocap_pos is not None:
             data.mocap_pos[:] = mocap_pos[i]
         if mocap_quat is not None:
             data.mocap_quat[:] = mocap_quat[i]
         mujoco.mj_kinematics(model, data)
-        found.place[i], found.turn[i] = data.xpos, data.xquat
-    return found
+        poses.pos[i], poses.quat[i] = data.xpos, data.xquat
+    return poses
 
 
-def ground(model: mujoco.MjModel) -> float | None:
-    """Return how high the ground is; None where a model has none."""
+def ground_height(model: mujoco.MjModel) -> float | None:
+    """Return the height of the ground plane; None if a model has none."""
     planes = model.geom_type == mujoco.mjtGeom.mjGEOM_PLANE
     fixed = model.body_weldid[model.geom_bodyid] == 0
     level = np.abs(model.geom_quat[:, 1:3]).max(-1, initial=0.0) < 1e-3
@@ -85,23 +85,23 @@ def _moves(model: mujoco.MjModel, body: int) -> bool:
     return welded != 0 or int(model.body_mocapid[model.body_rootid[body]]) >= 0
 
 
-def _geom(model: mujoco.MjModel, i: int) -> Part:
+def _geom(model: mujoco.MjModel, i: int) -> Geom:
     body = int(model.geom_bodyid[i])
     kind, mesh = int(model.geom_type[i]), int(model.geom_dataid[i])
     size, colour = model.geom_size[i].copy(), _colour(model, i)
-    place, turn = model.geom_pos[i].copy(), model.geom_quat[i].copy()
-    return Part(body, _moves(model, body), kind, size, colour, place, turn, mesh)
+    pos, quat = model.geom_pos[i].copy(), model.geom_quat[i].copy()
+    return Geom(body, _moves(model, body), kind, size, colour, pos, quat, mesh)
 
 
-def _site(model: mujoco.MjModel, i: int) -> Part:
+def _site(model: mujoco.MjModel, i: int) -> Geom:
     body = int(model.site_bodyid[i])
     kind, size, colour = int(model.site_type[i]), model.site_size[i].copy(), model.site_rgba[i]
-    place, turn = model.site_pos[i].copy(), model.site_quat[i].copy()
-    return Part(body, _moves(model, body), kind, size, colour.astype(float), place, turn)
+    pos, quat = model.site_pos[i].copy(), model.site_quat[i].copy()
+    return Geom(body, _moves(model, body), kind, size, colour.astype(float), pos, quat)
 
 
 def _colour(model: mujoco.MjModel, geom: int) -> np.ndarray:
-    """Return a part's own colour, or else its material's, on which a texture is spread."""
+    """Return a geom's own colour, or its material's times the mean of its texture."""
     own, material = model.geom_rgba[geom].astype(float), int(model.geom_matid[geom])
     if material < 0 or not np.allclose(own, _PLAIN):
         return own

@@ -1,6 +1,6 @@
-"""One HTML file that shows episodes: everything it needs is inside, nothing is ever fetched.
+"""One HTML file that plays episodes, without fetching anything.
 
-A model is shown in 3-D by three.js (MIT licence, beside this file; `tools/three` bundles it).
+A model is drawn in 3-D by three.js (MIT licence, in web/; `tools/three` bundles it).
 """
 
 import base64
@@ -16,127 +16,130 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxrl.rendering import geoms, primitives, scene
-from jaxrl.rendering.camera import View, away
-from jaxrl.rendering.geoms import Bodies, Part
+from jaxrl.rendering.camera import View, camera_direction
+from jaxrl.rendering.geoms import BodyPoses, Geom
 
 _WEB = Path(__file__).parent / "web"
-_STEPS = 32767  # whole numbers of 16 bits end here
-# MuJoCo's numbers of what can be drawn, as viewer.js names them.
+_INT16_MAX = 32767
+# MuJoCo's geom types, as viewer.js names them.
 _KINDS = {2: "sphere", 3: "capsule", 4: "ellipsoid", 5: "cylinder", 6: "box", 7: "mesh"}
 
 
-class Episode(NamedTuple):
-    """What is told of an episode; frames are `stride` steps and `pause` seconds apart."""
+class EpisodeInfo(NamedTuple):
+    """An episode as the page lists it; frames are `stride` steps and `pause` seconds ageom."""
 
     title: str
     success: bool | None
     steps: int
-    returns: np.ndarray  # [F], what was earned up to each frame
+    returns: np.ndarray  # [F], return up to each frame
     stride: int = 1
     pause: float = 0.1
     clock: bool = True  # whether seconds mean anything
 
 
-def of_model(
+def model_page(
     title: str,
     model: Any,
-    episodes: Sequence[tuple[Episode, Bodies, Bodies | None]],
+    episodes: Sequence[tuple[EpisodeInfo, BodyPoses, BodyPoses | None]],
 ) -> str:
-    """Return a page of a model's poses, each with those of a ghost or without."""
-    seen, body = geoms.of(model), primitives.prepare(model)
-    looks = [scene.look(body, where) for _, where, _ in episodes]
-    moving = sorted({part.body for part in seen if part.moves})
-    radius = max(view.radius for view, _ in looks)
-    film = {
-        "parts": [_part(part, moving) for part in seen],
+    """Return a page that plays the poses of a model, with a ghost or without."""
+    visible, shapes = geoms.visible_geoms(model), primitives.model_shapes(model)
+    framed = [scene.frame_scene(shapes, poses) for _, poses, _ in episodes]
+    moving = sorted({geom.body for geom in visible if geom.moves})
+    radius = max(view.radius for view, _ in framed)
+    data = {
+        "geoms": [_geom(geom, moving) for geom in visible],
         "meshes": _meshes(model),
         "bodies": len(moving),
         "radius": radius,
-        "floor": min(floor for _, floor in looks),
+        "ground": min(ground for _, ground in framed),
         "cell": 10.0 ** math.floor(math.log10(radius)) / (1 if radius < 3 else 5),
-        "away": away(max(view.above for view, _ in looks)).tolist(),
+        "direction": camera_direction(max(view.elevation for view, _ in framed)).tolist(),
         "episodes": [
-            _told(episode) | _poses(where, ghost, view, moving)
-            for (episode, where, ghost), (view, _) in zip(episodes, looks, strict=True)
+            _describe(info) | _packed_poses(poses, ghost, view, moving)
+            for (info, poses, ghost), (view, _) in zip(episodes, framed, strict=True)
         ],
     }
-    return _page(title, film)
+    return _page(title, data)
 
 
-def of_pictures(title: str, episodes: Sequence[tuple[Episode, Sequence[np.ndarray]]]) -> str:
-    """Return a page of pictures, uint8 [height, width, 3]."""
-    told = [_told(one) | {"pictures": [_png(p) for p in shown]} for one, shown in episodes]
-    return _page(title, {"episodes": told})
+def image_page(title: str, episodes: Sequence[tuple[EpisodeInfo, Sequence[np.ndarray]]]) -> str:
+    """Return a page that plays images, uint8 [height, width, 3]."""
+    described = [_describe(info) | {"images": list(map(_png, frames))} for info, frames in episodes]
+    return _page(title, {"episodes": described})
 
 
-def _page(title: str, film: dict[str, Any]) -> str:
+def _page(title: str, data: dict[str, Any]) -> str:
     text = (_WEB / "page.html").read_text(encoding="utf-8")
-    # No text of ours may end a script early, wherever it came from.
-    told = json.dumps(film, allow_nan=False).replace("<", "\\u003c")
-    filling = {
+    # No text of an episode may end a script early.
+    encoded = json.dumps(data, allow_nan=False).replace("<", "\\u003c")
+    parts = {
         "title": html.escape(title),
-        "film": told,
+        "data": encoded,
         "viewer": (_WEB / "viewer.js").read_text(encoding="utf-8"),
-        "three": (_WEB / "three.min.js").read_text(encoding="utf-8") if "parts" in film else "",
+        "three": (_WEB / "three.min.js").read_text(encoding="utf-8") if "geoms" in data else "",
     }
-    return re.sub(r"\$(\w+)", lambda found: filling[found[1]], text)
+    return re.sub(r"\$(\w+)", lambda match: parts[match[1]], text)
 
 
-def _told(episode: Episode) -> dict[str, Any]:
-    told = episode._asdict() | {"frames": len(episode.returns)}
-    return told | {"returns": _text(episode.returns.astype("<f4"))}
+def _describe(info: EpisodeInfo) -> dict[str, Any]:
+    described = info._asdict() | {"frames": len(info.returns)}
+    return described | {"returns": _base64(info.returns.astype("<f4"))}
 
 
-def _part(part: Part, moving: list[int]) -> dict[str, Any]:
+def _geom(geom: Geom, moving: list[int]) -> dict[str, Any]:
     return {
-        "kind": _KINDS[part.kind],
-        "size": part.size.round(5).tolist(),
-        "colour": part.colour.round(3).tolist(),
-        "place": part.place.round(5).tolist(),
-        "turn": part.turn.round(6).tolist(),
-        "mesh": part.mesh,
-        "body": moving.index(part.body) if part.moves else -1,
+        "kind": _KINDS[geom.kind],
+        "size": geom.size.round(5).tolist(),
+        "colour": geom.colour.round(3).tolist(),
+        "pos": geom.pos.round(5).tolist(),
+        "quat": geom.quat.round(6).tolist(),
+        "mesh": geom.mesh,
+        "body": moving.index(geom.body) if geom.moves else -1,
     }
 
 
 def _meshes(model: Any) -> list[dict[str, str]]:
-    found = []
+    meshes = []
     for i in range(model.nmesh):
-        points, faces = model.mesh_vertadr[i], model.mesh_faceadr[i]
-        corners = model.mesh_vert[points : points + model.mesh_vertnum[i]]
-        sides = model.mesh_face[faces : faces + model.mesh_facenum[i]]
-        found.append({"points": _text(corners.astype("<f4")), "faces": _text(sides.astype("<u4"))})
-    return found
+        first_vertex, first_face = model.mesh_vertadr[i], model.mesh_faceadr[i]
+        points = model.mesh_vert[first_vertex : first_vertex + model.mesh_vertnum[i]]
+        faces = model.mesh_face[first_face : first_face + model.mesh_facenum[i]]
+        mesh = {"points": points.astype("<f4"), "faces": faces.astype("<u4")}
+        meshes.append({name: _base64(array) for name, array in mesh.items()})
+    return meshes
 
 
-def _poses(where: Bodies, ghost: Bodies | None, view: View, moving: list[int]) -> dict[str, Any]:
-    """Return poses as whole numbers: half the bytes, and finer than can be seen."""
-    every = [b.place[:, moving] for b in (where, ghost) if b is not None]
-    low, high = min(p.min() for p in every), max(p.max() for p in every)
-    origin, scale = 0.5 * (low + high), max(high - low, 1e-6) / (2 * _STEPS)
+def _packed_poses(
+    poses: BodyPoses, ghost: BodyPoses | None, view: View, moving: list[int]
+) -> dict[str, Any]:
+    """Return poses as 16-bit integers: half the bytes, with invisible rounding."""
+    positions = [p.pos[:, moving] for p in (poses, ghost) if p is not None]
+    low, high = min(p.min() for p in positions), max(p.max() for p in positions)
+    origin, scale = 0.5 * (low + high), max(high - low, 1e-6) / (2 * _INT16_MAX)
 
-    def packed(bodies: Bodies) -> str:
-        place = (bodies.place[:, moving] - origin) / scale
-        both = np.concatenate([place, _STEPS * bodies.turn[:, moving]], -1)
-        return _text(np.clip(both.round(), -_STEPS, _STEPS).astype("<i2"))
+    def pack(poses: BodyPoses) -> str:
+        pos = (poses.pos[:, moving] - origin) / scale
+        values = np.concatenate([pos, _INT16_MAX * poses.quat[:, moving]], -1)
+        return _base64(np.clip(values.round(), -_INT16_MAX, _INT16_MAX).astype("<i2"))
 
     return {
-        "poses": packed(where),
-        "ghost": None if ghost is None else packed(ghost),
+        "poses": pack(poses),
+        "ghost": None if ghost is None else pack(ghost),
         "origin": [float(origin)] * 3,
         "scale": float(scale),
-        "aim": _text(view.aim.astype("<f4")),
+        "aim": _base64(view.aim.astype("<f4")),
     }
 
 
-def _text(numbers: np.ndarray) -> str:
-    return base64.b64encode(np.ascontiguousarray(numbers).tobytes()).decode()
+def _base64(array: np.ndarray) -> str:
+    return base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()
 
 
-def _png(picture: np.ndarray) -> str:
+def _png(image: np.ndarray) -> str:
     from PIL import Image
 
     file = io.BytesIO()
-    colours = Image.fromarray(picture).convert("P", palette=Image.Palette.ADAPTIVE)
+    colours = Image.fromarray(image).convert("P", palette=Image.Palette.ADAPTIVE)
     colours.save(file, "PNG", optimize=True)
     return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()

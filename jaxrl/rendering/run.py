@@ -34,19 +34,19 @@ def render_run(
       number: how many episodes.
       seed: seed of the episodes.
       deterministic: take the most likely actions; as the run's evaluation when None.
-      failures: choose episodes that failed, or else earned least.
+      failures: choose episodes that failed, or those of the lowest return.
       clip: the name of the motion clip to show.
       fps: frames per second; chosen by the environment when None.
       seconds: cut each episode after this time.
       gl: let MuJoCo draw the frames.
     """
-    images.check(out)
+    images.check_video_support(out)
     compilation_cache.enable()
     loaded = load.load_policy(load.find(run, policy))
-    env = episodes.build(config)
+    env = episodes.build_env(config)
     memory_estimate.refuse_episodes(env, number)
     chosen = config.eval.deterministic if deterministic is None else deterministic
-    recorded = episodes.episodes(
+    recorded = episodes.record_episodes(
         loaded,
         config,
         env,
@@ -58,6 +58,6 @@ def render_run(
     )
     title = f"{config.env}, {policy} policy"
     video.write(video.VideoSpec(env, title, fps, seconds, gl), recorded, out)
-    for one in recorded:
-        print(f"{one.title}, {len(one.rewards)} steps")
+    for episode in recorded:
+        print(f"{episode.title}, {len(episode.rewards)} steps")
     print(f"written to {out}")

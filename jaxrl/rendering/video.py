@@ -1,4 +1,4 @@
-"""From watched episodes to a file: a page to look around in, a film, or a picture."""
+"""Recorded episodes to a file: an interactive page, a video, or an image."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,17 +12,17 @@ from jaxrl.envs.vector_env import VectorEnv
 from jaxrl.errors import UserError
 from jaxrl.rendering import geoms, html_viewer, images, obs_image, software_renderer
 from jaxrl.rendering.episodes import RecordedEpisode
-from jaxrl.rendering.geoms import Bodies
+from jaxrl.rendering.geoms import BodyPoses
 from jaxrl.utils import atomic_io
 
-# Pictures per second, of a GIF for its pauses are whole hundredths; a page moves smoothly between.
-_RATES = {".html": 30.0, ".gif": 25.0, ".mp4": 30.0, ".png": 25.0}
-_NO_CLOCK = 10.0  # of worlds that have no seconds
-_MOMENTS = 4  # of an episode in one picture
+# Frames per second by kind of file. The pauses of a GIF are whole hundredths of a second.
+_FPS = {".html": 30.0, ".gif": 25.0, ".mp4": 30.0, ".png": 25.0}
+_FPS_WITHOUT_TIME = 10.0  # of environments whose steps have no duration
+_FRAMES_OF_IMAGE = 4  # of one episode
 
 
 class VideoSpec(NamedTuple):
-    """How to show episodes: which world, how many pictures a second, how much, and by what."""
+    """How to show episodes: environment, title, frame rate, length and renderer."""
 
     env: VectorEnv
     title: str
@@ -31,110 +31,116 @@ class VideoSpec(NamedTuple):
     gl: bool = False
 
 
-def write(film: VideoSpec, watched: Sequence[RecordedEpisode], path: Path) -> None:
-    """Write episodes into a file of a kind that its name tells."""
-    model = env_adapter.model_of(film.env.env.inner)
-    if film.gl and (model is None or path.suffix == ".html"):
+def write(spec: VideoSpec, episodes: Sequence[RecordedEpisode], path: Path) -> None:
+    """Write episodes into a file of the kind that its suffix names."""
+    model = env_adapter.model_of(spec.env.env.inner)
+    if spec.gl and (model is None or path.suffix == ".html"):
         raise UserError("--gl: there is nothing for MuJoCo to draw here; leave it out.")
     if path.suffix == ".html":
         path.parent.mkdir(parents=True, exist_ok=True)
-        atomic_io.write_text(path, _page(film, watched, model))
+        atomic_io.write_text(path, _page(spec, episodes, model))
         return
-    drawn = [_pictures(film, one, model, path.suffix) for one in watched]
+    frames = [_frames(spec, episode, model, path.suffix) for episode in episodes]
     if path.suffix == ".png":
-        images.save([_sheet(drawn)], path, 1.0)
+        images.save([_sheet(frames)], path, 1.0)
         return
-    pause = _timing(film, path.suffix)[1]
-    images.save([picture for episode in drawn for picture in episode], path, 1.0 / pause)
+    pause = _timing(spec, path.suffix)[1]
+    images.save([frame for episode in frames for frame in episode], path, 1.0 / pause)
 
 
-def _page(film: VideoSpec, watched: Sequence[RecordedEpisode], model: Any) -> str:
+def _page(spec: VideoSpec, episodes: Sequence[RecordedEpisode], model: Any) -> str:
+    infos = [_info(spec, episode) for episode in episodes]
     if model is None:
-        shown = [(_told(film, one), _drawn(film, one)) for one in watched]
-        return html_viewer.of_pictures(film.title, shown)
-    poses = [_bodies(film, one, model, ".html") for one in watched]
-    told = [_told(film, one) for one in watched]
-    return html_viewer.of_model(
-        film.title, model, [(t, *p) for t, p in zip(told, poses, strict=True)]
-    )
+        frames = [_draw(spec, episode) for episode in episodes]
+        return html_viewer.image_page(spec.title, list(zip(infos, frames, strict=True)))
+    poses = [_body_poses(spec, episode, model, ".html") for episode in episodes]
+    parts = [(info, *pair) for info, pair in zip(infos, poses, strict=True)]
+    return html_viewer.model_page(spec.title, model, parts)
 
 
-def _pictures(film: VideoSpec, one: RecordedEpisode, model: Any, kind: str) -> list[np.ndarray]:
-    """Return an episode's pictures; those of a picture file are but a few moments."""
+def _frames(spec: VideoSpec, episode: RecordedEpisode, model: Any, kind: str) -> list[np.ndarray]:
+    """Return the frames of an episode; only a few for an image file."""
     if model is None:
-        drawn = _drawn(film, one)
+        drawn = _draw(spec, episode)
         return [drawn[len(drawn) // 2]] if kind == ".png" else drawn
-    where, ghost = _bodies(film, one, model, kind)
-    last = len(where.place) - 1
-    few = np.linspace(0, last, _MOMENTS).round().astype(int).tolist()
-    moments = few if kind == ".png" else list(range(last + 1))
-    if film.gl:
+    poses, ghost = _body_poses(spec, episode, model, kind)
+    last = len(poses.pos) - 1
+    few = np.linspace(0, last, _FRAMES_OF_IMAGE).round().astype(int).tolist()
+    chosen = few if kind == ".png" else list(range(last + 1))
+    if spec.gl:
         from jaxrl.rendering import mujoco_renderer
 
-        qpos = np.asarray(one.shown["qpos"])[_moments(film, one, kind)]
-        drawn = mujoco_renderer.paint(model, where, qpos, moments)
+        qpos = np.asarray(episode.states["qpos"])[_frame_steps(spec, episode, kind)]
+        drawn = mujoco_renderer.render_bodies(model, poses, qpos, chosen)
     else:
-        drawn = software_renderer.paint(model, where, ghost, ghost=True, moments=moments)
-    return [images.captioned(picture, one.title) for picture in drawn]
+        drawn = software_renderer.render_bodies(model, poses, ghost, ghost=True, frames=chosen)
+    return [images.add_caption(frame, episode.title) for frame in drawn]
 
 
-def _drawn(film: VideoSpec, one: RecordedEpisode) -> list[np.ndarray]:
-    """Return what a world without a model draws of itself, or else what was seen in it."""
-    inner = film.env.env.inner
+def _draw(spec: VideoSpec, episode: RecordedEpisode) -> list[np.ndarray]:
+    """Return frames of an environment without a model: as it draws itself, or its observations."""
+    inner = spec.env.env.inner
     inner = getattr(inner, "unwrapped", inner)
-    moments = _moments(film, one, ".gif")
+    steps = _frame_steps(spec, episode, ".gif")
     if not hasattr(inner, "draw"):
-        return obs_image.pictures(jax.tree.map(lambda leaf: leaf[moments], one.shown))
-    return [inner.draw(jax.tree.map(lambda leaf, t=t: leaf[t], one.shown)) for t in moments]
+        obs = jax.tree.map(lambda leaf: leaf[steps], episode.states)
+        return obs_image.draw_observations(obs)
+    return [inner.draw(jax.tree.map(lambda leaf, t=t: leaf[t], episode.states)) for t in steps]
 
 
-def _bodies(
-    film: VideoSpec, one: RecordedEpisode, model: Any, kind: str
-) -> tuple[Bodies, Bodies | None]:
-    shown = jax.tree.map(lambda leaf: np.asarray(leaf)[_moments(film, one, kind)], one.shown)
-    by_hand = {name: shown[name] for name in ("mocap_pos", "mocap_quat") if name in shown}
-    ghost = geoms.bodies(model, shown["ghost"]) if "ghost" in shown else None
-    return geoms.bodies(model, shown["qpos"], **by_hand), ghost
+def _body_poses(
+    spec: VideoSpec, episode: RecordedEpisode, model: Any, kind: str
+) -> tuple[BodyPoses, BodyPoses | None]:
+    """Return the body poses of an episode's frames, and of its ghost."""
+    steps = _frame_steps(spec, episode, kind)
+    states = jax.tree.map(lambda leaf: np.asarray(leaf)[steps], episode.states)
+    mocap = {name: states[name] for name in ("mocap_pos", "mocap_quat") if name in states}
+    ghost = geoms.body_poses(model, states["ghost"]) if "ghost" in states else None
+    return geoms.body_poses(model, states["qpos"], **mocap), ghost
 
 
-def _timing(film: VideoSpec, kind: str) -> tuple[int, float]:
-    """Return how many steps lie between pictures, and how many seconds."""
-    step = env_adapter.seconds(film.env.env.inner)
+def _timing(spec: VideoSpec, kind: str) -> tuple[int, float]:
+    """Return the steps and the seconds between two frames."""
+    step = env_adapter.seconds(spec.env.env.inner)
     if step is None:
-        return 1, 1.0 / (film.fps or _NO_CLOCK)
-    step *= film.env.action_repeat
-    stride = max(1, round(1.0 / ((film.fps or _RATES[kind]) * step)))
+        return 1, 1.0 / (spec.fps or _FPS_WITHOUT_TIME)
+    step *= spec.env.action_repeat
+    stride = max(1, round(1.0 / ((spec.fps or _FPS[kind]) * step)))
     return stride, stride * step
 
 
-def _moments(film: VideoSpec, one: RecordedEpisode, kind: str) -> np.ndarray:
-    """Return which states are shown: the first, others after it, and the last."""
-    stride, pause = _timing(film, kind)
-    last = len(one.rewards)
-    if film.seconds is not None:
-        last = min(last, max(1, round(film.seconds / pause)) * stride)
-    broken = [~np.isfinite(x).reshape(len(x), -1).all(1) for x in jax.tree.leaves(one.shown)]
-    lost = np.flatnonzero(np.any(broken, axis=0))
-    last = min(last, max(int(lost[0]) - 1, 0)) if len(lost) else last  # physics left the numbers
+def _frame_steps(spec: VideoSpec, episode: RecordedEpisode, kind: str) -> np.ndarray:
+    """Return the steps of the frames: the first, every `stride` after it, and the last.
+
+    An episode that became non-finite is shown up to there.
+    """
+    stride, pause = _timing(spec, kind)
+    last = len(episode.rewards)
+    if spec.seconds is not None:
+        last = min(last, max(1, round(spec.seconds / pause)) * stride)
+    leaves = jax.tree.leaves(episode.states)
+    nonfinite = [~np.isfinite(x).reshape(len(x), -1).all(1) for x in leaves]
+    bad = np.flatnonzero(np.any(nonfinite, axis=0))
+    last = min(last, max(int(bad[0]) - 1, 0)) if len(bad) else last
     return np.unique(np.append(np.arange(0, last, stride), last))
 
 
-def _told(film: VideoSpec, one: RecordedEpisode) -> html_viewer.Episode:
-    stride, pause = _timing(film, ".html")
-    moments = _moments(film, one, ".html")
-    sums = np.concatenate([[0.0], np.cumsum(one.rewards)])[moments]
-    return html_viewer.Episode(
-        title=one.title,
-        success=one.success,
-        steps=int(moments[-1]),
-        returns=sums,
+def _info(spec: VideoSpec, episode: RecordedEpisode) -> html_viewer.EpisodeInfo:
+    stride, pause = _timing(spec, ".html")
+    steps = _frame_steps(spec, episode, ".html")
+    returns = np.concatenate([[0.0], np.cumsum(episode.rewards)])[steps]
+    return html_viewer.EpisodeInfo(
+        title=episode.title,
+        success=episode.success,
+        steps=int(steps[-1]),
+        returns=returns,
         stride=stride,
         pause=pause,
-        clock=env_adapter.seconds(film.env.env.inner) is not None,
+        clock=env_adapter.seconds(spec.env.env.inner) is not None,
     )
 
 
-def _sheet(drawn: list[list[np.ndarray]]) -> np.ndarray:
-    """Return one picture: a row for each episode."""
-    rows = [software_renderer.side_by_side(row) for row in drawn]
+def _sheet(frames: list[list[np.ndarray]]) -> np.ndarray:
+    """Return one image with a row for each episode."""
+    rows = [software_renderer.side_by_side(row) for row in frames]
     return np.concatenate(rows, axis=0)

@@ -13,10 +13,10 @@ from jaxrl.rendering import geoms, primitives
 def _tip(env, state):
     """Return where the end of the pole is."""
     model = env_adapter.model_of(env)
-    where = geoms.bodies(model, np.asarray(env_adapter.shown(env, state)["qpos"])[None])
-    body = primitives.prepare(model)
-    pole = primitives.placed(body, where)[-1]
-    return max(pole.points, key=lambda point: np.linalg.norm(point - where.place[0, -1]))
+    where = geoms.body_poses(model, np.asarray(env_adapter.shown(env, state)["qpos"])[None])
+    body = primitives.model_shapes(model)
+    pole = primitives.place_shapes(body, where)[-1]
+    return max(pole.points, key=lambda point: np.linalg.norm(point - where.pos[0, -1]))
 
 
 @pytest.mark.parametrize("theta", [-0.2, 0.0, 0.4])
@@ -45,8 +45,8 @@ def test_bodies_of_brax_are_drawn_where_its_physics_has_them(backend):
         state = jax.jit(env.reset)(jax.random.PRNGKey(3))
     model = env_adapter.model_of(env)
     assert isinstance(model, mujoco.MjModel)
-    found = geoms.bodies(model, np.asarray(env_adapter.shown(env, state)["qpos"])[None])
-    np.testing.assert_allclose(found.place[0, 1:], state.pipeline_state.x.pos, atol=1e-5)
+    found = geoms.body_poses(model, np.asarray(env_adapter.shown(env, state)["qpos"])[None])
+    np.testing.assert_allclose(found.pos[0, 1:], state.pipeline_state.x.pos, atol=1e-5)
 
 
 def test_worlds_without_a_model_show_what_they_draw_or_what_is_seen():

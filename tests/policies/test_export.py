@@ -120,11 +120,11 @@ def test_a_policy_without_statistics_sees_what_is_there(tmp_path):
     np.testing.assert_allclose(Policy(tmp_path / "out" / "policy.npz")(obs), policy(obs), atol=1e-4)
 
 
-def test_pictures_have_a_program_only(tmp_path):
+def test_image_policies_have_a_program_only(tmp_path):
     spec = EnvSpec(jax.ShapeDtypeStruct((16, 16, 1), jnp.uint8), CHOICES)
     policy = write_policy(tmp_path / "policy.npz", spec)
     remarks = policy_export.write(tmp_path / "policy.npz", tmp_path / "out")
-    assert "pictures" in remarks[-1] and not (tmp_path / "out" / "policy.npz").exists()
+    assert "image observations" in remarks[-1] and not (tmp_path / "out" / "policy.npz").exists()
     program = jax_export.deserialize((tmp_path / "out" / "policy.jax").read_bytes()).call
     obs = observations(spec, 5, seed=3)
     np.testing.assert_array_equal(program(obs), policy(obs))

@@ -27,7 +27,7 @@ DRILL = "tests.helpers.custom_envs:Drill"
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    return tiny.run(tmp_path_factory.mktemp("watching") / "run", "--epochs", "1", "--cycles", "1")
+    return tiny.run(tmp_path_factory.mktemp("rendering") / "run", "--epochs", "1", "--cycles", "1")
 
 
 @pytest.fixture(scope="module")
@@ -37,27 +37,27 @@ def drill(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def watched(run):
-    """The settings of a run, its policy, its world, and three episodes."""
+def recorded(run):
+    """The settings of a run, its policy, its environment, and three episodes."""
     config = run_dir.read_config(run, None)
-    policy, env = load.load_policy(run), episodes.build(config)
-    return config, policy, env, episodes.episodes(policy, config, env, number=3, seed=5)
+    policy, env = load.load_policy(run), episodes.build_env(config)
+    return config, policy, env, episodes.record_episodes(policy, config, env, number=3, seed=5)
 
 
-def test_episodes_are_those_of_an_evaluation(watched):
-    config, policy, env, shown = watched
+def test_episodes_are_those_of_an_evaluation(recorded):
+    config, policy, env, shown = recorded
     judged = load.run_episodes(policy, config, episodes=3, seed=5, env=env)
     for i, one in enumerate(shown):
-        assert len(one.rewards) == judged.lengths[i] == len(one.shown["qpos"]) - 1
+        assert len(one.rewards) == judged.lengths[i] == len(one.states["qpos"]) - 1
         assert one.rewards.sum() == pytest.approx(float(judged.returns[i]))
         assert one.number == i + 1 and one.success is None
-        assert np.abs(one.shown["qpos"][0]).max() <= 0.05  # the start is shown too
-    assert len({tuple(one.shown["qpos"][0]) for one in shown}) == 3
+        assert np.abs(one.states["qpos"][0]).max() <= 0.05  # the start is shown too
+    assert len({tuple(one.states["qpos"][0]) for one in shown}) == 3
 
 
-def test_without_success_failures_are_the_poorest(watched):
-    config, policy, env, _ = watched
-    poor = episodes.episodes(policy, config, env, number=4, failures=True)
+def test_without_success_failures_are_the_poorest(recorded):
+    config, policy, env, _ = recorded
+    poor = episodes.record_episodes(policy, config, env, number=4, failures=True)
     every = load.run_episodes(policy, config, episodes=episodes.SEARCHED, env=env)
     assert [one.rewards.sum() for one in poor] == sorted(every.returns.tolist())[:4]
     for one in poor:
@@ -65,7 +65,7 @@ def test_without_success_failures_are_the_poorest(watched):
 
 
 def test_clips_by_name_and_those_that_failed(drill, tmp_path, capsys):
-    given = [str(drill), "--env", DRILL, "--policy", "final", "--out", str(tmp_path / "film.html")]
+    given = [str(drill), "--env", DRILL, "--policy", "final", "--out", str(tmp_path / "video.html")]
     assert render.main([*given, "--clip", "slow"]) == 0
     assert "episode 1, slow: return" in (said := capsys.readouterr().out)
     assert "success, 8 steps" in said
@@ -84,36 +84,36 @@ def test_no_failures_are_said_so():
         episodes._failed([good], 1)
 
 
-def test_a_page_tells_of_every_episode(watched, tmp_path):
-    _, _, env, shown = watched
+def test_a_page_lists_every_episode(recorded, tmp_path):
+    _, _, env, shown = recorded
     video.write(video.VideoSpec(env, "cartpole"), shown, tmp_path / "new" / "page.html")
     (found,) = re.findall(
-        r"const FILM = (.*);</script>", (tmp_path / "new" / "page.html").read_text()
+        r"const DATA = (.*);</script>", (tmp_path / "new" / "page.html").read_text()
     )
-    told = json.loads(found)["episodes"]
-    assert [one["title"] for one in told] == [one.title for one in shown]
-    assert [one["steps"] for one in told] == [len(one.rewards) for one in shown]
-    assert told[0]["stride"] == 2 and told[0]["pause"] == pytest.approx(0.04)
+    listed = json.loads(found)["episodes"]
+    assert [one["title"] for one in listed] == [one.title for one in shown]
+    assert [one["steps"] for one in listed] == [len(one.rewards) for one in shown]
+    assert listed[0]["stride"] == 2 and listed[0]["pause"] == pytest.approx(0.04)
 
 
-def test_films_and_pictures(watched, tmp_path):
-    _, _, env, shown = watched
-    video.write(video.VideoSpec(env, "x"), shown[:2], tmp_path / "film.gif")
-    with Image.open(tmp_path / "film.gif") as film:
+def test_videos_and_images(recorded, tmp_path):
+    _, _, env, shown = recorded
+    video.write(video.VideoSpec(env, "x"), shown[:2], tmp_path / "video.gif")
+    with Image.open(tmp_path / "video.gif") as gif:
         steps = [len(one.rewards) for one in shown[:2]]
-        assert film.n_frames <= sum(len(np.unique([*range(0, n, 2), n])) for n in steps)
-        assert film.info["duration"] == 40 and film.size == (480, 360)
-    video.write(video.VideoSpec(env, "x", seconds=0.1), shown, tmp_path / "film.png")
-    with Image.open(tmp_path / "film.png") as picture:
-        assert picture.size == (4 * 480, 3 * 360)
+        assert gif.n_frames <= sum(len(np.unique([*range(0, n, 2), n])) for n in steps)
+        assert gif.info["duration"] == 40 and gif.size == (480, 360)
+    video.write(video.VideoSpec(env, "x", seconds=0.1), shown, tmp_path / "video.png")
+    with Image.open(tmp_path / "video.png") as image:
+        assert image.size == (4 * 480, 3 * 360)
 
 
-def test_what_left_the_numbers_is_shown_up_to_there(watched):
-    _, _, env, (one, *_) = watched
-    qpos = one.shown["qpos"].copy()
+def test_an_episode_is_shown_until_it_becomes_non_finite(recorded):
+    _, _, env, (one, *_) = recorded
+    qpos = one.states["qpos"].copy()
     qpos[4:] = np.nan
-    film, broken = video.VideoSpec(env, "x", fps=50), one._replace(shown={"qpos": qpos})
-    assert video._moments(film, broken, ".gif").tolist() == [0, 1, 2, 3]
+    spec, broken = video.VideoSpec(env, "x", fps=50), one._replace(states={"qpos": qpos})
+    assert video._frame_steps(spec, broken, ".gif").tolist() == [0, 1, 2, 3]
 
 
 def _no_ffmpeg():
@@ -123,7 +123,7 @@ def _no_ffmpeg():
 def test_without_ffmpeg_a_hint_is_given(monkeypatch):
     def refused():
         with pytest.raises(UserError, match=r"pip install 'jaxrl\[video\]'"):
-            images.check(Path("film.mp4"))
+            images.check_video_support(Path("video.mp4"))
 
     with monkeypatch.context() as without:
         without.setattr(importlib.util, "find_spec", lambda name: None)
@@ -138,8 +138,8 @@ def test_without_ffmpeg_a_hint_is_given(monkeypatch):
 
 def test_videos_are_written(tmp_path):
     pytest.importorskip("imageio_ffmpeg", reason="the extra `video` is not installed")
-    images.save([np.zeros((33, 41, 3), np.uint8)] * 5, tmp_path / "film.mp4", 25.0)
-    assert (tmp_path / "film.mp4").stat().st_size
+    images.save([np.zeros((33, 41, 3), np.uint8)] * 5, tmp_path / "video.mp4", 25.0)
+    assert (tmp_path / "video.mp4").stat().st_size
 
 
 REFUSED = {
@@ -160,6 +160,6 @@ def test_what_cannot_be_shown_is_refused(flags, run, capsys):
     assert REFUSED[flags] in capsys.readouterr().err
 
 
-def test_environments_of_the_host_draw_themselves():
+def test_gymnasium_environments_draw_themselves():
     with pytest.raises(UserError, match="gymnasium.make"):
-        episodes.build(TrainConfig(env="gym:CartPole-v1"))
+        episodes.build_env(TrainConfig(env="gym:CartPole-v1"))

@@ -31,7 +31,7 @@ def model():
 
 
 def test_parts_have_the_colours_that_mujoco_shows(model):
-    box, textured, own, hand, goal = geoms.of(model)
+    box, textured, own, hand, goal = geoms.visible_geoms(model)
     np.testing.assert_allclose(box.colour, [0.1, 0.2, 0.3, 1], atol=1e-6)
     np.testing.assert_allclose(textured.colour, [0.5, 0.5, 0, 1], atol=0.01)
     np.testing.assert_allclose(own.colour, [0, 0, 1, 1])
@@ -42,18 +42,20 @@ def test_parts_have_the_colours_that_mujoco_shows(model):
 def test_bodies_go_where_joints_and_hands_put_them(model):
     qpos, held = np.array([[0.0], [2.0]]), np.array([[[0, 0, 3.0]], [[0, 4.0, 3]]])
     turn = np.tile([0.0, 0, 0, 1], (2, 1, 1))
-    found = geoms.bodies(model, qpos, held, turn)
-    np.testing.assert_allclose(found.place[:, 1], [[0, 0, 1], [2, 0, 1]])
-    np.testing.assert_allclose(found.place[:, 2], held[:, 0])
-    np.testing.assert_allclose(found.turn[1, 2], [0, 0, 0, 1])
+    found = geoms.body_poses(model, qpos, held, turn)
+    np.testing.assert_allclose(found.pos[:, 1], [[0, 0, 1], [2, 0, 1]])
+    np.testing.assert_allclose(found.pos[:, 2], held[:, 0])
+    np.testing.assert_allclose(found.quat[1, 2], [0, 0, 0, 1])
 
 
 def test_the_ground_is_where_the_plane_is_or_below_everything(model):
-    assert geoms.ground(model) == pytest.approx(-0.3)
+    assert geoms.ground_height(model) == pytest.approx(-0.3)
     ball = '<body pos="0 0 2"><joint/><geom size="0.5"/></body>'
     bare = mujoco.MjModel.from_xml_string(f"<mujoco><worldbody>{ball}</worldbody></mujoco>")
-    seen, floor = scene.look(primitives.prepare(bare), geoms.bodies(bare, np.zeros((3, 1))))
-    assert geoms.ground(bare) is None
+    seen, floor = scene.frame_scene(
+        primitives.model_shapes(bare), geoms.body_poses(bare, np.zeros((3, 1)))
+    )
+    assert geoms.ground_height(bare) is None
     assert 1.5 - 0.1 < floor < 1.5
     np.testing.assert_allclose(seen.aim, np.tile([0, 0, 2.0], (3, 1)), atol=1e-9)
 
@@ -66,25 +68,25 @@ def _boxes(way, size=1.0):
 
 def test_the_camera_follows_what_travels_and_stays_where_little_happens():
     far, near = np.linspace(0, 50, 200), np.linspace(-0.5, 0.5, 200)
-    followed, stayed = camera.view(*_boxes(far)), camera.view(*_boxes(near))
+    followed, stayed = camera.make_view(*_boxes(far)), camera.make_view(*_boxes(near))
     np.testing.assert_allclose(followed.aim[:, 0], far, atol=0.5)
     assert np.ptp(stayed.aim, axis=0).max() == 0
     walls = np.array([[-3.0, -3, 0], [3, 3, 0.2]])
-    assert camera.view(*_boxes(near), walls).radius > 2 * stayed.radius
-    assert camera.view(*_boxes(near), 100 * walls).radius == stayed.radius  # a whole landscape
+    assert camera.make_view(*_boxes(near), walls).radius > 2 * stayed.radius
+    assert camera.make_view(*_boxes(near), 100 * walls).radius == stayed.radius  # a whole landscape
 
 
-def test_everything_that_is_looked_at_is_in_the_picture():
+def test_everything_that_is_looked_at_is_in_the_image():
     low, high = _boxes(np.linspace(-0.5, 0.5, 5))
     for size in ((400, 300), (300, 400)):
-        for i, seen in enumerate(camera.looking(camera.view(low, high), size)):
+        for i, seen in enumerate(camera.fixed_cameras(camera.make_view(low, high), size)):
             corners = np.stack(np.meshgrid(*np.stack([low[i], high[i]], 1)), -1).reshape(-1, 3)
-            places, depth = seen.seen(corners)
+            places, depth = seen.project(corners)
             assert depth.min() > 0
             assert (places > -0.05 * max(size)).all() and (places < 1.05 * np.array(size)).all()
 
 
 def test_flat_things_are_seen_from_above():
     low, high = _boxes(np.linspace(-0.5, 0.5, 5))
-    flat = camera.view(low * [1, 1, 0.02], high * [1, 1, 0.02])
-    assert flat.above > 2 * camera.view(low, high).above
+    flat = camera.make_view(low * [1, 1, 0.02], high * [1, 1, 0.02])
+    assert flat.elevation > 2 * camera.make_view(low, high).elevation

@@ -22,7 +22,7 @@ FRAMES = 41
 
 def _episode(number, title=None, success=None):
     returns = np.linspace(0, number, FRAMES)
-    return html_viewer.Episode(
+    return html_viewer.EpisodeInfo(
         title or f"episode {number}", success, FRAMES - 1, returns, pause=0.05
     )
 
@@ -33,26 +33,26 @@ def made():
     model = mujoco.MjModel.from_xml_string(XML)
     qpos = np.tile(model.qpos0, (FRAMES, 1))
     qpos[:, 0] = np.linspace(0, 1, FRAMES)
-    where, ghost = geoms.bodies(model, qpos), geoms.bodies(model, qpos + np.eye(7)[1])
-    shown = [
-        (_episode(1, success=True), where, None),
-        (_episode(2, success=False), where, ghost),
+    poses, ghost = geoms.body_poses(model, qpos), geoms.body_poses(model, qpos + np.eye(7)[1])
+    episodes = [
+        (_episode(1, success=True), poses, None),
+        (_episode(2, success=False), poses, ghost),
     ]
-    return html_viewer.of_model("A <title> & $more", model, shown), where
+    return html_viewer.model_page("A <title> & $more", model, episodes), poses
 
 
-def _film(text):
-    (found,) = re.findall(r"<script>const FILM = (.*);</script>", text)
+def _data(text):
+    (found,) = re.findall(r"<script>const DATA = (.*);</script>", text)
     return json.loads(found)
 
 
 def test_poses_come_back_as_they_were(made):
-    text, where = made
-    one, two = _film(text)["episodes"]
+    text, poses = made
+    one, two = _data(text)["episodes"]
     numbers = np.frombuffer(base64.b64decode(one["poses"]), "<i2").reshape(FRAMES, 1, 7)
     place = one["origin"] + one["scale"] * numbers[..., :3]
-    np.testing.assert_allclose(place, where.place[:, 1:], atol=1e-4)
-    np.testing.assert_allclose(numbers[..., 3:] / 32767, where.turn[:, 1:], atol=1e-4)
+    np.testing.assert_allclose(place, poses.pos[:, 1:], atol=1e-4)
+    np.testing.assert_allclose(numbers[..., 3:] / 32767, poses.quat[:, 1:], atol=1e-4)
     sums = np.frombuffer(base64.b64decode(two["returns"]), "<f4")
     assert sums[0] == 0 and sums[-1] == 2
     assert one["ghost"] is None and two["ghost"]
@@ -62,11 +62,11 @@ def test_nothing_outside_is_named_and_no_text_ends_a_script(made):
     text, _ = made
     assert set(re.findall(r"https?://[^\s\"'`]+", text)) == {"http://www.w3.org/1999/xhtml"}
     assert "A &lt;title&gt; &amp; $more" in text
-    pictures = [np.zeros((4, 4, 3), np.uint8)] * FRAMES
-    sly = html_viewer.of_pictures("x", [(_episode(1, "</script><b>$film"), pictures)])
-    assert _film(sly)["episodes"][0]["title"] == "</script><b>$film"
+    images = [np.zeros((4, 4, 3), np.uint8)] * FRAMES
+    sly = html_viewer.image_page("x", [(_episode(1, "</script><b>$data"), images)])
+    assert _data(sly)["episodes"][0]["title"] == "</script><b>$data"
     assert "</script><b>" not in sly
-    assert len(sly) < 100_000  # pictures need no 3-D
+    assert len(sly) < 100_000  # images need no 3-D
     assert len(text) < 700_000
 
 
@@ -88,9 +88,9 @@ def _frame(tab):
     return int(tab.ask("document.body.dataset.frame"))
 
 
-def _red(picture):
-    picture = picture.astype(int)
-    return picture[..., 0] - picture[..., 2] > 60
+def _red(image):
+    image = image.astype(int)
+    return image[..., 0] - image[..., 2] > 60
 
 
 @pytest.mark.slow
@@ -107,7 +107,7 @@ def test_a_browser_plays_pauses_and_turns(tab, made):
         page.until(f"document.body.dataset.frame > {stopped}")
         page.until("document.getElementById('play').getAttribute('aria-label') === 'play'")
         assert _frame(page) == FRAMES - 1  # it stops at the end
-        assert "step 40 / 40" in page.ask("document.getElementById('told').innerText")
+        assert "step 40 / 40" in page.ask("document.getElementById('info').innerText")
         page.ask("find('scrub').value = 10; find('scrub').oninput({target: find('scrub')})")
         assert _frame(page) == 10
         assert not page.errors
@@ -129,7 +129,7 @@ def test_a_browser_shows_other_episodes_ghosts_and_sides(tab, made):
         time.sleep(0.5)
         alone = page.picture()
         assert (np.abs(shaded.astype(int) - alone).max(-1) > 12).sum() > 500  # the ghost is gone
-        page.ask("world.camera.position.x += 3 * FILM.radius")  # as dragging does
+        page.ask("world.camera.position.x += 3 * DATA.radius")  # as dragging does
         time.sleep(0.5)
         turned = page.picture()
         assert (_red(turned) != _red(alone)).sum() > 300
@@ -140,12 +140,10 @@ def test_a_browser_shows_other_episodes_ghosts_and_sides(tab, made):
 
 
 @pytest.mark.slow
-def test_a_browser_shows_pictures(tab):
-    pictures = [np.full((20, 20, 3), [0, 5 * i, 200], np.uint8) for i in range(FRAMES)]
-    with tab(
-        page_of_pictures := html_viewer.of_pictures("board", [(_episode(1), pictures)])
-    ) as shown:
-        assert "THREE=" not in page_of_pictures
+def test_a_browser_shows_images(tab):
+    images = [np.full((20, 20, 3), [0, 5 * i, 200], np.uint8) for i in range(FRAMES)]
+    with tab(page_text := html_viewer.image_page("board", [(_episode(1), images)])) as shown:
+        assert "THREE=" not in page_text
         shown.until("document.body.dataset.frame > 3")
         shown.ask("play(false); show(30)")
         time.sleep(0.3)

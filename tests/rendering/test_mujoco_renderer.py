@@ -1,4 +1,4 @@
-"""Pictures by MuJoCo's renderer: drawn where a graphics library is, else a hint is given."""
+"""Images by MuJoCo's renderer: drawn where a graphics library is, else a hint is given."""
 
 import contextlib
 import types
@@ -20,8 +20,8 @@ def test_a_ball_is_drawn_or_a_hint_is_given():
     lamp = model.vis.headlight.ambient.copy()
     qpos = np.tile(model.qpos0, (3, 1))
     try:
-        first, last = mujoco_renderer.paint(
-            model, geoms.bodies(model, qpos), qpos, [0, 2], (160, 120)
+        first, last = mujoco_renderer.render_bodies(
+            model, geoms.body_poses(model, qpos), qpos, [0, 2], (160, 120)
         )
     except UserError as error:
         assert "--gl" in str(error) and "MUJOCO_GL=egl" in str(error)
@@ -42,6 +42,6 @@ def test_what_is_moved_by_hand_is_drawn_where_it_was(monkeypatch):
         render=lambda: np.zeros((1, 1, 3), np.uint8),
     )
     monkeypatch.setattr(mujoco_renderer, "_renderer", lambda *_: contextlib.nullcontext(seeing))
-    mujoco_renderer.paint(model, geoms.bodies(model, qpos, place, turn), qpos, [0, 2])
+    mujoco_renderer.render_bodies(model, geoms.body_poses(model, qpos, place, turn), qpos, [0, 2])
     np.testing.assert_allclose([at for at, _ in drawn], place[[0, 2]])
     np.testing.assert_allclose([turned for _, turned in drawn], turn[[0, 2], 0])

@@ -1,4 +1,4 @@
-"""Pictures: what is drawn is where a pinhole camera would see it, in the model's colours."""
+"""Images: what is drawn is where a pinhole camera would see it, in the model's colours."""
 
 import mujoco
 import numpy as np
@@ -23,20 +23,20 @@ def _model(more=""):
     return mujoco.MjModel.from_xml_string(BALL.replace("MORE", more))
 
 
-def _coloured(picture):
+def _coloured(image):
     """Return which pixels are of no shade of grey, [height, width]."""
-    picture = picture.astype(int)
-    return picture.max(-1) - picture.min(-1) > 40
+    image = image.astype(int)
+    return image.max(-1) - image.min(-1) > 40
 
 
-def _red(picture):
-    picture = picture.astype(int)
-    return picture[..., 0] - picture[..., 2] > 60
+def _red(image):
+    image = image.astype(int)
+    return image[..., 0] - image[..., 2] > 60
 
 
-def _blue(picture):
-    picture = picture.astype(int)
-    return picture[..., 2] - picture[..., 0] > 40
+def _blue(image):
+    image = image.astype(int)
+    return image[..., 2] - image[..., 0] > 40
 
 
 def _box(mask):
@@ -53,25 +53,27 @@ def _pinhole(view, point):
 
 
 def test_the_camera_sees_a_figure_that_heads_along_x_from_its_right():
-    (view,) = camera.following(np.array([[3.0, 2.0, 0.9]]), 0.0, 1.6, SIZE)
+    (view,) = camera.tracking_cameras(np.array([[3.0, 2.0, 0.9]]), 0.0, 1.6, SIZE)
     np.testing.assert_allclose(view.axes @ view.axes.T, np.eye(3), atol=1e-12)
     assert view.eye[1] < 2.0 - 3.0
-    centre, depth = view.seen(np.array([3.0, 2.0, 0.9]))
-    ahead, _ = view.seen(np.array([4.0, 2.0, 0.9]))
-    above, _ = view.seen(np.array([3.0, 2.0, 1.4]))
-    _, beyond = view.seen(np.array([3.0, 3.0, 0.9]))
+    centre, depth = view.project(np.array([3.0, 2.0, 0.9]))
+    ahead, _ = view.project(np.array([4.0, 2.0, 0.9]))
+    above, _ = view.project(np.array([3.0, 2.0, 1.4]))
+    _, beyond = view.project(np.array([3.0, 3.0, 0.9]))
     assert abs(centre[0] - 80) < 1e-6 and abs(centre[1] - 60) < 10
     assert ahead[0] > centre[0] + 20 and above[1] < centre[1] - 20
     assert beyond > depth + 0.5
-    far, _ = view.seen(view.eye * [1, 1, 0] + 1e6 * view.axes[2] * [1, 1, 0])
+    far, _ = view.project(view.eye * [1, 1, 0] + 1e6 * view.axes[2] * [1, 1, 0])
     assert far[1] == pytest.approx(view.horizon, abs=0.01)
 
 
 def test_the_camera_turns_with_the_first_pose_and_follows_without_shaking():
     way = np.stack([np.zeros(90), np.linspace(0, 3, 90), 0.9 + np.zeros(90)], -1)
     shaken = way + 0.05 * np.random.default_rng(0).normal(size=way.shape) * [1, 1, 0]
-    views = camera.following(shaken, np.pi / 2, 1.6, SIZE)
-    x, _ = zip(*(view.seen(place)[0] for view, place in zip(views, way, strict=True)), strict=True)
+    views = camera.tracking_cameras(shaken, np.pi / 2, 1.6, SIZE)
+    x, _ = zip(
+        *(view.project(place)[0] for view, place in zip(views, way, strict=True)), strict=True
+    )
     assert np.abs(np.array(x) - 80).max() < 5  # seen from the side all along, in the middle
     eyes = np.array([view.eye for view in views])
     assert np.abs(np.diff(eyes, axis=0) - np.diff(way, axis=0)).max() < 0.01
@@ -81,23 +83,25 @@ def test_the_camera_turns_with_the_first_pose_and_follows_without_shaking():
 def test_a_ball_covers_the_pixels_that_the_projection_says(place):
     model = _model()
     pose = np.array([[*place, 1, 0, 0, 0]])
-    (picture,) = software_renderer.frames(model, pose, size=SIZE)
-    assert picture.shape == (120, 160, 3) and picture.dtype == np.uint8
-    (view,) = camera.following(pose[:, :3], 0.0, 1.25, SIZE)
+    (image,) = software_renderer.render_poses(model, pose, size=SIZE)
+    assert image.shape == (120, 160, 3) and image.dtype == np.uint8
+    (view,) = camera.tracking_cameras(pose[:, :3], 0.0, 1.25, SIZE)
     centre, depth = _pinhole(view, np.array(place))
     reach = view.focal * 0.25 / depth
     expected = [*(centre - reach), *(centre + reach)]
-    np.testing.assert_allclose(_box(_coloured(picture)), expected, atol=1.5)
+    np.testing.assert_allclose(_box(_coloured(image)), expected, atol=1.5)
 
 
 def test_the_near_part_covers_the_far_one():
-    (view,) = camera.following(np.zeros((1, 3)), 0.0, 1.25, SIZE)
+    (view,) = camera.tracking_cameras(np.zeros((1, 3)), 0.0, 1.25, SIZE)
     for distance, seen in ((-0.6, [0.1, 0.1, 0.9]), (0.6, [0.9, 0.1, 0.1])):
         where = " ".join(map(str, distance * view.axes[2]))
         model = _model(f'<geom size="0.2" rgba="0.1 0.1 0.9 1" pos="{where}"/>')
-        (picture,) = software_renderer.frames(model, np.array([[0, 0, 1.0, 1, 0, 0, 0]]), size=SIZE)
-        left, top, right, bottom = _box(_coloured(picture))
-        middle = picture[(top + bottom) // 2, (left + right) // 2]
+        (image,) = software_renderer.render_poses(
+            model, np.array([[0, 0, 1.0, 1, 0, 0, 0]]), size=SIZE
+        )
+        left, top, right, bottom = _box(_coloured(image))
+        middle = image[(top + bottom) // 2, (left + right) // 2]
         assert np.argmax(middle) == np.argmax(seen)
 
 
@@ -116,8 +120,8 @@ def _lowest_row(model, pose, foot):
     data = mujoco.MjData(model)
     data.qpos[:] = pose
     mujoco.mj_kinematics(model, data)
-    (view,) = camera.following(
-        pose[None, :3], 0.0, software_renderer.height(primitives.prepare(model)), SIZE
+    (view,) = camera.tracking_cameras(
+        pose[None, :3], 0.0, software_renderer.height(primitives.model_shapes(model)), SIZE
     )
     signs = np.stack(np.meshgrid(*[[-1, 1]] * 3), -1).reshape(-1, 3)
     corners = signs * model.geom(foot).size @ data.geom(foot).xmat.reshape(3, 3).T
@@ -128,13 +132,14 @@ def test_a_raised_foot_moves_the_pixels(model):
     """The right leg is red and the left one blue, as in the model's file."""
     raised = _pose(model, right_hip=-1.0, right_knee=-1.5)
     standing, lifted = (
-        software_renderer.frames(model, pose[None], size=SIZE)[0] for pose in (model.qpos0, raised)
+        software_renderer.render_poses(model, pose[None], size=SIZE)[0]
+        for pose in (model.qpos0, raised)
     )
-    for picture, pose in ((standing, model.qpos0), (lifted, raised)):
-        assert _box(_red(picture))[3] == pytest.approx(
+    for image, pose in ((standing, model.qpos0), (lifted, raised)):
+        assert _box(_red(image))[3] == pytest.approx(
             _lowest_row(model, pose, "right_ankle"), abs=1.5
         )
-        assert _box(_blue(picture))[3] == pytest.approx(
+        assert _box(_blue(image))[3] == pytest.approx(
             _lowest_row(model, pose, "left_ankle"), abs=1.5
         )
     assert _box(_red(lifted))[3] < _box(_red(standing))[3] - 6
@@ -142,8 +147,8 @@ def test_a_raised_foot_moves_the_pixels(model):
 
 def test_a_second_figure_is_grey_and_beside_or_a_ghost(model):
     poses = np.tile(model.qpos0, (2, 1))
-    alone = software_renderer.frames(model, poses, size=SIZE)
-    beside = software_renderer.frames(model, poses, poses, size=SIZE)
+    alone = software_renderer.render_poses(model, poses, size=SIZE)
+    beside = software_renderer.render_poses(model, poses, poses, size=SIZE)
     assert len(alone) == len(beside) == 2
     # It stands to the right, where nothing else but ground and sky would be.
     left, _, right, _ = _box(_coloured(beside[0]))
@@ -152,7 +157,7 @@ def test_a_second_figure_is_grey_and_beside_or_a_ghost(model):
     assert dark[:, 80:].sum() > 0.5 * dark[:, left:80].sum()
     moved = poses.copy()
     moved[:, 0] += 0.4
-    ghost = software_renderer.frames(model, poses, moved, size=SIZE, ghost=True)
+    ghost = software_renderer.render_poses(model, poses, moved, size=SIZE, ghost=True)
     np.testing.assert_array_equal(_box(_coloured(ghost[0])), _box(_coloured(alone[0])))
     changed = np.abs(ghost[0].astype(int) - alone[0]).max(-1) > 8
     assert changed.sum() > 100 and _box(changed)[2] > _box(_coloured(alone[0]))[2] + 10
@@ -163,21 +168,21 @@ def test_figures_that_cannot_be_seen(model):
     away = poses.copy()
     away[:, 1] -= 8.0  # behind the camera
     alone, ghost = (
-        software_renderer.frames(model, poses, other, size=SIZE, ghost=True)
+        software_renderer.render_poses(model, poses, other, size=SIZE, ghost=True)
         for other in (None, away)
     )
     np.testing.assert_array_equal(alone, ghost)
-    with pytest.raises(ValueError, match="1 poses, but 2 beside"):
-        software_renderer.frames(model, poses, np.tile(poses, (2, 1)))
+    with pytest.raises(ValueError, match="1 poses, but 2 of the reference"):
+        software_renderer.render_poses(model, poses, np.tile(poses, (2, 1)))
     with pytest.raises(ValueError, match="not finite"):
-        software_renderer.frames(model, poses * np.nan)
+        software_renderer.render_poses(model, poses * np.nan)
 
 
-def test_moments_are_the_same_pictures(model):
+def test_chosen_frames_are_the_same_images(model):
     poses = np.tile(model.qpos0, (5, 1))
     poses[:, 0] = np.arange(5)
     every, some = (
-        software_renderer.frames(model, poses, size=SIZE, moments=m) for m in (None, [0, 3])
+        software_renderer.render_poses(model, poses, size=SIZE, frames=m) for m in (None, [0, 3])
     )
     np.testing.assert_array_equal(some, [every[0], every[3]])
     assert software_renderer.side_by_side(some).shape == (120, 320, 3)
@@ -199,13 +204,14 @@ def test_every_kind_of_part(geom, upwards):
       <geom rgba="0.1 0.1 0.9 1" {geom}/>
       <geom size="2" group="3"/></body></worldbody></mujoco>"""
     model = mujoco.MjModel.from_xml_string(xml)
-    body = primitives.prepare(model)
-    (shape,) = primitives.placed(
-        body, geoms.bodies(model, model.qpos0[None])
+    body = primitives.model_shapes(model)
+    (shape,) = primitives.place_shapes(
+        body, geoms.body_poses(model, model.qpos0[None])
     )  # the large one is for collisions only
     assert shape.points[:, 2].max() + shape.radius == pytest.approx(1 + upwards, abs=0.01)
-    (picture,) = software_renderer.frames(model, model.qpos0[None], size=SIZE)
-    (view,) = camera.following(model.qpos0[None, :3], 0.0, software_renderer.height(body), SIZE)
-    _, top, _, bottom = _box(_coloured(picture))
-    wide = view.focal * 2 * upwards / (3 * software_renderer.height(body))
+    (image,) = software_renderer.render_poses(model, model.qpos0[None], size=SIZE)
+    height = software_renderer.height(body)
+    (view,) = camera.tracking_cameras(model.qpos0[None, :3], 0.0, height, SIZE)
+    _, top, _, bottom = _box(_coloured(image))
+    wide = view.focal * 2 * upwards / (3 * height)
     assert bottom - top == pytest.approx(wide, rel=0.25)

@@ -29,7 +29,7 @@ def test_every_clip_is_reported(run, capsys):
     assert "--episodes is ignored: each clip is played once, 3 in all" in said
     assert "success rate                          66.7%" in said
     assert "failed: fast\n" in said and "failed strictly: fast\n" in said
-    assert "to plan ways through clips" in said
+    assert "to plan paths through clips" in said
     report = json.loads((run / "evaluation-final.json").read_text())
     assert report["episodes"] == 3 and report["lengths"] == [5, 8, 10]  # 8 was training's limit
     assert report["failed_clips"] == report["strictly_failed_clips"] == ["fast"]
@@ -51,8 +51,8 @@ def test_every_clip_is_reported(run, capsys):
 
 REFUSED = {
     "--clips nowhere": "follows no motion clips",
-    "--render film.mp4": "must end in .gif or .png",
-    "--render film.gif --render-clip slo": "Did you mean 'slow'?",
+    "--render video.mp4": "must end in .gif or .png",
+    "--render video.gif --render-clip slo": "Did you mean 'slow'?",
     "--render-clip slow": "needs --render",
     "--episodes 0": "must lie between 1 and",
 }
@@ -68,8 +68,8 @@ def test_what_cannot_be_done_is_said_before_playing(flags, run, capsys):
 def test_other_clips_replace_those_of_the_run(tmp_path):
     config = evaluate.TrainConfig(env="imitation")
     command = evaluate.EvaluateArgs(run=tmp_path, clips=tmp_path / "others")
-    assert evaluate._on_clips(config, command).motion.clips == tmp_path / "others"
-    assert evaluate._on_clips(config, evaluate.EvaluateArgs(run=tmp_path)) is config
+    assert evaluate._with_clips(config, command).motion.clips == tmp_path / "others"
+    assert evaluate._with_clips(config, evaluate.EvaluateArgs(run=tmp_path)) is config
 
 
 def _trace(far):
@@ -104,21 +104,21 @@ def test_a_clip_that_left_the_numbers_failed_and_has_no_errors():
     assert json.loads(json.dumps(clips, allow_nan=False)) == clips
 
 
-def test_a_film_shows_what_was_played_beside_the_reference(tmp_path, monkeypatch):
-    shown = {}
+def test_a_video_shows_the_played_clip_beside_its_reference(tmp_path, monkeypatch):
+    drawn = {}
 
-    def frames(model, qpos, beside=None):
-        shown.update(model=model, qpos=qpos, beside=beside)
+    def render_poses(model, qpos, reference=None):
+        drawn.update(model=model, qpos=qpos, reference=reference)
         return [np.zeros((4, 4, 3), np.uint8)] * len(qpos)
 
-    monkeypatch.setattr(software_renderer, "frames", frames)
+    monkeypatch.setattr(software_renderer, "render_poses", render_poses)
     meant = np.arange(2 * 5 * 3.0).reshape(2, 5, 3)  # [clips, frames, nq]
     reference = SimpleNamespace(qpos=meant)
     library = SimpleNamespace(names=("a", "b"), fps=30.0, captured=reference)
     inner = SimpleNamespace(library=library, figure=SimpleNamespace(model="model"))
     qpos = np.random.default_rng(0).normal(size=(4, 2, 3))
     result = Episodes(np.zeros(2), np.int32([4, 3]), None, {"qpos": qpos})
-    clip_report.film(result, SimpleNamespace(env=inner), "b", tmp_path / "film.gif")
-    assert (tmp_path / "film.gif").stat().st_size
-    np.testing.assert_array_equal(shown["qpos"], qpos[:3, 1])
-    np.testing.assert_array_equal(shown["beside"], meant[1, 1:4])
+    clip_report.write_video(result, SimpleNamespace(env=inner), "b", tmp_path / "video.gif")
+    assert (tmp_path / "video.gif").stat().st_size
+    np.testing.assert_array_equal(drawn["qpos"], qpos[:3, 1])
+    np.testing.assert_array_equal(drawn["reference"], meant[1, 1:4])

@@ -1,45 +1,45 @@
-// Plays episodes: poses of a model in 3-D, or pictures. `FILM` is written into the page before this.
+// Plays episodes: poses of a model in 3-D, or images. `DATA` is defined by the page.
 "use strict";
 
 const find = (id) => document.getElementById(id);
 const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0)).buffer;
 
-// One solid per part, in the frame of its body; MuJoCo's long axis is z, three.js's is y.
-function geometry(part) {
-  const [a, b, c] = part.size;
-  if (part.kind === "box") return new THREE.BoxGeometry(2 * a, 2 * b, 2 * c);
-  if (part.kind === "capsule") return new THREE.CapsuleGeometry(a, 2 * b, 8, 24).rotateX(Math.PI / 2);
-  if (part.kind === "cylinder") return new THREE.CylinderGeometry(a, a, 2 * b, 40).rotateX(Math.PI / 2);
-  if (part.kind === "mesh") {
-    const found = FILM.meshes[part.mesh], shape = new THREE.BufferGeometry();
-    shape.setAttribute("position", new THREE.BufferAttribute(new Float32Array(bytes(found.points)), 3));
-    shape.setIndex(new THREE.BufferAttribute(new Uint32Array(bytes(found.faces)), 1));
+// One mesh per geom, in the frame of its body; MuJoCo's long axis is z, three.js's is y.
+function geometry(geom) {
+  const [a, b, c] = geom.size;
+  if (geom.kind === "box") return new THREE.BoxGeometry(2 * a, 2 * b, 2 * c);
+  if (geom.kind === "capsule") return new THREE.CapsuleGeometry(a, 2 * b, 8, 24).rotateX(Math.PI / 2);
+  if (geom.kind === "cylinder") return new THREE.CylinderGeometry(a, a, 2 * b, 40).rotateX(Math.PI / 2);
+  if (geom.kind === "mesh") {
+    const mesh = DATA.meshes[geom.mesh], shape = new THREE.BufferGeometry();
+    shape.setAttribute("position", new THREE.BufferAttribute(new Float32Array(bytes(mesh.points)), 3));
+    shape.setIndex(new THREE.BufferAttribute(new Uint32Array(bytes(mesh.faces)), 1));
     const flat = shape.toNonIndexed();  // corners are not shared, so that edges stay sharp
     flat.computeVertexNormals();
     return flat;
   }
-  return new THREE.SphereGeometry(1, 32, 20).scale(...(part.kind === "sphere" ? [a, a, a] : part.size));
+  return new THREE.SphereGeometry(1, 32, 20).scale(...(geom.kind === "sphere" ? [a, a, a] : geom.size));
 }
 
-function solid(part, ghost) {
-  const [r, g, b, alpha] = part.colour, clear = ghost ? 0.45 : alpha;
+function solid(geom, ghost) {
+  const [r, g, b, alpha] = geom.colour, clear = ghost ? 0.45 : alpha;
   const material = new THREE.MeshStandardMaterial({
     color: ghost ? "#bcc0c6" : new THREE.Color().setRGB(r, g, b, "srgb"),
     roughness: 0.55, metalness: 0.05, transparent: clear < 1, opacity: clear, depthWrite: !ghost,
   });
-  const mesh = new THREE.Mesh(geometry(part), material);
+  const mesh = new THREE.Mesh(geometry(geom), material);
   Object.assign(mesh, { castShadow: !ghost && alpha > 0.5, receiveShadow: !ghost });
-  mesh.position.fromArray(part.place);
-  mesh.quaternion.set(part.turn[1], part.turn[2], part.turn[3], part.turn[0]);
+  mesh.position.fromArray(geom.pos);
+  mesh.quaternion.set(geom.quat[1], geom.quat[2], geom.quat[3], geom.quat[0]);
   return mesh;
 }
 
-// A group per body that moves; parts of the world itself are added to the scene.
+// A group per body that moves; geoms of the world itself are added to the scene.
 function figure(scene, ghost) {
-  const bodies = Array.from({ length: FILM.bodies }, () => new THREE.Group());
-  for (const part of FILM.parts) {
-    if (part.body >= 0) bodies[part.body].add(solid(part, ghost));
-    else if (!ghost) scene.add(solid(part, false));
+  const bodies = Array.from({ length: DATA.bodies }, () => new THREE.Group());
+  for (const geom of DATA.geoms) {
+    if (geom.body >= 0) bodies[geom.body].add(solid(geom, ghost));
+    else if (!ghost) scene.add(solid(geom, false));
   }
   for (const body of bodies) scene.add(body);
   return bodies;
@@ -59,7 +59,7 @@ function floor(squares, renderer) {
   map.wrapS = map.wrapT = THREE.RepeatWrapping;
   map.repeat.set(squares / 2, squares / 2);
   map.anisotropy = renderer.capabilities.getMaxAnisotropy();
-  const wide = squares * FILM.cell, material = new THREE.MeshStandardMaterial({ map, roughness: 1 });
+  const wide = squares * DATA.cell, material = new THREE.MeshStandardMaterial({ map, roughness: 1 });
   const mesh = new THREE.Mesh(new THREE.PlaneGeometry(wide, wide), material);
   mesh.receiveShadow = true;
   return mesh;
@@ -68,7 +68,7 @@ function floor(squares, renderer) {
 function stage() {
   const renderer = new THREE.WebGLRenderer({ canvas: find("world"), antialias: true });
   Object.assign(renderer.shadowMap, { enabled: true, type: THREE.PCFShadowMap });
-  const scene = new THREE.Scene(), radius = FILM.radius, sky = new THREE.Color("#dfe7ee");
+  const scene = new THREE.Scene(), radius = DATA.radius, sky = new THREE.Color("#dfe7ee");
   Object.assign(scene, { background: sky, fog: new THREE.Fog(sky, 6 * radius, 30 * radius) });
   scene.add(new THREE.HemisphereLight("#ffffff", "#c4c2be", 2.3));
   const sun = new THREE.DirectionalLight("#fff6e8", 2.1);
@@ -76,7 +76,7 @@ function stage() {
   sun.shadow.mapSize.set(2048, 2048);
   Object.assign(sun.shadow, { bias: -0.0005, normalBias: 0.004 * radius });
   Object.assign(sun.shadow.camera, { left: -3 * radius, right: 3 * radius, top: 3 * radius, bottom: -3 * radius, near: 0.1 * radius, far: 14 * radius });
-  const ground = floor(80 * Math.ceil(radius / FILM.cell), renderer);
+  const ground = floor(80 * Math.ceil(radius / DATA.cell), renderer);
   scene.add(sun, sun.target, ground);
   const camera = new THREE.PerspectiveCamera(38, 1, 0.02 * radius, 100 * radius);
   camera.up.set(0, 0, 1);
@@ -85,33 +85,33 @@ function stage() {
   return { renderer, scene, sun, ground, camera, controls, own: figure(scene, false), ghost: figure(scene, true) };
 }
 
-// Poses are whole numbers of 16 bits: places in steps of `scale` from `origin`, then quaternions.
+// Poses are 16-bit integers: positions in steps of `scale` from `origin`, then quaternions.
 function track(text, episode) {
   const numbers = new Int16Array(bytes(text));
   const from = new THREE.Quaternion(), to = new THREE.Quaternion(), next = new THREE.Vector3();
-  const place = (at, v) => v.set(...[0, 1, 2].map((k) => episode.origin[k] + episode.scale * numbers[at + k]));
-  const turn = (at, q) => q.set(numbers[at + 4], numbers[at + 5], numbers[at + 6], numbers[at + 3]).normalize();
+  const readPos = (at, v) => v.set(...[0, 1, 2].map((k) => episode.origin[k] + episode.scale * numbers[at + k]));
+  const readQuat = (at, q) => q.set(numbers[at + 4], numbers[at + 5], numbers[at + 6], numbers[at + 3]).normalize();
   return (bodies, moment) => {
-    const first = Math.floor(moment), last = Math.min(first + 1, episode.frames - 1), share = moment - first;
+    const first = Math.floor(moment), last = Math.min(first + 1, episode.frames - 1), fraction = moment - first;
     bodies.forEach((body, i) => {
       const a = 7 * (first * bodies.length + i), b = 7 * (last * bodies.length + i);
-      place(a, body.position).lerp(place(b, next), share);
-      body.quaternion.slerpQuaternions(turn(a, from), turn(b, to), share);
+      readPos(a, body.position).lerp(readPos(b, next), fraction);
+      body.quaternion.slerpQuaternions(readQuat(a, from), readQuat(b, to), fraction);
     });
   };
 }
 
-const world = FILM.parts ? stage() : null;
+const world = DATA.geoms ? stage() : null;
 const aim = world && new THREE.Vector3(), moved = world && new THREE.Vector3();
 let episode, moment = 0, playing = true, before = 0;
 
 function choose(number) {
-  episode = FILM.episodes[number];
+  episode = DATA.episodes[number];
   episode.sums ??= new Float32Array(bytes(episode.returns));
   if (world) {
     episode.pose ??= track(episode.poses, episode);
     episode.shade ??= episode.ghost && track(episode.ghost, episode);
-    episode.way ??= new Float32Array(bytes(episode.aim));
+    episode.aims ??= new Float32Array(bytes(episode.aim));
   }
   find("which").value = number;
   find("scrub").max = episode.frames - 1;
@@ -124,7 +124,7 @@ function choose(number) {
 function home() {
   if (!world) return;
   world.controls.target.copy(aim);
-  world.camera.position.fromArray(FILM.away).multiplyScalar(3.6 * FILM.radius).add(aim);
+  world.camera.position.fromArray(DATA.direction).multiplyScalar(3.6 * DATA.radius).add(aim);
 }
 
 function show(at) {
@@ -135,20 +135,20 @@ function show(at) {
   find("clock").textContent = episode.clock ? `${(moment * episode.pause).toFixed(2)} s` : "";
   find("return").textContent = `return ${episode.sums[frame].toFixed(2)} of ${episode.sums.at(-1).toFixed(2)}`;
   document.body.dataset.frame = frame;
-  if (!world) return void (find("picture").src = episode.pictures[frame]);
+  if (!world) return void (find("image").src = episode.images[frame]);
   episode.pose(world.own, moment);
   world.ghost.forEach((body) => (body.visible = Boolean(episode.shade) && find("shade").checked));
   if (episode.shade) episode.shade(world.ghost, moment);
-  moved.fromArray(episode.way, 3 * frame).sub(aim);
+  moved.fromArray(episode.aims, 3 * frame).sub(aim);
   aim.add(moved);
   if (find("follow").checked) {
     world.camera.position.add(moved);
     world.controls.target.add(moved);
   }
-  const near = (x) => Math.round(x / (2 * FILM.cell)) * 2 * FILM.cell;  // so that squares stay put
-  world.ground.position.set(near(aim.x), near(aim.y), FILM.floor);
+  const near = (x) => Math.round(x / (2 * DATA.cell)) * 2 * DATA.cell;  // so that squares stay put
+  world.ground.position.set(near(aim.x), near(aim.y), DATA.ground);
   world.sun.target.position.copy(aim);
-  world.sun.position.set(2, -4, 5.5).multiplyScalar(FILM.radius).add(aim);
+  world.sun.position.set(2, -4, 5.5).multiplyScalar(DATA.radius).add(aim);
 }
 
 function resize() {
@@ -159,7 +159,7 @@ function resize() {
 }
 
 function play(on) {
-  if (on && moment >= episode.frames - 1) show(0);  // from the end it begins anew
+  if (on && moment >= episode.frames - 1) show(0);  // at the end, start again
   playing = on;
   find("play").textContent = on ? "❚❚" : "▶";
   find("play").setAttribute("aria-label", on ? "pause" : "play");
@@ -179,7 +179,7 @@ function tick(now) {
   requestAnimationFrame(tick);
 }
 
-FILM.episodes.forEach((one, i) => find("which").add(new Option(one.title, i)));
+DATA.episodes.forEach((one, i) => find("which").add(new Option(one.title, i)));
 find("which").onchange = (event) => (choose(Number(event.target.value)), play(true));
 find("play").onclick = () => play(!playing);
 find("scrub").oninput = (event) => (play(false), show(Number(event.target.value)));
@@ -192,8 +192,8 @@ window.onkeydown = (event) => {
   if (by) play(false), show(Math.round(moment) + by), event.preventDefault();
 };
 if (world) window.onresize = resize, resize();
-for (const name of world ? ["picture"] : ["world", "follows", "home"]) find(name).hidden = true;
-find("shades").hidden = !FILM.episodes.some((one) => one.ghost);
+for (const name of world ? ["image"] : ["world", "follows", "home"]) find(name).hidden = true;
+find("shades").hidden = !DATA.episodes.some((one) => one.ghost);
 choose(0);
 play(true);
 requestAnimationFrame(tick);
