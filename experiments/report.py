@@ -22,7 +22,7 @@ from experiments import study as studies
 from experiments.results import Record, read_table
 from experiments.study import PLAIN, Study
 from jaxrl.errors import UserError, exit_status
-from jaxrl.reports import bands
+from jaxrl.reports import plots
 from jaxrl.utils import stats
 
 _COLOR, _GREY = "#1f6fb4", "#8a8f98"
@@ -202,7 +202,7 @@ def draw_curves(study: Study, records: list[Record]) -> Figure:
     for axes, variant in zip(grid.flat, variants, strict=False):
         for name, color in ((PLAIN, _GREY), (variant, _COLOR)):
             lower = study.lower_is_better
-            bands.draw(axes, *curves[name], color, width=1.5, lower_is_better=lower)
+            plots.seed_curves(axes, *curves[name], color, width=1.5, lower_is_better=lower)
         axes.set_title(_label(study, variant), fontsize=9)
         axes.xaxis.set_major_locator(MaxNLocator(4))
         axes.xaxis.set_major_formatter(lambda x, _: f"{x / 1e6:.3g} M" if x >= 1e5 else short(x))

@@ -1,1 +1,9 @@
-"""Whole episodes of a policy, and what they show."""
+"""Complete episodes of a policy and their metrics.
+
+`episodes` plays them inside a compiled program, `gymnasium` in environments on the CPU; `tracking`
+and `analysis` evaluate what was recorded.
+"""
+
+from jaxrl.evaluation.episodes import Episodes, summarize
+
+__all__ = ["Episodes", "summarize"]

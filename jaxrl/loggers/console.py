@@ -1,4 +1,4 @@
-"""What a person sees: a progress bar and a table on a terminal, plain lines elsewhere."""
+"""Console output: a progress bar and a table on a terminal, plain lines elsewhere."""
 
 import contextlib
 import time
@@ -10,7 +10,7 @@ from rich.table import Table
 
 from jaxrl.utils.formatting import duration, short
 
-# Of the many metrics, those that a row of plain text shows.
+# The metrics of a line of plain text, and their labels.
 HEADLINE = {
     "rollout/ep_rew_mean": "return",
     "eval/mean_reward": "eval",
@@ -23,7 +23,7 @@ HEADLINE = {
 
 
 class Console:
-    """Progress of one run; `close` leaves the terminal as it was."""
+    """Progress of one run; `close` restores the terminal."""
 
     def __init__(self, total_steps: int) -> None:
         self._out = RichConsole(highlight=False)
@@ -54,18 +54,18 @@ class Console:
             self._progress.reset(self._task, total=self._total, completed=self._start)
 
     def __call__(self, step: int, metrics: dict[str, float]) -> None:
-        """Show one cycle."""
+        """Print the metrics of one cycle."""
         if self._progress is not None:
             self._out.print(self._table(metrics))
             speed = f"{metrics.get('time/fps', 0):,.0f} steps/s"
             self._progress.update(self._task, completed=step, speed=speed)
             return
         elapsed = time.monotonic() - self._began
-        share = (step - self._start) / max(self._total - self._start, 1)
-        left = duration(elapsed / share - elapsed) if share > 0 else "?"
-        shown = [f"{label} {short(metrics[k])}" for k, label in HEADLINE.items() if k in metrics]
+        fraction = (step - self._start) / max(self._total - self._start, 1)
+        left = duration(elapsed / fraction - elapsed) if fraction > 0 else "?"
+        values = [f"{label} {short(metrics[k])}" for k, label in HEADLINE.items() if k in metrics]
         fps = f"{metrics.get('time/fps', 0):,.0f} steps/s"
-        self.say(f"{step:>13,} steps  {'  '.join(shown)}  {fps}  left {left}")
+        self.say(f"{step:>13,} steps  {'  '.join(values)}  {fps}  left {left}")
 
     def _table(self, metrics: dict[str, float]) -> Table:
         table = Table(box=box.ASCII2, show_header=False, pad_edge=False)
@@ -79,7 +79,7 @@ class Console:
         return table
 
     def close(self) -> None:
-        """Give the terminal back."""
+        """Stop the progress bar."""
         with contextlib.suppress(Exception):
             if self._progress is not None:
                 self._progress.stop()

@@ -1,7 +1,7 @@
-"""A lock for file systems without flock: a file with host, pid and a heartbeat.
+"""A lock for file systems without flock: a file with host name, pid and a heartbeat.
 
-The kernel does not release it for a process that was killed. So its owner touches it every few
-seconds, and one that was not touched for long is taken over.
+The kernel does not release it when a process is killed. So its owner touches it every few seconds,
+and a lock without a recent heartbeat is taken over.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from jaxrl.errors import TrainingStopped, UserError
 NAME = ".lock-heartbeat"
 BEAT = 10.0  # seconds
 STALE = 120.0  # seconds without a heartbeat: a suspended process may miss some
-_SETTLE = 1.0  # seconds until a second process that takes over at the same moment is seen
+_SETTLE = 1.0  # seconds after which a process that takes over at the same time is visible
 
 
 class LockLost(TrainingStopped):
@@ -42,15 +42,15 @@ class HeartbeatLock:
             age = _age(self._folder, self._path)
             if age is not None and age < STALE:
                 raise UserError(
-                    f"Another process is training in '{self._folder}': {_described(self._path)}, "
+                    f"Another process is training in '{self._folder}': {_describe(self._path)}, "
                     f"heartbeat {age:.0f} s ago. Wait for it to end; if it was killed, try again "
                     f"in {STALE - age:.0f} s."
                 )
             with contextlib.suppress(FileNotFoundError):
                 self._path.unlink()
-            taken = self._create()
+            created = self._create()
             time.sleep(_SETTLE)
-            if not taken or not self._is_ours():
+            if not created or not self._is_ours():
                 raise UserError(f"Another process has just begun to train in '{self._folder}'.")
         self._thread.start()
 
@@ -59,7 +59,7 @@ class HeartbeatLock:
         if not self._is_ours():
             raise LockLost(
                 f"This process was suspended for more than {STALE:.0f} s, and another one took "
-                f"over '{self._folder}' ({_described(self._path)}). Nothing more is written here."
+                f"over '{self._folder}' ({_describe(self._path)}). Nothing more is written here."
             )
 
     def release(self) -> None:
@@ -81,9 +81,9 @@ class HeartbeatLock:
         return True
 
     def _is_ours(self) -> bool:
-        found = _read(self._path)
-        # A folder that was deleted has no other owner; that it is gone is noticed elsewhere.
-        return found is None or found.get("token") == self._owner["token"]
+        owner = _read(self._path)
+        # A deleted folder has no other owner; its absence is reported elsewhere.
+        return owner is None or owner.get("token") == self._owner["token"]
 
     def _beat(self) -> None:
         while not self._released.wait(BEAT):
@@ -106,7 +106,7 @@ def _age(folder: Path, path: Path) -> float | None:
 
 
 def _read(path: Path) -> dict[str, Any] | None:
-    """Return the owner of a lock; None where there is no file, {} where it cannot be read."""
+    """Return the owner of a lock; None if there is no file, {} if it cannot be read."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -115,13 +115,13 @@ def _read(path: Path) -> dict[str, Any] | None:
         return {}
     with os.fdopen(descriptor, "rb") as file:
         try:
-            found = json.loads(file.read(1000))
+            owner = json.loads(file.read(1000))
         except (OSError, ValueError, RecursionError):
             return {}
-    return found if isinstance(found, dict) else {}
+    return owner if isinstance(owner, dict) else {}
 
 
-def _described(path: Path) -> str:
+def _describe(path: Path) -> str:
     owner = _read(path) or {}
     return f"process {owner.get('pid', '?')} on {owner.get('host', 'an unknown host')}"
 

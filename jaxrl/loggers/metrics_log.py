@@ -1,4 +1,4 @@
-"""Reading metrics.jsonl: damaged rows are dropped and counted, missing ones are counted too."""
+"""Read metrics.jsonl: damaged rows are dropped and counted, missing rows are counted."""
 
 import json
 import math
@@ -10,7 +10,7 @@ Row = dict[str, float]
 
 
 class Log(NamedTuple):
-    """The rows of a log, and how many lines are none."""
+    """The rows of a log, and its number of damaged lines."""
 
     rows: list[Row]
     damaged: int
@@ -22,18 +22,18 @@ def read(file: Path) -> Log:
 
 
 def parse(data: bytes) -> Log:
-    """Read the lines of a log one by one: a damaged byte costs its own line alone.
+    """Parse the lines of a log one by one: a damaged byte costs only its own line.
 
-    A last line without its end is what a crash leaves; it is no damage.
+    An incomplete last line is left by a crash and is not damage.
     """
     *lines, rest = data.split(b"\n")
-    found = [_row(line) for line in lines]
-    rows = [row for row in (*found, _row(rest)) if row is not None]
-    return Log(rows, found.count(None))
+    parsed = [_row(line) for line in lines]
+    rows = [row for row in (*parsed, _row(rest)) if row is not None]
+    return Log(rows, parsed.count(None))
 
 
 def _row(line: bytes) -> Row | None:
-    """Return a point of a log; None where the line is none. JSON's null is NaN."""
+    """Return a row; None for a damaged line. JSON's null is NaN."""
     try:
         row: Any = json.loads(line)
     except (ValueError, RecursionError):
@@ -41,8 +41,8 @@ def _row(line: bytes) -> Row | None:
     if not isinstance(row, dict):
         return None
     row = {name: math.nan if value is None else value for name, value in row.items()}
-    fine = all(map(_is_number, row.values()))
-    return row if fine and math.isfinite(row.get("step", math.nan)) else None
+    valid = all(map(_is_number, row.values()))
+    return row if valid and math.isfinite(row.get("step", math.nan)) else None
 
 
 def _is_number(value: Any) -> bool:
@@ -57,27 +57,27 @@ def _is_number(value: Any) -> bool:
 
 def missing(rows: Iterable[Row], stride: int, until: int) -> list[int]:
     """Return the steps, one every `stride` up to `until`, that have no row."""
-    there = {int(row["step"]) for row in rows}
-    return [step for step in range(stride, until + 1, stride) if step not in there]
+    present = {int(row["step"]) for row in rows}
+    return [step for step in range(stride, until + 1, stride) if step not in present]
 
 
 def stride(rows: Iterable[Row]) -> int | None:
-    """Return the steps between two rows, as most runs have them; None where there is no row."""
+    """Return the smallest number of steps between two rows; None without rows."""
     steps = sorted({0, *(int(row["step"]) for row in rows if row["step"] > 0)})
     return min((b - a for a, b in zip(steps, steps[1:], strict=False)), default=None)
 
 
 def remarks(log: Log, stride: int | None, until: int, file: Path) -> list[str]:
-    """Say what is wrong with a log."""
-    found = []
+    """Return the problems of a log."""
+    problems = []
     if log.damaged:
-        found.append(f"{_number(log.damaged, 'damaged row')} of {file} dropped")
-    lacking = missing(log.rows, stride, until) if stride else []
-    if len(lacking) > log.damaged:  # a damaged row is not missing as well
-        number = _number(len(lacking), "row")
-        found.append(f"{number} missing from {file}, the first at step {lacking[0]:,}")
-    return found
+        problems.append(f"{_count(log.damaged, 'damaged row')} of {file} dropped")
+    absent = missing(log.rows, stride, until) if stride else []
+    if len(absent) > log.damaged:  # a damaged row is not counted as missing
+        number = _count(len(absent), "row")
+        problems.append(f"{number} missing from {file}, the first at step {absent[0]:,}")
+    return problems
 
 
-def _number(number: int, thing: str) -> str:
+def _count(number: int, thing: str) -> str:
     return f"{number:,} {thing}{'s' * (number != 1)}"

@@ -1,4 +1,4 @@
-"""The run folder: its name, its lock, and what is written into it once."""
+"""The run folder: its name, its lock, and its settings and provenance."""
 
 import contextlib
 import errno
@@ -13,8 +13,6 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-
-import jax
 
 from jaxrl.config import TrainConfig, serialization, validate, variants
 from jaxrl.errors import UserError
@@ -42,7 +40,7 @@ def create(config: TrainConfig, members: Sequence[TrainConfig] = ()) -> Path:
     try:
         str(path.absolute()).encode()
         if config.run_dir is None:
-            return made(path)
+            return make_unique(path)
         path.mkdir(parents=True, exist_ok=True)
     except UnicodeEncodeError as error:
         raise UserError(
@@ -55,8 +53,8 @@ def create(config: TrainConfig, members: Sequence[TrainConfig] = ()) -> Path:
     return path
 
 
-def made(path: Path) -> Path:
-    """Make a folder of this name, or with a number after it: runs may start in the same second."""
+def make_unique(path: Path) -> Path:
+    """Make a folder of this name, or with a number appended: runs may start in the same second."""
     candidate, number = path, 2
     while True:
         try:
@@ -68,10 +66,10 @@ def made(path: Path) -> Path:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[lock_file.HeartbeatLock | None]:
-    """Keep a second process out of the folder.
+    """Lock the folder for this process.
 
-    The kernel's lock goes with the process, even if killed, and needs nothing: None. Where the file
-    system has none, a lock file with a heartbeat takes its place.
+    The kernel releases its lock when the process ends, even if killed: yields None. On a file
+    system without flock, a lock file with a heartbeat takes its place.
     """
     atomic_io.check_folder(path)
     try:
@@ -96,7 +94,7 @@ def locked(path: Path) -> Iterator[lock_file.HeartbeatLock | None]:
 
 
 def _flock(path: Path, descriptor: int) -> bool:
-    """Take the kernel's lock; return whether the file system has one."""
+    """Take the kernel's lock; return False if the file system has none."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -110,19 +108,19 @@ def _flock(path: Path, descriptor: int) -> bool:
 
 
 def describe(path: Path, config: TrainConfig, members: Sequence[TrainConfig] = ()) -> None:
-    """Record what is run: settings, command, versions, devices, git state."""
-    origin = json.dumps(provenance(), indent=2)
-    for place in (path, *of_members(path, members)):
-        place.mkdir(exist_ok=True)
-        atomic_io.write_text(place / "command.txt", command_line() + "\n")
-        atomic_io.write_text(place / "provenance.json", origin)
+    """Write settings, command, versions, devices and git state into the folder."""
+    provenance_json = json.dumps(provenance(), indent=2)
+    for folder in (path, *of_members(path, members)):
+        folder.mkdir(exist_ok=True)
+        atomic_io.write_text(folder / "command.txt", command_line() + "\n")
+        atomic_io.write_text(folder / "provenance.json", provenance_json)
     write_settings(path, config, members)
 
 
 def write_settings(path: Path, config: TrainConfig, members: Sequence[TrainConfig] = ()) -> None:
     """Write the settings of a run, and those of every member into its own folder."""
-    for place, member in zip(of_members(path, members), members, strict=True):
-        atomic_io.write_text(place / "config.json", serialization.to_json(member))
+    for folder, member in zip(of_members(path, members), members, strict=True):
+        atomic_io.write_text(folder / "config.json", serialization.to_json(member))
     if members:
         atomic_io.write_text(path / _MEMBERS, json.dumps(variants.folder_names(members), indent=2))
     atomic_io.write_text(path / "config.json", serialization.to_json(config))
@@ -162,7 +160,7 @@ def population_of(path: Path) -> Path | None:
 
 
 def command_line() -> str:
-    """Return the command as a person would type it again."""
+    """Return the command line that started this process."""
     program = Path(sys.argv[0])
     ours = (program.parent.name, program.name) == ("jaxrl", "train.py")
     start = "python -m jaxrl.train" if ours else f"python {shlex.quote(str(program))}"
@@ -172,6 +170,8 @@ def command_line() -> str:
 
 def provenance() -> dict:
     """Return versions, devices and the state of the code."""
+    import jax  # only here: reading run folders needs no JAX
+
     versions = {}
     for name in PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):

@@ -1,4 +1,4 @@
-"""Where metrics go: every sink is a function of (environment steps, flat dict)."""
+"""Metric sinks: functions of (environment steps, flat dict of metrics)."""
 
 import contextlib
 import dataclasses
@@ -20,9 +20,9 @@ Sink = Callable[[int, dict[str, float]], None]
 
 
 class JsonLines:
-    """Append one JSON object per point; on resume, first drop what the resumed run will repeat.
+    """Append one JSON object per point; on resume, first drop the points that will be repeated.
 
-    The file is opened at the first point, or at once by `open`.
+    The file is opened at the first point, or by `open`.
     """
 
     def __init__(
@@ -30,18 +30,18 @@ class JsonLines:
         path: Path,
         stack: contextlib.ExitStack,
         resumed_at: int | None,
-        stride: int | None = None,  # steps between two points, where every one must be there
+        stride: int | None = None,  # steps between two points, if none may be missing
     ) -> None:
         self.path, self._stack = path, stack
         self._resumed_at, self._stride = resumed_at, stride
         self._file: IO[str] | None = None
-        self.remarks: list[str] = []  # what was found wrong with the log of a resumed run
+        self.remarks: list[str] = []  # problems of the log of a resumed run
 
     def open(self) -> IO[str]:
         """Open the file if it is not, and return it."""
         if self._file is None:
             if self._resumed_at is not None:
-                self.remarks = _keep_until(self.path, self._resumed_at, self._stride)
+                self.remarks = _truncate_log(self.path, self._resumed_at, self._stride)
             self._file = self._stack.enter_context(atomic_io.appending(self.path))
         return self._file
 
@@ -52,12 +52,12 @@ class JsonLines:
             file.write(_line({"step": step} | metrics))
             file.flush()
         except OSError as error:
-            with contextlib.suppress(OSError):  # what it still holds cannot be written either
+            with contextlib.suppress(OSError):  # its buffer cannot be written either
                 file.close()
             raise OSError(error.errno, error.strerror, str(self.path)) from error
 
     def contents(self) -> str:
-        """Return all that was written, also where the file was deleted since."""
+        """Return all that was written, even if the file was deleted since."""
         if self._file is None:
             return ""
         self._file.seek(0)
@@ -77,21 +77,21 @@ def jsonl(
 
 
 def _line(row: dict[str, float]) -> str:
-    """Return a point as a line; what is not finite is null, since JSON has no NaN."""
+    """Return a point as a line; non-finite values are null, since JSON has no NaN."""
     return json.dumps({k: v if math.isfinite(v) else None for k, v in row.items()}) + "\n"
 
 
 def by_iteration(folder: Path, stack: contextlib.ExitStack, iterations: int, resume: bool) -> Sink:
-    """Return a log of single iterations, iterations.jsonl, which begins with its first point."""
+    """Return a log of single iterations, iterations.jsonl, created at its first point."""
     return JsonLines(folder / "iterations.jsonl", stack, iterations if resume else None)
 
 
-def _keep_until(path: Path, step: int, stride: int | None) -> list[str]:
-    """Drop rows beyond a step and damaged ones, which stay in a copy; say what the log lacks."""
+def _truncate_log(path: Path, step: int, stride: int | None) -> list[str]:
+    """Drop rows after a step and damaged ones, of which a copy stays; return its problems."""
     data = path.read_bytes() if path.exists() else b""
     log = metrics_log.parse(data)
     if log.damaged:
-        with atomic_io.replacing(aside(path)) as file:
+        with atomic_io.replacing(backup_path(path)) as file:
             file.write(data)
     rows = [row for row in log.rows if row["step"] <= step]
     if data:
@@ -99,16 +99,16 @@ def _keep_until(path: Path, step: int, stride: int | None) -> list[str]:
     return metrics_log.remarks(log, stride, step, path)
 
 
-def aside(path: Path) -> Path:
-    """Return a name beside a damaged file under which it can be kept."""
+def backup_path(path: Path) -> Path:
+    """Return an unused path for a copy of a damaged file."""
     number = 1
-    while (found := path.with_name(f"{path.name}.damaged-{number}")).exists():
+    while (backup := path.with_name(f"{path.name}.damaged-{number}")).exists():
         number += 1
-    return found
+    return backup
 
 
 def read_jsonl(path: Path) -> list[dict[str, float]]:
-    """Read the points of a run; what is damaged or cut off by a crash is left out."""
+    """Read the points of a run, without rows that are damaged or cut off by a crash."""
     return metrics_log.read(path).rows
 
 
@@ -117,26 +117,26 @@ def tensorboard(path: Path, stack: contextlib.ExitStack, resumed_at: int | None)
     purge, suffix = (None, "") if resumed_at is None else (resumed_at + 1, f".{resumed_at}")
     events = EventFile(path, suffix, purge)
     stack.callback(events.close)
-    return lambda step, metrics: events.scalars(step, _finite(metrics))
+    return lambda step, metrics: events.scalars(step, _only_finite(metrics))
 
 
-def _finite(metrics: dict[str, float]) -> dict[str, float]:
+def _only_finite(metrics: dict[str, float]) -> dict[str, float]:
     return {name: value for name, value in metrics.items() if math.isfinite(value)}
 
 
 def hyperparameters(path: Path, config: dict[str, object], result: dict[str, float]) -> None:
-    """Fill TensorBoard's HPARAMS tab: settings beside what they reached."""
+    """Write TensorBoard's HPARAMS tab: settings and results."""
     with contextlib.closing(EventFile(path, ".hparams")) as events:
         from tensorboardX.summary import hparams
 
         plain = {
             k: v if isinstance(v, bool | int | float | str) else str(v) for k, v in config.items()
         }
-        # Names of their own: TensorBoard also draws them, as one point at step 0.
-        reached = {f"hparam/{name.partition('/')[2]}": value for name, value in result.items()}
-        for part in hparams(plain, reached):
+        # Separate names: TensorBoard also draws them, as one point at step 0.
+        results = {f"hparam/{name.partition('/')[2]}": value for name, value in result.items()}
+        for part in hparams(plain, results):
             events.summary(part)
-        events.scalars(0, reached)
+        events.scalars(0, results)
 
 
 def wandb(config: TrainConfig, path: Path, stack: contextlib.ExitStack) -> Sink:
@@ -158,7 +158,7 @@ def wandb(config: TrainConfig, path: Path, stack: contextlib.ExitStack) -> Sink:
 
 
 def check_extras(config: TrainConfig) -> None:
-    """Say what is missing before anything is compiled."""
+    """Raise a UserError for a missing package, before anything is compiled."""
     if config.log.wandb and importlib.util.find_spec("wandb") is None:
         raise UserError("--log.wandb needs the package wandb: pip install 'jaxrl[wandb]'.")
 

@@ -1,7 +1,7 @@
-"""TensorBoard's event files, written at once by the caller.
+"""TensorBoard's event files, written synchronously.
 
-tensorboardX's own writer hands events to a thread through a short queue. The thread ends when a
-disk is full, or when the clock is set back by weeks, and the next writes then wait for ever.
+tensorboardX's writer passes events to a thread through a short queue. The thread ends when a disk
+is full, or when the clock is set back by weeks, and later writes then block for ever.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ class EventFile:
     """One event file in a folder; when it cannot be written, it warns once and stops.
 
     Args:
-      purge_step: TensorBoard forgets what earlier files have from this step on.
+      purge_step: TensorBoard drops the points of earlier files from this step on.
     """
 
     def __init__(self, folder: Path, suffix: str = "", purge_step: int | None = None) -> None:
@@ -39,16 +39,16 @@ class EventFile:
             self._write(step=purge_step, session_log=log)
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
-        """Write values of one step, down to the disk."""
+        """Write the values of one step and flush them to disk."""
         from tensorboardX.summary import scalar
 
         parts = [scalar(name, value) for name, value in values.items()]
         if not parts:
             return
-        whole, *others = parts
+        merged, *others = parts
         for part in others:
-            whole.MergeFrom(part)
-        self.summary(whole, step)
+            merged.MergeFrom(part)
+        self.summary(merged, step)
 
     def summary(self, summary: Any, step: int = 0) -> None:
         """Write one of TensorBoard's summaries."""
@@ -72,22 +72,22 @@ class EventFile:
 
     @contextlib.contextmanager
     def _warning(self) -> Iterator[None]:
-        """Turn an error of the disk into a warning: metrics.jsonl has the same numbers."""
+        """Turn a disk error into a warning: metrics.jsonl has the same values."""
         try:
             yield
         except OSError as error:
-            why = error.strerror or first_line(error)
-            text = f"TensorBoard files in {self._folder} are not written any more: {why}"
+            reason = error.strerror or first_line(error)
+            text = f"TensorBoard files in {self._folder} are no longer written: {reason}"
             records, self._records = self._records, None
             with contextlib.suppress(OSError):  # stderr may be a file on the same disk
-                print(f"warning: {text}; metrics.jsonl has the same numbers.", file=sys.stderr)
-            with contextlib.suppress(OSError):  # what it still holds cannot be written either
+                print(f"warning: {text}; metrics.jsonl has the same values.", file=sys.stderr)
+            with contextlib.suppress(OSError):  # its buffer cannot be written either
                 if records is not None:
                     records.close()
 
 
 def _new_name(folder: Path, suffix: str) -> str:
-    """Return a name that sorts after all others, whatever the clock says.
+    """Return a name that sorts after all others, even if the clock was set back.
 
     TensorBoard reads the files of a folder in the order of their names.
     """
@@ -99,7 +99,7 @@ def _new_name(folder: Path, suffix: str) -> str:
 
 @contextlib.contextmanager
 def _no_pytorch() -> Iterator[None]:
-    """Let tensorboardX not find PyTorch: it takes two seconds to load, to annotate arguments."""
+    """Hide PyTorch from tensorboardX, which would import it for two seconds, for annotations."""
     if "torch" in sys.modules:
         yield
         return

@@ -1,1 +1,17 @@
-"""Trained policies and rewards as files: save, load, export."""
+"""Trained policies and rewards as files.
+
+`load` reads and plays a policy, `reward_files` a learnt reward, `files` is their format, `export`
+writes a policy that runs without jaxrl.
+"""
+
+from jaxrl.policies.load import LoadedPolicy, load_policy, play, run_episodes
+from jaxrl.policies.reward_files import LoadedReward, load_reward
+
+__all__ = [
+    "LoadedPolicy",
+    "LoadedReward",
+    "load_policy",
+    "load_reward",
+    "play",
+    "run_episodes",
+]

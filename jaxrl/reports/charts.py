@@ -1,4 +1,4 @@
-"""Line charts as HTML around an SVG that stretches: letters keep their size on every screen."""
+"""Line charts as HTML around an SVG that stretches: text keeps its size on every screen."""
 
 import json
 import math
@@ -10,12 +10,12 @@ import numpy as np
 from jaxrl.reports import html
 from jaxrl.reports.html import Markup, tag
 
-_MOST = 240  # parts of a curve, each drawn by its lowest and highest point
-_DECADES = 3.0  # more than these between smallest and largest, and the scale is logarithmic
+_MAX_PARTS = 240  # of a curve, each drawn by its lowest and highest point
+_DECADES = 3.0  # range from which on the scale is logarithmic
 
 
 class Line(NamedTuple):
-    """A curve, with a band around it or without."""
+    """A curve, optionally with a band around it."""
 
     label: str
     x: np.ndarray
@@ -27,7 +27,7 @@ class Line(NamedTuple):
 
 
 class Span(NamedTuple):
-    """A part of the x-axis that is marked."""
+    """A marked range of the x-axis."""
 
     label: str
     start: float
@@ -40,7 +40,7 @@ class _Axis(NamedTuple):
     log: bool = False
 
     def place(self, values: np.ndarray) -> np.ndarray:
-        """Return values as percent of the way from low to high."""
+        """Return values as percentages of the axis from low to high."""
         low, high = self.low, self.high
         if self.log:
             low, high = math.log10(low), math.log10(high)
@@ -58,7 +58,7 @@ def ticks(low: float, high: float, most: int = 5) -> list[float]:
 
 
 def decades(low: float, high: float, most: int = 5) -> list[float]:
-    """Return powers of ten from low to high; and twice and five times these, if few are there."""
+    """Return powers of ten from low to high; with their doubles and fivefolds if they are few."""
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     step = math.ceil((last - first) / most)
     parts = (1, 2, 5) if last - first <= 2 else (1,)
@@ -66,18 +66,18 @@ def decades(low: float, high: float, most: int = 5) -> list[float]:
     return [value for value in every if low <= value <= high]
 
 
-def thinned(line: Line, most: int = _MOST) -> Line:
-    """Return fewer points of a long curve: of each part its lowest and its highest."""
+def downsample(line: Line, most: int = _MAX_PARTS) -> Line:
+    """Return a long curve with fewer points: the lowest and the highest of each part."""
     if len(line.x) <= 2 * most:
         return line
-    kept = [0, len(line.x) - 1]
+    indices = [0, len(line.x) - 1]
     for part in np.array_split(np.arange(len(line.x)), most):
         finite = part[np.isfinite(line.y[part])]
-        kept += [finite[line.y[finite].argmin()], finite[line.y[finite].argmax()]] * bool(
+        indices += [finite[line.y[finite].argmin()], finite[line.y[finite].argmax()]] * bool(
             len(finite)
         )
-        kept += part[~np.isfinite(line.y[part])][:1].tolist()  # a gap stays one
-    chosen = np.unique(kept)
+        indices += part[~np.isfinite(line.y[part])][:1].tolist()  # a gap stays one
+    chosen = np.unique(indices)
     cut = [None if column is None else column[chosen] for column in (line.low, line.high)]
     return line._replace(x=line.x[chosen], y=line.y[chosen], low=cut[0], high=cut[1])
 
@@ -91,17 +91,17 @@ def chart(
     class_: str = "",
     full_name: str | None = None,
 ) -> Markup:
-    """Return a chart; a pointer over it reads values. A logarithmic scale is chosen by need."""
-    lines = [thinned(line) for line in lines]
+    """Return a chart whose values a pointer can read; log=None chooses the scale by the range."""
+    lines = [downsample(line) for line in lines]
     x, y = _axes(lines, log)
     head = tag("figcaption", tag("b", title), tag("small", "log" if y.log else ""), *_keys(lines))
     drawn = "".join([*_spans(spans, x), *_grid(y), *(_draw(line, x, y) for line in lines)])
-    picture = Markup(
+    svg = Markup(
         f'<svg viewBox="0 0 100 100" preserveAspectRatio="none" aria-hidden="true">{drawn}</svg>'
     )
-    plot = tag("div", picture, *_marks(spans, x), *_labels(x, y), tag("i"), class_="plot")
-    told = json.dumps([_told(line, x) for line in lines], separators=(",", ":"))
-    return tag("figure", head, plot, class_=f"chart {class_}", title=full_name, data_lines=told)
+    plot = tag("div", svg, *_marks(spans, x), *_labels(x, y), tag("i"), class_="plot")
+    data = json.dumps([_pointer_data(line, x) for line in lines], separators=(",", ":"))
+    return tag("figure", head, plot, class_=f"chart {class_}", title=full_name, data_lines=data)
 
 
 def _axes(lines: Sequence[Line], log: bool | None) -> tuple[_Axis, _Axis]:
@@ -119,14 +119,14 @@ def _axes(lines: Sequence[Line], log: bool | None) -> tuple[_Axis, _Axis]:
 
 
 def _across(values: np.ndarray) -> _Axis:
-    """Let the axis begin where counting does, unless the curves are far from there."""
+    """Return an axis from 0, unless the curves are far from it."""
     low, high = (float(values.min()), float(values.max())) if len(values) else (0.0, 1.0)
     low = 0.0 if low <= 0.5 * high else low
     return _Axis(low, high if high > low else low + 1.0)
 
 
 def _keys(lines: Sequence[Line]) -> list[Markup]:
-    """Return a legend that also says each curve's last value, or the one under the pointer."""
+    """Return a legend with each curve's last value, or the one under the pointer."""
     keys = [tag("span", class_="at")]
     for line in lines:
         finite = line.y[np.isfinite(line.y)]
@@ -141,7 +141,7 @@ def _grid(y: _Axis) -> list[str]:
 
 
 def _places(axis: _Axis) -> list[tuple[float, float]]:
-    """Return where ticks are, in percent, and of which values."""
+    """Return positions of ticks, in percent, and their values."""
     values = decades(axis.low, axis.high) if axis.log else ticks(axis.low, axis.high)
     return list(zip(axis.place(np.array(values)).tolist(), values, strict=True))
 
@@ -153,7 +153,7 @@ def _labels(x: _Axis, y: _Axis) -> list[Markup]:
 
 
 def _tick(value: float) -> str:
-    """Write the value of a tick, which has few digits."""
+    """Return the value of a tick, which has few digits, as text."""
     return html.steps(value) if abs(value) >= 1e4 else f"{value:.6g}"
 
 
@@ -166,15 +166,15 @@ def _spans(spans: Sequence[Span], x: _Axis) -> list[str]:
 
 
 def _marks(spans: Sequence[Span], x: _Axis) -> list[Markup]:
-    middle = x.place(np.array([(span.start + span.end) / 2 for span in spans]))
+    centers = x.place(np.array([(span.start + span.end) / 2 for span in spans]))
     return [
         tag("span", span.label, class_="mark", style=f"left:{place:.2f}%")
-        for span, place in zip(spans, middle, strict=True)
+        for span, place in zip(spans, centers, strict=True)
     ]
 
 
 def _draw(line: Line, x: _Axis, y: _Axis) -> str:
-    """Return a curve and its band; where there is no number there is no line."""
+    """Return a curve and its band, with gaps at non-finite values."""
     across = x.place(line.x)
     drawn = ""
     if line.low is not None and line.high is not None:
@@ -184,22 +184,24 @@ def _draw(line: Line, x: _Axis, y: _Axis) -> str:
         drawn = f'<polygon class="band c{line.color}" points="{" ".join(edge)}"/>' if edge else ""
     faint = " faint" if line.faint else ""
     height = 100 - y.place(line.y)
-    whole, single = [], []
+    segments, dots = [], []
     for piece in np.split(np.arange(len(height)), np.flatnonzero(~np.isfinite(height))):
         piece = piece[np.isfinite(height[piece])]
         points = _points(across[piece], height[piece])
         if points:
-            (whole if len(points) > 1 else single).append("M" + "L".join(points))
-    drawn += f'<path class="line c{line.color}{faint}" d="{"".join(whole)}"/>' if whole else ""
-    dots = "".join(f"{point}h0" for point in single)  # a line of no length has round ends
-    return drawn + (f'<path class="line dot c{line.color}{faint}" d="{dots}"/>' if dots else "")
+            (segments if len(points) > 1 else dots).append("M" + "L".join(points))
+    drawn += (
+        f'<path class="line c{line.color}{faint}" d="{"".join(segments)}"/>' if segments else ""
+    )
+    marks = "".join(f"{dot}h0" for dot in dots)  # a line of no length has round ends
+    return drawn + (f'<path class="line dot c{line.color}{faint}" d="{marks}"/>' if marks else "")
 
 
 def _points(across: np.ndarray, height: np.ndarray) -> list[str]:
     return [f"{a:.2f},{b:.2f}" for a, b in zip(across, height, strict=True)]
 
 
-def _told(line: Line, x: _Axis) -> dict:
-    """Return what a pointer can read: places in percent, steps and values."""
+def _pointer_data(line: Line, x: _Axis) -> dict:
+    """Return what a pointer can read: positions in percent, steps and values."""
     values = [None if not math.isfinite(v) else float(f"{v:.5g}") for v in line.y]
     return {"p": x.place(line.x).round(2).tolist(), "x": line.x.tolist(), "y": values}

@@ -1,4 +1,4 @@
-"""The parts of a page that compares runs."""
+"""The sections of a page that compares runs."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -26,30 +26,30 @@ def _key(group: Group, text: str) -> Markup:
     return tag("span", text, class_=f"key c{group.color}")
 
 
-def _most_seeds(kinds: Sequence[Group]) -> int:
-    return max(len(group.records) for group in kinds)
+def _most_seeds(groups: Sequence[Group]) -> int:
+    return max(len(group.records) for group in groups)
 
 
-def _have_seeds(kinds: Sequence[Group]) -> bool:
-    return _most_seeds(kinds) > 1
+def _have_seeds(groups: Sequence[Group]) -> bool:
+    return _most_seeds(groups) > 1
 
 
-def curves(kinds: Sequence[Group]) -> Markup:
-    """Return the curves that tell most, overlaid."""
-    units = " or ".join(dict.fromkeys(r.unit for g in kinds for r in g.records))
+def curves(groups: Sequence[Group]) -> Markup:
+    """Return the main curves of all groups in common charts."""
+    units = " or ".join(dict.fromkeys(r.unit for g in groups for r in g.records))
     drawn = []
     for metric, title in _CURVES.items():
-        found = [_logged(group, metric) for group in kinds]
-        if lines := _overlaid(kinds, found, found, lower_is_better=metric == LOSS):
+        logged = [_logged(group, metric) for group in groups]
+        if lines := _overlaid(groups, logged, logged, lower_is_better=metric == LOSS):
             drawn.append(charts.chart(f"{title} over {units}", lines, class_="large"))
         if metric == EVALUATED:
-            found = [_timed(group, metric) for group in kinds]
-            if lines := _overlaid(kinds, found, [seeds.at_the_same_times(each) for each in found]):
+            timed = [_timed(group, metric) for group in groups]
+            if lines := _overlaid(groups, timed, [seeds.resample_times(each) for each in timed]):
                 drawn.append(charts.chart(f"{title} over minutes", lines, class_="large"))
-    shown = tag("div", *drawn, class_="pair") if drawn else ""
-    named = stats.labels(_most_seeds(kinds))
-    note = f"thick: {named.mean} of the seeds, with its {named.interval}"
-    return section("Learning curves", shown, note=note if _have_seeds(kinds) else "")
+    body = tag("div", *drawn, class_="pair") if drawn else ""
+    labels = stats.labels(_most_seeds(groups))
+    note = f"thick: {labels.mean} of the seeds, with its {labels.interval}"
+    return section("Learning curves", body, note=note if _have_seeds(groups) else "")
 
 
 def _logged(group: Group, metric: str) -> list[Curve]:
@@ -57,35 +57,35 @@ def _logged(group: Group, metric: str) -> list[Curve]:
 
 
 def _timed(group: Group, metric: str) -> list[Curve]:
-    found = [seeds.over_time(record, metric, resources.ELAPSED) for record in group.records]
-    return [curve for curve in found if len(curve.steps)]
+    curves = [seeds.over_time(record, metric, resources.ELAPSED) for record in group.records]
+    return [curve for curve in curves if len(curve.steps)]
 
 
 def _overlaid(
-    kinds: Sequence[Group],
+    groups: Sequence[Group],
     alone: Sequence[list[Curve]],
     comparable: Sequence[list[Curve]],
     *,
     lower_is_better: bool = False,
 ) -> list[Line]:
-    """Return seeds as faint lines, and what they have in common as thick ones."""
+    """Return single seeds as faint lines and their aggregates as thick ones."""
     lines = []
-    for group, single, shared in zip(kinds, alone, comparable, strict=True):
+    for group, single, shared in zip(groups, alone, comparable, strict=True):
         if len(single) > 1:
             lines += [Line("", *curve, group.color, faint=True) for curve in single]
         lines += seeds.line(group, shared, lower_is_better=lower_is_better)
     return lines
 
 
-def _figure(
+def _value(
     of: Callable[[Record], float | None], write: Callable[[float], str]
 ) -> Callable[[Sequence[Record]], str]:
-    """Return what writes a figure: one run's own, or the middle half of several."""
+    """Return a formatter of a value: that of one run, or the IQM of several with its interval."""
 
-    def written(records: Sequence[Record]) -> str:
-        return _written([v for record in records if (v := of(record)) is not None], write)
+    def format_value(records: Sequence[Record]) -> str:
+        return _format([v for record in records if (v := of(record)) is not None], write)
 
-    return written
+    return format_value
 
 
 def _outcome(
@@ -94,63 +94,63 @@ def _outcome(
     *,
     lower_is_better: bool = False,
 ) -> Callable[[Sequence[Record]], str]:
-    """Return the same of a figure by which runs are compared: a run without it is the worst."""
+    """Return a formatter of a value that compares runs: a run without it counts as the worst."""
 
-    def written(records: Sequence[Record]) -> str:
-        found = [of(record) for record in records]
-        if all(value is None for value in found):
+    def format_value(records: Sequence[Record]) -> str:
+        values = [of(record) for record in records]
+        if all(value is None for value in values):
             return "–"
-        values = [math.nan if value is None else value for value in found]
-        return _written(values, write, lower_is_better=lower_is_better)
+        filled = [math.nan if value is None else value for value in values]
+        return _format(filled, write, lower_is_better=lower_is_better)
 
-    return written
+    return format_value
 
 
-def _written(
+def _format(
     values: Sequence[float], write: Callable[[float], str], *, lower_is_better: bool = False
 ) -> str:
     if not values:
         return "–"
-    found = stats.iqm_with_interval(np.array(values), lower_is_better=lower_is_better)
-    middle, low, high = (stats.format_aggregate(float(value), write) for value in found)
-    return middle if low == high else f"{middle} ({low} to {high})"
+    aggregates = stats.iqm_with_interval(np.array(values), lower_is_better=lower_is_better)
+    iqm, low, high = (stats.format_aggregate(float(value), write) for value in aggregates)
+    return iqm if low == high else f"{iqm} ({low} to {high})"
 
 
-_FIGURES = {
+_RESULTS = {
     "last evaluation": _outcome(lambda r: r.outcome(EVALUATED), html.number),
     "best evaluation": _outcome(lambda r: r.last(BEST), html.number),
     "success": _outcome(lambda r: r.outcome(SUCCESS), lambda v: f"{v:.1%}"),
     "return in training": _outcome(lambda r: r.outcome(RETURN), html.number),
     "R_loss": _outcome(lambda r: r.outcome(LOSS), html.number, lower_is_better=True),
-    "steps": _figure(lambda r: r.step, html.steps),
-    "time": _figure(lambda r: r.last(resources.ELAPSED), formatting.duration),
-    "compiling": _figure(lambda r: resources.seconds(r).get("compiling"), formatting.duration),
-    "steps per second": _figure(lambda r: r.last(resources.SPEED), lambda v: f"{v:,.0f}"),
-    "memory, MiB": _figure(resources.peak_memory, lambda v: f"{v:,.0f}"),
+    "steps": _value(lambda r: r.step, html.steps),
+    "time": _value(lambda r: r.last(resources.ELAPSED), formatting.duration),
+    "compiling": _value(lambda r: resources.seconds(r).get("compiling"), formatting.duration),
+    "steps per second": _value(lambda r: r.last(resources.SPEED), lambda v: f"{v:,.0f}"),
+    "memory, MiB": _value(resources.peak_memory, lambda v: f"{v:,.0f}"),
 }
 
 
-def figures(kinds: Sequence[Group]) -> Markup:
-    """Return what was reached, one column for each group."""
-    rows = [(name, *(write(g.records) for g in kinds)) for name, write in _FIGURES.items()]
-    known = [row for row in rows if set(row[1:]) != {"–"}]
-    known += [("runs", *(str(len(group.records)) for group in kinds))]
-    head = ("", *(_key(group, group.label) for group in kinds))
-    named = stats.labels(_most_seeds(kinds))
-    note = f"of several seeds: {named.mean} ({named.interval})"
-    table = html.table(head, known, "figures")
-    return section("Final figures", table, note=note if _have_seeds(kinds) else "")
+def results(groups: Sequence[Group]) -> Markup:
+    """Return the table of final results, one column per group."""
+    rows = [(name, *(write(g.records) for g in groups)) for name, write in _RESULTS.items()]
+    filled = [row for row in rows if set(row[1:]) != {"–"}]
+    filled += [("runs", *(str(len(group.records)) for group in groups))]
+    head = ("", *(_key(group, group.label) for group in groups))
+    labels = stats.labels(_most_seeds(groups))
+    note = f"of several seeds: {labels.mean} ({labels.interval})"
+    table = html.table(head, filled, "figures")
+    return section("Final results", table, note=note if _have_seeds(groups) else "")
 
 
-def evaluations(kinds: Sequence[Group]) -> Markup:
+def evaluations(groups: Sequence[Group]) -> Markup:
     """Return all evaluated returns, one column for each group, the newest first."""
-    steps = {step for g in kinds for record in g.records for step in _by_step(record)}
+    steps = {step for g in groups for record in g.records for step in _by_step(record)}
     rows = [
-        (int(step), *(_middle(step, group.records) for group in kinds))
+        (int(step), *(_iqm_at(step, group.records) for group in groups))
         for step in sorted(steps, reverse=True)
     ]
-    units = " or ".join(dict.fromkeys(r.unit for g in kinds for r in g.records))
-    head = (units, *(_key(group, group.label) for group in kinds))
+    units = " or ".join(dict.fromkeys(r.unit for g in groups for r in g.records))
+    head = (units, *(_key(group, group.label) for group in groups))
     return section("Evaluation", html.table(head, rows, "figures") if rows else "")
 
 
@@ -159,90 +159,93 @@ def _by_step(record: Record) -> dict[float, float]:
     return dict(zip(*(axis.tolist() for axis in curve), strict=True)) if curve else {}
 
 
-def _middle(step: float, runs: Sequence[Record]) -> str:
-    """Write the returns at a step; runs that have not come so far, and may yet, are told apart."""
-    known = [_by_step(record) for record in runs]
-    if not any(step in each for each in known):
+def _iqm_at(step: float, runs: Sequence[Record]) -> str:
+    """Return the IQM of the returns at a step, and how many runs have reached it."""
+    evaluated = [_by_step(record) for record in runs]
+    if not any(step in each for each in evaluated):
         return "–"
-    there = [
+    reached = [
         each.get(step, math.nan)
-        for each, record in zip(known, runs, strict=True)
+        for each, record in zip(evaluated, runs, strict=True)
         if record.step >= step or record.diverged
     ]
-    missing = len(runs) - len(there)
-    return _written(there, html.number) + (f", {len(there)} of {len(runs)} runs" * bool(missing))
+    missing = len(runs) - len(reached)
+    suffix = f", {len(reached)} of {len(runs)} runs" if missing else ""
+    return _format(reached, html.number) + suffix
 
 
-def time_and_memory(kinds: Sequence[Group]) -> Markup:
-    """Return what each group spent its time on, and what lies in memory."""
+def time_and_memory(groups: Sequence[Group]) -> Markup:
+    """Return the time and memory of each group."""
     parts = []
-    for group in kinds:
-        told = (resources.bar(_mean_seconds(group)), resources.state(group.records[0]))
-        parts += [tag("div", _key(group, group.label), *told)] if any(told) else []
-    note = "mean of the runs; seeds of one program share its time" if _have_seeds(kinds) else ""
+    for group in groups:
+        shown = (resources.bar(_mean_seconds(group)), resources.state(group.records[0]))
+        parts += [tag("div", _key(group, group.label), *shown)] if any(shown) else []
+    note = "mean of the runs; seeds of one program share its time" if _have_seeds(groups) else ""
     return section("Time and memory", *parts, note=note)
 
 
 def _mean_seconds(group: Group) -> dict[str, float]:
-    known = [spent for record in group.records if (spent := resources.seconds(record))]
-    return {name: sum(s[name] for s in known) / len(known) for name in known[0]} if known else {}
+    spent = [seconds for record in group.records if (seconds := resources.seconds(record))]
+    return {name: sum(s[name] for s in spent) / len(spent) for name in spent[0]} if spent else {}
 
 
-def settings_of(kinds: Sequence[Group]) -> Markup:
+def settings_of(groups: Sequence[Group]) -> Markup:
     """Return the settings of each group."""
-    return settings.of_runs([(_key(g, g.label), g.records[0]) for g in kinds])
+    return settings.of_runs([(_key(g, g.label), g.records[0]) for g in groups])
 
 
-def members(kinds: Sequence[Group]) -> Markup:
-    """Return every run with its seed and what it reached."""
+def members(groups: Sequence[Group]) -> Markup:
+    """Return a table of all runs with their seeds and results."""
     rows = [
         (
             _key(group, record.name),
             record.config.seed,
-            _FIGURES["last evaluation"]([record]),
-            _FIGURES["best evaluation"]([record]),
+            _RESULTS["last evaluation"]([record]),
+            _RESULTS["best evaluation"]([record]),
             html.steps(record.step),
             f"{record.step / record.planned:.0%}" if record.planned else "–",
         )
-        for group in kinds
+        for group in groups
         for record in group.records
     ]
     head = ("run", "seed", "last evaluation", "best evaluation", "steps", "of the plan")
-    twice = any(len({r.config.seed for r in g.records}) < len(g.records) for g in kinds)
-    note = "a seed that is there twice counts twice in the figures above" if twice else ""
+    repeated = any(len({r.config.seed for r in g.records}) < len(g.records) for g in groups)
+    note = "a seed that was run twice counts twice in the results above" if repeated else ""
     return section("Runs", html.table(head, rows, "figures"), note=note)
 
 
-def differences(kinds: Sequence[Group]) -> Markup:
-    """Return the settings, versions and devices that are not the same everywhere."""
-    configs = [replace(group.records[0].config, seed=0) for group in kinds]
+def differences(groups: Sequence[Group]) -> Markup:
+    """Return the settings, versions and devices that differ between groups."""
+    configs = [replace(group.records[0].config, seed=0) for group in groups]
     rows = [(name, *values) for name, values in settings.differing(configs).items()]
-    every = settings.origins([record for group in kinds for record in group.records])
-    origins = [settings.origins(group.records) for group in kinds]
+    every = settings.provenances([record for group in groups for record in group.records])
+    by_group = [settings.provenances(group.records) for group in groups]
     for name in [name for name, values in every.items() if len(values) > 1]:
-        rows.append((name, *("; ".join(each.get(name, ["–"])) for each in origins)))
-    told = tag("p", "The settings are the same in all of them, but for the seed.")
-    head = ("setting", *(_key(group, group.label) for group in kinds))
-    return section("What differs", html.table(head, rows, "settings") if rows else told)
+        rows.append((name, *("; ".join(each.get(name, ["–"])) for each in by_group)))
+    same = tag("p", "All settings but the seed are the same.")
+    head = ("setting", *(_key(group, group.label) for group in groups))
+    return section("What differs", html.table(head, rows, "settings") if rows else same)
 
 
-def everything(kinds: Sequence[Group]) -> list[Markup]:
-    """Return small charts of all metrics, overlaid."""
-    names = dict.fromkeys(n for g in kinds for r in g.records for n in r.curves)
-    found = {
-        n: [one for g in kinds for one in seeds.line(g, _logged(g, n), lower_is_better="loss" in n)]
-        for n in names
-    }
-    # Colours are explained above; names in every small chart would leave no room for it.
-    plain = {n: [one._replace(label="") for one in lines] for n, lines in found.items() if lines}
-    return metric_charts.charts_of(plain)
+def everything(groups: Sequence[Group]) -> list[Markup]:
+    """Return small charts of all metrics of all groups."""
+    names = dict.fromkeys(n for g in groups for r in g.records for n in r.curves)
+    metrics = {}
+    for name in names:
+        lower = "loss" in name
+        lines = [
+            line for g in groups for line in seeds.line(g, _logged(g, name), lower_is_better=lower)
+        ]
+        if lines:  # without labels: small charts have no room for them
+            metrics[name] = [line._replace(label="") for line in lines]
+    return metric_charts.charts_of(metrics)
 
 
-def films(kinds: Sequence[Group]) -> Markup:
-    """Return the newest film of the first run of each group that has one."""
-    shown = []
-    for group in kinds:
-        found = (film for record in group.records if (film := media.films(record.folder, 1)))
-        if film := next(found, None):
-            shown.append(tag("div", _key(group, group.label), film))
-    return section("Films and pictures", tag("div", *shown, class_="pair") if shown else "")
+def videos(groups: Sequence[Group]) -> Markup:
+    """Return the newest video of the first run of each group that has one."""
+    parts = []
+    for group in groups:
+        newest = (video for r in group.records if (video := media.embedded(r.folder, 1)))
+        if video := next(newest, None):
+            parts.append(tag("div", _key(group, group.label), video))
+    return section("Videos and images", tag("div", *parts, class_="pair") if parts else "")

@@ -1,4 +1,4 @@
-"""Evaluations as tables: those of the run, and what `jaxrl.evaluate` measured afterwards."""
+"""Tables of evaluations: those of the run, and later ones by `jaxrl.evaluate`."""
 
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,7 @@ from jaxrl.reports.html import Markup, section, tag
 from jaxrl.reports.load_runs import Record
 from jaxrl.reports.overview import EVALUATED
 
-_NOTHING = Markup("–")
+_MISSING = Markup("–")
 
 
 def evaluations(record: Record) -> Markup:
@@ -25,7 +25,7 @@ def evaluations(record: Record) -> Markup:
 def _during(record: Record, rows: list[dict[str, float]]) -> Markup:
     names = [name for name in record.curves if name.startswith("eval/")]
     head = (record.unit, *(_words(name.removeprefix("eval/")) for name in names))
-    cells = [[int(row["step"]), *(row.get(n, _NOTHING) for n in names)] for row in rows[::-1]]
+    cells = [[int(row["step"]), *(row.get(n, _MISSING) for n in names)] for row in rows[::-1]]
     return html.table(head, cells, "figures")
 
 
@@ -33,18 +33,18 @@ def _words(name: str) -> str:
     return name.replace("_", " ")
 
 
-def _afterwards(name: str, found: dict[str, Any]) -> list[Markup]:
-    """Return what one file of figures says; of the returns of single episodes, nothing."""
-    sure = _dict(found.get("confidence"))
-    about = {k: v for k, v in found.items() if isinstance(v, str | int)}  # how it was measured
-    figures = {k: v for k, v in found.items() if isinstance(v, float)}
-    rows = [(_words(key), value, _interval(sure.get(key))) for key, value in figures.items()]
-    told = " · ".join(f"{_words(key)} {value}" for key, value in about.items())
-    parts = [tag("h3", name), tag("p", told, class_="soft")]
+def _afterwards(name: str, report: dict[str, Any]) -> list[Markup]:
+    """Return the tables of one evaluation file, without single episodes."""
+    intervals = _dict(report.get("confidence"))
+    conditions = {k: v for k, v in report.items() if isinstance(v, str | int)}
+    metrics = {k: v for k, v in report.items() if isinstance(v, float)}
+    rows = [(_words(key), value, _interval(intervals.get(key))) for key, value in metrics.items()]
+    text = " · ".join(f"{_words(key)} {value}" for key, value in conditions.items())
+    parts = [tag("h3", name), tag("p", text, class_="soft")]
     parts.append(html.table(("", "value", "95 % interval"), rows, "figures"))
-    outcomes = {k: _dict(v) for k, v in _dict(found.get("by_outcome")).items()}
+    outcomes = {k: _dict(v) for k, v in _dict(report.get("by_outcome")).items()}
     if outcomes:
-        cells = [(_words(k), *(_figure(v.get(o)) for o in _OUTCOMES)) for k, v in outcomes.items()]
+        cells = [(_words(k), *(_value(v.get(o)) for o in _OUTCOMES)) for k, v in outcomes.items()]
         parts.append(html.table(("mean of episodes that", *_OUTCOMES), cells, "figures"))
     return parts if rows else []
 
@@ -62,15 +62,15 @@ def _interval(ends: Any) -> str:
     return f"{html.number(ends[0])} to {html.number(ends[1])}"
 
 
-def _figure(value: Any) -> Any:
-    return value if html.is_number(value) else _NOTHING
+def _value(value: Any) -> Any:
+    return value if html.is_number(value) else _MISSING
 
 
 def _held_out(folder: Path) -> list[Markup]:
-    """Return how well a learnt reward does on episodes it has not seen."""
-    judged = load_runs.json_object(folder / "rewards.json")
-    if not judged:
+    """Return the accuracy of a learnt reward on held-out episodes."""
+    accuracy = load_runs.json_object(folder / "rewards.json")
+    if not accuracy:
         return []
-    head = [_words(name) for name in judged]
-    table = html.table(head, [[_figure(v) for v in judged.values()]], "figures")
+    head = [_words(name) for name in accuracy]
+    table = html.table(head, [[_value(v) for v in accuracy.values()]], "figures")
     return [tag("h3", "learnt reward on held-out episodes"), table]

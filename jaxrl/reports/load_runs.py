@@ -1,4 +1,4 @@
-"""What a run folder tells: settings, points of the log, versions, sizes."""
+"""Read run folders: settings, logged rows, provenance, checkpoint sizes."""
 
 import json
 import math
@@ -25,7 +25,7 @@ class Curve(NamedTuple):
 
 
 class Record(NamedTuple):
-    """All that is known of one run, but for its films."""
+    """One run: its settings, log and provenance."""
 
     folder: Path
     config: TrainConfig
@@ -33,47 +33,47 @@ class Record(NamedTuple):
     curves: dict[str, Curve]
     provenance: dict[str, Any]
     command: str
-    remarks: Sequence[str] = ()  # what is wrong with its log
+    remarks: Sequence[str] = ()  # problems of its log
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """Name of its folder."""
         return self.folder.resolve().name
 
     @property
     def step(self) -> int:
-        """How far it came."""
+        """Last logged step."""
         return _last_step(self.rows)
 
     @property
     def planned(self) -> int:
-        """How far it was to go."""
+        """Steps of the complete run."""
         return self.config.total_iterations * self.config.steps_per_iteration
 
     @property
     def unit(self) -> str:
-        """What its steps are."""
+        """Unit of its steps."""
         return "gradient steps" if self.config.offline else "environment steps"
 
     def finite(self, metric: str) -> np.ndarray:
-        """Return all values of a metric that are numbers."""
+        """Return all finite values of a metric."""
         values = self.curves[metric].values if metric in self.curves else np.zeros(0)
         return values[np.isfinite(values)]
 
     def last(self, metric: str) -> float | None:
-        """Return the newest value of a metric that is a number; None where there is none."""
+        """Return the last finite value of a metric; None if there is none."""
         values = self.finite(metric)
         return float(values[-1]) if len(values) else None
 
     @property
     def diverged(self) -> bool:
-        """Tell whether it stopped because its updates stayed non-finite."""
+        """Whether it stopped because its updates stayed non-finite."""
         return bool(self.rows) and self.rows[-1].get("train/diverged") == 1.0
 
     def outcome(self, metric: str) -> float | None:
-        """Return the newest value of a metric by which runs are compared.
+        """Return the last value of a metric that compares runs.
 
-        It is NaN where that is no number or the run diverged; None where it was never measured.
+        It is NaN if the run diverged; None if the metric was never logged.
         """
         if metric not in self.curves:
             return None
@@ -81,11 +81,11 @@ class Record(NamedTuple):
 
 
 def find(paths: Iterable[Path]) -> list[Path]:
-    """Return the runs meant: each folder is one, or holds some, as the seeds of a run."""
-    found: dict[Path, Path] = {}
+    """Return run folders: each path is one, or holds some, as the seeds of a run."""
+    unique: dict[Path, Path] = {}
     for run in [run for path in paths for run in _runs(Path(path))]:
-        found.setdefault(run.resolve(), run)  # however often and in whatever spelling it was named
-    return list(found.values())
+        unique.setdefault(run.resolve(), run)  # a run may be named twice
+    return list(unique.values())
 
 
 def _runs(path: Path) -> list[Path]:
@@ -97,14 +97,14 @@ def _runs(path: Path) -> list[Path]:
     inner = [log.parent for log in path.glob(f"*/{_LOG}") if (log.parent / _SETTINGS).is_file()]
     if inner:
         inner.sort(key=lambda run: _by_number(run.name))
-        return [run for one in inner for run in _runs(one)]
+        return [run for folder in inner for run in _runs(folder)]
     if not (path / _SETTINGS).is_file():
         raise UserError(f"'{path}' is not a run folder: it has no {_SETTINGS}, and holds no runs.")
     return [path]
 
 
 def _by_number(name: str) -> list[tuple[int, str]]:
-    """Sort seed-10 after seed-9."""
+    """Return a key that sorts seed-10 after seed-9."""
     parts = re.split(r"(\d+)", name)
     return [(int(part), "") if part.isdigit() else (-1, part) for part in parts]
 
@@ -133,16 +133,16 @@ def read(folder: Path) -> Record:
 
 
 def read_all(folders: Sequence[Path]) -> tuple[list[Record], list[str]]:
-    """Read runs; of those that cannot be read say why. If there is no other, that is an error."""
-    records, wrong = [], []
+    """Return the runs, and the errors of those that cannot be read; raise if all failed."""
+    records, errors = [], []
     for folder in folders:
         try:
             records.append(read(folder))
         except UserError as error:
-            wrong.append(error)
-    if not records and wrong:
-        raise wrong[0]
-    return records, list(map(str, wrong))
+            errors.append(error)
+    if not records and errors:
+        raise errors[0]
+    return records, list(map(str, errors))
 
 
 def _text(file: Path) -> str:
@@ -166,26 +166,26 @@ def _curves(rows: list[dict[str, float]]) -> dict[str, Curve]:
 
 
 def json_object(file: Path) -> dict[str, Any]:
-    """Return what a JSON file says; nothing where it is missing or damaged: a page does without."""
+    """Return the object of a JSON file; an empty one if it is missing or damaged."""
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        value = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return value if isinstance(value, dict) else {}
 
 
 def state_bytes(folder: Path) -> dict[str, int]:
-    """Return bytes of the parts of the training state, as the newest checkpoint lists them."""
+    """Return the bytes of each part of the training state in the newest checkpoint."""
     saved = [p for p in folder.glob("checkpoints/*/manifest.json") if p.parent.name.isdecimal()]
     if not saved:
         return {}
     body = json_object(max(saved, key=lambda file: int(file.parent.name))).get("body", {})
-    found: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     try:
         for leaf in body.get("leaves", []):
             part = "/".join(leaf["path"].split("/")[:2])
             size = math.prod(leaf["stored_shape"]) * np.dtype(leaf["stored_dtype"]).itemsize
-            found[part] = found.get(part, 0) + size
+            sizes[part] = sizes.get(part, 0) + size
     except (AttributeError, KeyError, TypeError, ValueError):  # damaged, or of another version
         return {}
-    return found
+    return sizes

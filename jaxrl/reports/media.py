@@ -1,4 +1,4 @@
-"""What lies in a run folder to be looked at: films, pictures, tables of clips."""
+"""Videos, images and tables of clips in a run folder."""
 
 import base64
 import html
@@ -9,33 +9,33 @@ from jaxrl.reports import html as markup
 from jaxrl.reports.html import Markup, tag
 
 _TYPES = {".gif": "image/gif", ".png": "image/png", ".mp4": "video/mp4", ".html": "text/html"}
-# The page draws these itself, and is not part of itself.
-_DRAWN_ANYWAY = ("plots/learning_curve.png", "plots/phases.png", "report.html")
-_EACH, _ALL = 12_000_000, 30_000_000  # bytes
+# The page draws these itself, or is one of them.
+_EXCLUDED = ("plots/learning_curve.png", "plots/phases.png", "report.html")
+_MAX_BYTES, _MAX_TOTAL_BYTES = 12_000_000, 30_000_000
 
 
 def files(folder: Path) -> list[Path]:
-    """Return films and pictures of a run, the newest first."""
-    places = (folder, folder / "videos", folder / "plots")
-    found = [file for place in places for file in place.glob("*") if file.suffix in _TYPES]
-    drawn = {folder / name for name in _DRAWN_ANYWAY}
-    return sorted(set(found) - drawn, key=lambda file: (-file.stat().st_mtime, file.name))
+    """Return the videos and images of a run, the newest first."""
+    folders = (folder, folder / "videos", folder / "plots")
+    present = [file for place in folders for file in place.glob("*") if file.suffix in _TYPES]
+    excluded = {folder / name for name in _EXCLUDED}
+    return sorted(set(present) - excluded, key=lambda file: (-file.stat().st_mtime, file.name))
 
 
-def films(folder: Path, most: int | None = None) -> Markup:
-    """Return all films and pictures as parts of the page; too large ones as links."""
-    room, shown = _ALL, []
+def embedded(folder: Path, most: int | None = None) -> Markup:
+    """Return the videos and images embedded in the page; large ones as links."""
+    room, parts = _MAX_TOTAL_BYTES, []
     for file in files(folder)[:most]:
         size = file.stat().st_size
-        fits = size <= min(_EACH, room)
+        fits = size <= min(_MAX_BYTES, room)
         room -= size if fits else 0
-        shown.append(_shown(file, folder) if fits else _link(file, folder))
-    return tag("div", *shown, class_="films") if shown else Markup("")
+        parts.append(_embed(file, folder) if fits else _link(file, folder))
+    return tag("div", *parts, class_="media") if parts else Markup("")
 
 
-def _shown(file: Path, folder: Path) -> Markup:
+def _embed(file: Path, folder: Path) -> Markup:
     name = str(file.relative_to(folder))
-    if file.suffix == ".html":  # a page of its own, which may draw but not reach ours
+    if file.suffix == ".html":  # in a sandbox: it may draw, not access the report
         page = html.escape(file.read_text(encoding="utf-8", errors="replace"))
         body = Markup(f'<iframe sandbox="allow-scripts" loading="lazy" srcdoc="{page}"></iframe>')
         return tag("figure", body, tag("small", name), class_="wide")
@@ -51,11 +51,11 @@ def _shown(file: Path, folder: Path) -> Markup:
 def _link(file: Path, folder: Path) -> Markup:
     name = str(file.relative_to(folder))
     size = f"{file.stat().st_size / 1e6:.0f} MB"
-    return tag("p", "too large to be put in here: ", tag("a", name, href=name), f", {size}")
+    return tag("p", "too large to embed: ", tag("a", name, href=name), f", {size}")
 
 
 def clip_tables(folder: Path) -> list[Markup]:
-    """Return the tables of motion clips that evaluations wrote."""
+    """Return the tables of motion clips of all evaluations."""
     return [
         Markup(tag("h3", file.name) + clips)
         for file in sorted(folder.glob("*.tsv"))

@@ -1,4 +1,4 @@
-"""Everything that was logged, as small charts in groups."""
+"""All logged metrics as small charts, in groups."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -15,38 +15,38 @@ _TITLES = {
     "eval": "Evaluation curves",
     "train": "Learning",
 }
-# Counters, and what other parts of the page show.
+# Counters, and metrics of other sections.
 _COUNTERS = {"rollout/episodes", "train/n_updates", "eval/best_mean_reward"}
 
 
 def grouped(names: Iterable[str]) -> dict[str, list[str]]:
-    """Return the names of metrics under the titles of their groups; time has its own part."""
-    found: dict[str, list[str]] = {title: [] for title in _TITLES.values()}
+    """Return the names of metrics by the titles of their groups, without those of time."""
+    groups: dict[str, list[str]] = {title: [] for title in _TITLES.values()}
     for name in names:
         prefix = _TERM if name.startswith(_TERM) else name.rpartition("/")[0]
         if prefix != "time" and name not in _COUNTERS:
             title = _TITLES.get(prefix, prefix.capitalize() or "Other")
-            found.setdefault(title, []).append(name)
-    return {title: group for title, group in found.items() if group}
+            groups.setdefault(title, []).append(name)
+    return {title: group for title, group in groups.items() if group}
 
 
 def charts_of(metrics: Mapping[str, Sequence[Line]]) -> list[Markup]:
-    """Return a part of the page for each group; what never changed is told in one line."""
+    """Return one section per group; constant metrics are listed in one line."""
     return [_group(t, {n: metrics[n] for n in names}) for t, names in grouped(metrics).items()]
 
 
 def _group(title: str, metrics: dict[str, Sequence[Line]]) -> Markup:
-    still = {n: v for n, lines in metrics.items() if (v := only_value(lines)) is not None}
+    constant = {n: v for n, lines in metrics.items() if (v := only_value(lines)) is not None}
     drawn = [
         charts.chart(_short(name), lines, full_name=name)
         for name, lines in metrics.items()
-        if name not in still
+        if name not in constant
     ]
-    told = ", ".join(f"{_short(name)} {html.number(value)}" for name, value in still.items())
+    listed = ", ".join(f"{_short(name)} {html.number(value)}" for name, value in constant.items())
     return section(
         title,
         tag("div", *drawn, class_="charts") if drawn else "",
-        tag("p", f"never changed: {told}", class_="soft") if told else "",
+        tag("p", f"constant: {listed}", class_="soft") if listed else "",
     )
 
 
@@ -55,7 +55,7 @@ def _short(name: str) -> str:
 
 
 def only_value(lines: Sequence[Line]) -> float | None:
-    """Return the value of a metric that never changed, if it was logged more than once."""
+    """Return the value of a metric that is constant over two or more points, or None."""
     values = np.concatenate([line.y for line in lines])
     constant = len(values) > 1 and np.all(values == values[0])
     return float(values[0]) if constant else None

@@ -1,4 +1,4 @@
-"""What a run reached: figures in large type, the learning curve, and phases."""
+"""The results of a run: main values, learning curve, and phases."""
 
 import math
 
@@ -21,38 +21,38 @@ def line(label: str, curve: Curve, color: int = 0) -> Line:
 
 
 def tiles(record: Record) -> Markup:
-    """Return what a run reached, in large type."""
+    """Return the main results of a run in large type."""
     last = record.last
-    share = f"{record.step / record.planned:.0%} of the plan" if record.planned else ""
-    found = [*_learnt(record), (record.unit, html.steps(record.step), share)]
+    progress = f"{record.step / record.planned:.0%} of the plan" if record.planned else ""
+    values = [*_outcomes(record), (record.unit, html.steps(record.step), progress)]
     if (elapsed := last(ELAPSED)) is not None:
-        found.append(("time", formatting.duration(elapsed), "compilation included"))
+        values.append(("time", formatting.duration(elapsed), "compilation included"))
     if len(speeds := record.finite(SPEED)):
-        found.append(("steps per second", f"{np.median(speeds):,.0f}", "median of the cycles"))
+        values.append(("steps per second", f"{np.median(speeds):,.0f}", "median of the cycles"))
     if (most := peak_memory(record)) is not None:
-        found.append(("memory", f"{most:,.0f} MiB", "at most"))
-    return html.tiles(found)
+        values.append(("memory", f"{most:,.0f} MiB", "peak"))
+    return html.tiles(values)
 
 
-def _learnt(record: Record) -> list[tuple[str, str, str]]:
-    """Return how good it became, by the best measure there is."""
-    last, short, found = record.last, html.number, []
+def _outcomes(record: Record) -> list[tuple[str, str, str]]:
+    """Return evaluated returns, or else returns in training, or else the loss; and success."""
+    last, short, values = record.last, html.number, []
     if (mean := record.outcome(EVALUATED)) is not None:
         spread = f"± {short(last('eval/std_reward'))}" if math.isfinite(mean) else ""
-        found.append(("last evaluation", stats.format_aggregate(mean, short), spread))
-        found.append(("best evaluation", short(last(BEST)), ""))
+        values.append(("last evaluation", stats.format_aggregate(mean, short), spread))
+        values.append(("best evaluation", short(last(BEST)), ""))
     elif (mean := record.outcome(RETURN)) is not None:
-        found.append(("return in training", stats.format_aggregate(mean, short), "not evaluated"))
+        values.append(("return in training", stats.format_aggregate(mean, short), "not evaluated"))
     elif (loss := record.outcome(LOSS)) is not None:
-        found.append(("loss of the learnt reward", stats.format_aggregate(loss, short), ""))
-    for name, told in ((SUCCESS, "in evaluation"), (phases.SUCCESS, "in training")):
+        values.append(("loss of the learnt reward", stats.format_aggregate(loss, short), ""))
+    for name, remark in ((SUCCESS, "in evaluation"), (phases.SUCCESS, "in training")):
         if (rate := last(name)) is not None:
-            return [*found, ("success", f"{rate:.1%}", told)]
-    return found
+            return [*values, ("success", f"{rate:.1%}", remark)]
+    return values
 
 
 def learning_curve(record: Record) -> Markup:
-    """Return the curve people look at first: returns, or a loss where nobody played."""
+    """Return the learning curve: returns, or the loss of a run without episodes."""
     curves = record.curves
     if EVALUATED in curves or RETURN in curves:
         lines = [line("training", curves[RETURN], 1)] if RETURN in curves else []
@@ -89,8 +89,8 @@ def learning_phases(record: Record) -> Markup:
         "Phases",
         tag(
             "div",
-            charts.chart("share of episodes that succeed", succeeded, spans=spans, class_="large"),
-            charts.chart("reward terms, of the most each paid", terms, spans=spans, class_="large"),
+            charts.chart("success rate of episodes", succeeded, spans=spans, class_="large"),
+            charts.chart("reward terms, relative to maximum", terms, spans=spans, class_="large"),
             class_="pair",
         ),
         html.table(("", "phase", record.unit, "lasts"), rows, "phases"),

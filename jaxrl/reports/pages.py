@@ -1,4 +1,4 @@
-"""Whole pages: one run told, or several compared."""
+"""HTML pages about one run, or comparing several."""
 
 import html
 import re
@@ -26,11 +26,13 @@ _TEMPLATE = Path(__file__).parent / "web" / "page.html"
 
 
 def write(runs: Sequence[Path], out: Path) -> list[str]:
-    """Write one page about all these runs; return what to tell the user."""
+    """Write one page about all these runs; return messages for the user."""
     if not out.parent.is_dir():
         raise UserError(f"--out '{out}': the folder '{out.parent}' does not exist.")
     records, left_out = load_runs.read_all(runs)
-    atomic_io.write_text(out, of_run(records[0]) if len(runs) == 1 else of_runs(records, left_out))
+    atomic_io.write_text(
+        out, run_page(records[0]) if len(runs) == 1 else comparison_page(records, left_out)
+    )
     return [*(f"left out: {reason}" for reason in left_out), *_warnings(records)]
 
 
@@ -38,7 +40,7 @@ def _warnings(records: Sequence[Record]) -> list[str]:
     return [f"warning: {remark}" for record in records for remark in record.remarks]
 
 
-def of_run(record: Record) -> str:
+def run_page(record: Record) -> str:
     """Return the page of one run."""
     config = record.config
     title = ": ".join(dict.fromkeys([config.preset, config.env]))
@@ -51,7 +53,7 @@ def of_run(record: Record) -> str:
         *(tag("p", warning) for warning in _warnings([record])),
         overview.tiles(record) if record.rows else tag("p", "Nothing was logged yet."),
         overview.learning_curve(record),
-        section("Films and pictures", media.films(record.folder)),
+        section("Videos and images", media.embedded(record.folder)),
         overview.learning_phases(record),
         evaluation_tables.evaluations(record),
         *metric_charts.charts_of(
@@ -64,34 +66,34 @@ def of_run(record: Record) -> str:
     return _page(f"{title}, {record.name}", parts)
 
 
-def of_runs(records: Sequence[Record], left_out: Sequence[str] = ()) -> str:
-    """Return the page that compares runs, and says which could not be read."""
-    kinds = seeds.groups(records)
+def comparison_page(records: Sequence[Record], left_out: Sequence[str] = ()) -> str:
+    """Return the page that compares runs, with a list of those that could not be read."""
+    groups = seeds.groups(records)
     number = f"{len(records)} run{'s' * (len(records) != 1)}"
-    title = f"{number} of {kinds[0].label}" if len(kinds) == 1 else "Runs compared"
+    title = f"{number} of {groups[0].label}" if len(groups) == 1 else "Runs compared"
     places = {record.folder.resolve().parent for record in records}
     about = [places.pop().name] if len(places) == 1 else []
-    about += [f"{number} of {len(kinds)} settings"] if len(kinds) > 1 else []
+    about += [f"{number} of {len(groups)} settings"] if len(groups) > 1 else []
     parts = [
         tag("h1", title),
         tag("p", " · ".join(about), class_="soft"),
         *(tag("p", f"Left out: {reason}") for reason in left_out),
         *(tag("p", warning) for warning in _warnings(records)),
-        compare.figures(kinds),
-        compare.curves(kinds),
-        compare.differences(kinds),
-        compare.films(kinds),
-        compare.evaluations(kinds),
-        *compare.everything(kinds),
-        compare.time_and_memory(kinds),
-        compare.settings_of(kinds),
+        compare.results(groups),
+        compare.curves(groups),
+        compare.differences(groups),
+        compare.videos(groups),
+        compare.evaluations(groups),
+        *compare.everything(groups),
+        compare.time_and_memory(groups),
+        compare.settings_of(groups),
         settings.versions(records),
-        compare.members(kinds),
+        compare.members(groups),
     ]
     return _page(title, parts)
 
 
 def _page(title: str, parts: Sequence[str]) -> str:
-    filling = {"title": html.escape(title), "body": "\n".join(filter(None, parts))}
+    values = {"title": html.escape(title), "body": "\n".join(filter(None, parts))}
     template = _TEMPLATE.read_text(encoding="utf-8")
-    return re.sub(r"\$(title|body)\b", lambda found: filling[found[1]], template)
+    return re.sub(r"\$(title|body)\b", lambda match: values[match[1]], template)

@@ -1,7 +1,7 @@
-"""The five phases of learning to pick and place, told by how often episodes grasp and succeed.
+"""The five phases of learning to pick and place, defined by how often episodes grasp and succeed.
 
-A phase ends at the first logged cycle that reaches a share of its episodes, and does not come back
-when the share falls again:
+A phase ends at the first logged cycle that reaches a fraction of its episodes, and does not
+return when the fraction falls again:
 
   initialisation  until 10 % of the episodes end with the cube in the cup, or in success
   discovery       until 5 % succeed
@@ -9,8 +9,8 @@ when the share falls again:
   optimisation    until 95 % succeed
   convergence     from there on
 
-Even random arms touch the cube now and then: a single grasp would tell nothing. What grasping pays
-is paid back by letting go, so its sum over an episode tells whether the cube was held at the end.
+Even random arms touch the cube now and then, so a single grasp means nothing. Letting go takes the
+reward of grasping back, so its sum over an episode shows whether the cube was held at the end.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ GRASPED = 0.10
 SUCCEEDED = {"discovery": 0.05, "skill": 0.50, "optimisation": 0.95}
 RULES = {
     "initialisation": f"until {GRASPED:.0%} of the episodes end with the cube in the cup",
-    **{name: f"until {share:.0%} of the episodes succeed" for name, share in SUCCEEDED.items()},
+    **{name: f"until {rate:.0%} of the episodes succeed" for name, rate in SUCCEEDED.items()},
     "convergence": "from there on",
 }
 
@@ -41,8 +41,8 @@ class Course(NamedTuple):
     """What a run logged of its phases, cycle by cycle."""
 
     steps: np.ndarray
-    succeeded: np.ndarray  # share of the episodes
-    terms: dict[str, np.ndarray]  # of the reward, each as a share of the most it ever paid
+    succeeded: np.ndarray  # fraction of the episodes
+    terms: dict[str, np.ndarray]  # of the reward, each relative to its maximum
     phases: list[Phase]
 
 
@@ -52,41 +52,41 @@ def metric(term: str) -> str:
 
 
 def course(rows: Sequence[dict[str, float]], grasp_reward: float) -> Course | None:
-    """Return the phases of a run from its log; None where it picked nothing.
+    """Return the phases of a run from its log; None for another task.
 
     Args:
       rows: points of the log.
-      grasp_reward: what taking hold of the cube pays.
+      grasp_reward: reward of grasping the cube.
     """
     needed = (SUCCESS, *map(metric, TERMS))
     rows = [row for row in rows if all(np.isfinite(row.get(name, np.nan)) for name in needed)]
     if not rows:
         return None
     column = {name: np.array([row[name] for row in rows]) for name in ("step", *needed)}
-    paid = {term: column[metric(term)] for term in TERMS}
+    rewards = {term: column[metric(term)] for term in TERMS}
     steps, succeeded = column["step"], column[SUCCESS]
-    grasped = paid["grasp"] / grasp_reward if grasp_reward else np.zeros(len(rows))
-    shares = {term: values / max(np.abs(values).max(), 1e-9) for term, values in paid.items()}
-    return Course(steps, succeeded, shares, of(steps, grasped, succeeded))
+    grasped = rewards["grasp"] / grasp_reward if grasp_reward else np.zeros(len(rows))
+    relative = {term: values / max(np.abs(values).max(), 1e-9) for term, values in rewards.items()}
+    return Course(steps, succeeded, relative, find_phases(steps, grasped, succeeded))
 
 
-def of(steps: np.ndarray, grasped: np.ndarray, succeeded: np.ndarray) -> list[Phase]:
+def find_phases(steps: np.ndarray, grasped: np.ndarray, succeeded: np.ndarray) -> list[Phase]:
     """Return the phases that were reached, one after the other from 0 to the last step.
 
     Args:
       steps: at the end of each cycle.
-      grasped: share of its episodes that ended with the cube in the cup.
-      succeeded: share of its episodes that succeeded.
+      grasped: fraction of its episodes that ended with the cube in the cup.
+      succeeded: fraction of its episodes that succeeded.
     """
-    # What is placed was grasped: success ends a phase whatever grasping pays.
+    # Success implies a grasp, also where grasping has no reward.
     reached = [(grasped >= GRASPED) | (succeeded >= SUCCEEDED["discovery"])]
-    reached += [succeeded >= share for share in SUCCEEDED.values()]
-    found, start = [], 0.0
-    for name, there in zip(RULES, [*reached, np.zeros(len(steps), bool)], strict=True):
-        end = float(steps[int(np.argmax(there))] if there.any() else steps[-1])
+    reached += [succeeded >= rate for rate in SUCCEEDED.values()]
+    phases, start = [], 0.0
+    for name, is_reached in zip(RULES, [*reached, np.zeros(len(steps), bool)], strict=True):
+        end = float(steps[int(np.argmax(is_reached))] if is_reached.any() else steps[-1])
         if end > start:
-            found.append(Phase(name, start, end))
-        if not there.any():
+            phases.append(Phase(name, start, end))
+        if not is_reached.any():
             break
         start = end
-    return found
+    return phases

@@ -1,19 +1,28 @@
-"""Pictures of a run: its learning curve, its phases, and where its episodes succeeded."""
+"""Plots of a run as PNG: learning curves of one or several seeds, phases, start positions."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from jaxrl.config import TrainConfig, variants
+from jaxrl.loggers import run_dir
 from jaxrl.loggers.sinks import read_jsonl
 from jaxrl.reports import phases
-from jaxrl.utils import atomic_io
+from jaxrl.utils import atomic_io, stats
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_COLORS = ("#1f4e79", "#d9822b", "#3d8b5f", "#a8326e", "#7a6ff0", "#8a6d3b", "#5c6b7a", "#c94f4f")
 
 _TERM_COLORS = ("#8a6d3b", "#d9822b", "#7a6ff0", "#3d8b5f", "#1f4e79")
 
 
 def pyplot() -> Any:
-    """Import what draws, which takes a while, for machines without a screen."""
+    """Import matplotlib.pyplot when it is needed, without a display."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -22,8 +31,8 @@ def pyplot() -> Any:
     return plt
 
 
-def save(figure: Any, path: Path) -> Path:
-    """Write a picture in the manner of all of them."""
+def save(figure: "Figure", path: Path) -> Path:
+    """Write a figure in the style of all plots, and close it."""
     for axes in figure.axes:
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
@@ -36,7 +45,7 @@ def save(figure: Any, path: Path) -> Path:
 
 
 def learning_curve(folder: Path, title: str) -> Path | None:
-    """Draw plots/learning_curve.png from metrics.jsonl; None when there is nothing to draw."""
+    """Write plots/learning_curve.png from metrics.jsonl; return None if there are no points."""
     plt = pyplot()
     from matplotlib.ticker import EngFormatter
 
@@ -67,7 +76,7 @@ def learning_curve(folder: Path, title: str) -> Path | None:
 
 
 def _styles(rows: list[dict[str, float]]) -> dict[str, tuple[str, str, float]]:
-    """Return what to draw, as (label, color, width): returns, or a loss where nobody played."""
+    """Return (label, color, width) of the metrics to draw: returns, or a loss without episodes."""
     played = any("rollout/ep_rew_mean" in row or "eval/mean_reward" in row for row in rows)
     if not played and any("train/R_loss" in row for row in rows):
         return {"train/R_loss": ("loss of the learnt reward", "#1f4e79", 2.2)}
@@ -77,8 +86,60 @@ def _styles(rows: list[dict[str, float]]) -> dict[str, tuple[str, str, float]]:
     }
 
 
+def seed_curves(
+    axes: "Axes",
+    steps: np.ndarray,
+    values: np.ndarray,
+    color: str,
+    *,
+    width: float,
+    label: str | None = None,
+    single: bool = False,
+    lower_is_better: bool = False,
+) -> None:
+    """Draw the interquartile mean of curves [seeds, points] with its 95 % interval.
+
+    With `single`, the curve of every seed is drawn too.
+    """
+    for curve in values if single else ():
+        axes.plot(steps, curve, color=color, linewidth=0.7, alpha=0.35)
+    iqm, low, high = stats.iqm_with_interval(values, lower_is_better=lower_is_better)
+    axes.fill_between(steps, low, high, color=color, alpha=0.22, linewidth=0)
+    axes.plot(steps, iqm, color=color, linewidth=width, label=label)
+
+
+def population_curve(folder: Path, members: Sequence[TrainConfig], title: str) -> Path | None:
+    """Write plots/learning_curve.png of a population; return None if there are no points."""
+    steps, returns = _common_evaluations(run_dir.of_members(folder, members))
+    if not len(steps):
+        return None
+    from matplotlib.ticker import EngFormatter
+
+    figure, axes = pyplot().subplots(figsize=(7, 4), dpi=120)
+    for i, (label, seeds) in enumerate(variants.by_label(members).items()):
+        color = _COLORS[i % len(_COLORS)]
+        labels = stats.labels(len(seeds))
+        name = label or f"{labels.mean} of {len(seeds)} seeds, {labels.interval}"
+        seed_curves(axes, steps, returns[seeds], color, width=2.2, label=name, single=True)
+    axes.set(xlabel="environment steps of each seed", ylabel="evaluated return", title=title)
+    axes.xaxis.set_major_formatter(EngFormatter())
+    axes.legend(frameon=False, fontsize=8)
+    return save(figure, folder / "plots" / "learning_curve.png")
+
+
+def _common_evaluations(folders: Sequence[Path]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the steps at which all members were evaluated, and their returns [members, points]."""
+    name = "eval/mean_reward"
+    logs = [
+        {row["step"]: row[name] for row in read_jsonl(folder / "metrics.jsonl") if name in row}
+        for folder in folders
+    ]
+    steps = sorted(set(logs[0]).intersection(*logs[1:]))
+    return np.array(steps), np.array([[log[step] for step in steps] for log in logs])
+
+
 def phases_of_picking(folder: Path, grasp_reward: float) -> Path | None:
-    """Draw plots/phases.png from metrics.jsonl; None where nothing was picked."""
+    """Write plots/phases.png from metrics.jsonl; return None for another task."""
     course = phases.course(read_jsonl(folder / "metrics.jsonl"), grasp_reward)
     if course is None:
         return None
@@ -95,24 +156,24 @@ def phases_of_picking(folder: Path, grasp_reward: float) -> Path | None:
         top.text(phase.start, 1.04, f" {phase.name}", rotation=30, fontsize=9, transform=above)
     top.plot(course.steps, course.succeeded, color="#1f4e79", linewidth=2.2)
     top.set(ylabel="episodes that succeed", ylim=(-0.03, 1.03), xlim=(0, course.steps[-1]))
-    for (term, shares), color in zip(course.terms.items(), _TERM_COLORS, strict=True):
-        bottom.plot(course.steps, shares, color=color, label=term)
-    bottom.set(xlabel="environment steps", ylabel="reward, of the most it paid")
+    for (term, fractions), color in zip(course.terms.items(), _TERM_COLORS, strict=True):
+        bottom.plot(course.steps, fractions, color=color, label=term)
+    bottom.set(xlabel="environment steps", ylabel="reward, fraction of its maximum")
     bottom.xaxis.set_major_formatter(EngFormatter())
     bottom.legend(frameon=False, ncols=len(phases.TERMS), fontsize=9, loc="lower right")
     return save(figure, folder / "plots" / "phases.png")
 
 
 def outcomes(path: Path, starts: np.ndarray, successes: np.ndarray) -> None:
-    """Draw where episodes started, [episodes, 2], and which of them succeeded."""
+    """Plot start positions [episodes, 2] by outcome."""
     plt = pyplot()
 
     figure, axes = plt.subplots(figsize=(5, 5), dpi=120)
-    for won, label, color, mark in (
+    for outcome, label, color, mark in (
         (True, "success", "#1f4e79", "o"),
         (False, "failure", "#c0392b", "x"),
     ):
-        chosen = starts[successes == won]
+        chosen = starts[successes == outcome]
         axes.scatter(*chosen.T, label=f"{label} ({len(chosen)})", color=color, marker=mark, s=18)
     axes.set(
         xlabel="x at the start", ylabel="y at the start", title=f"{successes.mean():.1%} succeeded"

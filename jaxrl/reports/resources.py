@@ -1,4 +1,4 @@
-"""Where time and memory went."""
+"""Time and memory of a run."""
 
 import itertools
 
@@ -16,39 +16,39 @@ _CHARTS = {
     "time/memory_mb": "device memory, MiB",
     "time/host_memory_mb": "process memory, MiB",
 }
-_LISTED = 0.01  # share of the training state that is worth a line
+_LISTED = 0.01  # smallest fraction of the training state that is listed
 
 
 def peak_memory(record: Record) -> float | None:
-    """Return the most MiB that were in use; of older runs, after any cycle."""
+    """Return the peak memory in MiB; of runs without it, the largest after any cycle."""
     values = [*record.finite("time/peak_memory_mb"), *record.finite("time/memory_mb")]
     return float(max(values)) if values else None
 
 
 def seconds(record: Record) -> dict[str, float]:
-    """Return what a run spent its time on; nothing where it was not logged.
+    """Return the seconds of each activity; empty if they were not logged.
 
-    A resumed run compiled more than once: each process logs its own time for it, cycle by cycle.
+    A resumed run compiled more than once: each process logs its own time in every cycle.
     """
     if ELAPSED not in record.curves:
         return {}
-    each = record.finite("time/compile_seconds").tolist()
+    compilations = record.finite("time/compile_seconds").tolist()
     spent = {
-        "compiling": sum(value for value, _ in itertools.groupby(each)),
+        "compiling": sum(value for value, _ in itertools.groupby(compilations)),
         "training": float(record.finite("time/cycle_seconds").sum()),
         "evaluating": float(record.finite("time/eval_seconds").sum()),
     }
-    whole = record.last(ELAPSED) or 0.0
-    return spent | {"saving, logging": max(0.0, whole - sum(spent.values()))}
+    total = record.last(ELAPSED) or 0.0
+    return spent | {"saving, logging": max(0.0, total - sum(spent.values()))}
 
 
 def time_and_memory(record: Record) -> Markup:
-    """Return where time went, how fast it was, and what lies in memory."""
+    """Return the section about time, speed and memory."""
     curves = record.curves
-    shown = {n: t for n, t in _CHARTS.items() if n in curves and not _told_twice(record, n)}
+    titles = {n: t for n, t in _CHARTS.items() if n in curves and not _is_duplicate(record, n)}
     drawn = [
         charts.chart(title, [Line("", *curves[name])], full_name=name)
-        for name, title in shown.items()
+        for name, title in titles.items()
     ]
     return section(
         "Time and memory",
@@ -58,36 +58,36 @@ def time_and_memory(record: Record) -> Markup:
     )
 
 
-def _told_twice(record: Record, name: str) -> bool:
-    """Tell whether this is the process's memory, which is the device's where that is the CPU."""
+def _is_duplicate(record: Record, name: str) -> bool:
+    """Return whether this is the process's memory and the device is the CPU: both are equal."""
     device = record.curves.get("time/memory_mb")
     same = device is not None and np.array_equal(device.values, record.curves[name].values)
     return name == "time/host_memory_mb" and same
 
 
 def bar(spent: dict[str, float]) -> Markup:
-    """Return a bar of what time went on, with its key."""
-    whole = sum(spent.values())
-    if not whole:
+    """Return a bar of the seconds of each activity, with its legend."""
+    total = sum(spent.values())
+    if not total:
         return Markup("")
     bars, keys = [], []
     for color, (name, value) in enumerate(spent.items()):
-        bars.append(tag("div", class_=f"c{color}", style=f"flex:{value / whole:.4f}"))
-        told = f"{name} {formatting.duration(value)} ({value / whole:.0%})"
-        keys.append(tag("span", told, class_=f"key c{color}"))
+        bars.append(tag("div", class_=f"c{color}", style=f"flex:{value / total:.4f}"))
+        label = f"{name} {formatting.duration(value)} ({value / total:.0%})"
+        keys.append(tag("span", label, class_=f"key c{color}"))
     return Markup(tag("div", *bars, class_="bar") + tag("div", *keys, class_="legend"))
 
 
 def state(record: Record) -> Markup:
-    """Return a table of what the training state is made of; seeds of one program share theirs."""
+    """Return a table of the parts of the training state; seeds of one program share one state."""
     own, shared = (load_runs.state_bytes(f) for f in (record.folder, record.folder.parent))
     parts = own or shared
     if not parts:
         return Markup("")
-    whole = sum(parts.values())
-    large = {name: size for name, size in parts.items() if size >= _LISTED * whole}
+    total = sum(parts.values())
+    large = {name: size for name, size in parts.items() if size >= _LISTED * total}
     rows = sorted(large.items(), key=lambda part: -part[1])
-    rows += [("smaller parts", whole - sum(large.values())), ("together", whole)]
+    rows += [("smaller parts", total - sum(large.values())), ("total", total)]
     cells = [(name, f"{size / 2**20:,.2f}") for name, size in rows]
-    whose = "training state" if own else "training state of all seeds"
-    return html.table((f"{whose}, as saved", "MiB"), cells, "figures")
+    title = "training state" if own else "training state of all seeds"
+    return html.table((f"{title}, as saved", "MiB"), cells, "figures")

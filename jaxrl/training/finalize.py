@@ -11,7 +11,7 @@ from jaxrl.checkpoint.snapshot import CheckpointError
 from jaxrl.config import TrainConfig, serialization, variants
 from jaxrl.errors import first_line
 from jaxrl.loggers import sinks
-from jaxrl.reports import load_runs, pages, plots, population_plot
+from jaxrl.reports import load_runs, pages, plots
 from jaxrl.training import nan_guard, overview, recovery, signals
 from jaxrl.training.callback_runner import best_or_none
 from jaxrl.training.run import Member, Run
@@ -61,7 +61,7 @@ def finish(run: Run, state: TrainState, cycles: int, stop: signals.StopRequest) 
             _describe(run, member)
         if run.overview:
             with _optional(run, f"plots of {run.folder}"):
-                population_plot.curves(run.folder, run.program.members, _title(run.config))
+                plots.population_curve(run.folder, run.program.members, _title(run.config))
         for line in run.program.write_report(run.folder):
             print(line)
         _write_report(run)

@@ -94,6 +94,6 @@ def _new_folder(path: Path) -> Path:
     """Make <run>-recovered, or a temporary folder where that cannot be made."""
     name = f"{path.name}-recovered"
     try:
-        return folders.made(path.with_name(name))
+        return folders.make_unique(path.with_name(name))
     except OSError:
         return Path(tempfile.mkdtemp(prefix=f"{name}-"))

@@ -113,7 +113,7 @@ def test_a_full_disk_ends_tensorboard_with_one_warning_and_training_goes_on(tmp_
             for step in range(30):
                 sink(step, {"train/loss": 0.5})
     said = capsys.readouterr().err
-    assert said.count("\n") == 1 and "File too large; metrics.jsonl has the same numbers" in said
+    assert said.count("\n") == 1 and "File too large; metrics.jsonl has the same values" in said
 
 
 def test_a_full_disk_stops_the_log_and_names_its_file(tmp_path):

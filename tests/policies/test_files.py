@@ -84,7 +84,9 @@ def test_fields_that_are_missing_are_named(whole, file):
     header = json.loads(str(whole["policy.json"]))
     for name in ("obs", "action", "network", "info"):
         with_header(whole, file, {k: v for k, v in header.items() if k != name})
-        with pytest.raises(UserError, match=f"policy.npz' has an invalid header: it has no '{name}'"):
+        with pytest.raises(
+            UserError, match=f"policy.npz' has an invalid header: it has no '{name}'"
+        ):
             policies.load_policy(file)
 
 

@@ -79,12 +79,12 @@ def test_long_curves_keep_their_ends_extremes_and_gaps():
     y = rng.normal(size=100_000)
     y[777], y[50_000], y[300:302] = 99.0, -99.0, np.nan
     line = Line("a", np.arange(len(y)), y, low=y - 1, high=y + 1)
-    short = charts.thinned(line, 100)
+    short = charts.downsample(line, 100)
     assert len(short.x) <= 203
     assert {0, 777, 50_000, 99_999} <= set(short.x.tolist())
     assert np.isnan(short.y).sum() == 1
     np.testing.assert_array_equal(short.low, short.y - 1)
-    assert charts.thinned(short, 200) is short
+    assert charts.downsample(short, 200) is short
 
 
 def test_bands_spans_and_text_of_others():

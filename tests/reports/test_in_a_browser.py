@@ -34,8 +34,8 @@ def tab(tmp_path_factory):
             place / f"seed-{seed}", rows, presets.get("pick-place-easy"), seed=seed, num_envs=64
         )
         (run / "command.txt").write_text(long)
-    film = "<canvas width=2000></canvas><script>parent.postMessage('plays', '*')</script>"
-    (run / "look.html").write_text(film)
+    video = "<canvas width=2000></canvas><script>parent.postMessage('plays', '*')</script>"
+    (run / "look.html").write_text(video)
     pages.write([run], place / "one.html")
     pages.write(sorted(place.glob("seed-*")), place / "all.html")
     with browser.opened(place / "one.html", place / "home") as shown:
@@ -93,7 +93,7 @@ def test_a_pointer_reads_the_values_beneath_it(tab):
     tab.until(f"{told}.includes('evaluation 45')")
 
 
-def test_a_film_plays_within_the_page(tab):
+def test_a_video_plays_within_the_page(tab):
     tab, place = tab
     tab.go(place / "one.html")
     _settled(tab, DESK)

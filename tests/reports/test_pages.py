@@ -20,7 +20,7 @@ from tests.helpers import run_folders as folders
 
 
 def _page(folder):
-    return pages.of_run(load_runs.read(folder))
+    return pages.run_page(load_runs.read(folder))
 
 
 def _section(page, title):
@@ -66,7 +66,7 @@ def test_the_page_tells_what_was_run(run):
 
 def test_an_unchanged_preset_is_said_to_be_one(tmp_path):
     told = _section(_page(folders.make(tmp_path / "run")), "Settings")
-    assert "Nothing differs from the preset cartpole" in told
+    assert "No differences from the current preset cartpole" in told
 
 
 def test_the_page_tells_what_was_reached(run):
@@ -84,7 +84,7 @@ def test_the_page_tells_what_was_reached(run):
 
 def test_metrics_are_in_groups_and_constants_take_no_room(run):
     page = _page(run)
-    assert "never changed: diverged 0" in _section(page, "Episodes")
+    assert "constant: diverged 0" in _section(page, "Episodes")
     assert 'title="train/loss"' in page and 'title="rollout/diverged"' not in page
     names = [
         "time/fps",
@@ -112,7 +112,7 @@ def test_time_is_split_without_remainder(tmp_path):
     assert spent == {"compiling": 6, "training": 12, "evaluating": 1.5, "saving, logging": 5.5}
 
 
-def test_films_are_inside_and_own_plots_are_not_repeated(run):
+def test_videos_are_embedded_and_own_plots_are_not_repeated(run):
     page = _page(run)
     assert "data:image/gif;base64,R0lGOD" in page
     assert "learning_curve.png" not in page
@@ -121,10 +121,10 @@ def test_films_are_inside_and_own_plots_are_not_repeated(run):
     assert unescape(inner) == (run / "videos" / "look.html").read_text()
 
 
-def test_large_films_are_linked(tmp_path, monkeypatch):
+def test_large_videos_are_linked(tmp_path, monkeypatch):
     folder = folders.make(tmp_path / "run")
     _png(folder / "videos" / "long.gif")
-    monkeypatch.setattr("jaxrl.reports.media._EACH", 10)
+    monkeypatch.setattr("jaxrl.reports.media._MAX_BYTES", 10)
     page = _page(folder)
     assert '<a href="videos/long.gif">' in page and "base64" not in page
 
@@ -174,7 +174,7 @@ def test_a_run_of_nothing_but_nan_has_a_page(tmp_path):
     page = _page(broken)
     assert "time/fps" in page and "600" in page and "steps per second</span>" not in page
     fine = folders.make(tmp_path / "fine")
-    assert "Final figures" in pages.of_runs([load_runs.read(broken), load_runs.read(fine)])
+    assert "Final results" in pages.comparison_page([load_runs.read(broken), load_runs.read(fine)])
 
 
 def test_phases_are_shown_where_they_were_logged(tmp_path, run):
@@ -195,12 +195,12 @@ def compared(tmp_path_factory):
     folders.make(place / "other", num_envs=64)
     _png(place / "other" / "videos" / "best.gif")
     runs = [*load_runs.find([place / "runs"]), place / "other"]
-    return pages.of_runs([load_runs.read(folder) for folder in runs])
+    return pages.comparison_page([load_runs.read(folder) for folder in runs])
 
 
 def test_seeds_are_taken_together_and_settings_set_side_by_side(compared):
     assert "4 runs of 2 settings" in compared
-    figures = _section(compared, "Final figures")
+    figures = _section(compared, "Final results")
     # 66, 67 and 46: of three seeds nothing is cut away.
     assert re.search(r"last evaluation 59\.67 \(46 to 67\) 66 ", figures)
     assert "runs 3 1" in figures
@@ -222,14 +222,14 @@ def _three(place, rows):
     """Return the page of three seeds, of which the last one logged `rows`."""
     for seed, log in enumerate([None, None, rows]):
         folders.make(place / f"seed-{seed}", log, seed=seed)
-    return pages.of_runs([load_runs.read(run) for run in load_runs.find([place])])
+    return pages.comparison_page([load_runs.read(run) for run in load_runs.find([place])])
 
 
 def test_a_seed_without_a_number_is_the_worst_and_is_shown(tmp_path):
     rows = folders.points(seed=2)
     rows[-1]["eval/mean_reward"] = None  # as the log writes what is not finite
     page = _three(tmp_path, rows)
-    figures, told = _section(page, "Final figures"), _section(page, "Evaluation")
+    figures, told = _section(page, "Final results"), _section(page, "Evaluation")
     assert "last evaluation diverged (diverged to 67)" in figures
     assert "600 diverged (diverged to 67)" in told and "400 45 (44 to 46)" in told
     assert "seed-2 2 diverged" in _section(page, "Runs")
@@ -241,7 +241,7 @@ def test_a_seed_without_a_number_is_the_worst_and_is_shown(tmp_path):
 def test_a_seed_that_diverged_early_is_the_worst_at_every_later_step(tmp_path):
     rows = [*folders.points(2, seed=2), {"step": 300, "train/loss": None, "train/diverged": 1.0}]
     page = _three(tmp_path, rows)
-    assert "last evaluation diverged (diverged to 67)" in _section(page, "Final figures")
+    assert "last evaluation diverged (diverged to 67)" in _section(page, "Final results")
     told = _section(page, "Evaluation")
     assert "600 diverged (diverged to 67)" in told and "200 23 (22 to 24)" in told
 
@@ -251,7 +251,7 @@ def test_seeds_made_on_different_machines_are_told_apart(tmp_path):
         folders.make(tmp_path / f"seed-{seed}", seed=seed)
     file = tmp_path / "seed-1" / "provenance.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"devices": ["NVIDIA H200"]}))
-    page = pages.of_runs([load_runs.read(run) for run in load_runs.find([tmp_path])])
+    page = pages.comparison_page([load_runs.read(run) for run in load_runs.find([tmp_path])])
     assert "1 × NVIDIA H200" in _section(page, "What differs")
     assert "1 × NVIDIA H200" in _section(page, "Versions and hardware")
 
@@ -259,8 +259,8 @@ def test_seeds_made_on_different_machines_are_told_apart(tmp_path):
 def test_a_run_named_twice_is_one_and_a_seed_run_twice_is_told(tmp_path):
     one, again = (folders.make(tmp_path / name) for name in ("one", "again"))
     assert load_runs.find([one, tmp_path / "again" / ".." / "one"]) == [one]
-    page = pages.of_runs([load_runs.read(run) for run in (one, again)])
-    assert "a seed that is there twice" in page
+    page = pages.comparison_page([load_runs.read(run) for run in (one, again)])
+    assert "a seed that was run twice" in page
 
 
 def test_curves_are_overlaid(compared):

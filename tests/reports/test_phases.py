@@ -14,7 +14,7 @@ GRASPS = [0.0, 0.09, 0.1, 0.5, 0.8, 0.9, 1.0, 1.0, 1.0, 1.0]
 def _phases(successes, grasps=None, steps=None):
     steps = 10.0 * np.arange(1, len(successes) + 1) if steps is None else steps
     grasps = np.array(successes if grasps is None else grasps)
-    return [tuple(p) for p in phases.of(np.array(steps), grasps, np.array(successes))]
+    return [tuple(p) for p in phases.find_phases(np.array(steps), grasps, np.array(successes))]
 
 
 def test_each_phase_ends_where_its_share_is_reached():

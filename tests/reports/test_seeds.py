@@ -41,13 +41,13 @@ def _curves():
 
 def test_the_middle_and_its_interval_are_those_of_the_statistics():
     curves = _curves()
-    steps, middle, low, high = seeds.together(curves)
+    steps, iqm, low, high = seeds.aggregate(curves)
     values = np.stack([curve.values for curve in curves])
     assert steps.tolist() == [0, 1, 2, 3]
     for i in range(4):
         inner = np.sort(values[:, i])[1:-1]  # of five, one falls away on each side
-        assert middle[i] == pytest.approx(inner.mean())
-        assert low[i] < middle[i] < high[i]
+        assert iqm[i] == pytest.approx(inner.mean())
+        assert low[i] < iqm[i] < high[i]
     np.testing.assert_array_equal([low, high], stats.iqm_interval(values, 500))
 
 
@@ -55,22 +55,22 @@ def test_only_common_steps_count_and_what_is_no_number_is_worst():
     curves = _curves()
     curves[0] = Curve(curves[0].steps[:3], curves[0].values[:3])  # was interrupted
     curves[1].values[1] = np.nan
-    steps, middle, low, _ = seeds.together(curves)
+    steps, iqm, low, _ = seeds.aggregate(curves)
     assert steps.tolist() == [0, 1, 2]
     others = np.sort([curve.values[1] for i, curve in enumerate(curves) if i != 1])
-    assert middle[1] == pytest.approx(others[:3].mean()) and np.isnan(low[1])
-    assert seeds.together(curves, lower_is_better=True)[1][1] == pytest.approx(others[1:].mean())
+    assert iqm[1] == pytest.approx(others[:3].mean()) and np.isnan(low[1])
+    assert seeds.aggregate(curves, lower_is_better=True)[1][1] == pytest.approx(others[1:].mean())
     assert (
-        seeds.together([Curve(np.array([1.0]), np.ones(1)), curves[2]._replace(steps=np.zeros(4))])
+        seeds.aggregate([Curve(np.array([1.0]), np.ones(1)), curves[2]._replace(steps=np.zeros(4))])
         is None
     )
 
 
 def test_long_curves_are_thinned_alike():
     long = [Curve(np.arange(5000.0), np.full(5000, float(i))) for i in range(3)]
-    steps, middle, *_ = seeds.together(long)
+    steps, iqm, *_ = seeds.aggregate(long)
     assert len(steps) == 150 and steps[0] == 0 and steps[-1] == 4999
-    np.testing.assert_array_equal(middle, 1.0)
+    np.testing.assert_array_equal(iqm, 1.0)
 
 
 def test_curves_over_time_are_read_off_at_the_same_moments(tmp_path):
@@ -78,10 +78,10 @@ def test_curves_over_time_are_read_off_at_the_same_moments(tmp_path):
     curve = seeds.over_time(record, "eval/mean_reward", "time/time_elapsed")
     np.testing.assert_allclose(60 * curve.steps, [11, 17, 23])
     later = Curve(curve.steps + 0.1, curve.values)
-    one, two = seeds.at_the_same_times([curve, later])
+    one, two = seeds.resample_times([curve, later])
     np.testing.assert_array_equal(one.steps, two.steps)
     # A straight line is read off exactly.
     np.testing.assert_allclose(one.values, 22 + 22 * (60 * one.steps - 11) / 6)
     np.testing.assert_allclose(two.values, 22 + 22 * (60 * (two.steps - 0.1) - 11) / 6)
     apart = Curve(curve.steps + 9, curve.values)
-    assert all(len(c.steps) == 0 for c in seeds.at_the_same_times([curve, apart]))
+    assert all(len(c.steps) == 0 for c in seeds.resample_times([curve, apart]))

@@ -134,7 +134,7 @@ def test_a_loss_that_is_nan_does_not_keep_the_state_from_the_disk(tmp_path):
 def test_a_report_without_a_number_is_valid_json():
     nan, inf = float("nan"), float("inf")
     report = {"mean": nan, "returns": [1.0, inf], "success": {"mean": [nan, 2]}, "name": "x"}
-    assert json.loads(json.dumps(evaluate._plain(report), allow_nan=False)) == {
+    assert json.loads(json.dumps(evaluate._nan_to_null(report), allow_nan=False)) == {
         "mean": None,
         "returns": [1.0, None],
         "success": {"mean": [None, 2]},
