@@ -36,10 +36,9 @@ def make(config: OffPolicyConfig, networks: ActorCritic) -> OffPolicyAlgorithm:
         return loss, {"train/q_loss": Mean.of(loss), "train/q_mean": Mean.of(jnp.mean(value))}
 
     def exploring(progress: Array, params: PyTree) -> PyTree:
-        # With a fraction of 0 the end comes at once, but not before anything is learnt.
-        fraction = config.epsilon_fraction
-        at_once = jnp.where(progress > 0, 1.0, 0.0)
-        done = jnp.minimum(progress / fraction, 1.0) if fraction else at_once
+        # Without a share the end comes at once, but not before anything is learnt.
+        share = config.epsilon_fraction
+        done = jnp.minimum(progress / share, 1.0) if share else jnp.where(progress > 0, 1.0, 0.0)
         epsilon = jnp.asarray(1.0 + (config.epsilon_end - 1.0) * done, jnp.float32)
         return {"params": params["params"] | {"epsilon": epsilon}}
 
