@@ -64,7 +64,9 @@ class DeviceProgram(Program):
     def abstract_state(self) -> TrainState:
         """Return shapes, types and shardings of the training state."""
         if self.members:
-            return sharding.with_member_axis(self.alone.abstract_state(), len(self.members), self.mesh)
+            return sharding.with_member_axis(
+                self.alone.abstract_state(), len(self.members), self.mesh
+            )
         pool = self.env.abstract_pool()
         state = jax.eval_shape(self.algorithm.init, jax.eval_shape(jax.random.key, 0), pool)
         return sharding.abstract(self.mesh, state)
