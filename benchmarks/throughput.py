@@ -46,7 +46,7 @@ def seconds_per_call(function: Callable, state: Any, calls: int) -> float:
     return (time.perf_counter() - began) / calls
 
 
-def physics_alone(program: programs.Program, state: TrainState, length: int):
+def physics_alone(program: programs.DeviceProgram, state: TrainState, length: int):
     """Return (function, start): `length` steps of nothing but physics."""
     step = jax.vmap(program.env.env.step)
 
@@ -61,7 +61,7 @@ def physics_alone(program: programs.Program, state: TrainState, length: int):
     return run, (program.env.brax_state(state.collector.env.world), random_actions(program))
 
 
-def random_actions(program: programs.Program) -> jax.Array:
+def random_actions(program: programs.DeviceProgram) -> jax.Array:
     spec, number = program.env.spec.action, program.env.rows
     if spec.discrete:
         actions = jax.random.randint(jax.random.key(1), (number,), 0, spec.size)
@@ -70,7 +70,7 @@ def random_actions(program: programs.Program) -> jax.Array:
     return program.env.by_env(actions)
 
 
-def rolling_out(program: programs.Program, state: TrainState, length: int):
+def rolling_out(program: programs.DeviceProgram, state: TrainState, length: int):
     """Return (function, start): roll out once, and keep what was collected."""
     policy = program.algorithm.policy(False)
 
