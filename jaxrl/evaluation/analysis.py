@@ -35,9 +35,9 @@ class Table(NamedTuple):
 
 def recorder(env: Any) -> Callable[[EnvState], PyTree] | None:
     """Return what notes the metrics of every step, where there are failures to be told apart."""
-    if not isinstance(env, VectorEnv) or "success" not in env.template.world.metrics:
+    if not isinstance(env, VectorEnv) or "success" not in env.template.state_shapes.metrics:
         return None
-    return lambda state: dict(state.world.metrics)
+    return lambda state: dict(state.packed.metrics)
 
 
 def table(result: Episodes, env: Any, start: np.ndarray | None = None) -> Table:
@@ -71,11 +71,11 @@ def start_positions(env: Any, seed: int) -> np.ndarray | None:
         locate = getattr(env.env, "start_position", None)
     if locate is None:
         return None
-    whole = replace(env, known=env.whole_template)
+    whole = replace(env, cached_template=env.full_template)
 
     def starts(key: Any) -> Any:
         state = whole.reset(jax.random.split(key)[0], stagger=False)  # as evaluation draws them
-        return jax.vmap(locate)(whole.brax_state(state.world))
+        return jax.vmap(locate)(whole.brax_state(state.packed))
 
     # Whatever its physics: a program that runs once gains nothing from being split over threads.
     play = jax.jit(starts, compiler_options=xla_options.options(loops=True))

@@ -58,15 +58,15 @@ def episodes(
         zeros = jnp.zeros(env.num_envs, jnp.float32)
 
         def play_step(now: _Playing) -> _Playing:
-            alive, broken = now.alive, now.state.statistics.finished["diverged"]
+            alive, diverged = now.alive, now.state.statistics.finished["diverged"]
             key_step = jax.random.fold_in(key_act, now.step)
             action, carry, _ = policy(params, env.observe(now.state), now.carry, key_step)
-            state, outcome = env.advance(now.state, action)
-            reward = jnp.mean(outcome.reward.reshape(env.num_envs, -1), axis=1)
+            state, result = env.advance(now.state, action)
+            reward = jnp.mean(result.reward.reshape(env.num_envs, -1), axis=1)
             # All agents of an environment end together.
-            ends = (outcome.terminated, outcome.truncated)
+            ends = (result.terminated, result.truncated)
             terminated, truncated = (flag.reshape(env.num_envs, -1)[:, 0] for flag in ends)
-            success = state.world.metrics.get("success", zeros)
+            success = state.packed.metrics.get("success", zeros)
             still = alive & ~(terminated | truncated)
             return _Playing(
                 state=_waiting(state, still, first),
@@ -77,7 +77,7 @@ def episodes(
                 success=jnp.where(alive, success, now.success),
                 truncated=now.truncated | (alive & truncated),
                 nonfinite=now.nonfinite
-                | (alive & (state.statistics.finished["diverged"] > broken)),
+                | (alive & (state.statistics.finished["diverged"] > diverged)),
                 trace=jax.tree.map(
                     lambda all, x: all.at[now.step].set(x), now.trace, record(state)
                 ),
@@ -90,18 +90,18 @@ def episodes(
             first, initial_carry, alive, zeros, lengths, zeros, ~alive, ~alive, trace, 0
         )
         end = jax.lax.while_loop(_unfinished(limit), play_step, start)
-        success = end.success if "success" in first.world.metrics else None
+        success = end.success if "success" in first.packed.metrics else None
         return Episodes(end.returns, end.lengths, success, end.trace, end.truncated, end.nonfinite)
 
     return run
 
 
 def _waiting(state: EnvState, alive: Array, first: EnvState) -> EnvState:
-    """Let what has ended wait at its start.
+    """Keep ended environments at their start.
 
-    Physics that goes on after a fall may need ever more turns of its solver, and all others wait.
+    Physics that goes on after a fall may need ever more solver iterations, for which all wait.
     """
-    return state.replace(world=choose(alive, state.world, first.world))
+    return state.replace(packed=choose(alive, state.packed, first.packed))
 
 
 def _unfinished(limit: int) -> Callable[[_Playing], Array]:

@@ -62,7 +62,7 @@ def play(
             total += np.where(alive, step.reward, 0.0)
             length += alive
             truncated |= alive & step.truncated
-            bad |= alive & group.broken
+            bad |= alive & group.nonfinite
             alive &= ~(step.terminated | step.truncated)
             turn += 1
     return episodes.Episodes(total, length, None, (), truncated, bad)  # type: ignore[arg-type]

@@ -36,7 +36,7 @@ def with_poses(env: Any) -> Callable[[Any], PyTree]:
     """Return what notes, of every state, what a trial is judged by, and the whole pose besides."""
 
     def record(state: Any) -> PyTree:
-        return env.record(state) | {"qpos": env.brax_state(state.world).pipeline_state.qpos}
+        return env.record(state) | {"qpos": env.brax_state(state.packed).pipeline_state.qpos}
 
     return record
 

@@ -78,7 +78,7 @@ class Humanoid:
         power = jnp.sum(jnp.abs(data.qfrc_actuator * data.qvel))
         return Pose(data.qpos, data.qvel, data.qacc_warmstart), power
 
-    def shown(self, pose: Pose) -> Reference:
+    def body_motion(self, pose: Pose) -> Reference:
         """Return what the bodies do, in the same terms as a clip does."""
         data = self._data(pose)
         for part in (mjx.kinematics, mjx.com_pos, mjx.com_vel):

@@ -146,7 +146,7 @@ class _Pure(NamedTuple):
     program: Program
 
     def draw(self, seed: Array, stream: Array, number: Array, curriculum: PyTree) -> tuple:
-        fresh = self.program.env.pool(streams.key(seed, stream, number), curriculum)
+        fresh = self.program.env.sample_pool(streams.key(seed, stream, number), curriculum)
         return tuple(jax.tree.leaves(sharding.split_rows(fresh, _mesh_of_rows(self.program))))
 
     def init(self, seed: Array, pool: PyTree) -> tuple:

@@ -13,7 +13,7 @@ import numpy as np
 
 from jaxrl.algorithms.off_policy import replay
 from jaxrl.envs.gymnasium.env import GymnasiumEnv
-from jaxrl.envs.gymnasium.workers import EpisodeBuffer, Step
+from jaxrl.envs.gymnasium.workers import EpisodeBuffer, GroupStep
 from jaxrl.evaluation import episodes as evaluation
 from jaxrl.evaluation.gymnasium import acting, play
 from jaxrl.programs.program import Program, abstract_state
@@ -31,7 +31,7 @@ class GymnasiumExecutor:
         self._state = abstract_state(program)
         number = config.num_envs // self._host.groups
         self.groups = [
-            self._host.remote(number, config.seed, i, first_cycle) for i in range(self._host.groups)
+            self._host.worker(number, config.seed, i, first_cycle) for i in range(self._host.groups)
         ]
         self.carries = [algorithm.initial_carry(number) for _ in self.groups]
         self._fresh = True
@@ -96,7 +96,7 @@ class GymnasiumExecutor:
         for t in range(length):
             for g, group in enumerate(self.groups):
                 if t == 0:
-                    group.begin()
+                    group.wait_ready()
                 else:
                     rows.outcomes[g].append(group.receive())
                 number = np.uint32(((turn * length + t) * len(self.groups) + g) % 2**32)
@@ -110,10 +110,10 @@ class GymnasiumExecutor:
         return rows.rollout(self.program.config.learning.horizon, self._finished())
 
     def _finished(self) -> Metrics:
-        ended = [pair for group in self.groups for pair in group.news.finished]
-        diverged = sum(group.news.diverged for group in self.groups)
+        ended = [pair for group in self.groups for pair in group.episodes.finished]
+        diverged = sum(group.episodes.diverged for group in self.groups)
         for group in self.groups:
-            group.news = EpisodeBuffer([], 0)
+            group.episodes = EpisodeBuffer([], 0)
         return _episode_metrics(ended, diverged)
 
 
@@ -122,7 +122,7 @@ class _Rows:
 
     def __init__(self, groups: int):
         self.decisions: list[list[tuple]] = [[] for _ in range(groups)]
-        self.outcomes: list[list[Step]] = [[] for _ in range(groups)]
+        self.outcomes: list[list[GroupStep]] = [[] for _ in range(groups)]
 
     def rollout(self, horizon: int, episodes: Metrics) -> Rollout:
         """Join time and groups: [T, N, ...]."""

@@ -141,17 +141,17 @@ def load(path: Path) -> CachedPrograms | None:
         template = Template(
             PackedEnvState(
                 obs=_shapes(header["obs"]),
-                metrics=_shapes(header["world_metrics"]),
+                metrics=_shapes(header["metrics"]),
                 rest=tuple(_shapes(header["rest"])),
             ),
             ActionSpec(**header["action"]),
             header["episode_length"],
-            tuple(header["kept"]),
+            tuple(header["kept_leaves"]),
             header["agents"],
             tuple(header["tokens"]),
             _arrays(header["curriculum"]),
             _arrays(header["last_curriculum"]),
-            keys=tuple(header["keys"]),
+            key_leaves=tuple(header["key_leaves"]),
         )
         return CachedPrograms(template, programs)
     except Exception:  # a damaged file is no worse than none: it is written anew
@@ -160,17 +160,17 @@ def load(path: Path) -> CachedPrograms | None:
 
 def save(path: Path, stored: CachedPrograms) -> None:
     """Write the programs of a run, and let the oldest go; a full disk is no reason to stop."""
-    world = stored.template.world
+    shapes = stored.template.state_shapes
     header = {
-        "obs": _described(world.obs),
-        "world_metrics": _described(world.metrics),
-        "rest": _described(list(world.rest)),
+        "obs": _described(shapes.obs),
+        "metrics": _described(shapes.metrics),
+        "rest": _described(list(shapes.rest)),
         "action": stored.template.action._asdict(),
         "episode_length": stored.template.episode_length,
-        "kept": list(stored.template.kept),
+        "kept_leaves": list(stored.template.kept_leaves),
         "agents": stored.template.agents,
         "tokens": list(stored.template.tokens),
-        "keys": list(stored.template.keys),
+        "key_leaves": list(stored.template.key_leaves),
         "curriculum": _numbers(stored.template.curriculum),
         "last_curriculum": _numbers(stored.template.last_curriculum),
     }

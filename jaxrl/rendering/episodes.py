@@ -31,7 +31,7 @@ class RecordedEpisode(NamedTuple):
     name: str | None  # of the clip that was followed
     success: bool | None  # None where the environment reports none
     rewards: np.ndarray  # [T]
-    shown: PyTree  # [T + 1, ...], as `looks.shown` says
+    shown: PyTree  # [T + 1, ...], as `env_adapter.render_state` says
 
     @property
     def title(self) -> str:
@@ -68,7 +68,7 @@ def episodes(
     A world of motion clips plays them in their order, each from its beginning, or only the `clip`.
     """
     trials = _trials(env, None if failures else number, clip)
-    many = environments.for_drawing(env, max(number, SEARCHED) if failures else number, trials)
+    many = environments.for_rendering(env, max(number, SEARCHED) if failures else number, trials)
     if jax.tree.map(lambda s: s.shape, env.spec.obs) != jax.tree.map(
         lambda s: s.shape, policy.spec.obs
     ):
@@ -122,9 +122,9 @@ def _noting(env: VectorEnv) -> Callable[[EnvState], PyTree]:
     inner = env.env.inner
 
     def note(state: EnvState) -> PyTree:
-        whole = env.brax_state(state.world)
+        whole = env.brax_state(state.packed)
         with physics():
-            shown = jax.vmap(lambda one: env_adapter.shown(inner, one))(whole)
+            shown = jax.vmap(lambda one: env_adapter.render_state(inner, one))(whole)
         reward = jnp.mean(whole.reward.reshape(env.num_envs, -1), axis=1)
         noted = {"shown": shown, "reward": reward}
         return noted | env.record(state) if env.trials else noted

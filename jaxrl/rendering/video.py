@@ -33,7 +33,7 @@ class VideoSpec(NamedTuple):
 
 def write(film: VideoSpec, watched: Sequence[RecordedEpisode], path: Path) -> None:
     """Write episodes into a file of a kind that its name tells."""
-    model = env_adapter.model_of(film.env.env.inner)
+    model = env_adapter.mujoco_model(film.env.env.inner)
     if film.gl and (model is None or path.suffix == ".html"):
         raise UserError("--gl: there is nothing for MuJoCo to draw here; leave it out.")
     if path.suffix == ".html":
@@ -99,7 +99,7 @@ def _bodies(
 
 def _timing(film: VideoSpec, kind: str) -> tuple[int, float]:
     """Return how many steps lie between pictures, and how many seconds."""
-    step = env_adapter.seconds(film.env.env.inner)
+    step = env_adapter.step_seconds(film.env.env.inner)
     if step is None:
         return 1, 1.0 / (film.fps or _NO_CLOCK)
     step *= film.env.action_repeat
@@ -130,7 +130,7 @@ def _told(film: VideoSpec, one: RecordedEpisode) -> html_viewer.Episode:
         returns=sums,
         stride=stride,
         pause=pause,
-        clock=env_adapter.seconds(film.env.env.inner) is not None,
+        clock=env_adapter.step_seconds(film.env.env.inner) is not None,
     )
 
 

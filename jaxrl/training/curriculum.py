@@ -57,7 +57,7 @@ def resampled(
 def _same_trials(program: Program) -> bool:
     """Tell whether evaluations play what resampling plays: no random number enters either."""
     chosen = program.config.eval.deterministic, program.config.motion.resample_deterministic
-    return all(chosen) and not program.env.template.keys
+    return all(chosen) and not program.env.template.key_leaves
 
 
 def updated(

@@ -7,8 +7,7 @@ import jax
 import numpy as np
 
 from jaxrl.config import env_names
-from jaxrl.envs import nan_capture
-from jaxrl.envs.limits import OBS_LIMIT
+from jaxrl.envs import OBS_LIMIT, nan_capture
 from jaxrl.errors import UserError
 from jaxrl.policies import files as network_files
 from jaxrl.programs.program import Program
@@ -62,19 +61,21 @@ def _stop(run: Run, state: TrainState) -> None:
             f"--task.on-nan stop: environments produced non-finite values in {number:,} steps of "
             f"this cycle. {run.config.env} keeps its state to itself, so none was written."
         )
-    captured = run.program.each(state.collector.env.broken)
-    for member, noted in zip(run.members, captured, strict=True):
-        _stop_if_broken(run.program, noted, member.folder)
+    captures = run.program.each(state.collector.env.nan_capture)
+    for member, captured in zip(run.members, captures, strict=True):
+        _stop_if_captured(run.program, captured, member.folder)
 
 
-def _stop_if_broken(program: Program, noted: nan_capture.NonFiniteCapture, folder: Path) -> None:
-    at = jax.device_get(noted.at)
+def _stop_if_captured(
+    program: Program, captured: nan_capture.NonFiniteCapture, folder: Path
+) -> None:
+    at = jax.device_get(captured.captured_at)
     if not (at != nan_capture.NEVER).any():
         return
     # The one that broke first; of several, the first in line.
     index = int(np.argmin(np.where(at == nan_capture.NEVER, np.iinfo(np.int32).max, at)))
-    row = jax.device_get(jax.tree.map(lambda leaf: leaf[index], noted))
-    step = int(row.at) * program.config.task.action_repeat
+    row = jax.device_get(jax.tree.map(lambda leaf: leaf[index], captured))
+    step = int(row.captured_at) * program.config.task.action_repeat
     file = folder / "broken" / f"environment-{index}-step-{step}.npz"
     _dump(program, row, file)
     others = int((at != nan_capture.NEVER).sum()) - 1

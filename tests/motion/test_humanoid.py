@@ -38,7 +38,7 @@ def move(figure):
 
 @pytest.fixture(scope="module")
 def shown(figure):
-    jitted = jax.jit(figure.shown)
+    jitted = jax.jit(figure.body_motion)
 
     def run(pose):
         with physics():

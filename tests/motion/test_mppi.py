@@ -159,7 +159,7 @@ def test_planned_clips_can_be_planned_again_by_other_physics(tmp_path, bones, ho
     np.testing.assert_array_equal(first.qpos, second.qpos)
     assert (first.plan.substeps, second.plan.substeps) == (3, 5)
     with pytest.raises(UserError, match="planned with 5 steps.*not --motion.substeps 3"):
-        motion_env.parts(MotionConfig(clips=twice))
+        motion_env.load_parts(MotionConfig(clips=twice))
     assert plan.main([str(once), str(twice), *few]) == 2
     assert "was planned with --substeps 5, not 3: name another folder" in capsys.readouterr().err
 

@@ -48,7 +48,7 @@ class Heading(MotionEnv):
         names = ("reward_speed", "reward_power", "speed_error", "speed", "command", "success")
         return base.State(
             pipeline_state=pose,  # type: ignore[arg-type]
-            obs=self._observe(self.figure.shown(pose), info),
+            obs=self._observe(self.figure.body_motion(pose), info),
             reward=jnp.zeros(()),
             done=jnp.zeros(()),
             metrics={name: jnp.zeros(()) for name in names},
@@ -59,7 +59,7 @@ class Heading(MotionEnv):
         """Aim the servos; pay for the speed in the right direction."""
         before: Any = state.pipeline_state
         pose, power = self.figure.move(before, self.absolute_target(action))
-        now = self.figure.shown(pose)
+        now = self.figure.body_motion(pose)
         info = dict(state.info)
         info |= self.amp_after(info, now)
         # Over a whole step: the root sways while walking.

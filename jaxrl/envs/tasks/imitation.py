@@ -70,13 +70,13 @@ class Imitation(MotionEnv):
         """Return where all bodies are and were when captured: what tracking is judged by."""
         info, pose = state.info, cast(Pose, state.pipeline_state)
         return {
-            "played": self.figure.shown(pose).position,
+            "played": self.figure.body_motion(pose).position,
             "meant": self._captured(info).position,
             "followed": self.reference(info["clip"], info["time"], info["turn"]).position,
             "counts": jnp.asarray(judged_bodies(self.figure.skeleton.bodies)),
         }
 
-    def shown(self, state: base.State) -> dict[str, Array]:
+    def render_state(self, state: base.State) -> dict[str, Array]:
         """Return the humanoid's pose, and as a ghost the clip's."""
         pose = cast(Pose, state.pipeline_state)
         return {"qpos": pose.qpos, "ghost": self._captured(state.info).qpos}
@@ -91,7 +91,7 @@ class Imitation(MotionEnv):
         metrics = {f"reward_{name}": jnp.zeros(()) for name in names}
         return base.State(
             pipeline_state=pose,  # type: ignore[arg-type]
-            obs=self._observe(self.figure.shown(pose), info),
+            obs=self._observe(self.figure.body_motion(pose), info),
             reward=jnp.zeros(()),
             done=jnp.zeros(()),
             metrics=metrics | {"distance": jnp.zeros(())},
@@ -106,7 +106,7 @@ class Imitation(MotionEnv):
         pose: Any = state.pipeline_state
         push = libraries.push(self.library, info["clip"], info["time"])
         pose, power = self.figure.move(pose, self._target(meant, push, action))
-        now = self.figure.shown(pose)
+        now = self.figure.body_motion(pose)
         info |= self.amp_after(info, now)
         terms = observations.terms(now, self._captured(info), self.config.scales)
         earned = [w * term for w, term in zip(self.config.weights, terms, strict=True)]

@@ -114,7 +114,7 @@ class MotionEnv(base.Env):
         return jnp.asarray(rest) + action * reach
 
 
-def parts(config: MotionConfig) -> tuple[MotionConfig, Humanoid, Library]:
+def load_parts(config: MotionConfig) -> tuple[MotionConfig, Humanoid, Library]:
     """Build what such an environment is made of."""
     model = skeleton.load_model(str(config.model) if config.model else None)
     return config, Humanoid(model, FPS, config.substeps), _library(config, model)

@@ -108,7 +108,7 @@ def test_the_way_is_seen_from_where_one_faces(env, play):
     """The last three numbers: the way, ahead and to the left, and the speed."""
     states = play(0.0, 0.8, _along(0.0, [0.8] * STEPS))
     facing = dataclasses.replace(states, info={**states.info, "way": jnp.full(STEPS, math.pi / 2)})
-    look = jax.vmap(lambda s: env._observe(env.figure.shown(s.pipeline_state), s.info))
+    look = jax.vmap(lambda s: env._observe(env.figure.body_motion(s.pipeline_state), s.info))
     left = in_physics(jax.jit(look))
     heading = math.atan2(states.obs[0, -2], states.obs[0, -3])  # of the way, as one sees it
     seen = left(facing)

@@ -69,7 +69,7 @@ def play(env):
         "trial": lambda clip: strong(env.trial(clip)),
         "resets": jax.vmap(env.reset, (0, None)),
         "record": env.record,
-        "shown": env.shown,
+        "render_state": env.render_state,
     }
     return SimpleNamespace(**{name: in_physics(jax.jit(f)) for name, f in functions.items()})
 
@@ -135,7 +135,7 @@ def test_a_planned_way_is_gone_without_a_policy_and_the_clip_is_paid_for(env, pl
     assert miss > 1e-3
     paid = 0.5 * np.exp(-100.0 * miss)
     assert float(state.metrics["reward_position"]) == pytest.approx(paid, rel=2e-3)
-    ghost = play.shown(state)["ghost"]
+    ghost = play.render_state(state)["ghost"]
     np.testing.assert_allclose(ghost, env.library.captured.qpos[2, STEPS], atol=1e-6)
 
 
@@ -299,7 +299,7 @@ def _trial(env, play, clip):
     """Play a clip to its end with a policy that does nothing; return what was recorded, padded.
 
     Evaluation plays all of them in one program, which tests/reports/test_clips.py does with
-    a world that is quicker to compile than this one.
+    an environment that is quicker to compile than this one.
     """
     state, found = play.trial(jnp.int32(clip)), []
     while not state.done:

@@ -296,7 +296,7 @@ def test_fixed_difficulties_have_no_curriculum(difficulty):
 
 def test_it_can_be_drawn_and_tells_where_it_starts(env, play):
     state = _begin(play, cube=(0.4, -0.2, 0.025), target=(0.5, 0.1, 0.2))
-    shown = env.shown(state)
+    shown = env.render_state(state)
     assert shown["qpos"].shape == (env.mj_model.nq,)
     assert shown["mocap_pos"].shape == (env.mj_model.nmocap, 3)
     np.testing.assert_allclose(shown["mocap_pos"][0], [0.5, 0.1, 0.2])

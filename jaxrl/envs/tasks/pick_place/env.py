@@ -65,7 +65,7 @@ class PickPlace(base.Env):
         """Seconds per action."""
         return 1.0 / FPS
 
-    def shown(self, state: base.State) -> dict[str, Array]:
+    def render_state(self, state: base.State) -> dict[str, Array]:
         """Return what a picture of a state shows."""
         pose = cast(Pose, state.pipeline_state)
         quat = jnp.asarray([[1.0, 0.0, 0.0, 0.0]])
