@@ -19,6 +19,7 @@ from jaxrl.errors import UserError, check_episodes, check_range, exit_status, ne
 from jaxrl.utils import atomic_io
 
 if TYPE_CHECKING:
+    from jaxrl.envs.hooks import TrialReport
     from jaxrl.evaluation.episodes import Episodes
 
 
@@ -66,10 +67,10 @@ def _evaluate(command: EvaluateArgs) -> None:
         raise UserError("Give --episodes or --only, not both.")
     from jaxrl.envs import factory as environments
     from jaxrl.evaluation import analysis
+    from jaxrl.evaluation import episodes as evaluation
     from jaxrl.loggers import run_dir
     from jaxrl.policies import load
     from jaxrl.programs import memory_estimate, program
-    from jaxrl.reports import clips as clip_report
 
     config = _on_clips(run_dir.read_config(command.run, command.env, command.randomize), command)
     program.compile_sooner()
@@ -91,17 +92,17 @@ def _evaluate(command: EvaluateArgs) -> None:
     )
     report = {"policy": file.name, "env": config.env}
     report |= {"seed": command.seed, "deterministic": not sampled}
-    if clip_report.is_about(result):
-        _publish_clips(command, env, result, report | _figures(result))
+    if trials := evaluation.trial_report(result, env):
+        _publish_trials(command, env, result, trials, report | _figures(result, env))
     else:
         _publish(command, env, result, report)
 
 
-def _figures(result: "Episodes") -> dict[str, Any]:
+def _figures(result: "Episodes", env: Any) -> dict[str, Any]:
     """Return the means of all episodes, and what they are means of."""
     from jaxrl.evaluation import episodes as evaluation
 
-    summary = evaluation.summarize(result)
+    summary = evaluation.summarize(result, env)
     if number := int(summary.get("eval/diverged", 0)):
         print(f"warning: {number} of {len(result.returns)} episodes ended in non-finite values")
     return {
@@ -129,7 +130,7 @@ def _publish(command: EvaluateArgs, env: Any, result: "Episodes", report: dict[s
         rows = analysis.only(rows, command.only)
         result = analysis.only(result, command.only)
         report["only"] = list(command.only)
-    report |= _figures(result)
+    report |= _figures(result, env)
     report |= analysis.details(rows, command.seed)
     for name, value in report.items():
         if isinstance(value, float) and name not in report["confidence"]:
@@ -152,24 +153,28 @@ def _write(out: Path, report: dict[str, Any]) -> None:
     print(f"written to {out}")
 
 
-def _publish_clips(
-    command: EvaluateArgs, env: Any, result: "Episodes", report: dict[str, Any]
+def _publish_trials(
+    command: EvaluateArgs,
+    env: Any,
+    result: "Episodes",
+    trials: "TrialReport",
+    report: dict[str, Any],
 ) -> None:
-    """Print the figures of motion clips, and write them with a table of all clips."""
+    """Print the results of trials, and write them with a table of all trials."""
     from jaxrl.reports import clips as clip_report
 
-    out, clips = _out(command), clip_report.rows(result, env)
-    print(clip_report.printed(report, clips))
-    report |= clip_report.details(clips)
-    clip_report.write_table(out.with_suffix(".tsv"), clips)
+    out = _out(command)
+    print(trials.text)
+    report |= trials.details
+    clip_report.write_table(out.with_suffix(".tsv"), trials.table)
     print(f"every clip in {out.with_suffix('.tsv')}")
     if command.clips:
         report["clips_from"] = str(command.clips)
     _write(out, report)
     if command.render:
-        name = command.render_clip or clip_report.worst(clips)
-        clip_report.film(result, env, name, command.render)
-        print(f"film of {name} in {command.render}")
+        name = command.render_clip or trials.worst
+        clip_report.write_video(result, env, name, command.render)
+        print(f"video of {name} in {command.render}")
 
 
 def _plain(value: Any) -> Any:
@@ -219,7 +224,7 @@ def _check_clips(command: EvaluateArgs, env: Any) -> None:
         raise UserError("--render-clip needs --render: the file to write.")
     if command.render and command.render.suffix not in (".gif", ".png"):
         raise UserError(f"--render '{command.render}': the file must end in .gif or .png.")
-    known = env.env.library.names if command.render_clip else ()
+    known = list(env.env.trial_names) if command.render_clip else []
     if command.render_clip and command.render_clip not in known:
         hint = nearest(command.render_clip, known)
         raise UserError(f"--render-clip: there is no clip '{command.render_clip}'.{hint}")

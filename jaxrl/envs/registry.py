@@ -76,15 +76,15 @@ def _make_own(name: str) -> "Env":
 def _make_imitation(config: TrainConfig) -> "Env":
     from jaxrl.envs.tasks import imitation, motion_env
 
-    with_amp = config.amp.weight > 0
-    return imitation.Imitation(*motion_env.load_parts(config.motion), with_amp=with_amp)
+    use_amp = config.amp.weight > 0
+    return imitation.Imitation(*motion_env.load_parts(config.motion), use_amp=use_amp)
 
 
 def _make_heading(config: TrainConfig) -> "Env":
     from jaxrl.envs.tasks import heading, motion_env
 
-    with_amp = config.amp.weight > 0
-    return heading.Heading(*motion_env.load_parts(config.motion), with_amp=with_amp)
+    use_amp = config.amp.weight > 0
+    return heading.Heading(*motion_env.load_parts(config.motion), use_amp=use_amp)
 
 
 def _make_pick_place(config: TrainConfig) -> "Env":

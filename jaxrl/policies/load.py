@@ -14,7 +14,7 @@ from jaxrl.envs import factory as environments
 from jaxrl.envs.gymnasium.env import GymnasiumEnv
 from jaxrl.errors import UserError
 from jaxrl.evaluation import episodes as evaluation
-from jaxrl.evaluation import gymnasium, tracking
+from jaxrl.evaluation import gymnasium
 from jaxrl.learning import normalizer
 from jaxrl.networks import actor_critic
 from jaxrl.policies import files
@@ -144,7 +144,7 @@ def run_episodes(
     env = environments.for_evaluation(env, episodes)
     carry = policy.initial_carry(env.rows)
     if env.trials:
-        record = tracking.with_poses(env) if poses else None
+        record = evaluation.with_qpos(env) if poses else None
     loops = env_names.solves_in_loops(config.env, config.backend)
     play = jax.jit(
         evaluation.episodes(env, act, carry, record=record),

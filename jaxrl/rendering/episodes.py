@@ -16,7 +16,6 @@ from jaxrl.envs.gymnasium.env import GymnasiumEnv
 from jaxrl.envs.vector_env import EnvState, VectorEnv
 from jaxrl.errors import UserError, nearest
 from jaxrl.evaluation import episodes as evaluation
-from jaxrl.evaluation import tracking
 from jaxrl.policies.load import LoadedPolicy
 from jaxrl.types import Array, PyTree
 from jaxrl.utils import streams, xla_options
@@ -65,7 +64,7 @@ def episodes(
 ) -> list[RecordedEpisode]:
     """Play episodes; of `failures`, many, of which those that failed are returned.
 
-    A world of motion clips plays them in their order, each from its beginning, or only the `clip`.
+    An environment with trials plays them in order, each from its beginning, or only the `clip`.
     """
     trials = _trials(env, None if failures else number, clip)
     many = environments.for_rendering(env, max(number, SEARCHED) if failures else number, trials)
@@ -79,10 +78,10 @@ def episodes(
 
 
 def _trials(env: VectorEnv, number: int | None, clip: str | None) -> tuple[int, ...] | None:
-    """Return which of the fixed starts to play; None of worlds without such."""
+    """Return which trials to play; None for environments without trials."""
     count = env.template.trials
     if clip is not None:
-        known = env.env.library.names if count else ()
+        known = list(env.env.trial_names) if count else []
         if not count:
             raise UserError("--clip: this run follows no motion clips.")
         if clip not in known:
@@ -95,8 +94,7 @@ def _trials(env: VectorEnv, number: int | None, clip: str | None) -> tuple[int, 
 
 
 def _names(env: VectorEnv, trials: tuple[int, ...] | None) -> list[str] | None:
-    library = getattr(env.env, "library", None)
-    return None if trials is None or library is None else [library.names[i] for i in trials]
+    return None if trials is None else [env.env.trial_names[i] for i in trials]
 
 
 def _play(
@@ -139,8 +137,8 @@ def _parted(
     trace, lengths = played.trace, np.asarray(played.lengths)
     turns = -(-lengths // env.action_repeat)
     success = None if played.successes is None else np.asarray(played.successes) > 0.5
-    if "played" in trace:
-        success = tracking.judge(trace, played.lengths).success
+    if (by_trial := evaluation.trial_success(played, env)) is not None:
+        success = by_trial
 
     def one(i: int) -> RecordedEpisode:
         shown = jax.tree.map(

@@ -61,8 +61,8 @@ def _of_env(config):
         start = jax.eval_shape(env.reset, jax.ShapeDtypeStruct((2,), jnp.uint32))
     zeros = {name: jnp.zeros(1) for name in start.metrics}
     noted = set(counting.pop(counting.init(jnp.ones(1, bool), zeros))[1])
-    if hasattr(env, "curriculum_after"):
-        noted |= {f"curriculum/{n}" for n in env.curriculum_after(env.first_curriculum(), {})[1]}
+    if hasattr(env, "update_curriculum"):
+        noted |= {f"curriculum/{n}" for n in env.update_curriculum(env.first_curriculum(), {})[1]}
     return noted
 
 
