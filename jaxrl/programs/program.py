@@ -14,6 +14,7 @@ from jax.sharding import Mesh
 from jaxrl.algorithms import registry as algorithms
 from jaxrl.config import TrainConfig, validate
 from jaxrl.envs import factory as environments
+from jaxrl.envs import hooks
 from jaxrl.loggers import sinks
 from jaxrl.policies import load
 from jaxrl.programs import trace_cache
@@ -93,19 +94,19 @@ def abstract_state(program: Program) -> TrainState:
 def goes_by_trials(program: Program) -> bool:
     """Tell whether trials change what start states are drawn by."""
     template = getattr(program.env, "template", None)
-    return bool(template and template.trials) and _offers(program, "next_curriculum")
+    return bool(template and template.trials) and _offers(program, "update_curriculum_from_trials")
 
 
 def follows_training(program: Program) -> bool:
     """Tell whether training itself does, cycle by cycle."""
-    return _offers(program, "curriculum_after")
+    return _offers(program, "update_curriculum")
 
 
 def _offers(program: Program, name: str) -> bool:
     template = getattr(program.env, "template", None)  # others than ours have none
     if template is None or not jax.tree.leaves(template.curriculum):
         return False
-    return hasattr(program.env.env, name)
+    return hooks.find(program.env.env, name) is not None
 
 
 def cycle(

@@ -8,7 +8,6 @@ from typing import Any
 
 from jaxrl.algorithms import registry as algorithms
 from jaxrl.config import TrainConfig
-from jaxrl.evaluation import episodes as evaluation
 from jaxrl.evaluation.episodes import Episodes
 from jaxrl.loggers import sinks
 from jaxrl.loggers.eval_log import EvalLog
@@ -48,10 +47,12 @@ class Member:
         for write in self.outputs:
             write(self.env_steps(cycles), values)
 
-    def evaluated(self, result: Episodes, policy: PyTree, cycles: int) -> dict[str, float]:
-        """Note an evaluation, keep the policy if it is the best so far, and return the figures."""
+    def evaluated(
+        self, result: Episodes, summary: dict[str, float], policy: PyTree, cycles: int
+    ) -> dict[str, float]:
+        """Log an evaluation, save the policy if it is the best so far, and return the metrics."""
         self.record.add(self.env_steps(cycles), result)
-        self.last_evaluation = evaluation.summarize(result)
+        self.last_evaluation = summary
         self.keep_if_best(policy, cycles, self.last_evaluation["eval/mean_reward"])
         return self.last_evaluation | {"eval/best_mean_reward": self.best}
 

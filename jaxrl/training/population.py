@@ -197,7 +197,7 @@ def _evaluated(population: Population, state: TrainState, cycles: int) -> tuple[
     each = program.each(population.evaluate(state, cycles))
     state, _ = curriculum.resampled(program, population.programs, state, cycles, each)
     step = cycles * config.iterations * config.steps_per_iteration
-    return state, Point(step, tuple(map(episodes.summarize, each)))
+    return state, Point(step, tuple(episodes.summarize(one, program.env) for one in each))
 
 
 def _next_start_states(program: Program, state: TrainState, metrics: Metrics) -> TrainState:

@@ -11,6 +11,7 @@ import jax
 
 from jaxrl.checkpoint.manager import CheckpointManager
 from jaxrl.config import TrainConfig
+from jaxrl.evaluation import episodes as evaluation
 from jaxrl.evaluation.episodes import Episodes
 from jaxrl.loggers.console import Console
 from jaxrl.loggers.lock_file import HeartbeatLock
@@ -126,7 +127,7 @@ class Run:
         played = jax.device_get(self.programs.evaluate(params, cycles))  # type: ignore[union-attr]
         results = self.program.each(played)
         found = [
-            member.evaluated(result, policy, cycles)
+            member.evaluated(result, evaluation.summarize(result, self.program.env), policy, cycles)
             for member, result, policy in zip(
                 self.members, results, self.networks(state), strict=True
             )

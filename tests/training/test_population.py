@@ -157,15 +157,15 @@ def test_every_member_has_a_curriculum_of_its_own():
 
 
 def test_training_without_a_folder_follows_the_curriculum(monkeypatch):
-    """Every clip that fails is told to next_curriculum, once for each member."""
+    """Every clip that fails is told to update_curriculum_from_trials, once for each member."""
     told = []
-    follow = custom_envs.Drill.next_curriculum
+    follow = custom_envs.Drill.update_curriculum_from_trials
 
     def spy(self, weights, episodes):
         told.append(np.asarray(weights.weights).tolist())
         return follow(self, weights, episodes)
 
-    monkeypatch.setattr(custom_envs.Drill, "next_curriculum", spy)
+    monkeypatch.setattr(custom_envs.Drill, "update_curriculum_from_trials", spy)
     own = ["--env", "tests.helpers.custom_envs:Drill", "--task.episode-length", "8"]
     config = train._parse([*tiny.FLAGS, *own, "--cycles", "1"]).config
     points = population.train([replace(config, seed=seed) for seed in SEEDS])
