@@ -18,7 +18,7 @@ import numpy as np
 from benchmarks import report
 from benchmarks.throughput import seconds_per_call
 from jaxrl.config import env_names
-from jaxrl.envs import contact_forces, registry
+from jaxrl.envs import brax_patches, registry
 from jaxrl.envs.env_state import physics, typed_like
 from jaxrl.errors import exit_status, nearest
 from jaxrl.utils import compilation_cache
@@ -30,7 +30,7 @@ def forces() -> dict[str, Any]:
     spec: Any = importlib.util.find_spec("brax.generalized.constraint")
     original = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(original)
-    return {"brax": original.force, "jaxrl": contact_forces.force}
+    return {"brax": original.force, "jaxrl": brax_patches.contact_force}
 
 
 def run_physics(env: Any, force: Any, size: int, length: int) -> tuple[Any, Any]:

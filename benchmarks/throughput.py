@@ -26,6 +26,7 @@ from benchmarks import report
 from jaxrl import programs
 from jaxrl.config import TrainConfig, presets
 from jaxrl.envs.env_state import physics, typed_like
+from jaxrl.envs.rows import split_agents
 from jaxrl.errors import exit_status
 from jaxrl.programs.device import compile_programs
 from jaxrl.rollout import rollout
@@ -58,7 +59,7 @@ def physics_alone(program: programs.DeviceProgram, state: TrainState, length: in
             )
         return state, actions
 
-    return run, (program.env.brax_state(state.collector.env.world), random_actions(program))
+    return run, (program.env.brax_state(state.collector.env.packed), random_actions(program))
 
 
 def random_actions(program: programs.DeviceProgram) -> jax.Array:
@@ -67,7 +68,7 @@ def random_actions(program: programs.DeviceProgram) -> jax.Array:
         actions = jax.random.randint(jax.random.key(1), (number,), 0, spec.size)
     else:
         actions = jax.random.uniform(jax.random.key(1), (number, spec.size), minval=-1.0)
-    return program.env.by_env(actions)
+    return split_agents(actions, program.env.template.agents)
 
 
 def rolling_out(program: programs.DeviceProgram, state: TrainState, length: int):
@@ -80,7 +81,7 @@ def rolling_out(program: programs.DeviceProgram, state: TrainState, length: int)
         collector, experience = rollout(program.env, policy, params, collector, now, length, pool)
         return collector, params, pool, key, experience
 
-    pool = program.env.pool(jax.random.key(2))
+    pool = program.env.sample_pool(jax.random.key(2))
     params = program.algorithm.policy_params(state.learner)
     start = (state.collector, params, pool, jax.random.key(3), None)
     nothing = jax.tree.map(jnp.zeros_like, jax.eval_shape(run, start)[4])

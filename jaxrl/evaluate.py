@@ -20,6 +20,7 @@ from jaxrl.utils import atomic_io
 
 if TYPE_CHECKING:
     from jaxrl.envs.gymnasium.env import GymnasiumEnv
+    from jaxrl.envs.hooks import TrialReport
     from jaxrl.envs.vector_env import VectorEnv
     from jaxrl.evaluation.episodes import Episodes
 
@@ -68,10 +69,10 @@ def _evaluate(command: EvaluateArgs) -> None:
         raise UserError("Give --episodes or --only, not both.")
     from jaxrl.envs import factory as environments
     from jaxrl.evaluation import analysis
+    from jaxrl.evaluation import episodes as evaluation
     from jaxrl.loggers import run_dir
     from jaxrl.policies import load
     from jaxrl.programs import memory_estimate
-    from jaxrl.reports import clips as clip_report
     from jaxrl.utils import compilation_cache
 
     config = _with_clips(run_dir.read_config(command.run, command.env, command.randomize), command)
@@ -94,17 +95,17 @@ def _evaluate(command: EvaluateArgs) -> None:
     )
     report = {"policy": file.name, "env": config.env}
     report |= {"seed": command.seed, "deterministic": not stochastic}
-    if clip_report.has_clips(result):
-        _report_clips(command, env, result, report | _metrics(result))
+    if trials := evaluation.trial_report(result, env):
+        _report_trials(command, env, result, trials, report | _metrics(result, env))
     else:
         _report_episodes(command, env, result, report)
 
 
-def _metrics(result: "Episodes") -> dict[str, Any]:
+def _metrics(result: "Episodes", env: "VectorEnv | GymnasiumEnv") -> dict[str, Any]:
     """Return the metrics of all episodes, and the values of each."""
     from jaxrl.evaluation import episodes as evaluation
 
-    summary = evaluation.summarize(result)
+    summary = evaluation.summarize(result, env)
     if number := int(summary.get("eval/diverged", 0)):
         print(f"warning: {number} of {len(result.returns)} episodes ended in non-finite values")
     return {
@@ -137,7 +138,7 @@ def _report_episodes(
         rows = analysis.select(rows, command.only)
         result = analysis.select(result, command.only)
         report["only"] = list(command.only)
-    report |= _metrics(result)
+    report |= _metrics(result, env)
     report |= analysis.details(rows, command.seed)
     for name, value in report.items():
         if isinstance(value, float) and name not in report["confidence"]:
@@ -160,22 +161,26 @@ def _write(out: Path, report: dict[str, Any]) -> None:
     print(f"written to {out}")
 
 
-def _report_clips(
-    command: EvaluateArgs, env: "VectorEnv", result: "Episodes", report: dict[str, Any]
+def _report_trials(
+    command: EvaluateArgs,
+    env: "VectorEnv",
+    result: "Episodes",
+    trials: "TrialReport",
+    report: dict[str, Any],
 ) -> None:
-    """Print and write the metrics of motion clips, and a table of all clips."""
+    """Print and write the results of trials, with a table of all of them."""
     from jaxrl.reports import clips as clip_report
 
-    out, clips = _out(command), clip_report.rows(result, env)
-    print(clip_report.format_report(report, clips))
-    report |= clip_report.details(clips)
-    clip_report.write_table(out.with_suffix(".tsv"), clips)
+    out = _out(command)
+    print(trials.text)
+    report |= trials.details
+    clip_report.write_table(out.with_suffix(".tsv"), trials.table)
     print(f"every clip in {out.with_suffix('.tsv')}")
     if command.clips:
         report["clips_from"] = str(command.clips)
     _write(out, report)
     if command.render:
-        name = command.render_clip or clip_report.worst(clips)
+        name = command.render_clip or trials.worst
         clip_report.write_video(result, env, name, command.render)
         print(f"video of {name} in {command.render}")
 
@@ -227,7 +232,7 @@ def _check_clips(command: EvaluateArgs, env: "VectorEnv | GymnasiumEnv") -> None
         raise UserError("--render-clip needs --render: the file to write.")
     if command.render and command.render.suffix not in (".gif", ".png"):
         raise UserError(f"--render '{command.render}': the file must end in .gif or .png.")
-    names = env.env.library.names if command.render_clip else ()
+    names = list(env.env.trial_names) if command.render_clip else []
     if command.render_clip and command.render_clip not in names:
         hint = nearest(command.render_clip, names)
         raise UserError(f"--render-clip: there is no clip '{command.render_clip}'.{hint}")

@@ -28,23 +28,23 @@ def rollout(
     `horizon` steps is kept, so that learning can begin there.
     """
     keys = jax.random.split(key, 2 * length + 1)  # at once: random numbers are slow to compile
-    pool = env.pool(keys[-1]) if pool is None else pool
+    pool = env.sample_pool(keys[-1]) if pool is None else pool
 
     def step(state: tuple[Any, PyTree], keys: Key):
         env_state, carry = state
         key_action, key_reset = keys
         obs = env.observe(env_state)
         action, carry, extras = policy(params, obs, carry, key_action)
-        env_state, outcome = env.step(env_state, action, pool, key_reset)
-        ended = outcome.terminated | outcome.truncated
-        return (env_state, reset_carry(ended, carry)), (obs, action, extras, outcome)
+        env_state, step_result = env.step(env_state, action, pool, key_reset)
+        ended = step_result.terminated | step_result.truncated
+        return (env_state, reset_carry(ended, carry)), (obs, action, extras, step_result)
 
     start = (collector.env, collector.carry)
     pairs = keys[:-1].reshape(length, 2)
     (env_state, carry), before, steps = _in_segments(step, start, pairs, horizon or length)
-    obs, action, extras, outcome = steps
-    env_state, episodes = env.take_statistics(env_state)
-    kept = {"carry": before, "episodes": episodes, **outcome._asdict()}
+    obs, action, extras, step_result = steps
+    env_state, episodes = env.pop_statistics(env_state)
+    kept = {"carry": before, "episodes": episodes, **step_result._asdict()}
     experience = Rollout(obs=obs, action=action, extras=extras, **kept)
     return collector.replace(env=env_state, carry=carry), experience
 

@@ -55,7 +55,7 @@ _SLOW = [
     "algorithms/ppo/test_segments",
     "docs/test_commands",
     "docs/test_metrics",
-    "envs/test_contact_forces",
+    "envs/test_brax_patches",
     "envs/tasks/test_imitation",
     "envs/tasks/test_pick_place",
     "envs/test_randomize",

@@ -26,9 +26,9 @@ def _policy(params, obs, carry, key):
     return params["gain"] + noise, {"calls": carry["calls"] + 1}, extras
 
 
-def _env(world, **settings):
+def _env(env_class, **settings):
     defaults = {"episode_length": 4, "pool_size": 8, "random_first_age": False}
-    return vector_env.VectorEnv(world, NUM_ENVS, **(defaults | settings))
+    return vector_env.VectorEnv(env_class, NUM_ENVS, **(defaults | settings))
 
 
 def _collector(env, key):
@@ -37,9 +37,9 @@ def _collector(env, key):
 
 
 @functools.cache
-def _collect(world, length, **settings):
+def _collect(env_class, length, **settings):
     """Compile two rollouts in a row; return the function of (key, gain)."""
-    env = _env(world(), **settings)
+    env = _env(env_class(), **settings)
 
     @jax.jit
     def collect(key, gain):
@@ -78,7 +78,7 @@ def test_shapes_are_time_major():
 @pytest.mark.parametrize("play", [_fresh_start, _counter])
 def test_observations_follow_each_other_until_an_episode_ends(play):
     _, first, _, second, end = play()
-    obs = np.concatenate([first.obs, second.obs, end.env.world.obs[None]])[..., 0]
+    obs = np.concatenate([first.obs, second.obs, end.env.packed.obs[None]])[..., 0]
     next_obs = np.concatenate([first.next_obs, second.next_obs])[..., 0]
     ended = np.concatenate([r.terminated | r.truncated for r in (first, second)])
     assert 0 < ended.sum() < ended.size
@@ -101,7 +101,7 @@ def test_a_time_limit_on_the_last_step_of_a_rollout():
     np.testing.assert_array_equal(first.next_obs[:, 0, 0], [1, 2, 3, 4])
     np.testing.assert_array_equal(first.truncated[:, 0], [False, False, False, True])
     assert not first.terminated.any()
-    np.testing.assert_array_equal(middle.env.world.obs, 0)
+    np.testing.assert_array_equal(middle.env.packed.obs, 0)
     np.testing.assert_array_equal(middle.env.age, 0)
     np.testing.assert_array_equal(second.obs[:, 0, 0], [0, 1, 2, 3])
 

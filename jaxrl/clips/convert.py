@@ -16,7 +16,7 @@ import tyro
 from jaxrl.errors import UserError, exit_status
 from jaxrl.motion import amp_humanoid, smpl
 from jaxrl.motion import skeleton as skeletons
-from jaxrl.motion.clip import Clip, checked
+from jaxrl.motion.clip import Clip, validate
 from jaxrl.motion.formats import amass, native, pickled
 from jaxrl.motion.formats.pickled import Motion, SkeletonMotion, SmplMotion
 from jaxrl.motion.skeleton import Skeleton
@@ -26,12 +26,12 @@ SUFFIXES = (".pkl", ".npy")
 
 @dataclass(frozen=True)
 class ConvertArgs:
-    """Carry pickled motions over to our humanoid."""
+    """Retarget pickled motions to the packaged humanoid."""
 
     source: Annotated[Path, tyro.conf.Positional]
     """File (.pkl or .npy), or a folder of them."""
     out: Annotated[Path, tyro.conf.Positional]
-    """Folder to write to; made when it is not there."""
+    """Folder to write to; created if missing."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -41,32 +41,35 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _convert(command: ConvertArgs) -> None:
-    ours = skeletons.describe(skeletons.load_model())
-    # All is read and checked before anything is written.
-    found = [retarget(m, ours) for file in files(command.source) for m in pickled.read(file)]
-    paths = [command.out / f"{name}.npz" for name in file_names([clip.name for clip in found])]
+    skeleton = skeletons.describe(skeletons.load_model())
+    # All files are read and validated before any is written.
+    motions = [motion for file in files(command.source) for motion in pickled.read(file)]
+    clips = [retarget(motion, skeleton) for motion in motions]
+    paths = [command.out / f"{name}.npz" for name in file_names([clip.name for clip in clips])]
     for path in paths:
         if path.exists():  # it may hold a plan, which took minutes
-            raise UserError(f"'{path}' is there already: name another folder, or remove it.")
+            raise UserError(f"'{path}' exists already: choose another folder, or remove it.")
     command.out.mkdir(parents=True, exist_ok=True)
-    for clip, path in zip(found, paths, strict=True):
-        native.write(path, clip, ours)
-    seconds = sum(clip.seconds for clip in found)
-    print(f"{len(found)} motions, {seconds:,.1f} s, written to {command.out}")
+    for clip, path in zip(clips, paths, strict=True):
+        native.write(path, clip, skeleton)
+    seconds = sum(clip.seconds for clip in clips)
+    print(f"{len(clips)} motions, {seconds:,.1f} s, written to {command.out}")
 
 
-def retarget(motion: Motion, ours: Skeleton) -> Clip:
-    """Carry a motion of any of the layouts over to our humanoid."""
+def retarget(motion: Motion, skeleton: Skeleton) -> Clip:
+    """Retarget a motion of any layout to the packaged humanoid."""
     if isinstance(motion, SmplMotion):
         trans, poses, fps = smpl.amass_fields(motion)
-        return checked(amass.retarget(trans, poses, fps, ours, motion.name), ours, motion.name)
+        return validate(
+            amass.retarget(trans, poses, fps, skeleton, motion.name), skeleton, motion.name
+        )
     if isinstance(motion, SkeletonMotion):
-        return amp_humanoid.from_skeleton_motion(motion, ours)
-    return amp_humanoid.from_rows(motion, ours)
+        return amp_humanoid.from_skeleton_motion(motion, skeleton)
+    return amp_humanoid.from_rows(motion, skeleton)
 
 
 def files(source: Path) -> list[Path]:
-    """Return the file meant, or the pickles of a folder in order."""
+    """Return the file itself, or the pickles of a folder in order."""
     if source.is_file():
         return [source]
     found = sorted(p for p in source.glob("*") if p.suffix in SUFFIXES) if source.is_dir() else []
@@ -81,7 +84,7 @@ def files(source: Path) -> list[Path]:
 def file_names(names: list[str]) -> list[str]:
     """Return a name for each motion's file: safe in any folder, and no two the same."""
     chosen: list[str] = []
-    taken: set[str] = set()  # in small letters, which some file systems do not tell apart
+    taken: set[str] = set()  # in lower case: some file systems ignore case
     for name in names:
         # Names come from the file, and must not lead out of the folder.
         safe = re.sub(r"[^A-Za-z0-9_.-]+", "_", name).strip(".")[:100] or "motion"

@@ -1,8 +1,7 @@
-"""Look at motions: `python -m jaxrl.clips.inspect CLIP --out clip.gif` says and shows what is in.
+"""Inspect motions: `python -m jaxrl.clips.inspect CLIP --out clip.gif` prints statistics and draws.
 
-CLIP is any file that `jaxrl.motion` loads, or a folder of them, of which there is a row each. A
-.gif shows the whole clip as training would use it (within limits, on the ground), a .png some
-moments of it side by side.
+CLIP is any file that `jaxrl.motion` loads, or a folder of them, which gives a row each. A .gif
+shows the clip as training uses it (within limits, on the ground), a .png some frames of it.
 """
 
 import sys
@@ -15,31 +14,31 @@ import tyro
 
 from jaxrl.config import env_names
 from jaxrl.errors import UserError, exit_status
-from jaxrl.motion import formats, ground, synthetic
+from jaxrl.motion import clip_stats, formats, ground, synthetic
 from jaxrl.motion import skeleton as skeletons
-from jaxrl.motion.clip import Clip, limited, resample
-from jaxrl.motion.clip_stats import Beyond, Survey, survey
+from jaxrl.motion.clip import Clip, clamp_to_limits, resample
+from jaxrl.motion.clip_stats import ClipStats, LimitViolation
 from jaxrl.motion.skeleton import Skeleton
 from jaxrl.rendering import software_renderer
 
-_FPS = 25.0  # of a GIF at most: pauses in it are whole hundredths of a second
-_MOMENTS = 6
-_MOMENT_SIZE = (240, 360)
+_FPS = 25.0  # of a GIF at most: its delays are multiples of 0.01 s
+_FRAMES = 6  # of a .png
+_FRAME_SIZE = (240, 360)
 _NAME_IT = "Name such a file, or a folder of them."
 
 
 @dataclass(frozen=True)
 class InspectArgs:
-    """Say how long and fast motions are and what is wrong with them, and draw one."""
+    """Print lengths, speeds and limit violations of motions, and draw one."""
 
     clip: Annotated[Path | None, tyro.conf.Positional] = None
-    """Motion file, or a folder of them; one made of sines when not given."""
+    """Motion file, or a folder of them; a synthetic one by default."""
     out: Path | None = None
-    """File to draw to: .gif, or .png for some moments side by side."""
+    """File to draw to: .gif, or .png for some frames side by side."""
     model: str | None = None
-    """MuJoCo model (.xml) that moves; our humanoid when not given."""
+    """MuJoCo model (.xml); the packaged humanoid by default."""
     fps: float | None = None
-    """Frames per second of a file that does not say (loco-mujoco's)."""
+    """Frames per second of a file without a rate (loco-mujoco's)."""
     seconds: float = 20.0
     """Draw no more than this, from the start."""
 
@@ -57,13 +56,13 @@ def _inspect(command: InspectArgs) -> None:
         if value is not None and not 0 < value < np.inf:
             raise UserError(f"{flag} must be greater than 0, not {value}.")
     skeleton = skeletons.describe(skeletons.load_model(command.model))
-    found = _clips(command, skeleton)
-    if command.out is not None and len(found) != 1:
-        raise UserError(f"--out draws one clip, but there are {len(found)}: name one of them.")
-    surveys = [survey(clip, skeleton) for clip in found]
-    print(description(surveys[0]) if len(surveys) == 1 else table(surveys))
+    clips = _clips(command, skeleton)
+    if command.out is not None and len(clips) != 1:
+        raise UserError(f"--out draws one clip, but there are {len(clips)}: name one of them.")
+    stats = [clip_stats.compute(clip, skeleton) for clip in clips]
+    print(description(stats[0]) if len(stats) == 1 else table(stats))
     if command.out is not None:
-        _draw(found[0], skeleton, command.out, command.seconds)
+        _draw(clips[0], skeleton, command.out, command.seconds)
 
 
 def _clips(command: InspectArgs, skeleton: Skeleton) -> list[Clip]:
@@ -75,45 +74,46 @@ def _clips(command: InspectArgs, skeleton: Skeleton) -> list[Clip]:
     return [synthetic.stepping(skeleton)]
 
 
-def description(found: Survey) -> str:
-    """Return what is known of one clip, a line each."""
-    joint, fastest = found.fastest
-    low, high = found.root_heights
+def description(stats: ClipStats) -> str:
+    """Return the statistics of one clip, a line each."""
+    joint, fastest = stats.fastest
+    low, high = stats.root_heights
     lines = {
-        "name": found.name,
-        "length": f"{found.seconds:.2f} s, {found.frames} frames at {found.fps:g} per second",
-        "loops": "yes" if found.loops else "no",
-        "plan": "yes" if found.planned else "no (python -m jaxrl.clips.plan makes one)",
-        "speed of the root": f"{found.speed:.2f} m/s on average",
+        "name": stats.name,
+        "length": f"{stats.seconds:.2f} s, {stats.frames} frames at {stats.fps:g} per second",
+        "loops": "yes" if stats.loops else "no",
+        "plan": "yes" if stats.planned else "no (python -m jaxrl.clips.plan makes one)",
+        "speed of the root": f"{stats.speed:.2f} m/s on average",
         "height of the root": f"{low:.3f} to {high:.3f} m",
-        "lowest point": f"{_level(found.lowest)} m as it is",
-        "once on the ground": f"{_level(found.lowest_grounded)} m",
+        "lowest point": f"{_level(stats.lowest)} m as it is",
+        "once on the ground": f"{_level(stats.lowest_grounded)} m",
         "fastest joint": f"{joint}, {fastest:.1f} rad/s",
-        "joints beyond limits": "none" if not found.beyond else "",
+        "joints beyond limits": "none" if not stats.violations else "",
     }
     text = [f"{name:<22}{value}".rstrip() for name, value in lines.items()]
-    text += [f"  {_words(one, found.frames)}" for one in found.beyond]
-    return "\n".join(text + [f"{'mended':<22}{line}" for line in found.mended])
+    text += [f"  {_violation(one, stats.frames)}" for one in stats.violations]
+    return "\n".join(text + [f"{'repaired':<22}{line}" for line in stats.repairs])
 
 
 def _level(height: float) -> str:
-    return f"{round(height, 3) + 0.0:+.3f}"  # of a negative zero, 0 makes a plain one
+    return f"{round(height, 3) + 0.0:+.3f}"  # adding 0 turns -0 into 0
 
 
-def _words(beyond: Beyond, frames: int) -> str:
-    return f"{beyond.joint}: by up to {beyond.by:.3f} rad, in {beyond.frames} of {frames} frames"
+def _violation(violation: LimitViolation, frames: int) -> str:
+    worst, count = violation.excess, violation.frames
+    return f"{violation.joint}: by up to {worst:.3f} rad, in {count} of {frames} frames"
 
 
-def table(found: list[Survey]) -> str:
-    """Return what is known of several clips, a row each."""
-    rows = [_HEADER, *(_row(one) for one in found)]
+def table(stats: list[ClipStats]) -> str:
+    """Return the statistics of several clips, a row each."""
+    rows = [_HEADER, *(_row(one) for one in stats)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(_HEADER))]
     lines = []
     for row in rows:
         first, *others = (cell.rjust(width) for cell, width in zip(row, widths, strict=True))
         lines.append("  ".join([row[0].ljust(len(first)), *others]))
-    mended = [f"{one.name}, mended: {line}" for one in found for line in one.mended]
-    return "\n".join(lines + mended)
+    repairs = [f"{one.name}, repaired: {line}" for one in stats for line in one.repairs]
+    return "\n".join(lines + repairs)
 
 
 # fmt: off
@@ -124,44 +124,45 @@ _HEADER = (
 # fmt: on
 
 
-def _row(found: Survey) -> tuple[str, ...]:
-    low, high = found.root_heights
-    worst = max(found.beyond, key=lambda one: one.by, default=None)
-    more = f" and {len(found.beyond) - 1} more" if len(found.beyond) > 1 else ""
+def _row(stats: ClipStats) -> tuple[str, ...]:
+    low, high = stats.root_heights
+    worst = max(stats.violations, key=lambda one: one.excess, default=None)
+    more = f" and {len(stats.violations) - 1} more" if len(stats.violations) > 1 else ""
     return (
-        found.name,
-        f"{found.seconds:.2f}",
-        str(found.frames),
-        f"{found.fps:g}",
-        "yes" if found.loops else "no",
-        "yes" if found.planned else "no",
-        f"{found.speed:.2f}",
+        stats.name,
+        f"{stats.seconds:.2f}",
+        str(stats.frames),
+        f"{stats.fps:g}",
+        "yes" if stats.loops else "no",
+        "yes" if stats.planned else "no",
+        f"{stats.speed:.2f}",
         f"{low:.2f} to {high:.2f}",
-        _level(found.lowest),
-        _level(found.lowest_grounded),
-        f"{found.fastest[1]:.1f}",
-        found.fastest[0],
-        "none" if worst is None else f"{worst.joint} {worst.by:.2f} ({worst.frames}){more}",
+        _level(stats.lowest),
+        _level(stats.lowest_grounded),
+        f"{stats.fastest[1]:.1f}",
+        stats.fastest[0],
+        "none" if worst is None else f"{worst.joint} {worst.excess:.2f} ({worst.frames}){more}",
     )
 
 
 def _draw(clip: Clip, skeleton: Skeleton, out: Path, seconds: float) -> None:
     from jaxrl.rendering import images
 
-    clip = ground.grounded(limited(clip, skeleton), skeleton.model)
-    shown = clip._replace(qpos=clip.qpos[: max(2, round(seconds * clip.fps) + 1)])
-    shown = resample(shown, min(_FPS, shown.fps), skeleton.model)
+    clip = ground.put_on_ground(clamp_to_limits(clip, skeleton), skeleton.model)
+    part = clip._replace(qpos=clip.qpos[: max(2, round(seconds * clip.fps) + 1)])
+    part = resample(part, min(_FPS, part.fps), skeleton.model)
     if out.suffix == ".png":
-        moments = np.linspace(0, len(shown.qpos) - 1, _MOMENTS).round().astype(int).tolist()
-        drawn = software_renderer.render_poses(
-            skeleton.model, shown.qpos, size=_MOMENT_SIZE, frames=moments
+        chosen = np.linspace(0, len(part.qpos) - 1, _FRAMES).round().astype(int).tolist()
+        frames = software_renderer.render_poses(
+            skeleton.model, part.qpos, size=_FRAME_SIZE, frames=chosen
         )
-        drawn = [software_renderer.side_by_side(drawn)]
+        frames = [software_renderer.side_by_side(frames)]
     else:
-        drawn = software_renderer.render_poses(skeleton.model, shown.qpos)
-    images.save(drawn, out, shown.fps)
-    part = "" if shown.seconds > clip.seconds - 1.0 / shown.fps else f" of {clip.seconds:.2f} s"
-    print(f"{shown.seconds:.2f} s{part} drawn to {out}")
+        frames = software_renderer.render_poses(skeleton.model, part.qpos)
+    images.save(frames, out, part.fps)
+    whole = part.seconds > clip.seconds - 1.0 / part.fps
+    suffix = "" if whole else f" of {clip.seconds:.2f} s"
+    print(f"{part.seconds:.2f} s{suffix} drawn to {out}")
 
 
 if __name__ == "__main__":

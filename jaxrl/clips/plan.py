@@ -1,9 +1,9 @@
-"""Plan ways through motions: `python -m jaxrl.clips.plan CLIPS OUT` writes one .npz each.
+"""Plan feasible versions of motions: `python -m jaxrl.clips.plan CLIPS OUT` writes one .npz each.
 
 CLIPS is a file that `jaxrl.motion` loads, or a folder of them. Each is written to the folder OUT
-with a way through it that obeys physics, which training then follows (`--motion.clips OUT`); where
-none was found, without. Clips that OUT already has a way for are left alone, so a command that was
-stopped, or lost some clips, can be given again.
+with a physically feasible plan, which training then tracks (`--motion.clips OUT`), or without one
+if none was found. Clips that already have a plan in OUT are skipped, so an interrupted command can
+be repeated.
 """
 
 import sys
@@ -23,27 +23,27 @@ from jaxrl.errors import UserError, exit_status
 from jaxrl.motion import formats, library, skeleton
 from jaxrl.motion.clip import FPS, Clip, resample
 from jaxrl.motion.formats import native
-from jaxrl.motion.formats.npz_arrays import opened
+from jaxrl.motion.formats.npz import opened
 from jaxrl.motion.humanoid import Humanoid
-from jaxrl.motion.mppi import Planner, Search
+from jaxrl.motion.mppi import MPPIConfig, Planner
 from jaxrl.motion.tracking_metrics import EVALUATION_LIMIT
 
 
 @dataclass(frozen=True)
 class PlanArgs:
-    """Find ways through motions that a simulated humanoid can really go."""
+    """Find versions of motions that a simulated humanoid can follow."""
 
     clips: Annotated[Path, tyro.conf.Positional]
     """Motion file, or a folder of them."""
     out: Annotated[Path, tyro.conf.Positional]
-    """Folder to write to; made when it is not there."""
+    """Folder to write to; created if missing."""
     model: Path | None = None
-    """MuJoCo model (.xml) that moves; our humanoid when not given."""
+    """MuJoCo model (.xml); the packaged humanoid by default."""
     substeps: int = MotionConfig.substeps
-    """Steps of physics for each frame, as --motion.substeps of the training."""
+    """Physics steps per frame, as --motion.substeps in training."""
     loop_seconds: float = 0.0
     """Clips that loop are repeated until they last at least this long."""
-    search: Annotated[Search, tyro.conf.arg(name="")] = field(default_factory=Search)
+    search: Annotated[MPPIConfig, tyro.conf.arg(name="")] = field(default_factory=MPPIConfig)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -55,49 +55,49 @@ def main(arguments: list[str] | None = None) -> int:
 def _plan(command: PlanArgs) -> None:
     _check(command)
     model = skeleton.load_model(str(command.model) if command.model else None)
-    found = library.read(str(command.clips), model, command.loop_seconds)
+    clips = library.load_clips(str(command.clips), model, command.loop_seconds)
     command.out.mkdir(parents=True, exist_ok=True)
-    planned = _planned_before(command, [clip.name for clip in found])
+    planned = _already_planned(command, [clip.name for clip in clips])
     planner = Planner(Humanoid(model, FPS, command.substeps), command.search)
     print(f"{'clip':<32}{'frames':>7}{'MPJPE':>9}{'worst frame':>13}{'seconds':>9}")
     with Progress(console=Console(), transient=True) as bars:
-        for clip in found:
+        for clip in clips:
             path = command.out / f"{clip.name}.npz"
             if path in planned:
-                print(f"{clip.name:<32} has a plan: left alone")
+                print(f"{clip.name:<32} has a plan: skipped")
                 continue
-            # What is followed does not loop: a plan ends where it ends.
+            # A plan does not loop.
             clip = resample(clip, FPS, model)._replace(loops=False, plan=None)
-            clip, said = _planned(clip, planner, bars)
-            native.write(path, clip, planner.figure.skeleton)
-            print(said)
-    print(f"\ntrain            {_training(command)}")
+            clip, line = _plan_clip(clip, planner, bars)
+            native.write(path, clip, planner.humanoid.skeleton)
+            print(line)
+    print(f"\ntrain            {_training_command(command)}")
 
 
 def _check(command: PlanArgs) -> None:
-    look = command.search
+    search = command.search
     problems = {
         "--substeps must be at least 1": command.substeps < 1,
-        "--samples must be at least 1": look.samples < 1,
-        "--frames must be at least 1": look.frames < 1,
-        "--rounds must be at least 1": look.rounds < 1,
-        "--seed must not be negative": look.seed < 0,
-        "--reach must be greater than 0": not 0 < look.reach < np.inf,
-        "--spread must be greater than 0": not 0 < look.spread < np.inf,
+        "--samples must be at least 1": search.samples < 1,
+        "--frames must be at least 1": search.frames < 1,
+        "--rounds must be at least 1": search.rounds < 1,
+        "--seed must not be negative": search.seed < 0,
+        "--action-range must be greater than 0": not 0 < search.action_range < np.inf,
+        "--spread must be greater than 0": not 0 < search.spread < np.inf,
         "--loop-seconds must not be negative": not 0 <= command.loop_seconds < np.inf,
     }
-    for problem, is_there in problems.items():
-        if is_there:
+    for problem, present in problems.items():
+        if present:
             raise UserError(f"{problem}.")
     files = formats.files(command.clips)
     if command.out.resolve() in {file.parent.resolve() for file in files}:
-        raise UserError(f"'{command.out}': name another folder than that of the clips.")
+        raise UserError(f"'{command.out}': choose another folder than that of the clips.")
     if command.out.exists() and not command.out.is_dir():
         raise UserError(f"'{command.out}' is a file; name a folder to write to.")
 
 
-def _planned_before(command: PlanArgs, names: list[str]) -> set[Path]:
-    """Return the files that have a plan already, all of which must be of the same physics."""
+def _already_planned(command: PlanArgs, names: list[str]) -> set[Path]:
+    """Return the files that have a plan, all of which must be for the same physics."""
     paths = [command.out / f"{name}.npz" for name in names]
     planned = {path for path in paths if path.exists() and formats.any_planned(path)}
     for path in sorted(planned):
@@ -111,26 +111,29 @@ def _planned_before(command: PlanArgs, names: list[str]) -> set[Path]:
     return planned
 
 
-def _planned(clip: Clip, planner: Planner, bars: Progress) -> tuple[Clip, str]:
-    """Return a clip with a plan, if one follows it to the end, and what there is to say of it."""
-    began = time.monotonic()
+def _plan_clip(clip: Clip, planner: Planner, bars: Progress) -> tuple[Clip, str]:
+    """Return a clip with a plan, if one tracks it to the end, and a line to print."""
+    started = time.monotonic()
     bar = bars.add_task(clip.name.replace("[", r"\["), total=len(clip.qpos) - 1)
-    shown = jax.tree.map(lambda x: x[0], library.build([clip], planner.model, FPS).captured)
-    plan = planner.plan(shown, lambda: bars.advance(bar))
+    captured = jax.tree.map(lambda x: x[0], library.build([clip], planner.model, FPS).captured)
+    plan = planner.plan(captured, lambda: bars.advance(bar))
     bars.remove_task(bar)
     planned = clip._replace(plan=plan)
     built = library.build([planned], planner.model, FPS)
-    apart = np.asarray(built.reference.position - built.captured.position)[0]
-    apart = np.linalg.norm(apart, axis=-1).mean(-1)
-    said = f"{clip.name:<32}{len(apart):>7}"
-    if plan is None or not apart.max() < EVALUATION_LIMIT:
-        return clip, f"{said}  lost, kept without a plan: try --samples 1000, or another --seed"
-    seconds = time.monotonic() - began
-    return planned, f"{said}{1e3 * apart.mean():>6.0f} mm{apart.max():>11.2f} m{seconds:>9.0f}"
+    offset = np.asarray(built.reference.position - built.captured.position)[0]
+    distance = np.linalg.norm(offset, axis=-1).mean(-1)
+    line = f"{clip.name:<32}{len(distance):>7}"
+    if plan is None or not distance.max() < EVALUATION_LIMIT:
+        return clip, f"{line}  no plan found: try --samples 1000, or another --seed"
+    seconds = time.monotonic() - started
+    return (
+        planned,
+        f"{line}{1e3 * distance.mean():>6.0f} mm{distance.max():>11.2f} m{seconds:>9.0f}",
+    )
 
 
-def _training(command: PlanArgs) -> str:
-    """Return the command that trains on what was planned."""
+def _training_command(command: PlanArgs) -> str:
+    """Return the command that trains on the planned clips."""
     flags = [f" --motion.model {command.model}"] if command.model else []
     flags += (
         [f" --motion.substeps {command.substeps}"]

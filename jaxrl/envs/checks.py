@@ -1,7 +1,7 @@
-"""What an environment must give: a user's own may not, and is told what to change."""
+"""Checks of what an environment's reset and step return, with messages that say what to change."""
 
 from numbers import Integral
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -9,41 +9,44 @@ import jax.numpy as jnp
 from jaxrl.errors import UserError
 from jaxrl.types import PyTree
 
+if TYPE_CHECKING:
+    from brax.envs.base import State
 
-def check_start(env: Any, start: Any) -> None:
-    """Refuse a first state that cannot be one row of a batch."""
+
+def check_start(env: Any, start: "State") -> None:
+    """Raise UserError if a first state cannot be one row of a batch."""
     agents = getattr(env, "num_agents", None)
-    several = () if agents is None else (agents,)
-    wanted = {"reward": (start.reward, several), "done": (start.done, ())}
-    wanted |= {f"metrics['{name}']": (value, ()) for name, value in start.metrics.items()}
-    for name, (value, shape) in wanted.items():
+    agent_axis = () if agents is None else (agents,)
+    expected = {"reward": (start.reward, agent_axis), "done": (start.done, ())}
+    expected |= {f"metrics['{name}']": (value, ()) for name, value in start.metrics.items()}
+    for name, (value, shape) in expected.items():
         if value.shape != shape:
             raise UserError(
                 f"The environment's `{name}` must have the shape {shape}, not {value.shape}."
             )
-    _check_seen(start.obs, several, tuple(getattr(env, "token_sizes", ())))
+    _check_obs(start.obs, agent_axis, tuple(getattr(env, "token_sizes", ())))
     for name in ("episode_length", "num_actions" if hasattr(env, "num_actions") else "action_size"):
         size = getattr(env, name, 1)
         if not isinstance(size, Integral) or int(size) < 1:
             raise UserError(
-                f"The environment's `{name}` must be a whole number of at least 1, not {size}."
+                f"The environment's `{name}` must be an integer of at least 1, not {size}."
             )
 
 
-def _check_seen(obs: PyTree, several: tuple[int, ...], tokens: tuple[int, ...]) -> None:
-    """Refuse observations that no network takes."""
+def _check_obs(obs: PyTree, agent_axis: tuple[int, ...], tokens: tuple[int, ...]) -> None:
+    """Raise UserError if no network takes such observations."""
     if isinstance(obs, dict) and set(obs) <= {"privileged_state"}:
-        raise UserError("The environment's `obs` has no part that the actor sees: add `state`.")
-    axes = f"an axis for its {several[0]} agents, then " if several else ""
+        raise UserError("The environment's `obs` has no part for the actor: add `state`.")
+    axes = f"an axis for its {agent_axis[0]} agents, then " if agent_axis else ""
     for path, leaf in jax.tree_util.tree_leaves_with_path(obs):
-        fits = leaf.shape[: len(several)] == several
-        rank, picture = leaf.ndim - len(several), leaf.dtype == jnp.uint8
+        fits = leaf.shape[: len(agent_axis)] == agent_axis
+        rank, is_bytes = leaf.ndim - len(agent_axis), leaf.dtype == jnp.uint8
         if tokens:
             kind = f"tokens with {len(tokens)} features each, uint8 [tokens, {len(tokens)}]"
-            fits = fits and not path and picture and rank == 2 and leaf.shape[-1] == len(tokens)
+            fits = fits and not path and is_bytes and rank == 2 and leaf.shape[-1] == len(tokens)
         else:
-            kind = "a vector, or a picture, uint8 [height, width, channels]"
-            fits = fits and (rank == 1 or (rank == 3 and picture))
+            kind = "a vector, or an image, uint8 [height, width, channels]"
+            fits = fits and (rank == 1 or (rank == 3 and is_bytes))
         if not fits:
             name = "obs" + jax.tree_util.keystr(path)
             raise UserError(
@@ -52,20 +55,21 @@ def _check_seen(obs: PyTree, several: tuple[int, ...], tokens: tuple[int, ...]) 
 
 
 def check_alike(new: PyTree, old: PyTree) -> None:
-    """Refuse a step that gives other things than the reset did: one program takes both."""
+    """Raise UserError if a step returns another structure than the reset did."""
     if type(new) is not type(old):
-        kinds = f"a {type(new).__name__}, not a {type(old).__name__} as its reset"
-        raise UserError(f"The environment's step gives {kinds}.")
+        types = f"a {type(new).__name__}, not a {type(old).__name__} as its reset"
+        raise UserError(f"The environment's step returns {types}.")
     after, before = _shapes(new), _shapes(old)
     for name in sorted(after.keys() ^ before.keys()):
         one, other = ("step", "reset") if name in after else ("reset", "step")
         raise UserError(
-            f"The environment's {one} gives `{name}`, which its {other} does not: let both."
+            f"The environment's `{one}` returns `{name}` but `{other}` does not; "
+            "return it from both."
         )
     for name, shape in before.items():
         if after[name] != shape:
             raise UserError(
-                f"The environment's reset gives `{name}` of the shape {shape}, its step "
+                f"The environment's reset returns `{name}` of the shape {shape}, its step "
                 f"{after[name]}: they must be the same."
             )
 

@@ -1,9 +1,9 @@
-"""One Brax environment, as its thousands of copies see it."""
+"""The state of one Brax environment: packing, templates, dtypes and lazy construction."""
 
 import contextlib
 import functools
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,14 +14,16 @@ from jaxrl.envs import checks
 from jaxrl.errors import UserError
 from jaxrl.types import ActionSpec, Array, Key, PyTree
 
+if TYPE_CHECKING:  # importing Brax takes seconds
+    from brax.envs.base import Env, State
+
 
 class PackedEnvState(struct.PyTreeNode):
-    """An environment's state: what others read by name, and what only the environment reads.
+    """A Brax state without its classes: named parts that others read, and bare arrays.
 
-    The second part is plain arrays without Brax's classes around them. So a training state can
-    be described, saved and handed to compiled programs before any physics was imported. Of
-    Brax's state it keeps what the next step reads: for MuJoCo's physics an eighth of it, and
-    what is not kept need not be computed, stored, or replaced when an episode ends.
+    A training state made of these can be described, saved and passed to compiled programs before
+    any physics is imported. `rest` holds only the leaves that the next step reads (an eighth of
+    the state for MuJoCo's physics): the others need not be computed, stored or reset.
     """
 
     obs: PyTree
@@ -32,65 +34,65 @@ class PackedEnvState(struct.PyTreeNode):
 class Template(NamedTuple):
     """What must be known of an environment before its physics runs."""
 
-    world: PackedEnvState  # of jax.ShapeDtypeStruct, without the environment axis
+    state_shapes: PackedEnvState  # of jax.ShapeDtypeStruct, without the environment axis
     action: ActionSpec
     episode_length: int
-    kept: tuple[int, ...]  # which leaves of Brax's state `world.rest` holds
-    agents: int | None = None  # how many play in one environment; None: no axis of agents
+    kept_leaves: tuple[int, ...]  # leaves of the Brax state that `state_shapes.rest` holds
+    agents: int | None = None  # agents per environment; None: no agent axis
     tokens: tuple[int, ...] = ()  # values each feature of a token can take; (): no tokens
-    curriculum: PyTree = ()  # what start states are drawn by at first; (): nothing that changes
-    last_curriculum: PyTree = ()  # what evaluations draw them by
-    trials: int = 0  # fixed starts that evaluation plays, one each; 0: as many drawn ones as asked
-    keys: tuple[int, ...] = ()  # which arrays of `world.rest` are random keys of the environment
+    curriculum: PyTree = ()  # initial distribution of start states; (): it never changes
+    last_curriculum: PyTree = ()  # distribution of start states in evaluations
+    trials: int = 0  # fixed start states, each evaluated once; 0: evaluations sample starts
+    key_leaves: tuple[int, ...] = ()  # arrays of `state_shapes.rest` that are random keys
 
 
-def _without_names(state: Any) -> Any:
+def _without_named_parts(state: "State") -> "State":
     return state.replace(obs=None, metrics=None)
 
 
-def pack(state: Any, kept: tuple[int, ...]) -> PackedEnvState:
-    """Take a Brax state apart, keeping the leaves that the next step reads."""
-    leaves = jax.tree.leaves(_without_names(state))
-    return PackedEnvState(state.obs, dict(state.metrics), tuple(leaves[place] for place in kept))
+def pack(state: "State", kept_leaves: tuple[int, ...]) -> PackedEnvState:
+    """Pack a Brax state, keeping the given leaves."""
+    leaves = jax.tree.leaves(_without_named_parts(state))
+    return PackedEnvState(state.obs, dict(state.metrics), tuple(leaves[i] for i in kept_leaves))
 
 
-def unpack(world: PackedEnvState, like: Any, kept: tuple[int, ...]) -> Any:
-    """Put a Brax state together; `like` is one environment's. What was not kept is zero."""
-    leaves, structure = jax.tree.flatten(_without_names(like))
-    seen, one = jax.tree.leaves(world.obs)[0], jax.tree.leaves(like.obs)[0]
-    copies = seen.shape[: seen.ndim - len(one.shape)]
-    full = [jnp.zeros((*copies, *leaf.shape), leaf.dtype) for leaf in leaves]
-    for place, leaf in zip(kept, world.rest, strict=True):
-        full[place] = leaf
+def unpack(packed: PackedEnvState, like: "State", kept_leaves: tuple[int, ...]) -> "State":
+    """Rebuild a Brax state; `like` has the shapes of one environment. Dropped leaves are zero."""
+    leaves, structure = jax.tree.flatten(_without_named_parts(like))
+    batched, single = jax.tree.leaves(packed.obs)[0], jax.tree.leaves(like.obs)[0]
+    batch = batched.shape[: batched.ndim - len(single.shape)]
+    full = [jnp.zeros((*batch, *leaf.shape), leaf.dtype) for leaf in leaves]
+    for i, leaf in zip(kept_leaves, packed.rest, strict=True):
+        full[i] = leaf
     state = jax.tree.unflatten(structure, full)
-    return state.replace(obs=world.obs, metrics=world.metrics)
+    return state.replace(obs=packed.obs, metrics=packed.metrics)
 
 
-def describe(env: Any, start: Any, *, keep_all: bool = False) -> Template:
-    """Return the template of an environment whose reset gives the shapes `start`."""
+def describe(env: Any, start: "State", *, keep_all: bool = False) -> Template:
+    """Return the template of an environment whose reset returns the shapes `start`."""
     checks.check_start(env, start)
     discrete = hasattr(env, "num_actions")
     action = ActionSpec(int(env.num_actions if discrete else env.action_size), discrete)
-    plain = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), start)
+    shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), start)
     agents = getattr(env, "num_agents", None)
-    everything = tuple(range(len(jax.tree.leaves(_without_names(plain)))))
-    kept = everything if keep_all else _read_by_step(env, plain, action, agents)
+    all_leaves = tuple(range(len(jax.tree.leaves(_without_named_parts(shapes)))))
+    kept_leaves = all_leaves if keep_all else _read_by_step(env, shapes, action, agents)
     first = env.first_curriculum() if hasattr(env, "first_curriculum") else ()
     return Template(
-        world=pack(plain, kept),
+        state_shapes=pack(shapes, kept_leaves),
         action=action,
         episode_length=int(getattr(env, "episode_length", 1000)),
-        kept=kept,
+        kept_leaves=kept_leaves,
         agents=agents,
         tokens=tuple(getattr(env, "token_sizes", ())),
         curriculum=first,
         last_curriculum=env.last_curriculum() if hasattr(env, "last_curriculum") else first,
         trials=getattr(env, "num_trials", 0),
-        keys=_random_keys(plain, kept),
+        key_leaves=_random_keys(shapes, kept_leaves),
     )
 
 
-def _random_keys(start: Any, kept: tuple[int, ...]) -> tuple[int, ...]:
+def _random_keys(start: "State", kept_leaves: tuple[int, ...]) -> tuple[int, ...]:
     """Return which of the kept leaves are random keys.
 
     Typed keys are found anywhere in the state. A raw key is an array like any other, so it counts
@@ -104,40 +106,44 @@ def _random_keys(start: Any, kept: tuple[int, ...]) -> tuple[int, ...]:
         name = getattr(path[-1], "key", getattr(path[-1], "name", None))
         return raw and path[0].name == "info" and name in ("rng", "key")
 
-    leaves = jax.tree_util.tree_leaves_with_path(_without_names(start))
-    return tuple(i for i, place in enumerate(kept) if is_key(*leaves[place]))
+    leaves = jax.tree_util.tree_leaves_with_path(_without_named_parts(start))
+    return tuple(i for i, leaf in enumerate(kept_leaves) if is_key(*leaves[leaf]))
 
 
-def with_fresh_keys(world: PackedEnvState, keys: tuple[int, ...], key: Key) -> PackedEnvState:
-    """Give every row random keys that no other row and no other episode has.
+def with_fresh_keys(
+    packed: PackedEnvState, key_leaves: tuple[int, ...], key: Key
+) -> PackedEnvState:
+    """Replace the random keys in every row by new ones.
 
-    Start states from a pool are used again and again: with the keys they were drawn with, every
+    Start states from a pool are used many times: with the keys they were sampled with, every
     episode that starts in one of them would repeat the same noise.
     """
-    rest = list(world.rest)
-    for number, place in enumerate(keys):
-        old, one = rest[place], jax.random.fold_in(key, number)
+    rest = list(packed.rest)
+    for number, leaf in enumerate(key_leaves):
+        old, leaf_key = rest[leaf], jax.random.fold_in(key, number)
         if jnp.issubdtype(old.dtype, jax.dtypes.prng_key):
-            bits = jax.random.bits(one, jax.random.key_data(old).shape, jnp.uint32)
-            rest[place] = jax.random.wrap_key_data(bits, impl=jax.random.key_impl(old))
+            bits = jax.random.bits(leaf_key, jax.random.key_data(old).shape, jnp.uint32)
+            rest[leaf] = jax.random.wrap_key_data(bits, impl=jax.random.key_impl(old))
         else:
-            rest[place] = jax.random.bits(one, old.shape, jnp.uint32)
-    return world.replace(rest=tuple(rest))
+            rest[leaf] = jax.random.bits(leaf_key, old.shape, jnp.uint32)
+    return packed.replace(rest=tuple(rest))
 
 
-def _read_by_step(env: Any, start: Any, action: ActionSpec, agents: int | None) -> tuple[int, ...]:
+def _read_by_step(
+    env: Any, start: "State", action: ActionSpec, agents: int | None
+) -> tuple[int, ...]:
     """Return the leaves without which a later observation, reward or ending would differ.
 
     Everything outside the physics' own state is kept. Of that, a leaf is needed if a step reads
     it to compute something needed: this is repeated until nothing is added.
     """
     shape = (*([agents] if agents else []), *([] if action.discrete else [action.size]))
-    taken = jax.ShapeDtypeStruct(shape, jnp.int32 if action.discrete else jnp.float32)
+    action_shape = jax.ShapeDtypeStruct(shape, jnp.int32 if action.discrete else jnp.float32)
     try:
         with physics():
-            traced = jax.make_jaxpr(lambda s, a: typed_like(env.step(s, a), s))(start, taken)
+            traced = jax.make_jaxpr(lambda s, a: typed_like(env.step(s, a), s))(start, action_shape)
     except UserError as error:
-        raise UserError(str(error)) from None  # without what JAX notes about its own frames
+        raise UserError(str(error)) from None  # without the notes JAX adds about its own frames
     leaves = jax.tree_util.tree_leaves_with_path(start)
     needed = [path[0].name != "pipeline_state" for path, _ in leaves]
     while True:
@@ -146,12 +152,14 @@ def _read_by_step(env: Any, start: Any, action: ActionSpec, agents: int | None) 
         if more == needed:
             break
         needed = more
-    mask = jax.tree.leaves(_without_names(jax.tree.unflatten(jax.tree.structure(start), needed)))
-    return tuple(place for place, is_needed in enumerate(mask) if is_needed)
+    mask = jax.tree.leaves(
+        _without_named_parts(jax.tree.unflatten(jax.tree.structure(start), needed))
+    )
+    return tuple(i for i, is_needed in enumerate(mask) if is_needed)
 
 
 def typed_like(new: PyTree, old: PyTree) -> PyTree:
-    """Keep dtypes fixed across steps, whatever the environment returns: one compilation."""
+    """Cast `new` to the dtypes of `old`, so that a step compiles once for all of its inputs."""
     checks.check_alike(new, old)
 
     def cast(n: Array, o: Array) -> Array:
@@ -160,7 +168,7 @@ def typed_like(new: PyTree, old: PyTree) -> PyTree:
             return n  # JAX casts no keys
         if jnp.issubdtype(n.dtype, jnp.inexact) and not jnp.issubdtype(o.dtype, jnp.inexact):
             raise UserError(
-                f"The environment's reset gives {o.dtype} where its step gives {n.dtype}: "
+                f"The environment's reset returns {o.dtype} where its step returns {n.dtype}: "
                 "fractions would be lost. Make reset return floats there."
             )
         return n.astype(o.dtype)
@@ -169,28 +177,28 @@ def typed_like(new: PyTree, old: PyTree) -> PyTree:
 
 
 def strong(tree: PyTree) -> PyTree:
-    """Drop weak types, which would make the second call compile anew."""
+    """Drop weak types, which would make the second call compile again."""
     return jax.tree.map(lambda x: jnp.asarray(x, jnp.asarray(x).dtype), tree)
 
 
-def truncation(world: Any) -> Array:
-    """Return the environment's own flag of a truncated episode; zeros where it has none."""
-    return world.info.get("truncation", jnp.zeros_like(world.done))
+def truncation(state: "State") -> Array:
+    """Return the environment's own truncation flag; zeros if it has none."""
+    return state.info.get("truncation", jnp.zeros_like(state.done))
 
 
-def cut(world: Any) -> Array:
-    """Tell whether the environment itself says that the episode was truncated, not terminated."""
-    return truncation(world) > 0
+def is_truncated(state: "State") -> Array:
+    """Return whether the environment itself truncated the episode."""
+    return truncation(state) > 0
 
 
-def over(world: Any) -> Array:
-    """Tell whether an episode has ended; a flag that is NaN ends it too."""
-    return ~((world.done <= 0) & (truncation(world) <= 0))
+def has_ended(state: "State") -> Array:
+    """Return whether the episode has ended; a flag that is NaN ends it too."""
+    return ~((state.done <= 0) & (truncation(state) <= 0))
 
 
 @contextlib.contextmanager
 def physics() -> Iterator[None]:
-    """Trace physics in full float32; strict checks of our own code are not for others' code."""
+    """Trace physics in full float32, without this package's strict checks of rank promotion."""
     with jax.default_matmul_precision("highest"), jax.numpy_rank_promotion("allow"):
         yield
 
@@ -198,31 +206,31 @@ def physics() -> Iterator[None]:
 class LazyEnv:
     """An environment that is built when first needed, and whose functions are traced once.
 
-    Physics is seconds of tracing. A jitted function is traced once for its (unbatched) types,
-    however many programs and batch sizes use it: vmap works on what was traced. (Twice where there
-    are several devices: an environment is described without them, and they are a part of types.)
+    Tracing physics takes seconds. A jitted function is traced once for its (unbatched) types,
+    however many programs and batch sizes use it: vmap works on the traced function. (Twice with
+    several devices: an environment is described without them, and they are part of the types.)
     """
 
-    def __init__(self, make: Callable[[], Any]):
+    def __init__(self, make: "Callable[[], Env]"):
         self._make = make
 
     @functools.cached_property
     def inner(self) -> Any:
-        """The environment itself."""
+        """The environment itself, with whatever attributes its class has."""
         return self._make()
 
     @functools.cached_property
-    def reset(self) -> Callable[[Array], Any]:
+    def reset(self) -> "Callable[..., State]":
         """Brax's reset."""
         return jax.jit(self.inner.reset)
 
     @functools.cached_property
-    def step(self) -> Callable[[Any, Array], Any]:
+    def step(self) -> "Callable[[State, Array], State]":
         """Brax's step."""
         return jax.jit(self.inner.step)
 
     def __getattr__(self, name: str) -> Any:
-        """Pass on everything else the environment says of itself."""
+        """Forward every other public attribute to the environment."""
         if name.startswith("_"):
             raise AttributeError(name)
         return getattr(self.inner, name)

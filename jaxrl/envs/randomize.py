@@ -1,4 +1,4 @@
-"""Domain randomisation: every episode draws its own physics."""
+"""Domain randomisation: every episode samples its own physics."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -13,10 +13,10 @@ from jaxrl.types import Array, Key, PyTree
 
 
 class Randomized(Env):
-    """Wrap an environment so that `randomize(sys, key) -> sys` is drawn anew at every reset.
+    """Wrap an environment so that every reset samples `randomize(sys, key) -> sys`.
 
-    The drawn numbers ride along in `state.info`, so a pool of fresh states is also a pool of
-    fresh physics. Only what `randomize` really replaced is stored.
+    The sampled arrays are stored in `state.info`, so a pool of start states is also a pool of
+    physics. Only arrays that `randomize` replaced are stored.
     """
 
     def __init__(self, env: Any, randomize: Callable[[PyTree, Key], PyTree]):
@@ -28,35 +28,35 @@ class Randomized(Env):
         self._changed: list[int] = []
 
         def find_changed(key: Key) -> PyTree:
-            drawn = randomize(env.unwrapped.sys, key)
-            pairs = enumerate(zip(self._base, jax.tree.leaves(drawn), strict=False))
+            sampled = randomize(env.unwrapped.sys, key)
+            pairs = enumerate(zip(self._base, jax.tree.leaves(sampled), strict=False))
             self._changed = [i for i, (old, new) in pairs if old is not new]
-            return drawn
+            return sampled
 
         self._check(jax.eval_shape(find_changed, jax.random.key(0)))
         if not self._changed:
             raise UserError("--task.randomize: the function returned `sys` unchanged.")
 
-    def _check(self, drawn: PyTree) -> None:
-        """Refuse other physics than an environment can be given."""
-        if jax.tree.structure(drawn) != self._tree:
+    def _check(self, sampled: PyTree) -> None:
+        """Raise UserError unless `randomize` returned a `sys` of the same structure and shapes."""
+        if jax.tree.structure(sampled) != self._tree:
             kind = type(self.unwrapped.sys).__name__
             raise UserError(
-                f"--task.randomize: the function must return a {kind} like the `sys` it is given, "
-                f"and nothing else, not a {type(drawn).__name__}."
+                f"--task.randomize: the function must return a {kind} with the structure of its "
+                f"argument `sys`, not a {type(sampled).__name__}."
             )
-        for old, new in zip(self._base, jax.tree.leaves(drawn), strict=True):
+        for old, new in zip(self._base, jax.tree.leaves(sampled), strict=True):
             if jnp.shape(old) != new.shape:
                 raise UserError(
                     f"--task.randomize: the function turned an array {jnp.shape(old)} of `sys` "
-                    f"into one {new.shape}; it draws physics for one environment."
+                    f"into one {new.shape}; it samples physics for one environment."
                 )
 
     @contextlib.contextmanager
-    def _physics(self, drawn: tuple[Array, ...]) -> Iterator[None]:
-        """Let the environment see the drawn physics while it is traced."""
+    def _physics(self, sampled: tuple[Array, ...]) -> Iterator[None]:
+        """Set the sampled physics while the environment is traced."""
         leaves = list(self._base)
-        for index, value in zip(self._changed, drawn, strict=True):
+        for index, value in zip(self._changed, sampled, strict=True):
             leaves[index] = value
         original = self.unwrapped.sys
         self.unwrapped.sys = jax.tree.unflatten(self._tree, leaves)
@@ -66,28 +66,28 @@ class Randomized(Env):
             self.unwrapped.sys = original
 
     def reset(self, rng: Array, *curriculum: PyTree) -> Any:
-        """Draw physics, then a start in it."""
-        rng, draw = jax.random.split(rng)
-        leaves = jax.tree.leaves(self._randomize(self.unwrapped.sys, draw))
-        return self._begun(lambda: self._env.reset(rng, *curriculum), leaves)
+        """Sample physics, then a start state in it."""
+        rng, key = jax.random.split(rng)
+        leaves = jax.tree.leaves(self._randomize(self.unwrapped.sys, key))
+        return self._start(lambda: self._env.reset(rng, *curriculum), leaves)
 
     def trial(self, number: Array) -> Any:
-        """Return a fixed start, in the physics of all others: trials are to be compared."""
-        return self._begun(lambda: self._env.trial(number), self._base)
+        """Return a fixed start state, with unchanged physics: trials must be comparable."""
+        return self._start(lambda: self._env.trial(number), self._base)
 
-    def _begun(self, begin: Callable[[], Any], physics: list[Array]) -> Any:
-        drawn = tuple(jnp.asarray(physics[i]) for i in self._changed)
-        with self._physics(drawn):
-            state = begin()
-        return state.replace(info=dict(state.info) | {"randomization": drawn})
+    def _start(self, start: Callable[[], Any], physics: list[Array]) -> Any:
+        sampled = tuple(jnp.asarray(physics[i]) for i in self._changed)
+        with self._physics(sampled):
+            state = start()
+        return state.replace(info=dict(state.info) | {"randomization": sampled})
 
     def step(self, state: Any, action: Array) -> Any:
-        """Step in the physics this episode drew."""
-        drawn = state.info["randomization"]
+        """Step in the physics that this episode sampled."""
+        sampled = state.info["randomization"]
         inner = state.replace(info={k: v for k, v in state.info.items() if k != "randomization"})
-        with self._physics(drawn):
+        with self._physics(sampled):
             after = self._env.step(inner, action)
-        return after.replace(info=dict(after.info) | {"randomization": drawn})
+        return after.replace(info=dict(after.info) | {"randomization": sampled})
 
     @property
     def observation_size(self):
@@ -105,7 +105,7 @@ class Randomized(Env):
         return self._env.backend
 
     def __getattr__(self, name: str) -> Any:
-        """Pass on what else the environment says of itself: num_actions, episode_length, ..."""
+        """Forward every other public attribute: num_actions, episode_length, ..."""
         if name.startswith("_"):
             raise AttributeError(name)
         return getattr(self._env, name)

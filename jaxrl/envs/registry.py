@@ -1,33 +1,28 @@
-"""From a name to a (single, unvectorised) Brax environment."""
+"""From a name or a configuration to a (single, unvectorised) Brax environment."""
 
-import contextlib
 import importlib
 import inspect
-import io
-import types
 import warnings
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
-import jax.numpy as jnp
-
-from jaxrl.config import MotionConfig, PickConfig, env_names
-from jaxrl.envs import contact_forces
+from jaxrl.config import TrainConfig, env_names
+from jaxrl.envs.brax_patches import import_brax
 from jaxrl.errors import UserError, nearest
 
-
-def _import_brax():
-    """Import brax without its notices: unmaintained pipelines, missing warp, old jaxopt."""
-    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-        warnings.simplefilter("ignore")
-        from brax import envs, fluid
-        from brax.generalized import constraint
-    # brax 0.14.2 calls clip by a name that JAX has dropped; only the swimmer's water needs it.
-    mended = {"clip": lambda x, a_min: jnp.maximum(x, a_min)}
-    fluid.jp = types.SimpleNamespace(**{**vars(jnp), **mended})
-    constraint.force = contact_forces.force  # the same forces, sooner
-    return envs
+if TYPE_CHECKING:
+    from brax.envs.base import Env
 
 
-def make(name: str, backend: str | None = None, **kwargs):
+def from_config(config: TrainConfig) -> "Env":
+    """Build the environment of a run; some tasks have settings of their own."""
+    if config.env in _TASKS:
+        import_brax()
+        return _TASKS[config.env](config)
+    return make(config.env, config.backend)
+
+
+def make(name: str, backend: str | None = None, **kwargs: Any) -> "Env":
     """Build the environment called `name`; `backend` None means the environment's own choice."""
     if backend is not None:
         if backend not in env_names.BACKENDS:
@@ -42,15 +37,15 @@ def make(name: str, backend: str | None = None, **kwargs):
         return _make_own(name)
     if env_names.is_custom(name):
         return _make_custom(name, kwargs)
-    every = (*env_names.BRAX, *env_names.CLASSIC, *env_names.MOTION, *env_names.ARM)
+    names = (*env_names.BRAX, *env_names.CLASSIC, *env_names.MOTION, *env_names.ARM)
     raise UserError(
-        f"--env: unknown environment '{name}'.{nearest(name, every)} Known: {', '.join(every)}, "
+        f"--env: unknown environment '{name}'.{nearest(name, names)} Known: {', '.join(names)}, "
         "or your own as module:Class."
     )
 
 
-def _make_brax(name: str, kwargs: dict):
-    envs = _import_brax()
+def _make_brax(name: str, kwargs: dict[str, Any]) -> "Env":
+    envs = import_brax()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -61,42 +56,52 @@ def _make_brax(name: str, kwargs: dict):
             ) from error
 
 
-def _make_own(name: str):
-    _import_brax()
+def _make_own(name: str) -> "Env":
+    import_brax()
     from jaxrl.envs.tasks import arena, catch, classic, probes, recall
 
-    own: dict[str, type] = {
+    classes: dict[str, type] = {
         "arena": arena.Arena,
         "cartpole": classic.CartPole,
         "catch": catch.Catch,
         "pendulum": classic.Pendulum,
         "recall": recall.Recall,
     }
-    own |= {f"probe/{probe}": cls for probe, cls in probes.PROBES.items()}
-    if name not in own:
-        raise UserError(f"--env: unknown environment '{name}'.{nearest(name, own)}")
-    return own[name]()
+    classes |= {f"probe/{probe}": cls for probe, cls in probes.PROBES.items()}
+    if name not in classes:
+        raise UserError(f"--env: unknown environment '{name}'.{nearest(name, classes)}")
+    return classes[name]()
 
 
-def make_motion(name: str, config: MotionConfig, *, with_amp: bool):
-    """Build an environment that is made of motion clips; `with_amp`: it shows how it moves."""
-    _import_brax()
-    from jaxrl.envs.tasks import heading, imitation, motion_env
+def _make_imitation(config: TrainConfig) -> "Env":
+    from jaxrl.envs.tasks import imitation, motion_env
 
-    known = {"imitation": imitation.Imitation, "heading": heading.Heading}
-    return known[name](*motion_env.parts(config), with_amp=with_amp)
+    use_amp = config.amp.weight > 0
+    return imitation.Imitation(*motion_env.load_parts(config.motion), use_amp=use_amp)
 
 
-def make_arm(config: PickConfig):
-    """Build the arm with its cube and target."""
-    _import_brax()
-    from jaxrl.envs.tasks.pick_place import env as pick_place
+def _make_heading(config: TrainConfig) -> "Env":
+    from jaxrl.envs.tasks import heading, motion_env
 
-    return pick_place.PickPlace(config)
+    use_amp = config.amp.weight > 0
+    return heading.Heading(*motion_env.load_parts(config.motion), use_amp=use_amp)
 
 
-def _make_custom(name: str, kwargs: dict):
-    _import_brax()
+def _make_pick_place(config: TrainConfig) -> "Env":
+    from jaxrl.envs.tasks.pick_place.env import PickPlace
+
+    return PickPlace(config.pick)
+
+
+_TASKS: dict[str, Callable[[TrainConfig], "Env"]] = {
+    "imitation": _make_imitation,
+    "heading": _make_heading,
+    "pick_place": _make_pick_place,
+}
+
+
+def _make_custom(name: str, kwargs: dict[str, Any]) -> "Env":
+    import_brax()
     module_name, _, attribute = name.partition(":")
     try:
         module = importlib.import_module(module_name)
@@ -111,9 +116,9 @@ def _make_custom(name: str, kwargs: dict):
     factory = getattr(module, attribute)
     if not callable(factory):
         raise UserError(f"--env: '{name}' is no class or function.")
-    accepted = inspect.signature(factory).parameters
-    open_ended = any(p.kind is p.VAR_KEYWORD for p in accepted.values())
-    if "backend" in kwargs and "backend" not in accepted and not open_ended:
+    parameters = inspect.signature(factory).parameters
+    has_kwargs = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    if "backend" in kwargs and "backend" not in parameters and not has_kwargs:
         raise UserError(f"--backend: '{name}' takes no backend; leave the flag out.")
     try:
         env = factory(**kwargs)

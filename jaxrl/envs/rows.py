@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from jaxrl.envs.limits import OBS_LIMIT
+from jaxrl.envs import OBS_LIMIT
 from jaxrl.types import Array, PyTree
 
 
@@ -17,15 +17,27 @@ def length_of(tree: PyTree) -> int:
     return jax.tree.leaves(tree)[0].shape[0]
 
 
+def merge_agents(tree: PyTree, agents: int | None) -> PyTree:
+    """[N, agents, ...] -> [rows, ...]; unchanged without an agent axis (`agents` None)."""
+    if not agents:
+        return tree
+    return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), tree)
+
+
+def split_agents(x: Array, agents: int | None) -> Array:
+    """[rows, ...] -> [N, agents, ...]; unchanged without an agent axis (`agents` None)."""
+    return x.reshape(-1, agents, *x.shape[1:]) if agents else x
+
+
 def choose(mask: Array, yes: PyTree, no: PyTree) -> PyTree:
-    """Pick per environment between two trees of [N, ...] arrays."""
+    """Select per environment between two trees of [N, ...] arrays."""
     return jax.tree.map(lambda a, b: jnp.where(as_mask(mask, a), a, b), yes, no)
 
 
-def sane(before: PyTree, after: PyTree, *others: Array) -> Array:
-    """Return [N]: are observations before and after a step, and all other arrays, finite?
+def all_finite(before: PyTree, after: PyTree, *others: Array) -> Array:
+    """Return bool [N]: are observations before and after a step, and all other arrays, finite?
 
-    Both observations are compared in one reduction: this is done at every step.
+    Both observations are compared in one reduction, because this runs at every step.
     """
     rows = [_rows(jnp.isfinite(x)) for x in others if jnp.issubdtype(x.dtype, jnp.inexact)]
     for one, two in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True):
@@ -34,8 +46,8 @@ def sane(before: PyTree, after: PyTree, *others: Array) -> Array:
     return jnp.all(jnp.stack(rows), axis=0) if rows else jnp.ones(length_of(after), bool)
 
 
-def cleaned(obs: PyTree) -> PyTree:
-    """Put 0 in the place of every number that is non-finite or out of bounds."""
+def zero_nonfinite(obs: PyTree) -> PyTree:
+    """Replace every value that is non-finite or out of bounds by 0."""
 
     def clean(leaf: Array) -> Array:
         if not jnp.issubdtype(leaf.dtype, jnp.inexact):
@@ -49,5 +61,5 @@ def _bounded(leaf: Array) -> Array:
     return jnp.abs(leaf) < OBS_LIMIT
 
 
-def _rows(fine: Array) -> Array:
-    return jnp.all(fine.reshape(fine.shape[0], -1), axis=1)
+def _rows(finite: Array) -> Array:
+    return jnp.all(finite.reshape(finite.shape[0], -1), axis=1)

@@ -1,25 +1,26 @@
-"""Thousands of copies of one environment: time limit, statistics, and resets from a pool.
+"""N copies of one environment: time limit, episode statistics, and resets from a pool.
 
 Resetting every environment at every step would double the cost; caching one first state would
-start every episode alike. So a pool of fresh states is drawn now and then, and an environment
+start every episode alike. So a pool of start states is sampled now and then, and an environment
 whose episode ends takes one of them.
 """
 
 import functools
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from flax import struct
 
 from jaxrl.envs import episode_stats, nan_capture
+from jaxrl.envs.action_repeat import repeat_action
 from jaxrl.envs.env_state import (
+    LazyEnv,
     PackedEnvState,
     Template,
-    cut,
     describe,
-    over,
+    is_truncated,
     pack,
     physics,
     strong,
@@ -29,23 +30,35 @@ from jaxrl.envs.env_state import (
     with_fresh_keys,
 )
 from jaxrl.envs.episode_stats import EpisodeStats
-from jaxrl.envs.rows import as_mask, choose, cleaned, length_of, sane
-from jaxrl.types import Array, EnvSpec, Key, Metrics, PyTree
+from jaxrl.envs.nan_capture import NonFiniteCapture
+from jaxrl.envs.rows import (
+    all_finite,
+    as_mask,
+    choose,
+    length_of,
+    merge_agents,
+    split_agents,
+    zero_nonfinite,
+)
+from jaxrl.types import ActionSpec, Array, EnvSpec, Key, Metrics, PyTree
+
+if TYPE_CHECKING:
+    from brax.envs.base import State
 
 
 class EnvState(struct.PyTreeNode):
     """The state of N environments."""
 
-    world: PackedEnvState  # [N, ...]
+    packed: PackedEnvState  # [N, ...]
     age: Array  # int32 [N], environment steps since the episode began
     statistics: EpisodeStats
-    pending_reward: PyTree = ()  # sum of rewards not yet paid, [N, ...]; or ()
-    broken: Any = ()  # NonFiniteCapture, where it is kept
-    start: Any = ()  # PackedEnvState, where every episode starts in the same
+    pending_reward: Array | tuple[()] = ()  # rewards of the episode, not yet paid out, [N, ...]
+    nan_capture: NonFiniteCapture | tuple[()] = ()
+    start: PackedEnvState | tuple[()] = ()  # [N, ...], if every episode starts in the same state
 
 
 class StepResult(NamedTuple):
-    """What one step gave, a row for each agent: [rows, ...]."""
+    """What one step returned, a row for each agent: [rows, ...]."""
 
     reward: Array
     terminated: Array
@@ -57,50 +70,51 @@ class StepResult(NamedTuple):
 class VectorEnv:
     """N copies of a Brax environment behind pure functions.
 
-    An environment with several agents (`num_agents`) has an axis of agents in its observation,
-    action and reward. Seen from outside it is rows, N · agents of them; neighbours play together.
+    An environment with several agents (`num_agents`) has an agent axis in its observation, action
+    and reward. Callers see N · agents rows; the agents of one environment are neighbours.
     """
 
-    env: Any
+    env: LazyEnv
     num_envs: int
     episode_length: int
     action_repeat: int = 1
     pool_size: int = 64
-    fresh_resets: bool = True  # or else return to the first state, each to its own
+    fresh_resets: bool = True  # False: every environment returns to its own first state
     random_first_age: bool = True
-    episodic_reward: bool = False  # pay nothing until an episode ends, then the sum
-    keep_broken: bool = False  # keep what led to numbers that cannot be learnt from
+    episodic_reward: bool = False  # pay the sum of rewards when the episode ends, 0 before
+    capture_nonfinite: bool = False  # store the first step that became non-finite
     trials: bool = False  # start in the environment's fixed starts, one in each copy
-    known: Template | None = None  # from an earlier run: spares building the environment
+    trial_numbers: tuple[int, ...] | None = None  # which of them; None: the first `num_envs`
+    cached_template: Template | None = None  # from an earlier run: avoids building the environment
 
     @functools.cached_property
-    def _start(self) -> Any:
-        """Shapes of one start state as Brax gives it."""
+    def _start_shapes(self) -> "State":
+        """Shapes of one Brax state."""
         with physics():
             return jax.eval_shape(self.env.reset, jax.ShapeDtypeStruct((2,), jnp.uint32))
 
     @functools.cached_property
     def template(self) -> Template:
-        """What is known of one environment; asking for it may build and trace it."""
-        return self.known or describe(self.env, self._start)
+        """Shapes and sizes of one environment; this may build and trace it."""
+        return self.cached_template or describe(self.env, self._start_shapes)
 
     @property
-    def whole_template(self) -> Template:
-        """The same, with all of Brax's state kept."""
-        return describe(self.env, self._start, keep_all=True)
+    def full_template(self) -> Template:
+        """The same, with all leaves of the Brax state kept."""
+        return describe(self.env, self._start_shapes, keep_all=True)
 
     @property
     def spec(self) -> EnvSpec:
         """Shapes of observations and actions."""
         template = self.template
-        obs = template.world.obs
+        obs = template.state_shapes.obs
         if template.agents:
             obs = jax.tree.map(lambda s: jax.ShapeDtypeStruct(s.shape[1:], s.dtype), obs)
         return EnvSpec(obs, template.action, template.tokens)
 
     @property
     def longest_episode(self) -> int:
-        """Actions in an episode that runs into its time limit."""
+        """Actions in an episode that reaches its time limit."""
         return -(-self.episode_length // self.action_repeat)
 
     @property
@@ -108,125 +122,148 @@ class VectorEnv:
         """Agents in all environments."""
         return self.num_envs * (self.template.agents or 1)
 
-    def by_agent(self, tree: PyTree) -> PyTree:
-        """[N, agents, ...] -> [rows, ...]; nothing to do for environments of one."""
-        if not self.template.agents:
-            return tree
-        return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), tree)
-
-    def by_env(self, x: Array) -> Array:
-        """[rows, ...] -> [N, agents, ...], or [N, ...] for environments of one."""
-        agents = self.template.agents
-        return x.reshape(-1, agents, *x.shape[1:]) if agents else x
-
-    def observe(self, state: EnvState) -> PyTree:
-        """Return what each agent sees, [rows, ...]; finite, even if a reset was not."""
-        return self.by_agent(cleaned(state.world.obs))
-
-    def abstract_pool(self) -> PackedEnvState:
-        """Return the shapes of a pool, without tracing the physics once more."""
-        return jax.tree.map(
-            lambda leaf: jax.ShapeDtypeStruct((self.pool_size, *leaf.shape), leaf.dtype),
-            self.template.world,
-        )
-
     @property
     def first_curriculum(self) -> PyTree:
-        """What start states are drawn by in the beginning; () where that never changes."""
+        """The initial distribution of start states; () if it never changes."""
         return jax.tree.map(jnp.asarray, self.template.curriculum)
 
-    def fresh(self, key: Key, number: int, curriculum: PyTree = ()) -> PackedEnvState:
-        """Draw `number` start states, by default as they are judged by.
+    def pack(self, state: "State") -> PackedEnvState:
+        """Return the part of a Brax state that is carried from step to step."""
+        return pack(state, self.template.kept_leaves)
 
-        Brax environments are written for raw keys.
+    def brax_state(self, packed: PackedEnvState) -> "State":
+        """Return the Brax state, for the environment's own functions."""
+        return unpack(packed, self._start_shapes, self.template.kept_leaves)
+
+    def abstract_pool(self) -> PackedEnvState:
+        """Return the shapes of a pool, without tracing the physics again."""
+        return jax.tree.map(
+            lambda leaf: jax.ShapeDtypeStruct((self.pool_size, *leaf.shape), leaf.dtype),
+            self.template.state_shapes,
+        )
+
+    def sample_pool(self, key: Key, curriculum: PyTree = ()) -> PackedEnvState:
+        """Sample the start states of the episodes to come."""
+        return self.sample_starts(key, self.pool_size, curriculum)
+
+    def sample_starts(self, key: Key, number: int, curriculum: PyTree = ()) -> PackedEnvState:
+        """Sample `number` start states, by default from the evaluations' distribution.
+
+        Brax environments take raw keys.
         """
         keys = jax.random.key_data(jax.random.split(key, number))
         last = jax.tree.map(jnp.asarray, self.template.last_curriculum)
-        given = [tree for tree in (curriculum, last) if jax.tree.leaves(tree)][:1]
+        arguments = [tree for tree in (curriculum, last) if jax.tree.leaves(tree)][:1]
         with physics():
-            starts = jax.vmap(lambda key: self.env.reset(key, *given))(keys)
-            return self.world(strong(starts))
+            starts = jax.vmap(lambda key: self.env.reset(key, *arguments))(keys)
+            return self.pack(strong(starts))
 
-    def pool(self, key: Key, curriculum: PyTree = ()) -> PackedEnvState:
-        """Draw the start states of the episodes to come."""
-        return self.fresh(key, self.pool_size, curriculum)
-
-    def fixed(self) -> PackedEnvState:
-        """Return the environment's fixed starts."""
+    def trial_starts(self) -> PackedEnvState:
+        """Return the environment's fixed start states."""
+        chosen = self.trial_numbers
+        numbers = jnp.arange(self.num_envs) if chosen is None else jnp.asarray(chosen)
         with physics():
-            return self.world(strong(jax.vmap(self.env.trial)(jnp.arange(self.num_envs))))
-
-    def record(self, state: EnvState) -> PyTree:
-        """Return what a trial is judged by, [N, ...]; () outside of trials."""
-        if not self.trials:
-            return ()
-        with physics():
-            return jax.vmap(self.env.record)(self.brax_state(state.world))
+            return self.pack(strong(jax.vmap(self.env.trial)(numbers)))
 
     def reset(
         self, key: Key, pool: PackedEnvState | None = None, *, stagger: bool | None = None
     ) -> EnvState:
         """Start all environments, in states from the pool if there is one.
 
-        Staggered ages keep later resets from coming in waves.
+        Staggered ages spread later resets over time.
         """
         stagger = self.random_first_age if stagger is None else stagger
         key_start, key_age = jax.random.split(key)
         if self.trials:
-            world = self._with_own_noise(self.fixed(), key_start)
+            packed = self._with_own_noise(self.trial_starts(), key_start)
         elif pool is None:
-            world = self.fresh(key_start, self.num_envs)
+            packed = self.sample_starts(key_start, self.num_envs)
         else:
             row = jnp.arange(self.num_envs) % length_of(pool)
-            world = jax.tree.map(lambda leaf: leaf[row], pool)
-            world = self._with_own_noise(world, key_start)
+            packed = jax.tree.map(lambda leaf: leaf[row], pool)
+            packed = self._with_own_noise(packed, key_start)
         age = jnp.zeros(self.num_envs, jnp.int32)
         if stagger:
-            turns = max(self.longest_episode, 1)
-            age = jax.random.randint(key_age, (self.num_envs,), 0, turns)
+            age = jax.random.randint(key_age, (self.num_envs,), 0, max(self.longest_episode, 1))
             age = age * self.action_repeat
         agents = self.template.agents
         shape = (self.num_envs, agents) if agents else (self.num_envs,)
         pending_reward = jnp.zeros(shape, jnp.float32) if self.episodic_reward else ()
-        noted = ()
-        if self.keep_broken:
-            noted = nan_capture.nothing(
-                world, self._no_action(shape), jnp.zeros(shape, jnp.float32)
-            )
-        counted = episode_stats.begin(age == 0, world.metrics)
-        start = () if self.fresh_resets else world
-        return EnvState(world, age, counted, pending_reward, noted, start)
+        captured = ()
+        if self.capture_nonfinite:
+            action = _zero_action(self.template.action, shape)
+            captured = nan_capture.empty(packed, action, jnp.zeros(shape, jnp.float32))
+        statistics = episode_stats.init(age == 0, packed.metrics)
+        start = () if self.fresh_resets else packed
+        return EnvState(packed, age, statistics, pending_reward, captured, start)
 
-    def _no_action(self, shape: tuple[int, ...]) -> Array:
-        size, discrete = self.template.action
-        return jnp.zeros(shape if discrete else (*shape, size), "int32" if discrete else "float32")
+    def observe(self, state: EnvState) -> PyTree:
+        """Return the observation of each agent, [rows, ...]; finite, even if a reset was not."""
+        return merge_agents(zero_nonfinite(state.packed.obs), self.template.agents)
 
-    def brax_state(self, world: PackedEnvState) -> Any:
-        """Return a state as Brax knows it, for its own functions and for looking inside."""
-        return unpack(world, self._start, self.template.kept)
-
-    def world(self, state: Any) -> PackedEnvState:
-        """Return the part of Brax's state that is carried from step to step."""
-        return pack(state, self.template.kept)
-
-    def advance(self, state: EnvState, action: Array) -> tuple[EnvState, StepResult]:
-        """Step all environments, without resetting those whose episode ends."""
-        state, outcome = self._advance(state, self.by_env(action))
-        return state, self._for_agents(outcome)
+    def record(self, state: EnvState) -> PyTree:
+        """Return what the environment records of trials, [N, ...]; () outside of trials."""
+        if not self.trials:
+            return ()
+        with physics():
+            return jax.vmap(self.env.record)(self.brax_state(state.packed))
 
     def step(
         self, state: EnvState, action: Array, pool: PackedEnvState, key: Key
     ) -> tuple[EnvState, StepResult]:
-        """Advance, then start anew where an episode ended."""
-        state, outcome = self._advance(state, self.by_env(action))
-        ended = outcome.terminated | outcome.truncated
+        """Step all environments, then reset those whose episode ended."""
+        state, result = self._advance(state, split_agents(action, self.template.agents))
+        ended = result.terminated | result.truncated
         return state.replace(
-            world=choose(ended, self._restart(state, pool, key), state.world),
+            packed=choose(ended, self._next_starts(state, pool, key), state.packed),
             age=jnp.where(ended, 0, state.age),
             statistics=episode_stats.restart(state.statistics, ended),
-        ), self._for_agents(outcome)
+        ), self._per_agent(result)
 
-    def _restart(self, state: EnvState, pool: PackedEnvState, key: Key) -> PackedEnvState:
+    def advance(self, state: EnvState, action: Array) -> tuple[EnvState, StepResult]:
+        """Step all environments, without resetting those whose episode ended."""
+        state, result = self._advance(state, split_agents(action, self.template.agents))
+        return state, self._per_agent(result)
+
+    def pop_statistics(self, state: EnvState) -> tuple[EnvState, Metrics]:
+        """Return the means over finished episodes, and the state without them."""
+        statistics, metrics = episode_stats.pop(state.statistics)
+        return state.replace(statistics=statistics), metrics
+
+    def _advance(self, state: EnvState, action: Array) -> tuple[EnvState, StepResult]:
+        """Step; endings are [N], reward and observation have the agent axis if there is one."""
+        before = self.brax_state(state.packed)
+        with physics():
+            after, steps = jax.vmap(
+                lambda s, a: repeat_action(self.env.step, s, a, self.action_repeat)
+            )(before, action)
+        after = typed_like(after, before)
+        # A non-finite observation before the step comes from a reset: its first step reports it.
+        finite = all_finite(before.obs, after.obs, after.reward, after.done, truncation(after))
+        captured = state.nan_capture
+        if self.capture_nonfinite:
+            captured = nan_capture.capture(captured, finite, state.age, state.packed, action, after)
+        obs = choose(finite, after.obs, zero_nonfinite(before.obs))
+        reward = jnp.where(as_mask(finite, after.reward), after.reward, 0.0).astype(jnp.float32)
+        after = after.replace(obs=obs, reward=reward.astype(after.reward.dtype))
+        age = state.age + steps
+        truncated_by_env = is_truncated(after)
+        # A non-finite environment terminates here and is reset; nobody learns from NaN.
+        terminated = ((after.done > 0) & ~truncated_by_env) | ~finite
+        truncated = ((age >= self.episode_length) | truncated_by_env) & ~terminated
+        mean_reward = jnp.mean(reward.reshape(self.num_envs, -1), axis=1)
+        statistics = episode_stats.update(
+            state.statistics, after.metrics, mean_reward, steps, terminated | truncated, finite
+        )
+        pending_reward = state.pending_reward
+        if self.episodic_reward:
+            ended = as_mask(terminated | truncated, reward)
+            due = pending_reward + reward
+            reward, pending_reward = jnp.where(ended, due, 0.0), jnp.where(ended, 0.0, due)
+        state = EnvState(self.pack(after), age, statistics, pending_reward, captured, state.start)
+        return state, StepResult(reward, terminated, truncated, obs)
+
+    def _next_starts(self, state: EnvState, pool: PackedEnvState, key: Key) -> PackedEnvState:
         """Return where each environment's next episode would start."""
         if not self.fresh_resets:
             return self._with_own_noise(state.start, key)
@@ -234,78 +271,25 @@ class VectorEnv:
         index = jax.random.bits(key, (self.num_envs,), jnp.uint32) % length_of(pool)
         return self._with_own_noise(jax.tree.map(lambda leaf: leaf[index], pool), key)
 
-    def _with_own_noise(self, world: PackedEnvState, key: Key) -> PackedEnvState:
+    def _with_own_noise(self, packed: PackedEnvState, key: Key) -> PackedEnvState:
         """Give each environment random keys of its own, if its state carries any."""
-        keys = self.template.keys
-        return with_fresh_keys(world, keys, jax.random.fold_in(key, 1)) if keys else world
+        leaves = self.template.key_leaves
+        return with_fresh_keys(packed, leaves, jax.random.fold_in(key, 1)) if leaves else packed
 
-    def take_statistics(self, state: EnvState) -> tuple[EnvState, Metrics]:
-        """Return the means over finished episodes and forget them."""
-        kept, metrics = episode_stats.take(state.statistics)
-        return state.replace(statistics=kept), metrics
-
-    def _advance(self, state: EnvState, action: Array) -> tuple[EnvState, StepResult]:
-        """Step; endings are [N], reward and observation have the agents' axis if there is one."""
-        before = self.brax_state(state.world)
-        with physics():
-            world, taken = jax.vmap(self._repeat)(before, action)
-        world = typed_like(world, before)
-        # Only a reset leaves a non-finite observation behind: its first step reveals it.
-        healthy = sane(before.obs, world.obs, world.reward, world.done, truncation(world))
-        noted = state.broken
-        if self.keep_broken:
-            noted = nan_capture.note(noted, healthy, state.age, state.world, action, world)
-        obs = choose(healthy, world.obs, cleaned(before.obs))
-        reward = jnp.where(as_mask(healthy, world.reward), world.reward, 0.0).astype(jnp.float32)
-        world = world.replace(obs=obs, reward=reward.astype(world.reward.dtype))
-        age = state.age + taken
-        cut_by_env = cut(world)
-        # A non-finite environment terminates here and is reset; nobody learns from NaN.
-        terminated = ((world.done > 0) & ~cut_by_env) | ~healthy
-        truncated = ((age >= self.episode_length) | cut_by_env) & ~terminated
-        mean = jnp.mean(reward.reshape(self.num_envs, -1), axis=1)
-        counted = episode_stats.count(
-            state.statistics, world.metrics, mean, taken, terminated | truncated, healthy
-        )
-        pending_reward = state.pending_reward
-        if self.episodic_reward:
-            ended = as_mask(terminated | truncated, reward)
-            due = pending_reward + reward
-            reward, pending_reward = jnp.where(ended, due, 0.0), jnp.where(ended, 0.0, due)
-        state = EnvState(self.world(world), age, counted, pending_reward, noted, state.start)
-        return state, StepResult(reward, terminated, truncated, obs)
-
-    def _for_agents(self, outcome: StepResult) -> StepResult:
-        """Give every agent a row: what it was paid and sees, and its environment's endings."""
+    def _per_agent(self, result: StepResult) -> StepResult:
+        """Give every agent a row; all agents of an environment end together."""
         agents = self.template.agents
         if not agents:
-            return outcome
+            return result
         return StepResult(
-            reward=self.by_agent(outcome.reward),
-            terminated=jnp.repeat(outcome.terminated, agents),
-            truncated=jnp.repeat(outcome.truncated, agents),
-            next_obs=self.by_agent(outcome.next_obs),
+            reward=merge_agents(result.reward, agents),
+            terminated=jnp.repeat(result.terminated, agents),
+            truncated=jnp.repeat(result.truncated, agents),
+            next_obs=merge_agents(result.next_obs, agents),
         )
 
-    def _repeat(self, world: Any, action: Array) -> tuple[Any, Array]:
-        """Apply one action `action_repeat` times, up to an ending; return the steps taken too."""
-        if self.action_repeat == 1:
-            return self.env.step(world, action), jnp.ones((), jnp.int32)
 
-        def once(carry, _):
-            world, reward, metrics, taken, ended = carry
-            after = typed_like(self.env.step(world, action), world)
-            reward = reward + jnp.where(ended, 0.0, after.reward)
-            metrics = {k: metrics[k] + jnp.where(ended, 0.0, v) for k, v in after.metrics.items()}
-            world = jax.tree.map(lambda old, new: jnp.where(ended, old, new), world, after)
-            taken = taken + ~ended
-            return (world, reward, metrics, taken, ended | over(world)), None
-
-        nothing = {k: jnp.zeros((), jnp.float32) for k in world.metrics}
-        zero = jnp.zeros(world.reward.shape, jnp.float32)
-        start = (world, zero, nothing, jnp.zeros((), jnp.int32), jnp.zeros((), bool))
-        end, _ = jax.lax.scan(once, start, length=self.action_repeat)
-        world, reward, metrics, taken, _ = end
-        if "success" in metrics:
-            metrics["success"] = world.metrics["success"]
-        return world.replace(reward=reward, metrics=metrics), taken
+def _zero_action(spec: ActionSpec, shape: tuple[int, ...]) -> Array:
+    if spec.discrete:
+        return jnp.zeros(shape, jnp.int32)
+    return jnp.zeros((*shape, spec.size), jnp.float32)

@@ -35,9 +35,9 @@ class Table(NamedTuple):
 
 def recorder(env: VectorEnv | GymnasiumEnv) -> Callable[[EnvState], PyTree] | None:
     """Return a function that records the metrics of a state; None without a success flag."""
-    if not isinstance(env, VectorEnv) or "success" not in env.template.world.metrics:
+    if not isinstance(env, VectorEnv) or "success" not in env.template.state_shapes.metrics:
         return None
-    return lambda state: dict(state.world.metrics)
+    return lambda state: dict(state.packed.metrics)
 
 
 def table(
@@ -76,11 +76,11 @@ def start_positions(env: VectorEnv | GymnasiumEnv, seed: int) -> np.ndarray | No
     locate = getattr(env.env, "start_position", None)
     if locate is None:
         return None
-    whole = replace(env, known=env.whole_template)
+    whole = replace(env, cached_template=env.full_template)
 
     def starts(key: Key) -> Array:
         state = whole.reset(jax.random.split(key)[0], stagger=False)  # as evaluation draws them
-        return jax.vmap(locate)(whole.brax_state(state.world))
+        return jax.vmap(locate)(whole.brax_state(state.packed))
 
     # Options for loops, whatever the physics: one call gains nothing from many threads.
     play = jax.jit(starts, compiler_options=xla_options.options(loops=True))

@@ -1,16 +1,17 @@
 """Evaluation of a policy: one complete episode in each environment."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
+from jaxrl.envs import hooks
+from jaxrl.envs.gymnasium import GymnasiumEnv
 from jaxrl.envs.rows import choose
 from jaxrl.envs.vector_env import EnvState, VectorEnv
-from jaxrl.evaluation import tracking
 from jaxrl.types import Array, Key, Policy, PyTree
 from jaxrl.utils import sharding, stats
 
@@ -73,12 +74,12 @@ def episodes(
             alive, diverged = now.alive, now.state.statistics.finished["diverged"]
             key_step = jax.random.fold_in(key_act, now.step)
             action, carry, _ = policy(params, env.observe(now.state), now.carry, key_step)
-            state, outcome = env.advance(now.state, action)
-            reward = jnp.mean(outcome.reward.reshape(env.num_envs, -1), axis=1)
+            state, result = env.advance(now.state, action)
+            reward = jnp.mean(result.reward.reshape(env.num_envs, -1), axis=1)
             # All agents of an environment end together.
-            ends = (outcome.terminated, outcome.truncated)
+            ends = (result.terminated, result.truncated)
             terminated, truncated = (flag.reshape(env.num_envs, -1)[:, 0] for flag in ends)
-            success = state.world.metrics.get("success", zeros)
+            success = state.packed.metrics.get("success", zeros)
             still_alive = alive & ~(terminated | truncated)
             return _LoopState(
                 state=_park_finished(state, still_alive, first),
@@ -102,7 +103,7 @@ def episodes(
             first, initial_carry, alive, zeros, lengths, zeros, ~alive, ~alive, trace, 0
         )
         end = jax.lax.while_loop(_is_running(limit), play_step, start)
-        success = end.success if "success" in first.world.metrics else None
+        success = end.success if "success" in first.packed.metrics else None
         return Episodes(
             returns=end.returns,
             lengths=end.lengths,
@@ -121,7 +122,7 @@ def _park_finished(state: EnvState, alive: Array, first: EnvState) -> EnvState:
 
     Physics that continues after a fall may need more solver iterations, and all others wait.
     """
-    return state.replace(world=choose(alive, state.world, first.world))
+    return state.replace(packed=choose(alive, state.packed, first.packed))
 
 
 def _is_running(limit: int) -> Callable[[_LoopState], Array]:
@@ -132,8 +133,36 @@ def _zeros(shapes: PyTree, steps: int) -> PyTree:
     return jax.tree.map(lambda s: jnp.zeros((steps, *s.shape), s.dtype), shapes)
 
 
-def summarize(result: Episodes) -> dict[str, float]:
-    """Return the metrics of an evaluation, by SB3's names."""
+def with_qpos(env: VectorEnv) -> Callable[[EnvState], PyTree]:
+    """Return `env.record` that also records the poses of a MuJoCo model, for videos."""
+
+    def record(state: EnvState) -> PyTree:
+        physics: Any = env.brax_state(state.packed).pipeline_state
+        return env.record(state) | {"qpos": physics.qpos}
+
+    return record
+
+
+def trial_report(result: Episodes, env: VectorEnv | GymnasiumEnv) -> hooks.TrialReport | None:
+    """Return the results of all trials; None if the environment has none."""
+    return _call_trial_hook(env, "trial_report", result)
+
+
+def trial_success(result: Episodes, env: VectorEnv | GymnasiumEnv) -> np.ndarray | None:
+    """Return which of the played trials succeeded; None if the environment has none."""
+    return _call_trial_hook(env, "trial_success", result)
+
+
+def _call_trial_hook(env: VectorEnv | GymnasiumEnv, name: str, result: Episodes) -> Any:
+    # Asked first for its trials: looking up a hook builds the environment.
+    if isinstance(env, GymnasiumEnv) or not env.template.trials:
+        return None
+    hook = hooks.find(env.env, name)
+    return hook(result) if hook else None
+
+
+def summarize(result: Episodes, env: VectorEnv | GymnasiumEnv | None = None) -> dict[str, float]:
+    """Return the metrics of an evaluation by SB3's names, and those of trials."""
     returns = np.asarray(result.returns, np.float64)
     lengths = np.asarray(result.lengths)
     with np.errstate(invalid="ignore"):  # an infinite return has no standard deviation
@@ -150,6 +179,5 @@ def summarize(result: Episodes) -> dict[str, float]:
         summary["eval/diverged"] = float(np.sum(result.nonfinite))
     if result.successes is not None:
         summary["eval/success_rate"] = float(np.mean(np.asarray(result.successes) > 0.5))
-    if "played" in result.trace:
-        summary |= tracking.summary(tracking.judge(result.trace, result.lengths))
-    return summary
+    report = None if env is None else trial_report(result, env)
+    return summary | (report.metrics if report else {})

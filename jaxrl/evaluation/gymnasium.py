@@ -67,7 +67,7 @@ def play(
             total += np.where(alive, result.reward, 0.0)
             length += alive
             truncated |= alive & result.truncated
-            nonfinite |= alive & group.broken
+            nonfinite |= alive & group.nonfinite
             alive &= ~(result.terminated | result.truncated)
             step += 1
     return episodes.Episodes(total, length, None, (), truncated, nonfinite)  # type: ignore[arg-type]

@@ -1,7 +1,7 @@
-"""How a humanoid moves, for a discriminator to judge: the last frames of what its joints do.
+"""Features of AMP's discriminator: the last frames of a humanoid's motion.
 
-Frames are seen from the heading frame, so that only the manner counts, never the place. What the
-library shows and what the physics does are described by the same function.
+Frames are in the heading frame, so that position and direction do not count. Reference motions and
+simulated ones are described by the same function.
 """
 
 from typing import NamedTuple
@@ -17,27 +17,27 @@ from jaxrl.types import Array, Key
 
 
 class AMPFeatures(NamedTuple):
-    """Describes `frames` frames of a skeleton's motion, oldest first."""
+    """Features of `frames` frames of a skeleton's motion, oldest first."""
 
     skeleton: Skeleton
     frames: int
 
     @property
-    def tips(self) -> tuple[int, ...]:
+    def end_effectors(self) -> tuple[int, ...]:
         """Bodies at the ends of limbs: hands, feet, head."""
         bodies = range(len(self.skeleton.bodies))
         return tuple(body for body in bodies if body not in self.skeleton.parents)
 
     def frame(self, now: Reference) -> Array:
-        """Return one frame's numbers: root, joints and the places of the tips."""
-        turn = rotations.unheading(now.rotation[..., 0, :])
-        tips = now.position[..., self.tips, :] - now.position[..., :1, :]
-        wide = jnp.broadcast_to(turn[..., None, :], (*tips.shape[:-1], 4))
+        """Return one frame's features: root, joints, and positions of the end effectors."""
+        heading = rotations.inverse_heading(now.rotation[..., 0, :])
+        tips = now.position[..., self.end_effectors, :] - now.position[..., :1, :]
+        wide = jnp.broadcast_to(heading[..., None, :], (*tips.shape[:-1], 4))
         parts = [
             now.position[..., 0, 2:],
-            rotations.six_d(rotations.multiply(turn, now.rotation[..., 0, :])),
-            rotations.rotate(turn, now.velocity[..., 0, :]),
-            rotations.rotate(turn, now.spin[..., 0, :]),
+            rotations.rot6d(rotations.multiply(heading, now.rotation[..., 0, :])),
+            rotations.rotate(heading, now.velocity[..., 0, :]),
+            rotations.rotate(heading, now.spin[..., 0, :]),
             self._joints(now.qpos),
             now.qvel[..., 6:],
             rotations.rotate(wide, tips).reshape(*tips.shape[:-2], -1),
@@ -46,7 +46,7 @@ class AMPFeatures(NamedTuple):
 
     def _joints(self, qpos: Array) -> Array:
         parts = [
-            rotations.six_d(rotations.normalize(qpos[..., joint.columns]))
+            rotations.rot6d(rotations.normalize(qpos[..., joint.columns]))
             if joint.kind == "ball"
             else qpos[..., joint.columns]
             for joint in self.skeleton.joints[1:]
@@ -56,34 +56,34 @@ class AMPFeatures(NamedTuple):
     def history(
         self, library: Library, clip: Array, time: Array, *, captured: bool = False
     ) -> Array:
-        """Return the frames of a clip up to a moment, [frames, numbers]; zeros before its start."""
+        """Return a clip's frames up to a time, [frames, features]; zeros before its start."""
         ago = jnp.arange(self.frames - 1, -1, -1).astype(jnp.float32) / library.fps
-        same = jnp.broadcast_to(clip, ago.shape)
-        shown = self.frame(libraries.query(library, same, time - ago, captured=captured))
-        return jnp.where((time - ago > -0.5 / library.fps)[:, None], shown, 0.0)
+        clips = jnp.broadcast_to(clip, ago.shape)
+        frames = self.frame(libraries.query(library, clips, time - ago, captured=captured))
+        return jnp.where((time - ago > -0.5 / library.fps)[:, None], frames, 0.0)
 
-    def pushed(self, history: Array, now: Reference) -> Array:
-        """Add the newest frame and drop the oldest."""
+    def append(self, history: Array, now: Reference) -> Array:
+        """Append the newest frame and drop the oldest."""
         return jnp.concatenate([history[1:], self.frame(now)[None]])
 
     def window(self, history: Array) -> Array:
         """Return a history as one row; zeros while it reaches back before its clip's start.
 
-        No demonstration looks like such a history, so a discriminator must not judge it. A frame
-        that exists is never all zeros: a rotation has an entry of at least a half.
+        No demonstration looks like such a history, so the discriminator must not score it. A real
+        frame is never all zeros: a rotation has an entry of at least a half.
         """
         return jnp.where(jnp.any(history[0] != 0.0), history, 0.0).reshape(-1)
 
     def demonstrations(self, library: Library, key: Key, number: int) -> Array:
-        """Draw histories from the clips, evenly over the moments that have a whole one.
+        """Sample histories from the clips, uniformly over the times that have a full one.
 
-        Returns [number, frames · numbers]. Clips shorter than a history show none.
+        Returns [number, frames · features]. Clips shorter than a history are left out.
         """
         first = (self.frames - 1) / library.fps
         weights = jnp.where(library.frames >= self.frames, library.weights, 0.0)
 
         def one(key: Key) -> Array:
-            clip, time = libraries.draw(library, key, weights, first=first)
+            clip, time = libraries.sample(library, key, weights, first=first)
             return self.history(library, clip, time, captured=True).reshape(-1)
 
         return jax.vmap(one)(jax.random.split(key, number))

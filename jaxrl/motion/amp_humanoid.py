@@ -50,7 +50,7 @@ def from_skeleton_motion(motion: SkeletonMotion, skeleton: Skeleton) -> Clip:
         skeleton,
         arms_out=_arms_out(motion),
     )
-    return clips.checked(Clip(motion.name, motion.fps, False, qpos), skeleton, motion.name)
+    return clips.validate(Clip(motion.name, motion.fps, False, qpos), skeleton, motion.name)
 
 
 def _local(motion: SkeletonMotion) -> list[Rotation]:
@@ -103,4 +103,4 @@ def from_rows(motion: RowMotion, skeleton: Skeleton) -> Clip:
         start += width
     root = Rotation.from_rotvec(motion.rows[:, 3:6])
     qpos = retargeting.poses(motion.rows[:, :3], root, turns, skeleton, arms_out=True)
-    return clips.checked(Clip(motion.name, motion.fps, motion.loops, qpos), skeleton, motion.name)
+    return clips.validate(Clip(motion.name, motion.fps, motion.loops, qpos), skeleton, motion.name)

@@ -1,11 +1,11 @@
-"""One motion clip: the poses of a model at a steady rate, checked and made even.
+"""One motion clip: the poses of a model at a steady rate, validated and resampled.
 
-Poses are handled on the host in double precision, and their differences are MuJoCo's own, so that
-every kind of joint is treated alike: rotations go the short way round.
+Poses are NumPy arrays in double precision, and their differences are MuJoCo's own, so that every
+kind of joint is treated alike: rotations take the shortest path.
 """
 
 # pyright: reportAttributeAccessIssue=false
-# MuJoCo is compiled and says nothing of its types.
+# MuJoCo is compiled and has no type stubs.
 
 from typing import NamedTuple
 
@@ -16,21 +16,21 @@ from scipy.spatial.transform import Rotation
 from jaxrl.errors import UserError
 from jaxrl.motion.skeleton import Skeleton
 
-FPS = 30.0  # frames, and actions, per second, of all that moves
-# How far a quaternion's length may be from one. Clips edited by hand are not exact: most reach
+FPS = 30.0  # frames, and actions, per second of all motion environments
+# How far a quaternion's norm may be from 1. Clips edited by hand are not exact: most are off by
 # 0.08, and DeepMimic's kick drifts to 0.58 and back while its rotations stay smooth.
 _UNIT = 0.2
 _DRIFTED = 0.5
-_LATE = 0.05  # a last frame that is late by this part of a step is on time
+_LATE = 0.05  # a last frame that is late by this fraction of a step counts as on time
 
 
 class Plan(NamedTuple):
-    """A way through a clip that obeys physics, found by `jaxrl.clips.plan`."""
+    """A physically feasible version of a clip, found by `jaxrl.clips.plan`."""
 
-    qpos: np.ndarray  # float64 [F, nq], where the humanoid really is
+    qpos: np.ndarray  # float64 [F, nq], poses that the simulation reaches
     qvel: np.ndarray  # float64 [F, nv]
-    push: np.ndarray  # float64 [F, nu]: how far beyond this pose the servos must aim to get there
-    substeps: int  # steps of physics for each frame: with others it would be another way
+    feedforward: np.ndarray  # float64 [F, nu]: offsets of servo targets that lead to these poses
+    substeps: int  # physics steps per frame: a plan is valid only for this number
 
 
 class Clip(NamedTuple):
@@ -40,17 +40,17 @@ class Clip(NamedTuple):
     fps: float
     loops: bool  # the last frame is the first one of the next cycle
     qpos: np.ndarray  # float64 [F, nq], in the model's order
-    mended: tuple[str, ...] = ()  # what had to be put right, a line each
+    repairs: tuple[str, ...] = ()  # what was repaired when the file was read, a line each
     plan: Plan | None = None
 
     @property
     def seconds(self) -> float:
-        """How long it lasts."""
+        """Duration."""
         return (len(self.qpos) - 1) / self.fps
 
 
-def checked(clip: Clip, skeleton: Skeleton, file: str) -> Clip:
-    """Return the clip with unit quaternions whose signs do not jump, or say what is wrong."""
+def validate(clip: Clip, skeleton: Skeleton, file: str) -> Clip:
+    """Return the clip with continuous unit quaternions; raise UserError if it does not fit."""
     qpos = np.array(clip.qpos, np.float64)
     if qpos.ndim != 2 or qpos.shape[1] != skeleton.model.nq:
         raise UserError(
@@ -63,13 +63,13 @@ def checked(clip: Clip, skeleton: Skeleton, file: str) -> Clip:
         raise UserError(f"'{file}': {clip.fps} frames per second; it should be above 0.")
     for joint in skeleton.joints:
         _check_finite(qpos[:, joint.columns], joint.name, file)
-    mended = []
+    repairs = []
     for start in skeleton.quaternions:
         name = next(j.name for j in reversed(skeleton.joints) if j.qpos <= start)
         columns = slice(start, start + 4)
-        mended += _drift(qpos[:, columns], name)
+        repairs += _drift(qpos[:, columns], name)
         qpos[:, columns] = unit_quaternions(qpos[:, columns], name, file)
-    return clip._replace(qpos=qpos, mended=(*clip.mended, *mended))
+    return clip._replace(qpos=qpos, repairs=(*clip.repairs, *repairs))
 
 
 def _check_finite(values: np.ndarray, joint: str, file: str) -> None:
@@ -88,8 +88,8 @@ def unit_quaternions(values: np.ndarray, joint: str, file: str) -> np.ndarray:
             f"{length[bad[0], 0]:.3g}, not 1. It should be a quaternion (w, x, y, z)."
         )
     values = values / length
-    turned = np.sum(values[1:] * values[:-1], -1) < 0
-    sign = np.cumprod(np.concatenate([[1.0], np.where(turned, -1.0, 1.0)]))
+    flipped = np.sum(values[1:] * values[:-1], -1) < 0
+    sign = np.cumprod(np.concatenate([[1.0], np.where(flipped, -1.0, 1.0)]))
     return values * sign[:, None]
 
 
@@ -98,12 +98,12 @@ def _near_one(length: np.ndarray) -> np.ndarray:
 
 
 def _drifting(length: np.ndarray) -> np.ndarray:
-    """Tell which lengths [F] have left one little by little: those still say which way to turn.
+    """Return which norms [F] drift away from 1 gradually: those are still valid directions.
 
-    Where lengths jump, or none is near one, the numbers are not a joint's quaternions.
+    Where norms jump, or none is near 1, the values are not a joint's quaternions.
     """
-    little_by_little = (np.abs(np.diff(length)) < _UNIT).all() and _near_one(length).any()
-    return (np.abs(length - 1.0) < _DRIFTED) & little_by_little
+    gradual = (np.abs(np.diff(length)) < _UNIT).all() and _near_one(length).any()
+    return (np.abs(length - 1.0) < _DRIFTED) & gradual
 
 
 def _drift(values: np.ndarray, joint: str) -> list[str]:
@@ -115,10 +115,10 @@ def _drift(values: np.ndarray, joint: str) -> list[str]:
     return [f"{joint}: quaternions as far from unit length as {worst:.2f}, {len(drifted)} frames"]
 
 
-def limited(clip: Clip, skeleton: Skeleton) -> Clip:
-    """Return the clip with hinges and slides kept within the model's limits.
+def clamp_to_limits(clip: Clip, skeleton: Skeleton) -> Clip:
+    """Return the clip with hinges and slides clamped to the model's limits.
 
-    A start beyond a limit is thrown back by the simulator, and no policy can hold it.
+    The simulator pushes a start beyond a limit back, and no policy can hold it.
     """
     qpos = clip.qpos.copy()
     for joint in skeleton.joints:
@@ -127,14 +127,14 @@ def limited(clip: Clip, skeleton: Skeleton) -> Clip:
     return clip._replace(qpos=qpos)
 
 
-def between(
-    model: mujoco.MjModel, qpos: np.ndarray, times: np.ndarray, wanted: np.ndarray
+def interpolate(
+    model: mujoco.MjModel, qpos: np.ndarray, times: np.ndarray, query_times: np.ndarray
 ) -> np.ndarray:
-    """Return the poses at the wanted times, of frames [F, nq] at rising times [F]."""
-    poses = np.empty((len(wanted), model.nq))
+    """Return the poses at the query times, of frames [F, nq] at increasing times [F]."""
+    poses = np.empty((len(query_times), model.nq))
     step = np.empty(model.nv)
-    index = np.clip(np.searchsorted(times, wanted, side="right") - 1, 0, len(times) - 2)
-    fraction = (wanted - times[index]) / (times[index + 1] - times[index])
+    index = np.clip(np.searchsorted(times, query_times, side="right") - 1, 0, len(times) - 2)
+    fraction = (query_times - times[index]) / (times[index + 1] - times[index])
     for row, i, part in zip(poses, index, np.clip(fraction, 0.0, 1.0), strict=True):
         mujoco.mj_differentiatePos(model, step, 1.0, qpos[i], qpos[i + 1])
         row[:] = qpos[i]
@@ -142,42 +142,44 @@ def between(
     return poses
 
 
-def steady(model: mujoco.MjModel, qpos: np.ndarray, times: np.ndarray, fps: float) -> np.ndarray:
-    """Return poses at a steady rate, of frames at any rising times that begin with 0."""
+def at_steady_rate(
+    model: mujoco.MjModel, qpos: np.ndarray, times: np.ndarray, fps: float
+) -> np.ndarray:
+    """Return poses at a steady rate, of frames at any increasing times that begin with 0."""
     count = int(np.floor(times[-1] * fps + _LATE)) + 1
-    return between(model, qpos, times, np.arange(count) / fps)
+    return interpolate(model, qpos, times, np.arange(count) / fps)
 
 
 def resample(clip: Clip, fps: float, model: mujoco.MjModel) -> Clip:
-    """Return the clip at another rate; less than one step may be lost at its end."""
+    """Return the clip at another rate; less than one step may be dropped at its end."""
     if fps == clip.fps:
         return clip
-    qpos = steady(model, clip.qpos, np.arange(len(clip.qpos)) / clip.fps, fps)
+    qpos = at_steady_rate(model, clip.qpos, np.arange(len(clip.qpos)) / clip.fps, fps)
     if len(qpos) < 2:
         raise UserError(f"Clip '{clip.name}' lasts {clip.seconds:.3f} s, less than one step.")
     return clip._replace(fps=fps, qpos=qpos)
 
 
-def cycles(clip: Clip, count: int, model: mujoco.MjModel, blend: float = 0.2) -> Clip:
-    """Return a looping clip that goes on for some cycles.
+def repeat_cycles(clip: Clip, count: int, model: mujoco.MjModel, blend: float = 0.2) -> Clip:
+    """Return a looping clip repeated `count` times.
 
-    Each begins where the last one ended, by place and heading. Cycles of captured motion do not
-    quite close: the rest of the gap is made up over the last `blend` seconds of each.
+    Each cycle begins at the position and heading where the last one ended. Cycles of captured
+    motion do not quite close: the gap is closed over the last `blend` seconds of each.
     """
     if not clip.loops:
         raise UserError(f"Clip '{clip.name}' does not loop.")
-    cycle = _closed(clip, model, blend)
+    cycle = _close(clip, model, blend)
     parts = [cycle]
     for _ in range(count - 1):
-        parts.append(_onto(cycle, cycle[0], parts[-1][-1])[1:])
+        parts.append(_align(cycle, cycle[0], parts[-1][-1])[1:])
     return clip._replace(qpos=np.concatenate(parts))
 
 
-def _closed(clip: Clip, model: mujoco.MjModel, blend: float) -> np.ndarray:
-    """Let the last pose be the first one, but for place and heading."""
+def _close(clip: Clip, model: mujoco.MjModel, blend: float) -> np.ndarray:
+    """Blend the last pose into the first one, except for position and heading."""
     qpos = clip.qpos.copy()
     gap = np.empty(model.nv)
-    goal = _onto(qpos[:1], qpos[0], qpos[-1])[0]
+    goal = _align(qpos[:1], qpos[0], qpos[-1])[0]
     mujoco.mj_differentiatePos(model, gap, 1.0, qpos[-1], goal)
     count = min(len(qpos) - 1, max(1, round(blend * clip.fps)))
     for i in range(1, count + 1):
@@ -186,17 +188,17 @@ def _closed(clip: Clip, model: mujoco.MjModel, blend: float) -> np.ndarray:
     return qpos
 
 
-def _onto(qpos: np.ndarray, pose: np.ndarray, goal: np.ndarray) -> np.ndarray:
-    """Move poses over the ground so that `pose` would have the place and heading of `goal`."""
-    turn = Rotation.from_rotvec([0.0, 0.0, _yaw(goal) - _yaw(pose)])
+def _align(qpos: np.ndarray, pose: np.ndarray, goal: np.ndarray) -> np.ndarray:
+    """Move poses on the ground so that `pose` has the position and heading of `goal`."""
+    rotation = Rotation.from_rotvec([0.0, 0.0, _yaw(goal) - _yaw(pose)])
     moved = qpos.copy()
-    away = qpos[:, :3] - pose[:3]
-    moved[:, :2] = goal[:2] + turn.apply(away)[:, :2]
-    root = turn * Rotation.from_quat(qpos[:, 3:7], scalar_first=True)
+    offset = qpos[:, :3] - pose[:3]
+    moved[:, :2] = goal[:2] + rotation.apply(offset)[:, :2]
+    root = rotation * Rotation.from_quat(qpos[:, 3:7], scalar_first=True)
     moved[:, 3:7] = root.as_quat(scalar_first=True)
     return moved
 
 
 def _yaw(pose: np.ndarray) -> float:
-    """Return the turn about the vertical, as `rotations.heading` means it."""
+    """Return the yaw, as defined by `rotations.heading`."""
     return 2.0 * float(np.arctan2(pose[6], pose[3]))

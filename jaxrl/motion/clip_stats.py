@@ -1,7 +1,7 @@
-"""What there is to know of a clip before training on it: how long, how fast, and what is wrong."""
+"""Statistics of a clip before training on it: length, speed, and violations of limits."""
 
 # pyright: reportAttributeAccessIssue=false
-# MuJoCo is compiled and says nothing of its types.
+# MuJoCo is compiled and has no type stubs.
 
 from typing import NamedTuple
 
@@ -9,84 +9,84 @@ import mujoco
 import numpy as np
 from scipy.spatial.transform import Rotation
 
-from jaxrl.motion.clip import Clip, limited
-from jaxrl.motion.ground import grounded, lowest
+from jaxrl.motion.clip import Clip, clamp_to_limits
+from jaxrl.motion.ground import lowest_points, put_on_ground
 from jaxrl.motion.skeleton import Joint, Skeleton
 
 _WIDTH = {"ball": 3, "slide": 1, "hinge": 1}  # speeds of a joint
-_NOTHING = 1e-6  # beyond a limit by no more than rounding
+_ROUNDING = 1e-6  # smaller violations of a limit are rounding errors
 
 
-class Beyond(NamedTuple):
-    """A joint that goes beyond its limits."""
+class LimitViolation(NamedTuple):
+    """A joint that exceeds its limits."""
 
     joint: str
-    by: float  # at most, in radians (a slide's in metres)
-    frames: int  # in so many
+    excess: float  # the largest, in radians (slides: metres)
+    frames: int  # number of frames
 
 
-class Survey(NamedTuple):
-    """What a clip is like; lengths in metres, times in seconds, angles in radians."""
+class ClipStats(NamedTuple):
+    """Statistics of one clip, in metres, seconds and radians."""
 
     name: str
     seconds: float
     frames: int
     fps: float
     loops: bool
-    speed: float  # of the root over the ground, on average
-    root_heights: tuple[float, float]  # its least and greatest
-    beyond: tuple[Beyond, ...]
-    lowest: float  # the lowest point of any part in any frame, as the file has it
-    lowest_grounded: float  # and after limits and ground are seen to, as training does
-    fastest: tuple[str, float]  # the joint that moves fastest, and how fast
-    mended: tuple[str, ...]  # what reading it had to put right
-    planned: bool  # is there a way through it that obeys physics?
+    speed: float  # mean horizontal speed of the root
+    root_heights: tuple[float, float]  # minimum and maximum
+    violations: tuple[LimitViolation, ...]
+    lowest: float  # lowest point of any geom in any frame of the file
+    lowest_grounded: float  # the same after clamping and grounding, as in training
+    fastest: tuple[str, float]  # the fastest joint, and its speed
+    repairs: tuple[str, ...]  # what was repaired when the file was read
+    planned: bool  # has it a plan?
 
 
-def survey(clip: Clip, skeleton: Skeleton) -> Survey:
-    """Look a clip over."""
+def compute(clip: Clip, skeleton: Skeleton) -> ClipStats:
+    """Return the statistics of a clip."""
     model, qpos = skeleton.model, clip.qpos
-    way = np.linalg.norm(np.diff(qpos[:, :2], axis=0), axis=-1).sum()
-    ready = grounded(limited(clip, skeleton), model)
-    return Survey(
+    path = np.linalg.norm(np.diff(qpos[:, :2], axis=0), axis=-1).sum()
+    prepared = put_on_ground(clamp_to_limits(clip, skeleton), model)
+    return ClipStats(
         name=clip.name,
         seconds=clip.seconds,
         frames=len(qpos),
         fps=clip.fps,
         loops=clip.loops,
-        speed=float(way) / clip.seconds,
+        speed=float(path) / clip.seconds,
         root_heights=(float(qpos[:, 2].min()), float(qpos[:, 2].max())),
-        beyond=_beyond(clip, skeleton),
-        lowest=float(lowest(model, qpos).min()),
-        lowest_grounded=float(lowest(model, ready.qpos).min()),
+        violations=_violations(clip, skeleton),
+        lowest=float(lowest_points(model, qpos).min()),
+        lowest_grounded=float(lowest_points(model, prepared.qpos).min()),
         fastest=_fastest(clip, skeleton),
-        mended=clip.mended,
+        repairs=clip.repairs,
         planned=clip.plan is not None,
     )
 
 
-def _beyond(clip: Clip, skeleton: Skeleton) -> tuple[Beyond, ...]:
-    found = []
+def _violations(clip: Clip, skeleton: Skeleton) -> tuple[LimitViolation, ...]:
+    violations = []
     for joint in skeleton.joints:
         if joint.limits is not None:
             low, high = joint.limits
-            shown = _shown(joint, clip.qpos)
-            excess = np.maximum(low - shown, shown - high)
-            count = int((excess > _NOTHING).sum())
+            values = _limited_value(joint, clip.qpos)
+            excess = np.maximum(low - values, values - high)
+            count = int((excess > _ROUNDING).sum())
             if count:
-                found.append(Beyond(joint.name, float(excess.max()), count))
-    return tuple(found)
+                violations.append(LimitViolation(joint.name, float(excess.max()), count))
+    return tuple(violations)
 
 
-def _shown(joint: Joint, qpos: np.ndarray) -> np.ndarray:
-    """Return what a joint's limits are about: its value, or how far a ball joint is turned."""
+def _limited_value(joint: Joint, qpos: np.ndarray) -> np.ndarray:
+    """Return the value that a joint's limits apply to; of a ball joint, its rotation angle."""
     if joint.kind == "ball":
         return Rotation.from_quat(qpos[:, joint.columns], scalar_first=True).magnitude()
     return qpos[:, joint.qpos]
 
 
 def _fastest(clip: Clip, skeleton: Skeleton) -> tuple[str, float]:
-    """Return the joint (after the root) with the greatest speed between any two frames."""
+    """Return the joint (after the root) with the greatest speed between two frames."""
     model = skeleton.model
     speeds = np.empty((len(clip.qpos) - 1, model.nv))
     for row, before, after in zip(speeds, clip.qpos[:-1], clip.qpos[1:], strict=True):

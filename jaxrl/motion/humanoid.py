@@ -1,11 +1,11 @@
-"""A humanoid under servo control: from poses and targets to what its bodies do.
+"""A humanoid under servo control: from poses and servo targets to the motion of its bodies.
 
-Of MuJoCo's state only what the next step reads is carried: where everything is, how fast it moves,
-and the last accelerations, from which the contact solver sets out.
+Of MuJoCo's state only what the next step reads is carried: positions, velocities, and the last
+accelerations, from which the contact solver is warm-started.
 """
 
 # pyright: reportAttributeAccessIssue=false, reportArgumentType=false
-# MuJoCo is compiled and says nothing of its types.
+# MuJoCo is compiled and has no type stubs.
 
 import contextlib
 import copy
@@ -22,7 +22,7 @@ from jaxrl.motion import skeleton
 from jaxrl.motion.library import Reference
 from jaxrl.types import Array
 
-with contextlib.redirect_stdout(io.StringIO()):  # it names what it could also be run by
+with contextlib.redirect_stdout(io.StringIO()):  # it prints notices of missing backends
     from mujoco import mjx
 
 
@@ -31,44 +31,46 @@ class Pose(struct.PyTreeNode):
 
     qpos: Array
     qvel: Array
-    warmstart: Array  # the accelerations of the last step
+    warmstart: Array  # accelerations of the last step
 
 
 class Humanoid:
-    """One humanoid, moved `fps` times a second in `substeps` steps of physics."""
+    """One humanoid, controlled at `fps` Hz with `substeps` physics steps per control step."""
 
     def __init__(self, model: mujoco.MjModel, fps: float, substeps: int):
         if model.na:
-            raise UserError("A humanoid's actuators act at once: leave out their time constants.")
+            raise UserError(
+                "A humanoid's actuators must have no dynamics: leave out their time constants."
+            )
         model = damped_implicitly(model, 1.0 / (fps * substeps))
         self.model, self.substeps = model, substeps
         self.skeleton = skeleton.describe(model)
-        self.servos = _servos(model)  # which of the joints' angles each actuator holds
-        self.lag = _lag(model)  # seconds that each actuator follows behind its target
+        self.servos = _servos(model)  # index of the joint angle that each actuator controls
+        self.servo_lag = _servo_lag(model)  # seconds by which each actuator trails its target
         self.low, self.high = model.actuator_ctrlrange.T.astype(np.float32)
         rest = self.angles(jnp.asarray(model.qpos0, jnp.float32))
-        self.rest = np.clip(rest, self.low, self.high)  # what they hold in the model's own pose
+        self.rest = np.clip(rest, self.low, self.high)  # servo targets of the model's rest pose
         self._physics = mjx.put_model(model)
 
     @property
     def num_actuators(self) -> int:
-        """How many numbers a target has."""
+        """Size of a servo target."""
         return len(self.servos)
 
     def start(self, qpos: Array, qvel: Array) -> Pose:
-        """Return the state at rest of forces."""
+        """Return a state without contact accelerations."""
         return Pose(qpos, qvel, jnp.zeros_like(qvel))
 
     def angles(self, qpos: Array) -> Array:
-        """Return what the actuators measure in a pose, [nu]."""
+        """Return the joint angles that the actuators control, [nu]."""
         return skeleton.joint_angles(self.skeleton, qpos)[..., self.servos]
 
-    def aim(self, qpos: Array, qvel: Array) -> Array:
-        """Return what servos aim at to be in a moving pose: damped, they lag behind by as much."""
-        return self.angles(qpos) + self.lag * qvel[..., 6:][..., self.servos]
+    def servo_target(self, qpos: Array, qvel: Array) -> Array:
+        """Return servo targets for a moving pose; damped servos trail their target."""
+        return self.angles(qpos) + self.servo_lag * qvel[..., 6:][..., self.servos]
 
     def move(self, pose: Pose, target: Array) -> tuple[Pose, Array]:
-        """Hold a target for one control step; return the power spent at its end, in watts."""
+        """Apply a servo target for one control step; also return the power at its end, in watts."""
         data = self._data(pose).replace(ctrl=jnp.clip(target, self.low, self.high))
 
         def once(data: mjx.Data, _: None) -> tuple[mjx.Data, None]:
@@ -78,19 +80,19 @@ class Humanoid:
         power = jnp.sum(jnp.abs(data.qfrc_actuator * data.qvel))
         return Pose(data.qpos, data.qvel, data.qacc_warmstart), power
 
-    def shown(self, pose: Pose) -> Reference:
-        """Return what the bodies do, in the same terms as a clip does."""
+    def body_motion(self, pose: Pose) -> Reference:
+        """Return the motion of the bodies, as a library describes it."""
         data = self._data(pose)
         for part in (mjx.kinematics, mjx.com_pos, mjx.com_vel):
             data = part(self._physics, data)
         spin, drift = data.cvel[1:, :3], data.cvel[1:, 3:]
-        # Speeds are those of the centre of mass, as if the bodies' frames were fixed to it.
+        # MuJoCo gives velocities at the centre of mass: shift them to the bodies' frames.
         arm = data.xpos[1:] - data.subtree_com[self._roots]
         velocity = drift + jnp.cross(spin, arm)
         return Reference(pose.qpos, pose.qvel, data.xpos[1:], data.xquat[1:], velocity, spin)
 
-    def places(self, qpos: Array) -> Array:
-        """Return where the bodies of a pose are, [J, 3]."""
+    def body_positions(self, qpos: Array) -> Array:
+        """Return the positions of the bodies in a pose, [J, 3]."""
         data = mjx.make_data(self._physics).replace(qpos=qpos)
         return mjx.kinematics(self._physics, data).xpos[1:]
 
@@ -123,26 +125,26 @@ def damped_implicitly(model: mujoco.MjModel, timestep: float) -> mujoco.MjModel:
 
 
 def _servos(model: mujoco.MjModel) -> np.ndarray:
-    """Return which of the joints' angles (after the root) each actuator holds."""
+    """Return which of the joints' angles (after the root) each actuator controls."""
     return np.array([_servo(model, i) for i in range(model.nu)], np.int32)
 
 
-def _lag(model: mujoco.MjModel) -> np.ndarray:
-    """Return damping over stiffness of each servo."""
+def _servo_lag(model: mujoco.MjModel) -> np.ndarray:
+    """Return damping / stiffness of each servo, in seconds."""
     stiffness, damping = -model.actuator_biasprm[:, 1], -model.actuator_biasprm[:, 2]
     return (damping / stiffness).astype(np.float32)
 
 
 def _servo(model: mujoco.MjModel, i: int) -> int:
-    name = model.actuator(i).name or f"number {i}"
+    name = model.actuator(i).name or f"#{i}"
     joint, gear = int(model.actuator_trnid[i, 0]), model.actuator_gear[i]
     ball = model.jnt_type[joint] == mujoco.mjtJoint.mjJNT_BALL
     axes = np.flatnonzero(gear[: 3 if ball else 1])
     on_joint = model.actuator_trntype[i] == mujoco.mjtTrn.mjTRN_JOINT
     on_joint = on_joint and model.jnt_type[joint] != mujoco.mjtJoint.mjJNT_FREE
-    stiffness = model.actuator_gainprm[i, 0]  # of a motor, nothing pulls it back
-    aims = stiffness > 0 and model.actuator_biasprm[i, 1] == -stiffness
-    if not on_joint or not aims or len(axes) != 1 or gear[axes[0]] != 1.0:
+    stiffness = model.actuator_gainprm[i, 0]  # a motor has none
+    is_servo = stiffness > 0 and model.actuator_biasprm[i, 1] == -stiffness
+    if not on_joint or not is_servo or len(axes) != 1 or gear[axes[0]] != 1.0:
         raise UserError(
             f"Actuator '{name}': a humanoid's actuators are position servos on its joints (but not "
             "its root), each with one 1 in its gear."

@@ -1,15 +1,15 @@
-"""A way through a captured clip that obeys physics: drawn at random, kept where it follows best.
+"""Plan physically feasible versions of captured clips by MPPI.
 
-Captured motion breaks laws of physics, most of all in flight: nobody can turn over faster halfway
-through a jump. To follow such a clip one must leave the ground faster than it does and stray from
-it meanwhile, which is hard to learn by trying, but easy to find by looking ahead. At every frame
-many sequences of servo targets for the next frames are drawn around the best known one, simulated,
-and averaged by how well they follow (model predictive path integral control, Williams et al.,
-2017). The first target is then taken for good.
+Captured motion violates physics, most of all in flight: nobody can turn over faster halfway through
+a jump. To follow such a clip one must leave the ground faster than it does and deviate from it
+meanwhile, which is hard to learn by exploration, but easy to find by planning. At every frame many
+sequences of servo targets for the next frames are sampled around the current one, simulated, and
+averaged by how well they track (model predictive path integral control, Williams et al., 2017). The
+first target is then applied.
 """
 
 # pyright: reportAttributeAccessIssue=false, reportArgumentType=false
-# MuJoCo is compiled and says nothing of its types.
+# MuJoCo is compiled and has no type stubs.
 
 import contextlib
 import os
@@ -29,126 +29,129 @@ from jaxrl.motion.humanoid import Humanoid
 from jaxrl.motion.library import Reference
 from jaxrl.types import Array
 
-_STATE = mujoco.mjtState.mjSTATE_FULLPHYSICS  # time, positions, speeds
+_STATE = mujoco.mjtState.mjSTATE_FULLPHYSICS  # time, positions, velocities
 
 
 @dataclass(frozen=True)
-class Search:
-    """How a way is looked for."""
+class MPPIConfig:
+    """Settings of the search for a plan."""
 
     samples: int = 300
-    """Sequences drawn in every round."""
+    """Sequences sampled in every round."""
     frames: int = 20
-    """How far ahead they go."""
+    """Length of the sequences, in frames."""
     rounds: int = 3
-    """Rounds for each frame, each drawn more narrowly than the one before."""
-    reach: float = 0.5
-    """How far beyond the clip's pose servos may aim, in radians."""
+    """Rounds for each frame, each sampled more narrowly than the one before."""
+    action_range: float = 0.5
+    """Largest offset of servo targets from the clip's pose, in radians."""
     spread: float = 0.4
-    """Of the first round's draws, as a part of the reach."""
+    """Standard deviation of the first round's samples, as a fraction of the action range."""
     seed: int = 0
-    """Of the draws."""
+    """Seed of the samples."""
 
 
 class _Goal(NamedTuple):
-    """What to follow in the next frames."""
+    """What to track in the next frames."""
 
-    meant: Reference  # [frames, ...]
-    aim: np.ndarray  # [frames, nu], of servos that know no better
-    counts: np.ndarray  # bool [frames]: false past the end, where anything will do
+    reference: Reference  # [frames, ...]
+    servo_target: np.ndarray  # [frames, nu], without feedforward
+    valid: np.ndarray  # bool [frames]: false past the clip's end
 
 
-def _goal(clip: Reference, aim: np.ndarray, frame: int, number: int) -> _Goal:
-    """Return what to follow in so many frames from one on; past the end the last one stays."""
+def _goal(clip: Reference, servo_target: np.ndarray, frame: int, number: int) -> _Goal:
+    """Return `number` frames of a clip from `frame` on; past the end the last one is repeated."""
     frames = frame + np.arange(number)
     last = len(clip.qpos) - 1
-    at = np.minimum(frames, last)
-    return _Goal(jax.tree.map(lambda x: x[at], clip), aim[at], frames <= last)
+    index = np.minimum(frames, last)
+    return _Goal(jax.tree.map(lambda x: x[index], clip), servo_target[index], frames <= last)
 
 
 class Planner:
-    """Plans ways through clips of one humanoid; a simulation for every core."""
+    """Plans clips of one humanoid, with a simulation on every core."""
 
-    def __init__(self, figure: Humanoid, search: Search):
-        self.figure, self.search, self.model = figure, search, figure.model
+    def __init__(self, humanoid: Humanoid, config: MPPIConfig):
+        self.humanoid, self.config, self.model = humanoid, config, humanoid.model
         cores = os.cpu_count() or 1
         self._rollout = rollout.Rollout(nthread=cores)
         self._simulations = [mujoco.MjData(self.model) for _ in range(cores)]
-        self._costs = jax.jit(jax.vmap(partial(_cost, figure), (0, None)))
+        self._costs = jax.jit(jax.vmap(partial(_cost, humanoid), (0, None)))
 
     def plan(self, clip: Reference, tick: Callable[[], None] = lambda: None) -> Plan | None:
-        """Return a way through a clip [F, ...], or None where physics gives up on it.
+        """Return a plan of a clip [F, ...], or None if the simulation diverged.
 
         `tick` is called after every frame.
         """
         with _no_warnings():
-            return self._found(clip, tick)
+            return self._search(clip, tick)
 
-    def _found(self, clip: Reference, tick: Callable[[], None]) -> Plan | None:
+    def _search(self, clip: Reference, tick: Callable[[], None]) -> Plan | None:
         clip = jax.tree.map(lambda x: np.asarray(x, np.float64), clip)
-        aim = self._aim(clip.qpos, clip.qvel)
-        rng = np.random.default_rng(self.search.seed)
+        servo_target = self._servo_target(clip.qpos, clip.qvel)
+        rng = np.random.default_rng(self.config.seed)
         body = mujoco.MjData(self.model)
         body.qpos[:], body.qvel[:] = clip.qpos[0], clip.qvel[0]
-        body.time = 1.0  # who explodes is put back on their feet by MuJoCo, at time 0
-        best = np.zeros((self.search.frames, self.model.nu))
+        body.time = 1.0  # MuJoCo resets a simulation that diverges to time 0
+        best = np.zeros((self.config.frames, self.model.nu))
         poses, speeds, targets = [body.qpos.copy()], [body.qvel.copy()], []
         for frame in range(1, len(clip.qpos)):
-            goal = _goal(clip, aim, frame, self.search.frames)
-            best = self._improved(best, body, goal, rng)
-            body.ctrl[:] = self._targets(goal.aim[0], best[0])
+            goal = _goal(clip, servo_target, frame, self.config.frames)
+            best = self._improve(best, body, goal, rng)
+            body.ctrl[:] = self._targets(goal.servo_target[0], best[0])
             before = body.time
-            mujoco.mj_step(self.model, body, self.figure.substeps)
-            if body.time <= before:  # it exploded, and was put back
+            mujoco.mj_step(self.model, body, self.humanoid.substeps)
+            if body.time <= before:  # it diverged, and was reset
                 return None
             poses.append(body.qpos.copy())
             speeds.append(body.qvel.copy())
             targets.append(body.ctrl.copy())
             best = np.concatenate([best[1:], best[-1:]])
             tick()
-        return self._made(np.array(poses), np.array(speeds), np.array([targets[0], *targets]))
+        return self._plan(np.array(poses), np.array(speeds), np.array([targets[0], *targets]))
 
-    def _improved(
+    def _improve(
         self, best: np.ndarray, body: mujoco.MjData, goal: _Goal, rng: np.random.Generator
     ) -> np.ndarray:
-        """Return a better sequence of pushes [frames, nu] from where the body is."""
-        look = self.search
+        """Return a better sequence of target offsets [frames, nu] from the current state."""
+        config = self.config
         start = np.empty(mujoco.mj_stateSize(self.model, _STATE))
         mujoco.mj_getState(self.model, body, start, _STATE)
-        starts = np.tile(start, (look.samples, 1))
-        solver = np.tile(body.qacc_warmstart, (look.samples, 1))
-        for round_ in range(look.rounds):
-            drawn = _correlated(rng.normal(size=(look.samples, *best.shape)))
-            drawn = np.clip(best + look.spread * 0.6**round_ * drawn, -1.0, 1.0)
-            drawn[0] = best
-            control = np.repeat(self._targets(goal.aim, drawn), self.figure.substeps, axis=1)
+        starts = np.tile(start, (config.samples, 1))
+        solver = np.tile(body.qacc_warmstart, (config.samples, 1))
+        for round_ in range(config.rounds):
+            samples = _correlate(rng.normal(size=(config.samples, *best.shape)))
+            samples = np.clip(best + config.spread * 0.6**round_ * samples, -1.0, 1.0)
+            samples[0] = best
+            targets = self._targets(goal.servo_target, samples)
+            control = np.repeat(targets, self.humanoid.substeps, axis=1)
             states, _ = self._rollout.rollout(
                 self.model, self._simulations, starts, control, initial_warmstart=solver
             )
-            reached = np.asarray(states)[:, self.figure.substeps - 1 :: self.figure.substeps]
-            effort = 0.01 * np.mean(np.square(drawn), axis=-1).sum(-1)
+            reached = np.asarray(states)[:, self.humanoid.substeps - 1 :: self.humanoid.substeps]
+            effort = 0.01 * np.mean(np.square(samples), axis=-1).sum(-1)
             cost = np.asarray(self._costs(reached[..., 1:], goal)) + effort
             times = np.concatenate([starts[:, :1], reached[..., 0]], axis=1)
-            put_back = np.any(np.diff(times, axis=1) <= 0, axis=1)  # those that exploded
-            best = _averaged(drawn, np.where(put_back, np.inf, cost))
+            diverged = np.any(np.diff(times, axis=1) <= 0, axis=1)  # MuJoCo reset their time
+            best = _average(samples, np.where(diverged, np.inf, cost))
         return best
 
-    def _targets(self, aim: np.ndarray, push: np.ndarray) -> np.ndarray:
-        return np.clip(aim + self.search.reach * push, self.figure.low, self.figure.high)
+    def _targets(self, servo_target: np.ndarray, offset: np.ndarray) -> np.ndarray:
+        targets = servo_target + self.config.action_range * offset
+        return np.clip(targets, self.humanoid.low, self.humanoid.high)
 
-    def _made(self, qpos: np.ndarray, qvel: np.ndarray, targets: np.ndarray) -> Plan:
-        """Return a plan whose pushes are measured from the poses that were really reached."""
-        return Plan(qpos, qvel, targets - self._aim(qpos, qvel), self.figure.substeps)
+    def _plan(self, qpos: np.ndarray, qvel: np.ndarray, targets: np.ndarray) -> Plan:
+        """Return a plan whose feedforward is relative to the poses that were reached."""
+        feedforward = targets - self._servo_target(qpos, qvel)
+        return Plan(qpos, qvel, feedforward, self.humanoid.substeps)
 
-    def _aim(self, qpos: np.ndarray, qvel: np.ndarray) -> np.ndarray:
-        """Return what servos aim at in poses [F, ...] when they know no better, [F, nu]."""
-        aims = jax.vmap(self.figure.aim)(jnp.asarray(qpos), jnp.asarray(qvel))
-        return np.asarray(aims, np.float64)
+    def _servo_target(self, qpos: np.ndarray, qvel: np.ndarray) -> np.ndarray:
+        """Return servo targets of poses [F, ...] without feedforward, [F, nu]."""
+        targets = jax.vmap(self.humanoid.servo_target)(jnp.asarray(qpos), jnp.asarray(qvel))
+        return np.asarray(targets, np.float64)
 
 
 @contextlib.contextmanager
 def _no_warnings() -> Iterator[None]:
-    """Let MuJoCo be silent, and write no file, about draws that explode: they are left out."""
+    """Silence MuJoCo's warnings (and its log file) about samples that diverge."""
     before = mujoco.get_mju_user_warning()
     mujoco.set_mju_user_warning(lambda text: None)
     try:
@@ -157,32 +160,34 @@ def _no_warnings() -> Iterator[None]:
         mujoco.set_mju_user_warning(before)
 
 
-def _correlated(noise: np.ndarray, part: float = 0.6) -> np.ndarray:
-    """Let every frame of [N, frames, nu] keep a part of the one before: bodies are slow."""
+def _correlate(noise: np.ndarray, correlation: float = 0.6) -> np.ndarray:
+    """Correlate the frames of noise [N, frames, nu] in time: bodies are slow."""
     for frame in range(1, noise.shape[1]):
-        noise[:, frame] = part * noise[:, frame - 1] + np.sqrt(1 - part**2) * noise[:, frame]
+        noise[:, frame] = (
+            correlation * noise[:, frame - 1] + np.sqrt(1 - correlation**2) * noise[:, frame]
+        )
     return noise
 
 
-def _averaged(drawn: np.ndarray, cost: np.ndarray) -> np.ndarray:
-    """Return the mean of sequences [N, ...]; hardly any but the best tenth counts."""
+def _average(samples: np.ndarray, cost: np.ndarray) -> np.ndarray:
+    """Return the weighted mean of sequences [N, ...]; hardly any but the best tenth counts."""
     cost = np.where(np.isfinite(cost), cost, np.finfo(np.float32).max)
     least, tenth = np.quantile(cost, [0.0, 0.1], method="lower")
     weights = np.exp(-2.0 * (cost - least) / max(tenth - least, 1e-9))
-    return np.tensordot(weights / weights.sum(), drawn, axes=1)
+    return np.tensordot(weights / weights.sum(), samples, axes=1)
 
 
-def _cost(figure: Humanoid, states: Array, goal: _Goal) -> Array:
-    """Return how far simulated states [frames, nq + nv] are from what is meant."""
-    meant = goal.meant
-    qpos, qvel = jnp.split(states.astype(jnp.float32), [figure.model.nq], axis=-1)
-    apart = jax.vmap(figure.places)(qpos) - meant.position
-    along = jnp.sum(qpos[..., 3:7] * meant.qpos[..., 3:7], axis=-1)
-    bent = figure.angles(qpos) - figure.angles(meant.qpos)
+def _cost(humanoid: Humanoid, states: Array, goal: _Goal) -> Array:
+    """Return the tracking error of simulated states [frames, nq + nv]."""
+    reference = goal.reference
+    qpos, qvel = jnp.split(states.astype(jnp.float32), [humanoid.model.nq], axis=-1)
+    offset = jax.vmap(humanoid.body_positions)(qpos) - reference.position
+    aligned = jnp.sum(qpos[..., 3:7] * reference.qpos[..., 3:7], axis=-1)
+    angles = humanoid.angles(qpos) - humanoid.angles(reference.qpos)
     cost = (
-        10.0 * jnp.mean(jnp.sum(jnp.square(apart), axis=-1), axis=-1)
-        + 2.0 * (1.0 - jnp.square(along))
-        + 0.5 * jnp.mean(jnp.square(bent), axis=-1)
-        + 0.002 * jnp.mean(jnp.square(qvel - meant.qvel), axis=-1)
+        10.0 * jnp.mean(jnp.sum(jnp.square(offset), axis=-1), axis=-1)
+        + 2.0 * (1.0 - jnp.square(aligned))
+        + 0.5 * jnp.mean(jnp.square(angles), axis=-1)
+        + 0.002 * jnp.mean(jnp.square(qvel - reference.qvel), axis=-1)
     )
-    return jnp.sum(jnp.where(goal.counts, cost, 0.0))
+    return jnp.sum(jnp.where(goal.valid, cost, 0.0))

@@ -1,7 +1,7 @@
-"""What a humanoid sees of itself and of the motion it follows, and what following is worth.
+"""Observations and rewards of motion tracking.
 
-Everything is seen from the heading frame: the root's place and turn about the vertical are taken
-out, so that a motion looks the same wherever it happens.
+All quantities are in the heading frame: the root's horizontal position and yaw are removed, so that
+a motion looks the same wherever it happens.
 """
 
 from typing import NamedTuple
@@ -13,8 +13,8 @@ from jaxrl.motion.library import Reference
 from jaxrl.types import Array
 
 
-class Terms(NamedTuple):
-    """What a step earns, before weighting; each is 1 for perfect tracking."""
+class RewardTerms(NamedTuple):
+    """Reward terms of a step, before weighting; each is 1 for perfect tracking."""
 
     position: Array
     rotation: Array
@@ -23,57 +23,57 @@ class Terms(NamedTuple):
 
 
 def _frame(now: Reference) -> Array:
-    """Return the turn from the world to the heading frame, for every body [J, 4]."""
-    turn = rotations.unheading(now.rotation[..., 0, :])
-    return jnp.broadcast_to(turn[..., None, :], now.rotation.shape)
+    """Return the rotation from the world to the heading frame, for every body [J, 4]."""
+    rotation = rotations.inverse_heading(now.rotation[..., 0, :])
+    return jnp.broadcast_to(rotation[..., None, :], now.rotation.shape)
 
 
-def own(now: Reference) -> Array:
-    """Return the view of oneself: height, places, turns and speeds of all bodies, [15 J - 2]."""
+def proprioception(now: Reference) -> Array:
+    """Return root height, and positions, rotations and velocities of all bodies, [15 J - 2]."""
     frame = _frame(now)
-    away = now.position - now.position[..., :1, :]
+    offset = now.position - now.position[..., :1, :]
     parts = [
         now.position[..., 0, 2:],
-        _flat(rotations.rotate(frame, away)[..., 1:, :]),
-        _flat(rotations.six_d(rotations.multiply(frame, now.rotation))),
+        _flat(rotations.rotate(frame, offset)[..., 1:, :]),
+        _flat(rotations.rot6d(rotations.multiply(frame, now.rotation))),
         _flat(rotations.rotate(frame, now.velocity)),
         _flat(rotations.rotate(frame, now.spin)),
     ]
     return jnp.concatenate(parts, -1)
 
 
-def goal(now: Reference, then: Reference) -> Array:
-    """Return the view of a reference to come: what differs, and where it is, [24 J]."""
+def goal_obs(now: Reference, target: Reference) -> Array:
+    """Return a future reference, as differences from now and relative to the root, [24 J]."""
     frame = _frame(now)
     root = now.position[..., :1, :]
-    turn = rotations.multiply(then.rotation, rotations.conjugate(now.rotation))
-    seen = rotations.multiply(rotations.multiply(frame, turn), rotations.conjugate(frame))
+    change = rotations.multiply(target.rotation, rotations.conjugate(now.rotation))
+    change = rotations.multiply(rotations.multiply(frame, change), rotations.conjugate(frame))
     parts = [
-        rotations.rotate(frame, then.position - now.position),
-        rotations.six_d(seen),
-        rotations.rotate(frame, then.velocity - now.velocity),
-        rotations.rotate(frame, then.spin - now.spin),
-        rotations.rotate(frame, then.position - root),
-        rotations.six_d(rotations.multiply(frame, then.rotation)),
+        rotations.rotate(frame, target.position - now.position),
+        rotations.rot6d(change),
+        rotations.rotate(frame, target.velocity - now.velocity),
+        rotations.rotate(frame, target.spin - now.spin),
+        rotations.rotate(frame, target.position - root),
+        rotations.rot6d(rotations.multiply(frame, target.rotation)),
     ]
     return jnp.concatenate([_flat(part) for part in parts], -1)
 
 
-def terms(now: Reference, meant: Reference, scales: tuple[float, ...]) -> Terms:
+def reward_terms(now: Reference, target: Reference, scales: tuple[float, ...]) -> RewardTerms:
     """Return exp(-scale × error), the errors being means over bodies (and axes)."""
-    angle = rotations.angle_between(now.rotation, meant.rotation)
+    angle = rotations.angle_between(now.rotation, target.rotation)
     errors = (
-        _squared(now.position - meant.position),
+        _squared(now.position - target.position),
         jnp.mean(jnp.square(angle), -1),
-        _squared(now.velocity - meant.velocity),
-        _squared(now.spin - meant.spin),
+        _squared(now.velocity - target.velocity),
+        _squared(now.spin - target.spin),
     )
-    return Terms(*(jnp.exp(-k * error) for k, error in zip(scales, errors, strict=True)))
+    return RewardTerms(*(jnp.exp(-k * error) for k, error in zip(scales, errors, strict=True)))
 
 
-def distances(now: Reference, meant: Reference) -> Array:
-    """Return how far each body is from where it should be, [J] in metres."""
-    return jnp.sqrt(jnp.sum(jnp.square(now.position - meant.position), -1))
+def body_distances(now: Reference, target: Reference) -> Array:
+    """Return each body's distance from its reference, [J] in metres."""
+    return jnp.sqrt(jnp.sum(jnp.square(now.position - target.position), -1))
 
 
 def _squared(x: Array) -> Array:

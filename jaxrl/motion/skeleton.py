@@ -1,11 +1,12 @@
-"""The skeleton of a humanoid: what a MuJoCo model says of its bodies and joints, and where they go.
+"""The skeleton of a humanoid: bodies and joints of a MuJoCo model, and forward kinematics.
 
-Any model with a free joint at its root serves; `load_model(None)` gives our own humanoid.
+Any model with a free joint at its root works; `load_model(None)` loads the packaged humanoid.
 """
 
 # pyright: reportAttributeAccessIssue=false
-# MuJoCo is compiled and says nothing of its types.
+# MuJoCo is compiled and has no type stubs.
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,7 +26,7 @@ _KINDS = {
     int(mujoco.mjtJoint.mjJNT_SLIDE): "slide",
     int(mujoco.mjtJoint.mjJNT_HINGE): "hinge",
 }
-WIDTH = {"free": 7, "ball": 4, "slide": 1, "hinge": 1}  # numbers of a joint in qpos
+WIDTH = {"free": 7, "ball": 4, "slide": 1, "hinge": 1}  # values of a joint in qpos
 
 
 class Joint(NamedTuple):
@@ -33,17 +34,17 @@ class Joint(NamedTuple):
 
     name: str
     kind: str  # "free", "ball", "slide" or "hinge"
-    body: int  # which moves by it, without the world
-    qpos: int  # where its numbers begin
-    dof: int  # where its speeds begin
+    body: int  # index of the body that it moves, not counting the world
+    qpos: int  # its first index in qpos
+    dof: int  # its first index in qvel
     axis: np.ndarray  # [3], in the body's frame
     anchor: np.ndarray  # [3], in the body's frame
-    zero: float  # what qpos is in the pose of the model file (hinge, slide)
+    zero: float  # qpos in the pose of the model file (hinge, slide)
     limits: tuple[float, float] | None
 
     @property
     def columns(self) -> slice:
-        """Where its numbers are in qpos."""
+        """Its indices in qpos."""
         return slice(self.qpos, self.qpos + WIDTH[self.kind])
 
 
@@ -53,7 +54,7 @@ class Skeleton(NamedTuple):
     bodies: tuple[str, ...]
     parents: tuple[int, ...]  # -1: the world
     offsets: np.ndarray  # [J, 3], in the parent's frame
-    turns: np.ndarray  # [J, 4], of the body's frame in the parent's
+    rotations: np.ndarray  # [J, 4], of the body's frame in the parent's
     joints: tuple[Joint, ...]
     model: mujoco.MjModel
 
@@ -63,13 +64,13 @@ class Skeleton(NamedTuple):
 
     @property
     def quaternions(self) -> tuple[int, ...]:
-        """Where quaternions begin in qpos."""
+        """First indices of quaternions in qpos."""
         start = {"free": 3, "ball": 0}
         return tuple(j.qpos + start[j.kind] for j in self.joints if j.kind in start)
 
 
 def load_model(path: str | None = None) -> mujoco.MjModel:
-    """Read a MuJoCo model (MJCF) of a humanoid; None means our own."""
+    """Read a MuJoCo model (MJCF) of a humanoid; None means the packaged one."""
     file = HUMANOID if path is None else Path(path)
     if not file.is_file():
         raise UserError(f"'{file}': no such file. It should be a MuJoCo model (.xml).")
@@ -85,7 +86,7 @@ def describe(model: mujoco.MjModel) -> Skeleton:
         bodies=tuple(model.body(i).name for i in range(1, model.nbody)),
         parents=tuple(int(parent) - 1 for parent in model.body_parentid[1:]),
         offsets=model.body_pos[1:].copy(),
-        turns=model.body_quat[1:].copy(),
+        rotations=model.body_quat[1:].copy(),
         joints=tuple(_joint(model, i) for i in range(model.njnt)),
         model=model,
     )
@@ -117,12 +118,12 @@ def _joint(model: mujoco.MjModel, i: int) -> Joint:
 def forward_kinematics(skeleton: Skeleton, qpos: Array) -> tuple[Array, Array]:
     """Return the positions [..., J, 3] and rotations [..., J, 4] of all bodies in the world."""
     leading = qpos.shape[:-1]
-    world = jnp.zeros((*leading, 3), qpos.dtype), _wide([1.0, 0.0, 0.0, 0.0], qpos)
+    world = jnp.zeros((*leading, 3), qpos.dtype), _broadcast([1.0, 0.0, 0.0, 0.0], qpos)
     poses: list[tuple[Array, Array]] = []
     for body, parent in enumerate(skeleton.parents):
         base, frame = poses[parent] if parent >= 0 else world
-        position = base + rotations.rotate(frame, _wide(skeleton.offsets[body], qpos))
-        rotation = rotations.multiply(frame, _wide(skeleton.turns[body], qpos))
+        position = base + rotations.rotate(frame, _broadcast(skeleton.offsets[body], qpos))
+        rotation = rotations.multiply(frame, _broadcast(skeleton.rotations[body], qpos))
         for joint in skeleton.joints:
             if joint.body == body:
                 position, rotation = _moved(joint, qpos, position, rotation)
@@ -135,29 +136,29 @@ def _moved(joint: Joint, qpos: Array, position: Array, rotation: Array) -> tuple
     values = qpos[..., joint.columns]
     if joint.kind == "free":
         return values[..., :3], rotations.normalize(values[..., 3:])
-    axis, anchor = _wide(joint.axis, qpos), _wide(joint.anchor, qpos)
+    axis, anchor = _broadcast(joint.axis, qpos), _broadcast(joint.anchor, qpos)
     if joint.kind == "slide":
         return position + rotations.rotate(rotation, axis) * (values - joint.zero), rotation
-    # The anchor stays where it is while the body turns about it.
+    # The anchor stays fixed while the body rotates about it.
     fixed = position + rotations.rotate(rotation, anchor)
     if joint.kind == "ball":
-        turn = rotations.normalize(values)
+        joint_rotation = rotations.normalize(values)
     else:
-        turn = rotations.from_axis_angle(axis, values[..., 0] - joint.zero)
-    rotation = rotations.multiply(rotation, turn)
+        joint_rotation = rotations.from_axis_angle(axis, values[..., 0] - joint.zero)
+    rotation = rotations.multiply(rotation, joint_rotation)
     return fixed - rotations.rotate(rotation, anchor), rotation
 
 
-def _wide(values, like: Array) -> Array:
+def _broadcast(values: Sequence[float] | np.ndarray, like: Array) -> Array:
     """Give constants [n] the leading axes of `like`."""
     constant = jnp.asarray(values, like.dtype)
     return jnp.broadcast_to(constant, (*like.shape[:-1], *constant.shape))
 
 
 def joint_angles(skeleton: Skeleton, qpos: Array) -> Array:
-    """Return what the joints after the root show [..., nv - 6], in the order of their speeds.
+    """Return the angles of the joints after the root, [..., nv - 6], in the order of qvel.
 
-    Of a ball joint these are the components of its exponential map: what a servo on it measures.
+    Of a ball joint these are the components of its exponential map, which servos measure.
     """
     parts = [
         rotations.to_exp_map(rotations.normalize(qpos[..., joint.columns]))

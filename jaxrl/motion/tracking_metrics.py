@@ -1,7 +1,7 @@
-"""How closely played motions follow their references.
+"""Errors and successes of motion tracking.
 
-Arrays are [clips, frames, bodies, 3] in metres, padded to the longest clip; `frames` [clips] says
-how many frames of each count. What lies after a clip's end may be anything, even NaN.
+Arrays are [clips, frames, bodies, 3] in metres, padded to the longest clip; `frames` [clips] is the
+number of valid frames of each. Values after a clip's end may be anything, even NaN.
 
 Every error is a `Mean` with one total and count per clip. Counts are of frames, so that adding up
 totals and counts pools the frames of all clips, as PHC and puffer-phc report their errors.
@@ -15,15 +15,15 @@ import jax.numpy as jnp
 from jaxrl.types import Array, Mean
 
 MILLIMETRES = 1000.0
-TRAINING_LIMIT = 0.25  # metres that no body may be off while training
-EVALUATION_LIMIT = 0.5  # metres that bodies may be off on average when evaluated
+TRAINING_LIMIT = 0.25  # metres that no body may be off in training
+EVALUATION_LIMIT = 0.5  # metres that bodies may be off on average in evaluations
 
 
-def judged_bodies(names: Sequence[str]) -> list[bool]:
-    """Tell which bodies decide on success, by their names: all but hands and toes, as in PHC.
+def success_bodies(names: Sequence[str]) -> list[bool]:
+    """Return which bodies decide on success, by name: all but hands and toes, as in PHC.
 
-    Names are compared without case: L_Hand, left_hand and LeftHand are one. Where a skeleton has
-    no hands beyond its wrists, the wrists are the hands.
+    Names are compared without case: L_Hand, left_hand and LeftHand are the same. If a skeleton
+    has no hands beyond its wrists, the wrists count as hands.
     """
     lower = [name.lower() for name in names]
     hands = "hand" if any("hand" in name for name in lower) else "wrist"
@@ -31,32 +31,32 @@ def judged_bodies(names: Sequence[str]) -> list[bool]:
 
 
 def tracking_errors(
-    played: Array, reference: Array, frames: Array, *, root: int = 0
+    position: Array, reference: Array, frames: Array, *, root: int = 0
 ) -> dict[str, Mean]:
     """Return all errors of each clip, in mm, mm/frame and mm/frame².
 
-    Of a frame the mean over bodies counts: ‖p − p*‖ for `mpjpe`, the same of positions relative to
+    Errors of a frame are means over bodies: ‖p − p*‖ for `mpjpe`, the same of positions relative to
     the root for `mpjpe_local`, after the best similarity transform for `mpjpe_aligned`, and of
     first and second differences in time for `velocity` and `acceleration`.
     """
-    _check(played, reference, frames)
-    valid = _valid(played, frames)
-    # Zeroed rather than masked afterwards: what lies after the end must not reach the SVD.
-    played = jnp.where(valid[..., None, None], played, 0.0)
+    _check(position, reference, frames)
+    valid = _valid(position, frames)
+    # Zeroed here rather than masked later: values after the end must not reach the SVD.
+    position = jnp.where(valid[..., None, None], position, 0.0)
     reference = jnp.where(valid[..., None, None], reference, 0.0)
     at_root = slice(root, root + 1)
-    gap = played - reference
+    gap = position - reference
     local = gap - gap[:, :, at_root]
     return {
         "mpjpe": _mean(gap, valid),
         "mpjpe_local": _mean(local, valid),
-        "mpjpe_aligned": _mean(aligned(played, reference) - reference, valid),
+        "mpjpe_aligned": _mean(aligned(position, reference) - reference, valid),
         "velocity": _mean(jnp.diff(gap, axis=1), valid[:, 1:]),
         "acceleration": _mean(jnp.diff(gap, n=2, axis=1), valid[:, 2:]),
     }
 
 
-def aligned(played: Array, reference: Array) -> Array:
+def aligned(position: Array, reference: Array) -> Array:
     """Return each frame's points [..., bodies, 3] after the similarity that fits them best.
 
         min over s, R, t of Σ ‖s R p + t − p*‖²,   R a rotation, never a reflection
@@ -64,8 +64,8 @@ def aligned(played: Array, reference: Array) -> Array:
     With centred points and the decomposition Σ p* pᵀ = U S Vᵀ, R = U D Vᵀ and s = tr(S D) / Σ ‖p‖²,
     D = diag(1, 1, det(U Vᵀ)). Reference: Umeyama, 1991.
     """
-    centre, target = (jnp.mean(x, axis=-2, keepdims=True) for x in (played, reference))
-    p, q = played - centre, reference - target
+    centre, target = (jnp.mean(x, axis=-2, keepdims=True) for x in (position, reference))
+    p, q = position - centre, reference - target
     # Full precision: products in TF32 would be off by as much as good trackers are.
     product = jnp.einsum("...bi,...bj->...ij", q, p, precision="highest")
     u, s, vt = jnp.linalg.svd(product)
@@ -81,7 +81,7 @@ def aligned(played: Array, reference: Array) -> Array:
 
 
 def pooled(error: Mean) -> Mean:
-    """Add up clips: the mean over all of their frames, long clips counting for more."""
+    """Pool clips: the mean over all of their frames."""
     return Mean(jnp.sum(error.total), jnp.sum(error.count))
 
 
@@ -91,17 +91,17 @@ def per_clip(error: Mean) -> Array:
 
 
 def within_training_limit(
-    played: Array, reference: Array, frames: Array, *, limit: float = TRAINING_LIMIT
+    position: Array, reference: Array, frames: Array, *, limit: float = TRAINING_LIMIT
 ) -> Array:
     """Return [clips] whether no body was ever farther than the limit from its reference."""
-    _check(played, reference, frames)
-    distance = jnp.linalg.norm(played - reference, axis=-1)
-    # Asked this way round, a NaN is a failure.
-    return jnp.all(jnp.all(distance <= limit, axis=-1) | ~_valid(played, frames), axis=-1)
+    _check(position, reference, frames)
+    distance = jnp.linalg.norm(position - reference, axis=-1)
+    # Compared this way, a NaN is a failure.
+    return jnp.all(jnp.all(distance <= limit, axis=-1) | ~_valid(position, frames), axis=-1)
 
 
 def within_evaluation_limit(
-    played: Array,
+    position: Array,
     reference: Array,
     frames: Array,
     bodies: tuple[int, ...],
@@ -112,23 +112,23 @@ def within_evaluation_limit(
 
     PHC leaves out hands and toes.
     """
-    _check(played, reference, frames)
+    _check(position, reference, frames)
     chosen = jnp.asarray(bodies, jnp.int32)
-    distance = jnp.linalg.norm(played[:, :, chosen] - reference[:, :, chosen], axis=-1)
+    distance = jnp.linalg.norm(position[:, :, chosen] - reference[:, :, chosen], axis=-1)
     near = jnp.mean(distance, axis=-1) <= limit
-    return jnp.all(near | ~_valid(played, frames), axis=-1)
+    return jnp.all(near | ~_valid(position, frames), axis=-1)
 
 
-def _check(played: Array, reference: Array, frames: Array) -> None:
-    chex.assert_rank([played, reference], 4)
-    chex.assert_equal_shape([played, reference])
-    chex.assert_shape(frames, played.shape[:1])
-    chex.assert_axis_dimension(played, 3, 3)
+def _check(position: Array, reference: Array, frames: Array) -> None:
+    chex.assert_rank([position, reference], 4)
+    chex.assert_equal_shape([position, reference])
+    chex.assert_shape(frames, position.shape[:1])
+    chex.assert_axis_dimension(position, 3, 3)
 
 
-def _valid(played: Array, frames: Array) -> Array:
+def _valid(position: Array, frames: Array) -> Array:
     """Return [clips, frames] which frames are part of their clip."""
-    return jnp.arange(played.shape[1])[None, :] < frames[:, None]
+    return jnp.arange(position.shape[1])[None, :] < frames[:, None]
 
 
 def _mean(gap: Array, valid: Array) -> Mean:

@@ -15,7 +15,7 @@ from jaxrl.envs.gymnasium.env import GymnasiumEnv
 from jaxrl.envs.vector_env import EnvState, VectorEnv
 from jaxrl.errors import UserError
 from jaxrl.evaluation import episodes as evaluation
-from jaxrl.evaluation import gymnasium, tracking
+from jaxrl.evaluation import gymnasium
 from jaxrl.learning import normalizer
 from jaxrl.networks import actor_critic
 from jaxrl.policies import files
@@ -149,7 +149,7 @@ def run_episodes(
         return gymnasium.play(env, act, policy.params, carry, episodes, (seed,), key)
     env = environments.for_evaluation(env, episodes)
     if env.trials:
-        record = tracking.with_poses(env) if poses else None
+        record = evaluation.with_qpos(env) if poses else None
     return play(policy, config, env, seed=seed, deterministic=deterministic, record=record)
 
 

@@ -25,6 +25,7 @@ from jax.sharding import Mesh
 
 from jaxrl.config import TrainConfig, env_names
 from jaxrl.envs import factory as environments
+from jaxrl.envs import hooks
 from jaxrl.envs.nan_capture import NonFiniteCapture
 from jaxrl.envs.vector_env import VectorEnv
 from jaxrl.evaluation import episodes as evaluation
@@ -83,23 +84,27 @@ class DeviceProgram(Program):
     def curriculum_hook(self, name: str) -> Any | None:
         """Return a method of the environment that changes its curriculum, if it has one."""
         has_curriculum = bool(jax.tree.leaves(self.env.template.curriculum))
-        return getattr(self.env.env, name, None) if has_curriculum else None
+        return hooks.find(self.env.env, name) if has_curriculum else None
 
     @property
     def follows_trials(self) -> bool:
         """Whether the curriculum follows a fixed list of trials, each played once."""
-        has_hook = self.curriculum_hook("next_curriculum") is not None
+        has_hook = self.curriculum_hook("update_curriculum_from_trials") is not None
         return bool(self.env.template.trials) and has_hook
 
     @property
     def trials_equal_evaluations(self) -> bool:
         """Whether evaluations play exactly those trials: no random number enters either."""
         chosen = self.config.eval.deterministic, self.config.motion.resample_deterministic
-        return all(chosen) and not self.env.template.keys
+        return all(chosen) and not self.env.template.key_leaves
 
     def nan_captures(self, state: TrainState) -> list[NonFiniteCapture]:
         """Return what was captured of non-finite environments, one for each member."""
-        return self.split(state.collector.env.broken)
+        return self.split(state.collector.env.nan_capture)
+
+    def summarize(self, result: evaluation.Episodes) -> dict[str, float]:
+        """Return the metrics of an evaluation, with those of the environment's trials."""
+        return evaluation.summarize(result, self.env)
 
     def unpack_env_state(self, packed: Any) -> PyTree:
         """Return a captured state as the environment's own structure."""
@@ -220,7 +225,7 @@ class _Pure(NamedTuple):
     program: DeviceProgram
 
     def draw(self, seed: Array, stream: Array, number: Array, curriculum: PyTree) -> tuple:
-        fresh = self.program.env.pool(streams.key(seed, stream, number), curriculum)
+        fresh = self.program.env.sample_pool(streams.key(seed, stream, number), curriculum)
         return tuple(jax.tree.leaves(sharding.split_rows(fresh, _mesh_of_rows(self.program))))
 
     def init(self, seed: Array, pool: PyTree) -> tuple:

@@ -14,7 +14,7 @@ import numpy as np
 
 from jaxrl.algorithms.off_policy import replay
 from jaxrl.envs.gymnasium.env import GymnasiumEnv
-from jaxrl.envs.gymnasium.workers import EpisodeBuffer, Step
+from jaxrl.envs.gymnasium.workers import EpisodeBuffer, GroupStep
 from jaxrl.evaluation import episodes as evaluation
 from jaxrl.evaluation.gymnasium import make_act, play
 from jaxrl.programs.program import Program
@@ -58,7 +58,7 @@ class GymnasiumExecutor:
         self._state = program.abstract_state()
         number = config.num_envs // self._env.groups
         self.groups = [
-            self._env.remote(number, config.seed, i, cycles) for i in range(self._env.groups)
+            self._env.worker(number, config.seed, i, cycles) for i in range(self._env.groups)
         ]
         self.carries = [algorithm.initial_carry(number) for _ in self.groups]
         self._fresh = True
@@ -129,7 +129,7 @@ class GymnasiumExecutor:
         for t in range(length):
             for g, group in enumerate(self.groups):
                 if t == 0:
-                    group.begin()
+                    group.wait_ready()
                 else:
                     rows.outcomes[g].append(group.receive())
                 number = np.uint32(((iteration * length + t) * len(self.groups) + g) % 2**32)
@@ -143,10 +143,10 @@ class GymnasiumExecutor:
         return rows.rollout(self.program.config.learning.horizon, self._finished())
 
     def _finished(self) -> Metrics:
-        ended = [pair for group in self.groups for pair in group.news.finished]
-        diverged = sum(group.news.diverged for group in self.groups)
+        ended = [pair for group in self.groups for pair in group.episodes.finished]
+        diverged = sum(group.episodes.diverged for group in self.groups)
         for group in self.groups:
-            group.news = EpisodeBuffer([], 0)
+            group.episodes = EpisodeBuffer([], 0)
         return _episode_metrics(ended, diverged)
 
 
@@ -155,7 +155,7 @@ class _Rows:
 
     def __init__(self, groups: int):
         self.decisions: list[list[tuple]] = [[] for _ in range(groups)]
-        self.outcomes: list[list[Step]] = [[] for _ in range(groups)]
+        self.outcomes: list[list[GroupStep]] = [[] for _ in range(groups)]
 
     def rollout(self, horizon: int, episodes: Metrics) -> Rollout:
         """Join time and groups: [T, N, ...]."""

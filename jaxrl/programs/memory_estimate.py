@@ -42,7 +42,7 @@ def _rollout(program: DeviceProgram | GymnasiumProgram) -> PyTree:
 
     def collect(state, key):
         params, policy = algorithm.policy_params(state.learner), algorithm.policy(False)
-        pool = program.env.pool(key)
+        pool = program.env.sample_pool(key)
         return collecting.rollout(
             program.env,
             policy,
@@ -147,7 +147,7 @@ def _starts(program: Program) -> dict[str, PyTree]:
     if env.template.trials or not number:
         return {"start states": env.abstract_pool()}
     played = jax.tree.map(
-        lambda s: jax.ShapeDtypeStruct((number, *s.shape), s.dtype), env.template.world
+        lambda s: jax.ShapeDtypeStruct((number, *s.shape), s.dtype), env.template.state_shapes
     )
     return {"start states": env.abstract_pool(), "evaluation": played}
 
@@ -157,7 +157,7 @@ def refuse_episodes(env: VectorEnv | GymnasiumEnv, number: int, flag: str = "--e
     room = device_memory.of_all_devices(1)
     if room is None or isinstance(env, GymnasiumEnv) or (env.template.trials and not env.trials):
         return
-    need = 2 * number * num_bytes(env.template.world)  # where each starts, and where it is
+    need = 2 * number * num_bytes(env.template.state_shapes)  # where each starts, and where it is
     if need > room:
         raise UserError(
             f"{flag}: {number:,} episodes side by side need {megabytes(need)} of memory; there "

@@ -21,6 +21,8 @@ from jax.sharding import Mesh
 
 from jaxrl.config import TrainConfig
 from jaxrl.envs.nan_capture import NonFiniteCapture
+from jaxrl.evaluation import episodes as evaluation
+from jaxrl.evaluation.episodes import Episodes
 from jaxrl.types import Array, EnvSpec, Metrics, PyTree, TrainState
 
 if TYPE_CHECKING:
@@ -98,6 +100,10 @@ class Program(abc.ABC):
     def unpack_env_state(self, packed: Any) -> PyTree:
         """Return a captured state as the environment's own structure."""
         return packed
+
+    def summarize(self, result: Episodes) -> dict[str, float]:
+        """Return the metrics of an evaluation."""
+        return evaluation.summarize(result)
 
     def write_report(self, folder: Path) -> Sequence[str]:
         """Write what this kind of run adds to its folder at the end; return lines to print."""

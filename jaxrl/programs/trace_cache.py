@@ -127,17 +127,17 @@ def load(path: Path) -> CachedPrograms | None:
         template = Template(
             PackedEnvState(
                 obs=trees.parse_shapes(header["obs"]),
-                metrics=trees.parse_shapes(header["world_metrics"]),
+                metrics=trees.parse_shapes(header["metrics"]),
                 rest=tuple(trees.parse_shapes(header["rest"])),
             ),
             ActionSpec(**header["action"]),
             header["episode_length"],
-            tuple(header["kept"]),
+            tuple(header["kept_leaves"]),
             header["agents"],
             tuple(header["tokens"]),
             _arrays(header["curriculum"]),
             _arrays(header["last_curriculum"]),
-            keys=tuple(header["keys"]),
+            key_leaves=tuple(header["key_leaves"]),
         )
         return CachedPrograms(template, programs)
     except Exception:  # a damaged file is no worse than none: it is written anew
@@ -146,17 +146,17 @@ def load(path: Path) -> CachedPrograms | None:
 
 def save(path: Path, stored: CachedPrograms) -> None:
     """Write the programs of a run, and let the oldest go; a full disk is no reason to stop."""
-    world = stored.template.world
+    shapes = stored.template.state_shapes
     header = {
-        "obs": trees.describe_shapes(world.obs),
-        "world_metrics": trees.describe_shapes(world.metrics),
-        "rest": trees.describe_shapes(list(world.rest)),
+        "obs": trees.describe_shapes(shapes.obs),
+        "metrics": trees.describe_shapes(shapes.metrics),
+        "rest": trees.describe_shapes(list(shapes.rest)),
         "action": stored.template.action._asdict(),
         "episode_length": stored.template.episode_length,
-        "kept": list(stored.template.kept),
+        "kept_leaves": list(stored.template.kept_leaves),
         "agents": stored.template.agents,
         "tokens": list(stored.template.tokens),
-        "keys": list(stored.template.keys),
+        "key_leaves": list(stored.template.key_leaves),
         "curriculum": _numbers(stored.template.curriculum),
         "last_curriculum": _numbers(stored.template.last_curriculum),
     }

@@ -14,7 +14,7 @@ from jaxrl.envs.env_state import physics
 from jaxrl.envs.gymnasium.env import GymnasiumEnv
 from jaxrl.envs.vector_env import EnvState, VectorEnv
 from jaxrl.errors import UserError, nearest
-from jaxrl.evaluation import tracking
+from jaxrl.evaluation import episodes as evaluation
 from jaxrl.evaluation.episodes import Episodes
 from jaxrl.policies import load
 from jaxrl.policies.load import LoadedPolicy
@@ -30,7 +30,7 @@ class RecordedEpisode(NamedTuple):
     name: str | None  # of the motion clip
     success: bool | None  # None if the environment does not report success
     rewards: np.ndarray  # [T]
-    states: PyTree  # [T + 1, ...], as `env_adapter.shown` returns them
+    states: PyTree  # [T + 1, ...], as `env_adapter.render_state` returns them
 
     @property
     def title(self) -> str:
@@ -78,7 +78,7 @@ def record_episodes(
     """
     trials = _trials(env, None if failures else number, clip)
     count = max(number, SEARCHED) if failures else number
-    copies = environments.for_drawing(env, count, trials)
+    copies = environments.for_rendering(env, count, trials)
     played = load.play(
         policy,
         config,
@@ -118,9 +118,9 @@ def _recorder(env: VectorEnv) -> Callable[[EnvState], PyTree]:
     inner = env.env.inner
 
     def record(state: EnvState) -> PyTree:
-        brax_state = env.brax_state(state.world)
+        brax_state = env.brax_state(state.packed)
         with physics():
-            drawn = jax.vmap(lambda one: env_adapter.shown(inner, one))(brax_state)
+            drawn = jax.vmap(lambda one: env_adapter.render_state(inner, one))(brax_state)
         reward = jnp.mean(brax_state.reward.reshape(env.num_envs, -1), axis=1)
         recorded = {"states": drawn, "reward": reward}
         return recorded | env.record(state) if env.trials else recorded
@@ -133,8 +133,8 @@ def _split(env: VectorEnv, played: Episodes, clips: list[str] | None) -> list[Re
     trace, lengths = played.trace, np.asarray(played.lengths)
     steps = -(-lengths // env.action_repeat)
     success = None if played.successes is None else np.asarray(played.successes) > 0.5
-    if "played" in trace:
-        success = tracking.judge(trace, played.lengths).success
+    if (by_trial := evaluation.trial_success(played, env)) is not None:
+        success = by_trial
 
     def episode(i: int) -> RecordedEpisode:
         states = jax.tree.map(

@@ -33,7 +33,7 @@ class VideoSpec(NamedTuple):
 
 def write(spec: VideoSpec, episodes: Sequence[RecordedEpisode], path: Path) -> None:
     """Write episodes into a file of the kind that its suffix names."""
-    model = env_adapter.model_of(spec.env.env.inner)
+    model = env_adapter.mujoco_model(spec.env.env.inner)
     if spec.gl and (model is None or path.suffix == ".html"):
         raise UserError("--gl: there is nothing for MuJoCo to draw here; leave it out.")
     if path.suffix == ".html":
@@ -101,7 +101,7 @@ def _body_poses(
 
 def _timing(spec: VideoSpec, kind: str) -> tuple[int, float]:
     """Return the steps and the seconds between two frames."""
-    step = env_adapter.seconds(spec.env.env.inner)
+    step = env_adapter.step_seconds(spec.env.env.inner)
     if step is None:
         return 1, 1.0 / (spec.fps or _FPS_WITHOUT_TIME)
     step *= spec.env.action_repeat
@@ -136,7 +136,7 @@ def _info(spec: VideoSpec, episode: RecordedEpisode) -> html_viewer.EpisodeInfo:
         returns=returns,
         stride=stride,
         pause=pause,
-        clock=env_adapter.seconds(spec.env.env.inner) is not None,
+        clock=env_adapter.step_seconds(spec.env.env.inner) is not None,
     )
 
 

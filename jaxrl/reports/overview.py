@@ -4,7 +4,8 @@ import math
 
 import numpy as np
 
-from jaxrl.reports import charts, html, phases
+from jaxrl.envs import hooks
+from jaxrl.reports import charts, html
 from jaxrl.reports.charts import Line, Span
 from jaxrl.reports.html import Markup, section, tag
 from jaxrl.reports.load_runs import Curve, Record
@@ -45,7 +46,7 @@ def _outcomes(record: Record) -> list[tuple[str, str, str]]:
         values.append(("return in training", stats.format_aggregate(mean, short), "not evaluated"))
     elif (loss := record.outcome(LOSS)) is not None:
         values.append(("loss of the learnt reward", stats.format_aggregate(loss, short), ""))
-    for name, remark in ((SUCCESS, "in evaluation"), (phases.SUCCESS, "in training")):
+    for name, remark in ((SUCCESS, "in evaluation"), ("rollout/success_rate", "in training")):
         if (rate := last(name)) is not None:
             return [*values, ("success", f"{rate:.1%}", remark)]
     return values
@@ -74,16 +75,16 @@ def _evaluated(record: Record) -> Line:
 
 
 def learning_phases(record: Record) -> Markup:
-    """Return the phases of a run that learnt to pick and place."""
-    course = phases.course(record.rows, record.config.pick.grasp_reward)
-    if course is None:
+    """Return the learning phases of a run, if its environment defines some."""
+    report = hooks.learning_phases(record.config, record.rows)
+    if report is None:
         return Markup("")
-    spans = [Span(str(i), p.start, p.end) for i, p in enumerate(course.phases, 1)]
-    succeeded = [Line("", course.steps, course.succeeded)]
-    terms = [Line(n, course.steps, v, i) for i, (n, v) in enumerate(course.terms.items())]
+    spans = [Span(str(i), p.start, p.end) for i, p in enumerate(report.phases, 1)]
+    succeeded = [Line("", report.steps, report.success_rate)]
+    terms = [Line(n, report.steps, v, i) for i, (n, v) in enumerate(report.terms.items())]
     rows = [
-        (i, p.name, f"{html.steps(p.start)} to {html.steps(p.end)}", phases.RULES[p.name])
-        for i, p in enumerate(course.phases, 1)
+        (i, p.name, f"{html.steps(p.start)} to {html.steps(p.end)}", p.rule)
+        for i, p in enumerate(report.phases, 1)
     ]
     return section(
         "Phases",

@@ -9,7 +9,6 @@ import numpy as np
 from jaxrl.config import TrainConfig, variants
 from jaxrl.loggers import run_dir
 from jaxrl.loggers.sinks import read_jsonl
-from jaxrl.reports import phases
 from jaxrl.utils import atomic_io, stats
 
 if TYPE_CHECKING:
@@ -138,29 +137,30 @@ def _common_evaluations(folders: Sequence[Path]) -> tuple[np.ndarray, np.ndarray
     return np.array(steps), np.array([[log[step] for step in steps] for log in logs])
 
 
-def phases_of_picking(folder: Path, grasp_reward: float) -> Path | None:
-    """Write plots/phases.png from metrics.jsonl; return None for another task."""
-    course = phases.course(read_jsonl(folder / "metrics.jsonl"), grasp_reward)
-    if course is None:
+def learning_phases(folder: Path, config: TrainConfig) -> Path | None:
+    """Write plots/phases.png from metrics.jsonl; None if the environment defines no phases."""
+    report = hooks.learning_phases(config, read_jsonl(folder / "metrics.jsonl"))
+    if report is None:
         return None
     plt = pyplot()
     from matplotlib.ticker import EngFormatter, PercentFormatter
 
     figure, (top, bottom) = plt.subplots(2, 1, figsize=(8, 5.6), dpi=120, sharex=True)
     for axes in (top, bottom):
-        for number, phase in enumerate(course.phases):
+        for number, phase in enumerate(report.phases):
             axes.axvspan(phase.start, phase.end, color="#1f4e79", alpha=0.03 + 0.04 * number, lw=0)
         axes.yaxis.set_major_formatter(PercentFormatter(1.0))
     above = top.get_xaxis_transform()
-    for phase in course.phases:
+    for phase in report.phases:
         top.text(phase.start, 1.04, f" {phase.name}", rotation=30, fontsize=9, transform=above)
-    top.plot(course.steps, course.succeeded, color="#1f4e79", linewidth=2.2)
-    top.set(ylabel="episodes that succeed", ylim=(-0.03, 1.03), xlim=(0, course.steps[-1]))
-    for (term, fractions), color in zip(course.terms.items(), _TERM_COLORS, strict=True):
-        bottom.plot(course.steps, fractions, color=color, label=term)
+    top.plot(report.steps, report.success_rate, color="#1f4e79", linewidth=2.2)
+    top.set(ylabel="episodes that succeed", ylim=(-0.03, 1.03), xlim=(0, report.steps[-1]))
+    for i, (term, fractions) in enumerate(report.terms.items()):
+        color = _TERM_COLORS[i % len(_TERM_COLORS)]
+        bottom.plot(report.steps, fractions, color=color, label=term)
     bottom.set(xlabel="environment steps", ylabel="reward, fraction of its maximum")
     bottom.xaxis.set_major_formatter(EngFormatter())
-    bottom.legend(frameon=False, ncols=len(phases.TERMS), fontsize=9, loc="lower right")
+    bottom.legend(frameon=False, ncols=len(report.terms), fontsize=9, loc="lower right")
     return save(figure, folder / "plots" / "phases.png")
 
 

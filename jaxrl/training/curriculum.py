@@ -1,15 +1,7 @@
-"""What start states are drawn by, changed by what training or evaluation has shown.
+"""The curriculum of start states, updated by the environment's hooks (`jaxrl.envs.hooks`).
 
-An environment with a curriculum may offer
-
-    curriculum_after(curriculum, metrics) -> (curriculum, values to log)
-
-which is called after every cycle with the means of its log, and, if it has trials,
-
-    next_curriculum(curriculum, episodes) -> (curriculum, values to log)
-
-which is called every --motion.resample-interval epochs, after every trial was played once. Both run
-on the host, with host arrays.
+`update_curriculum` is called after every cycle with its metrics; `update_curriculum_from_trials`
+every --motion.resample-interval epochs, after every trial was played once.
 """
 
 from typing import Any
@@ -58,14 +50,16 @@ def update_from_trials(
     program: Program, state: TrainState, episodes: list[Episodes]
 ) -> tuple[TrainState, list[dict[str, float]]]:
     """Return the state with each member's curriculum after its trials, and the metrics."""
-    return _replace(program, state, program.curriculum_hook("next_curriculum"), episodes)
+    return _replace(
+        program, state, program.curriculum_hook("update_curriculum_from_trials"), episodes
+    )
 
 
 def after_cycle(
     program: Program, state: TrainState, metrics: list[dict[str, float]]
 ) -> tuple[TrainState, list[dict[str, float]]]:
     """Return the same after a cycle of training, if the environment's curriculum follows it."""
-    hook = program.curriculum_hook("curriculum_after")
+    hook = program.curriculum_hook("update_curriculum")
     return _replace(program, state, hook, metrics) if hook else (state, [{} for _ in metrics])
 
 
@@ -88,9 +82,11 @@ def _replace(
 def _check_alike(old: PyTree, new: PyTree) -> None:
     """The compiled programs take nothing but other numbers."""
     if jax.tree.structure(new) != jax.tree.structure(old):
-        raise UserError("next_curriculum must return what it was given, with other numbers.")
+        raise UserError("The environment must return a curriculum of the same structure.")
     for was, now in zip(
         *(map(np.shape, jax.tree.leaves(tree)) for tree in (old, new)), strict=True
     ):
         if now != was:
-            raise UserError(f"next_curriculum turned an array {was} into one {now}.")
+            raise UserError(
+                f"The environment turned an array {was} of its curriculum into one {now}."
+            )

@@ -102,7 +102,7 @@ def _describe(run: Run, member: Member) -> None:
         sinks.hyperparameters(member.folder / "tensorboard", settings, member.last_evaluation)
     with _optional(run, f"plots of {member.folder}"):
         plots.learning_curve(member.folder, _title(member.config))
-        plots.phases_of_picking(member.folder, member.config.pick.grasp_reward)
+        plots.learning_phases(member.folder, member.config)
 
 
 @contextlib.contextmanager

@@ -134,13 +134,13 @@ def _stop(run: Run, state: TrainState) -> None:
 def _stop_if_captured(
     program: Program, capture: nan_capture.NonFiniteCapture, folder: Path
 ) -> None:
-    at = jax.device_get(capture.at)
+    at = jax.device_get(capture.captured_at)
     if not (at != nan_capture.NEVER).any():
         return
     # The one that broke first; of several, the first in line.
     index = int(np.argmin(np.where(at == nan_capture.NEVER, np.iinfo(np.int32).max, at)))
     row = jax.device_get(jax.tree.map(lambda leaf: leaf[index], capture))
-    step = int(row.at) * program.config.task.action_repeat
+    step = int(row.captured_at) * program.config.task.action_repeat
     file = folder / "broken" / f"environment-{index}-step-{step}.npz"
     _dump(program, row, file)
     others = int((at != nan_capture.NEVER).sum()) - 1

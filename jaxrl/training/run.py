@@ -15,7 +15,6 @@ from jaxrl.algorithms import registry as algorithms
 from jaxrl.callbacks import CallbackContext
 from jaxrl.checkpoint.manager import CheckpointManager
 from jaxrl.config import TrainConfig
-from jaxrl.evaluation import episodes as evaluation
 from jaxrl.evaluation.episodes import Episodes
 from jaxrl.loggers.console import Console
 from jaxrl.loggers.eval_log import EvalLog
@@ -63,10 +62,10 @@ class Member:
         for write in self.sinks:
             write(self.env_steps(cycles), row)
 
-    def add_evaluation(self, result: Episodes, policy: PyTree, cycles: int) -> Row:
+    def add_evaluation(self, result: Episodes, metrics: Row, policy: PyTree, cycles: int) -> Row:
         """Log an evaluation, save the policy if it is the best so far, and return the metrics."""
         self.eval_log.add(self.env_steps(cycles), result)
-        self.last_evaluation = evaluation.summarize(result)
+        self.last_evaluation = metrics
         self.save_if_best(policy, cycles, self.last_evaluation["eval/mean_reward"])
         return self.last_evaluation | {"eval/best_mean_reward": self.best}
 
@@ -240,7 +239,7 @@ class Run:
         results = self.program.split(jax.device_get(executor.evaluate(params, cycles)))
         policies = self.networks(state)
         rows = [
-            member.add_evaluation(result, policy, cycles)
+            member.add_evaluation(result, self.program.summarize(result), policy, cycles)
             for member, result, policy in zip(self.members, results, policies, strict=True)
         ]
         return results, rows

@@ -17,7 +17,7 @@ import pytest
 
 from benchmarks import baselines, contacts, decomposition, populations, report, time_to_return
 from jaxrl import train
-from jaxrl.envs import contact_forces
+from jaxrl.envs import brax_patches
 from jaxrl.errors import UserError
 
 ROOT = Path(__file__).parents[2]
@@ -190,7 +190,7 @@ def test_contact_forces_beside_those_of_brax(run, monkeypatch):
     both = contacts.forces()
     monkeypatch.setattr(contacts, "forces", lambda: {k: noted(v) for k, v in both.items()})
     theirs, ours = run("contacts")
-    assert list(dict.fromkeys(called)) == ["brax.generalized.constraint", contact_forces.__name__]
+    assert list(dict.fromkeys(called)) == ["brax.generalized.constraint", brax_patches.__name__]
     assert (theirs["forces by"], ours["forces by"]) == ("brax", "jaxrl")
     assert ours["times brax"] * theirs["steps/s"] == pytest.approx(ours["steps/s"])
     assert ours["apart"] < 1e-4

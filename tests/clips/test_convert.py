@@ -43,7 +43,7 @@ def test_files_that_are_there_stay_as_they_are(tmp_path, capsys):
     source = _write(tmp_path / "in.pkl", {"new": _clip(), "walk": _clip()})
     (tmp_path / "walk.npz").write_text("a plan, say")
     assert convert.main([str(source), str(tmp_path)]) == 2
-    assert "walk.npz' is there already" in capsys.readouterr().err
+    assert "walk.npz' exists already" in capsys.readouterr().err
     assert (tmp_path / "walk.npz").read_text() == "a plan, say"
     assert not (tmp_path / "new.npz").exists()
 

@@ -8,7 +8,7 @@ from scipy.spatial.transform import Rotation
 from jaxrl.clips import inspect
 from jaxrl.motion import formats, skeleton, synthetic
 from jaxrl.motion.clip import Clip, Plan
-from jaxrl.motion.clip_stats import Beyond, survey
+from jaxrl.motion.clip_stats import LimitViolation, compute
 from jaxrl.motion.formats import native
 
 
@@ -25,12 +25,12 @@ def _faulty(bones):
 
 
 def test_a_clip_made_by_hand(bones):
-    found = survey(_faulty(bones), bones)
+    found = compute(_faulty(bones), bones)
     assert found[:5] == ("made", 1.0, 11, 10.0, False)
     assert found.speed == pytest.approx(0.5)
     height = bones.model.qpos0[2]
     assert found.root_heights == pytest.approx((height - 0.04, height + 0.06))
-    assert found.beyond == (Beyond("left_knee", pytest.approx(0.2), 3),)
+    assert found.violations == (LimitViolation("left_knee", pytest.approx(0.2), 3),)
     assert found.lowest == pytest.approx(-0.04, abs=1e-4)
     assert found.lowest_grounded == pytest.approx(0.0, abs=1e-4)
     assert found.fastest == ("neck", pytest.approx(3.0))
@@ -43,14 +43,14 @@ def test_limits_of_ball_joints_are_angles(tmp_path):
         text.replace('name="neck" type="ball"', 'name="neck" type="ball" range="0 0.5"')
     )
     bones = skeleton.describe(skeleton.load_model(str(path)))
-    found = survey(_faulty(bones), bones)
+    found = compute(_faulty(bones), bones)
     # From 0 by 0.3 in ten steps, of which the last is 3.0: less than half a turn.
-    assert found.beyond[0] == Beyond("neck", pytest.approx(2.5), 9)
+    assert found.violations[0] == LimitViolation("neck", pytest.approx(2.5), 9)
 
 
 def test_synthetic_stepping_has_no_fault(bones):
-    found = survey(synthetic.stepping(bones), bones)
-    assert found.loops and not found.beyond
+    found = compute(synthetic.stepping(bones), bones)
+    assert found.loops and not found.violations
     assert abs(found.lowest) < 1e-3
 
 
@@ -120,6 +120,6 @@ def test_captured_walking_and_running(motions, bones):
     speeds = {"walk": 0.98, "run": 3.56}
     for name, speed in speeds.items():
         (clip,) = formats.read(motions / f"humanoid3d_{name}.txt", bones)
-        found = survey(clip, bones)
+        found = compute(clip, bones)
         assert found.speed == pytest.approx(speed, abs=0.01)
         assert found.lowest < 0 and found.lowest_grounded == pytest.approx(0.0, abs=1e-3)

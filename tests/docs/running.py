@@ -69,8 +69,8 @@ class Commands:
     def trains(self, command: str) -> None:
         """Check the settings of all members; then train, small.
 
-        What has physics is built, full size, and trained with another world in its place, unless
-        that takes long to compile. What an earlier command has run is not run again.
+        What has physics is built, full size, and trained with another environment in its place,
+        unless that takes long to compile. What an earlier command has run is not run again.
         """
         words = shlex.split(self.placed(command))[3:]
         if "--help" in words:

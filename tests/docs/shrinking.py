@@ -13,12 +13,12 @@ STAND_INS = {
 
 
 def has_physics(config: TrainConfig) -> bool:
-    """Tell whether another world would have to stand in."""
+    """Tell whether another environment must replace it."""
     return config.env in STAND_INS
 
 
 def with_stand_in(config: TrainConfig) -> TrainConfig:
-    """Return the same run in a world without physics; whoever has none is left as it is."""
+    """Return the same run in an environment without physics; one without physics stays."""
     if not has_physics(config):
         return config
     plain = replace(config, motion=MotionConfig(), pick=PickConfig())
@@ -26,7 +26,7 @@ def with_stand_in(config: TrainConfig) -> TrainConfig:
 
 
 def shrunk(config: TrainConfig) -> TrainConfig:
-    """Return the same run with few and small arrays, two epochs at most, on a cheap world."""
+    """Return the same run with few and small arrays, two epochs at most, on a cheap environment."""
     config = small(config)
     if config.offline:
         return config
@@ -35,7 +35,7 @@ def shrunk(config: TrainConfig) -> TrainConfig:
 
 
 def small(config: TrainConfig) -> TrainConfig:
-    """Return the same run in its own world with few and small arrays, two epochs at most."""
+    """Return the same run in its own environment with few and small arrays, two epochs at most."""
     config = replace(
         config,
         epochs=1 if config.total_steps is None and config.epochs == 1 else 2,

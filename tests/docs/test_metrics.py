@@ -24,8 +24,8 @@ TRAINED = ("imitate-walk", "arena-small", "rrd-quick")
 # Runs that are only traced: what is computed on the device shows by name.
 TRACED = ("td3-ant", "dqn-cartpole", "amp-walk")
 # What only some environments report, found in the shapes of their start.
-WORLDS = ("imitate-walk", "amp-walk", "pick-place", "memory", "arena-small")
-# Metrics of the worlds that stand in for physics.
+ENVIRONMENTS = ("imitate-walk", "amp-walk", "pick-place", "memory", "arena-small")
+# Metrics of the environments that replace physics.
 OTHERS = {"step", "rollout/ep_clip", "rollout/ep_speed"}
 
 
@@ -44,8 +44,8 @@ def logged(tmp_path_factory):
     found |= _traced(replace(pupil, ppo=replace(pupil.ppo, teacher=place / "imitate-walk")))
     found -= OTHERS
     found.add("train/diverged")  # of runs that diverge, which none of these does
-    for preset in WORLDS:
-        found |= _of_world(presets.get(preset))
+    for preset in ENVIRONMENTS:
+        found |= _of_env(presets.get(preset))
     return found
 
 
@@ -54,15 +54,15 @@ def _traced(config):
     return set(jax.eval_shape(lambda key: algorithm.train_step(algorithm.init(key))[1], key))
 
 
-def _of_world(config):
+def _of_env(config):
     """Return what an environment adds to the log: its metrics, and where a curriculum stands."""
     env = _make(config)
     with jax.numpy_rank_promotion("allow"):
         start = jax.eval_shape(env.reset, jax.ShapeDtypeStruct((2,), jnp.uint32))
     zeros = {name: jnp.zeros(1) for name in start.metrics}
-    noted = set(counting.take(counting.begin(jnp.ones(1, bool), zeros))[1])
-    if hasattr(env, "curriculum_after"):
-        noted |= {f"curriculum/{n}" for n in env.curriculum_after(env.first_curriculum(), {})[1]}
+    noted = set(counting.pop(counting.init(jnp.ones(1, bool), zeros))[1])
+    if hasattr(env, "update_curriculum"):
+        noted |= {f"curriculum/{n}" for n in env.update_curriculum(env.first_curriculum(), {})[1]}
     return noted
 
 
@@ -74,10 +74,10 @@ def test_the_page_has_the_names_that_are_logged(logged):
     assert sorted(set(listed) - logged) == [], "on the page, but never logged"
 
 
-def test_no_world_of_ours_is_left_out():
+def test_no_environment_of_ours_is_left_out():
     own = {*env_names.CLASSIC, *env_names.MOTION, *env_names.ARM}
     silent = {name for name in env_names.CLASSIC if not _metrics_of(name)}
-    assert own - silent == {presets.get(preset).env for preset in WORLDS}
+    assert own - silent == {presets.get(preset).env for preset in ENVIRONMENTS}
 
 
 def _metrics_of(name):

@@ -41,9 +41,9 @@ class Hidden(base.Env):
 def test_only_what_later_steps_read_is_carried():
     env = VectorEnv(Hidden(), num_envs=3, episode_length=10)
     state = env.reset(jax.random.key(0))
-    inside = env.brax_state(state.world).pipeline_state
+    inside = env.brax_state(state.packed).pipeline_state
     # In the order of Brax's state: clock, far, near, not own, not shown, reward, done.
-    assert env.template.kept == (0, 1, 2, 5, 6) and len(state.world.rest) == 5
+    assert env.template.kept_leaves == (0, 1, 2, 5, 6) and len(state.packed.rest) == 5
     assert inside["far"].all() and inside["shown"].shape == (3, 7)
 
 
@@ -70,7 +70,7 @@ def test_physics_goes_on_as_if_everything_were_carried():
         return jax.lax.scan(step, (start, whole), actions)[1]
 
     obs, true_obs, reward, true_reward = jax.device_get(both(jax.random.key(3)))
-    assert len(env.template.kept) < 20
+    assert len(env.template.kept_leaves) < 20
     np.testing.assert_allclose(obs, true_obs, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(reward, true_reward)
     assert np.abs(obs[-1] - obs[0]).max() > 0.01
@@ -96,31 +96,31 @@ class Careless(base.Env):
 @pytest.mark.parametrize(
     "env, complaint",
     [
-        (Careless(later={"metrics": {"a": 0.0, "b": 1.0}}), r"step gives `metrics\['b'\]`"),
-        (Careless(later={"metrics": {}}), r"reset gives `metrics\['a'\]`, which its step does"),
-        (Careless(later={"info": {"x": 1.0}}), r"step gives `info\['x'\]`"),
+        (Careless(later={"metrics": {"a": 0.0, "b": 1.0}}), r"`step` returns `metrics\['b'\]`"),
+        (Careless(later={"metrics": {}}), r"`reset` returns `metrics\['a'\]` but `step` does not"),
+        (Careless(later={"info": {"x": 1.0}}), r"`step` returns `info\['x'\]`"),
         (Careless(later={"obs": jnp.zeros(3)}), r"`obs` of the shape \(1,\), its step \(3,\)"),
         (Careless(later={"reward": jnp.zeros(1)}), r"`reward` of the shape \(\), its step \(1,\)"),
         (Careless({"reward": jnp.zeros(1)}), r"`reward` must have the shape \(\), not \(1,\)"),
         (Careless({"done": jnp.zeros(2)}), r"`done` must have the shape \(\), not \(2,\)"),
         (Careless({"metrics": {"a": jnp.zeros(3)}}), r"`metrics\['a'\]` must have the shape \(\)"),
-        (Careless({"obs": jnp.zeros(())}), r"`obs` must be a vector, or a picture.*float32\[\]"),
+        (Careless({"obs": jnp.zeros(())}), r"`obs` must be a vector, or an image.*float32\[\]"),
         (Careless({"obs": jnp.zeros((3, 3))}), r"`obs` must be a vector.*not float32\[3, 3\]"),
-        (Careless({"obs": jnp.zeros((9, 9, 3))}), "`obs` must be a vector, or a picture, uint8"),
-        (Careless({"obs": {"privileged_state": jnp.zeros(3)}}), "no part that the actor sees"),
+        (Careless({"obs": jnp.zeros((9, 9, 3))}), "`obs` must be a vector, or an image, uint8"),
+        (Careless({"obs": {"privileged_state": jnp.zeros(3)}}), "no part for the actor"),
         (Careless(token_sizes=(4, 4)), r"`obs` must be tokens with 2 features each.*float32\[1\]"),
         (
             Careless({"obs": jnp.zeros((5, 3), jnp.uint8)}, token_sizes=(4, 4)),
             r"`obs` must be tokens with 2 features each.*not uint8\[5, 3\]",
         ),
-        (Careless(num_actions=0), "`num_actions` must be a whole number of at least 1, not 0"),
+        (Careless(num_actions=0), "`num_actions` must be an integer of at least 1, not 0"),
         (Careless(num_agents=2), r"`reward` must have the shape \(2,\)"),
         (
             Careless({"reward": jnp.zeros(2), "obs": {"x": jnp.zeros(3)}}, num_agents=2),
             r"`obs\['x'\]` must be an axis for its 2 agents, then a vector",
         ),
-        (Careless(episode_length=0), "`episode_length` must be a whole number of at least 1"),
-        (Careless(episode_length=None), "`episode_length` must be a whole number of at least 1"),
+        (Careless(episode_length=0), "`episode_length` must be an integer of at least 1"),
+        (Careless(episode_length=None), "`episode_length` must be an integer of at least 1"),
     ],
 )
 def test_what_does_not_fit_is_named(env, complaint):
@@ -131,5 +131,5 @@ def test_what_does_not_fit_is_named(env, complaint):
 def test_a_step_as_gymnasium_has_it_is_refused():
     env = Careless()
     env.step = lambda state, action: (state.obs, 0.0, False, {})
-    with pytest.raises(errors.UserError, match="step gives a tuple, not a State"):
+    with pytest.raises(errors.UserError, match="step returns a tuple, not a State"):
         _ = VectorEnv(env, num_envs=2, episode_length=5).template

@@ -47,12 +47,12 @@ def game():
 
     @jax.jit
     def play(key):
-        start, pool = env.reset(key), env.pool(jax.random.fold_in(key, 1))
+        start, pool = env.reset(key), env.sample_pool(jax.random.fold_in(key, 1))
 
         def step(state, inputs):
             action, key = inputs
             after, outcome = env.step(state, action, pool, key)
-            return after, (state.world, outcome)
+            return after, (state.packed, outcome)
 
         keys = jax.random.split(jax.random.fold_in(key, 2), STEPS)
         _, (worlds, outcomes) = jax.lax.scan(step, start, (actions, keys))
@@ -185,8 +185,8 @@ def test_function_that_changes_nothing(unchanged):
 @pytest.mark.parametrize(
     "wrong, complaint",
     [
-        (lambda sys, key: None, "must return a Physics like the `sys` .* not a NoneType"),
-        (lambda sys, key: (scale_speed(sys, key), sys), "and nothing else, not a tuple"),
+        (lambda sys, key: None, "must return a Physics with the structure .* not a NoneType"),
+        (lambda sys, key: (scale_speed(sys, key), sys), "`sys`, not a tuple"),
         (
             lambda sys, key: custom_envs.Physics(jax.random.uniform(key, (5,)), sys.width),
             r"turned an array \(\) of `sys` into one \(5,\)",
@@ -212,14 +212,14 @@ def _with_physics(kind):
 
 def test_a_curriculum_reaches_the_wrapped_environment():
     env = vector_env.VectorEnv(_with_physics(custom_envs.Widening), 2, 4, pool_size=3)
-    pool = env.pool(jax.random.key(0), env.first_curriculum)
+    pool = env.sample_pool(jax.random.key(0), env.first_curriculum)
     np.testing.assert_array_equal(pool.obs, np.full((3, 1), 0.25))
 
 
 def test_trials_are_played_in_the_physics_as_they_are():
     env = vector_env.VectorEnv(_with_physics(custom_envs.Drill), 3, 12, trials=True)
     state = env.reset(jax.random.key(0))
-    (speed,) = env.brax_state(state.world).info["randomization"]
+    (speed,) = env.brax_state(state.packed).info["randomization"]
     np.testing.assert_array_equal(speed, np.ones(3))
     _, outcome = env.advance(state, jnp.zeros((3, 1)))
     assert outcome.reward.shape == (3,)

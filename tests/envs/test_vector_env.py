@@ -31,17 +31,17 @@ def _player(env, steps):
     @jax.jit
     def game(key, actions):
         key_reset, key_pool, key_steps = jax.random.split(key, 3)
-        start, pool = env.reset(key_reset), env.pool(key_pool)
+        start, pool = env.reset(key_reset), env.sample_pool(key_pool)
 
         def step(state, inputs):
             action, key = inputs
-            after, outcome = env.step(state, action, pool, key)
-            return after, (state, outcome)
+            after, result = env.step(state, action, pool, key)
+            return after, (state, result)
 
-        end, (states, outcomes) = jax.lax.scan(
+        end, (states, results) = jax.lax.scan(
             step, start, (actions, jax.random.split(key_steps, steps))
         )
-        return start, pool, states, outcomes, end
+        return start, pool, states, results, end
 
     return game
 
@@ -82,18 +82,18 @@ def _staggered():
 
 
 def test_time_limit_truncates_at_exactly_its_age():
-    _, _, states, outcomes, _ = _counter()
+    _, _, states, results, _ = _counter()
     expected = np.zeros((11, 4), bool)
     expected[[4, 9]] = True
-    np.testing.assert_array_equal(outcomes.truncated, expected)
-    assert not outcomes.terminated.any()
+    np.testing.assert_array_equal(results.truncated, expected)
+    assert not results.terminated.any()
     np.testing.assert_array_equal(states.age[:, 0], [0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 0])
-    np.testing.assert_array_equal(outcomes.reward[:, 0], [1, 2, 3, 4, 5, 1, 2, 3, 4, 5, 1])
+    np.testing.assert_array_equal(results.reward[:, 0], [1, 2, 3, 4, 5, 1, 2, 3, 4, 5, 1])
 
 
 def test_time_limit_statistics():
     _, _, _, _, end = _counter()
-    _, metrics = _vector(probes.Counter()).take_statistics(end)
+    _, metrics = _vector(probes.Counter()).pop_statistics(end)
     assert metrics["rollout/ep_rew_mean"].count == 8  # two episodes of four environments
     assert _mean(metrics["rollout/ep_rew_mean"]) == 5 * 6 / 2
     assert _mean(metrics["rollout/ep_len_mean"]) == 5
@@ -101,37 +101,37 @@ def test_time_limit_statistics():
 
 
 def test_next_obs_is_the_true_successor_and_the_next_step_starts_anew():
-    _, _, states, outcomes, _ = _counter()
-    seen = states.world.obs[:, 0, 0]
+    _, _, states, results, _ = _counter()
+    seen = states.packed.obs[:, 0, 0]
     np.testing.assert_array_equal(seen, [0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 0])
-    np.testing.assert_array_equal(outcomes.next_obs[:, 0, 0], [1, 2, 3, 4, 5, 1, 2, 3, 4, 5, 1])
+    np.testing.assert_array_equal(results.next_obs[:, 0, 0], [1, 2, 3, 4, 5, 1, 2, 3, 4, 5, 1])
 
 
 def test_next_obs_of_a_termination_is_not_the_fresh_one():
-    _, _, states, outcomes, _ = _fresh_start()
-    assert outcomes.terminated[2].all()
+    _, _, states, results, _ = _fresh_start()
+    assert results.terminated[2].all()
     np.testing.assert_array_equal(
-        outcomes.next_obs, states.world.obs
+        results.next_obs, states.packed.obs
     )  # shows the secret to the end
-    assert (states.world.obs[3] != outcomes.next_obs[2]).all()
+    assert (states.packed.obs[3] != results.next_obs[2]).all()
 
 
 @pytest.mark.parametrize("limit, kind", [(2, "truncated"), (3, "terminated"), (4, "terminated")])
 def test_termination_wins_over_the_time_limit(limit, kind):
-    _, _, _, outcomes, _ = _play(_vector(probes.FreshStart(), episode_length=limit), 4)
+    _, _, _, results, _ = _play(_vector(probes.FreshStart(), episode_length=limit), 4)
     other = {"truncated": "terminated", "terminated": "truncated"}[kind]
     at = min(limit, 3) - 1
-    assert getattr(outcomes, kind)[at].all() and not getattr(outcomes, kind)[:at].any()
-    assert not getattr(outcomes, other)[: at + 1].any()
+    assert getattr(results, kind)[at].all() and not getattr(results, kind)[:at].any()
+    assert not getattr(results, other)[: at + 1].any()
 
 
 @pytest.mark.parametrize("done", [True, False])
 def test_truncation_reported_by_the_environment(done):
-    _, _, states, outcomes, _ = _play(_vector(custom_envs.Cutting(cut=2, done=done)), 5)
-    np.testing.assert_array_equal(outcomes.truncated[:, 0], [False, True, False, True, False])
-    assert not outcomes.terminated.any()
-    np.testing.assert_array_equal(states.world.obs[:, 0, 0], [0, 1, 0, 1, 0])
-    np.testing.assert_array_equal(outcomes.next_obs[:, 0, 0], [1, 2, 1, 2, 1])
+    _, _, states, results, _ = _play(_vector(custom_envs.Cutting(cut=2, done=done)), 5)
+    np.testing.assert_array_equal(results.truncated[:, 0], [False, True, False, True, False])
+    assert not results.terminated.any()
+    np.testing.assert_array_equal(states.packed.obs[:, 0, 0], [0, 1, 0, 1, 0])
+    np.testing.assert_array_equal(results.next_obs[:, 0, 0], [1, 2, 1, 2, 1])
 
 
 # --- action repeat
@@ -139,12 +139,12 @@ def test_truncation_reported_by_the_environment(done):
 
 def test_action_repeat_sums_rewards_and_counts_environment_steps():
     env = _vector(probes.Counter(), episode_length=6, action_repeat=3)
-    _, _, states, outcomes, end = _play(env, 4)
-    np.testing.assert_array_equal(outcomes.reward[:, 0], [1 + 2 + 3, 4 + 5 + 6, 6, 15])
+    _, _, states, results, end = _play(env, 4)
+    np.testing.assert_array_equal(results.reward[:, 0], [1 + 2 + 3, 4 + 5 + 6, 6, 15])
     np.testing.assert_array_equal(states.age[:, 0], [0, 3, 0, 3])
-    np.testing.assert_array_equal(outcomes.truncated[:, 0], [False, True, False, True])
-    np.testing.assert_array_equal(outcomes.next_obs[:, 0, 0], [3, 6, 3, 6])
-    _, metrics = env.take_statistics(end)
+    np.testing.assert_array_equal(results.truncated[:, 0], [False, True, False, True])
+    np.testing.assert_array_equal(results.next_obs[:, 0, 0], [3, 6, 3, 6])
+    _, metrics = env.pop_statistics(end)
     assert _mean(metrics["rollout/ep_len_mean"]) == 6
     assert _mean(metrics["rollout/ep_rew_mean"]) == 21
 
@@ -152,14 +152,14 @@ def test_action_repeat_sums_rewards_and_counts_environment_steps():
 @functools.cache
 def _ended_inside_a_repeat():
     env = _vector(probes.FreshStart(), episode_length=8, action_repeat=2)  # ends after 3 steps
-    start, _, _, outcomes, end = _play(env, 2)
-    return start.world.obs[:, 0], outcomes, env.take_statistics(end)[1]
+    start, _, _, results, end = _play(env, 2)
+    return start.packed.obs[:, 0], results, env.pop_statistics(end)[1]
 
 
 def test_nothing_is_earned_after_an_ending_inside_a_repeat():
-    secret, outcomes, metrics = _ended_inside_a_repeat()
-    np.testing.assert_allclose(outcomes.reward, np.stack([2 * secret, secret]), rtol=1e-6)
-    np.testing.assert_array_equal(outcomes.terminated, [[False] * 4, [True] * 4])
+    secret, results, metrics = _ended_inside_a_repeat()
+    np.testing.assert_allclose(results.reward, np.stack([2 * secret, secret]), rtol=1e-6)
+    np.testing.assert_array_equal(results.terminated, [[False] * 4, [True] * 4])
     np.testing.assert_allclose(
         _mean(metrics["rollout/ep_rew_mean"]), np.mean(3 * secret), rtol=1e-5
     )
@@ -173,17 +173,17 @@ def test_length_ends_with_an_ending_inside_a_repeat():
 @pytest.mark.parametrize("done", [True, False])
 def test_environments_own_truncation_inside_a_repeat_is_kept(done):
     env = _vector(custom_envs.Cutting(cut=2, done=done), episode_length=100, action_repeat=3)
-    _, _, _, outcomes, _ = _play(env, 1)
-    assert outcomes.truncated.all()
-    np.testing.assert_array_equal(outcomes.reward, np.full((1, 4), 1 + 2))
-    np.testing.assert_array_equal(outcomes.next_obs[0, 0], [2])
+    _, _, _, results, _ = _play(env, 1)
+    assert results.truncated.all()
+    np.testing.assert_array_equal(results.reward, np.full((1, 4), 1 + 2))
+    np.testing.assert_array_equal(results.next_obs[0, 0], [2])
 
 
 @pytest.mark.parametrize("repeat, length, success", [(1, 6, 1), (1, 5, 0), (3, 6, 1), (3, 9, 0)])
 def test_success_is_the_last_value_and_other_metrics_are_sums(repeat, length, success):
     env = _vector(custom_envs.Measured(), episode_length=length, action_repeat=repeat)
     *_, end = _play(env, length // repeat)
-    _, metrics = env.take_statistics(end)
+    _, metrics = env.pop_statistics(end)
     assert _mean(metrics["rollout/success_rate"]) == success
     assert _mean(metrics["rollout/ep_height"]) == length * (length + 1) / 2
 
@@ -192,10 +192,10 @@ def test_success_is_the_last_value_and_other_metrics_are_sums(repeat, length, su
 
 
 def test_episodes_and_environments_start_differently():
-    start, _, states, outcomes, _ = _fresh_start()
-    assert len(np.unique(start.world.obs)) == 8
-    begins = states.world.obs[::3, :, 0]  # [10 episodes, 8 environments]
-    assert (states.age[::3] == 0).all() and outcomes.terminated[2::3].all()
+    start, _, states, results, _ = _fresh_start()
+    assert len(np.unique(start.packed.obs)) == 8
+    begins = states.packed.obs[::3, :, 0]  # [10 episodes, 8 environments]
+    assert (states.age[::3] == 0).all() and results.terminated[2::3].all()
     assert len(np.unique(begins[1:])) >= 25  # of a pool of 32, after 72 draws
     assert not np.isin(begins[1:], begins[0]).any()
     assert min(len(np.unique(row)) for row in begins.T) >= 6  # each environment, over time
@@ -205,19 +205,19 @@ def test_episodes_and_environments_start_differently():
 def test_resets_come_from_the_pool():
     _, pool, states, _, end = _fresh_start()
     assert pool.obs.shape == (32, 1)
-    assert np.isin(states.world.obs[3:], pool.obs).all()
-    assert np.isin(end.world.obs, pool.obs).all()
-    inside = _vector(probes.FreshStart()).brax_state(states.world).pipeline_state
-    np.testing.assert_array_equal(states.world.obs[..., 0], inside.secret)
+    assert np.isin(states.packed.obs[3:], pool.obs).all()
+    assert np.isin(end.packed.obs, pool.obs).all()
+    inside = _vector(probes.FreshStart()).brax_state(states.packed).pipeline_state
+    np.testing.assert_array_equal(states.packed.obs[..., 0], inside.secret)
 
 
 def test_resets_without_fresh_states_return_each_environment_to_its_own_first():
     env = _vector(probes.FreshStart(), fresh_resets=False)
-    start, pool, states, outcomes, _ = _play(env, 7)
-    first = start.world.obs
+    start, pool, states, results, _ = _play(env, 7)
+    first = start.packed.obs
     assert len(np.unique(first)) == 4 and not np.isin(first, pool.obs).any()
-    assert outcomes.terminated[[2, 5]].all()
-    np.testing.assert_array_equal(states.world.obs, np.broadcast_to(first, (7, 4, 1)))
+    assert results.terminated[[2, 5]].all()
+    np.testing.assert_array_equal(states.packed.obs, np.broadcast_to(first, (7, 4, 1)))
     np.testing.assert_array_equal(states.age[:, 0], [0, 1, 2, 0, 1, 2, 0])
 
 
@@ -226,7 +226,7 @@ def test_first_ages_are_uniform():
     counts = np.bincount(start.age, minlength=16)
     assert counts.shape == (16,) and counts.sum() == 512
     assert ((counts - 32) ** 2 / 32).sum() < 38  # chi-squared with 15 degrees: one in a thousand
-    np.testing.assert_array_equal(start.statistics.whole, start.age == 0)
+    np.testing.assert_array_equal(start.statistics.complete, start.age == 0)
 
 
 def test_first_ages_are_multiples_of_the_action_repeat():
@@ -237,10 +237,10 @@ def test_first_ages_are_multiples_of_the_action_repeat():
 
 
 def test_first_truncations_come_spread_out_instead_of_in_a_wave():
-    start, _, _, outcomes, _ = _staggered()
-    first = outcomes.truncated.argmax(axis=0)
+    start, _, _, results, _ = _staggered()
+    first = results.truncated.argmax(axis=0)
     np.testing.assert_array_equal(first, 15 - start.age)
-    per_step = outcomes.truncated.sum(axis=1)
+    per_step = results.truncated.sum(axis=1)
     assert per_step.min() > 0 and per_step.max() < 2 * 512 / 16
 
 
@@ -248,9 +248,9 @@ def test_first_truncations_come_spread_out_instead_of_in_a_wave():
 
 
 def test_partial_first_episodes_are_left_out():
-    start, _, _, outcomes, end = _staggered()
-    _, metrics = _vector(probes.Counter()).take_statistics(end)
-    assert outcomes.truncated.sum() == 512  # all ended once, those seen from their start count
+    start, _, _, results, end = _staggered()
+    _, metrics = _vector(probes.Counter()).pop_statistics(end)
+    assert results.truncated.sum() == 512  # all ended once, those seen from their start count
     assert 0 < metrics["rollout/ep_rew_mean"].count == (start.age == 0).sum()
     assert _mean(metrics["rollout/ep_rew_mean"]) == 16 * 17 / 2
     assert _mean(metrics["rollout/ep_len_mean"]) == 16
@@ -258,21 +258,21 @@ def test_partial_first_episodes_are_left_out():
 
 def _slow_statistics(env, start, states, actions, steps):
     """Follow each environment alone, in Python, with the time limit and starts as they were."""
-    first, later = env.brax_state(start.world), env.brax_state(states.world)
+    first, later = env.brax_state(start.packed), env.brax_state(states.packed)
     step = jax.jit(env.env.step)
     episodes = []
     for i in range(env.num_envs):
-        world = jax.tree.map(lambda x, i=i: x[i], first)
+        single = jax.tree.map(lambda x, i=i: x[i], first)
         age, whole, total, length = int(start.age[i]), start.age[i] == 0, 0.0, 0
         for t in range(steps):
-            world = step(world, actions[t, i])
-            age, total, length = age + 1, total + float(world.reward), length + 1
-            if world.done or age == env.episode_length:
+            single = step(single, actions[t, i])
+            age, total, length = age + 1, total + float(single.reward), length + 1
+            if single.done or age == env.episode_length:
                 if whole:
-                    episodes.append((total, length, float(world.metrics["success"])))
+                    episodes.append((total, length, float(single.metrics["success"])))
                 age, whole, total, length = 0, True, 0.0, 0
                 if t + 1 < steps:
-                    world = jax.tree.map(lambda x, i=i, t=t: x[t + 1, i], later)
+                    single = jax.tree.map(lambda x, i=i, t=t: x[t + 1, i], later)
     return episodes
 
 
@@ -286,14 +286,14 @@ def _success():
 
 
 def test_statistics_equal_those_of_a_slow_loop():
-    env, actions, (start, _, states, outcomes, end) = _success()
-    assert outcomes.truncated.any() and outcomes.terminated.any()
+    env, actions, (start, _, states, results, end) = _success()
+    assert results.truncated.any() and results.terminated.any()
     assert start.age.any()
     returns, lengths, successes = zip(
         *_slow_statistics(env, start, states, actions, 14), strict=True
     )
     assert 0 < sum(successes) < len(successes)
-    _, metrics = env.take_statistics(end)
+    _, metrics = env.pop_statistics(end)
     for name, values in [
         ("rollout/ep_rew_mean", returns),
         ("rollout/ep_len_mean", lengths),
@@ -305,14 +305,14 @@ def test_statistics_equal_those_of_a_slow_loop():
 
 def test_taking_statistics_clears_them_and_nothing_else():
     env, _, (*_, end) = _success()
-    after, _ = env.take_statistics(end)
+    after, _ = env.pop_statistics(end)
     assert not any(np.any(value) for value in after.statistics.finished.values())
     assert jax.tree.structure(after) == jax.tree.structure(end)
     rest = lambda s: jax.tree.leaves(  # noqa: E731
         s.replace(statistics=s.statistics.replace(finished={}))
     )
     assert all(map(np.array_equal, rest(after), rest(end)))
-    _, again = env.take_statistics(after)
+    _, again = env.pop_statistics(after)
     assert all(m.total == 0 for m in again.values())
     assert all(m.count == 0 for name, m in again.items() if name != "rollout/diverged")
 
@@ -331,66 +331,68 @@ def test_taking_statistics_clears_them_and_nothing_else():
     ],
 )
 def test_divergence_ends_the_episode_and_is_hidden(value, in_obs, in_reward):
-    world = probes.Exploding(k=3, value=value, in_obs=in_obs, in_reward=in_reward)
-    env = _vector(world, episode_length=10)
-    _, _, states, outcomes, end = _play(env, 7)
-    np.testing.assert_array_equal(outcomes.reward[:, 0], [1, 1, 0, 1, 1, 0, 1])
-    np.testing.assert_array_equal(outcomes.terminated[:, 0], np.arange(7) % 3 == 2)
-    assert not outcomes.truncated.any()
-    np.testing.assert_array_equal(states.world.obs, np.ones((7, 4, 1)))
-    np.testing.assert_array_equal(outcomes.next_obs, np.ones((7, 4, 1)))
-    steps = env.brax_state(states.world).pipeline_state.steps
+    single = probes.Exploding(k=3, value=value, in_obs=in_obs, in_reward=in_reward)
+    env = _vector(single, episode_length=10)
+    _, _, states, results, end = _play(env, 7)
+    np.testing.assert_array_equal(results.reward[:, 0], [1, 1, 0, 1, 1, 0, 1])
+    np.testing.assert_array_equal(results.terminated[:, 0], np.arange(7) % 3 == 2)
+    assert not results.truncated.any()
+    np.testing.assert_array_equal(states.packed.obs, np.ones((7, 4, 1)))
+    np.testing.assert_array_equal(results.next_obs, np.ones((7, 4, 1)))
+    steps = env.brax_state(states.packed).pipeline_state.steps
     np.testing.assert_array_equal(steps[:, 0], np.arange(7) % 3)
-    _, metrics = env.take_statistics(end)
+    _, metrics = env.pop_statistics(end)
     assert metrics["rollout/diverged"].total == 2 * 4
     assert _mean(metrics["rollout/ep_rew_mean"]) == 2
 
 
 def test_divergence_on_the_time_limit_is_a_termination():
-    _, _, _, outcomes, _ = _play(_vector(probes.Exploding(k=3), episode_length=3), 3)
-    assert outcomes.terminated[2].all() and not outcomes.truncated.any()
+    _, _, _, results, _ = _play(_vector(probes.Exploding(k=3), episode_length=3), 3)
+    assert results.terminated[2].all() and not results.truncated.any()
 
 
 @pytest.mark.parametrize("repeat", [1, 2])
 @pytest.mark.parametrize("flag", ["done", "truncation"])
 def test_an_ending_that_is_nan_ends_the_episode_and_is_counted(flag, repeat):
-    world = custom_envs.NanEnding(at=3, flag=flag)
-    env = _vector(world, episode_length=20, action_repeat=repeat, keep_broken=True)
-    _, _, states, outcomes, end = _play(env, 4)
+    single = custom_envs.NanEnding(at=3, flag=flag)
+    env = _vector(single, episode_length=20, action_repeat=repeat, capture_nonfinite=True)
+    _, _, states, results, end = _play(env, 4)
     last = 3 if repeat == 1 else 2
-    np.testing.assert_array_equal(outcomes.terminated[:, 0], np.arange(1, 5) % last == 0)
-    assert not outcomes.truncated.any() and (states.age[last] == 0).all()
-    assert env.take_statistics(end)[1]["rollout/diverged"].total == 4 * (4 // last)
-    assert (end.broken.at == last).all() and np.isnan(getattr(end.broken, flag)).all()
+    np.testing.assert_array_equal(results.terminated[:, 0], np.arange(1, 5) % last == 0)
+    assert not results.truncated.any() and (states.age[last] == 0).all()
+    assert env.pop_statistics(end)[1]["rollout/diverged"].total == 4 * (4 // last)
+    assert (end.nan_capture.captured_at == last).all() and np.isnan(
+        getattr(end.nan_capture, flag)
+    ).all()
 
 
 def test_a_reset_that_is_nan_is_counted_and_hidden():
-    env = _vector(probes.Exploding(k=0, in_reward=False), episode_length=5, keep_broken=True)
-    _, pool, _, outcomes, end = _play(env, 3)
+    env = _vector(probes.Exploding(k=0, in_reward=False), episode_length=5, capture_nonfinite=True)
+    _, pool, _, results, end = _play(env, 3)
     assert np.isnan(pool.obs).all()
-    assert outcomes.terminated.all() and not outcomes.reward.any()
-    assert np.isfinite(outcomes.next_obs).all() and np.isfinite(env.observe(end)).all()
-    assert env.take_statistics(end)[1]["rollout/diverged"].total == 3 * 4
-    assert (end.broken.at == 1).all() and np.isnan(end.broken.before.obs).all()
+    assert results.terminated.all() and not results.reward.any()
+    assert np.isfinite(results.next_obs).all() and np.isfinite(env.observe(end)).all()
+    assert env.pop_statistics(end)[1]["rollout/diverged"].total == 3 * 4
+    assert (end.nan_capture.captured_at == 1).all() and np.isnan(end.nan_capture.before.obs).all()
 
 
 def test_a_reset_that_is_nan_is_counted_even_if_the_step_after_it_is_fine():
     env = _vector(custom_envs.NanStart(), episode_length=5)
-    _, _, _, outcomes, end = _play(env, 3)
-    assert outcomes.terminated.all()
-    assert env.take_statistics(end)[1]["rollout/diverged"].total == 3 * 4
+    _, _, _, results, end = _play(env, 3)
+    assert results.terminated.all()
+    assert env.pop_statistics(end)[1]["rollout/diverged"].total == 3 * 4
 
 
 def test_divergence_in_one_environment_leaves_the_others_alone():
     env = _vector(probes.Exploding(k=3), episode_length=10)
     state = env.reset(jax.random.key(0))
     steps = jnp.array([0, 2, 0, 5])
-    inside = env.brax_state(state.world)
+    inside = env.brax_state(state.packed)
     inside = inside.replace(pipeline_state=inside.pipeline_state.replace(steps=steps))
-    state = state.replace(world=env.world(inside))
-    state, outcome = env.advance(state, jnp.zeros((4, 1)))
-    assert outcome.terminated.tolist() == [False, True, False, True]
-    assert outcome.reward.tolist() == [1, 0, 1, 0]
+    state = state.replace(packed=env.pack(inside))
+    state, result = env.advance(state, jnp.zeros((4, 1)))
+    assert result.terminated.tolist() == [False, True, False, True]
+    assert result.reward.tolist() == [1, 0, 1, 0]
     assert state.statistics.finished["diverged"].tolist() == [0, 1, 0, 1]
 
 
@@ -399,19 +401,19 @@ def test_divergence_in_one_environment_leaves_the_others_alone():
 
 def test_dict_observations():
     env = _vector(probes.PrivilegedValue(), num_envs=8, pool_size=4)
-    start, pool, states, outcomes, end = _play(env, 3)
+    start, pool, states, results, end = _play(env, 3)
     assert {k: v.shape for k, v in env.spec.obs.items()} == {
         "state": (2,),
         "privileged_state": (1,),
     }
     assert pool.obs["state"].shape == (4, 2)
-    assert outcomes.next_obs["state"].shape == (3, 8, 2)
-    secret = states.world.obs["privileged_state"]
-    np.testing.assert_array_equal(outcomes.reward, secret[..., 0])
-    np.testing.assert_array_equal(outcomes.next_obs["privileged_state"], secret)
-    assert outcomes.terminated.all()
+    assert results.next_obs["state"].shape == (3, 8, 2)
+    secret = states.packed.obs["privileged_state"]
+    np.testing.assert_array_equal(results.reward, secret[..., 0])
+    np.testing.assert_array_equal(results.next_obs["privileged_state"], secret)
+    assert results.terminated.all()
     assert (secret[1:] != secret[:-1]).any()
-    assert env.take_statistics(end)[1]["rollout/ep_rew_mean"].count == 3 * 8
+    assert env.pop_statistics(end)[1]["rollout/ep_rew_mean"].count == 3 * 8
 
 
 # --- types, compilation and keys
@@ -424,22 +426,22 @@ WORLDS = {**probes.PROBES, "loose": custom_envs.Loose, "measured": custom_envs.M
 def test_step_keeps_structure_shapes_and_types(name, repeat):
     env = _vector(WORLDS[name](), num_envs=3, action_repeat=repeat, episode_length=6)
     key = jax.random.key(0)
-    state, pool = jax.eval_shape(env.reset, key), jax.eval_shape(env.pool, key)
+    state, pool = jax.eval_shape(env.reset, key), jax.eval_shape(env.sample_pool, key)
     actions = _actions(env, 1)[0]
-    after, outcome = jax.eval_shape(env.step, state, actions, pool, key)
+    after, result = jax.eval_shape(env.step, state, actions, pool, key)
     assert _signature(after) == _signature(state)
     assert _signature(jax.eval_shape(env.advance, state, actions)[0]) == _signature(state)
-    assert not any(leaf.weak_type for leaf in jax.tree.leaves((state, pool, outcome)))
-    assert (outcome.reward.shape, outcome.reward.dtype) == ((3,), jnp.float32)
-    assert outcome.terminated.dtype == outcome.truncated.dtype == jnp.bool_
+    assert not any(leaf.weak_type for leaf in jax.tree.leaves((state, pool, result)))
+    assert (result.reward.shape, result.reward.dtype) == ((3,), jnp.float32)
+    assert result.terminated.dtype == result.truncated.dtype == jnp.bool_
 
 
 def test_careless_types_keep_their_values():
     env = _vector(custom_envs.Loose(), episode_length=3)
-    _, _, states, outcomes, end = _play(env, 4)
-    np.testing.assert_array_equal(outcomes.reward[:, 0], [1, 2, 3, 1])
-    np.testing.assert_array_equal(states.world.obs[:, 0, 0], [0, 1, 2, 0])
-    _, metrics = env.take_statistics(end)
+    _, _, states, results, end = _play(env, 4)
+    np.testing.assert_array_equal(results.reward[:, 0], [1, 2, 3, 1])
+    np.testing.assert_array_equal(states.packed.obs[:, 0, 0], [0, 1, 2, 0])
+    _, metrics = env.pop_statistics(end)
     assert _mean(metrics["rollout/ep_height"]) == 4.5
     assert _mean(metrics["rollout/success_rate"]) == 1
 
@@ -449,12 +451,12 @@ def test_integers_at_reset_do_not_swallow_fractions():
         _play(_vector(custom_envs.FirstIntegers()), 2)
 
 
-@pytest.mark.parametrize("world", [probes.PrivilegedValue, custom_envs.Loose])
-def test_second_step_does_not_compile_again(world):
-    env = _vector(world())
+@pytest.mark.parametrize("single", [probes.PrivilegedValue, custom_envs.Loose])
+def test_second_step_does_not_compile_again(single):
+    env = _vector(single())
     key = jax.random.key(0)
     step = jax.jit(env.step)
-    state, pool, actions = env.reset(key), env.pool(key), _actions(env, 1)[0]
+    state, pool, actions = env.reset(key), env.sample_pool(key), _actions(env, 1)[0]
     for _ in range(3):
         state, _ = step(state, actions, pool, key)
     assert step._cache_size() == 1
@@ -465,7 +467,7 @@ def test_same_key_same_game_and_other_key_another():
     game, actions = _player(env, 6), _actions(env, 6)
     first, again, other = (jax.device_get(game(jax.random.key(i), actions)) for i in (3, 3, 4))
     assert all(map(np.array_equal, jax.tree.leaves(first), jax.tree.leaves(again)))
-    assert not np.array_equal(first[0].world.obs, other[0].world.obs)
+    assert not np.array_equal(first[0].packed.obs, other[0].packed.obs)
     assert not np.array_equal(first[0].age, other[0].age)
     assert not np.array_equal(first[1].obs, other[1].obs)
 
@@ -473,16 +475,16 @@ def test_same_key_same_game_and_other_key_another():
 def test_reset_choice_follows_the_key_of_the_step():
     env = _vector(probes.FreshStart(), num_envs=8, pool_size=32, episode_length=1)
     step = jax.jit(env.step)
-    state, pool = env.reset(jax.random.key(0)), env.pool(jax.random.key(1))
+    state, pool = env.reset(jax.random.key(0)), env.sample_pool(jax.random.key(1))
     one, two = (step(state, jnp.zeros((8, 1)), pool, jax.random.key(i))[0] for i in (2, 3))
-    assert not np.array_equal(one.world.obs, two.world.obs)
+    assert not np.array_equal(one.packed.obs, two.packed.obs)
 
 
 def test_state_of_a_compiled_reset_can_be_donated():
     env = _vector(probes.Success())
     key = jax.random.key(0)
     step = jax.jit(env.step, donate_argnums=0)
-    pool, actions = env.pool(key), _actions(env, 1)[0]
+    pool, actions = env.sample_pool(key), _actions(env, 1)[0]
     state, _ = step(jax.jit(env.reset)(key), actions, pool, key)
     state, _ = step(state, actions, pool, key)
     assert state.age.shape == (4,)
@@ -501,15 +503,15 @@ def test_episodic_reward_is_paid_at_the_end():
         one = _vector(
             probes.Counter(), num_envs=2, episode_length=4, episodic_reward=name == "withheld"
         )
-        pool = one.pool(jax.random.key(0))
+        pool = one.sample_pool(jax.random.key(0))
         state = one.reset(jax.random.key(1), pool)
         step = jax.jit(one.step)
-        outcomes = []
+        results = []
         for t in range(9):
-            state, outcome = step(state, jnp.zeros((2, 1)), pool, jax.random.key(t))
-            outcomes.append(np.asarray(outcome.reward))
-        rewards[name] = np.stack(outcomes)[:, 0].tolist()
-        _, metrics = one.take_statistics(state)
+            state, result = step(state, jnp.zeros((2, 1)), pool, jax.random.key(t))
+            results.append(np.asarray(result.reward))
+        rewards[name] = np.stack(results)[:, 0].tolist()
+        _, metrics = one.pop_statistics(state)
         mean = metrics["rollout/ep_rew_mean"]
         assert float(mean.total / mean.count) == 10.0
     assert rewards["paid"] == [1, 2, 3, 4, 1, 2, 3, 4, 1]
@@ -522,8 +524,8 @@ def test_starts_without_a_curriculum_are_those_that_policies_are_judged_by():
             return {"level": np.float32(0.75)}
 
     env = _vector(Narrow(), num_envs=2)
-    np.testing.assert_array_equal(env.reset(jax.random.key(0)).world.obs, np.full((2, 1), 0.75))
-    first = env.fresh(jax.random.key(0), 2, env.first_curriculum)
+    np.testing.assert_array_equal(env.reset(jax.random.key(0)).packed.obs, np.full((2, 1), 0.75))
+    first = env.sample_starts(jax.random.key(0), 2, env.first_curriculum)
     np.testing.assert_array_equal(first.obs, np.full((2, 1), 0.25))
 
 
@@ -544,7 +546,7 @@ def test_every_episode_has_noise_of_its_own(kind, fresh_resets):
 
     @jax.jit
     def play(key):
-        pool = env.pool(key)
+        pool = env.sample_pool(key)
 
         def step(state, key):
             return env.step(state, jnp.zeros((8, 1)), pool, key)
@@ -568,22 +570,22 @@ def test_trials_have_noise_of_their_own():
             return state.obs
 
     env = _vector(Fixed(), num_envs=3, trials=True)
-    _, outcome = env.advance(env.reset(jax.random.key(0)), jnp.zeros((3, 1)))
-    assert len(np.unique(outcome.next_obs)) == 3
+    _, result = env.advance(env.reset(jax.random.key(0)), jnp.zeros((3, 1)))
+    assert len(np.unique(result.next_obs)) == 3
 
 
 @pytest.mark.parametrize("kind", ["raw", "nested", "typed"])
 def test_keys_are_found_by_type_or_by_name(kind):
     template = _vector(custom_envs.Noisy(kind)).template
-    (place,) = template.keys
-    found = template.world.rest[place]
+    (place,) = template.key_leaves
+    found = template.state_shapes.rest[place]
     assert jnp.issubdtype(found.dtype, jax.dtypes.prng_key) == (kind == "typed")
 
 
 def test_environments_without_a_key_run_the_program_they_ran_before(monkeypatch):
     env = _vector(probes.Counter())
-    assert env.template.keys == ()
+    assert env.template.key_leaves == ()
     monkeypatch.setattr(vector_env, "with_fresh_keys", None)  # would raise if it were called
-    pool = env.pool(jax.random.key(0))
+    pool = env.sample_pool(jax.random.key(0))
     state = env.reset(jax.random.key(1), pool)
     jax.eval_shape(env.step, state, jnp.zeros((4, 1)), pool, jax.random.key(2))

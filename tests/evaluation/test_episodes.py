@@ -13,7 +13,7 @@ def test_what_has_ended_waits_at_its_start_for_the_others():
     def policy(params, obs, carry, key):
         return jnp.ones(env.rows, jnp.int32), carry, {}
 
-    play = episodes.episodes(env, policy, (), record=lambda state: state.world.obs[:, 0])
+    play = episodes.episodes(env, policy, (), record=lambda state: state.packed.obs[:, 0])
     played = jax.jit(play)((), jax.random.key(0))
     lengths, left = np.asarray(played.lengths), np.asarray(played.trace)
     assert set(lengths) == {1, 2, 3, 4}

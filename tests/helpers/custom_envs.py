@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from brax.envs import base
 
-from jaxrl.envs.tasks import probes
+from jaxrl.envs.tasks import probes, tracking
 from jaxrl.motion import clip_sampling
 
 NOT_CALLABLE = 3
@@ -193,16 +193,17 @@ class Drill(base.Env):
     observation_size = action_size = 1
     backend = "own"
     num_trials = 3
+    trial_names = ("still", "slow", "fast")
     episode_length = 12
-    library = types.SimpleNamespace(names=("still", "slow", "fast"), planned=("still",), fps=30.0)
+    library = types.SimpleNamespace(names=trial_names, planned=("still",), fps=30.0)
     speeds = np.float32([0.0, 0.02, 0.2])
     lengths = np.int32([5, 8, 10])
 
     def first_curriculum(self):
         return jax.tree.map(np.asarray, clip_sampling.init(self.num_trials))
 
-    def next_curriculum(self, curriculum, episodes):
-        played, meant = (np.asarray(episodes.trace[name]) for name in ("played", "meant"))
+    def update_curriculum_from_trials(self, curriculum, episodes):
+        played, meant = (np.asarray(episodes.trace[name]) for name in ("position", "captured"))
         within = np.arange(len(played))[:, None] < np.asarray(episodes.lengths)[None, :]
         far = np.abs(played - meant).max((2, 3)) > 0.25
         failed = (far & within).any(0)
@@ -220,7 +221,14 @@ class Drill(base.Env):
         clip, time, dot = (state.info[name] for name in ("clip", "time", "dot"))
         target = jnp.asarray(self.speeds)[clip] * time
         at = jnp.asarray([[1.0, 0.0, 0.0]])
-        return {"played": dot * at, "meant": target * at, "counts": jnp.ones(1, bool)}
+        bodies = jnp.ones(1, bool)
+        return {"position": dot * at, "captured": target * at, "success_bodies": bodies}
+
+    def trial_report(self, episodes):
+        return tracking.report(episodes, self.library)
+
+    def trial_success(self, episodes):
+        return tracking.evaluate(episodes.trace, episodes.lengths).success
 
     def _begin(self, clip):
         zero = jnp.zeros(())
@@ -278,7 +286,7 @@ class Widening(base.Env):
     def last_curriculum(self):
         return {"level": np.float32(1.0)}
 
-    def curriculum_after(self, curriculum, metrics):
+    def update_curriculum(self, curriculum, metrics):
         level = curriculum["level"] + np.float32(0.125) * (metrics["rollout/success_rate"] > 0.8)
         return {"level": level}, {"level": level}
 

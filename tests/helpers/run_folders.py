@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from jaxrl.config import presets, serialization
-from jaxrl.reports import phases
+from jaxrl.envs.tasks.pick_place import phases
 
 CARTPOLE = presets.get("cartpole")
 

@@ -32,9 +32,9 @@ def test_a_captured_walk_is_upright_and_on_its_feet(motions, bones, model):
     assert 0.845 < clip.qpos[:, 2].min() < clip.qpos[:, 2].max() < 0.875
     knees = [bones.joint(f"{side}_knee").qpos for side in ("left", "right")]
     assert (clip.qpos[:, knees] <= 0).all()
-    low = ground.lowest(model, clip.qpos)
+    low = ground.lowest_points(model, clip.qpos)
     assert low.min() == pytest.approx(0.0, abs=0.01)  # soles are 0.05 below the ankles
-    low = ground.lowest(model, ground.grounded(clip, model).qpos)
+    low = ground.lowest_points(model, ground.put_on_ground(clip, model).qpos)
     assert low.min() > -1e-9
     assert np.median(low) < 0.01
 
@@ -42,8 +42,8 @@ def test_a_captured_walk_is_upright_and_on_its_feet(motions, bones, model):
 @pytest.mark.parametrize("name", ["run", "crawl", "sideflip"])
 def test_clips_below_the_ground_are_lifted_without_floating(motions, bones, model, name):
     clip = _walk(motions, bones, name)
-    assert ground.lowest(model, clip.qpos).min() < -0.06
-    low = ground.lowest(model, ground.grounded(clip, model).qpos)
+    assert ground.lowest_points(model, clip.qpos).min() < -0.06
+    low = ground.lowest_points(model, ground.put_on_ground(clip, model).qpos)
     assert low.min() > -1e-9
     assert np.quantile(low, 0.2) < 0.025
 
@@ -69,7 +69,7 @@ def test_cycles_go_on_where_the_last_ended(bones, model):
     turn = Rotation.from_rotvec(np.outer(angle, [0, 0, 1]))
     qpos[:, 3:7] = turn.as_quat(scalar_first=True)
     clip = base._replace(qpos=qpos)
-    long = clips.cycles(clip, 4, model)
+    long = clips.repeat_cycles(clip, 4, model)
     assert len(long.qpos) == 4 * (len(qpos) - 1) + 1
     np.testing.assert_allclose(long.qpos[-1, :2], 0.0, atol=1e-9)  # the full circle
     centre = np.hypot(long.qpos[:, 0], long.qpos[:, 1] - 1.0)
@@ -79,28 +79,28 @@ def test_cycles_go_on_where_the_last_ended(bones, model):
 
 def test_cycles_close_the_gap_of_captured_loops(motions, bones, model):
     clip = _walk(motions, bones)
-    long = clips.cycles(clip, 3, model)
+    long = clips.repeat_cycles(clip, 3, model)
     steps = np.abs(np.diff(long.qpos[:, 7:], axis=0)).max(-1)
     own = np.abs(np.diff(clip.qpos[:, 7:], axis=0)).max()
     assert steps.max() < 1.5 * own
     gone = long.qpos[-1, 0] - long.qpos[0, 0]
     assert gone / long.seconds == pytest.approx(0.98, abs=0.02)
     with pytest.raises(UserError, match="does not loop"):
-        clips.cycles(clip._replace(loops=False), 2, model)
+        clips.repeat_cycles(clip._replace(loops=False), 2, model)
 
 
 def test_hinges_are_kept_within_limits(bones):
     clip = synthetic.stepping(bones)
     knee = bones.joint("left_knee").qpos
     clip.qpos[3, knee] = 0.3
-    assert clips.limited(clip, bones).qpos[3, knee] == 0.0
+    assert clips.clamp_to_limits(clip, bones).qpos[3, knee] == 0.0
 
 
 def test_signs_of_rotations_do_not_jump(bones):
     clip = synthetic.stepping(bones)
     expected = clip.qpos.copy()
     clip.qpos[5:9, 7:11] *= -1.02
-    found = clips.checked(clip, bones, "f").qpos
+    found = clips.validate(clip, bones, "f").qpos
     np.testing.assert_allclose(found, expected, atol=1e-9)
 
 
@@ -114,7 +114,7 @@ def test_signs_of_rotations_do_not_jump(bones):
 )
 def test_bad_clips_are_refused(bones, change, message):
     with pytest.raises(UserError, match=message):
-        clips.checked(change(synthetic.stepping(bones)), bones, "f.txt")
+        clips.validate(change(synthetic.stepping(bones)), bones, "f.txt")
 
 
 def test_bad_numbers_are_named_by_joint_and_frame(bones):
@@ -127,14 +127,14 @@ def test_bad_numbers_are_named_by_joint_and_frame(bones):
         return clip._replace(qpos=qpos)
 
     with pytest.raises(UserError, match="'left_knee' is not finite in frame 4"):
-        clips.checked(changed(knee, np.nan), bones, "f")
+        clips.validate(changed(knee, np.nan), bones, "f")
     with pytest.raises(UserError, match="'root' in frame 4 has the length 0"):
-        clips.checked(changed(slice(3, 7), 0.0), bones, "f")
+        clips.validate(changed(slice(3, 7), 0.0), bones, "f")
     with pytest.raises(UserError, match="'neck' in frame 4 has the length 2"):
-        clips.checked(changed(bones.joint("neck").columns, 1.0), bones, "f")
+        clips.validate(changed(bones.joint("neck").columns, 1.0), bones, "f")
 
 
-def test_rotations_that_drift_from_unit_length_are_mended_and_told(bones):
+def test_rotations_that_drift_from_unit_length_are_repairs_and_told(bones):
     clip = synthetic.stepping(bones)
     neck = bones.joint("neck").columns
     away = np.concatenate([np.linspace(1.0, 0.6, 6), np.linspace(0.6, 1.0, 6)])
@@ -144,14 +144,14 @@ def test_rotations_that_drift_from_unit_length_are_mended_and_told(bones):
         qpos[:12, neck] *= np.broadcast_to(by, 12)[:, None]
         return clip._replace(qpos=qpos)
 
-    mended = clips.checked(scaled(away), bones, "f")
-    np.testing.assert_allclose(mended.qpos, clip.qpos, atol=1e-12)
-    assert mended.mended == ("neck: quaternions as far from unit length as 0.60, 6 frames",)
-    assert clips.checked(clip, bones, "f").mended == ()
+    repairs = clips.validate(scaled(away), bones, "f")
+    np.testing.assert_allclose(repairs.qpos, clip.qpos, atol=1e-12)
+    assert repairs.repairs == ("neck: quaternions as far from unit length as 0.60, 6 frames",)
+    assert clips.validate(clip, bones, "f").repairs == ()
     for wrong in (0.7, 0.45, np.linspace(0.4, 1.0, 12)):  # it jumps back, or is too far away
         with pytest.raises(UserError, match="'neck' in frame 0 has the length 0"):
-            clips.checked(scaled(wrong), bones, "f")
+            clips.validate(scaled(wrong), bones, "f")
     with pytest.raises(UserError, match="'neck' in frame 0 has the length 0.7"):  # nowhere one
         qpos = clip.qpos.copy()
         qpos[:, neck] *= 0.7
-        clips.checked(clip._replace(qpos=qpos), bones, "f")
+        clips.validate(clip._replace(qpos=qpos), bones, "f")

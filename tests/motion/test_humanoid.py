@@ -17,7 +17,7 @@ FPS, SUBSTEPS = 30.0, 4
 
 
 @pytest.fixture(scope="module")
-def figure(model):
+def humanoid(model):
     model = copy.copy(model)
     # So many that both solvers come to the same end, which the one of training need not.
     model.opt.iterations, model.opt.ls_iterations = 20, 20
@@ -25,9 +25,9 @@ def figure(model):
 
 
 @pytest.fixture(scope="module")
-def move(figure):
+def move(humanoid):
     """Compiled once, since that is what takes time."""
-    jitted = jax.jit(figure.move)
+    jitted = jax.jit(humanoid.move)
 
     def run(pose, target):
         with physics():
@@ -37,8 +37,8 @@ def move(figure):
 
 
 @pytest.fixture(scope="module")
-def shown(figure):
-    jitted = jax.jit(figure.shown)
+def shown(humanoid):
+    jitted = jax.jit(humanoid.body_motion)
 
     def run(pose):
         with physics():
@@ -47,45 +47,45 @@ def shown(figure):
     return run
 
 
-def _pose(figure, seed=0, height=1.0):
+def _pose(humanoid, seed=0, height=1.0):
     """Return a pose of the clip, on the ground or tilted in the air, with speeds of any kind."""
     rng = np.random.default_rng(seed)
-    qpos = synthetic.stepping(figure.skeleton).qpos[7].copy()
+    qpos = synthetic.stepping(humanoid.skeleton).qpos[7].copy()
     qpos[2] += height
     tilt = 0.3 if height > 0 else 0.0  # of the root, so that frames differ
     turn = np.array([0.0, 0.0, 0.0, tilt, -0.5 * tilt, 0.7])
-    mujoco.mj_integratePos(figure.model, qpos, np.pad(turn, (0, figure.model.nv - 6)), 1.0)
-    return qpos, 0.5 * rng.normal(size=figure.model.nv)
+    mujoco.mj_integratePos(humanoid.model, qpos, np.pad(turn, (0, humanoid.model.nv - 6)), 1.0)
+    return qpos, 0.5 * rng.normal(size=humanoid.model.nv)
 
 
-def _start(figure, qpos, qvel):
-    return figure.start(jnp.asarray(qpos, jnp.float32), jnp.asarray(qvel, jnp.float32))
+def _start(humanoid, qpos, qvel):
+    return humanoid.start(jnp.asarray(qpos, jnp.float32), jnp.asarray(qvel, jnp.float32))
 
 
-def test_a_control_step_takes_one_frame(figure):
-    assert figure.model.opt.timestep * SUBSTEPS == pytest.approx(1 / FPS)
-    assert figure.num_actuators == 28
-    np.testing.assert_array_equal(figure.low, np.float32(figure.model.actuator_ctrlrange[:, 0]))
+def test_a_control_step_takes_one_frame(humanoid):
+    assert humanoid.model.opt.timestep * SUBSTEPS == pytest.approx(1 / FPS)
+    assert humanoid.num_actuators == 28
+    np.testing.assert_array_equal(humanoid.low, np.float32(humanoid.model.actuator_ctrlrange[:, 0]))
 
 
-def test_actuators_measure_what_mujoco_says(figure):
-    qpos, qvel = _pose(figure)
-    data = mujoco.MjData(figure.model)
+def test_actuators_measure_what_mujoco_says(humanoid):
+    qpos, qvel = _pose(humanoid)
+    data = mujoco.MjData(humanoid.model)
     data.qpos[:], data.qvel[:] = qpos, qvel
-    mujoco.mj_forward(figure.model, data)
-    found = jax.jit(figure.angles)(jnp.asarray(qpos, jnp.float32))
+    mujoco.mj_forward(humanoid.model, data)
+    found = jax.jit(humanoid.angles)(jnp.asarray(qpos, jnp.float32))
     np.testing.assert_allclose(found, data.actuator_length, atol=1e-5)
 
 
-def test_bodies_move_as_mujoco_says(figure, shown):
-    qpos, qvel = _pose(figure)
-    data = mujoco.MjData(figure.model)
+def test_bodies_move_as_mujoco_says(humanoid, shown):
+    qpos, qvel = _pose(humanoid)
+    data = mujoco.MjData(humanoid.model)
     data.qpos[:], data.qvel[:] = qpos, qvel
-    mujoco.mj_forward(figure.model, data)
+    mujoco.mj_forward(humanoid.model, data)
     motion = np.empty((15, 6))
     for body, row in enumerate(motion):
-        mujoco.mj_objectVelocity(figure.model, data, mujoco.mjtObj.mjOBJ_XBODY, body + 1, row, 0)
-    found = shown(_start(figure, qpos, qvel))
+        mujoco.mj_objectVelocity(humanoid.model, data, mujoco.mjtObj.mjOBJ_XBODY, body + 1, row, 0)
+    found = shown(_start(humanoid, qpos, qvel))
     np.testing.assert_allclose(found.position, data.xpos[1:], atol=1e-5)
     np.testing.assert_allclose(found.rotation, data.xquat[1:], atol=1e-5)
     np.testing.assert_allclose(found.velocity, motion[:, 3:], atol=2e-5)
@@ -93,51 +93,51 @@ def test_bodies_move_as_mujoco_says(figure, shown):
     assert np.abs(motion[:, 3:]).max() > 0.5
 
 
-def test_bodies_move_as_their_places_change(figure, shown):
+def test_bodies_move_as_their_places_change(humanoid, shown):
     """A moment later, by differences of positions and of rotations."""
-    qpos, qvel = _pose(figure, seed=1)
+    qpos, qvel = _pose(humanoid, seed=1)
     places, turns, eps = [], [], 1e-6
     for step in (-eps, eps):
-        data = mujoco.MjData(figure.model)
+        data = mujoco.MjData(humanoid.model)
         data.qpos[:] = qpos
-        mujoco.mj_integratePos(figure.model, data.qpos, qvel, step)
-        mujoco.mj_kinematics(figure.model, data)
+        mujoco.mj_integratePos(humanoid.model, data.qpos, qvel, step)
+        mujoco.mj_kinematics(humanoid.model, data)
         places.append(data.xpos[1:].copy())
         turns.append(data.xmat[1:].reshape(-1, 3, 3).copy())
-    found = shown(_start(figure, qpos, qvel))
+    found = shown(_start(humanoid, qpos, qvel))
     np.testing.assert_allclose(found.velocity, (places[1] - places[0]) / (2 * eps), atol=2e-5)
     change = (turns[1] - turns[0]) / (2 * eps) @ np.swapaxes(0.5 * (turns[0] + turns[1]), 1, 2)
     spin = np.stack([change[:, 2, 1], change[:, 0, 2], change[:, 1, 0]], -1)
     np.testing.assert_allclose(found.spin, spin, atol=2e-5)
 
 
-def _stepped(figure, qpos, qvel, targets):
+def _stepped(humanoid, qpos, qvel, targets):
     """Yield MuJoCo's own state after each control step."""
-    data = mujoco.MjData(figure.model)
+    data = mujoco.MjData(humanoid.model)
     data.qpos[:], data.qvel[:] = qpos, qvel
     for target in targets:
         data.ctrl[:] = target
-        for _ in range(figure.substeps):
-            mujoco.mj_step(figure.model, data)
+        for _ in range(humanoid.substeps):
+            mujoco.mj_step(humanoid.model, data)
         yield data
 
 
 @pytest.mark.parametrize("height", [1.0, -0.003])
-def test_it_moves_as_mujoco_moves_it(figure, move, height):
+def test_it_moves_as_mujoco_moves_it(humanoid, move, height):
     """In the air, and on a foot, a little pressed so that rounding does not decide on contact.
 
     Servos stay below their largest forces: of those at them, MuJoCo leaves the damping out of its
     implicit step, and MJX does not.
     """
-    qpos, qvel = _pose(figure, height=height)
+    qpos, qvel = _pose(humanoid, height=height)
     qvel *= 0.2 if height > 0 else 0.02
     rng = np.random.default_rng(3)
-    held = np.asarray(figure.angles(jnp.asarray(qpos, jnp.float32)))
-    targets = np.clip(held + 0.02 * rng.normal(size=(4, 28)), figure.low, figure.high)
-    pose = _start(figure, qpos, qvel)
-    for target, data in zip(targets, _stepped(figure, qpos, qvel, targets), strict=True):
+    held = np.asarray(humanoid.angles(jnp.asarray(qpos, jnp.float32)))
+    targets = np.clip(held + 0.02 * rng.normal(size=(4, 28)), humanoid.low, humanoid.high)
+    pose = _start(humanoid, qpos, qvel)
+    for target, data in zip(targets, _stepped(humanoid, qpos, qvel, targets), strict=True):
         pose, power = move(pose, target)
-        assert (np.abs(data.actuator_force) < figure.model.actuator_forcerange[:, 1]).all()
+        assert (np.abs(data.actuator_force) < humanoid.model.actuator_forcerange[:, 1]).all()
         assert (data.ncon > 0) == (height < 0)
         np.testing.assert_allclose(pose.qpos, data.qpos, atol=2e-5)
         np.testing.assert_allclose(pose.qvel, data.qvel, atol=2e-3)
@@ -145,18 +145,18 @@ def test_it_moves_as_mujoco_moves_it(figure, move, height):
         assert float(power) == pytest.approx(spent, rel=1e-3) and spent > 1.0
 
 
-def test_targets_are_kept_within_what_servos_take(figure, move):
-    qpos, qvel = _pose(figure)
-    start = _start(figure, qpos, qvel)
-    beyond, power = move(start, figure.high + 5.0)
-    at, same = move(start, figure.high)
+def test_targets_are_kept_within_what_servos_take(humanoid, move):
+    qpos, qvel = _pose(humanoid)
+    start = _start(humanoid, qpos, qvel)
+    beyond, power = move(start, humanoid.high + 5.0)
+    at, same = move(start, humanoid.high)
     np.testing.assert_array_equal(beyond.qpos, at.qpos)
     assert power == same
 
 
-def test_the_solver_goes_on_from_its_last_answer(figure, move):
-    qpos, qvel = _pose(figure)
-    pose, _ = move(_start(figure, qpos, qvel), np.zeros(28))
+def test_the_solver_goes_on_from_its_last_answer(humanoid, move):
+    qpos, qvel = _pose(humanoid)
+    pose, _ = move(_start(humanoid, qpos, qvel), np.zeros(28))
     assert isinstance(pose, Pose) and np.abs(pose.warmstart).max() > 0.0
 
 
@@ -169,7 +169,7 @@ WRONG = {
     '<velocity name="m" joint="j" kv="3" ctrlrange="-1 1"/>': "'m'.* position servos",
     '<position name="m" joint="root" ctrlrange="-1 1"/>': "'m'.* not its root",
     '<position name="m" joint="j"/>': "'m' needs a ctrlrange",
-    '<position joint="j" gear="1 1 0" ctrlrange="-1 1"/>': "'number 0'.* one 1 in its gear",
+    '<position joint="j" gear="1 1 0" ctrlrange="-1 1"/>': "'#0'.* one 1 in its gear",
 }
 
 

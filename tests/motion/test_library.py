@@ -34,7 +34,7 @@ def test_clips_are_padded_to_the_longest(two):
     assert two.names == ("stepping", "stepping")
     assert two.reference.position.shape == (2, 61, 15, 3)
     np.testing.assert_array_equal(two.frames, [61, 31])
-    np.testing.assert_allclose(library.length(two, jnp.arange(2)), [2.0, 1.0])
+    np.testing.assert_allclose(library.duration(two, jnp.arange(2)), [2.0, 1.0])
     np.testing.assert_array_equal(two.reference.qpos[1, 60], two.reference.qpos[1, 30])
 
 
@@ -85,7 +85,7 @@ def test_queries_between_frames_lie_between(two, bones):
 def test_turned_references_agree_with_mujoco(two, model):
     angle = jnp.asarray([0.0, 1.0, -2.5])
     shown = QUERY(two, jnp.zeros(3, jnp.int32), jnp.full(3, 0.7))
-    found = jax.jit(library.turned)(shown, angle)
+    found = jax.jit(library.rotate_yaw)(shown, angle)
     np.testing.assert_allclose(found.position[0], shown.position[0], atol=1e-6)
     data, motion = mujoco.MjData(model), np.empty(6)
     for i in (1, 2):
@@ -102,30 +102,30 @@ def test_turned_references_agree_with_mujoco(two, model):
 
 def test_draws_follow_the_weights(two):
     keys = jax.random.split(jax.random.key(0), 400)
-    clip, time = jax.jit(jax.vmap(library.draw, (None, 0, None)))(
+    clip, time = jax.jit(jax.vmap(library.sample, (None, 0, None)))(
         two, keys, jnp.asarray([0.0, 2.0])
     )
     assert (clip == 1).all()
     assert 0 <= time.min() < 0.1 and 0.9 < time.max() <= 1.0
-    clip, time = jax.jit(jax.vmap(library.draw, (None, 0)))(two, keys)
+    clip, time = jax.jit(jax.vmap(library.sample, (None, 0)))(two, keys)
     assert 0.4 < clip.mean() < 0.6
-    assert (time <= library.length(two, clip)).all()
+    assert (time <= library.duration(two, clip)).all()
 
 
 def test_all_captured_clips_make_a_library(motions, model):
-    built = library.build(library.read(str(motions), model), model)
+    built = library.build(library.load_clips(str(motions), model), model)
     assert len(built.names) == 14
     for leaf in jax.tree.leaves(built):
         assert np.isfinite(leaf).all()
     assert np.abs(built.reference.qvel).max() < 25.0
-    np.testing.assert_allclose(library.length(built, 13), 38 / 30, atol=1e-6)  # the walk
+    np.testing.assert_allclose(library.duration(built, 13), 38 / 30, atol=1e-6)  # the walk
 
 
 def test_loops_are_repeated_until_they_last(tmp_path, bones, model):
     for name, loops in (("a", True), ("b", False)):
         clip = synthetic.stepping(bones, seconds=1.0)._replace(loops=loops)
         native.write(tmp_path / f"{name}.npz", clip, bones)
-    built = library.build(library.read(str(tmp_path), model, at_least=2.5), model)
+    built = library.build(library.load_clips(str(tmp_path), model, min_seconds=2.5), model)
     np.testing.assert_array_equal(built.frames, [91, 31])
 
 
@@ -145,13 +145,15 @@ def test_a_planned_clip_is_followed_along_its_plan(bones, model):
         followed.position[1] - captured.position[1], [[0, 0, 0.1]] * 15, atol=1e-6
     )
     np.testing.assert_allclose(followed.qvel[1], plan.qvel[10:12].mean(0), atol=1e-6)
-    push = library.push(built, both, time)
-    np.testing.assert_allclose(push, [np.zeros(model.nu), plan.push[10:12].mean(0)], atol=1e-6)
+    push = library.feedforward(built, both, time)
+    np.testing.assert_allclose(
+        push, [np.zeros(model.nu), plan.feedforward[10:12].mean(0)], atol=1e-6
+    )
 
 
 def test_clips_without_plans_are_kept_once(two):
     assert two.reference.qpos is two.captured.qpos
-    assert not two.planned and not np.any(two.push)
+    assert not two.planned and not np.any(two.feedforward)
 
 
 def test_the_manner_of_moving_is_that_of_the_capture(bones, model):
@@ -210,4 +212,4 @@ def test_two_clips_of_one_name_are_refused(tmp_path, bones, model):
     native.write(tmp_path / "hop.npz", synthetic.stepping(bones), bones)
     (tmp_path / "hop.txt").write_text("{}")
     with pytest.raises(UserError, match="2 clips are called 'hop'; rename one"):
-        library.read(str(tmp_path), model)
+        library.load_clips(str(tmp_path), model)

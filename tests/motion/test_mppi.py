@@ -16,14 +16,14 @@ from jaxrl.errors import UserError
 from jaxrl.motion import formats, library, mppi, synthetic
 from jaxrl.motion.formats import native
 from jaxrl.motion.humanoid import Humanoid
-from jaxrl.motion.mppi import Planner, Search
+from jaxrl.motion.mppi import MPPIConfig, Planner
 
 FPS = 30.0
-SMALL = Search(samples=48, frames=6, rounds=2)
+SMALL = MPPIConfig(samples=48, frames=6, rounds=2)
 
 
 @pytest.fixture(scope="module")
-def figure(model):
+def humanoid(model):
     return Humanoid(model, FPS, 3)
 
 
@@ -42,8 +42,8 @@ def shown(hop, model):
 
 
 @pytest.fixture(scope="module")
-def planner(figure):
-    return Planner(figure, SMALL)
+def planner(humanoid):
+    return Planner(humanoid, SMALL)
 
 
 @pytest.fixture(scope="module")
@@ -54,57 +54,61 @@ def planned(planner, shown):
     return made
 
 
-def _simulated(figure, start, targets):
+def _simulated(humanoid, start, targets):
     """Return the poses [F, nq] that MuJoCo itself goes through."""
-    data = mujoco.MjData(figure.model)
+    data = mujoco.MjData(humanoid.model)
     data.qpos[:], data.qvel[:] = start
     poses = [data.qpos.copy()]
     for target in targets[1:]:
-        data.ctrl[:] = np.clip(target, figure.low, figure.high)
-        mujoco.mj_step(figure.model, data, figure.substeps)
+        data.ctrl[:] = np.clip(target, humanoid.low, humanoid.high)
+        mujoco.mj_step(humanoid.model, data, humanoid.substeps)
         poses.append(data.qpos.copy())
     return np.array(poses)
 
 
-def _aim(figure, qpos, qvel):
-    return np.asarray(jax.vmap(figure.aim)(jnp.asarray(qpos), jnp.asarray(qvel)), np.float64)
+def _servo_target(humanoid, qpos, qvel):
+    return np.asarray(
+        jax.vmap(humanoid.servo_target)(jnp.asarray(qpos), jnp.asarray(qvel)), np.float64
+    )
 
 
-def test_what_is_planned_happens(figure, shown, planned):
+def test_what_is_planned_happens(humanoid, shown, planned):
     """Pushes added to the planned poses are what brings a humanoid from each to the next."""
-    targets = _aim(figure, planned.qpos, planned.qvel) + planned.push
-    poses = _simulated(figure, (shown.qpos[0], shown.qvel[0]), targets)
+    targets = _servo_target(humanoid, planned.qpos, planned.qvel) + planned.feedforward
+    poses = _simulated(humanoid, (shown.qpos[0], shown.qvel[0]), targets)
     np.testing.assert_allclose(planned.qpos, poses, atol=2e-3)
     np.testing.assert_array_equal(planned.qpos[0], np.float64(shown.qpos[0]))
 
 
-def test_looking_ahead_follows_better_than_servos_alone(figure, hop, shown, planned):
-    aims = _aim(figure, shown.qpos, shown.qvel)
-    alone = _simulated(figure, (shown.qpos[0], shown.qvel[0]), aims)
+def test_looking_ahead_follows_better_than_servos_alone(humanoid, hop, shown, planned):
+    aims = _servo_target(humanoid, shown.qpos, shown.qvel)
+    alone = _simulated(humanoid, (shown.qpos[0], shown.qvel[0]), aims)
 
     def miss(poses):
-        built = library.build([hop._replace(qpos=poses)], figure.model, FPS)
+        built = library.build([hop._replace(qpos=poses)], humanoid.model, FPS)
         return np.linalg.norm(built.captured.position[0] - shown.position, axis=-1).mean()
 
     assert miss(planned.qpos) < 0.75 * miss(alone), (miss(planned.qpos), miss(alone))
 
 
-def test_every_frame_is_aimed_at_for_its_own_time(figure, shown, monkeypatch):
+def test_every_frame_is_aimed_at_for_its_own_time(humanoid, shown, monkeypatch):
     """Step k ends in frame k; what would come after the last one does not count."""
-    planner, goals = Planner(figure, SMALL), []
+    planner, goals = Planner(humanoid, SMALL), []
 
     def noted(best, body, goal, rng):
         goals.append(goal)
         return best
 
-    monkeypatch.setattr(planner, "_improved", noted)
+    monkeypatch.setattr(planner, "_improve", noted)
     planner.plan(shown)
     last = len(shown.qpos) - 1
     for step, goal in enumerate(goals, start=1):
         frames = np.minimum(step + np.arange(SMALL.frames), last)
-        np.testing.assert_array_equal(goal.meant.qpos, np.float64(shown.qpos[frames]))
-        np.testing.assert_allclose(goal.aim, _aim(figure, shown.qpos, shown.qvel)[frames])
-        assert goal.counts.sum() == min(SMALL.frames, last - step + 1)
+        np.testing.assert_array_equal(goal.reference.qpos, np.float64(shown.qpos[frames]))
+        np.testing.assert_allclose(
+            goal.servo_target, _servo_target(humanoid, shown.qpos, shown.qvel)[frames]
+        )
+        assert goal.valid.sum() == min(SMALL.frames, last - step + 1)
 
 
 def test_the_same_seed_plans_the_same(planner, shown):
@@ -117,14 +121,14 @@ def test_the_best_draws_make_the_next_one():
     drawn = np.arange(20.0)[:, None]
     cost = np.abs(drawn[:, 0] - 7.0)
     cost[3] = np.nan
-    assert mppi._averaged(drawn, cost)[0] == pytest.approx(7.0, abs=0.01)
+    assert mppi._average(drawn, cost)[0] == pytest.approx(7.0, abs=0.01)
     one_sided = np.where(drawn[:, 0] < 7, np.inf, cost)
-    assert 7.0 < mppi._averaged(drawn, one_sided)[0] < 7.6
-    assert np.isfinite(mppi._averaged(drawn, np.full(20, np.nan))).all()
+    assert 7.0 < mppi._average(drawn, one_sided)[0] < 7.6
+    assert np.isfinite(mppi._average(drawn, np.full(20, np.nan))).all()
 
 
 def test_draws_of_neighbouring_frames_are_alike():
-    noise = mppi._correlated(np.random.default_rng(0).normal(size=(20_000, 5, 2)))
+    noise = mppi._correlate(np.random.default_rng(0).normal(size=(20_000, 5, 2)))
     flat = noise.transpose(1, 0, 2).reshape(5, -1)
     np.testing.assert_allclose(np.corrcoef(flat)[0], 0.6 ** np.arange(5), atol=0.02)
     np.testing.assert_allclose(flat.std(1), 1.0, atol=0.02)
@@ -137,12 +141,12 @@ def test_the_command_writes_what_training_reads(tmp_path, bones, hop, model, cap
     assert plan.main(arguments) == 0
     (found,) = formats.read(tmp_path / "out", bones)
     assert found.plan is not None and found.fps == FPS and len(found.qpos) == 2
-    built = library.build(library.read(str(tmp_path / "out"), model), model)
+    built = library.build(library.load_clips(str(tmp_path / "out"), model), model)
     np.testing.assert_allclose(built.captured.qpos[0], found.qpos, atol=1e-6)
     assert "hop" in capsys.readouterr().out
     before = (tmp_path / "out" / "hop.npz").read_bytes()
     assert plan.main(arguments) == 0
-    assert "left alone" in capsys.readouterr().out
+    assert "has a plan: skipped" in capsys.readouterr().out
     assert (tmp_path / "out" / "hop.npz").read_bytes() == before
 
 
@@ -158,8 +162,8 @@ def test_planned_clips_can_be_planned_again_by_other_physics(tmp_path, bones, ho
     (first,), (second,) = formats.read(once, bones), formats.read(twice, bones)
     np.testing.assert_array_equal(first.qpos, second.qpos)
     assert (first.plan.substeps, second.plan.substeps) == (3, 5)
-    with pytest.raises(UserError, match="planned with 5 steps.*not --motion.substeps 3"):
-        motion_env.parts(MotionConfig(clips=twice))
+    with pytest.raises(UserError, match="planned with 5 physics steps.*not --motion.substeps 3"):
+        motion_env.load_parts(MotionConfig(clips=twice))
     assert plan.main([str(once), str(twice), *few]) == 2
     assert "was planned with --substeps 5, not 3: name another folder" in capsys.readouterr().err
 
@@ -171,7 +175,7 @@ def test_what_is_lost_stays_without_a_plan_and_is_tried_again(tmp_path, bones, h
     arguments = [str(tmp_path), str(tmp_path / "out"), "--samples", "8", "--frames", "2"]
     for _ in range(2):
         assert plan.main(arguments) == 0
-        assert "lost, kept without a plan" in capsys.readouterr().out
+        assert "no plan found" in capsys.readouterr().out
         (found,) = formats.read(tmp_path / "out", bones)
         assert found.plan is None and len(found.qpos) == 6
 
@@ -218,7 +222,7 @@ def test_a_policy_that_is_used_to_plans_is_told_apart(tmp_path, bones, hop, plan
         (["{here}"], "another folder than that of the clips"),
         (["{here}/hop.npz"], "is a file"),
         (["{here}/out", "--samples", "0"], "--samples must be at least 1"),
-        (["{here}/out", "--reach", "nan"], "--reach must be greater than 0"),
+        (["{here}/out", "--action-range", "nan"], "--action-range must be greater than 0"),
         (["{here}/out", "--seed", "-1"], "--seed must not be negative"),
         (["{here}/out", "--loop-seconds", "inf"], "--loop-seconds must not be negative"),
     ],

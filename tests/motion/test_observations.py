@@ -13,9 +13,9 @@ BODIES = 15
 SCALES = (100.0, 10.0, 0.1, 0.1)
 
 OWN, GOAL, TERMS = (
-    jax.jit(observations.own),
-    jax.jit(observations.goal),
-    jax.jit(observations.terms),
+    jax.jit(observations.proprioception),
+    jax.jit(observations.goal_obs),
+    jax.jit(observations.reward_terms),
 )
 
 
@@ -34,7 +34,7 @@ def pair():
 
 
 def _elsewhere(reference, angle, shift):
-    moved = library.turned(reference, jnp.float32(angle))
+    moved = library.rotate_yaw(reference, jnp.float32(angle))
     return moved._replace(position=moved.position + jnp.broadcast_to(shift, (BODIES, 3)))
 
 
@@ -115,7 +115,7 @@ def test_a_quaternion_and_its_negative_look_alike(pair):
 
 def test_perfect_tracking_pays_one_for_each_term(pair):
     np.testing.assert_allclose(TERMS(pair[0], pair[0], SCALES), np.ones(4), atol=1e-6)
-    np.testing.assert_array_equal(observations.distances(pair[0], pair[0]), np.zeros(BODIES))
+    np.testing.assert_array_equal(observations.body_distances(pair[0], pair[0]), np.zeros(BODIES))
 
 
 @pytest.mark.parametrize("body", [0, 7, 14])
@@ -138,4 +138,4 @@ def test_each_deviation_costs_its_own_term(pair, body):
 
 def test_distances_are_of_each_body(pair):
     expected = np.linalg.norm(np.asarray(pair[0].position - pair[1].position), axis=-1)
-    np.testing.assert_allclose(observations.distances(*pair), expected, rtol=1e-6)
+    np.testing.assert_allclose(observations.body_distances(*pair), expected, rtol=1e-6)

@@ -28,7 +28,7 @@ def test_products_and_turned_vectors():
     _same(rotations.conjugate(qa), a.inv())
     np.testing.assert_allclose(rotations.rotate(qa, jnp.float32(v)), a.apply(v), atol=1e-5)
     six = np.concatenate([a.apply([1, 0, 0]), a.apply([0, 0, 1])], -1)
-    np.testing.assert_allclose(rotations.six_d(qa), six, atol=1e-6)
+    np.testing.assert_allclose(rotations.rot6d(qa), six, atol=1e-6)
 
 
 def test_angles():
@@ -64,10 +64,10 @@ def test_heading_is_what_turns_about_the_vertical():
     _, q = _random(8, 5)
     yaw = jnp.linspace(-3.0, 3.0, 8)
     lean = rotations.from_exp_map(jnp.asarray([[0.3, 0.9, 0.0]] * 8))
-    turned = rotations.multiply(rotations.about_z(yaw), lean)
-    apart = rotations.angle_between(rotations.heading(turned), rotations.about_z(yaw))
+    turned = rotations.multiply(rotations.from_yaw(yaw), lean)
+    apart = rotations.angle_between(rotations.heading(turned), rotations.from_yaw(yaw))
     np.testing.assert_allclose(apart, 0.0, atol=1e-5)
-    rest = rotations.multiply(rotations.unheading(q), q)
+    rest = rotations.multiply(rotations.inverse_heading(q), q)
     np.testing.assert_allclose(rest[:, 3], 0.0, atol=1e-6)
     upside_down = jnp.asarray([0.0, 1.0, 0.0, 0.0])
     np.testing.assert_array_equal(rotations.heading(upside_down), [1, 0, 0, 0])

@@ -200,16 +200,18 @@ def test_shapes_are_checked():
 def test_hands_and_toes_are_left_out_however_they_are_spelt():
     """Of SMPL's 24 bodies 20 are left, as in PHC: wrists count there."""
     kept = [
-        n for n in smpl.JOINTS if tracking_metrics.judged_bodies(smpl.JOINTS)[smpl.JOINTS.index(n)]
+        n for n in smpl.JOINTS if tracking_metrics.success_bodies(smpl.JOINTS)[smpl.JOINTS.index(n)]
     ]
     assert sorted(set(smpl.JOINTS) - set(kept)) == ["L_Hand", "L_Toe", "R_Hand", "R_Toe"]
-    assert tracking_metrics.judged_bodies(["root", "LeftHand", "left_toe_base", "RIGHT_WRIST"]) == [
+    assert tracking_metrics.success_bodies(
+        ["root", "LeftHand", "left_toe_base", "RIGHT_WRIST"]
+    ) == [
         True,
         False,
         False,
         True,
     ]
-    assert tracking_metrics.judged_bodies(["root", "left_wrist"]) == [
+    assert tracking_metrics.success_bodies(["root", "left_wrist"]) == [
         True,
         False,
     ]  # it has no hands

@@ -29,7 +29,7 @@ def assert_same(one, two):
 
 
 def test_longer_cycles_train_alike_from_the_same_start_states(tiny_program):
-    pool = tiny_program.env.pool(jax.random.key(1))
+    pool = tiny_program.env.sample_pool(jax.random.key(1))
     start = tiny_program.algorithm.init(jax.random.key(0), pool)
 
     def run(iterations):
@@ -59,7 +59,7 @@ def test_start_states_follow_from_seed_purpose_and_number(executor):
 
 
 def test_every_environment_starts_in_a_state_of_its_own(executor):
-    obs = np.asarray(executor.init_state().collector.env.world.obs)
+    obs = np.asarray(executor.init_state().collector.env.packed.obs)
     assert len(np.unique(obs, axis=0)) == len(obs) == 8
 
 

@@ -183,7 +183,7 @@ def test_what_diverges_starts_anew_and_is_counted():
     group = host.build("gym:tests.helpers.toys:Breaks-v0", 2, 1).group(2, 0)
     steps = [group.step(np.zeros((2, 2))) for _ in range(4)]
     assert [step.terminated.tolist() for step in steps] == [[False] * 2, [True] * 2] * 2
-    assert np.isfinite([step.next_obs for step in steps]).all() and group.news.diverged == 4
+    assert np.isfinite([step.next_obs for step in steps]).all() and group.episodes.diverged == 4
     assert [step.reward[0] for step in steps] == [1, 0, 1, 0]
     group.close()
 
@@ -194,7 +194,7 @@ def test_every_non_finite_value_is_counted(name, steps):
     assert np.isfinite(group.obs).all()
     played = [group.step(np.zeros((2, 2))) for _ in range(4)]
     assert [step.terminated[0] for step in played] == [(t + 1) % steps == 0 for t in range(4)]
-    assert group.news.diverged == 2 * 4 // steps
+    assert group.episodes.diverged == 2 * 4 // steps
     for step in played:
         assert np.isfinite(step.next_obs).all() and np.isfinite(step.reward).all()
     group.close()
@@ -214,8 +214,8 @@ def test_non_finite_values_stop_the_run_where_asked_to():
 
 
 def test_signals_reach_the_run_not_its_environments():
-    remote = host.build("gym:CartPole-v1", 2, 1).remote(2, 0)
-    remote.begin()
+    remote = host.build("gym:CartPole-v1", 2, 1).worker(2, 0)
+    remote.wait_ready()
     os.kill(remote._process.pid, signal.SIGINT)
     os.kill(remote._process.pid, signal.SIGTERM)
     remote.send(np.zeros(2, int))

@@ -108,10 +108,10 @@ def shape(*dims, dtype=np.float32):
 
 @pytest.mark.parametrize("obs", [shape(3), {"state": shape(2), "pixels": shape(4, 4, dtype="u1")}])
 def test_templates_come_back_as_they_were(tmp_path, obs):
-    world = PackedEnvState(obs, {"success": shape()}, (shape(2, 3), shape(dtype=np.int32)))
+    shapes = PackedEnvState(obs, {"success": shape()}, (shape(2, 3), shape(dtype=np.int32)))
     stored = trace_cache.CachedPrograms(
         Template(
-            world,
+            shapes,
             ActionSpec(4, True),
             55,
             (0, 2),
@@ -176,8 +176,8 @@ def test_junk_is_ignored_and_replaced(keeping, kept_programs):
 
 def test_the_oldest_are_let_go(tmp_path, monkeypatch):
     monkeypatch.setattr(trace_cache, "KEPT", 2)
-    world = PackedEnvState(shape(1), {}, ())
-    stored = trace_cache.CachedPrograms(Template(world, ActionSpec(1, False), 1, ()), {})
+    shapes = PackedEnvState(shape(1), {}, ())
+    stored = trace_cache.CachedPrograms(Template(shapes, ActionSpec(1, False), 1, ()), {})
     for name in "abc":
         trace_cache.save(tmp_path / f"{name}.npz", stored)
     assert sorted(path.stem for path in tmp_path.iterdir()) == ["b", "c"]

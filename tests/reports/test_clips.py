@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from jaxrl import evaluate
-from jaxrl.evaluation import tracking
+from jaxrl.envs.tasks import tracking
+from jaxrl.envs.tasks.imitation import Imitation
 from jaxrl.evaluation.episodes import Episodes
 from jaxrl.rendering import software_renderer
 from jaxrl.reports import clips as clip_report
@@ -29,7 +30,7 @@ def test_every_clip_is_reported(run, capsys):
     assert "--episodes is ignored: each clip is played once, 3 in all" in said
     assert "success rate                          66.7%" in said
     assert "failed: fast\n" in said and "failed strictly: fast\n" in said
-    assert "to plan paths through clips" in said
+    assert "to plan feasible versions of clips" in said
     report = json.loads((run / "evaluation-final.json").read_text())
     assert report["episodes"] == 3 and report["lengths"] == [5, 8, 10]  # 8 was training's limit
     assert report["failed_clips"] == report["strictly_failed_clips"] == ["fast"]
@@ -76,31 +77,33 @@ def _trace(far):
     """Two clips of 4 and 2 frames, of which body 1 is `far` [steps, clips] away."""
     played = np.zeros((4, 2, 2, 3), np.float32)
     played[:, :, 1, 0] = far
-    return {"played": played, "meant": np.zeros_like(played), "counts": np.ones((4, 2, 2), bool)}
+    bodies = np.ones((4, 2, 2), bool)
+    return {"position": played, "captured": np.zeros_like(played), "success_bodies": bodies}
 
 
 def test_frames_after_the_end_do_not_count_and_errors_pool_over_frames():
     far = np.float32([[0.1, 0.4], [0.1, 0.2], [0.1, 9.0], [0.3, np.nan]])
-    found = tracking.judge(_trace(far), np.int32([4, 2]))
-    np.testing.assert_allclose(found.worst, [300.0, 400.0], rtol=1e-6)
+    found = tracking.evaluate(_trace(far), np.int32([4, 2]))
+    np.testing.assert_allclose(found.max_distance, [300.0, 400.0], rtol=1e-6)
     assert found.success.tolist() == [True, True]
     assert found.strict_success.tolist() == [False, False]
     np.testing.assert_allclose(found.errors["mpjpe"], [75.0, 150.0], rtol=1e-5)
-    summary = tracking.summary(found)
+    summary = tracking.metrics(found)
     assert summary["eval/mpjpe_all"] == pytest.approx(100.0, rel=1e-5)  # 600 mm in 6 frames
     # Differences: 0, 0, 100 mm of the first clip's frames and 100 mm of the second's only one.
     assert summary["eval/vel_dist_all"] == pytest.approx((100 + 100) / 4, rel=1e-5)
     assert summary["eval/accel_dist_all"] == pytest.approx(100 / 2, rel=1e-5)
 
 
-def test_a_clip_that_left_the_numbers_failed_and_has_no_errors():
+def test_a_non_finite_clip_failed_and_has_no_errors():
     far = np.float32([[0.0, 0.1], [0.0, np.nan], [0.0, 0.0], [0.0, 0.0]])
     result = Episodes(np.zeros(2), np.int32([4, 2]), None, _trace(far))
     library = SimpleNamespace(names=("good", "bad"), planned=("bad",), fps=30.0)
-    clips = clip_report.rows(result, SimpleNamespace(env=SimpleNamespace(library=library)))
+    report = tracking.report(result, library)
+    clips = report.table
     assert clips[1]["mpjpe"] is None and clips[1]["worst_distance"] is None
-    assert clip_report.failed(clips) == clip_report.failed(clips, "strict_success") == ["bad"]
-    assert clip_report.worst(clips) == "bad"
+    assert tracking.failed(clips) == tracking.failed(clips, "strict_success") == ["bad"]
+    assert report.worst == "bad"
     assert json.loads(json.dumps(clips, allow_nan=False)) == clips
 
 
@@ -115,10 +118,12 @@ def test_a_video_shows_the_played_clip_beside_its_reference(tmp_path, monkeypatc
     meant = np.arange(2 * 5 * 3.0).reshape(2, 5, 3)  # [clips, frames, nq]
     reference = SimpleNamespace(qpos=meant)
     library = SimpleNamespace(names=("a", "b"), fps=30.0, captured=reference)
-    inner = SimpleNamespace(library=library, figure=SimpleNamespace(model="model"))
+    inner = Imitation.__new__(Imitation)
+    inner.library, inner.humanoid = library, SimpleNamespace(model="model")
+    env = SimpleNamespace(inner=inner, trial_names=inner.trial_names, trial_poses=inner.trial_poses)
     qpos = np.random.default_rng(0).normal(size=(4, 2, 3))
     result = Episodes(np.zeros(2), np.int32([4, 3]), None, {"qpos": qpos})
-    clip_report.write_video(result, SimpleNamespace(env=inner), "b", tmp_path / "video.gif")
+    clip_report.write_video(result, SimpleNamespace(env=env), "b", tmp_path / "video.gif")
     assert (tmp_path / "video.gif").stat().st_size
     np.testing.assert_array_equal(drawn["qpos"], qpos[:3, 1])
     np.testing.assert_array_equal(drawn["reference"], meant[1, 1:4])

@@ -111,7 +111,7 @@ def _updated(answer):
     mesh = sharding.make_mesh(2)
     first = jax.device_put(clip_sampling.init(3), sharding.replicated(mesh))
     state = TrainState(*4 * [None], first)
-    env = SimpleNamespace(next_curriculum=lambda *_: (answer, {"count": np.int64(2)}))
+    env = SimpleNamespace(update_curriculum_from_trials=lambda *_: (answer, {"count": np.int64(2)}))
     env = SimpleNamespace(env=env, template=SimpleNamespace(curriculum=first))
     program = DeviceProgram(None, mesh, env=env, algorithm=None)
     return first, curriculum.update_from_trials(program, state, [None])
@@ -130,7 +130,7 @@ def test_every_array_keeps_its_place_and_type():
 
 
 def test_another_shape_or_structure_is_refused():
-    with pytest.raises(UserError, match=r"\(3,\) into one \(4,\)"):
+    with pytest.raises(UserError, match=r"\(3,\) of its curriculum into one \(4,\)"):
         _updated(clip_sampling.init(4))
-    with pytest.raises(UserError, match="must return what it was given"):
+    with pytest.raises(UserError, match="must return a curriculum of the same structure"):
         _updated(np.zeros(3))

@@ -73,7 +73,7 @@ def test_rollout_needs_no_talk_between_devices(runs):
     """Only learning averages over devices: minibatches never move rows between them."""
     program, state, _, _ = runs[4]
     everywhere = sharding.replicated(program.mesh)
-    pool = jax.device_put(program.env.pool(jax.random.key(0)), everywhere)
+    pool = jax.device_put(program.env.sample_pool(jax.random.key(0)), everywhere)
     step = jax.jit(program.algorithm.train_step).lower(state, pool).compile()
     text = step.as_text()
     assert "all-reduce" in text  # gradients

@@ -109,7 +109,7 @@ def test_episodes_of_a_command_start_in_other_states_than_training_did(used):
     networks = algorithms.build_networks(config, built.env.spec)
     params = networks.actor.init(jax.random.key(99)), normalizer.init(built.env.spec.obs)
     policy = load._bind(networks, PolicyParams(*params), built.env.spec, {})
-    jax.jit(built.env.pool)(streams.key(config.seed, streams.INIT))
+    jax.jit(built.env.sample_pool)(streams.key(config.seed, streams.INIT))
     asked = {"episodes": 4, "seed": config.seed, "deterministic": False, "env": built.env}
     load.run_episodes(policy, config, **asked)
     _assert_distinct(used, 13)

@@ -84,9 +84,9 @@ class CartPole(base.Env):
     @property
     def mj_model(self) -> Any:
         """The cart and its pole, as they are drawn."""
-        return env_adapter.load("cartpole")
+        return env_adapter.load_model("cartpole")
 
-    def shown(self, state: base.State) -> dict[str, jax.Array]:
+    def render_state(self, state: base.State) -> dict[str, jax.Array]:
         """Return the joints of that model."""
         joints = cast(CartPoleState, state.pipeline_state)
         return {"qpos": jnp.stack([joints.x, joints.theta])}
@@ -162,9 +162,9 @@ class Pendulum(base.Env):
     @property
     def mj_model(self) -> Any:
         """The pendulum, as it is drawn."""
-        return env_adapter.load("pendulum")
+        return env_adapter.load_model("pendulum")
 
-    def shown(self, state: base.State) -> dict[str, jax.Array]:
+    def render_state(self, state: base.State) -> dict[str, jax.Array]:
         """Return the joint of that model."""
         return {"qpos": cast(PendulumState, state.pipeline_state).theta[None]}
 

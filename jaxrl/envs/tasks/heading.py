@@ -1,10 +1,10 @@
-"""Go where one is told, in whatever manner the clips show: the task of AMP.
+"""Walk in a commanded direction at a commanded speed: the task of AMP.
 
-The humanoid starts in a moment of a clip and is told a direction and a speed. Only progress is
-paid here; that it looks like walking is the business of a discriminator (`--amp.weight`).
+The humanoid starts at a time of a clip and gets a direction and a speed. The reward is for progress
+alone; a discriminator (`--amp.weight`) rewards motion like the clips'.
 
-An episode is a success if it ends on its feet and kept the speed it was told, on average, once it
-had had two seconds to turn and get going.
+An episode is a success if it ends upright and its mean speed, after two seconds to turn and
+accelerate, was about the commanded one.
 """
 
 import dataclasses
@@ -19,11 +19,11 @@ from jaxrl.envs.tasks.motion_env import MotionEnv
 from jaxrl.motion import observations, rotations
 from jaxrl.motion.clip import FPS
 from jaxrl.motion.library import Reference
-from jaxrl.types import Array, Key
+from jaxrl.types import Array, Key, PyTree
 
-_FALLEN = 0.55  # of the height at rest
-_STARTING = 2.0  # seconds
-_CLOSE = 0.2  # of the speed asked for
+_MIN_HEIGHT = 0.55  # of the root, as a fraction of its height at rest
+_START_SECONDS = 2.0  # not counted for success
+_TOLERANCE = 0.2  # of the mean speed, as a fraction of the commanded one
 
 
 class Heading(MotionEnv):
@@ -32,23 +32,23 @@ class Heading(MotionEnv):
     episode_length = 300
 
     def reset(self, rng: Key) -> base.State:
-        """Start in a moment of a clip with a command."""
-        key_moment, key_speed, key_way = jax.random.split(rng, 3)
-        clip, time, turn = self.moment(key_moment)
-        start = self.reference(clip, time, turn)
+        """Start at a time of a clip with a random command."""
+        key_start, key_speed, key_direction = jax.random.split(rng, 3)
+        clip, time, yaw = self.sample_start(key_start)
+        start = self.reference(clip, time, yaw)
         low, high = self.config.speeds
         info = {
             "speed": jax.random.uniform(key_speed, (), jnp.float32, low, high),
-            "way": jax.random.uniform(key_way, (), jnp.float32, -math.pi, math.pi),
+            "direction": jax.random.uniform(key_direction, (), jnp.float32, -math.pi, math.pi),
             "age": jnp.zeros(()),  # in seconds
-            "gone": jnp.zeros(()),  # in metres, after the start
-            **self.amp_before(clip, time),
+            "distance": jnp.zeros(()),  # in metres, after the first seconds
+            **self.amp_history(clip, time),
         }
-        pose = self.figure.start(start.qpos, start.qvel)
+        pose = self.humanoid.start(start.qpos, start.qvel)
         names = ("reward_speed", "reward_power", "speed_error", "speed", "command", "success")
         return base.State(
             pipeline_state=pose,  # type: ignore[arg-type]
-            obs=self._observe(self.figure.shown(pose), info),
+            obs=self._observe(self.humanoid.body_motion(pose), info),
             reward=jnp.zeros(()),
             done=jnp.zeros(()),
             metrics={name: jnp.zeros(()) for name in names},
@@ -56,53 +56,55 @@ class Heading(MotionEnv):
         )
 
     def step(self, state: base.State, action: Array) -> base.State:
-        """Aim the servos; pay for the speed in the right direction."""
+        """Set servo targets; reward the speed in the commanded direction."""
         before: Any = state.pipeline_state
-        pose, power = self.figure.move(before, self.absolute_target(action))
-        now = self.figure.shown(pose)
+        pose, power = self.humanoid.move(before, self.absolute_target(action))
+        now = self.humanoid.body_motion(pose)
         info = dict(state.info)
-        info |= self.amp_after(info, now)
-        # Over a whole step: the root sways while walking.
-        went = (pose.qpos[:2] - before.qpos[:2]) * FPS
-        speed = went[0] * jnp.cos(info["way"]) + went[1] * jnp.sin(info["way"])
-        aside = went[1] * jnp.cos(info["way"]) - went[0] * jnp.sin(info["way"])
-        miss = jnp.square(info["speed"] - speed) + 0.1 * jnp.square(aside)
-        paid = jnp.exp(-self.config.speed_scale * miss)
+        info |= self.next_amp_history(info, now)
+        # Over a control step: the root sways while walking.
+        velocity = (pose.qpos[:2] - before.qpos[:2]) * FPS
+        cos, sin = jnp.cos(info["direction"]), jnp.sin(info["direction"])
+        speed = velocity[0] * cos + velocity[1] * sin
+        sideways = velocity[1] * cos - velocity[0] * sin
+        error = jnp.square(info["speed"] - speed) + 0.1 * jnp.square(sideways)
+        reward = jnp.exp(-self.config.speed_scale * error)
         cost = -self.config.power_coef * power
-        fallen = now.position[0, 2] < _FALLEN * self.figure.model.qpos0[2]
-        info |= _further(info, speed)
+        fallen = now.position[0, 2] < _MIN_HEIGHT * self.humanoid.model.qpos0[2]
+        info |= _progress(info, speed)
         return dataclasses.replace(
             state,
             pipeline_state=pose,
             obs=self._observe(now, info),
-            reward=paid + cost,
+            reward=reward + cost,
             done=fallen.astype(jnp.float32),
             metrics={
-                "reward_speed": paid,
+                "reward_speed": reward,
                 "reward_power": cost,
                 "speed_error": jnp.abs(info["speed"] - speed),
                 "speed": speed,
                 "command": info["speed"],
-                "success": _kept_pace(info) & ~fallen,
+                "success": _kept_speed(info) & ~fallen,
             },
             info=info,
         )
 
-    def _observe(self, now: Reference, info: dict[str, Array]) -> Any:
-        way = jnp.stack([jnp.cos(info["way"]), jnp.sin(info["way"]), jnp.zeros(())])
-        ahead = rotations.rotate(rotations.unheading(now.rotation[0]), way)
-        view = jnp.concatenate([observations.own(now), ahead[:2], info["speed"][None]])
-        return self.seen(view, info)
+    def _observe(self, now: Reference, info: dict[str, Array]) -> PyTree:
+        direction = info["direction"]
+        command = jnp.stack([jnp.cos(direction), jnp.sin(direction), jnp.zeros(())])
+        command = rotations.rotate(rotations.inverse_heading(now.rotation[0]), command)
+        own = observations.proprioception(now)
+        return self.with_amp(jnp.concatenate([own, command[:2], info["speed"][None]]), info)
 
 
-def _further(info: dict[str, Array], speed: Array) -> dict[str, Array]:
-    """Return age and way after one more step; what is gone before the start is over is left out."""
+def _progress(info: dict[str, Array], speed: Array) -> dict[str, Array]:
+    """Return age and distance after one more step; the first seconds add no distance."""
     age = info["age"] + 1.0 / FPS
-    step = jnp.where(info["age"] < _STARTING, 0.0, speed / FPS)
-    return {"age": age, "gone": info["gone"] + step}
+    step = jnp.where(info["age"] < _START_SECONDS, 0.0, speed / FPS)
+    return {"age": age, "distance": info["distance"] + step}
 
 
-def _kept_pace(info: dict[str, Array]) -> Array:
-    """Tell whether the mean speed since the start is about the one asked for."""
-    meant = info["speed"] * (info["age"] - _STARTING)
-    return (meant > 0.0) & (jnp.abs(info["gone"] - meant) <= _CLOSE * meant)
+def _kept_speed(info: dict[str, Array]) -> Array:
+    """Return whether the mean speed after the first seconds is about the commanded one."""
+    expected = info["speed"] * (info["age"] - _START_SECONDS)
+    return (expected > 0.0) & (jnp.abs(info["distance"] - expected) <= _TOLERANCE * expected)

@@ -1,9 +1,9 @@
-"""Follow motion capture with a physical humanoid, in the interface of a Brax environment.
+"""Track motion capture with a simulated humanoid: a Brax environment.
 
-An episode shows one clip from some moment on. Every control step the humanoid sees itself and the
-clip's next frames, and is paid for being where the clip is. It ends when a body strays too far, and
-is cut (not ended: the future still has value) where the clip is over. Where a way through the clip
-was planned, that is what is seen and not to be strayed from; what is paid for stays the clip.
+An episode tracks one clip from some time on. At every control step the humanoid observes itself and
+the clip's next frames, and is rewarded for matching the clip. The episode terminates when a body is
+too far off, and is truncated at the clip's end. If the clip has a plan, the plan is what is
+observed and must not be left; the reward still compares with the captured clip.
 """
 
 import dataclasses
@@ -14,6 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from brax.envs import base
 
+from jaxrl.envs.hooks import TrialEpisodes, TrialReport
+from jaxrl.envs.tasks import tracking
 from jaxrl.envs.tasks.motion_env import MotionEnv
 from jaxrl.motion import clip_sampling, observations
 from jaxrl.motion import library as libraries
@@ -21,8 +23,10 @@ from jaxrl.motion.clip import FPS
 from jaxrl.motion.clip_sampling import Resampling
 from jaxrl.motion.humanoid import Pose
 from jaxrl.motion.library import Reference
-from jaxrl.motion.tracking_metrics import judged_bodies, within_training_limit
+from jaxrl.motion.tracking_metrics import success_bodies, within_training_limit
 from jaxrl.types import Array, Key, PyTree
+
+_TERMS = tuple(f"reward_{name}" for name in (*observations.RewardTerms._fields, "power"))
 
 
 class Imitation(MotionEnv):
@@ -38,114 +42,132 @@ class Imitation(MotionEnv):
         """An evaluation plays every clip once."""
         return self.num_clips
 
+    @property
+    def trial_names(self) -> tuple[str, ...]:
+        """The names of the clips."""
+        return self.library.names
+
     def first_curriculum(self) -> Resampling:
-        """Return how likely each clip is drawn, to begin with."""
+        """Return equal weights for all clips."""
         return jax.tree.map(np.asarray, clip_sampling.init(self.num_clips))
 
-    def next_curriculum(
-        self, curriculum: Resampling, episodes: Any
+    def update_curriculum_from_trials(
+        self, curriculum: Resampling, episodes: TrialEpisodes
     ) -> tuple[Resampling, dict[str, float]]:
-        """Let clips that failed their trials come up more often; say what to log.
+        """Sample clips that failed their trials more often.
 
-        A trial failed where training would have ended the episode.
+        A trial failed where training would have terminated the episode.
         """
         trace, frames = episodes.trace, jnp.asarray(episodes.lengths, jnp.int32)
-        names = ("played", "followed")
-        played, followed = (jnp.swapaxes(jnp.asarray(trace[name]), 0, 1) for name in names)
+        position, reference = (
+            jnp.swapaxes(jnp.asarray(trace[name]), 0, 1) for name in ("position", "reference")
+        )
         limit = self.config.distance
-        failed = np.asarray(~within_training_limit(played, followed, frames, limit=limit))
+        failed = np.asarray(~within_training_limit(position, reference, frames, limit=limit))
         floor, decay = self.config.resample_floor, self.config.resample_decay
         after = clip_sampling.update(curriculum, jnp.asarray(failed), floor=floor, decay=decay)
         return after, {"max_weight": np.max(after.weights), "failed_clips": np.sum(failed)}
 
+    def trial_report(self, episodes: TrialEpisodes) -> TrialReport:
+        """Return tracking errors and successes of all clips."""
+        return tracking.report(episodes, self.library)
+
+    def trial_success(self, episodes: TrialEpisodes) -> np.ndarray:
+        """Return which of some clips were tracked to their end."""
+        return tracking.evaluate(episodes.trace, episodes.lengths).success
+
+    def trial_poses(self, episodes: TrialEpisodes, number: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the poses of a trial and of its clip, [frames, nq] each."""
+        count = int(episodes.lengths[number])
+        qpos = np.asarray(episodes.trace["qpos"])[:count, number]
+        # States are recorded after each step: the first one belongs to the clip's second frame.
+        return qpos, np.asarray(self.library.captured.qpos)[number, 1 : count + 1]
+
     def reset(self, rng: Key, curriculum: Resampling | None = None) -> base.State:
-        """Start in a moment of a clip, both drawn, turned any way."""
-        return self._begin(*self.moment(rng, curriculum.weights if curriculum else None))
+        """Start at a random time of a random clip, with a random yaw."""
+        return self._start(*self.sample_start(rng, curriculum.weights if curriculum else None))
 
     def trial(self, clip: Array) -> base.State:
-        """Start at the beginning of a clip, as it was captured; the end is the clip's alone."""
-        return self._begin(clip, jnp.zeros(()), jnp.zeros(()), judged=True)
+        """Start at the beginning of a clip; only the clip's end ends the episode."""
+        return self._start(clip, jnp.zeros(()), jnp.zeros(()), is_trial=True)
 
     def record(self, state: base.State) -> dict[str, Array]:
-        """Return where all bodies are and were when captured: what tracking is judged by."""
+        """Return the positions of all bodies, simulated, captured, and to be tracked."""
         info, pose = state.info, cast(Pose, state.pipeline_state)
         return {
-            "played": self.figure.shown(pose).position,
-            "meant": self._captured(info).position,
-            "followed": self.reference(info["clip"], info["time"], info["turn"]).position,
-            "counts": jnp.asarray(judged_bodies(self.figure.skeleton.bodies)),
+            "position": self.humanoid.body_motion(pose).position,
+            "captured": self._captured(info).position,
+            "reference": self.reference(info["clip"], info["time"], info["yaw"]).position,
+            "success_bodies": jnp.asarray(success_bodies(self.humanoid.skeleton.bodies)),
         }
 
-    def shown(self, state: base.State) -> dict[str, Array]:
+    def render_state(self, state: base.State) -> dict[str, Array]:
         """Return the humanoid's pose, and as a ghost the clip's."""
         pose = cast(Pose, state.pipeline_state)
         return {"qpos": pose.qpos, "ghost": self._captured(state.info).qpos}
 
-    def _begin(self, clip: Array, time: Array, turn: Array, judged: bool = False) -> base.State:
-        shown = self.reference(clip, time, turn)
-        pose = self.figure.start(shown.qpos, shown.qvel)
-        info = {"clip": clip, "time": time, "turn": turn, "truncation": jnp.zeros(())}
-        info["judged"] = jnp.asarray(judged, jnp.float32)
-        info |= self.amp_before(clip, time)
-        names = (*observations.Terms._fields, "power")
-        metrics = {f"reward_{name}": jnp.zeros(()) for name in names}
+    def _start(self, clip: Array, time: Array, yaw: Array, is_trial: bool = False) -> base.State:
+        start = self.reference(clip, time, yaw)
+        pose = self.humanoid.start(start.qpos, start.qvel)
+        info = {"clip": clip, "time": time, "yaw": yaw, "truncation": jnp.zeros(())}
+        info["is_trial"] = jnp.asarray(is_trial, jnp.float32)
+        info |= self.amp_history(clip, time)
         return base.State(
             pipeline_state=pose,  # type: ignore[arg-type]
-            obs=self._observe(self.figure.shown(pose), info),
+            obs=self._observe(self.humanoid.body_motion(pose), info),
             reward=jnp.zeros(()),
             done=jnp.zeros(()),
-            metrics=metrics | {"distance": jnp.zeros(())},
+            metrics={name: jnp.zeros(()) for name in (*_TERMS, "distance")},
             info=info,
         )
 
     def step(self, state: base.State, action: Array) -> base.State:
-        """Aim the servos, wait for the next frame, and compare."""
+        """Set servo targets, simulate up to the next frame, and compare."""
         info = dict(state.info)
         info["time"] = next_frame(info["time"])
-        meant = self.reference(info["clip"], info["time"], info["turn"])
+        reference = self.reference(info["clip"], info["time"], info["yaw"])
         pose: Any = state.pipeline_state
-        push = libraries.push(self.library, info["clip"], info["time"])
-        pose, power = self.figure.move(pose, self._target(meant, push, action))
-        now = self.figure.shown(pose)
-        info |= self.amp_after(info, now)
-        terms = observations.terms(now, self._captured(info), self.config.scales)
-        earned = [w * term for w, term in zip(self.config.weights, terms, strict=True)]
+        feedforward = libraries.feedforward(self.library, info["clip"], info["time"])
+        pose, power = self.humanoid.move(pose, self._target(reference, feedforward, action))
+        now = self.humanoid.body_motion(pose)
+        info |= self.next_amp_history(info, now)
+        terms = observations.reward_terms(now, self._captured(info), self.config.scales)
+        rewards = [w * term for w, term in zip(self.config.weights, terms, strict=True)]
         cost = -self.config.power_coef * power
-        apart = observations.distances(now, meant)
-        lost = jnp.max(apart) > self.config.distance
-        over = info["time"] >= libraries.length(self.library, info["clip"]) - 0.5 / FPS
-        lost = lost & (info["judged"] == 0)
-        info["truncation"] = (over & ~lost).astype(jnp.float32)
-        names = [f"reward_{name}" for name in (*observations.Terms._fields, "power")]
-        done = (over | lost).astype(jnp.float32)
+        distances = observations.body_distances(now, reference)
+        too_far = jnp.max(distances) > self.config.distance
+        at_end = info["time"] >= libraries.duration(self.library, info["clip"]) - 0.5 / FPS
+        too_far = too_far & (info["is_trial"] == 0)
+        info["truncation"] = (at_end & ~too_far).astype(jnp.float32)
         return dataclasses.replace(
             state,
             pipeline_state=pose,
             obs=self._observe(now, info),
-            reward=sum(earned) + cost,
-            done=done,
-            metrics=dict(zip(names, [*earned, cost], strict=True)) | {"distance": jnp.mean(apart)},
+            reward=sum(rewards) + cost,
+            done=(at_end | too_far).astype(jnp.float32),
+            metrics=dict(zip(_TERMS, [*rewards, cost], strict=True))
+            | {"distance": jnp.mean(distances)},
             info=info,
         )
 
     def _captured(self, info: dict[str, Array]) -> Reference:
-        return self.reference(info["clip"], info["time"], info["turn"], captured=True)
+        return self.reference(info["clip"], info["time"], info["yaw"], captured=True)
 
-    def _target(self, meant: Reference, push: Array, action: Array) -> Array:
-        """Return what the servos aim at: around the clip's next pose, or around the rest pose."""
+    def _target(self, reference: Reference, feedforward: Array, action: Array) -> Array:
+        """Return servo targets: around the clip's next pose, or around the rest pose."""
         if self.config.residual:
-            aim = self.figure.aim(meant.qpos, meant.qvel) + push
-            return aim + self.config.action_scale * jnp.clip(action, -1.0, 1.0)
+            target = self.humanoid.servo_target(reference.qpos, reference.qvel) + feedforward
+            return target + self.config.action_scale * jnp.clip(action, -1.0, 1.0)
         return self.absolute_target(action)
 
     def _observe(self, now: Reference, info: dict[str, Array]) -> PyTree:
-        parts = [observations.own(now)]
+        parts = [observations.proprioception(now)]
         for ahead in self.config.future:
-            time = info["time"] + ahead / FPS
-            parts.append(observations.goal(now, self.reference(info["clip"], time, info["turn"])))
-        return self.seen(jnp.concatenate(parts), info)
+            target = self.reference(info["clip"], info["time"] + ahead / FPS, info["yaw"])
+            parts.append(observations.goal_obs(now, target))
+        return self.with_amp(jnp.concatenate(parts), info)
 
 
 def next_frame(time: Array) -> Array:
-    """Return the time of a clip's next frame; sums of thirtieths would drift in long clips."""
+    """Return the time of a clip's next frame; sums of 1/30 s would drift in long clips."""
     return (jnp.round(time * FPS) + 1.0) / FPS

@@ -11,7 +11,7 @@ from pathlib import Path
 from jaxrl.errors import UserError
 from jaxrl.motion.clip import Clip
 from jaxrl.motion.formats import amass, deepmimic, native
-from jaxrl.motion.formats.npz_arrays import opened
+from jaxrl.motion.formats.npz import opened
 from jaxrl.motion.skeleton import Skeleton
 
 SUFFIXES = (".txt", ".json", ".npz")

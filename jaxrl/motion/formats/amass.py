@@ -18,7 +18,7 @@ from jaxrl.motion import clip as clips
 from jaxrl.motion import retargeting, smpl
 from jaxrl.motion.clip import Clip
 from jaxrl.motion.formats import checks
-from jaxrl.motion.formats.npz_arrays import Arrays
+from jaxrl.motion.formats.npz import Arrays
 from jaxrl.motion.skeleton import Skeleton
 
 # Numbers of SMPL's joints, from the trunk outwards, that make up each of ours.
@@ -59,7 +59,7 @@ def read(file: Path, arrays: Arrays, skeleton: Skeleton) -> Clip:
         if len(bad):
             raise UserError(f"'{file}': '{name}' is not finite in frame {bad[0]}.")
     clip = retarget(found["trans"], found["poses"], fps, skeleton, file.stem)
-    return clips.checked(clip, skeleton, str(file))
+    return clips.validate(clip, skeleton, str(file))
 
 
 def retarget(

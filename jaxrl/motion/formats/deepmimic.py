@@ -28,7 +28,7 @@ def read(file: Path, skeleton: Skeleton, fps: float = FPS) -> Clip:
     rows = _rows(file, content)
     checks.our_humanoid(file, skeleton)
     raw = Clip(file.stem, fps, content.get("Loop") == "wrap", _poses(rows, skeleton))
-    clip = clips.checked(raw, skeleton, str(file))
+    clip = clips.validate(raw, skeleton, str(file))
     durations = rows[:-1, 0]
     bad = np.flatnonzero(~((durations > 0) & (durations < _LONGEST)))
     if len(bad):
@@ -37,8 +37,8 @@ def read(file: Path, skeleton: Skeleton, fps: float = FPS) -> Clip:
             "than a minute."
         )
     times = np.concatenate([[0.0], np.cumsum(durations)])
-    qpos = clips.steady(skeleton.model, clip.qpos, times, fps)
-    return clips.checked(clip._replace(qpos=qpos), skeleton, str(file))
+    qpos = clips.at_steady_rate(skeleton.model, clip.qpos, times, fps)
+    return clips.validate(clip._replace(qpos=qpos), skeleton, str(file))
 
 
 def _content(file: Path) -> Mapping[str, Any]:

@@ -2,7 +2,7 @@
 
 Ours holds: format "jaxrl-motion-1", fps, loops, joint_names, body_names, root_position [F, 3],
 root_rotation [F, 4] and joint/<name> ([F, 4] for a ball joint, [F] for a hinge or slide); where
-a way through it was planned also plan/qpos, plan/qvel, plan/push, in the model's order, and
+a plan was made also plan/qpos, plan/qvel, plan/feedforward, in the model's order, and
 plan/substeps and plan/actuator_names.
 
 A plain file holds q_<joint> [F] of hinges and slides; its root is q_pelvis_tx, q_pelvis_tz and
@@ -20,12 +20,12 @@ from jaxrl.errors import UserError
 from jaxrl.motion import clip as clips
 from jaxrl.motion.clip import Clip, Plan
 from jaxrl.motion.formats import checks
-from jaxrl.motion.formats.npz_arrays import Arrays
+from jaxrl.motion.formats.npz import Arrays
 from jaxrl.motion.skeleton import Joint, Skeleton
 from jaxrl.utils.atomic_io import replacing
 
 FORMAT = "jaxrl-motion-1"
-PLAN = "plan/"  # what arrays of a planned way begin with
+PLAN = "plan/"  # prefix of the arrays of a plan
 SUBSTEPS = f"{PLAN}substeps"
 _ACTUATORS = f"{PLAN}actuator_names"
 _PLAIN_FPS = 100.0
@@ -33,11 +33,9 @@ _PLAIN_ROOT = ("tx", "tz", "ty", "tilt", "list", "rotation")
 
 
 def write(path: str | Path, clip: Clip, skeleton: Skeleton) -> None:
-    """Write a clip to a .npz file of our own kind."""
+    """Write a clip to a .npz file in the native format."""
     if any(not joint.name for joint in skeleton.joints):
-        raise UserError(
-            "A motion is written by the names of its joints: the model has some without."
-        )
+        raise UserError("Motions are stored by joint names: every joint of the model needs a name.")
     arrays = {
         "format": np.array(FORMAT),
         "fps": np.array(clip.fps),
@@ -60,10 +58,10 @@ def _flat(joint: Joint, qpos: np.ndarray) -> np.ndarray:
 
 
 def read(file: Path, arrays: Arrays, skeleton: Skeleton) -> Clip:
-    """Read a file of our own kind."""
+    """Read a file in the native format."""
     found = ", ".join(arrays.texts("format"))
     if found != FORMAT:
-        raise UserError(f"'{file}' is of the format '{found}'; only '{FORMAT}' is known.")
+        raise UserError(f"'{file}' has the format '{found}'; expected '{FORMAT}'.")
     checks.same_joints(file, skeleton, arrays.texts("joint_names"))
     checks.same_bodies(file, skeleton, arrays.texts("body_names"))
     shapes: dict[str, tuple[int | None, ...]] = {
@@ -75,7 +73,7 @@ def read(file: Path, arrays: Arrays, skeleton: Skeleton) -> Clip:
     for joint in skeleton.joints[1:]:
         qpos[:, joint.columns] = values[f"joint/{joint.name}"].reshape(qpos[:, joint.columns].shape)
     clip = Clip(file.stem, arrays.number("fps"), bool(arrays.number("loops")), qpos)
-    return clips.checked(clip, skeleton, str(file))._replace(plan=_plan(file, arrays, skeleton))
+    return clips.validate(clip, skeleton, str(file))._replace(plan=_plan(file, arrays, skeleton))
 
 
 def _plan(file: Path, arrays: Arrays, skeleton: Skeleton) -> Plan | None:
@@ -83,7 +81,7 @@ def _plan(file: Path, arrays: Arrays, skeleton: Skeleton) -> Plan | None:
     if not any(name.startswith(PLAN) for name in arrays.names):
         return None
     model = skeleton.model
-    widths = {"qpos": model.nq, "qvel": model.nv, "push": model.nu}
+    widths = {"qpos": model.nq, "qvel": model.nv, "feedforward": model.nu}
     named = {f"{PLAN}{name}": (None, width) for name, width in widths.items()}
     values = arrays.columns({"root_position": (None, 3)} | named)
     joints = [joint.name for joint in skeleton.joints[1:]]
@@ -93,8 +91,8 @@ def _plan(file: Path, arrays: Arrays, skeleton: Skeleton) -> Plan | None:
         why = "has numbers that are not finite" if in_order else "is of a model of another order"
         raise UserError(f"'{file}': its plan {why}; plan the captured clip again.")
     substeps = int(arrays.number(SUBSTEPS))
-    qpos, qvel, push = (values[f"{PLAN}{name}"] for name in widths)
-    return Plan(qpos, qvel, push, substeps)
+    qpos, qvel, feedforward = (values[f"{PLAN}{name}"] for name in widths)
+    return Plan(qpos, qvel, feedforward, substeps)
 
 
 def _actuators(skeleton: Skeleton) -> list[str]:
@@ -120,4 +118,4 @@ def read_plain(file: Path, arrays: Arrays, skeleton: Skeleton, fps: float | None
         qpos[:, joint.qpos] = values[f"q_{joint.name}"]
     rates = [name for name in ("frequency", "fps") if name in arrays.names]
     rate = fps or (arrays.number(rates[0]) if rates else _PLAIN_FPS)
-    return clips.checked(Clip(file.stem, rate, False, qpos), skeleton, str(file))
+    return clips.validate(Clip(file.stem, rate, False, qpos), skeleton, str(file))

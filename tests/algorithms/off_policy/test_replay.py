@@ -49,7 +49,7 @@ def _filled(settings, num_shards=1, times=8, **kwargs):
 SETTINGS = {"rollout_length": T, "buffer_size": ROWS * 20 + 3, "batch_size": 8}
 
 
-@pytest.mark.parametrize("blocks", [1, 2])
+@pytest.mark.parametrize("num_shards", [1, 2])
 def test_drawn_transitions_are_stored_ones(num_shards):
     store, stored, rollouts = _filled(SETTINGS, num_shards)
     assert store.length == 20 and int(store.size(stored)) == ROWS * 20
@@ -65,7 +65,7 @@ def test_drawn_transitions_are_stored_ones(num_shards):
     np.testing.assert_allclose(drawn.reward, drawn.obs[..., 0])
 
 
-@pytest.mark.parametrize("blocks", [1, 2])
+@pytest.mark.parametrize("num_shards", [1, 2])
 def test_whole_episodes_are_drawn_from_every_block(num_shards):
     """As many as have the steps of all pieces: 2 × 20 of episodes of up to 10."""
     settings = SETTINGS | {"reward": "rrd", "rrd_batch_size": 20, "rrd_sample_size": 5}

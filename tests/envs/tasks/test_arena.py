@@ -156,20 +156,20 @@ def test_every_agent_has_a_row():
 
     @jax.jit
     def play(key):
-        pool = env.pool(key)
+        pool = env.sample_pool(key)
         start = env.reset(key, pool)
-        expected = jax.vmap(ENV.step)(env.brax_state(start.world), actions.reshape(3, 4))
+        expected = jax.vmap(ENV.step)(env.brax_state(start.packed), actions.reshape(3, 4))
         keys = jax.random.split(key, 4)
         end, outcomes = jax.lax.scan(lambda s, k: env.step(s, actions, pool, k), start, keys)
         return start, env.observe(start), expected, outcomes, end
 
     start, seen, expected, outcomes, end = play(jax.random.key(0))
-    np.testing.assert_array_equal(seen[5], start.world.obs[1, 1])
+    np.testing.assert_array_equal(seen[5], start.packed.obs[1, 1])
     np.testing.assert_array_equal(outcomes.reward[0], expected.reward.ravel())
     np.testing.assert_array_equal(outcomes.next_obs[0], expected.obs.reshape(12, 49, 3))
     assert outcomes.next_obs.dtype == jnp.uint8
     assert outcomes.truncated[-1].tolist() == [True] * 12 and not outcomes.terminated.any()
-    _, metrics = env.take_statistics(end)
+    _, metrics = env.pop_statistics(end)
     assert metrics["rollout/ep_rew_mean"].count == 3
     mean = outcomes.reward.sum(axis=0).mean()
     np.testing.assert_allclose(metrics["rollout/ep_rew_mean"].total / 3, mean, rtol=1e-5)

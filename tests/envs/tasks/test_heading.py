@@ -43,9 +43,9 @@ def env():
 def play(env):
     """Return a function of velocities [steps, 3] that gives the states after each step."""
 
-    def episode(way, speed, velocities):
+    def episode(direction, speed, velocities):
         state = strong(env.reset(jax.random.key(0)))
-        state.info.update(way=way, speed=speed)
+        state.info.update(direction=direction, speed=speed)
 
         def step(state, velocity):
             action = jnp.zeros(env.action_size).at[:3].set(velocity)
@@ -57,9 +57,9 @@ def play(env):
     return in_physics(jax.jit(episode))
 
 
-def _along(way, speeds):
+def _along(direction, speeds):
     speeds = np.asarray(speeds, np.float32)
-    return np.stack([speeds * math.cos(way), speeds * math.sin(way), 0 * speeds], -1)
+    return np.stack([speeds * math.cos(direction), speeds * math.sin(direction), 0 * speeds], -1)
 
 
 STEPS = 120  # four seconds, of which the last two count
@@ -79,7 +79,7 @@ STEPS = 120  # four seconds, of which the last two count
         ([0.0] * 60 + [0.5, 1.5] * 30, True),  # swaying, but on average
     ],
 )
-def test_keeping_the_speed_that_was_asked_for_is_a_success(play, speeds, kept):
+def test_keeping_the_commanded_speed_is_a_success(play, speeds, kept):
     states = play(2.0, 1.0, _along(2.0, speeds))
     assert not states.metrics["success"][:59].any()  # too early to tell
     assert states.metrics["success"][-1] == kept
@@ -87,7 +87,7 @@ def test_keeping_the_speed_that_was_asked_for_is_a_success(play, speeds, kept):
     np.testing.assert_allclose(states.metrics["command"], 1.0)
 
 
-def test_who_falls_has_not_succeeded(play):
+def test_falling_is_no_success(play):
     velocity = _along(0.0, [1.0] * STEPS)
     velocity[-1, 2] = -0.5 * FPS  # half a metre down at once
     states = play(0.0, 1.0, velocity)
@@ -95,7 +95,7 @@ def test_who_falls_has_not_succeeded(play):
     assert states.metrics["success"][-2] == 1.0 and states.metrics["success"][-1] == 0.0
 
 
-def test_pay_falls_with_the_wrong_speed_and_less_with_going_astray(play):
+def test_reward_falls_with_the_wrong_speed_and_less_with_sideways_speed(play):
     straight = play(0.5, 1.0, _along(0.5, [1.0, 0.5, 1.5] + [1.0] * (STEPS - 3)))
     np.testing.assert_allclose(
         straight.reward[:3], np.exp(-2.0 * np.array([0.0, 0.25, 0.25])), atol=1e-4
@@ -105,12 +105,14 @@ def test_pay_falls_with_the_wrong_speed_and_less_with_going_astray(play):
 
 
 def test_the_way_is_seen_from_where_one_faces(env, play):
-    """The last three numbers: the way, ahead and to the left, and the speed."""
+    """The last three numbers: the direction, ahead and to the left, and the speed."""
     states = play(0.0, 0.8, _along(0.0, [0.8] * STEPS))
-    facing = dataclasses.replace(states, info={**states.info, "way": jnp.full(STEPS, math.pi / 2)})
-    look = jax.vmap(lambda s: env._observe(env.figure.shown(s.pipeline_state), s.info))
+    facing = dataclasses.replace(
+        states, info={**states.info, "direction": jnp.full(STEPS, math.pi / 2)}
+    )
+    look = jax.vmap(lambda s: env._observe(env.humanoid.body_motion(s.pipeline_state), s.info))
     left = in_physics(jax.jit(look))
-    heading = math.atan2(states.obs[0, -2], states.obs[0, -3])  # of the way, as one sees it
+    heading = math.atan2(states.obs[0, -2], states.obs[0, -3])  # of the direction, as one sees it
     seen = left(facing)
     np.testing.assert_allclose(seen[:, -1], 0.8, atol=1e-6)
     turned = heading + math.pi / 2
@@ -121,4 +123,4 @@ def test_the_way_is_seen_from_where_one_faces(env, play):
 def test_style_needs_a_clip_with_a_whole_history(env):
     config = MotionConfig(amp_frames=999)
     with pytest.raises(UserError, match="--motion.amp-frames 999: the longest clip has 61"):
-        Heading(config, env.figure, env.library, with_amp=True)
+        Heading(config, env.humanoid, env.library, use_amp=True)

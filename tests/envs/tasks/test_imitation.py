@@ -19,7 +19,6 @@ from jaxrl.motion import clip_sampling, skeleton, synthetic
 from jaxrl.motion import library as libraries
 from jaxrl.motion.clip import Plan
 from jaxrl.motion.humanoid import Humanoid
-from jaxrl.reports import clips as clip_report
 from tests.helpers.playing import in_physics
 
 FPS = 30.0
@@ -35,25 +34,25 @@ def env():
     qpos[:, 0] += 0.1 * time
     qpos[:, 3], qpos[:, 6] = np.cos(0.1 * time), np.sin(0.1 * time)
     short = clip._replace(name="short", qpos=clip.qpos[: STEPS + 1], loops=False)
-    figure = Humanoid(model, FPS, 4)
-    planned = short._replace(name="planned", plan=_plan(figure, clip.qpos[0]))
+    humanoid = Humanoid(model, FPS, 4)
+    planned = short._replace(name="planned", plan=_plan(humanoid, clip.qpos[0]))
     library = libraries.build([clip._replace(qpos=qpos), short, planned], model, FPS)
-    return Imitation(MotionConfig(substeps=4), figure, library)
+    return Imitation(MotionConfig(substeps=4), humanoid, library)
 
 
-def _plan(figure, qpos):
+def _plan(humanoid, qpos):
     """Return what happens, by MuJoCo itself, when all servos are told to go somewhere."""
-    data = mujoco.MjData(figure.model)
+    data = mujoco.MjData(humanoid.model)
     data.qpos[:] = qpos
     data.ctrl[:] = np.random.default_rng(0).uniform(-0.4, 0.4, 28)
-    data.ctrl[:] = np.clip(data.ctrl, figure.low, figure.high)
+    data.ctrl[:] = np.clip(data.ctrl, humanoid.low, humanoid.high)
     states = [(data.qpos.copy(), data.qvel.copy())]
     for _ in range(STEPS):
-        mujoco.mj_step(figure.model, data, figure.substeps)
+        mujoco.mj_step(humanoid.model, data, humanoid.substeps)
         states.append((data.qpos.copy(), data.qvel.copy()))
     qpos, qvel = (np.array(x) for x in zip(*states, strict=True))
-    aims = jax.vmap(figure.aim)(jnp.array(qpos), jnp.array(qvel))
-    return Plan(qpos, qvel, data.ctrl - np.asarray(aims), figure.substeps)
+    aims = jax.vmap(humanoid.servo_target)(jnp.array(qpos), jnp.array(qvel))
+    return Plan(qpos, qvel, data.ctrl - np.asarray(aims), humanoid.substeps)
 
 
 @pytest.fixture(scope="module")
@@ -65,11 +64,11 @@ def play(env):
 
     functions = {
         "step": step,
-        "begin": lambda *given: strong(env._begin(*given)),
+        "begin": lambda *given: strong(env._start(*given)),
         "trial": lambda clip: strong(env.trial(clip)),
         "resets": jax.vmap(env.reset, (0, None)),
         "record": env.record,
-        "shown": env.shown,
+        "render_state": env.render_state,
     }
     return SimpleNamespace(**{name: in_physics(jax.jit(f)) for name, f in functions.items()})
 
@@ -91,7 +90,7 @@ NOTHING = jnp.zeros(28)
 def test_sizes(env, play):
     assert (env.observation_size, env.action_size, env.num_trials) == (583, 28, 3)
     assert _at(play).obs.shape == (223 + 360,)
-    far = Imitation(dataclasses.replace(env.config, future=(1, 5, 15)), env.figure, env.library)
+    far = Imitation(dataclasses.replace(env.config, future=(1, 5, 15)), env.humanoid, env.library)
     with physics():
         seen = jax.eval_shape(far.trial, jnp.int32(0)).obs
     assert seen.shape == (far.observation_size,) == (223 + 3 * 360,)
@@ -103,7 +102,7 @@ def test_an_episode_starts_in_a_moment_of_a_clip(env, play):
     keys = jax.random.split(jax.random.PRNGKey(0), 64)
     state = play.resets(keys, clip_sampling.init(3))
     frame = np.asarray(state.info["time"]) * FPS
-    clip, turn = np.asarray(state.info["clip"]), np.asarray(state.info["turn"])
+    clip, turn = np.asarray(state.info["clip"]), np.asarray(state.info["yaw"])
     np.testing.assert_allclose(frame, np.round(frame), atol=1e-4)
     assert set(clip) == {0, 1, 2}
     assert frame.min() >= 0 and (frame <= np.where(clip == 0, 59.01, STEPS - 0.99)).all()
@@ -135,7 +134,7 @@ def test_a_planned_way_is_gone_without_a_policy_and_the_clip_is_paid_for(env, pl
     assert miss > 1e-3
     paid = 0.5 * np.exp(-100.0 * miss)
     assert float(state.metrics["reward_position"]) == pytest.approx(paid, rel=2e-3)
-    ghost = play.shown(state)["ghost"]
+    ghost = play.render_state(state)["ghost"]
     np.testing.assert_allclose(ghost, env.library.captured.qpos[2, STEPS], atol=1e-6)
 
 
@@ -160,13 +159,13 @@ def test_starts_at_the_start(env, start, fraction):
     config = dataclasses.replace(
         env.config, start=start, hybrid_fraction=0.75, random_heading=False
     )
-    other = Imitation(config, env.figure, env.library)
+    other = Imitation(config, env.humanoid, env.library)
     keys = jax.random.split(jax.random.PRNGKey(2), 400)
     with physics():
         info = jax.jit(jax.vmap(lambda key: other.reset(key).info))(keys)
     # Of those drawn anywhere, one in sixty or one in four is at the start by chance.
     assert fraction <= np.mean(info["time"] == 0.0) + 0.06 <= fraction + 0.2
-    assert (info["turn"] == 0).all()
+    assert (info["yaw"] == 0).all()
 
 
 def test_time_goes_on_by_one_frame(play):
@@ -196,7 +195,7 @@ def test_straying_ends_it(play):
 
 def test_a_trial_goes_on_to_its_end_however_bad(play):
     state = _aside(play.trial(jnp.int32(1)), 3.0)
-    assert state.info["clip"] == 1 and state.info["time"] == 0 and state.info["turn"] == 0
+    assert state.info["clip"] == 1 and state.info["time"] == 0 and state.info["yaw"] == 0
     for i in range(1, STEPS + 1):
         state = play.step(state, NOTHING)
         assert state.done == state.info["truncation"] == (i == STEPS)
@@ -219,12 +218,12 @@ def test_the_world_may_be_turned(play, turn):
 
 def _shown(env, qpos, qvel):
     """Return what MuJoCo itself says of the bodies: places, turns, speeds and spins."""
-    data, motion = mujoco.MjData(env.figure.model), np.empty((15, 6))
+    data, motion = mujoco.MjData(env.humanoid.model), np.empty((15, 6))
     data.qpos[:], data.qvel[:] = qpos, qvel
-    mujoco.mj_forward(env.figure.model, data)
+    mujoco.mj_forward(env.humanoid.model, data)
     for body, row in enumerate(motion):
         kind = mujoco.mjtObj.mjOBJ_XBODY
-        mujoco.mj_objectVelocity(env.figure.model, data, kind, body + 1, row, 0)
+        mujoco.mj_objectVelocity(env.humanoid.model, data, kind, body + 1, row, 0)
     turns = Rotation.from_quat(data.xquat[1:], scalar_first=True)
     return data.xpos[1:].copy(), turns, motion[:, 3:], motion[:, :3]
 
@@ -256,13 +255,15 @@ def test_power_is_what_mujoco_says(env, play):
     """In the air, where nothing but the servos acts, after MuJoCo's own steps."""
     start = _aside(_at(play, time=0.5), 0.1, axis=2)
     meant = jax.tree.map(lambda x: x[0, 16], env.library.reference)
-    target = np.clip(env._target(meant, jnp.zeros(28), NOTHING), env.figure.low, env.figure.high)
-    data = mujoco.MjData(env.figure.model)
+    target = np.clip(
+        env._target(meant, jnp.zeros(28), NOTHING), env.humanoid.low, env.humanoid.high
+    )
+    data = mujoco.MjData(env.humanoid.model)
     data.qpos[:], data.qvel[:] = start.pipeline_state.qpos, start.pipeline_state.qvel
     data.ctrl[:] = target
-    for _ in range(env.figure.substeps):
-        mujoco.mj_step(env.figure.model, data)
-    assert (np.abs(data.actuator_force) < env.figure.model.actuator_forcerange[:, 1]).all()
+    for _ in range(env.humanoid.substeps):
+        mujoco.mj_step(env.humanoid.model, data)
+    assert (np.abs(data.actuator_force) < env.humanoid.model.actuator_forcerange[:, 1]).all()
     watts = np.abs(data.qfrc_actuator * data.qvel).sum()
     cost = float(play.step(start, NOTHING).metrics["reward_power"])
     assert watts > 1.0 and cost == pytest.approx(-0.0005 * watts, rel=1e-2)
@@ -271,7 +272,7 @@ def test_power_is_what_mujoco_says(env, play):
 def test_perfect_tracking_pays_the_sum_of_the_weights(env, play):
     """By a humanoid that is moved by hand to where the clip is, at no cost."""
     there = jax.tree.map(lambda x: x[0, 16], env.library.reference)
-    puppet = copy.copy(env.figure)
+    puppet = copy.copy(env.humanoid)
     puppet.move = lambda pose, target: (puppet.start(there.qpos, there.qvel), jnp.zeros(()))
     config = dataclasses.replace(env.config, weights=(0.4, 0.3, 0.2, 0.05))
     with physics():
@@ -286,14 +287,20 @@ def test_failed_clips_are_those_that_training_would_have_ended(env):
     played[4, 0, 3, 0] = 0.26
     played[4, 1, 3, 0] = 9.0  # after the end
     # What was captured does not count here: training ends by what is followed.
-    trace = {"played": played, "followed": np.zeros_like(played), "meant": played + 9.0}
+    trace = {
+        "position": played,
+        "reference": np.zeros_like(played),
+        "captured": played + 9.0,
+    }
     episodes = Episodes(np.zeros(3), np.int32([5, 4, 5]), None, trace)
-    after, values = env.next_curriculum(env.first_curriculum(), episodes)
+    after, values = env.update_curriculum_from_trials(env.first_curriculum(), episodes)
     np.testing.assert_allclose(after.failures, [1.0, 0.0, 0.0])
     np.testing.assert_allclose(after.weights, [0.1 + 0.7, 0.1, 0.1], atol=1e-6)
     assert values["max_weight"] == pytest.approx(0.8) and values["failed_clips"] == 1
     wider = dataclasses.replace(env.config, distance=0.3)
-    _, values = Imitation(wider, env.figure, env.library).next_curriculum(after, episodes)
+    _, values = Imitation(wider, env.humanoid, env.library).update_curriculum_from_trials(
+        after, episodes
+    )
     assert values["failed_clips"] == 0
 
 
@@ -301,7 +308,7 @@ def _trial(env, play, clip):
     """Play a clip to its end with a policy that does nothing; return what was recorded, padded.
 
     Evaluation plays all of them in one program, which tests/reports/test_clips.py does with
-    a world that is quicker to compile than this one.
+    an environment that is quicker to compile than this one.
     """
     state, found = play.trial(jnp.int32(clip)), []
     while not state.done:
@@ -316,24 +323,24 @@ def test_all_clips_are_played_whole_and_judged(env, play):
     lengths, traces = zip(*(_trial(env, play, clip) for clip in range(env.num_trials)), strict=True)
     assert lengths == (60, STEPS, STEPS)
     trace = jax.tree.map(lambda *each: np.stack(each, axis=1), *traces)
-    assert trace["played"].shape == (env.episode_length, 3, 15, 3)
+    assert trace["position"].shape == (env.episode_length, 3, 15, 3)
     meant = env.library.reference.position
-    np.testing.assert_allclose(trace["meant"][:60, 0], meant[0, 1:61], atol=2e-5)
-    np.testing.assert_allclose(trace["meant"][:STEPS, 1], meant[1, 1 : STEPS + 1], atol=2e-5)
-    left_out = np.asarray(env.figure.skeleton.bodies)[~trace["counts"][0, 0]]
+    np.testing.assert_allclose(trace["captured"][:60, 0], meant[0, 1:61], atol=2e-5)
+    np.testing.assert_allclose(trace["captured"][:STEPS, 1], meant[1, 1 : STEPS + 1], atol=2e-5)
+    left_out = np.asarray(env.humanoid.skeleton.bodies)[~trace["success_bodies"][0, 0]]
     assert sorted(left_out) == ["left_wrist", "right_wrist"]  # our humanoid has no toes
     episodes = Episodes(np.zeros(3), np.int32(lengths), None, trace)
-    clips = clip_report.rows(episodes, SimpleNamespace(env=env))
+    clips = env.trial_report(episodes).table
     assert [clip["name"] for clip in clips] == ["stepping", "short", "planned"]
     assert clips[1]["strict_success"] and 0 < clips[1]["mpjpe"] < 50
 
 
 def test_absolute_actions_span_the_servos_around_the_pose_at_rest(env):
-    figure = env.figure
+    humanoid = env.humanoid
     none, full = jnp.zeros(28), jnp.ones(28)
-    np.testing.assert_allclose(env.absolute_target(none), figure.angles(figure.model.qpos0))
-    np.testing.assert_allclose(env.absolute_target(full), figure.high, rtol=1e-6)
-    np.testing.assert_allclose(env.absolute_target(-2.0 * full), figure.low, rtol=1e-6)
+    np.testing.assert_allclose(env.absolute_target(none), humanoid.angles(humanoid.model.qpos0))
+    np.testing.assert_allclose(env.absolute_target(full), humanoid.high, rtol=1e-6)
+    np.testing.assert_allclose(env.absolute_target(-2.0 * full), humanoid.low, rtol=1e-6)
 
 
 def test_time_keeps_to_the_frames_of_long_clips():

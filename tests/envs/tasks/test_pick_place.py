@@ -15,7 +15,7 @@ from jaxrl.envs.tasks.pick_place import arm, reward
 from jaxrl.envs.tasks.pick_place import env as pick_place
 from jaxrl.envs.tasks.pick_place.arm import HOME, Pose
 from jaxrl.envs.tasks.pick_place.env import CUBE, TARGET, PickPlace
-from jaxrl.envs.tasks.pick_place.reward import Moment, Task
+from jaxrl.envs.tasks.pick_place.reward import Snapshot, Task
 from tests.helpers.playing import in_physics
 
 CONFIG = PickConfig()
@@ -37,7 +37,7 @@ def play(env):
     def step(state, action):
         return typed_like(env.step(state, action), state)
 
-    functions = {"step": step, "begin": lambda *given: strong(env.begin(*given))}
+    functions = {"step": step, "start": lambda *given: strong(env.start(*given))}
     return SimpleNamespace(**{name: in_physics(jax.jit(f)) for name, f in functions.items()})
 
 
@@ -46,7 +46,7 @@ def _action(suction, *speeds):
 
 
 def _begin(play, joints=HOME, cube=CUBE.usual, target=TARGET.usual):
-    return play.begin(*(jnp.asarray(given, jnp.float32) for given in (joints, cube, target)))
+    return play.start(*(jnp.asarray(given, jnp.float32) for given in (joints, cube, target)))
 
 
 def _at_cube(play, target=TARGET.usual):
@@ -70,7 +70,7 @@ def test_bodies_are_where_mujoco_has_them(env):
         qpos = random.normal(size=14).astype(np.float32)
         qpos[10:] /= np.linalg.norm(qpos[10:])
         pose = Pose(jnp.asarray(qpos), jnp.zeros(13), jnp.zeros(13))
-        ours = env.arm._chain.placed(env.arm._data(pose))
+        ours = env.arm._chain.kinematics(env.arm._data(pose))
         theirs.qpos[:] = qpos
         mujoco.mj_kinematics(env.arm.model, theirs)
         for name in ("xanchor", "xaxis", "xpos", "xquat", "xmat", "xipos", "ximat", *FIXED):
@@ -207,7 +207,7 @@ TASK = Task(target=jnp.asarray([0.5, 0.4, 0.125]), start=jnp.asarray([0.5, 0.0, 
 
 
 def _moment(tip, cube, held):
-    return Moment(jnp.asarray(tip), jnp.asarray(cube), jnp.asarray(held))
+    return Snapshot(jnp.asarray(tip), jnp.asarray(cube), jnp.asarray(held))
 
 
 def _terms(before, now, success=False, lost=False):
@@ -282,7 +282,7 @@ def test_the_spread_grows_with_success_and_never_shrinks():
     assert now["level"] == np.float32(pick_place.FIRST_LEVEL)
     for rate in (0.79, 0.81, 0.0, 0.9, None, 1.0, 0.2):
         metrics = {} if rate is None else {"rollout/success_rate": rate}
-        now, logged = env.curriculum_after(now, metrics)
+        now, logged = env.update_curriculum(now, metrics)
         seen.append(logged["level"])
     assert seen == pytest.approx([0.1, 0.5, 0.5, 0.9, 0.9, 1.0, 1.0])
     assert now["level"].dtype == np.float32 and env.last_curriculum() == {"level": 1.0}
@@ -296,7 +296,7 @@ def test_fixed_difficulties_have_no_curriculum(difficulty):
 
 def test_it_can_be_drawn_and_tells_where_it_starts(env, play):
     state = _begin(play, cube=(0.4, -0.2, 0.025), target=(0.5, 0.1, 0.2))
-    shown = env.shown(state)
+    shown = env.render_state(state)
     assert shown["qpos"].shape == (env.mj_model.nq,)
     assert shown["mocap_pos"].shape == (env.mj_model.nmocap, 3)
     np.testing.assert_allclose(shown["mocap_pos"][0], [0.5, 0.1, 0.2])

@@ -74,12 +74,14 @@ def test_bad_plans_are_refused(tmp_path, bones):
     native.write(path, clip, bones)
     good = dict(np.load(path))
     bad = {
-        "'plan/push' is missing": {"plan/push": None},
+        "'plan/feedforward' is missing": {"plan/feedforward": None},
         r"'plan/qvel' has the shape \[61, 3\]": {"plan/qvel": np.zeros((61, 3))},
         "'plan/qpos' has 61 frames, but 'root_position' has 60": {
             name: good[name][:60] for name in good if name.startswith(("root", "joint/"))
         },
-        "its plan has numbers that are not finite": {"plan/push": good["plan/push"] * np.inf},
+        "its plan has numbers that are not finite": {
+            "plan/feedforward": good["plan/feedforward"] * np.inf
+        },
         "its plan is of a model of another order": {"joint_names": good["joint_names"][::-1]},
         "of a model of another order; plan": {
             "plan/actuator_names": good["plan/actuator_names"][::-1]
@@ -280,5 +282,5 @@ def test_files_of_ours_without_frames_are_refused(tmp_path, bones):
     with pytest.raises(UserError, match=r"0 frame\(s\)"):
         formats.read(path, bones)
     np.savez(path, format=np.array([]))
-    with pytest.raises(UserError, match="is of the format ''"):
+    with pytest.raises(UserError, match="has the format ''"):
         formats.read(path, bones)

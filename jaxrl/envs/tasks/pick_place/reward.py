@@ -1,7 +1,7 @@
-"""What picking and placing pays.
+"""The reward of picking and placing.
 
-Approach, grasp, lift and place each pay the change of a potential. What was earned by coming closer
-is lost by going away, so that nothing is gained by doing a part of the task over and over.
+Approach, grasp, lift and place are each the change of a potential. What coming closer earns is lost
+by moving away, so that repeating a part of the task gains nothing.
 """
 
 from typing import NamedTuple
@@ -12,8 +12,8 @@ from jaxrl.config import PickConfig
 from jaxrl.types import Array
 
 
-class Moment(NamedTuple):
-    """What rewards depend on."""
+class Snapshot(NamedTuple):
+    """The part of a state that rewards depend on."""
 
     tip: Array  # the mouth of the cup
     cube: Array  # its centre
@@ -21,14 +21,14 @@ class Moment(NamedTuple):
 
 
 class Task(NamedTuple):
-    """What stays the same in an episode."""
+    """What is constant in an episode."""
 
     target: Array
-    start: Array  # where the cube was
+    start: Array  # the cube's first position
 
 
-class Terms(NamedTuple):
-    """What a step pays."""
+class RewardTerms(NamedTuple):
+    """The reward of a step, term by term."""
 
     approach: Array
     grasp: Array
@@ -40,22 +40,22 @@ class Terms(NamedTuple):
 
 
 def distance(a: Array, b: Array) -> Array:
-    """Return metres between two points."""
+    """Return the distance of two points in metres."""
     return jnp.sqrt(jnp.sum(jnp.square(a - b)) + 1e-12)
 
 
-def there(config: PickConfig, now: Moment, task: Task) -> Array:
-    """Tell whether the held cube is at the target."""
+def at_target(config: PickConfig, now: Snapshot, task: Task) -> Array:
+    """Return whether the held cube is at the target."""
     return now.held & (distance(now.cube, task.target) < config.success_distance)
 
 
 def terms(
-    config: PickConfig, before: Moment, now: Moment, task: Task, success: Array, lost: Array
-) -> Terms:
-    """Return what a step from one moment to the next pays."""
+    config: PickConfig, before: Snapshot, now: Snapshot, task: Task, success: Array, lost: Array
+) -> RewardTerms:
+    """Return the reward of a step."""
     old, new = _potentials(config, before, task), _potentials(config, now, task)
     dropped = (before.held & ~now.held) | lost
-    return Terms(
+    return RewardTerms(
         *(b - a for a, b in zip(old, new, strict=True)),
         success=config.success_reward * success,
         time=jnp.asarray(-config.time_cost, jnp.float32),
@@ -63,10 +63,10 @@ def terms(
     )
 
 
-def _potentials(config: PickConfig, now: Moment, task: Task) -> tuple[Array, Array, Array, Array]:
-    """Return what approach, grasp, lift and place have earned so far."""
+def _potentials(config: PickConfig, now: Snapshot, task: Task) -> tuple[Array, Array, Array, Array]:
+    """Return the potentials of approach, grasp, lift and place."""
     height = jnp.clip((now.cube[2] - task.start[2]) / config.lift_height, 0.0, 1.0)
-    # From where the cube was: picking it up elsewhere pays no more than here.
+    # From the cube's first position: picking it up elsewhere earns no more.
     carried = distance(task.start, task.target) - distance(now.cube, task.target)
     return (
         -config.approach_reward * distance(now.tip, now.cube) * ~now.held,

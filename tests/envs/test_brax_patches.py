@@ -12,10 +12,10 @@ from brax.generalized import constraint
 from scipy.optimize import nnls
 
 from benchmarks.contacts import forces
-from jaxrl.envs import contact_forces, registry
+from jaxrl.envs import brax_patches, registry
 from jaxrl.envs.env_state import physics
 
-TURNS, HALVINGS = 20, 10
+ITERATIONS, HALVINGS = 20, 10
 
 
 def problems(
@@ -34,20 +34,20 @@ def by_jaxopt(a, b):
     solver = jaxopt.ProjectedGradient(
         lambda x: jnp.sum(0.5 * (a @ x + b) ** 2),
         jaxopt.projection.projection_non_negative,
-        maxiter=TURNS,
+        maxiter=ITERATIONS,
         implicit_diff=False,
         maxls=HALVINGS,
     )
     return solver.run(jnp.zeros_like(b)).params
 
 
-def by_us(a, b, turns=TURNS):
-    return contact_forces.solve_non_negative(
-        lambda rows: rows @ a, b, turns=turns, halvings=HALVINGS
+def by_us(a, b, iterations=ITERATIONS):
+    return brax_patches.solve_non_negative(
+        lambda rows: rows @ a, b, max_iterations=iterations, max_halvings=HALVINGS
     )
 
 
-# Where they are large, a first turn finds no step short enough.
+# Where they are large, a first iteration finds no step short enough.
 @pytest.mark.parametrize("scale", [0.3, 1.0, 4.0])
 def test_forces_are_those_of_the_solver_that_brax_calls(scale):
     a, b = problems(200, 12, scale)
@@ -63,20 +63,20 @@ def test_forces_are_those_of_the_solver_that_brax_calls(scale):
 def test_forces_come_close_to_the_exact_solution():
     a, b = problems(50, 6, 0.5, diagonal=1.0)
     with physics():
-        found = np.asarray(jax.jit(jax.vmap(partial(by_us, turns=2000)))(a, b))
+        found = np.asarray(jax.jit(jax.vmap(partial(by_us, iterations=2000)))(a, b))
     exact = np.stack([nnls(np.asarray(m), -np.asarray(v))[0] for m, v in zip(a, b, strict=True)])
     np.testing.assert_allclose(found, exact, atol=0.02, rtol=0.02)
 
 
 @pytest.mark.parametrize("constraints", [7, 10])  # multiplied out, and by its factors
 def test_the_whole_force_is_that_of_brax(constraints):
-    sys = SimpleNamespace(solver_iterations=TURNS, solver_maxls=HALVINGS)
+    sys = SimpleNamespace(solver_iterations=ITERATIONS, solver_maxls=HALVINGS)
     apart = []
     for seed in range(5):
         state = contact(np.random.default_rng(seed), constraints)
         with physics():
             expected = np.asarray(forces()["brax"](sys, state))
-            found = np.asarray(contact_forces.force(sys, state))
+            found = np.asarray(brax_patches.contact_force(sys, state))
         assert np.abs(expected).max() > 0.1
         apart.append(np.abs(found - expected).max() / np.abs(expected).max())
     # A trial at the very edge of being short enough may be judged by the last bit, which differs
@@ -102,7 +102,7 @@ def test_nothing_moves_where_nothing_touches():
 
 def test_our_environments_use_it_and_can_still_be_differentiated():
     env = registry.make("swimmer", "generalized")
-    assert constraint.force is contact_forces.force
+    assert constraint.force is brax_patches.contact_force
     a, b = problems(1, 5, 1.0)
     slope = jax.grad(lambda b: jnp.sum(by_us(a[0], b) ** 2))(b[0])
     assert np.isfinite(slope).all() and np.abs(slope).sum() > 0

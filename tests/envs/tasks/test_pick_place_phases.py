@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
-from jaxrl.reports import phases, plots
+from jaxrl.config import PickConfig, TrainConfig
+from jaxrl.envs.tasks.pick_place import phases
+from jaxrl.reports import plots
 from tests.helpers import run_folders as folders
 
 NAMES = ["initialisation", "discovery", "skill", "optimisation", "convergence"]
@@ -11,20 +13,24 @@ SUCCESSES = [0.0, 0.0, 0.0, 0.04, 0.05, 0.3, 0.5, 0.94, 0.95, 0.99]
 GRASPS = [0.0, 0.09, 0.1, 0.5, 0.8, 0.9, 1.0, 1.0, 1.0, 1.0]
 
 
+def _config(grasp_reward):
+    return TrainConfig(env="pick_place", pick=PickConfig(grasp_reward=grasp_reward))
+
+
 def _phases(successes, grasps=None, steps=None):
     steps = 10.0 * np.arange(1, len(successes) + 1) if steps is None else steps
     grasps = np.array(successes if grasps is None else grasps)
-    return [tuple(p) for p in phases.find_phases(np.array(steps), grasps, np.array(successes))]
+    return [tuple(p)[:3] for p in phases.split(np.array(steps), grasps, np.array(successes))]
 
 
-def test_each_phase_ends_where_its_share_is_reached():
+def test_each_phase_ends_where_its_fraction_is_reached():
     ends = [30.0, 50.0, 70.0, 90.0, 100.0]
     starts = [0.0, *ends[:-1]]
     assert _phases(SUCCESSES, GRASPS) == list(zip(NAMES, starts, ends, strict=True))
 
 
 @pytest.mark.parametrize("reached", range(1, 6))
-def test_phases_that_were_not_reached_are_not_told(reached):
+def test_phases_that_were_not_reached_are_left_out(reached):
     upto = [2, 4, 6, 8, 10][reached - 1]
     found = _phases(SUCCESSES[:upto], GRASPS[:upto])
     assert [name for name, *_ in found] == NAMES[:reached]
@@ -40,34 +46,34 @@ def test_a_fall_does_not_bring_a_phase_back():
     ]
 
 
-def test_success_counts_where_grasping_pays_nothing():
+def test_success_counts_where_grasping_has_no_reward():
     rows = folders.picking([0.0, 0.1, 0.2], [0.0, 0.0, 0.0])
-    course = phases.course(rows, grasp_reward=0.0)
-    assert [p.name for p in course.phases] == ["initialisation", "skill"]
+    report = phases.learning_phases(_config(0.0), rows)
+    assert [p.name for p in report.phases] == ["initialisation", "skill"]
 
 
-def test_the_share_of_grasps_is_what_was_paid_of_what_grasping_pays():
+def test_the_fraction_of_grasps_follows_from_their_reward():
     rows = folders.picking(SUCCESSES, GRASPS)
-    course = phases.course(rows, grasp_reward=2.0)
-    assert [p.end for p in course.phases] == [3000.0, 5000.0, 7000.0, 9000.0, 10000.0]
-    np.testing.assert_allclose(course.terms["success"], np.array(SUCCESSES) / 0.99)
-    assert phases.course(rows, grasp_reward=20.0).phases[0].end == 5000.0  # 8 %, 9 %, ...
+    report = phases.learning_phases(_config(2.0), rows)
+    assert [p.end for p in report.phases] == [3000.0, 5000.0, 7000.0, 9000.0, 10000.0]
+    np.testing.assert_allclose(report.terms["success"], np.array(SUCCESSES) / 0.99)
+    assert phases.learning_phases(_config(20.0), rows).phases[0].end == 5000.0  # 8 %, 9 %, ...
 
 
 def test_runs_without_these_terms_have_no_phases(tmp_path):
-    assert phases.course(folders.points(), 2.0) is None
+    assert phases.learning_phases(_config(2.0), folders.points()) is None
     other = folders.make(tmp_path / "run")
-    assert plots.phases_of_picking(other, 2.0) is None
+    assert plots.learning_phases(other, _config(2.0)) is None
     assert not (other / "plots").exists()
 
 
 def test_rows_before_the_first_episode_ended_are_left_out():
     rows = [{"step": 500}, *folders.picking(SUCCESSES, GRASPS)]
     rows.insert(3, rows[3] | {"step": 2500, phases.SUCCESS: float("nan")})
-    assert len(phases.course(rows, 2.0).steps) == len(SUCCESSES)
+    assert len(phases.learning_phases(_config(2.0), rows).steps) == len(SUCCESSES)
 
 
-def test_the_picture_shows_all_phases(tmp_path, monkeypatch):
+def test_the_plot_shows_all_phases(tmp_path, monkeypatch):
     from matplotlib.axes import Axes
 
     shaded = []
@@ -76,7 +82,7 @@ def test_the_picture_shows_all_phases(tmp_path, monkeypatch):
         Axes, "axvspan", lambda self, a, b, **k: shaded.append((a, b)) or draw(self, a, b, **k)
     )
     folder = folders.make(tmp_path / "run", folders.picking(SUCCESSES, GRASPS))
-    path = plots.phases_of_picking(folder, 2.0)
+    path = plots.learning_phases(folder, _config(2.0))
     assert path == folder / "plots" / "phases.png" and path.stat().st_size > 10_000
     expected = [(0, 3000), (3000, 5000), (5000, 7000), (7000, 9000), (9000, 10000)]
     assert shaded == expected * 2  # above and below

@@ -1,0 +1,170 @@
+"""Optional methods by which an environment's task reaches training, evaluation and reports.
+
+A Brax environment needs `reset` and `step`. Where its class has some of the methods below, the
+loop calls them; nothing outside `envs/tasks` knows tasks by name. All of them run on the CPU with
+NumPy arrays, except `trial` and `record`, which are compiled.
+
+| protocol | called by |
+|---|---|
+| `Curriculum` | `jaxrl.training.curriculum`, after every cycle |
+| `Trials` | `jaxrl.evaluation`, `jaxrl.evaluate` and `jaxrl.render` |
+| `TrialCurriculum` | `jaxrl.training.curriculum`, every --motion.resample-interval epochs |
+| `LearningPhases` | `jaxrl.reports`, from the settings and the log alone |
+
+Wrappers forward attributes, which `isinstance` with a protocol does not see: use `find`.
+"""
+
+import importlib
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+
+from jaxrl.config import TrainConfig, env_names
+
+if TYPE_CHECKING:
+    from brax.envs.base import State
+
+    from jaxrl.types import Array, PyTree
+
+Rows = Sequence[Mapping[str, float]]  # of metrics.jsonl
+
+
+class Curriculum(Protocol):
+    """Start states that depend on training progress: `reset(key, curriculum)`."""
+
+    def first_curriculum(self) -> "PyTree":
+        """Return the curriculum of a fresh run; () if there is none."""
+        ...
+
+    def last_curriculum(self) -> "PyTree":
+        """Return the curriculum of evaluations; the first one if the method is missing."""
+        ...
+
+    def update_curriculum(
+        self, curriculum: "PyTree", metrics: Mapping[str, float]
+    ) -> "tuple[PyTree, dict[str, float]]":
+        """Return the curriculum after a cycle with these metrics, and values to log."""
+        ...
+
+
+class TrialEpisodes(Protocol):
+    """One episode per trial, as evaluations return them."""
+
+    @property
+    def returns(self) -> "Array":
+        """Sums of rewards, [trials]."""
+        ...
+
+    @property
+    def lengths(self) -> "Array":
+        """Environment steps, [trials]."""
+        ...
+
+    @property
+    def trace(self) -> "PyTree":
+        """What `record` returned after every step, [steps, trials, ...]."""
+        ...
+
+
+class TrialReport(NamedTuple):
+    """The results of all trials."""
+
+    metrics: dict[str, float]  # logged with every evaluation, by their full names
+    table: list[dict[str, Any]]  # a row per trial, written as .tsv
+    details: dict[str, Any]  # added to the JSON file of `jaxrl.evaluate`
+    text: str  # printed by `jaxrl.evaluate`
+    worst: str  # the name of the trial with the poorest result
+
+
+class Trials(Protocol):
+    """Fixed start states that an evaluation plays once each, in place of sampled ones."""
+
+    num_trials: int
+    trial_names: Sequence[str]
+
+    def trial(self, number: "Array") -> "State":
+        """Return the start state of a trial."""
+        ...
+
+    def record(self, state: "State") -> "PyTree":
+        """Return what the results of a trial depend on, after each step."""
+        ...
+
+    def trial_report(self, episodes: TrialEpisodes) -> TrialReport:
+        """Return the results of all trials."""
+        ...
+
+    def trial_success(self, episodes: TrialEpisodes) -> np.ndarray:
+        """Return which of some trials succeeded, bool [trials]."""
+        ...
+
+    def trial_poses(self, episodes: TrialEpisodes, number: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the poses of a trial and of its reference, [frames, nq] each, for a video.
+
+        The trace then also has `qpos`.
+        """
+        ...
+
+
+class TrialCurriculum(Protocol):
+    """A curriculum that depends on the results of trials."""
+
+    def update_curriculum_from_trials(
+        self, curriculum: "PyTree", episodes: TrialEpisodes
+    ) -> "tuple[PyTree, dict[str, float]]":
+        """Return the curriculum after all trials were played, and values to log."""
+        ...
+
+
+class Phase(NamedTuple):
+    """A part of a run, in environment steps."""
+
+    name: str
+    start: float
+    end: float
+    rule: str  # when it ends
+
+
+class PhaseReport(NamedTuple):
+    """The phases that a run went through, and the curves that show them."""
+
+    steps: np.ndarray
+    success_rate: np.ndarray
+    terms: dict[str, np.ndarray]  # reward terms, each as a fraction of its maximum
+    phases: list[Phase]
+
+
+class LearningPhases(Protocol):
+    """A static method, so that a report needs no environment."""
+
+    @staticmethod
+    def learning_phases(config: TrainConfig, rows: Rows) -> PhaseReport | None:
+        """Return the phases of a run from its log; None if the log has none."""
+        ...
+
+
+# Modules of tasks that have `learning_phases`; importing them imports neither JAX nor physics.
+_LEARNING_PHASES = {"pick_place": "jaxrl.envs.tasks.pick_place.phases"}
+
+
+def find(env: Any, name: str) -> Callable[..., Any] | None:
+    """Return a hook of an environment or of the one that it wraps, if it has it."""
+    return getattr(env, name, None)
+
+
+def learning_phases(config: TrainConfig, rows: Rows) -> PhaseReport | None:
+    """Return the phases of a run, if its environment defines some.
+
+    A class of the user's own is asked only if its module is imported already, as at the end of
+    training: a report must not run code that a run folder names.
+    """
+    owner: Any = None
+    if config.env in _LEARNING_PHASES:
+        owner = importlib.import_module(_LEARNING_PHASES[config.env])
+    elif env_names.is_custom(config.env):
+        module, _, attribute = config.env.partition(":")
+        owner = getattr(sys.modules.get(module), attribute, None)
+    hook = getattr(owner, "learning_phases", None)
+    return hook(config, rows) if hook else None
