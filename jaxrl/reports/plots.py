@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jaxrl.config import TrainConfig, variants
+from jaxrl.envs import hooks
 from jaxrl.loggers import run_dir
 from jaxrl.loggers.sinks import read_jsonl
 from jaxrl.utils import atomic_io, stats
