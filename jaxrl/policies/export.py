@@ -33,7 +33,7 @@ def write(file: Path, out: Path) -> list[str]:
     with atomic_io.replacing(out / "policy.jax") as written:
         written.write(program(policy))
     remarks = [f"{out / 'policy.jax'}: {_signature(policy)}, for {', '.join(PLATFORMS)}"]
-    if actor_critic.has_pictures(policy.spec):
+    if actor_critic.has_images(policy.spec):
         return [*remarks, "No NumPy version: this policy looks at pictures."]
     arrays, about = plain(policy.params, policy.spec, stored.config)
     with atomic_io.replacing(out / "policy.npz") as written:
@@ -118,14 +118,14 @@ def _normaliser(params: acting.PolicyParams, spec: EnvSpec) -> dict[str, Any]:
     """Return mean, deviation and clip of the joined observation; bytes are left as they are."""
     if spec.tokens:
         return {}
-    moments, keys = params.observations, actor_critic.observed_keys(spec.obs)[0]
+    stats, keys = params.obs_stats, actor_critic.observed_keys(spec.obs)[0]
 
     def parts(tree: PyTree) -> list[Any]:
         return [tree[key] for key in keys] if keys else [tree]
 
     rows: list[list[np.ndarray]] = [[], [], []]
-    seen = float(moments.count) > 0
-    triples = zip(parts(spec.obs), parts(moments.mean), parts(moments.variance), strict=True)
+    seen = float(stats.count) > 0
+    triples = zip(parts(spec.obs), parts(stats.mean), parts(stats.variance), strict=True)
     for shape, mean, variance in triples:
         scaled = seen and shape.dtype != np.uint8
         zeros = np.zeros(shape.shape, np.float32)

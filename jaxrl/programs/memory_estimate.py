@@ -5,7 +5,7 @@ import math
 import jax
 import jax.numpy as jnp
 
-from jaxrl import rollout as collecting
+from jaxrl import rollout
 from jaxrl.config import TrainConfig, env_names
 from jaxrl.envs.gymnasium.env import GymnasiumEnv
 from jaxrl.envs.vector_env import VectorEnv
@@ -42,7 +42,7 @@ def _experience(program: Program) -> PyTree:
     def collect(state, key):
         params, policy = algorithm.policy_params(state.learner), algorithm.policy(False)
         pool = program.env.pool(key)
-        return collecting.rollout(
+        return rollout.collect(
             program.env,
             policy,
             params,
