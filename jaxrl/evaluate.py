@@ -50,6 +50,8 @@ class EvaluateArgs:
     """Needed only for your own environment: the module:Class that may be imported."""
     randomize: Annotated[str | None, tyro.conf.arg(name="task.randomize")] = None
     """Needed only if the run has it: the module:function that may be imported."""
+    network: Annotated[str | None, tyro.conf.arg(name="network.module")] = None
+    """Needed only for networks of your own: the module:build that may be imported."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -71,7 +73,8 @@ def _evaluate(command: EvaluateArgs) -> None:
     from jaxrl.programs import memory_estimate, program
     from jaxrl.reports import clips as clip_report
 
-    config = _on_clips(run_dir.read_config(command.run, command.env, command.randomize), command)
+    config = run_dir.read_config(command.run, command.env, command.randomize, command.network)
+    config = _on_clips(config, command)
     program.compile_sooner()
     file = load.find(command.run, command.policy)
     env = environments.build(config)
@@ -80,7 +83,7 @@ def _evaluate(command: EvaluateArgs) -> None:
     episodes = max(command.only) + 1 if command.only else command.episodes or 100
     memory_estimate.refuse_episodes(env, episodes, "--only" if command.only else "--episodes")
     result = load.run_episodes(
-        load.load_policy(file),
+        load.load_policy(file, network=config.network.module),
         config,
         episodes=episodes,
         seed=command.seed,

@@ -2,20 +2,22 @@
 
 import math
 from dataclasses import replace
-from typing import Any
 
 from jaxrl.algorithms import offline_reward
 from jaxrl.algorithms.amp import AMP
 from jaxrl.algorithms.off_policy import algorithm as off_policy
 from jaxrl.algorithms.off_policy import dqn, reward_model, sac, td3
+from jaxrl.algorithms.off_policy.base import OffPolicyAlgorithm
 from jaxrl.algorithms.off_policy.replay import ReplayBuffer
 from jaxrl.algorithms.ppo import algorithm as ppo
-from jaxrl.config import NetworkConfig, TrainConfig
+from jaxrl.config import NetworkConfig, TrainConfig, env_names
+from jaxrl.envs.vector_env import VectorEnv
 from jaxrl.errors import UserError
 from jaxrl.learning.normalizer import RunningStats
 from jaxrl.networks import actor_critic, q_network, reward_network
 from jaxrl.networks.actor_critic import ActorCritic
 from jaxrl.types import Algorithm, EnvSpec
+from jaxrl.utils import user_code
 
 
 def network_config(config: TrainConfig) -> NetworkConfig:
@@ -30,36 +32,64 @@ def network_config(config: TrainConfig) -> NetworkConfig:
 
 def make(
     config: TrainConfig,
-    env: Any,
+    env: VectorEnv,
     networks: ActorCritic,
     num_shards: int = 1,
     teacher: ppo.Teacher | None = None,
 ) -> Algorithm:
-    """Compose the algorithm of a configuration."""
+    """Compose the algorithm of a configuration, with rows split over `num_shards` devices."""
+    if env_names.is_custom(config.algo):
+        return _make_custom(config, env, networks, num_shards)
     if config.algo == "ppo":
         total, amp = config.total_iterations, _amp(config, env)
         return ppo.make(config.ppo, env, networks, total, num_shards, teacher, amp)
     _check_actions(config, env.spec)
-    settings, shapes = config.offpolicy, network_config(config)
+    algorithm = _off_policy_algorithm(config, env.spec, networks)
+    return make_off_policy(config, env, networks, algorithm, num_shards)
+
+
+def _make_custom(
+    config: TrainConfig, env: VectorEnv, networks: ActorCritic, num_shards: int
+) -> Algorithm:
+    made = user_code.load("--algo", config.algo)(config, env, networks, num_shards)
+    if not isinstance(made, Algorithm):
+        raise UserError(
+            f"--algo: '{config.algo}' returned {type(made).__name__}: return an Algorithm, for "
+            "example by jaxrl.algorithms.make_off_policy."
+        )
+    return made
+
+
+def _off_policy_algorithm(
+    config: TrainConfig, spec: EnvSpec, networks: ActorCritic
+) -> OffPolicyAlgorithm:
+    settings = config.offpolicy
     if config.algo == "dqn":
-        algorithm = dqn.make(settings, networks)
-    else:
-        atoms = settings.num_atoms if settings.critic == "c51" else 1
-        critic = q_network.build(env.spec, shapes, layer_norm=settings.layer_norm, atoms=atoms)
-        if config.algo == "sac":
-            algorithm = sac.make(settings, networks, critic, env.spec.action.size)
-        else:
-            algorithm = td3.make(settings, networks, critic)
-    model = None
-    if settings.reward == "rrd":
-        model = _reward_model(config, env.spec)
+        return dqn.make(settings, networks)
+    atoms = settings.num_atoms if settings.critic == "c51" else 1
+    network = network_config(config)
+    critic = q_network.build(spec, network, layer_norm=settings.layer_norm, atoms=atoms)
+    if config.algo == "sac":
+        return sac.make(settings, networks, critic, spec.action.size)
+    return td3.make(settings, networks, critic)
+
+
+def make_off_policy(
+    config: TrainConfig,
+    env: VectorEnv,
+    networks: ActorCritic,
+    algorithm: OffPolicyAlgorithm,
+    num_shards: int = 1,
+) -> Algorithm:
+    """Compose an off-policy algorithm with the replay and rewards of a configuration."""
+    settings, total = config.offpolicy, config.total_iterations
+    reward_model = _reward_model(config, env.spec) if settings.reward == "rrd" else None
     buffer = ReplayBuffer(settings, env.spec, env.rows, env.longest_episode, num_shards)
     _check_buffer_size(config, buffer)
-    total = config.total_iterations
-    return off_policy.make(settings, env, networks, algorithm, model, buffer, total)
+    return off_policy.make(settings, env, networks, algorithm, reward_model, buffer, total)
 
 
-def _amp(config: TrainConfig, env: Any) -> AMP | None:
+def _amp(config: TrainConfig, env: VectorEnv) -> AMP | None:
     """Return AMP, if style is rewarded."""
     if not config.amp.weight:
         return None
@@ -125,5 +155,14 @@ def _size_for(buffer: ReplayBuffer, steps: int) -> int:
 
 
 def build_networks(config: TrainConfig, spec: EnvSpec) -> ActorCritic:
-    """Build the actor, and the critic of PPO."""
-    return actor_critic.build(spec, network_config(config))
+    """Build the actor, and the critic of PPO: jaxrl's, or those of --network.module."""
+    network = network_config(config)
+    if network.module is None:
+        return actor_critic.build(spec, network)
+    made = user_code.load("--network.module", network.module)(spec, network)
+    if not isinstance(made, ActorCritic):
+        raise UserError(
+            f"--network.module: '{network.module}' returned {type(made).__name__}: return an "
+            "ActorCritic."
+        )
+    return made

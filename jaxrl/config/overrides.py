@@ -79,6 +79,8 @@ def unread_choices(config: TrainConfig, preset: TrainConfig, varied: Sequence[st
     remarks = []
     for (choice, value), names_read in _CHOICES.items():
         given = validate.get(config, choice)
+        if choice == "algo" and env_names.is_custom(given):  # it may read any of them
+            continue
         if choice in varied or (bool(given) if value is _ANY else given == value):
             continue
         missing = validate.flag(choice) + ("" if value is _ANY else f" {value}")

@@ -158,6 +158,8 @@ class NetworkConfig:
     """Its width."""
     rnn_of: Literal["actor", "critic", "both"] = "both"
     """Who has it."""
+    module: str | None = None
+    """Networks of your own, as module:build; build(spec, config) returns an ActorCritic."""
 
 
 @dataclass(frozen=True)
@@ -224,8 +226,9 @@ class TrainConfig:
     heading), Gymnasium's as gym:<id>, or your own as module:Class."""
     backend: str | None = None
     """Brax physics: generalized, mjx, positional or spring; the environment's own if not given."""
-    algo: Literal["ppo", "sac", "td3", "dqn"] = "ppo"
-    """Learning algorithm: --ppo holds the settings of the first, --offpolicy of the others."""
+    algo: str = "ppo"
+    """Learning algorithm: ppo, sac, td3 or dqn, or your own as module:make. --ppo holds the
+    settings of the first, --offpolicy of all others."""
     num_envs: int = 2048
     """Environments run side by side."""
     seed: int = 0

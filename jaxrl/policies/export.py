@@ -26,13 +26,15 @@ from jaxrl.utils import atomic_io
 PLATFORMS = ("cpu", "cuda", "tpu")
 
 
-def write(file: Path, out: Path) -> list[str]:
+def write(file: Path, out: Path, network: str | None = None) -> list[str]:
     """Write all forms of a policy file that it can take; return what to tell the user."""
-    stored, policy = network_files.read(file), load.load_policy(file)
+    stored, policy = network_files.read(file), load.load_policy(file, network=network)
     out.mkdir(parents=True, exist_ok=True)
     with atomic_io.replacing(out / "policy.jax") as written:
         written.write(program(policy))
     remarks = [f"{out / 'policy.jax'}: {_signature(policy)}, for {', '.join(PLATFORMS)}"]
+    if stored.config.module:
+        return [*remarks, "No NumPy version: this policy has networks of its own."]
     if actor_critic.has_images(policy.spec):
         return [*remarks, "No NumPy version: this policy looks at pictures."]
     arrays, about = plain(policy.params, policy.spec, stored.config)

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl import rollout
+from jaxrl.algorithms.off_policy.replay import ReplayState
 from jaxrl.config import TrainConfig, env_names
 from jaxrl.envs.gymnasium.env import GymnasiumEnv
 from jaxrl.envs.vector_env import VectorEnv
@@ -254,6 +255,8 @@ def _activations(config: TrainConfig, rows: int) -> int:
 def _replay(program: Program, state: TrainState, experience: PyTree) -> tuple[list, int]:
     """Describe what is kept, and what the batches of an iteration take."""
     c, stored = program.config.offpolicy, state.collector.replay
+    if not isinstance(stored, ReplayState):  # an algorithm of the user's own
+        return [], num_bytes(state) + 2 * num_bytes(experience)
     rows, length = jax.tree.leaves(stored.ring.steps)[0].shape[:2]
     step = num_bytes(stored.ring.steps) // (rows * length)
     per_batch = c.batch_size * step

@@ -72,7 +72,9 @@ def build(config: TrainConfig) -> Program:
     known = shelf.stored.template if shelf and shelf.stored else None
     env = environments.build(config, known)
     networks = algorithms.build_networks(config, env.spec)
-    teacher = config.ppo.teacher and load.load_teacher(config.ppo.teacher, env.spec, networks)
+    teacher = config.ppo.teacher and load.load_teacher(
+        config.ppo.teacher, env.spec, networks, config.network.module
+    )
     algorithm = algorithms.make(config, env, networks, num_shards=mesh.size, teacher=teacher)
     return Program(config, mesh, env, algorithm, shelf)
 

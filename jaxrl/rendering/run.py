@@ -41,7 +41,7 @@ def render_run(
     """
     images.check(out)
     program.compile_sooner()
-    loaded = load.load_policy(load.find(run, policy))
+    loaded = load.load_policy(load.find(run, policy), network=config.network.module)
     env = episodes.build(config)
     memory_estimate.refuse_episodes(env, number)
     chosen = config.eval.deterministic if deterministic is None else deterministic

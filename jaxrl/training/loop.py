@@ -8,6 +8,7 @@ epoch            evaluate, checkpoint, best policy
 
 import contextlib
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -41,10 +42,12 @@ def train(
     resume: bool = False,
     begins: InitialState | WarmStart | None = None,
     hooks: CallbackRunner | None = None,
+    extra_sinks: Sequence[sinks.Sink] = (),
 ) -> Result:
     """Train in `folder` until done or asked to stop.
 
-    A new run begins with nothing learnt, or with what it was given of another one.
+    A new run begins with nothing learnt, or with what it was given of another one. `extra_sinks`
+    receive the rows of the log besides those of --log.
     """
     began, config = time.monotonic(), program.config
     with contextlib.ExitStack() as stack:
@@ -58,7 +61,7 @@ def train(
         start, programs = _start(program, folder, checkpoints, console, resume, begins)
         if isinstance(programs, gymnasium.GymnasiumExecutor | offline.OfflineExecutor):
             stack.callback(programs.close)
-        outputs = _Outputs(console, checkpoints, stack)
+        outputs = _Outputs(console, checkpoints, stack, extra_sinks)
         run = _run(program, folder, start, programs, outputs, resume)
         run.began, run.hooks, run.lock = began, hooks or CallbackRunner(), lock
         cycles = starting.iterations_of(start.state) // config.iterations
@@ -72,6 +75,7 @@ class _Outputs(NamedTuple):
     console: Console
     checkpoints: CheckpointManager
     stack: contextlib.ExitStack
+    extra_sinks: Sequence[sinks.Sink] = ()
 
 
 def _run(
@@ -99,7 +103,7 @@ def _run(
             to.console.say(f"warning: {remark}")
         return made
 
-    top = member(config, folder, start.memory, to.console)
+    top = member(config, folder, start.memory, to.console, *to.extra_sinks)
     remembered = start.memory.get("members", [{}] * len(program.members))
     places = folders.of_members(folder, program.members)
     # The whole population is one run of a tracking service, not one for each member.

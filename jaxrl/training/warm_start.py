@@ -36,6 +36,7 @@ _ACTOR = (
     "rnn_of",
     "state_dependent_std",
     "distribution",
+    "module",
 )
 _CRITIC = ("critic_hidden",)
 
