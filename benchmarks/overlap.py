@@ -58,7 +58,7 @@ def costs(env: str, group: int, width: int) -> tuple[float, float]:
     """Return the seconds that one step of a group takes: its environments, and its policy."""
     run, params = start(env, 1, group, width, 8)
     (member,), (carry,) = run.groups, run.carries
-    member.begin()
+    member.wait_ready()
     key = jax.random.key(0)
 
     def act():

@@ -29,7 +29,7 @@ from jaxrl.envs.env_state import physics, typed_like
 from jaxrl.envs.rows import split_agents
 from jaxrl.errors import exit_status
 from jaxrl.programs.device import compile_programs
-from jaxrl.rollout import rollout
+from jaxrl.rollout import collect
 from jaxrl.types import TrainState
 from jaxrl.utils import compilation_cache
 from jaxrl.utils.xla_options import compile_for_devices
@@ -78,7 +78,7 @@ def rolling_out(program: programs.DeviceProgram, state: TrainState, length: int)
     def run(carried):
         collector, params, pool, key, _ = carried
         key, now = jax.random.split(key)
-        collector, experience = rollout(program.env, policy, params, collector, now, length, pool)
+        collector, experience = collect(program.env, policy, params, collector, now, length, pool)
         return collector, params, pool, key, experience
 
     pool = program.env.sample_pool(jax.random.key(2))

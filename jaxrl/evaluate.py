@@ -53,6 +53,8 @@ class EvaluateArgs:
     """Needed only for your own environment: the module:Class that may be imported."""
     randomize: Annotated[str | None, tyro.conf.arg(name="task.randomize")] = None
     """Needed only if the run has it: the module:function that may be imported."""
+    network: Annotated[str | None, tyro.conf.arg(name="network.module")] = None
+    """Needed only for networks of your own: the module:build that may be imported."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -75,7 +77,8 @@ def _evaluate(command: EvaluateArgs) -> None:
     from jaxrl.programs import memory_estimate
     from jaxrl.utils import compilation_cache
 
-    config = _with_clips(run_dir.read_config(command.run, command.env, command.randomize), command)
+    config = run_dir.read_config(command.run, command.env, command.randomize, command.network)
+    config = _with_clips(config, command)
     compilation_cache.enable()
     file = load.find(command.run, command.policy)
     env = environments.build(config)
@@ -84,7 +87,7 @@ def _evaluate(command: EvaluateArgs) -> None:
     episodes = max(command.only) + 1 if command.only else command.episodes or 100
     memory_estimate.refuse_episodes(env, episodes, "--only" if command.only else "--episodes")
     result = load.run_episodes(
-        load.load_policy(file),
+        load.load_policy(file, network=config.network.module),
         config,
         episodes=episodes,
         seed=command.seed,

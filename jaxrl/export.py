@@ -25,6 +25,8 @@ class ExportArgs:
     """Folder to write into; RUN/exported by default."""
     policy: Literal["best", "final"] = "best"
     """Which policy of the run."""
+    network: Annotated[str | None, tyro.conf.arg(name="network.module")] = None
+    """Needed only for networks of your own: the module:build that may be imported."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -40,7 +42,7 @@ def _export(command: ExportArgs) -> None:
     if command.run.is_dir():
         atomic_io.check_folder(command.run)
     folder = command.run if command.run.is_dir() else file.parent
-    for remark in export.write(file, command.out or folder / "exported"):
+    for remark in export.write(file, command.out or folder / "exported", command.network):
         print(remark)
 
 

@@ -53,6 +53,8 @@ class RecordArgs:
     """Needed only for your own environment: the module:Class that may be imported."""
     randomize: Annotated[str | None, tyro.conf.arg(name="task.randomize")] = None
     """Needed only if the run has it: the module:function that may be imported."""
+    network: Annotated[str | None, tyro.conf.arg(name="network.module")] = None
+    """Needed only for networks of your own: the module:build that may be imported."""
 
 
 def play(
@@ -118,7 +120,7 @@ def _check(command: RecordArgs, config: TrainConfig) -> None:
 def _record(command: RecordArgs) -> None:
     """Play, write, and say what was written."""
     h5py()  # missing, it should be missed before anything is played
-    config = run_dir.read_config(command.run, command.env, command.randomize)
+    config = run_dir.read_config(command.run, command.env, command.randomize, command.network)
     _check(command, config)
     each = -(-command.episodes // len(command.noise))
     config = dataclasses.replace(
@@ -127,7 +129,7 @@ def _record(command: RecordArgs) -> None:
     # Fixed trials would be played once each, however many episodes were asked for.
     env = environments.for_evaluation(environments.build(config), each, trials=False)
     memory_estimate.refuse_episodes(env, each)
-    policy = load.load_policy(load.find(command.run, command.policy))
+    policy = load.load_policy(load.find(command.run, command.policy), network=config.network.module)
     if env.template.agents:
         raise UserError(f"{config.env} has several agents; episodes of one agent are recorded.")
     act = acting.make_policy(policy.networks, deterministic=True)

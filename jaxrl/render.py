@@ -44,6 +44,8 @@ class RenderArgs:
     """Needed only for your own environment: the module:Class that may be imported."""
     randomize: Annotated[str | None, tyro.conf.arg(name="task.randomize")] = None
     """Needed only if the run has it: the module:function that may be imported."""
+    network: Annotated[str | None, tyro.conf.arg(name="network.module")] = None
+    """Needed only for networks of your own: the module:build that may be imported."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -73,7 +75,7 @@ def _render(command: RenderArgs) -> None:
 
     render_run(
         command.run,
-        run_dir.read_config(command.run, command.env, command.randomize),
+        run_dir.read_config(command.run, command.env, command.randomize, command.network),
         out,
         policy=command.policy,
         number=command.episodes,

@@ -34,7 +34,7 @@ class TrainArgs:
     """Print the settings, array sizes and a memory estimate, then stop."""
     resume: Path | None = None
     """Continue the run in this folder; beside it only --epochs, --total-steps and --reset-steps
-    may be given (and --env and --task.randomize, and with the last one --seed and --run-dir)."""
+    may be given (and what names your own code, and with the last one --seed and --run-dir)."""
     reset_steps: bool = False
     """With --resume: start a new run from that run's full state, with steps counted from 0."""
 
@@ -59,6 +59,10 @@ class ResumeArgs:
     """Needed only for your own environment: the module:Class that may be imported."""
     randomize: Annotated[str | None, tyro.conf.arg(name="task.randomize")] = None
     """Needed only if the run has it: the module:function that may be imported."""
+    algo: str | None = None
+    """Needed only for your own algorithm: the module:make that may be imported."""
+    module: Annotated[str | None, tyro.conf.arg(name="network.module")] = None
+    """Needed only for networks of your own: the module:build that may be imported."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -76,7 +80,7 @@ def _run(arguments: list[str]) -> int:
 
 def _check_resume(arguments: list[str]) -> None:
     """Refuse settings that a resumed run cannot change, and say what can be done instead."""
-    sections = {"randomize": "task."}
+    sections = {"randomize": "task.", "module": "network."}
     allowed = [
         f"--{sections.get(each.name, '')}{each.name.replace('_', '-')}"
         for each in fields(ResumeArgs)
@@ -208,11 +212,18 @@ def _resume(command: ResumeArgs) -> int:
         total_steps=command.total_steps,
         env=command.env,
         randomize=command.randomize,
+        algorithm=command.algo,
+        network=command.module,
         reset_steps=command.reset_steps,
         seed=command.seed,
         run_dir=command.run_dir,
     )
-    return _conclude(result, folder.read_config(result.folder, command.env, command.randomize))
+    return _conclude(
+        result,
+        folder.read_config(
+            result.folder, command.env, command.randomize, command.module, command.algo
+        ),
+    )
 
 
 def _conclude(result: "Result", config: TrainConfig) -> int:

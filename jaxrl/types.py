@@ -70,8 +70,8 @@ class RolloutState(struct.PyTreeNode):
     env: PyTree
     carry: PyTree  # the policy's memory
     critic_carry: PyTree  # the critic's
-    discounted_return: Array  # [N] running discounted return, for reward normalisation
-    replay: PyTree = ()  # steps kept for learning from again
+    discounted_return: PyTree  # [N] of running discounted returns, for reward normalisation; or ()
+    replay: PyTree = ()  # ReplayState of an off-policy algorithm
 
 
 class TrainState(struct.PyTreeNode):

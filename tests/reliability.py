@@ -352,7 +352,7 @@ CASES = {
             f"{OFF_POLICY}::test_nothing_is_drawn_before_an_episode_is_complete",
             "tests/learning/test_rrd.py::test_unbiased_loss_is_that_of_the_full_decomposition",
             "tests/learning/test_replay_buffer.py::"
-            "test_pieces_come_from_one_episode_and_long_ones_more_often",
+            "test_samples_come_from_one_episode_and_long_ones_more_often",
             "tests/algorithms/ppo/test_segments.py::"
             "test_with_memory_the_ratio_is_one_when_nothing_is_learned",
         ),
@@ -422,11 +422,11 @@ CASES = {
     52: Case(
         "segments never cross the end of an episode; the ring wraps exactly",
         (
-            "tests/learning/test_replay_buffer.py::test_book_knows_exactly_the_whole_episodes",
+            "tests/learning/test_replay_buffer.py::test_index_holds_exactly_the_complete_episodes",
             "tests/learning/test_replay_buffer.py::"
-            "test_pieces_come_from_one_episode_and_long_ones_more_often",
+            "test_samples_come_from_one_episode_and_long_ones_more_often",
             "tests/learning/test_replay_buffer.py::test_ring_holds_the_newest_steps",
-            "tests/algorithms/off_policy/test_replay.py::test_whole_episodes_are_drawn_from_every_block",
+            "tests/algorithms/off_policy/test_replay.py::test_whole_episodes_are_drawn_from_every_shard",
         ),
     ),
     53: Case(
@@ -434,7 +434,7 @@ CASES = {
         (
             "tests/learning/test_rrd.py::"
             "test_unbiased_loss_is_that_of_the_full_decomposition[False-1-2]",
-            "tests/learning/test_replay_buffer.py::test_book_knows_exactly_the_whole_episodes",
+            "tests/learning/test_replay_buffer.py::test_index_holds_exactly_the_complete_episodes",
             "tests/programs/test_offline.py::"
             "test_episodes_without_steps_to_tell_apart_say_nothing_of_steps",
             "tests/data/test_hdf5.py::test_whatever_is_wrong_is_named",

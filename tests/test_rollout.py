@@ -46,8 +46,8 @@ def _collect(env_class, length, **settings):
         begin = _collector(env, key)
         keys = jax.random.split(jax.random.fold_in(key, 1))
         params = {"gain": gain}
-        middle, first = rollout.rollout(env, _policy, params, begin, keys[0], length)
-        end, second = rollout.rollout(env, _policy, params, middle, keys[1], length)
+        middle, first = rollout.collect(env, _policy, params, begin, keys[0], length)
+        end, second = rollout.collect(env, _policy, params, middle, keys[1], length)
         return begin, first, middle, second, end
 
     return lambda seed=0, gain=0.0: jax.device_get(collect(jax.random.key(seed), gain))
@@ -138,7 +138,7 @@ def test_memory_is_cleared_for_the_ended_environment_only():
     collector = _collector(env, jax.random.key(0))
     staggered = collector.env.replace(age=jnp.array([3, 0, 1], jnp.int32))
     collector = collector.replace(env=staggered)
-    after, _ = rollout.rollout(env, _policy, {"gain": 0.0}, collector, jax.random.key(1), 1)
+    after, _ = rollout.collect(env, _policy, {"gain": 0.0}, collector, jax.random.key(1), 1)
     np.testing.assert_array_equal(after.carry["calls"], [0, 101, 201])
     np.testing.assert_array_equal(after.env.age, [0, 1, 2])
 
@@ -156,7 +156,7 @@ def test_memory_before_every_segment_is_stored_and_nothing_else_differs():
     params = {"gain": 0.0}
     ends, rollouts = zip(
         *(
-            rollout.rollout(env, _policy, params, begin, jax.random.key(1), 6, horizon=horizon)
+            rollout.collect(env, _policy, params, begin, jax.random.key(1), 6, horizon=horizon)
             for horizon in (None, 2)
         ),
         strict=True,

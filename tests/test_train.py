@@ -169,9 +169,7 @@ def test_a_policy_file_runs_no_code(tmp_path, capsys):
         jaxrl.load_policy(path)
 
 
-@pytest.mark.parametrize(
-    "arguments", ["ant --ppo.clp 3", "ant --num-envs many", "--no-such-flag", "ant --algo spo"]
-)
+@pytest.mark.parametrize("arguments", ["ant --ppo.clp 3", "ant --num-envs many", "--no-such-flag"])
 def test_unknown_flags_and_types_exit_2(arguments, capsys):
     with pytest.raises(SystemExit) as caught:
         train.main(arguments.split())

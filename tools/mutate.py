@@ -30,7 +30,7 @@ from pathlib import Path
 
 from mutations import ROOT, Mutant, excuse, mutants_of
 
-ALGORITHMS = ["amp", "offline_reward", "ppo.batch", "ppo.loss", "ppo.sampler", "ppo.update"]
+ALGORITHMS = ["amp", "offline_reward", "ppo.batch", "ppo.loss", "ppo.update"]
 ALGORITHMS += [
     f"off_policy.{n}" for n in ("algorithm", "base", "dqn", "reward_model", "sac", "td3")
 ]
@@ -48,8 +48,7 @@ TESTS = {
         "ppo": {
             "batch": ["batch", "update"],
             "loss": ["loss", "update"],
-            "sampler": ["sampler", "update", "segments"],
-            "update": ["gradient_step", "update"],
+            "update": ["update_step", "update_sampling", "update", "segments"],
         },
         "off_policy": {
             "dqn": ["base", "learning"],

@@ -3,30 +3,30 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from flax import struct
 from jax.flatten_util import ravel_pytree
 
-from jaxrl.algorithms.off_policy.base import normalized, update_all
+from jaxrl.algorithms.off_policy.base import normalize, scan_updates
 from jaxrl.algorithms.off_policy.replay import ReplayBuffer, ReplayState
-from jaxrl.algorithms.off_policy.reward_model import RewardModel, absorbed
+from jaxrl.algorithms.off_policy.reward_model import RewardModel, update_params
 from jaxrl.config import OffPolicyConfig
 from jaxrl.learning import normalizer, optimizer
 from jaxrl.learning.episode_index import EpisodeSamples
 from jaxrl.learning.normalizer import RunningStats
 from jaxrl.types import Array, Key, Mean, Metrics, PyTree, RolloutState, TrainState
 
-_PIECES, _WHOLE, _USES = range(3)  # what an iteration needs a key for
+_STEPS, _EPISODES, _NUM_KEYS = range(3)  # the random keys of an iteration
 
 
 class RewardParams(NamedTuple):
-    """What guessing rewards needs: weights, and the statistics of what they were trained on."""
+    """What predicting rewards needs: weights, and the statistics that normalise observations."""
 
     reward: PyTree
-    observations: RunningStats
+    obs_stats: RunningStats
 
 
 class RewardState(struct.PyTreeNode):
@@ -34,7 +34,7 @@ class RewardState(struct.PyTreeNode):
 
     params: PyTree
     optimizer: PyTree
-    observations: RunningStats  # of the data; they stay as they are
+    obs_stats: RunningStats  # of the data set; constant
     hparams: dict[str, Array]
     total_iterations: Array
     skipped_updates: Array
@@ -52,14 +52,14 @@ class RewardLearning(NamedTuple):
 def make(
     config: OffPolicyConfig,
     model: RewardModel,
-    store: ReplayBuffer,
-    moments: RunningStats,
-    iterations: int,
+    buffer: ReplayBuffer,
+    obs_stats: RunningStats,
+    total_iterations: int,
 ) -> RewardLearning:
-    """Compose the learning of a reward model from stored episodes."""
-    learning = _RewardLearning(config, model, store, moments, iterations)
+    """Compose the learning of a reward model from recorded episodes."""
+    learning = _RewardLearning(config, model, buffer, obs_stats, total_iterations)
     return RewardLearning(
-        learning.init, learning.train_step, lambda s: RewardParams(s.params, s.observations)
+        learning.init, learning.train_step, lambda s: RewardParams(s.params, s.obs_stats)
     )
 
 
@@ -67,9 +67,9 @@ def make(
 class _RewardLearning:
     config: OffPolicyConfig
     model: RewardModel
-    store: ReplayBuffer
-    moments: RunningStats
-    iterations: int
+    buffer: ReplayBuffer
+    obs_stats: RunningStats
+    total_iterations: int
 
     @property
     def _transform(self):
@@ -77,44 +77,42 @@ class _RewardLearning:
 
     def init(self, key: Key) -> TrainState:
         key_params, key_run = jax.random.split(key)
-        params, none = self.model.init(key_params), jnp.zeros((), jnp.int32)
-        unseen = normalizer.init(self.store.spec.obs)
-        seen = self.moments if self.config.normalize_obs else unseen
+        params, zero = self.model.init(key_params), jnp.zeros((), jnp.int32)
+        empty = normalizer.init(self.buffer.spec.obs)
+        obs_stats = self.obs_stats if self.config.normalize_obs else empty
         learner = RewardState(
             params=params,
             optimizer=self._transform.init(ravel_pytree(params)[0]),
-            observations=jax.tree.map(jnp.asarray, seen),
+            obs_stats=jax.tree.map(jnp.asarray, obs_stats),
             hparams={"r_lr": jnp.asarray(self.config.r_lr, jnp.float32)},
-            total_iterations=jnp.asarray(self.iterations, jnp.int32),
-            skipped_updates=none,
-            nonfinite_streak=none,
+            total_iterations=jnp.asarray(self.total_iterations, jnp.int32),
+            skipped_updates=zero,
+            nonfinite_streak=zero,
         )
-        nothing: Any = ()
-        return TrainState(key_run, none, RolloutState((), (), (), nothing), learner)
+        return TrainState(key_run, zero, RolloutState((), (), (), ()), learner)
 
-    def train_step(self, state: TrainState, stored: ReplayState) -> tuple[TrainState, Metrics]:
-        """Take train_batches gradient steps on pieces of the stored episodes."""
-        key_pieces, key_whole = (state.key_for(use, _USES) for use in (_PIECES, _WHOLE))
-        drawn = self.store.draw_pieces(stored, key_pieces, self.config.train_batches)
-        learner = state.learner
-        normal = partial(normalized, learner.observations)
-        drawn = drawn._replace(steps=normal(drawn.steps))
-        draw = partial(self.store.draw_whole, stored, key_whole, self.config.train_batches)
-        params = absorbed(self.model, learner.params, draw, normal)
+    def train_step(self, state: TrainState, replay: ReplayState) -> tuple[TrainState, Metrics]:
+        """Take train_batches gradient steps on samples of the recorded episodes."""
+        key_steps, key_episodes = (state.key_for(use, _NUM_KEYS) for use in (_STEPS, _EPISODES))
+        number, learner = self.config.train_batches, state.learner
+        samples = self.buffer.sample_steps(replay, key_steps, number)
+        normal = partial(normalize, learner.obs_stats)
+        samples = samples._replace(steps=normal(samples.steps))
+        sample = partial(self.buffer.sample_episodes, replay, key_episodes, number)
+        params = update_params(self.model, learner.params, sample, normal)
         flat, unravel = ravel_pytree(params)
-        end, metrics = update_all(
-            partial(self._update, unravel), learner.replace(params=flat), drawn
-        )
-        learner = end.replace(params=unravel(end.params))
+        step = partial(self._gradient_step, unravel)
+        learner, metrics = scan_updates(step, learner.replace(params=flat), samples)
+        learner = learner.replace(params=unravel(learner.params))
         return state.replace(iteration=state.iteration + 1, learner=learner), metrics
 
-    def _update(
-        self, unravel: Callable[[Array], PyTree], learner: RewardState, pieces: EpisodeSamples
+    def _gradient_step(
+        self, unravel: Callable[[Array], PyTree], learner: RewardState, samples: EpisodeSamples
     ) -> tuple[RewardState, Metrics]:
         def loss(flat: Array) -> tuple[Array, Metrics]:
-            return self.model.loss(unravel(flat), pieces)
+            return self.model.loss(unravel(flat), samples)
 
-        grads, noted = jax.grad(loss, has_aux=True)(learner.params)
+        grads, metrics = jax.grad(loss, has_aux=True)(learner.params)
         step = optimizer.step(
             self._transform,
             learner.params,
@@ -122,10 +120,10 @@ class _RewardLearning:
             grads,
             learning_rate=learner.hparams["r_lr"],
         )
-        noted["train/reward_grad_norm"] = Mean.of(step.grad_norm)
+        metrics["train/reward_grad_norm"] = Mean.of(step.grad_norm)
         return learner.replace(
             params=step.params,
             optimizer=step.opt_state,
             skipped_updates=learner.skipped_updates + ~step.finite,
             nonfinite_streak=jnp.where(step.finite, 0, learner.nonfinite_streak + 1),
-        ), noted
+        ), metrics

@@ -2,24 +2,26 @@
 
 import math
 from dataclasses import replace
-from typing import Any
 
 from jaxrl.algorithms import offline_reward
 from jaxrl.algorithms.amp import AMP
 from jaxrl.algorithms.off_policy import algorithm as off_policy
 from jaxrl.algorithms.off_policy import dqn, reward_model, sac, td3
+from jaxrl.algorithms.off_policy.base import OffPolicyAlgorithm
 from jaxrl.algorithms.off_policy.replay import ReplayBuffer
 from jaxrl.algorithms.ppo import algorithm as ppo
-from jaxrl.config import NetworkConfig, TrainConfig
+from jaxrl.config import NetworkConfig, TrainConfig, env_names
+from jaxrl.envs.vector_env import VectorEnv
 from jaxrl.errors import UserError
 from jaxrl.learning.normalizer import RunningStats
-from jaxrl.networks import actor_critic, q_network
+from jaxrl.networks import actor_critic, q_network, reward_network
 from jaxrl.networks.actor_critic import ActorCritic
 from jaxrl.types import Algorithm, EnvSpec
+from jaxrl.utils import user_code
 
 
 def network_config(config: TrainConfig) -> NetworkConfig:
-    """Return the settings of the networks, with the way to explore that the algorithm needs."""
+    """Return the settings of the networks, with the distribution that the algorithm needs."""
     network, settings = config.network, config.offpolicy
     if config.algo == "td3":
         return replace(network, distribution="noisy", init_std=settings.exploration_noise)
@@ -30,36 +32,65 @@ def network_config(config: TrainConfig) -> NetworkConfig:
 
 def make(
     config: TrainConfig,
-    env: Any,
+    env: VectorEnv,
     networks: ActorCritic,
     num_shards: int = 1,
     teacher: ppo.Teacher | None = None,
 ) -> Algorithm:
-    """Compose the algorithm of a configuration."""
+    """Compose the algorithm of a configuration, with rows split over `num_shards` devices."""
+    if env_names.is_custom(config.algo):
+        return _make_custom(config, env, networks, num_shards)
     if config.algo == "ppo":
         total, amp = config.total_iterations, _amp(config, env)
         return ppo.make(config.ppo, env, networks, total, num_shards, teacher, amp)
     _check_actions(config, env.spec)
-    settings, shapes = config.offpolicy, network_config(config)
+    algorithm = _off_policy_algorithm(config, env.spec, networks)
+    return make_off_policy(config, env, networks, algorithm, num_shards)
+
+
+def _make_custom(
+    config: TrainConfig, env: VectorEnv, networks: ActorCritic, num_shards: int
+) -> Algorithm:
+    made = user_code.load("--algo", config.algo)(config, env, networks, num_shards)
+    if not isinstance(made, Algorithm):
+        raise UserError(
+            f"--algo: '{config.algo}' returned {type(made).__name__}: return an Algorithm, for "
+            "example by jaxrl.algorithms.make_off_policy."
+        )
+    return made
+
+
+def _off_policy_algorithm(
+    config: TrainConfig, spec: EnvSpec, networks: ActorCritic
+) -> OffPolicyAlgorithm:
+    settings = config.offpolicy
     if config.algo == "dqn":
-        method = dqn.make(settings, networks)
-    else:
-        atoms = settings.num_atoms if settings.critic == "c51" else 1
-        critic = q_network.build(env.spec, shapes, layer_norm=settings.layer_norm, atoms=atoms)
-        if config.algo == "sac":
-            method = sac.make(settings, networks, critic, env.spec.action.size)
-        else:
-            method = td3.make(settings, networks, critic)
-    model = None
-    if settings.reward == "rrd":
-        model = _reward_model(config, env.spec)
-    store = ReplayBuffer(settings, env.spec, env.rows, env.longest_episode, num_shards)
-    _check_room(config, store)
-    return off_policy.make(settings, env, networks, method, model, store, config.total_iterations)
+        return dqn.make(settings, networks)
+    atoms = settings.num_atoms if settings.critic == "c51" else 1
+    network = network_config(config)
+    critic = q_network.build(spec, network, layer_norm=settings.layer_norm, atoms=atoms)
+    if config.algo == "sac":
+        return sac.make(settings, networks, critic, spec.action.size)
+    return td3.make(settings, networks, critic)
 
 
-def _amp(config: TrainConfig, env: Any) -> AMP | None:
-    """Return what judges style, if style counts."""
+def make_off_policy(
+    config: TrainConfig,
+    env: VectorEnv,
+    networks: ActorCritic,
+    algorithm: OffPolicyAlgorithm,
+    num_shards: int = 1,
+) -> Algorithm:
+    """Compose an off-policy algorithm with the replay and rewards of a configuration."""
+    settings, total = config.offpolicy, config.total_iterations
+    reward_model = _reward_model(config, env.spec) if settings.reward == "rrd" else None
+    buffer = ReplayBuffer(settings, env.spec, env.rows, env.longest_episode, num_shards)
+    _check_buffer_size(config, buffer)
+    return off_policy.make(settings, env, networks, algorithm, reward_model, buffer, total)
+
+
+def _amp(config: TrainConfig, env: VectorEnv) -> AMP | None:
+    """Return AMP, if style is rewarded."""
     if not config.amp.weight:
         return None
     spec = env.spec.obs
@@ -69,47 +100,47 @@ def _amp(config: TrainConfig, env: Any) -> AMP | None:
 
 
 def make_reward(
-    config: TrainConfig, spec: EnvSpec, moments: RunningStats, longest: int
+    config: TrainConfig, spec: EnvSpec, obs_stats: RunningStats, longest: int
 ) -> offline_reward.RewardLearning:
     """Compose the learning of a reward alone, from recorded episodes."""
     settings = config.offpolicy
     model = _reward_model(config, spec)
-    store = ReplayBuffer(settings, spec, rows=1, longest=longest, num_shards=1)
-    return offline_reward.make(settings, model, store, moments, config.total_iterations)
+    buffer = ReplayBuffer(settings, spec, rows=1, longest=longest)
+    return offline_reward.make(settings, model, buffer, obs_stats, config.total_iterations)
 
 
 def _reward_model(config: TrainConfig, spec: EnvSpec) -> reward_model.RewardModel:
-    """Compose the reward that is learnt from returns."""
+    """Compose the reward model that is learnt from returns."""
     features = config.offpolicy.rrd_features
-    if features != "none" and actor_critic.has_pictures(spec):
+    if features != "none" and actor_critic.has_images(spec):
         raise UserError(f"--rrd.features {features} needs vectors, not images: use none.")
-    network = q_network.build_reward(spec, network_config(config), linear=features != "none")
-    return reward_model.decomposed(config.offpolicy, network)
+    network = reward_network.build(spec, network_config(config), quadratic=features != "none")
+    return reward_model.rrd_model(config.offpolicy, network)
 
 
 def _check_actions(config: TrainConfig, spec: EnvSpec) -> None:
     if spec.action.discrete != (config.algo == "dqn"):
-        kind, fit = ("choices", "dqn") if spec.action.discrete else ("numbers", "sac or td3")
+        kind, fit = ("discrete", "dqn") if spec.action.discrete else ("continuous", "sac or td3")
         raise UserError(
             f"--algo {config.algo} does not fit {config.env}, whose actions are {kind}: "
             f"use {fit}, or ppo."
         )
 
 
-def _check_room(config: TrainConfig, store: ReplayBuffer) -> None:
-    """Check that warm-up can end: what it waits for must fit into the store."""
+def _check_buffer_size(config: TrainConfig, buffer: ReplayBuffer) -> None:
+    """Check that the warm-up can end: the steps it waits for must fit into the buffer."""
     c = config.offpolicy
-    # Whole episodes count from their end until their first step is overwritten: room for two.
-    spare = 2 * store.longest if c.keeps_episodes else 0
-    needed = spare + max(c.rollout_length, math.ceil(c.warmup / store.rows))
-    enough = _room_for(store, needed)
-    if store.length < spare + c.rollout_length:
+    # Episodes count from their end until their first step is overwritten: room for two.
+    spare = 2 * buffer.longest if c.keeps_episodes else 0
+    needed = spare + max(c.rollout_length, math.ceil(c.warmup / buffer.rows))
+    enough = _size_for(buffer, needed)
+    if buffer.length < spare + c.rollout_length:
         raise UserError(
-            f"--offpolicy.buffer-size {c.buffer_size} has room for {store.length} steps of each "
-            f"environment, too few for episodes of up to {store.longest}: use {enough} or more."
+            f"--offpolicy.buffer-size {c.buffer_size} has room for {buffer.length} steps of each "
+            f"environment, too few for episodes of up to {buffer.longest}: use {enough} or more."
         )
-    if c.warmup > (most := store.rows * (store.length - spare)):
-        kind = "sure to be of whole episodes" if spare else "kept, in whole rollouts"
+    if c.warmup > (most := buffer.rows * (buffer.length - spare)):
+        kind = "sure to be of whole episodes" if spare else "stored, in whole rollouts"
         raise UserError(
             f"--offpolicy.warmup {c.warmup} may never be reached: of --offpolicy.buffer-size "
             f"{c.buffer_size} steps only {most} are {kind}. Use --offpolicy.warmup {most} or less, "
@@ -117,12 +148,21 @@ def _check_room(config: TrainConfig, store: ReplayBuffer) -> None:
         )
 
 
-def _room_for(store: ReplayBuffer, steps: int) -> int:
-    """Return the buffer size that keeps so many steps of each row: it is cut to whole rollouts."""
-    chunk = store.config.rollout_length
-    return math.ceil(steps / chunk) * chunk * store.rows
+def _size_for(buffer: ReplayBuffer, steps: int) -> int:
+    """Return the buffer size that holds `steps` steps of each row, in whole rollouts."""
+    chunk = buffer.config.rollout_length
+    return math.ceil(steps / chunk) * chunk * buffer.rows
 
 
 def build_networks(config: TrainConfig, spec: EnvSpec) -> ActorCritic:
-    """Build the networks that act (and, for PPO, judge)."""
-    return actor_critic.build(spec, network_config(config))
+    """Build the actor, and the critic of PPO: jaxrl's, or those of --network.module."""
+    network = network_config(config)
+    if network.module is None:
+        return actor_critic.build(spec, network)
+    made = user_code.load("--network.module", network.module)(spec, network)
+    if not isinstance(made, ActorCritic):
+        raise UserError(
+            f"--network.module: '{network.module}' returned {type(made).__name__}: return an "
+            "ActorCritic."
+        )
+    return made

@@ -31,6 +31,7 @@ motion from these clips and train on it:
   python -m jaxrl.clips.plan {clips} PLANNED
   python -m jaxrl.train imitate --motion.clips PLANNED
 """
+ALGORITHMS = ("ppo", "sac", "td3", "dqn")
 ARM = ("pick_place",)  # an arm on a table
 CLASSIC = ("arena", "cartpole", "catch", "pendulum", "recall")
 

@@ -233,6 +233,11 @@ class NetworkConfig:
     rnn_of: Literal["actor", "critic", "both"] = setting(
         "both", "Which network has it.", weights_of="actor", only_if=("network.rnn", "lstm", "gru")
     )
+    module: str | None = setting(
+        None,
+        "Networks of your own, as module:build; build(spec, config) returns an ActorCritic.",
+        weights_of="actor",
+    )
 
 
 @dataclass(frozen=True)
@@ -312,9 +317,10 @@ class TrainConfig:
     backend: str | None = setting(
         None, "Brax physics: generalized, mjx, positional or spring; None: the environment's own."
     )
-    algo: Literal["ppo", "sac", "td3", "dqn"] = setting(
+    algo: str = setting(
         "ppo",
-        "Learning algorithm: --ppo holds the settings of the first, --offpolicy of the others.",
+        "Learning algorithm: ppo, sac, td3 or dqn, or your own as module:make. --ppo holds the "
+        "settings of the first, --offpolicy of all others.",
     )
     num_envs: int = setting(2048, "Number of parallel environments.", at_least=1)
     seed: int = setting(

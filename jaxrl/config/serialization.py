@@ -94,8 +94,13 @@ def _is_text(value: Any) -> TypeGuard[str]:
 
 def imported_code(config: TrainConfig) -> dict[str, str]:
     """Return the settings that name a module to import, by their flags."""
-    named = {"--env": config.env} if env_names.imports_code(config.env) else {}
-    return named | ({"--task.randomize": config.task.randomize} if config.task.randomize else {})
+    named: dict[str, str | None] = {
+        "--env": config.env if env_names.imports_code(config.env) else None,
+        "--task.randomize": config.task.randomize,
+        "--algo": config.algo if env_names.is_custom(config.algo) else None,
+        "--network.module": config.network.module,
+    }
+    return {flag: name for flag, name in named.items() if name}
 
 
 def flatten(data: dict[str, Any], prefix: str = "") -> dict[str, Any]:

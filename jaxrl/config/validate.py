@@ -80,6 +80,16 @@ def _name_problems(config: TrainConfig) -> list[str]:
             f"--env: unknown environment '{config.env}'.{nearest(config.env, every)} "
             f"Known: {', '.join(every)}, Gymnasium's as gym:<id>, or your own as module:Class."
         )
+    known = env_names.ALGORITHMS
+    if config.algo not in known and not env_names.is_custom(config.algo):
+        problems.append(
+            f"--algo: unknown algorithm '{config.algo}'.{nearest(config.algo, known)} Known: "
+            f"{', '.join(known)}, or your own as module:make."
+        )
+    if config.network.module is not None and not env_names.is_custom(config.network.module):
+        problems.append(
+            f"--network.module: '{config.network.module}' is no function: name it as module:build."
+        )
     if config.backend is not None and config.backend not in env_names.BACKENDS:
         problems.append(
             f"--backend: unknown backend '{config.backend}'."

@@ -250,18 +250,18 @@ def _as_store(read: list[Episode], steps: int) -> tuple[Ring, episode_index.Epis
         "terminated": row([_endings(e) for e in read]),
         "next_obs": rows([e.next_obs for e in read]),
     }
-    length, returned = np.zeros((1, steps), np.int32), np.zeros((1, steps), np.float32)
+    length, episode_return = np.zeros((1, steps), np.int32), np.zeros((1, steps), np.float32)
     length[0, starts] = lengths
-    returned[0, starts] = [e.reward.sum() for e in read]
+    episode_return[0, starts] = [e.reward.sum() for e in read]
     one = np.zeros(1, np.int32)
-    book: dict[str, Any] = {
+    index: dict[str, Any] = {
         "age": row([np.arange(n, dtype=np.int32) for n in lengths]),
         "length": length,
-        "returned": returned,
-        "age_now": one,
-        "return_now": one.astype(np.float32),
+        "episode_return": episode_return,
+        "current_age": one,
+        "current_return": one.astype(np.float32),
         "first": one,
         "end": one + np.int32(used),
-        "following": one,
+        "next_first": one,
     }
-    return Ring(Transition(**taken), book["end"]), episode_index.EpisodeIndex(**book)
+    return Ring(Transition(**taken), index["end"]), episode_index.EpisodeIndex(**index)

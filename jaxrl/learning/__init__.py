@@ -1,1 +1,41 @@
-"""Pure maths on arrays: knows no configuration, environment or file."""
+"""The mathematics of reinforcement learning: arrays in, arrays out.
+
+Losses, advantages, targets, distributions, running statistics, optimiser steps and replay. Modules
+here know no configuration, network, environment or file.
+"""
+
+from jaxrl.learning import (
+    discriminator,
+    distributions,
+    episode_index,
+    gae,
+    losses,
+    minibatch,
+    normalizer,
+    optimizer,
+    prioritized_sampling,
+    replay_buffer,
+    reward_regression,
+    rrd,
+    schedules,
+    segments,
+    td,
+)
+
+__all__ = [
+    "discriminator",
+    "distributions",
+    "episode_index",
+    "gae",
+    "losses",
+    "minibatch",
+    "normalizer",
+    "optimizer",
+    "prioritized_sampling",
+    "replay_buffer",
+    "reward_regression",
+    "rrd",
+    "schedules",
+    "segments",
+    "td",
+]

@@ -1,10 +1,9 @@
-"""Generalised advantage estimation, with time-outs told apart from endings."""
+"""Recursions over rollouts: advantages (GAE, V-trace) and running discounted returns."""
 
 import chex
 import jax
 import jax.numpy as jnp
 
-from jaxrl.learning import turns
 from jaxrl.types import Array
 
 
@@ -26,8 +25,8 @@ def gae(
         A_t = δ_t + γ λ c_t (1 − terminated_t) (1 − truncated_t) A_{t+1},   A_T = 0
         target_t = A_t + V(s_t)
 
-    V(s'_t) is the value of the true successor, so a truncated step bootstraps from where the
-    episode really was, while nothing leaks in from the episode that follows.
+    V(s'_t) is the value of the true successor: a truncated step bootstraps from it, and nothing
+    leaks in from the next episode.
     With clipped probability ratios as ρ and c, λ = 1 is V-trace; both are 1 in plain GAE.
     References: Schulman et al., 2016; Espeholt et al., 2018.
     """
@@ -41,10 +40,29 @@ def gae(
 
     def backwards(advantage, step):
         delta_t, decay_t = step
-        # `where`, not a product: what follows an ending must not leak, not even as 0 · NaN.
+        # `where`, not a product: the next episode must not leak in, not even as 0 · NaN.
         advantage = delta_t + jnp.where(decay_t > 0, decay_t * advantage, 0.0)
         return advantage, advantage
 
     last, steps = jnp.zeros_like(delta[0]), (delta, decay)
-    _, advantage = jax.lax.scan(backwards, last, steps, reverse=True, unroll=turns.on_gpu(32))
+    # On a GPU a step is a few small kernels, and the loop around it costs as much. A CPU gains
+    # nothing by unrolling, and compiles longer.
+    unroll = 32 if jax.default_backend() == "gpu" else 1
+    _, advantage = jax.lax.scan(backwards, last, steps, reverse=True, unroll=unroll)
     return advantage, advantage + value
+
+
+def discounted_returns(reward: Array, ended: Array, start: Array, *, gamma: Array | float) -> Array:
+    """Return R_t = γ R_{t−1} + r_t of time-major [T, N] arrays; R restarts after each episode.
+
+    Looks back, not ahead: these are the returns whose std VecNormalize divides rewards by.
+    """
+    chex.assert_rank([reward, ended], 2)
+    chex.assert_equal_shape([reward, ended])
+
+    def step(carry: Array, inputs: tuple[Array, Array]) -> tuple[Array, Array]:
+        reward_t, ended_t = inputs
+        now = carry * gamma + reward_t
+        return jnp.where(ended_t, 0.0, now), now
+
+    return jax.lax.scan(step, start, (reward, ended))[1]

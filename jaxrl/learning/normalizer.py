@@ -8,7 +8,7 @@ from jaxrl.types import Array, PyTree
 
 
 class RunningStats(struct.PyTreeNode):
-    """Count, mean and (population) variance of everything seen so far."""
+    """Count, mean and (population) variance of all data so far."""
 
     count: Array  # float32, shape ()
     mean: PyTree
@@ -16,7 +16,7 @@ class RunningStats(struct.PyTreeNode):
 
 
 def init(example: PyTree) -> RunningStats:
-    """Start with nothing seen: mean 0 and variance 1, so that normalising changes nothing."""
+    """Return empty statistics: mean 0 and variance 1, so that normalising changes nothing."""
     return RunningStats(
         count=jnp.zeros((), jnp.float32),
         mean=jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), example),
@@ -24,14 +24,14 @@ def init(example: PyTree) -> RunningStats:
     )
 
 
-def update(moments: RunningStats, batch: PyTree) -> RunningStats:
+def update(stats: RunningStats, batch: PyTree) -> RunningStats:
     """Merge a batch with any leading axes (Chan et al.: exact for any split of the data).
 
     m = m_a + d·w,   v = (1−w) v_a + w v_b + d² w (1−w),   w = n_b / (n_a + n_b),  d = m_b − m_a
     """
-    leaf, mean = jax.tree.leaves(batch)[0], jax.tree.leaves(moments.mean)[0]
+    leaf, mean = jax.tree.leaves(batch)[0], jax.tree.leaves(stats.mean)[0]
     number = leaf.size / max(mean.size, 1)
-    count = moments.count + number
+    count = stats.count + number
     weight = number / count
 
     def merge(old_mean: Array, old_variance: Array, x: Array) -> tuple[Array, Array]:
@@ -46,37 +46,36 @@ def update(moments: RunningStats, batch: PyTree) -> RunningStats:
         variance = (1 - weight) * old_variance + weight * variance_b
         return old_mean + gap * weight, variance + jnp.square(gap) * weight * (1 - weight)
 
-    merged = jax.tree.map(merge, moments.mean, moments.variance, batch)
+    merged = jax.tree.map(merge, stats.mean, stats.variance, batch)
     mean, variance = jax.tree.transpose(
-        jax.tree.structure(moments.mean), jax.tree.structure((0, 0)), merged
+        jax.tree.structure(stats.mean), jax.tree.structure((0, 0)), merged
     )
-    return _unless_broken(RunningStats(count, mean, variance), moments)
+    return _if_finite(RunningStats(count, mean, variance), stats)
 
 
-def _unless_broken(new: RunningStats, old: RunningStats) -> RunningStats:
-    """Return the new statistics, or the old ones if a number got too large to square.
+def _if_finite(new: RunningStats, old: RunningStats) -> RunningStats:
+    """Return the new statistics, or the old ones if a value was too large to square.
 
-    Statistics remember for ever: one infinite variance would blind the agent for the whole run.
+    Statistics never forget: one infinite variance would spoil the observations of the whole run.
     """
     sums = [jnp.sum(leaf) for leaf in jax.tree.leaves(new)]
-    fine = jnp.all(jnp.isfinite(jnp.stack(sums)))
-    return jax.tree.map(lambda n, o: jnp.where(fine, n, o), new, old)
+    finite = jnp.all(jnp.isfinite(jnp.stack(sums)))
+    return jax.tree.map(lambda n, o: jnp.where(finite, n, o), new, old)
 
 
 def _has_scale(x: Array) -> bool:
     return x.dtype != jnp.uint8
 
 
-def std(moments: RunningStats) -> PyTree:
+def std(stats: RunningStats) -> PyTree:
     """Return the standard deviations, never zero."""
-    return jax.tree.map(lambda v: jnp.sqrt(v + 1e-8), moments.variance)
+    return jax.tree.map(lambda v: jnp.sqrt(v + 1e-8), stats.variance)
 
 
-def normalize(moments: RunningStats, x: PyTree, clip: float = 10.0) -> PyTree:
+def normalize(stats: RunningStats, x: PyTree, clip: float = 10.0) -> PyTree:
     """Return (x − mean) / std within ±clip; leading axes of x are free.
 
-    Without statistics (none kept, or none yet) x is returned as it is; so are bytes, which name
-    things (tokens) or have a scale of their own (pictures).
+    While the count is 0, x is returned unchanged. So are uint8 leaves, which are tokens or images.
     """
 
     def scale(leaf: Array, mean: Array, deviation: Array) -> Array:
@@ -85,6 +84,6 @@ def normalize(moments: RunningStats, x: PyTree, clip: float = 10.0) -> PyTree:
         shape = (1,) * (leaf.ndim - mean.ndim) + mean.shape
         leaf = leaf.astype(jnp.float32)
         z = (leaf - mean.reshape(shape)) / deviation.reshape(shape)
-        return jnp.where(moments.count > 0, jnp.clip(z, -clip, clip), leaf)
+        return jnp.where(stats.count > 0, jnp.clip(z, -clip, clip), leaf)
 
-    return jax.tree.map(scale, x, moments.mean, std(moments))
+    return jax.tree.map(scale, x, stats.mean, std(stats))

@@ -1,6 +1,6 @@
-"""Drawing rows by priority, and weights that make up for it.
+"""Sampling rows by priority, and the importance weights that correct for it.
 
-The first axis of all arrays is a block of rows, one per device: rows are drawn inside blocks.
+The first axis of all arrays is a shard of rows, one per device: rows are sampled inside shards.
 """
 
 import jax
@@ -10,7 +10,7 @@ from jaxrl.types import Array, Key
 
 
 def priorities(advantage: Array, alpha: Array | float) -> Array:
-    """Return each row's chance [blocks, rows] from advantages [T, blocks, rows].
+    """Return each row's chance [shards, rows] from advantages [T, shards, rows].
 
     p_i ∝ (Σ_t |A_it|)^α + 1e-6. With α = 0 all are equal.
     """
@@ -19,23 +19,23 @@ def priorities(advantage: Array, alpha: Array | float) -> Array:
     return weight / jnp.sum(weight, axis=1, keepdims=True)
 
 
-def draw_rows(keys: Key, chance: Array, number: int) -> Array:
-    """Draw `number` different rows from each block: [blocks, number]."""
+def sample_rows(keys: Key, chance: Array, number: int) -> Array:
+    """Sample `number` different rows from each shard: [shards, number]."""
 
-    def draw(key: Key, chance: Array) -> Array:
-        # The largest of log p + Gumbel noise are a draw without replacement (Vieira, 2014).
+    def sample(key: Key, chance: Array) -> Array:
+        # The largest of log p + Gumbel noise are a sample without replacement (Vieira, 2014).
         noisy = jnp.log(chance) + jax.random.gumbel(key, chance.shape)
         return jax.lax.top_k(noisy, number)[1]
 
-    return jax.vmap(draw)(keys, chance)
+    return jax.vmap(sample)(keys, chance)
 
 
 def beta(beta0: Array | float, alpha: Array | float, progress: Array | float) -> Array:
-    """Return the exponent of the weights: from β0 towards 1, as far as α asks for."""
+    """Return the exponent of the weights, β0 + (1 − β0) α progress."""
     return beta0 + (1.0 - beta0) * alpha * jnp.asarray(progress)
 
 
 def importance(chance: Array, rows: Array, exponent: Array | float) -> Array:
-    """Return (rows · p_i)^−β of the rows [blocks, R] that were drawn."""
-    drawn = jnp.take_along_axis(chance, rows, axis=1)
-    return jnp.power(chance.shape[1] * drawn, -exponent)
+    """Return (rows · p_i)^−β of the sampled rows [shards, R]."""
+    sampled = jnp.take_along_axis(chance, rows, axis=1)
+    return jnp.power(chance.shape[1] * sampled, -exponent)

@@ -1,8 +1,8 @@
-"""Experience on the device: a ring of steps for every row, written in place.
+"""A replay buffer on the device: a ring of steps for every row, written in place.
 
-A row is one environment's (or agent's) stream of steps, [rows, length, ...]. What is written is
-written where the oldest steps lie, so the cost of writing does not depend on how much is kept.
-Episodes lie in a row one after the other; `learning.episodes` knows where they begin and end.
+A row is the stream of steps of one environment (or agent), [rows, length, ...]. New steps overwrite
+the oldest ones, so the cost of writing does not depend on the size. Steps are numbered from the
+first ever written. Episodes lie in a row one after the other; `learning.episode_index` finds them.
 """
 
 from typing import NamedTuple
@@ -15,12 +15,12 @@ from jaxrl.types import Array, Key, PyTree
 
 
 class Transition(NamedTuple):
-    """One step of one row, or many of them: any leading axes."""
+    """One step of one row, or many: any leading axes."""
 
     obs: PyTree
     action: Array
     reward: Array
-    terminated: Array  # nothing follows: no bootstrap; a time-out is not one of these
+    terminated: Array  # no bootstrap; False for a truncated step
     next_obs: PyTree  # the true successor
 
 
@@ -38,11 +38,11 @@ def init(example: PyTree, rows: int, length: int) -> Ring:
 
 
 def length(ring: Ring) -> int:
-    """Return how many steps each row keeps."""
+    """Return how many steps each row holds."""
     return jax.tree.leaves(ring.steps)[0].shape[1]
 
 
-def insert(ring: Ring, steps: PyTree) -> Ring:
+def add(ring: Ring, steps: PyTree) -> Ring:
     """Write steps [T, rows, ...] over the oldest ones; T must divide the ring's length."""
     count = jax.tree.leaves(steps)[0].shape[0]
     if length(ring) % count:
@@ -50,18 +50,18 @@ def insert(ring: Ring, steps: PyTree) -> Ring:
     # All rows are written alike, so one start serves them all and the write is one slice.
     start = ring.written[0] % length(ring)
 
-    def write(kept: Array, new: Array) -> Array:
-        new = jnp.moveaxis(new, 0, 1).astype(kept.dtype)
-        return jax.lax.dynamic_update_slice_in_dim(kept, new, start, axis=1)
+    def write(old: Array, new: Array) -> Array:
+        new = jnp.moveaxis(new, 0, 1).astype(old.dtype)
+        return jax.lax.dynamic_update_slice_in_dim(old, new, start, axis=1)
 
     return Ring(jax.tree.map(write, ring.steps, steps), ring.written + count)
 
 
-def take(tree: PyTree, row: Array, number: Array) -> PyTree:
-    """Return the steps with these numbers, counted from the first ever written; [...] each."""
+def gather(tree: PyTree, row: Array, number: Array) -> PyTree:
+    """Return the steps with these rows and numbers, [...] each."""
 
-    def pick(kept: Array) -> Array:
-        return kept[row, number % kept.shape[1]]
+    def pick(leaf: Array) -> Array:
+        return leaf[row, number % leaf.shape[1]]
 
     return jax.tree.map(pick, tree)
 
@@ -69,17 +69,17 @@ def take(tree: PyTree, row: Array, number: Array) -> PyTree:
 def reorder(tree: PyTree, order: Array) -> PyTree:
     """Return rows whose place p holds what was at place `order[row, p]`."""
 
-    def move(kept: Array) -> Array:
-        # Row by row: there may not be room for a second ring.
+    def move(leaf: Array) -> Array:
+        # Row by row: there may not be memory for a second ring.
         return jax.lax.fori_loop(
-            0, len(order), lambda row, kept: kept.at[row].set(kept[row][order[row]]), kept
+            0, len(order), lambda row, leaf: leaf.at[row].set(leaf[row][order[row]]), leaf
         )
 
     return jax.tree.map(move, tree)
 
 
-def draw(key: Key, first: Array, end: Array, shape: tuple[int, ...]) -> tuple[Array, Array]:
-    """Draw rows and numbers of steps, each step of [first, end) of any row equally likely.
+def sample(key: Key, first: Array, end: Array, shape: tuple[int, ...]) -> tuple[Array, Array]:
+    """Sample rows and numbers of steps, each step of [first, end) of any row equally likely.
 
     Args:
       first, end: int32 [rows]; together they must hold at least one step.
@@ -92,6 +92,6 @@ def draw(key: Key, first: Array, end: Array, shape: tuple[int, ...]) -> tuple[Ar
     return row, first[row] + place - (bounds[row] - sizes[row])
 
 
-def kept(ring: Ring) -> tuple[Array, Array]:
-    """Return the numbers [first, end) of the steps that are still there, per row."""
+def stored_range(ring: Ring) -> tuple[Array, Array]:
+    """Return the numbers [first, end) of the steps in the ring, per row."""
     return jnp.maximum(ring.written - length(ring), 0), ring.written

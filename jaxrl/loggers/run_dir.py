@@ -131,11 +131,9 @@ def of_members(path: Path, members: Sequence[TrainConfig]) -> list[Path]:
     return [path / name for name in variants.folder_names(members)] if members else []
 
 
-def read_members(
-    path: Path, env: str | None = None, randomize: str | None = None
-) -> list[TrainConfig]:
-    """Return the settings of a population's members; none if this is an ordinary run."""
-    return [read_config(path / name, env, randomize) for name in _names(path)]
+def read_members(path: Path, **allowed: str | None) -> list[TrainConfig]:
+    """Return the settings of a population's members, as `read_config`; none of an ordinary run."""
+    return [read_config(path / name, **allowed) for name in _names(path)]
 
 
 def _names(path: Path) -> list[str]:
@@ -203,11 +201,18 @@ def _git_state() -> dict:
         return {}
 
 
-def read_config(path: Path, env: str | None = None, randomize: str | None = None) -> TrainConfig:
+def read_config(
+    path: Path,
+    env: str | None = None,
+    randomize: str | None = None,
+    network: str | None = None,
+    algo: str | None = "",
+) -> TrainConfig:
     """Read the settings of an existing run.
 
-    A file must not decide which code is imported. The user names such code again: `env` and
-    `randomize` are the values of --env and --task.randomize on the command line.
+    A file must not decide which code is imported. The user names such code again: `env`,
+    `randomize` and `network` are the values of --env, --task.randomize and --network.module on the
+    command line. `algo` is that of --algo; by default the caller imports no algorithm.
     """
     if not path.exists():
         raise UserError(f"'{path}' does not exist.")
@@ -219,18 +224,24 @@ def read_config(path: Path, env: str | None = None, randomize: str | None = None
     atomic_io.check_folder(path)
     config = serialization.from_json(atomic_io.read_text(file), str(file))
     validate.check_ranges(config, str(file))
-    _check_code(path, config, {"--env": env, "--task.randomize": randomize})
+    allowed = {"--env": env, "--task.randomize": randomize, "--network.module": network}
+    _check_code(path, config, allowed | ({} if algo == "" else {"--algo": algo}))
     return config
 
 
 def _check_code(path: Path, config: TrainConfig, allowed: dict[str, str | None]) -> None:
     """Raise a UserError unless the user named all code that a run imports, and no other."""
     named = serialization.imported_code(config)
-    refused = {flag: name for flag, name in named.items() if allowed[flag] != name}
+    refused = {f: name for f, name in named.items() if f in allowed and allowed[f] != name}
     if refused:
         flags = " ".join(f"{flag} {shlex.quote(name)}" for flag, name in refused.items())
         raise UserError(f"'{path}' names code of your own. To allow its import, add {flags}")
-    theirs = {"--env": config.env, "--task.randomize": config.task.randomize}
+    theirs = {
+        "--env": config.env,
+        "--task.randomize": config.task.randomize,
+        "--network.module": config.network.module,
+        "--algo": config.algo,
+    }
     for flag, name in allowed.items():
         if name not in (None, theirs[flag]):
             raise UserError(f"{flag} {name}: the run in '{path}' has {flag} {theirs[flag]}.")

@@ -12,11 +12,11 @@ from jaxrl.learning import distributions
 from jaxrl.learning.distributions import Distribution
 from jaxrl.networks import cnn
 from jaxrl.networks.mlp import MLP, kernel_init
-from jaxrl.networks.recurrent import Memory, initial_carry
+from jaxrl.networks.recurrent import RNN, initial_carry
 from jaxrl.types import Array, EnvSpec, Key, PyTree
 
 PRIVILEGED = "privileged_state"
-AMP_OBS = "amp"  # how the last frames looked: for a discriminator, not for actor or critic
+AMP_OBS = "amp"  # motion of the last frames: for the discriminator, not for actor or critic
 
 
 class Network(NamedTuple):
@@ -28,20 +28,20 @@ class Network(NamedTuple):
 
 
 class ActorCritic(NamedTuple):
-    """Who acts, who judges, and how the actor's output is read.
+    """The actor, the critic, and the distribution that the actor's output parametrises.
 
-    Segments are time-major [T, N, ...]; `carry` is the memory before their first step, and
-    `ended` [T, N] tells after which steps it is to be emptied. Without memory both are ().
+    Segments are time-major [T, N, ...]; `carry` is the recurrent state before their first step, and
+    `ended` [T, N] says after which steps it is reset. Both are () if not recurrent.
     """
 
     actor: Network
     critic: Network
     distribution: Distribution
     # (params {"actor", "critic"}, obs, carry {"actor", "critic"}, ended) -> (output, value)
-    both: Callable[[PyTree, PyTree, PyTree, PyTree], tuple[Array, Array]]
+    forward: Callable[[PyTree, PyTree, PyTree, PyTree], tuple[Array, Array]]
     # (critic's params, obs, next_obs, carry, ended) -> (value, value of next_obs, carry)
-    judge: Callable[[PyTree, PyTree, PyTree, PyTree, PyTree], tuple[Array, Array, PyTree]]
-    has_memory: bool
+    values: Callable[[PyTree, PyTree, PyTree, PyTree, PyTree], tuple[Array, Array, PyTree]]
+    is_recurrent: bool
 
 
 def _torso(c: NetworkConfig, hidden: tuple[int, ...]) -> MLP:
@@ -49,7 +49,7 @@ def _torso(c: NetworkConfig, hidden: tuple[int, ...]) -> MLP:
 
 
 def rnn_of(c: NetworkConfig, part: str) -> str:
-    """Return the kind of memory that "actor" or "critic" has."""
+    """Return the kind of RNN that "actor" or "critic" has, or "none"."""
     return c.rnn if c.rnn_of in (part, "both") else "none"
 
 
@@ -64,20 +64,20 @@ class _Actor(nn.Module):
     ) -> tuple[Array, PyTree]:
         c = self.config
         if not from_features:
-            x = cnn.Pixels()(x) if isinstance(x, cnn.Seen) else x
+            x = cnn.Pixels()(x) if isinstance(x, cnn.ImageObs) else x
             x = _torso(c, c.hidden)(x)
             if rnn_of(c, "actor") != "none":
-                x, _, carry = Memory(c.rnn, c.rnn_size, name="memory")(x, carry, ended)
+                x, _, carry = RNN(c.rnn, c.rnn_size, name="memory")(x, carry, ended)
         size = self.param_size // 2 if self.has_std else self.param_size
-        if c.distribution == "greedy":  # its share of random actions goes where weights go
+        if c.distribution == "greedy":  # the last output is epsilon, a parameter
             size -= 1
-        # A small last layer starts the policy near uniform, whatever the observation.
+        # A small last layer: the first policy is near uniform for every observation.
         head = kernel_init(c.init, gain=0.01)
         out = nn.Dense(size, kernel_init=head, name="head")(x)
         if c.distribution == "greedy":
             epsilon = self.param("epsilon", nn.initializers.ones, ())
-            share = jnp.broadcast_to(epsilon.reshape((1,) * out.ndim), (*out.shape[:-1], 1))
-            out = jnp.concatenate([out, share], axis=-1)
+            epsilon = jnp.broadcast_to(epsilon.reshape((1,) * out.ndim), (*out.shape[:-1], 1))
+            out = jnp.concatenate([out, epsilon], axis=-1)
         if not self.has_std:
             return out, carry
         if c.fixed_std:
@@ -107,19 +107,19 @@ class _Critic(nn.Module):
         *,
         from_features: bool = False,
     ) -> tuple[Array, Array | None, PyTree]:
-        """Return the values of x and (after x) of next_x, and the memory."""
+        """Return the values of x and (after x) of next_x, and the carry."""
         c = self.config
         if not from_features:
             torso = _torso(c, c.critic_hidden)
-            if isinstance(x, cnn.Seen):
-                eye = cnn.Pixels()
-                x, next_x = eye(x), None if next_x is None else eye(next_x)  # type: ignore[arg-type]
+            if isinstance(x, cnn.ImageObs):
+                pixels = cnn.Pixels()
+                x, next_x = pixels(x), None if next_x is None else pixels(next_x)  # type: ignore[arg-type]
             x, next_x = torso(x), None if next_x is None else torso(next_x)
             if rnn_of(c, "critic") != "none":
-                memory = Memory(c.rnn, c.rnn_size, name="memory")
-                x, next_x, carry = memory(x, carry, ended, next_x)
+                rnn = RNN(c.rnn, c.rnn_size, name="memory")
+                x, next_x, carry = rnn(x, carry, ended, next_x)
         head = nn.Dense(1, kernel_init=kernel_init(c.init, 1.0), name="head")
-        value, next_value = (None if seen is None else head(seen)[..., 0] for seen in (x, next_x))
+        value, next_value = (None if y is None else head(y)[..., 0] for y in (x, next_x))
         return value, next_value, carry  # type: ignore[return-value]
 
 
@@ -131,27 +131,27 @@ def select_obs(obs: PyTree, keys: tuple[str, ...]) -> Array:
 
 
 def one_hot(tokens: Array, sizes: tuple[int, ...]) -> Array:
-    """Spread tokens [..., number, features] into zeros and ones, [..., number · Σ sizes]."""
+    """Return the one-hot vectors of tokens [..., number, features]: [..., number · Σ sizes]."""
     if tokens.shape[-1] != len(sizes):
-        raise ValueError(f"tokens have {tokens.shape[-1]} features, sizes are given for {sizes}")
-    spread = [jax.nn.one_hot(tokens[..., i], size) for i, size in enumerate(sizes)]
-    wide = jnp.concatenate(spread, axis=-1)
-    return wide.reshape(*wide.shape[:-2], -1)
+        raise ValueError(f"tokens have {tokens.shape[-1]} features, but the sizes are {sizes}")
+    parts = [jax.nn.one_hot(tokens[..., i], size) for i, size in enumerate(sizes)]
+    joined = jnp.concatenate(parts, axis=-1)
+    return joined.reshape(*joined.shape[:-2], -1)
 
 
-def viewer(spec: EnvSpec, keys: tuple[str, ...]) -> Callable[[PyTree], Any]:
-    """Return how an observation becomes what a network reads: a vector, or pictures and one."""
+def obs_reader(spec: EnvSpec, keys: tuple[str, ...]) -> Callable[[PyTree], Any]:
+    """Return the function from an observation to a network's input: a vector, or an ImageObs."""
     if spec.tokens:
         return lambda obs: one_hot(obs, spec.tokens)
     shapes = _only(spec.obs, keys)
-    if any(map(cnn.is_picture, jax.tree.leaves(shapes))):
+    if any(map(cnn.is_image, jax.tree.leaves(shapes))):
         return lambda obs: cnn.split(_only(obs, keys), shapes)
     return lambda obs: select_obs(obs, keys)
 
 
-def has_pictures(spec: EnvSpec) -> bool:
-    """Tell whether some part of what is observed is a picture."""
-    return any(map(cnn.is_picture, jax.tree.leaves(spec.obs)))
+def has_images(spec: EnvSpec) -> bool:
+    """Return whether some part of the observation is an image."""
+    return any(map(cnn.is_image, jax.tree.leaves(spec.obs)))
 
 
 def _only(obs: PyTree, keys: tuple[str, ...]) -> PyTree:
@@ -159,7 +159,7 @@ def _only(obs: PyTree, keys: tuple[str, ...]) -> PyTree:
 
 
 def observed_keys(spec_obs: PyTree) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return what actor and critic see: the critic's eye is privileged where there is such a part.
+    """Return the observation keys of actor and critic, of which the critic's may be privileged.
 
     By the convention of MuJoCo Playground, `privileged_state` already contains what the critic
     needs; every other part belongs to both.
@@ -170,13 +170,13 @@ def observed_keys(spec_obs: PyTree) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return shared, ((PRIVILEGED,) if PRIVILEGED in spec_obs else shared)
 
 
-def visible(obs: PyTree) -> PyTree:
-    """Return the parts of an observation that networks may see."""
+def network_obs(obs: PyTree) -> PyTree:
+    """Return the parts of an observation that actor and critic read."""
     return {k: v for k, v in obs.items() if k != AMP_OBS} if isinstance(obs, dict) else obs
 
 
 def example_obs(spec: EnvSpec) -> PyTree:
-    """Return one observation of zeros, as networks get it: bytes as bytes, numbers normalised."""
+    """Return a batch of one observation of zeros, as after normalisation: uint8 or float32."""
 
     def blank(s: jax.ShapeDtypeStruct) -> Array:
         return jnp.zeros((1, *s.shape), jnp.uint8 if s.dtype == jnp.uint8 else jnp.float32)
@@ -185,14 +185,14 @@ def example_obs(spec: EnvSpec) -> PyTree:
 
 
 def _network(
-    module: nn.Module, spec: EnvSpec, view: Callable[[PyTree], Array], kind: str, size: int
+    module: nn.Module, spec: EnvSpec, read: Callable[[PyTree], Any], kind: str, size: int
 ) -> Network:
     def init(key: Key) -> PyTree:
         example = example_obs(spec)
-        return module.init(key, view(example), initial_carry(kind, size, 1))
+        return module.init(key, read(example), initial_carry(kind, size, 1))
 
     def apply(params: PyTree, obs: PyTree, carry: PyTree) -> tuple[Array, PyTree]:
-        out, *_, carry = module.apply(params, view(obs), carry)
+        out, *_, carry = module.apply(params, read(obs), carry)
         return out, carry  # type: ignore[return-value]
 
     return Network(init, apply, initial_carry=lambda number: initial_carry(kind, size, number))
@@ -205,51 +205,51 @@ def build(spec: EnvSpec, config: NetworkConfig) -> ActorCritic:
     actor_keys, critic_keys = observed_keys(spec.obs)
     actor = _Actor(config, distribution.param_size, has_std=not spec.action.discrete)
     critic = _Critic(config)
-    size, has_memory = config.rnn_size, config.rnn != "none"
-    views = viewer(spec, actor_keys), viewer(spec, critic_keys)
-    alone = (
-        _network(actor, spec, views[0], rnn_of(config, "actor"), size),
-        _network(critic, spec, views[1], rnn_of(config, "critic"), size),
+    size, is_recurrent = config.rnn_size, config.rnn != "none"
+    readers = obs_reader(spec, actor_keys), obs_reader(spec, critic_keys)
+    networks = (
+        _network(actor, spec, readers[0], rnn_of(config, "actor"), size),
+        _network(critic, spec, readers[1], rnn_of(config, "critic"), size),
     )
-    alike = config.hidden == config.critic_hidden and actor_keys == critic_keys
-    alike = alike and not has_pictures(spec)
-    alike = alike and rnn_of(config, "actor") == rnn_of(config, "critic")
-    both = (_side_by_side if alike else _one_by_one)(actor, critic, views)
+    same_body = config.hidden == config.critic_hidden and actor_keys == critic_keys
+    same_body = same_body and not has_images(spec)
+    same_body = same_body and rnn_of(config, "actor") == rnn_of(config, "critic")
+    forward = (_batched_forward if same_body else _plain_forward)(actor, critic, readers)
 
-    def judge(params: PyTree, obs: PyTree, next_obs: PyTree, carry: PyTree, ended: PyTree) -> Any:
-        return critic.apply(params, views[1](obs), carry, ended, views[1](next_obs))
+    def values(params: PyTree, obs: PyTree, next_obs: PyTree, carry: PyTree, ended: PyTree) -> Any:
+        return critic.apply(params, readers[1](obs), carry, ended, readers[1](next_obs))
 
-    return ActorCritic(*alone, distribution, both, judge, has_memory)
+    return ActorCritic(*networks, distribution, forward, values, is_recurrent)
 
 
-def _one_by_one(actor: _Actor, critic: _Critic, views: tuple[Callable, Callable]):
-    def both(params: PyTree, obs: PyTree, carry: PyTree, ended: PyTree) -> tuple[Array, Array]:
-        output, _ = actor.apply(params["actor"], views[0](obs), carry["actor"], ended)
-        value, *_ = critic.apply(params["critic"], views[1](obs), carry["critic"], ended)
+def _plain_forward(actor: _Actor, critic: _Critic, readers: tuple[Callable, Callable]):
+    def forward(params: PyTree, obs: PyTree, carry: PyTree, ended: PyTree) -> tuple[Array, Array]:
+        output, _ = actor.apply(params["actor"], readers[0](obs), carry["actor"], ended)
+        value, *_ = critic.apply(params["critic"], readers[1](obs), carry["critic"], ended)
         return output, value  # type: ignore[return-value]
 
-    return both
+    return forward
 
 
-def _side_by_side(actor: _Actor, critic: _Critic, views: tuple[Callable, Callable]):
-    """Return `both` for equal bodies: each pair of layers is one product, not two."""
+def _batched_forward(actor: _Actor, critic: _Critic, readers: tuple[Callable, Callable]):
+    """Return `forward` for bodies of equal shape: each pair of layers is one batched product."""
     c = actor.config
-    torso, memory = _torso(c, c.hidden), Memory(c.rnn, c.rnn_size)
+    torso, rnn = _torso(c, c.hidden), RNN(c.rnn, c.rnn_size)
 
     def body(params: PyTree, carry: PyTree, x: Array, ended: PyTree) -> Array:
         x = torso.apply({"params": params["MLP_0"]}, x)  # type: ignore[assignment]
         if c.rnn == "none":
             return x
-        return memory.apply({"params": params["memory"]}, x, carry, ended)[0]
+        return rnn.apply({"params": params["memory"]}, x, carry, ended)[0]
 
-    def both(params: PyTree, obs: PyTree, carry: PyTree, ended: PyTree) -> tuple[Array, Array]:
+    def forward(params: PyTree, obs: PyTree, carry: PyTree, ended: PyTree) -> tuple[Array, Array]:
         names = ("actor", "critic")
         pair = [({key: params[n]["params"][key] for key in parts}, carry[n]) for n in names]
         pair = jax.tree.map(lambda *leaves: jnp.stack(leaves), *pair)
-        seen = jax.vmap(body, (0, 0, None, None))(pair[0], pair[1], views[0](obs), ended)
-        output, _ = actor.apply(params["actor"], seen[0], from_features=True)
-        value, *_ = critic.apply(params["critic"], seen[1], from_features=True)
+        x = jax.vmap(body, (0, 0, None, None))(pair[0], pair[1], readers[0](obs), ended)
+        output, _ = actor.apply(params["actor"], x[0], from_features=True)
+        value, *_ = critic.apply(params["critic"], x[1], from_features=True)
         return output, value  # type: ignore[return-value]
 
     parts = ("MLP_0",) if c.rnn == "none" else ("MLP_0", "memory")
-    return both
+    return forward

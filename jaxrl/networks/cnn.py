@@ -1,4 +1,4 @@
-"""Pictures: what is seen as pictures and what as numbers, and how pictures become numbers."""
+"""Image observations: which parts are images, and a CNN that maps them to features."""
 
 from typing import NamedTuple
 
@@ -8,62 +8,62 @@ import jax.numpy as jnp
 
 from jaxrl.types import Array, PyTree
 
-# (channels, width of the window, stride).  Mnih et al., 2015.
+# (channels, kernel size, stride).  Mnih et al., 2015.
 _LAYERS = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
 _FEATURES = 512
 
 
-class Seen(NamedTuple):
-    """An observation with pictures: [..., height, width, channels] each, and [..., numbers]."""
+class ImageObs(NamedTuple):
+    """An observation with images: [..., height, width, channels] each, and a vector [..., n]."""
 
-    pictures: tuple[Array, ...]
-    numbers: Array
+    images: tuple[Array, ...]
+    vector: Array
 
 
-def is_picture(leaf: jax.ShapeDtypeStruct) -> bool:
-    """Tell pictures from other parts of an observation: bytes with height, width and channels."""
+def is_image(leaf: jax.ShapeDtypeStruct) -> bool:
+    """Return whether a part of an observation is an image: uint8 [height, width, channels]."""
     return leaf.dtype == jnp.uint8 and len(leaf.shape) == 3
 
 
-def split(obs: PyTree, shapes: PyTree) -> Seen:
-    """Sort the parts of an observation, whose shapes for one agent are known."""
-    leaves, kinds = jax.tree.leaves(obs), [is_picture(s) for s in jax.tree.leaves(shapes)]
-    pictures = tuple(leaf for leaf, picture in zip(leaves, kinds, strict=True) if picture)
-    numbers = [leaf for leaf, picture in zip(leaves, kinds, strict=True) if not picture]
-    lead = pictures[0].shape[:-3]
-    joined = jnp.concatenate(numbers, axis=-1) if numbers else jnp.zeros((*lead, 0), jnp.float32)
-    return Seen(pictures, joined)
+def split(obs: PyTree, shapes: PyTree) -> ImageObs:
+    """Split an observation into images and one vector, by the shapes of its parts."""
+    leaves, kinds = jax.tree.leaves(obs), [is_image(s) for s in jax.tree.leaves(shapes)]
+    images = tuple(leaf for leaf, image in zip(leaves, kinds, strict=True) if image)
+    vectors = [leaf for leaf, image in zip(leaves, kinds, strict=True) if not image]
+    lead = images[0].shape[:-3]
+    joined = jnp.concatenate(vectors, axis=-1) if vectors else jnp.zeros((*lead, 0), jnp.float32)
+    return ImageObs(images, joined)
 
 
-def change(before: Seen, after: Seen) -> Seen:
-    """Return what is seen together with how it changes: s and s − s'."""
-    pictures = tuple(
-        with_change(_light(a), _light(b))
-        for a, b in zip(before.pictures, after.pictures, strict=True)
+def image_change(before: ImageObs, after: ImageObs) -> ImageObs:
+    """Return s and s − s' side by side, as channels and as features."""
+    images = tuple(
+        with_change(_as_float(a), _as_float(b))
+        for a, b in zip(before.images, after.images, strict=True)
     )
-    return Seen(pictures, with_change(before.numbers, after.numbers))
+    return ImageObs(images, with_change(before.vector, after.vector))
 
 
 def with_change(before: Array, after: Array) -> Array:
-    """Return numbers beside how they change, s and s − s', along the last axis."""
-    # Bytes would wrap: 0 − 1 = 255.
+    """Return s and s − s' side by side, along the last axis."""
+    # uint8 would wrap: 0 − 1 = 255.
     before, after = before.astype(jnp.float32), after.astype(jnp.float32)
     return jnp.concatenate([before, before - after], axis=-1)
 
 
-def _light(picture: Array) -> Array:
-    """Return bytes as numbers from 0 to 1; other pictures as they are."""
-    return picture.astype(jnp.float32) / 255.0 if picture.dtype == jnp.uint8 else picture
+def _as_float(image: Array) -> Array:
+    """Return a uint8 image scaled to [0, 1]; other images as they are."""
+    return image.astype(jnp.float32) / 255.0 if image.dtype == jnp.uint8 else image
 
 
 class Pixels(nn.Module):
-    """Convolutions for each picture, then all numbers side by side."""
+    """Convolutions for each image, then all features side by side."""
 
     @nn.compact
-    def __call__(self, seen: Seen) -> Array:
-        """Return [..., numbers + features of every picture]."""
-        parts = [seen.numbers]
-        for x in map(_light, seen.pictures):
+    def __call__(self, obs: ImageObs) -> Array:
+        """Return [..., vector + features of every image]."""
+        parts = [obs.vector]
+        for x in map(_as_float, obs.images):
             for channels, width, stride in _LAYERS:
                 x = nn.relu(nn.Conv(channels, (width, width), (stride, stride))(x))
             x = x.reshape(*x.shape[:-3], -1)

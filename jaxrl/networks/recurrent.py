@@ -1,8 +1,8 @@
-"""Memory: an LSTM or GRU layer, for one step or for whole segments.
+"""An LSTM or GRU layer, for one step or for whole segments.
 
-What a step adds to the past is small; what it does with its input is most of the work. So the
-products with all inputs of a segment are taken at once, and only the rest is done step by step.
-Backwards likewise: see `_unroll`.
+Most of the work of a step is the product with its input. So these products are computed for all
+steps of a segment at once, and only the recurrent part step by step. Backwards likewise: see
+`_unroll`.
 """
 
 from collections.abc import Callable
@@ -12,17 +12,16 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from jaxrl.learning import turns
 from jaxrl.types import Array, PyTree
 
-# (memory, what the gates get from the input, what they get from the past) -> memory
+# (carry, gates from the input, gates from the carry) -> carry
 Cell = Callable[[PyTree, Array, Array], PyTree]
 
 GATES = {"lstm": 4, "gru": 3}
 
 
 def initial_carry(kind: str, size: int, number: int) -> PyTree:
-    """Return an empty memory for `number` rows; () for no memory."""
+    """Return the carry of zeros for `number` rows; () for kind "none"."""
     if kind == "none":
         return ()
     zeros = jnp.zeros((number, size), jnp.float32)
@@ -30,7 +29,7 @@ def initial_carry(kind: str, size: int, number: int) -> PyTree:
 
 
 def reset_carry(ended: Array, carry: PyTree) -> PyTree:
-    """Empty the memory, any tree of [N, ...], of the rows whose episode has ended."""
+    """Set the carry, any tree of [N, ...], to zeros in rows whose episode has ended."""
 
     def clear(leaf: Array) -> Array:
         mask = ended.reshape(ended.shape + (1,) * (leaf.ndim - 1))
@@ -39,53 +38,53 @@ def reset_carry(ended: Array, carry: PyTree) -> PyTree:
     return jax.tree.map(clear, carry)
 
 
-class Memory(nn.Module):
-    """A recurrent layer; its output is as wide as its memory."""
+class RNN(nn.Module):
+    """A recurrent layer with an output of `size`."""
 
     kind: str
     size: int
 
     @nn.compact
     def __call__(
-        self, x: Array, carry: PyTree, ended: Array | None = None, tried: Array | None = None
+        self, x: Array, carry: PyTree, ended: Array | None = None, next_x: Array | None = None
     ) -> tuple[Array, Array | None, PyTree]:
-        """Return the output, what `tried` would have given, and the memory afterwards.
+        """Return the output, the output for `next_x`, and the carry afterwards.
 
-        With `ended` [T, N], x is [T, N, features]: T steps, after each of which ended episodes
-        are forgotten. `tried` [T, N, features] are other inputs, each given once to the memory
-        as it is after the same step (and before forgetting); they leave no trace.
+        With `ended` [T, N], x is [T, N, features]: T steps, after each of which the carry of ended
+        episodes is reset. `next_x` [T, N, features] are the true successors of x, each applied to
+        the carry after the same step (and before its reset); they do not change the carry.
         """
-        into = nn.Dense(GATES[self.kind] * self.size, bias_init=self._bias, name="input")
-        gates, cell = into(x), CELLS[self.kind]
+        project = nn.Dense(GATES[self.kind] * self.size, bias_init=self._bias, name="input")
+        gates, cell = project(x), CELLS[self.kind]
         weights = self._weights()
         if ended is None:
             carry = cell(carry, gates, _past(weights, carry))
             return _output(carry), None, carry
-        if tried is None:
+        if next_x is None:
             out, carry = _unroll(cell, weights, carry, gates, ended)  # type: ignore[misc]
             return out, None, carry
 
-        def once(carry: PyTree, inputs: tuple):
-            gates, tried, ended = inputs
+        def step(carry: PyTree, inputs: tuple):
+            gates, next_gates, ended = inputs
             carry = cell(carry, gates, _past(weights, carry))
-            beside = cell(carry, tried, _past(weights, carry))
-            return reset_carry(ended, carry), (_output(carry), _output(beside))
+            after_next = cell(carry, next_gates, _past(weights, carry))
+            return reset_carry(ended, carry), (_output(carry), _output(after_next))
 
-        inputs = (gates, into(tried), ended)
-        carry, (out, beside) = jax.lax.scan(once, carry, inputs, unroll=turns.on_gpu(8))
-        return out, beside, carry
+        inputs = (gates, project(next_x), ended)
+        carry, (out, next_out) = jax.lax.scan(step, carry, inputs, unroll=_num_unrolled())
+        return out, next_out, carry
 
     def _weights(self) -> tuple[Array, Array]:
-        """Return how the past reaches the gates: a matrix and a bias."""
+        """Return the recurrent weights: a matrix and a bias."""
         width = GATES[self.kind] * self.size
         recurrent = self.param("recurrent", _orthogonal_parts, (self.size, width))
-        if self.kind == "lstm":  # its gates get their bias with the input
+        if self.kind == "lstm":  # its bias is that of the input projection
             return recurrent, jnp.zeros(width)
         bias = self.param("bias", nn.initializers.zeros, (self.size,))
         return recurrent, jnp.concatenate([jnp.zeros(width - self.size), bias])
 
     def _bias(self, key: Array, shape: tuple, dtype=jnp.float32) -> Array:
-        """Start an LSTM with its forget gates open, so that it can learn over long times."""
+        """Return the initial bias, which opens the forget gates of an LSTM: it remembers longer."""
         zeros = jnp.zeros(shape, dtype)
         return zeros.at[self.size : 2 * self.size].set(1.0) if self.kind == "lstm" else zeros
 
@@ -104,57 +103,66 @@ def _past(weights: tuple[Array, Array], carry: PyTree) -> Array:
 def _unroll(
     cell: Cell, weights: tuple[Array, Array], carry: PyTree, gates: Array, ended: Array
 ) -> tuple[Array, PyTree]:
-    """Return the outputs of T steps and the memory after them.
+    """Return the outputs of T steps and the carry after them.
 
-    Left to itself, differentiation adds up the gradient of the weights step by step, one product
-    each. Here the steps only find what the gates should have been, and one product over all
-    steps does the rest.
+    Plain differentiation sums the gradient of the weights step by step, one product each. Here
+    the steps only compute the gradients of the gates, and one product over all steps gives that
+    of the weights.
     """
     (out, _), carry = _forward(cell, weights, carry, gates, ended)
     return out, carry
 
 
 def _forward(cell: Cell, weights: tuple[Array, Array], carry: PyTree, gates: Array, ended: Array):
-    def once(carry: PyTree, inputs: tuple[Array, Array]):
+    def step(carry: PyTree, inputs: tuple[Array, Array]):
         after = cell(carry, inputs[0], _past(weights, carry))
         return reset_carry(inputs[1], after), (_output(after), carry)
 
-    carry, noted = jax.lax.scan(once, carry, (gates, ended), unroll=turns.on_gpu(8))
-    return noted, carry
+    carry, out_and_before = jax.lax.scan(step, carry, (gates, ended), unroll=_num_unrolled())
+    return out_and_before, carry
 
 
-def _unroll_and_note(
+def _num_unrolled() -> int:
+    """Return the steps per loop iteration.
+
+    On a GPU a step is a few small kernels, and the loop around it costs as much. A CPU gains
+    nothing by unrolling, and compiles longer.
+    """
+    return 8 if jax.default_backend() == "gpu" else 1
+
+
+def _unroll_forward(
     cell: Cell, weights: tuple[Array, Array], carry: PyTree, gates: Array, ended: Array
 ):
     (out, before), carry = _forward(cell, weights, carry, gates, ended)
     return (out, carry), (weights, before, gates, ended)
 
 
-def _unroll_backwards(cell: Cell, noted: tuple, slopes: tuple[Array, PyTree]):
-    weights, before, gates, ended = noted
+def _unroll_backward(cell: Cell, residuals: tuple, grads: tuple[Array, PyTree]):
+    weights, before, gates, ended = residuals
     recurrent, bias = weights
-    slope_of_out, slope_after = slopes
+    grad_out, grad_after = grads
 
-    def once(slope_after: PyTree, inputs: tuple):
-        before, gates, past, ended, slope_of_out = inputs
-        slope = _plus_output(reset_carry(ended, slope_after), slope_of_out)
-        _, pull = jax.vjp(cell, before, gates, past)
-        slope_before, *slopes = pull(slope)
-        return _plus_output(slope_before, slopes[1] @ recurrent.T), slopes
+    def step(grad_after: PyTree, inputs: tuple):
+        before, gates, past, ended, grad_out = inputs
+        grad = _add_to_output(reset_carry(ended, grad_after), grad_out)
+        _, vjp = jax.vjp(cell, before, gates, past)
+        grad_before, *grads = vjp(grad)
+        return _add_to_output(grad_before, grads[1] @ recurrent.T), grads
 
-    inputs = (before, gates, _past(weights, before), ended, slope_of_out)
-    slope_before, (slope_of_gates, slope_of_past) = jax.lax.scan(
-        once, slope_after, inputs, reverse=True, unroll=turns.on_gpu(8)
+    inputs = (before, gates, _past(weights, before), ended, grad_out)
+    grad_before, (grad_gates, grad_past) = jax.lax.scan(
+        step, grad_after, inputs, reverse=True, unroll=_num_unrolled()
     )
-    slope_of_recurrent = jnp.einsum("tni,tnj->ij", _output(before), slope_of_past)
-    slope_of_bias = jnp.sum(slope_of_past, axis=(0, 1))
-    return (slope_of_recurrent, slope_of_bias), slope_before, slope_of_gates, None
+    grad_recurrent = jnp.einsum("tni,tnj->ij", _output(before), grad_past)
+    grad_bias = jnp.sum(grad_past, axis=(0, 1))
+    return (grad_recurrent, grad_bias), grad_before, grad_gates, None
 
 
-_unroll.defvjp(_unroll_and_note, _unroll_backwards)
+_unroll.defvjp(_unroll_forward, _unroll_backward)
 
 
-def _plus_output(carry: PyTree, added: Array) -> PyTree:
+def _add_to_output(carry: PyTree, added: Array) -> PyTree:
     return (carry[0], carry[1] + added) if isinstance(carry, tuple) else carry + added
 
 
@@ -177,8 +185,8 @@ CELLS: dict[str, Cell] = {"lstm": _lstm, "gru": _gru}
 
 
 def _orthogonal_parts(key: Array, shape: tuple[int, int]) -> Array:
-    """Draw an orthogonal square for each gate."""
+    """Return an orthogonal square for each gate."""
     size, width = shape
-    draw = nn.initializers.orthogonal()
+    init = nn.initializers.orthogonal()
     keys = jax.random.split(key, width // size)
-    return jnp.concatenate([draw(k, (size, size), jnp.float32) for k in keys], axis=1)
+    return jnp.concatenate([init(k, (size, size), jnp.float32) for k in keys], axis=1)

@@ -26,14 +26,16 @@ from jaxrl.utils import atomic_io
 PLATFORMS = ("cpu", "cuda", "tpu")
 
 
-def write(file: Path, out: Path) -> list[str]:
+def write(file: Path, out: Path, network: str | None = None) -> list[str]:
     """Write every format that supports a policy; return messages for the user."""
-    stored, policy = network_files.read(file), load.load_policy(file)
+    stored, policy = network_files.read(file), load.load_policy(file, network=network)
     out.mkdir(parents=True, exist_ok=True)
     with atomic_io.replacing(out / "policy.jax") as written:
         written.write(program(policy))
     remarks = [f"{out / 'policy.jax'}: {_signature(policy)}, for {', '.join(PLATFORMS)}"]
-    if actor_critic.has_pictures(policy.spec):
+    if stored.config.module:
+        return [*remarks, "No NumPy version: this policy has networks of its own."]
+    if actor_critic.has_images(policy.spec):
         return [*remarks, "No NumPy version: this policy has image observations."]
     arrays, settings = numpy_arrays(policy.params, policy.spec, stored.config)
     with atomic_io.replacing(out / "policy.npz") as written:
@@ -116,7 +118,7 @@ def _normaliser(params: acting.PolicyParams, spec: EnvSpec) -> dict[str, Any]:
     """Return mean, deviation and clip of the concatenated observation; uint8 is not normalised."""
     if spec.tokens:
         return {}
-    stats, keys = params.observations, actor_critic.observed_keys(spec.obs)[0]
+    stats, keys = params.obs_stats, actor_critic.observed_keys(spec.obs)[0]
 
     def parts(tree: PyTree) -> list[Any]:
         return [tree[key] for key in keys] if keys else [tree]

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from jaxrl.algorithms import policy as acting
 from jaxrl.algorithms.ppo import algorithm as ppo
-from jaxrl.config import TrainConfig, env_names
+from jaxrl.config import NetworkConfig, TrainConfig, env_names
 from jaxrl.envs import factory as environments
 from jaxrl.envs.gymnasium.env import GymnasiumEnv
 from jaxrl.envs.vector_env import EnvState, VectorEnv
@@ -20,7 +20,10 @@ from jaxrl.learning import normalizer
 from jaxrl.networks import actor_critic
 from jaxrl.policies import files
 from jaxrl.types import Array, EnvSpec, PyTree
-from jaxrl.utils import streams, xla_options
+from jaxrl.utils import streams, user_code, xla_options
+
+# (spec, config) -> networks
+NetworkBuilder = Callable[[EnvSpec, NetworkConfig], actor_critic.ActorCritic]
 
 
 class LoadedPolicy(NamedTuple):
@@ -65,20 +68,51 @@ def find(path: Path, which: str = "best") -> Path:
     )
 
 
-def load_policy(path: str | Path, which: str = "best") -> LoadedPolicy:
-    """Load a policy from a run folder or a policy file."""
+def load_policy(
+    path: str | Path, which: str = "best", network: str | NetworkBuilder | None = None
+) -> LoadedPolicy:
+    """Load a policy from a run folder or a policy file.
+
+    Args:
+      path: of the run folder or file.
+      which: best or final.
+      network: for a policy with networks of your own, the function that built them, or its name
+        as module:build, which may then be imported.
+    """
     file = find(Path(path), which)
     stored = files.read(file)
+    build = _builder(file, stored.config.module, network)
     with files.building(file):
-        networks = actor_critic.build(stored.spec, stored.config)
+        networks = build(stored.spec, stored.config)
         shapes = _abstract_params(networks, stored.spec)
     params = files.fill(shapes, stored.arrays, file)
     return _bind(networks, params, stored.spec, stored.info)
 
 
-def load_teacher(path: Path, spec: EnvSpec, networks: actor_critic.ActorCritic) -> ppo.Teacher:
-    """Load a policy to distill from; its observations and actions must be the same."""
-    policy = load_policy(path)
+def _builder(
+    file: Path, module: str | None, network: str | NetworkBuilder | None
+) -> NetworkBuilder:
+    """Return what builds the networks of a file, which must not decide what is imported."""
+    if callable(network):
+        return network
+    if network != module:
+        wanted = f"add --network.module {module}" if module else "leave --network.module out"
+        raise UserError(
+            f"'{file}' has networks of {module or 'jaxrl'}, not of {network or 'jaxrl'}: {wanted} "
+            "(`network` of load_policy)."
+        )
+    return user_code.load("--network.module", module) if module else actor_critic.build
+
+
+def load_teacher(
+    path: Path, spec: EnvSpec, networks: actor_critic.ActorCritic, module: str | None = None
+) -> ppo.Teacher:
+    """Load a policy for another to learn from; it must see and do the same.
+
+    Its networks are jaxrl's, or of `module`, those of the run that learns.
+    """
+    stored = files.read(find(path)).config.module
+    policy = load_policy(path, network=stored if stored == module else None)
     if jax.tree.leaves(policy.initial_carry(1)):
         raise UserError(f"--ppo.teacher: '{path}' is recurrent, which a teacher cannot be.")
     shapes = [jax.tree.map(lambda s: s.shape, obs) for obs in (policy.spec.obs, spec.obs)]

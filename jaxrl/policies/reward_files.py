@@ -12,7 +12,7 @@ from jaxrl.algorithms.offline_reward import RewardParams
 from jaxrl.data.dataset import DataSet
 from jaxrl.errors import UserError
 from jaxrl.learning import normalizer
-from jaxrl.networks import q_network
+from jaxrl.networks import reward_network
 from jaxrl.policies import files as network_files
 from jaxrl.types import Array, EnvSpec, PyTree
 from jaxrl.utils import atomic_io
@@ -57,9 +57,9 @@ def load_reward(path: str | Path, which: str = "best") -> LoadedReward:
     """Load a learnt reward from a run folder or a file."""
     file = _find(Path(path), which)
     spec, config, arrays, info = network_files.read(file)
-    linear = "reward/fit/weights" in arrays  # the others are networks
+    quadratic = "reward/fit/weights" in arrays
     with network_files.building(file):
-        network = q_network.build_reward(spec, config, linear=linear)
+        network = reward_network.build(spec, config, quadratic=quadratic)
         shapes = RewardParams(
             jax.eval_shape(network.init, jax.random.key(0)),
             jax.eval_shape(lambda: normalizer.init(spec.obs)),
@@ -68,7 +68,7 @@ def load_reward(path: str | Path, which: str = "best") -> LoadedReward:
 
     @jax.jit
     def predict(obs: PyTree, action: Array, next_obs: PyTree) -> Array:
-        before, after = (normalizer.normalize(params.observations, x) for x in (obs, next_obs))
+        before, after = (normalizer.normalize(params.obs_stats, x) for x in (obs, next_obs))
         return network.apply(params.reward, before, action, after)
 
     return LoadedReward(predict, spec, info)

@@ -30,7 +30,9 @@ def build_online(config: TrainConfig) -> DeviceProgram | GymnasiumProgram:
     template = cache.stored.template if cache and cache.stored else None
     env = environments.build(config, template)
     networks = algorithms.build_networks(config, env.spec)
-    teacher = config.ppo.teacher and load.load_teacher(config.ppo.teacher, env.spec, networks)
+    teacher = config.ppo.teacher and load.load_teacher(
+        config.ppo.teacher, env.spec, networks, config.network.module
+    )
     algorithm = algorithms.make(config, env, networks, num_shards=mesh.size, teacher=teacher)
     if isinstance(env, GymnasiumEnv):
         return GymnasiumProgram(config, mesh, env=env, algorithm=algorithm)

@@ -98,7 +98,9 @@ class GymnasiumExecutor:
             collector = collector.replace(
                 critic_carry=blank[0],
                 discounted_return=blank[1],
-                replay=replay.restarted(collector.replay, length) if number else collector.replay,
+                replay=replay.restart_episodes(collector.replay, length)
+                if number
+                else collector.replay,
             )
             state = state.replace(collector=collector)
         total: Metrics = {}

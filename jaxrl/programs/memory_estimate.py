@@ -5,7 +5,8 @@ import math
 import jax
 import jax.numpy as jnp
 
-from jaxrl import rollout as collecting
+from jaxrl import rollout
+from jaxrl.algorithms.off_policy.replay import ReplayState
 from jaxrl.config import TrainConfig
 from jaxrl.envs.gymnasium.env import GymnasiumEnv
 from jaxrl.envs.vector_env import VectorEnv
@@ -43,7 +44,7 @@ def _rollout(program: DeviceProgram | GymnasiumProgram) -> PyTree:
     def collect(state, key):
         params, policy = algorithm.policy_params(state.learner), algorithm.policy(False)
         pool = program.env.sample_pool(key)
-        return collecting.rollout(
+        return rollout.collect(
             program.env,
             policy,
             params,
@@ -259,6 +260,8 @@ def _replay(
 ) -> tuple[list, int]:
     """Describe what is kept, and what the batches of an iteration take."""
     c, stored = program.config.offpolicy, state.collector.replay
+    if not isinstance(stored, ReplayState):  # an algorithm of the user's own
+        return [], num_bytes(state) + 2 * num_bytes(experience)
     rows, length = jax.tree.leaves(stored.ring.steps)[0].shape[:2]
     step = num_bytes(stored.ring.steps) // (rows * length)
     per_batch = c.batch_size * step

@@ -83,6 +83,7 @@ def location(config: TrainConfig, mesh: Mesh) -> Path | None:
     elsewhere = env_names.is_custom(config.env) or env_names.is_hosted(config.env)
     clips = config.env in env_names.MOTION
     own = elsewhere or clips or config.task.randomize or config.ppo.teacher
+    own = own or env_names.is_custom(config.algo) or config.network.module
     switched_off = os.environ.get("JAXRL_KEEP_PROGRAMS") == "0"
     if directory is None or own or switched_off or not importlib.util.find_spec("flatbuffers"):
         return None

@@ -42,7 +42,7 @@ def render_run(
     """
     images.check_video_support(out)
     compilation_cache.enable()
-    loaded = load.load_policy(load.find(run, policy))
+    loaded = load.load_policy(load.find(run, policy), network=config.network.module)
     env = episodes.build_env(config)
     memory_estimate.refuse_episodes(env, number)
     chosen = config.eval.deterministic if deterministic is None else deterministic

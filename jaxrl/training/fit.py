@@ -6,7 +6,7 @@ beside it. So the function is `jaxrl.fit`.
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import jax
@@ -15,11 +15,14 @@ from jaxrl import programs
 from jaxrl.config import TrainConfig, overrides, validate, variants
 from jaxrl.errors import UserError, out_of_memory
 from jaxrl.loggers import run_dir as folders
+from jaxrl.loggers.sinks import Sink
+from jaxrl.networks.actor_critic import ActorCritic
 from jaxrl.programs import DeviceProgram, Executor, Program, memory_estimate
 from jaxrl.training import loop, population, warm_start
 from jaxrl.training.callback_runner import Callback, CallbackRunner
 from jaxrl.training.summary import Result
-from jaxrl.utils import compilation_cache, sharding
+from jaxrl.types import Algorithm
+from jaxrl.utils import compilation_cache, sharding, user_code
 
 
 def build(config: TrainConfig) -> Program:
@@ -38,24 +41,62 @@ def build_population(members: Sequence[TrainConfig]) -> Program:
     return program
 
 
-def fit(config: TrainConfig | Sequence[TrainConfig], callbacks: Sequence[Callback] = ()) -> Result:
+def fit(
+    config: TrainConfig | Sequence[TrainConfig],
+    callbacks: Sequence[Callback] = (),
+    *,
+    algorithm: str | Callable[..., Algorithm] | None = None,
+    network: str | Callable[..., ActorCritic] | None = None,
+    sinks: Sequence[Sink] = (),
+) -> Result:
     """Train in a new run folder.
 
     Args:
       config: settings, for example `presets.get("ant")`; `dataclasses.replace` changes them. Of
         several, which differ in seeds and traced settings, all are trained by one program.
       callbacks: called after cycles, evaluations and epochs; see `jaxrl.callbacks`.
+      algorithm: your own, as a function (config, env, networks, num_shards) -> Algorithm or its
+        name, module:make; takes the place of `config.algo`.
+      network: your own, as a function (spec, network config) -> ActorCritic or its name,
+        module:build; takes the place of `config.network.module`.
+      sinks: functions of (environment steps, row of the log as a dict), called for every row.
 
     Raises:
       UserError: the settings cannot be run, or a callback failed (CallbackError).
     """
     runner = CallbackRunner(callbacks)  # what cannot be called is refused before anything is built
-    alone = isinstance(config, TrainConfig)
-    return fit_program(build(config) if alone else build_population(config), runner)
+    if isinstance(config, TrainConfig):
+        program = build(_with_own_code(config, algorithm, network))
+    else:
+        program = build_population([_with_own_code(c, algorithm, network) for c in config])
+    return fit_program(program, runner, sinks=sinks)
+
+
+def _with_own_code(
+    config: TrainConfig,
+    algorithm: str | Callable[..., Algorithm] | None,
+    network: str | Callable[..., ActorCritic] | None,
+) -> TrainConfig:
+    """Return settings that name an algorithm and networks of the user's own, if they are given."""
+    if algorithm is not None:
+        config = dataclasses.replace(config, algo=_name("algorithm", algorithm))
+    if network is not None:
+        module = _name("network", network)
+        config = dataclasses.replace(
+            config, network=dataclasses.replace(config.network, module=module)
+        )
+    return config
+
+
+def _name(argument: str, function: str | Callable) -> str:
+    return function if isinstance(function, str) else user_code.register(argument, function)
 
 
 def fit_program(
-    program: Program, runner: CallbackRunner | None = None, continues: Path | None = None
+    program: Program,
+    runner: CallbackRunner | None = None,
+    continues: Path | None = None,
+    sinks: Sequence[Sink] = (),
 ) -> Result:
     """Train what was built already, in a new run folder; from another run's state if told so."""
     # What cannot be run or taken over is refused before there is a folder.
@@ -72,7 +113,7 @@ def fit_program(
         if remark:
             print(remark, flush=True)
     with _explained(program):
-        return loop.train(program, path, callbacks=runner, start=start)
+        return loop.train(program, path, callbacks=runner, start=start, own_sinks=sinks)
 
 
 def fit_or_resume(
@@ -133,6 +174,8 @@ def resume(
     total_steps: int | None = None,
     env: str | None = None,
     randomize: str | None = None,
+    algorithm: str | Callable[..., Algorithm] | None = None,
+    network: str | Callable[..., ActorCritic] | None = None,
     reset_steps: bool = False,
     seed: int | None = None,
     run_dir: Path | None = None,
@@ -150,13 +193,21 @@ def resume(
       total_steps: or up to so many environment steps in all.
       env: the module:Class of an environment of your own, which may then be imported.
       randomize: the module:function of --task.randomize, likewise.
+      algorithm, network: those of your own, as for `fit`.
       reset_steps: count from 0, in a new run.
       seed: of the new run; the old one + 1 when not given.
       run_dir: folder of the new run.
     """
     run, runner = Path(run), CallbackRunner(callbacks)
     config, *members = (
-        lengthened(c, epochs, total_steps) for c in _settings_of(run, env, randomize)
+        lengthened(c, epochs, total_steps)
+        for c in _settings_of(
+            run,
+            env=env,
+            randomize=randomize,
+            algo=algorithm and _name("algorithm", algorithm),
+            network=network and _name("network", network),
+        )
     )
     if not reset_steps:
         if seed is not None or run_dir is not None:
@@ -179,12 +230,12 @@ def _refuse_several(run: Path, members: list[TrainConfig]) -> None:
         )
 
 
-def _settings_of(run: Path, env: str | None, randomize: str | None) -> list[TrainConfig]:
+def _settings_of(run: Path, **allowed: str | None) -> list[TrainConfig]:
     """Return the settings of a run, and then those of its members if it has several."""
-    config = folders.read_config(run, env, randomize)
+    config = folders.read_config(run, **allowed)
     if whole := folders.population_of(run):
         raise UserError(f"'{run}' is a member of '{whole}', which goes on as a whole: resume that.")
-    return [config, *folders.read_members(run, env, randomize)]
+    return [config, *folders.read_members(run, **allowed)]
 
 
 def lengthened(config: TrainConfig, epochs: int | None, total_steps: int | None) -> TrainConfig:

@@ -7,8 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxrl.envs import nan_capture
-from jaxrl.envs.limits import OBS_LIMIT
+from jaxrl.envs import OBS_LIMIT, nan_capture
 from jaxrl.errors import TrainingStopped
 from jaxrl.programs import Program
 from jaxrl.training.run import Member, Run

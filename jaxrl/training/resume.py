@@ -85,7 +85,7 @@ def restore_state(
         # Zeros are an empty store; what the episodes in progress did before is lost.
         blank = jax.tree.map(lambda s: np.zeros(s.shape, s.dtype), whole.collector.replay)
         places = jax.tree.map(lambda s: s.sharding, whole.collector.replay)
-        blank = jax.device_put(replay.beheaded(blank), places)
+        blank = jax.device_put(replay.exclude_current(blank), places)
         state = state.replace(collector=state.collector.replace(replay=blank))
     if restored.metadata.get("devices") != program.mesh.size:
         # Members of a population stay as they are; rows are shuffled on the device they lie on.

@@ -39,7 +39,7 @@ def text(result: Result, config: TrainConfig) -> str:
         lines.append(f"last evaluation  {last}{best}")
     if result.stopped_because:
         lines.append(f"stopped          {result.stopped_because}")
-    path, own = shlex.quote(str(result.folder)), _own(config)
+    path, own = shlex.quote(str(result.folder)), _own(config, "--algo")
     if result.stopped_by:
         longer = ""
     elif config.total_steps is None:
@@ -70,10 +70,11 @@ def resume_command(folder: Path, config: TrainConfig, longer: str = "") -> str:
     return f"python -m jaxrl.train --resume {shlex.quote(str(folder))}{longer}{_own(config)}"
 
 
-def _own(config: TrainConfig) -> str:
-    """Return the flags without which code of the user's own is not imported."""
+def _own(config: TrainConfig, *unused: str) -> str:
+    """Return the flags without which code of the user's own is not imported, but for `unused`."""
     named = serialization.imported_code(config)
-    return "".join(f" {flag} {shlex.quote(name)}" for flag, name in named.items())
+    flags = {flag: name for flag, name in named.items() if flag not in unused}
+    return "".join(f" {flag} {shlex.quote(name)}" for flag, name in flags.items())
 
 
 def _members(result: Result) -> list[str]:

@@ -25,7 +25,7 @@ from jaxrl.types import PyTree, TrainState
 from jaxrl.utils import atomic_io, sharding, trees
 
 # What a learner has learnt, as opposed to how far it has come: not the optimiser, no counters.
-_LEARNT = ("params", "target_params", "observations", "values", "returns")
+_LEARNT = ("params", "target_params", "obs_stats", "value_stats", "return_stats")
 
 
 class WarmStart(NamedTuple):
@@ -62,7 +62,7 @@ def from_full_state(program: Program, source: Path) -> InitialState:
         learner=learner.replace(total_iterations=total, **zeros),
     )
     if env_names.is_hosted(config.env):  # its episodes cannot be taken along
-        kept = replay.restarted(state.collector.replay, config.learning.rollout_length)
+        kept = replay.restart_episodes(state.collector.replay, config.learning.rollout_length)
         state = state.replace(collector=state.collector.replace(replay=kept))
     remarks.append(f"starting from the state of {source} at step {restored.step:,}, counted from 0")
     return InitialState(state, {}, remarks)

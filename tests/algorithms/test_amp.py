@@ -31,13 +31,13 @@ def demonstrations(key, number):
 
 
 @pytest.fixture(scope="module")
-def styling():
+def amp():
     return AMP(CONFIG, demonstrations, SIZE)
 
 
 @pytest.fixture(scope="module")
-def learn(styling):
-    return jax.jit(styling.learn)
+def learn(amp):
+    return jax.jit(amp.learn)
 
 
 def rollout(seed, shift=0.0):
@@ -49,40 +49,40 @@ def rollout(seed, shift=0.0):
     return Rollout({"amp": before}, (), reward, (), (), {"amp": seen}, (), (), {})
 
 
-def test_each_step_is_paid_for_its_own_history(styling, learn):
-    state, _ = learn(styling.init(jax.random.key(0)), rollout(0), jax.random.key(1))
+def test_each_step_is_paid_for_its_own_history(amp, learn):
+    state, _ = learn(amp.init(jax.random.key(0)), rollout(0), jax.random.key(1))
     whole = rollout(3)
-    together = styling.reward(state, whole)
+    together = amp.reward(state, whole)
     assert together.shape == (STEPS, ROWS)
     assert len(np.unique(np.asarray(together))) == STEPS * ROWS
     for t in range(STEPS):
         for row in range(ROWS):
             one = jax.tree.map(lambda x, t=t, row=row: x[t : t + 1, row : row + 1], whole)
-            paid = styling.reward(state, one)
+            paid = amp.reward(state, one)
             np.testing.assert_allclose(together[t, row], paid[0, 0], rtol=1e-5)
 
 
-def test_task_and_style_are_mixed_by_their_weights(styling):
-    state, experience = styling.init(jax.random.key(0)), rollout(0)
-    nothing = styling.reward(state, experience._replace(reward=jnp.zeros((STEPS, ROWS))))
-    mixed = styling.reward(state, experience)
+def test_task_and_style_are_mixed_by_their_weights(amp):
+    state, experience = amp.init(jax.random.key(0)), rollout(0)
+    nothing = amp.reward(state, experience._replace(reward=jnp.zeros((STEPS, ROWS))))
+    mixed = amp.reward(state, experience)
     np.testing.assert_allclose(mixed - nothing, 0.3 * experience.reward, rtol=1e-4, atol=1e-5)
 
 
-def test_it_learns_to_tell_and_pays_for_what_looks_real(styling, learn):
-    state = styling.init(jax.random.key(0))
+def test_it_learns_to_tell_and_pays_for_what_looks_real(amp, learn):
+    state = amp.init(jax.random.key(0))
     for i in range(20):
         state, metrics = learn(state, rollout(i, shift=-2.0), jax.random.key(i))
     accuracy = {k: float(m.total / m.count) for k, m in metrics.items()}
     assert accuracy["amp/demo_accuracy"] > 0.95
     assert accuracy["amp/agent_accuracy"] > 0.95
-    real = styling.reward(state, rollout(99, shift=2.0)).mean()
-    unreal = styling.reward(state, rollout(99, shift=-2.0)).mean()
+    real = amp.reward(state, rollout(99, shift=2.0)).mean()
+    unreal = amp.reward(state, rollout(99, shift=-2.0)).mean()
     assert real > unreal + 0.3
 
 
-def test_it_remembers_the_agents_earlier_motion(styling, learn):
-    state = styling.init(jax.random.key(0))
+def test_it_remembers_the_agents_earlier_motion(amp, learn):
+    state = amp.init(jax.random.key(0))
     filled = []
     for i in range(20):
         state, _ = learn(state, rollout(i, shift=10.0 * i), jax.random.key(i))
@@ -99,23 +99,23 @@ def _with_gaps(seed, **settings):
     return full._replace(next_obs={"amp": shown})
 
 
-def test_steps_without_a_whole_history_teach_the_discriminator_nothing(styling, learn):
-    state, _ = learn(styling.init(jax.random.key(0)), _with_gaps(0, shift=3.0), jax.random.key(1))
+def test_steps_without_a_whole_history_teach_the_discriminator_nothing(amp, learn):
+    state, _ = learn(amp.init(jax.random.key(0)), _with_gaps(0, shift=3.0), jax.random.key(1))
     assert np.all(np.any(np.asarray(state.replay[: int(state.filled)]) != 0.0, axis=1))
-    assert np.all(np.asarray(state.moments.mean) > 1.8)  # zeros would pull it down
+    assert np.all(np.asarray(state.stats.mean) > 1.8)  # zeros would pull it down
     nothing = _with_gaps(0)._replace(next_obs={"amp": jnp.zeros((STEPS, ROWS, SIZE))})
     after, _ = learn(state, nothing, jax.random.key(2))
     assert int(after.filled) == int(state.filled)
     np.testing.assert_array_equal(after.replay, state.replay)
-    assert np.all(np.asarray(after.moments.mean) > 1.8)
+    assert np.all(np.asarray(after.stats.mean) > 1.8)
 
 
-def test_steps_without_a_whole_history_are_paid_as_what_cannot_be_told(styling, learn):
-    state = styling.init(jax.random.key(0))
+def test_steps_without_a_whole_history_are_paid_as_what_cannot_be_told(amp, learn):
+    state = amp.init(jax.random.key(0))
     for i in range(5):
         state, _ = learn(state, rollout(i, shift=-2.0), jax.random.key(i))
     gaps = _with_gaps(3, shift=-2.0)._replace(reward=jnp.zeros((STEPS, ROWS)))
-    paid = np.asarray(styling.reward(state, gaps))
+    paid = np.asarray(amp.reward(state, gaps))
     np.testing.assert_allclose(paid[:2], 0.7 * CONFIG.scale * np.log(2.0), rtol=1e-5)
     assert np.all(paid[2:] < 0.9 * paid[0, 0])
 
@@ -133,17 +133,17 @@ def test_a_gradient_step_is_that_of_the_losses_written_out(kind):
     settings = {"loss": kind, "updates": 1, "gradient_penalty": 3.0, "logit_reg": 0.5}
     config = replace(CONFIG, **settings, weight_decay=0.2)
     agent, demo = np.linspace(-1.0, 1.0, SIZE), np.linspace(2.0, -1.0, SIZE) ** 2 + 0.5
-    styling = AMP(config, lambda key, number: jnp.float32(np.tile(demo, (number, 1))), SIZE)
-    state = styling.init(jax.random.key(0))
+    amp = AMP(config, lambda key, number: jnp.float32(np.tile(demo, (number, 1))), SIZE)
+    state = amp.init(jax.random.key(0))
     state = state.replace(params=jax.tree.map(lambda x: x + 0.1, state.params))
     experience = rollout(0)
     experience = experience._replace(
         next_obs={"amp": jnp.float32(np.tile(agent, (STEPS, ROWS, 1)))}
     )
-    after, noted = jax.jit(styling.learn)(state, experience, jax.random.key(1))
+    after, noted = jax.jit(amp.learn)(state, experience, jax.random.key(1))
     # EpisodeStats are of as many rows of the agent as of demonstrations.
     rows = np.concatenate([np.tile(agent, (64, 1)), np.tile(demo, (64, 1))])
-    np.testing.assert_allclose(after.moments.mean, rows.mean(axis=0), rtol=1e-5)
+    np.testing.assert_allclose(after.stats.mean, rows.mean(axis=0), rtol=1e-5)
     a, d = ((x - rows.mean(axis=0)) / rows.std(axis=0) for x in (agent, demo))
     a, d = (jnp.float32(x)[None] for x in (a, d))
 
@@ -179,7 +179,7 @@ def test_a_gradient_step_is_that_of_the_losses_written_out(kind):
     assert noted["amp/agent_accuracy"].total == (unreal < 0)
     paid = 2.0 * discriminator.reward(kind, unreal)
     np.testing.assert_allclose(noted["amp/agent_reward"].total, paid, rtol=1e-4)
-    wage = styling.reward(after, experience)
+    wage = amp.reward(after, experience)
     paid = 2.0 * discriminator.reward(kind, _logits(after.params, a)[0])
     np.testing.assert_allclose(wage, 0.3 * experience.reward + 0.7 * paid, rtol=1e-3, atol=1e-4)
 
@@ -190,18 +190,18 @@ NEAR, FAR = 0.5, 3.0  # where the agent's new motion lies, and what it remembers
 def test_half_of_the_agents_motion_is_remembered_once_there_is_some():
     """Beyond what is filled lies NaN."""
     config = replace(CONFIG, updates=1, batch_size=4096)
-    styling = AMP(config, lambda key, number: jnp.zeros((number, SIZE)), SIZE)
-    first = styling.init(jax.random.key(0))
+    amp = AMP(config, lambda key, number: jnp.zeros((number, SIZE)), SIZE)
+    first = amp.init(jax.random.key(0))
     # With ones for weights, a logit is 1 + 16 units, each 1 + the sum of what it sees.
     params = jax.tree.map(jnp.ones_like, first.params)
-    moments = first.moments.replace(count=jnp.float32(1e12))  # normalising changes nothing
+    stats = first.stats.replace(count=jnp.float32(1e12))  # normalising changes nothing
     near = jnp.full((STEPS, ROWS, SIZE), NEAR)
     experience = rollout(0)._replace(next_obs={"amp": near})
-    learn, found = jax.jit(styling.learn), []
+    learn, found = jax.jit(amp.learn), []
     for filled in (0, 1, CONFIG.replay):
         kept = jnp.where(jnp.arange(CONFIG.replay)[:, None] < filled, FAR, jnp.nan)
         kept = jnp.broadcast_to(kept, (CONFIG.replay, SIZE))
-        state = first.replace(params=params, moments=moments, replay=kept, filled=jnp.int32(filled))
+        state = first.replace(params=params, stats=stats, replay=kept, filled=jnp.int32(filled))
         _, noted = learn(state, experience, jax.random.key(2))
         found.append(float(noted["amp/agent_logit"].total))
     new, old = 1 + 16 * (1 + SIZE * NEAR), 1 + 16 * (1 + SIZE * FAR)
@@ -215,7 +215,7 @@ def test_half_of_the_agents_motion_is_remembered_once_there_is_some():
     assert float(noted["amp/agent_logit"].total) == pytest.approx(expected, rel=0.02)
     # So is every history of the rollout, the first one too.
     lone = near.at[0, 0].set(FAR)
-    state = first.replace(params=params, moments=moments)
+    state = first.replace(params=params, stats=stats)
     _, noted = learn(state, experience._replace(next_obs={"amp": lone}), jax.random.key(2))
     expected = new + (old - new) / (STEPS * ROWS)
     assert float(noted["amp/agent_logit"].total) == pytest.approx(expected, rel=0.05)
@@ -229,13 +229,13 @@ def test_the_first_logits_are_small():
 
 
 def _first_head(width):
-    styling = AMP(replace(CONFIG, hidden=(width,)), demonstrations, SIZE)
-    return np.asarray(styling.init(jax.random.key(0)).params["params"]["head"]["kernel"])
+    amp = AMP(replace(CONFIG, hidden=(width,)), demonstrations, SIZE)
+    return np.asarray(amp.init(jax.random.key(0)).params["params"]["head"]["kernel"])
 
 
-def test_memory_takes_any_history_and_any_place(styling, learn):
+def test_memory_takes_any_history_and_any_place(amp, learn):
     """The first ones too; a memory of one row is a memory."""
-    state, taken, places = styling.init(jax.random.key(0)), set(), set()
+    state, taken, places = amp.init(jax.random.key(0)), set(), set()
     for i in range(150):
         experience = rollout(i)
         full, (state, metrics) = (
@@ -253,21 +253,21 @@ def test_memory_takes_any_history_and_any_place(styling, learn):
     assert int(state.filled) == 1
 
 
-def test_a_single_whole_history_is_enough(styling, learn):
+def test_a_single_whole_history_is_enough(amp, learn):
     """The only one of a rollout, in its last row, is what is drawn and remembered."""
     one = jnp.arange(1.0, SIZE + 1)
     shown = jnp.zeros((STEPS, ROWS, SIZE)).at[-1, -1].set(one)
     motion = _Motion.of(shown.reshape(-1, SIZE))
-    drawn = motion.draw(jax.random.key(0), jnp.zeros((30, SIZE)))
+    drawn = motion.sample(jax.random.key(0), jnp.zeros((30, SIZE)))
     np.testing.assert_array_equal(drawn, np.tile(one, (30, 1)))
     experience = rollout(0)._replace(next_obs={"amp": shown})
-    state, _ = learn(styling.init(jax.random.key(0)), experience, jax.random.key(1))
+    state, _ = learn(amp.init(jax.random.key(0)), experience, jax.random.key(1))
     assert int(state.filled) == CONFIG.replay // 16
     np.testing.assert_array_equal(state.replay[: CONFIG.replay // 16], np.tile(one, (2, 1)))
 
 
-def test_accuracies_are_shares_and_what_cannot_be_told_is_not_right(styling):
-    state, experience = styling.init(jax.random.key(0)), rollout(0)
+def test_accuracies_are_shares_and_what_cannot_be_told_is_not_right(amp):
+    state, experience = amp.init(jax.random.key(0)), rollout(0)
     nowhere = state.replace(params=jax.tree.map(jnp.zeros_like, state.params))
     config = replace(CONFIG, updates=1)
     once = jax.jit(AMP(config, demonstrations, SIZE).learn)
@@ -279,8 +279,8 @@ def test_accuracies_are_shares_and_what_cannot_be_told_is_not_right(styling):
         assert float(noted["amp/agent_accuracy"].total) == agent
 
 
-def test_memory_is_filled_in_turn_and_then_overwritten_at_random(styling, learn):
-    state = styling.init(jax.random.key(0))
+def test_memory_is_filled_in_turn_and_then_overwritten_at_random(amp, learn):
+    state = amp.init(jax.random.key(0))
     number = CONFIG.replay // 16
     for i in range(16):
         state, _ = learn(state, rollout(i, shift=100.0 * (i + 1)), jax.random.key(i))

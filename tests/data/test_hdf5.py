@@ -230,16 +230,18 @@ def test_a_folder_is_looked_through_and_cut_into_pieces_that_fit(tmp_path, file)
     np.testing.assert_allclose(data.moments.mean["state"], states.mean(axis=0), rtol=1e-5)
     np.testing.assert_allclose(data.moments.variance["state"], states.var(axis=0), rtol=1e-4)
     for number, piece in enumerate(data.pieces):
-        ring, book = data.piece(number)
+        ring, index = data.piece(number)
         assert ring.steps.reward.shape == (1, data.piece_steps)
-        assert int(book.end[0]) == sizes[number] and int(book.first[0]) == 0
+        assert int(index.end[0]) == sizes[number] and int(index.first[0]) == 0
         at = 0
         for place in piece:
             episode = hdf5.read(place)
             steps = len(episode.reward)
             np.testing.assert_array_equal(ring.steps.reward[0, at : at + steps], episode.reward)
-            np.testing.assert_array_equal(book.age[0, at : at + steps], np.arange(steps))
-            assert book.length[0, at] == steps and book.returned[0, at] == episode.reward.sum()
+            np.testing.assert_array_equal(index.age[0, at : at + steps], np.arange(steps))
+            assert (
+                index.length[0, at] == steps and index.episode_return[0, at] == episode.reward.sum()
+            )
             at += steps
     with pytest.raises(UserError, match="less than the longest episode, 14 steps"):
         _look(tmp_path, room=13)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxrl.learning.gae import gae
+from jaxrl.learning.gae import discounted_returns, gae
 
 GAMMA, LAM = 0.9, 0.8
 T, N = 11, 3
@@ -219,3 +219,19 @@ def test_clipped_ratios_against_plain_loops():
                     break
                 weight *= gamma * lam * c[k, n]
             np.testing.assert_allclose(advantage[t, n], total, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("backend, expected", [("gpu", 32), ("cpu", 1), ("tpu", 1)])
+def test_the_loop_is_unrolled_on_a_gpu_alone(monkeypatch, backend, expected):
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)
+    jaxpr = jax.make_jaxpr(lambda *arrays: gae(*arrays, gamma=GAMMA, lam=LAM))(*_batch(0))
+    unrolled = [e.params["unroll"] for e in jaxpr.jaxpr.eqns if e.primitive.name == "scan"]
+    assert unrolled == [expected]
+
+
+def test_discounted_returns_by_hand():
+    reward = jnp.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
+    ended = jnp.array([[False, False], [True, False], [False, False]])
+    found = discounted_returns(reward, ended, jnp.array([8.0, 0.0]), gamma=0.5)
+    # The first column starts from 8, its carry; its second step ends an episode.
+    np.testing.assert_array_equal(found, [[5.0, 2.0], [5.5, 5.0], [5.0, 8.5]])

@@ -7,7 +7,7 @@ import pytest
 
 from jaxrl.learning import minibatch
 
-# rows, minibatches, blocks
+# rows, minibatches, shards
 SIZES = [
     (1, 1, 1),
     (8, 1, 1),
@@ -21,24 +21,24 @@ SIZES = [
 
 
 def _global_rows(rows, num_rows, num_shards):
-    """Return the row numbers in the whole batch of local indices [..., blocks, R]."""
+    """Return the row numbers in the whole batch of local indices [..., shards, R]."""
     first = np.arange(num_shards) * (num_rows // num_shards)
     return np.asarray(rows) + first[:, None]
 
 
-@pytest.mark.parametrize(("num_rows", "num_minibatches", "blocks"), SIZES)
+@pytest.mark.parametrize(("num_rows", "num_minibatches", "num_shards"), SIZES)
 def test_every_row_exactly_once(num_rows, num_minibatches, num_shards):
     rows = minibatch.shuffled_rows(jax.random.key(3), num_rows, num_minibatches, num_shards)
-    # The same share of every block in every minibatch follows from the shape,
+    # The same share of every shard in every minibatch follows from the shape,
     assert rows.shape == (num_minibatches, num_shards, num_rows // (num_minibatches * num_shards))
     # and that indices are local from their range.
     assert rows.min() == 0
     assert rows.max() == num_rows // num_shards - 1
-    for block in range(num_shards):
-        local = np.asarray(rows[:, block]).ravel()
+    for shard in range(num_shards):
+        local = np.asarray(rows[:, shard]).ravel()
         assert sorted(local) == list(range(num_rows // num_shards))
-    dealt = _global_rows(rows, num_rows, num_shards).ravel()
-    assert sorted(dealt) == list(range(num_rows))
+    gathered = _global_rows(rows, num_rows, num_shards).ravel()
+    assert sorted(gathered) == list(range(num_rows))
 
 
 def test_keys_give_different_orders():
@@ -50,9 +50,9 @@ def test_keys_give_different_orders():
     assert again in orders
 
 
-def test_blocks_are_shuffled_independently():
+def test_shards_are_shuffled_independently():
     rows = np.asarray(minibatch.shuffled_rows(jax.random.key(0), 64, 2, 4))
-    orders = {rows[:, block].tobytes() for block in range(4)}
+    orders = {rows[:, shard].tobytes() for shard in range(4)}
     assert len(orders) == 4
 
 
@@ -64,8 +64,8 @@ def test_rows_are_equally_likely_everywhere():
         assert np.all(np.abs(np.bincount(place, minlength=4) - 500) < 100)
 
 
-@pytest.mark.parametrize(("num_rows", "num_minibatches", "blocks"), SIZES)
-def test_take_rows_equals_indexing(num_rows, num_minibatches, num_shards):
+@pytest.mark.parametrize(("num_rows", "num_minibatches", "num_shards"), SIZES)
+def test_gather_rows_equals_indexing(num_rows, num_minibatches, num_shards):
     rng = np.random.default_rng(0)
     batch = {
         "plain": rng.normal(size=(5, num_rows)).astype(np.float32),
@@ -73,44 +73,44 @@ def test_take_rows_equals_indexing(num_rows, num_minibatches, num_shards):
         "nested": (rng.integers(0, 9, (5, num_rows, 2, 4)), rng.random((5, num_rows)) < 0.5),
         "once": rng.normal(size=(1, num_rows, 2)).astype(np.float32),
     }
-    take = jax.jit(minibatch.take_rows)
+    gather = jax.jit(minibatch.gather_rows)
     seen = []
     for rows in minibatch.shuffled_rows(jax.random.key(1), num_rows, num_minibatches, num_shards):
         index = _global_rows(rows, num_rows, num_shards).ravel()
-        taken = take(batch, rows)
-        assert jax.tree.structure(taken) == jax.tree.structure(batch)
-        for part, whole in zip(jax.tree.leaves(taken), jax.tree.leaves(batch), strict=True):
+        gathered = gather(batch, rows)
+        assert jax.tree.structure(gathered) == jax.tree.structure(batch)
+        for part, whole in zip(jax.tree.leaves(gathered), jax.tree.leaves(batch), strict=True):
             np.testing.assert_array_equal(part, whole[:, index])
             assert part.dtype == jnp.asarray(whole).dtype
-        seen.append(taken["plain"])
+        seen.append(gathered["plain"])
     together = np.sort(np.concatenate(seen, axis=1), axis=1)
     np.testing.assert_array_equal(together, np.sort(batch["plain"], axis=1))
 
 
-def test_take_rows_by_hand():
-    # Row n at time t holds 10 t + n; the second block starts at row 3.
+def test_gather_rows_by_hand():
+    # Row n at time t holds 10 t + n; the second shard starts at row 3.
     batch = jnp.array([[0, 1, 2, 3, 4, 5], [10, 11, 12, 13, 14, 15]])
-    taken = minibatch.take_rows(batch, jnp.array([[2, 0], [1, 1]]))
-    np.testing.assert_array_equal(taken, [[2, 0, 4, 4], [12, 10, 14, 14]])
+    gathered = minibatch.gather_rows(batch, jnp.array([[2, 0], [1, 1]]))
+    np.testing.assert_array_equal(gathered, [[2, 0, 4, 4], [12, 10, 14, 14]])
 
 
 def test_minibatches_that_do_not_fit_raise():
-    with pytest.raises(ValueError, match="10 rows cannot be dealt to 4 × 1 parts"):
+    with pytest.raises(ValueError, match="10 rows cannot be split into 4 × 1 parts"):
         minibatch.shuffled_rows(jax.random.key(0), 10, 4)
     assert minibatch.shuffled_rows(jax.random.key(0), 8, 4).shape == (4, 1, 2)
 
 
-def test_blocks_that_do_not_fit_raise():
-    with pytest.raises(ValueError, match="10 rows cannot be dealt to 2 × 4 parts"):
+def test_shards_that_do_not_fit_raise():
+    with pytest.raises(ValueError, match="10 rows cannot be split into 2 × 4 parts"):
         minibatch.shuffled_rows(jax.random.key(0), 10, 2, 4)
 
 
 def test_a_pass_is_dealt_as_its_minibatches_one_by_one():
     batch = {"x": jnp.arange(24.0).reshape(2, 12), "y": jnp.arange(48).reshape(2, 12, 2)}
     rows = minibatch.shuffled_rows(jax.random.key(0), 12, 3, 2)
-    dealt = minibatch.deal(batch, rows)
-    assert dealt["x"].shape == (3, 2, 4) and dealt["y"].shape == (3, 2, 4, 2)
+    gathered = minibatch.gather_minibatches(batch, rows)
+    assert gathered["x"].shape == (3, 2, 4) and gathered["y"].shape == (3, 2, 4, 2)
     for i in range(3):
         index = _global_rows(rows[i], 12, 2).ravel()
-        np.testing.assert_array_equal(dealt["x"][i], batch["x"][:, index])
-        np.testing.assert_array_equal(dealt["y"][i], batch["y"][:, index])
+        np.testing.assert_array_equal(gathered["x"][i], batch["x"][:, index])
+        np.testing.assert_array_equal(gathered["y"][i], batch["y"][:, index])

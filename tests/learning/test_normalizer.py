@@ -1,4 +1,4 @@
-"""Check the running moments against NumPy over all data at once."""
+"""Check the running stats against NumPy over all data at once."""
 
 import jax
 import jax.numpy as jnp
@@ -18,10 +18,10 @@ def _random(seed, shape, offset=0.0, scale=1.0):
 
 
 def _merge(parts):
-    moments = normalizer.init(jnp.zeros(parts[0].shape[-1:]))
+    stats = normalizer.init(jnp.zeros(parts[0].shape[-1:]))
     for part in parts:
-        moments = update(moments, part)
-    return moments
+        stats = update(stats, part)
+    return stats
 
 
 @settings(max_examples=20, deadline=None, derandomize=True, database=None)
@@ -34,12 +34,12 @@ def _merge(parts):
 )
 def test_any_split_equals_numpy(seed, sizes, offset, scale):
     data = _random(seed, (sum(sizes), 3), offset, scale)
-    moments = _merge(np.split(data, np.cumsum(sizes)[:-1]))
+    stats = _merge(np.split(data, np.cumsum(sizes)[:-1]))
     exact = data.astype(np.float64)
-    assert moments.count == len(data)
+    assert stats.count == len(data)
     size = abs(offset) + scale
-    np.testing.assert_allclose(moments.mean, exact.mean(0), atol=1e-5 * size)
-    np.testing.assert_allclose(moments.variance, exact.var(0), rtol=1e-3, atol=1e-6 * size**2)
+    np.testing.assert_allclose(stats.mean, exact.mean(0), atol=1e-5 * size)
+    np.testing.assert_allclose(stats.variance, exact.var(0), rtol=1e-3, atol=1e-6 * size**2)
 
 
 def test_order_does_not_matter():
@@ -52,8 +52,8 @@ def test_order_does_not_matter():
 
 def test_nothing_seen_changes_nothing():
     x = jnp.array([[-50.0, 0.0, 0.1], [1.0, 2.5, 50.0]])  # nor are they clipped
-    moments = normalizer.init(jax.ShapeDtypeStruct((3,), jnp.float32))
-    np.testing.assert_array_equal(normalizer.normalize(moments, x), x)
+    stats = normalizer.init(jax.ShapeDtypeStruct((3,), jnp.float32))
+    np.testing.assert_array_equal(normalizer.normalize(stats, x), x)
 
 
 def test_normalized_data_has_mean_0_and_std_1():
@@ -68,16 +68,16 @@ def test_normalized_data_has_mean_0_and_std_1():
 def test_far_off_means_stay_accurate():
     data = _random(3, (2000, 2), 1e4, 1.0)
     exact = data.astype(np.float64)
-    for moments in (_merge([data]), _merge(np.split(data, 50))):
-        np.testing.assert_allclose(moments.mean, exact.mean(0), rtol=1e-6)
-        np.testing.assert_allclose(moments.variance, exact.var(0), rtol=0.02)
+    for stats in (_merge([data]), _merge(np.split(data, 50))):
+        np.testing.assert_allclose(stats.mean, exact.mean(0), rtol=1e-6)
+        np.testing.assert_allclose(stats.variance, exact.var(0), rtol=0.02)
 
 
 def test_constant_dimensions_stay_finite():
     data = np.tile(np.float32([3.7, 0.0]), (100, 1))
-    moments = _merge([data, data])
-    assert np.all(normalizer.std(moments) > 0)
-    z = normalizer.normalize(moments, jnp.array([[3.7, 0.0], [4.0, -1.0]]))
+    stats = _merge([data, data])
+    assert np.all(normalizer.std(stats) > 0)
+    z = normalizer.normalize(stats, jnp.array([[3.7, 0.0], [4.0, -1.0]]))
     np.testing.assert_allclose(z[0], 0, atol=0.1)
     np.testing.assert_array_equal(z[1], [10.0, -10.0])
 
@@ -85,12 +85,12 @@ def test_constant_dimensions_stay_finite():
 @pytest.mark.parametrize("lead", [(12,), (3, 4), (2, 3, 2)])
 def test_leading_axes(lead):
     data = _random(4, (*lead, 5), 2.0)
-    moments = update(normalizer.init(jnp.zeros(5)), data)
+    stats = update(normalizer.init(jnp.zeros(5)), data)
     flat = data.reshape(-1, 5)
-    assert moments.count == 12
-    np.testing.assert_allclose(moments.mean, flat.mean(0), rtol=1e-5)
-    np.testing.assert_allclose(moments.variance, flat.var(0), rtol=1e-5)
-    z = normalizer.normalize(moments, data)
+    assert stats.count == 12
+    np.testing.assert_allclose(stats.mean, flat.mean(0), rtol=1e-5)
+    np.testing.assert_allclose(stats.variance, flat.var(0), rtol=1e-5)
+    z = normalizer.normalize(stats, data)
     assert z.shape == data.shape
     np.testing.assert_allclose(z, (data - flat.mean(0)) / flat.std(0), atol=1e-4)
 
@@ -100,42 +100,42 @@ def test_dict_observations():
     data = {"a": _random(5, (6, 4, 3), 1.0), "b": _random(6, (6, 4), -2.0, 3.0)}
     data["c"] = _random(7, (6, 4, 2, 2), 4.0)
     example = {"a": jnp.zeros(3), "b": jnp.zeros(()), "c": jnp.zeros((2, 2))}
-    moments = normalizer.init(example)
+    stats = normalizer.init(example)
     for half in (slice(0, 2), slice(2, 6)):
-        moments = update(moments, {name: x[half] for name, x in data.items()})
-    assert moments.count == 24
-    z = normalizer.normalize(moments, data)
+        stats = update(stats, {name: x[half] for name, x in data.items()})
+    assert stats.count == 24
+    z = normalizer.normalize(stats, data)
     for name, x in data.items():
         flat = x.reshape(24, *example[name].shape)
-        np.testing.assert_allclose(moments.mean[name], flat.mean(0), rtol=1e-4, atol=1e-5)
-        np.testing.assert_allclose(moments.variance[name], flat.var(0), rtol=1e-4)
+        np.testing.assert_allclose(stats.mean[name], flat.mean(0), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(stats.variance[name], flat.var(0), rtol=1e-4)
         expected = (x - flat.mean(0)) / flat.std(0)
         np.testing.assert_allclose(z[name], expected, rtol=1e-3, atol=1e-4)
 
 
 def test_scalar_moments():
     data = _random(8, (5, 7), 3.0, 2.0)
-    moments = update(update(normalizer.init(jnp.zeros(())), data[:2]), data[2:])
-    assert moments.count == 35
-    assert moments.mean.shape == moments.variance.shape == ()
-    np.testing.assert_allclose(moments.mean, data.mean(), rtol=1e-5)
-    np.testing.assert_allclose(moments.variance, data.var(), rtol=1e-5)
-    np.testing.assert_allclose(normalizer.std(moments), data.std(), rtol=1e-5)
+    stats = update(update(normalizer.init(jnp.zeros(())), data[:2]), data[2:])
+    assert stats.count == 35
+    assert stats.mean.shape == stats.variance.shape == ()
+    np.testing.assert_allclose(stats.mean, data.mean(), rtol=1e-5)
+    np.testing.assert_allclose(stats.variance, data.var(), rtol=1e-5)
+    np.testing.assert_allclose(normalizer.std(stats), data.std(), rtol=1e-5)
 
 
 def test_integers_become_floats():
     data = np.arange(12).reshape(6, 2)
-    moments = update(normalizer.init(jax.ShapeDtypeStruct((2,), jnp.int32)), data)
-    np.testing.assert_allclose(moments.mean, data.mean(0))
-    assert normalizer.normalize(moments, jnp.asarray(data)).dtype == jnp.float32
+    stats = update(normalizer.init(jax.ShapeDtypeStruct((2,), jnp.int32)), data)
+    np.testing.assert_allclose(stats.mean, data.mean(0))
+    assert normalizer.normalize(stats, jnp.asarray(data)).dtype == jnp.float32
 
 
 def test_clip():
-    moments = normalizer.RunningStats(jnp.float32(9), jnp.array([1.0, 2.0]), jnp.array([4.0, 9.0]))
+    stats = normalizer.RunningStats(jnp.float32(9), jnp.array([1.0, 2.0]), jnp.array([4.0, 9.0]))
     x = jnp.array([[5.0, 8.0], [-99.0, 99.0], [23.0, -31.0]])
-    z = normalizer.normalize(moments, x)
+    z = normalizer.normalize(stats, x)
     np.testing.assert_allclose(z, [[2, 2], [-10, 10], [10, -10]], rtol=1e-6)
-    z = normalizer.normalize(moments, x, clip=1.5)
+    z = normalizer.normalize(stats, x, clip=1.5)
     np.testing.assert_allclose(z, [[1.5, 1.5], [-1.5, 1.5], [1.5, -1.5]], rtol=1e-6)
 
 
@@ -160,18 +160,18 @@ def test_long_runs_keep_their_statistics():
 def test_structure_survives_a_scan():
     example = {"a": jnp.zeros(3), "b": jnp.zeros(())}
     batches = {"a": _random(11, (4, 6, 3)), "b": _random(12, (4, 6))}
-    moments, _ = jax.lax.scan(
+    stats, _ = jax.lax.scan(
         lambda m, x: (normalizer.update(m, x), None), normalizer.init(example), batches
     )
-    np.testing.assert_allclose(moments.mean["a"], batches["a"].mean((0, 1)), atol=1e-6)
-    np.testing.assert_allclose(moments.variance["b"], batches["b"].var(), rtol=1e-5)
+    np.testing.assert_allclose(stats.mean["a"], batches["a"].mean((0, 1)), atol=1e-6)
+    np.testing.assert_allclose(stats.variance["b"], batches["b"].var(), rtol=1e-5)
 
 
 def test_a_number_too_large_to_square_is_not_remembered():
-    moments = normalizer.update(normalizer.init(jnp.zeros(2)), jnp.ones((5, 2)))
-    after = normalizer.update(moments, jnp.array([[1e30, 1.0], [1.0, 1.0]]))
-    np.testing.assert_array_equal(after.mean, moments.mean)
-    np.testing.assert_array_equal(after.variance, moments.variance)
+    stats = normalizer.update(normalizer.init(jnp.zeros(2)), jnp.ones((5, 2)))
+    after = normalizer.update(stats, jnp.array([[1e30, 1.0], [1.0, 1.0]]))
+    np.testing.assert_array_equal(after.mean, stats.mean)
+    np.testing.assert_array_equal(after.variance, stats.variance)
     assert after.count == 5
 
 
@@ -179,27 +179,27 @@ def test_bytes_are_neither_counted_nor_scaled():
     tokens = jnp.array([[3, 250], [7, 0]], jnp.uint8)
     example = {"token": jax.ShapeDtypeStruct((2,), jnp.uint8), "x": jnp.zeros(1)}
     batch = {"token": tokens, "x": jnp.array([[1.0], [3.0]])}
-    moments = normalizer.update(normalizer.init(example), batch)
-    np.testing.assert_array_equal(moments.mean["token"], [0.0, 0.0])
-    np.testing.assert_array_equal(moments.variance["token"], [1.0, 1.0])
-    seen = normalizer.normalize(moments, batch)
+    stats = normalizer.update(normalizer.init(example), batch)
+    np.testing.assert_array_equal(stats.mean["token"], [0.0, 0.0])
+    np.testing.assert_array_equal(stats.variance["token"], [1.0, 1.0])
+    seen = normalizer.normalize(stats, batch)
     assert seen["token"].dtype == jnp.uint8
     np.testing.assert_array_equal(seen["token"], tokens)
     np.testing.assert_allclose(seen["x"], [[-1.0], [1.0]], rtol=1e-5)
 
 
 def test_a_deviation_is_never_zero():
-    moments = normalizer.RunningStats(jnp.float32(1), jnp.zeros(2), jnp.array([0.0, 3e-8]))
-    np.testing.assert_allclose(normalizer.std(moments), [1e-4, 2e-4], rtol=1e-5)
+    stats = normalizer.RunningStats(jnp.float32(1), jnp.zeros(2), jnp.array([0.0, 3e-8]))
+    np.testing.assert_allclose(normalizer.std(stats), [1e-4, 2e-4], rtol=1e-5)
     # One row is enough to be normalised by.
-    np.testing.assert_allclose(normalizer.normalize(moments, jnp.array([5e-4, 0.0])), [5.0, 0.0])
+    np.testing.assert_allclose(normalizer.normalize(stats, jnp.array([5e-4, 0.0])), [5.0, 0.0])
 
 
 def test_huge_and_denormal_observations_stay_finite():
     data = _random(13, (100, 3)) * np.float32([1e8, 1e-42, 1.0])
-    moments = _merge([data[:50], data[50:]])
-    z = np.asarray(normalizer.normalize(moments, data))
-    assert np.isfinite(z).all() and np.all(normalizer.std(moments) > 0)
+    stats = _merge([data[:50], data[50:]])
+    z = np.asarray(normalizer.normalize(stats, data))
+    assert np.isfinite(z).all() and np.all(normalizer.std(stats) > 0)
     np.testing.assert_allclose(z[:, 0].std(), 1, rtol=1e-3)
     assert np.abs(z[:, 1]).max() < 1e-3  # no more than a constant
 
@@ -207,9 +207,9 @@ def test_huge_and_denormal_observations_stay_finite():
 def test_half_precision_is_summed_in_full():
     """300² is too large for a float16."""
     x = jnp.array([[-300.0], [300.0]], jnp.float16)
-    moments = normalizer.update(normalizer.init(jnp.zeros(1)), x)
-    assert moments.count == 2 and moments.mean.dtype == jnp.float32
-    np.testing.assert_allclose(moments.variance, [90_000.0])
-    z = normalizer.normalize(moments, x)
+    stats = normalizer.update(normalizer.init(jnp.zeros(1)), x)
+    assert stats.count == 2 and stats.mean.dtype == jnp.float32
+    np.testing.assert_allclose(stats.variance, [90_000.0])
+    z = normalizer.normalize(stats, x)
     assert z.dtype == jnp.float32
     np.testing.assert_allclose(z, [[-1.0], [1.0]], rtol=1e-5)

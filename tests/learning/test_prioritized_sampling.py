@@ -7,7 +7,7 @@ import pytest
 
 from jaxrl.learning import minibatch, prioritized_sampling
 
-ADVANTAGE = jnp.array([[1.0, -2.0, 0.0, 3.0], [1.0, 2.0, 0.0, -5.0]])[:, None]  # [T, 1 block, rows]
+ADVANTAGE = jnp.array([[1.0, -2.0, 0.0, 3.0], [1.0, 2.0, 0.0, -5.0]])[:, None]  # [T, 1 shard, rows]
 
 
 def test_priorities_by_hand():
@@ -22,11 +22,11 @@ def test_priorities_by_hand():
     )
 
 
-def test_blocks_are_judged_apart():
+def test_shards_have_their_own_priorities():
     two = jnp.concatenate([ADVANTAGE, 100 * ADVANTAGE], axis=1)
     chance = prioritized_sampling.priorities(two, 1.0)
     np.testing.assert_allclose(chance[0], chance[1], atol=1e-5)
-    rows = prioritized_sampling.draw_rows(jax.random.split(jax.random.key(0), 2), chance, 3)
+    rows = prioritized_sampling.sample_rows(jax.random.split(jax.random.key(0), 2), chance, 3)
     assert rows.shape == (2, 3)
 
 
@@ -34,7 +34,7 @@ def test_rows_are_drawn_without_replacement_by_their_chance():
     chance = jnp.array([0.1, 0.2, 0.3, 0.4])
     keys = jax.random.split(jax.random.key(0), 20_000)
     drawn = np.asarray(
-        prioritized_sampling.draw_rows(keys, jnp.broadcast_to(chance, (20_000, 4)), 2)
+        prioritized_sampling.sample_rows(keys, jnp.broadcast_to(chance, (20_000, 4)), 2)
     )
     assert (drawn[:, 0] != drawn[:, 1]).all()
     # Drawing one after the other: p_i p_j / (1 − p_i), in order.
@@ -62,12 +62,12 @@ def test_beta_goes_from_its_start_towards_one():
     assert float(prioritized_sampling.beta(0.2, 1.0, 1.0)) == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("blocks", [1, 2])
+@pytest.mark.parametrize("num_shards", [1, 2])
 def test_rows_written_back_are_where_they_were_taken(num_shards):
     x = jnp.arange(3 * 8 * 2.0).reshape(3, 8, 2)
     rows = jnp.array([[1, 3], [0, 2]])[:num_shards]
-    taken = minibatch.take_rows(x, rows)
-    back = minibatch.put_rows(x, rows, -taken)
+    gathered = minibatch.gather_rows(x, rows)
+    back = minibatch.scatter_rows(x, rows, -gathered)
     places = np.asarray(rows + jnp.arange(num_shards)[:, None] * (8 // num_shards)).ravel()
     expected = np.asarray(x).copy()
     expected[:, places] *= -1

@@ -22,15 +22,15 @@ def _steps(numbers):
 @pytest.mark.parametrize("chunk", [1, 3, 4])
 def test_ring_holds_the_newest_steps(chunk):
     ring = replay_buffer.init(jax.ShapeDtypeStruct((2,), jnp.int32), ROWS, SIZE)
-    insert = jax.jit(replay_buffer.insert)
+    add = jax.jit(replay_buffer.add)
     for start in range(0, 5 * SIZE, chunk):
-        ring = insert(ring, _steps(np.arange(start, start + chunk)))
-        first, end = replay_buffer.kept(ring)
+        ring = add(ring, _steps(np.arange(start, start + chunk)))
+        first, end = replay_buffer.stored_range(ring)
         np.testing.assert_array_equal(end, start + chunk)
         np.testing.assert_array_equal(first, max(0, start + chunk - SIZE))
         numbers = np.arange(int(first[0]), int(end[0]))
         for row in range(ROWS):
-            taken = replay_buffer.take(
+            taken = replay_buffer.gather(
                 ring.steps, jnp.full(len(numbers), row), jnp.asarray(numbers)
             )
             np.testing.assert_array_equal(taken, np.stack([np.full_like(numbers, row), numbers], 1))
@@ -39,12 +39,12 @@ def test_ring_holds_the_newest_steps(chunk):
 def test_chunks_must_fit_the_ring():
     ring = replay_buffer.init(jax.ShapeDtypeStruct((2,), jnp.int32), ROWS, SIZE)
     with pytest.raises(ValueError, match="12 steps cannot be written 5 at a time"):
-        replay_buffer.insert(ring, _steps(np.arange(5)))
+        replay_buffer.add(ring, _steps(np.arange(5)))
 
 
 def test_every_step_is_drawn_equally_often():
     first, end = jnp.array([5, 7, 0]), jnp.array([9, 7, 2])
-    row, number = jax.jit(lambda k: replay_buffer.draw(k, first, end, (6000,)))(jax.random.key(0))
+    row, number = jax.jit(lambda k: replay_buffer.sample(k, first, end, (6000,)))(jax.random.key(0))
     drawn = list(zip(np.asarray(row).tolist(), np.asarray(number).tolist(), strict=True))
     allowed = [(0, 5), (0, 6), (0, 7), (0, 8), (2, 0), (2, 1)]
     assert set(drawn) == set(allowed)
@@ -61,9 +61,11 @@ def test_writing_copies_nothing_large():
 
     def work(ring, steps):
         def one(ring, _):
-            ring = replay_buffer.insert(ring, steps)
-            row, number = replay_buffer.draw(jax.random.key(0), *replay_buffer.kept(ring), (8,))
-            return ring, jnp.sum(replay_buffer.take(ring.steps, row, number))
+            ring = replay_buffer.add(ring, steps)
+            row, number = replay_buffer.sample(
+                jax.random.key(0), *replay_buffer.stored_range(ring), (8,)
+            )
+            return ring, jnp.sum(replay_buffer.gather(ring.steps, row, number))
 
         return jax.lax.scan(one, ring, length=10)
 
@@ -79,7 +81,7 @@ class _Lists:
         self.written, self.now = 0, [[] for _ in range(ROWS)]
         self.whole = [[] for _ in range(ROWS)]  # (first number, rewards)
 
-    def insert(self, reward, ended):
+    def add(self, reward, ended):
         for t in range(len(reward)):
             for row in range(ROWS):
                 self.now[row].append(float(reward[t, row]))
@@ -99,9 +101,9 @@ class _Lists:
             self.now[row] = []
 
 
-def _assert_same(book, ring, lists):
+def _assert_same(index, ring, lists):
     """Compare with lists; return how many episodes were compared."""
-    book, ring, (first, end) = jax.device_get((book, ring, episode_index.complete(book)))
+    index, ring, (first, end) = jax.device_get((index, ring, episode_index.complete_range(index)))
     for row in range(ROWS):
         expected = lists.whole[row]
         numbers = [n for start, rs in expected for n in range(start, start + len(rs))]
@@ -109,9 +111,11 @@ def _assert_same(book, ring, lists):
         assert first[row] <= end[row]  # what is drawn from counts end − first
         for start, rewards in expected:
             places = (start + np.arange(len(rewards))) % SIZE
-            assert int(book.length[row, start % SIZE]) == len(rewards)
-            assert float(book.returned[row, start % SIZE]) == pytest.approx(sum(rewards), abs=1e-5)
-            np.testing.assert_array_equal(book.age[row, places], np.arange(len(rewards)))
+            assert int(index.length[row, start % SIZE]) == len(rewards)
+            assert float(index.episode_return[row, start % SIZE]) == pytest.approx(
+                sum(rewards), abs=1e-5
+            )
+            np.testing.assert_array_equal(index.age[row, places], np.arange(len(rewards)))
             np.testing.assert_array_equal(ring.steps[row, places], np.float32(rewards))
     return sum(map(len, lists.whole))
 
@@ -123,55 +127,55 @@ def _assert_same(book, ring, lists):
         (SIZE, 0.6, 0.0),  # every write replaces the whole ring
     ],
 )
-def test_book_knows_exactly_the_whole_episodes(chunk, chance, restarts):
-    """Also those that were finished before all environments started anew, again and again."""
+def test_index_holds_exactly_the_complete_episodes(chunk, chance, restarts):
+    """Also those that were finished before all environments were reset, again and again."""
     random, lists, seen = np.random.default_rng(0), _Lists(), 0
-    book = episode_index.init(ROWS, SIZE)
+    index = episode_index.init(ROWS, SIZE)
     ring = replay_buffer.init(jax.ShapeDtypeStruct((), jnp.float32), ROWS, SIZE)
-    insert, write = jax.jit(episode_index.insert), jax.jit(replay_buffer.insert)
-    restart = jax.jit(episode_index.restarted, static_argnums=2)
+    add, write = jax.jit(episode_index.add), jax.jit(replay_buffer.add)
+    restart = jax.jit(episode_index.restart_episodes, static_argnums=2)
     for _ in range(90 // chunk):
         reward = random.normal(size=(chunk, ROWS)).astype(np.float32)
         ended = random.random((chunk, ROWS)) < chance
-        book = insert(book, ring.written, reward, ended)
+        index = add(index, ring.written, reward, ended)
         ring = write(ring, reward)
-        lists.insert(reward, ended)
-        seen += _assert_same(book, ring, lists)
+        lists.add(reward, ended)
+        seen += _assert_same(index, ring, lists)
         if random.random() < restarts:
             before = np.sort(ring.steps, axis=1)
-            book, ring = restart(book, ring, chunk)
+            index, ring = restart(index, ring, chunk)
             lists.restart()
-            _assert_same(book, ring, lists)
+            _assert_same(index, ring, lists)
             np.testing.assert_array_equal(np.sort(ring.steps, axis=1), before)  # none is lost
     assert seen > 5
 
 
 def test_a_restart_keeps_the_only_step():
     """Whether its episode is finished or not."""
-    book = episode_index.init(ROWS, SIZE)
+    index = episode_index.init(ROWS, SIZE)
     ring = replay_buffer.init(jax.ShapeDtypeStruct((), jnp.float32), ROWS, SIZE)
     reward, ended = jnp.array([[1.0, 2.0, 3.0]]), jnp.array([[True, False, False]])
-    book = jax.jit(episode_index.insert)(book, ring.written, reward, ended)
-    ring = jax.jit(replay_buffer.insert)(ring, reward)
-    book, ring = jax.jit(episode_index.restarted, static_argnums=2)(book, ring, 1)
+    index = jax.jit(episode_index.add)(index, ring.written, reward, ended)
+    ring = jax.jit(replay_buffer.add)(ring, reward)
+    index, ring = jax.jit(episode_index.restart_episodes, static_argnums=2)(index, ring, 1)
     np.testing.assert_array_equal(ring.steps[:, 0], reward[0])
-    np.testing.assert_array_equal(episode_index.complete(book), [[0, 1, 1], [1, 1, 1]])
+    np.testing.assert_array_equal(episode_index.complete_range(index), [[0, 1, 1], [1, 1, 1]])
 
 
-def test_pieces_come_from_one_episode_and_long_ones_more_often():
-    """Two episodes of 2 and 6 steps: pieces stay inside, and the long one is drawn 3 times of 4."""
+def test_samples_come_from_one_episode_and_long_ones_more_often():
+    """Episodes of 2 and 6 steps: samples stay inside, and 3 of 4 are of the long one."""
     ring = replay_buffer.init(jax.ShapeDtypeStruct((2,), jnp.int32), ROWS, SIZE)
-    book = episode_index.init(ROWS, SIZE)
+    index = episode_index.init(ROWS, SIZE)
     ended = np.zeros((SIZE, ROWS), bool)
     ended[[1, 7], 1] = True  # only row 1 has complete episodes; its last steps are of a third
-    book = episode_index.insert(book, ring.written, jnp.ones((SIZE, ROWS)), jnp.asarray(ended))
-    ring = replay_buffer.insert(ring, _steps(np.arange(SIZE)))
-    pieces = episode_index.draw_pieces(book, ring, jax.random.key(1), 4000, 3, longest=8)
-    steps, length = np.asarray(pieces.steps), np.asarray(pieces.length)
+    index = episode_index.add(index, ring.written, jnp.ones((SIZE, ROWS)), jnp.asarray(ended))
+    ring = replay_buffer.add(ring, _steps(np.arange(SIZE)))
+    samples = episode_index.sample_steps(index, ring, jax.random.key(1), 4000, 3, longest=8)
+    steps, length = np.asarray(samples.steps), np.asarray(samples.length)
     assert (steps[..., 0] == 1).all()
     short, long = steps[length == 2, :, 1], steps[length == 6, :, 1]
     assert len(short) + len(long) == 4000
-    np.testing.assert_array_equal(pieces.returned, length)
+    np.testing.assert_array_equal(samples.episode_return, length)
     assert set(short.ravel()) == {0, 1} and set(long.ravel()) == set(range(2, 8))
     assert len(long) == pytest.approx(3000, abs=150)
     # Three of six without replacement, three of two with.
@@ -179,21 +183,21 @@ def test_pieces_come_from_one_episode_and_long_ones_more_often():
     triples = [tuple(sorted(piece)) for piece in long.tolist()]
     counts = [triples.count(triple) for triple in set(triples)]
     assert len(counts) == 20 and stats.chisquare(counts).pvalue > 1e-3
-    whole = episode_index.draw_whole(book, ring, jax.random.key(2), 400, longest=8)
-    for steps, length, returned in zip(*(np.asarray(x) for x in whole), strict=True):
-        assert (steps[:length, 0] == 1).all() and returned == length
+    whole = episode_index.sample_episodes(index, ring, jax.random.key(2), 400, longest=8)
+    for steps, length, episode_return in zip(*(np.asarray(x) for x in whole), strict=True):
+        assert (steps[:length, 0] == 1).all() and episode_return == length
         np.testing.assert_array_equal(steps[:length, 1], {2: [0, 1], 6: range(2, 8)}[int(length)])
     assert np.sum(whole.length == 6) == pytest.approx(300, abs=50)
 
 
 def test_a_single_step_is_always_found_and_rows_always_exist():
-    row, number = replay_buffer.draw(
+    row, number = replay_buffer.sample(
         jax.random.key(0), jnp.array([2, 3, 1]), jnp.array([2, 4, 1]), (50,)
     )
     np.testing.assert_array_equal(row, 1)
     np.testing.assert_array_equal(number, 3)
     empty = jnp.array([4, 4])
-    row, _ = replay_buffer.draw(jax.random.key(0), empty, empty, (5,))
+    row, _ = replay_buffer.sample(jax.random.key(0), empty, empty, (5,))
     assert np.asarray(row).max() < 2
 
 

@@ -8,7 +8,7 @@ import pytest
 from jaxrl.learning import reward_regression
 
 N = 6
-absorb = jax.jit(reward_regression.absorb)
+update = jax.jit(reward_regression.update)
 
 
 def _episodes(random, number, weights, constant, longest=40, quality=5.0):
@@ -26,14 +26,14 @@ def test_weights_and_constant_are_found():
     random = np.random.default_rng(0)
     weights, constant = random.normal(size=N), 0.7
     fit = reward_regression.init(N)
-    np.testing.assert_array_equal(reward_regression.guess(fit, jnp.ones((3, N))), 0.0)
+    np.testing.assert_array_equal(reward_regression.predict(fit, jnp.ones((3, N))), 0.0)
     for _ in range(20):
-        fit = absorb(fit, *_episodes(random, 8, weights, constant))
+        fit = update(fit, *_episodes(random, 8, weights, constant))
     np.testing.assert_allclose(fit.weights, weights, atol=0.02)
     assert float(fit.constant) == pytest.approx(constant, abs=0.02)
     steps = random.normal(size=(4, 3, N)).astype(np.float32)
     np.testing.assert_allclose(
-        reward_regression.guess(fit, steps), steps @ weights + constant, atol=0.1
+        reward_regression.predict(fit, steps), steps @ weights + constant, atol=0.1
     )
 
 
@@ -43,7 +43,7 @@ def test_the_solution_is_that_of_least_squares_with_a_ridge():
     parts = [_episodes(random, 8, random.normal(size=N), 0.3) for _ in range(3)]  # no one truth
     fit = reward_regression.init(N)
     for part in parts:
-        fit = absorb(fit, *part)
+        fit = update(fit, *part)
     means, squares, rewards = [], [], []
     for features, length, returned in parts:
         for steps, n, total in zip(np.float64(features), length, returned, strict=True):
@@ -69,7 +69,7 @@ def _unequal_episodes(seed, longest=7):
 def test_averages_are_those_of_all_episodes_at_once():
     parts, fit = [_unequal_episodes(seed) for seed in range(3)], reward_regression.init(N)
     for part in parts:
-        fit = absorb(fit, *part)
+        fit = update(fit, *part)
     steps = [np.float64(f[:n]) for part in parts for f, n in zip(*part[:2], strict=True)]
     m = np.array([x.mean(axis=0) for x in steps])
     r = np.concatenate([np.float64(part[2] / part[1]) for part in parts])
@@ -86,7 +86,7 @@ def test_averages_are_those_of_all_episodes_at_once():
 
 def test_a_large_ridge_shrinks_by_the_variance_of_steps(monkeypatch):
     monkeypatch.setattr(reward_regression, "_RIDGE", 0.5)
-    fit = jax.jit(lambda *x: reward_regression.absorb(*x))(
+    fit = jax.jit(lambda *x: reward_regression.update(*x))(
         reward_regression.init(N), *_unequal_episodes(3)
     )
     variance, covariance, cross = (np.float64(x) for x in (fit.variance, fit.covariance, fit.cross))
@@ -96,14 +96,14 @@ def test_a_large_ridge_shrinks_by_the_variance_of_steps(monkeypatch):
     assert float(fit.constant) == pytest.approx(constant, rel=1e-3)
     features = np.ones((2, N), np.float32)
     np.testing.assert_allclose(
-        reward_regression.guess(fit, features), features @ wanted + constant, rtol=1e-3, atol=1e-4
+        reward_regression.predict(fit, features), features @ wanted + constant, rtol=1e-3, atol=1e-4
     )
 
 
 def test_old_episodes_are_forgotten_slowly_and_broken_ones_never_taken_in(monkeypatch):
     monkeypatch.setattr(reward_regression, "_MEMORY", 5)
     random, fit = np.random.default_rng(2), reward_regression.init(N)
-    forgetful = jax.jit(lambda fit, *episodes: reward_regression.absorb(fit, *episodes))
+    forgetful = jax.jit(lambda fit, *episodes: reward_regression.update(fit, *episodes))
     for weights in (np.ones(N), -np.ones(N)):
         for _ in range(40):
             fit = forgetful(fit, *_episodes(random, 8, weights, 0.0))
@@ -122,16 +122,18 @@ def test_features_far_from_zero_that_hardly_change_explain_nothing(far):
         features, length, _ = _episodes(random, 8, weights, 0.0, quality=1.0)
         features = (features + far).at[..., 3].set(far)
         returned = np.nansum(np.float64(features) @ weights, axis=1)
-        fit = absorb(fit, features, length, jnp.asarray(returned))
+        fit = update(fit, features, length, jnp.asarray(returned))
     assert fit.count == 30  # whatever cannot be solved is not taken in
     np.testing.assert_allclose(np.delete(fit.weights, 3), np.delete(weights, 3), atol=0.02)
     inside = features[:, :5]  # no episode is shorter
-    np.testing.assert_allclose(reward_regression.guess(fit, inside), inside @ weights, atol=0.1)
+    np.testing.assert_allclose(reward_regression.predict(fit, inside), inside @ weights, atol=0.1)
 
 
 def test_products_are_not_left_to_the_precision_of_a_device():
     """TF32 has ten bits: with it nothing could be solved."""
     episodes = _episodes(np.random.default_rng(4), 8, np.ones(N), 0.0)
-    program = str(jax.make_jaxpr(reward_regression.absorb)(reward_regression.init(N), *episodes))
-    program += str(jax.make_jaxpr(reward_regression.guess)(reward_regression.init(N), episodes[0]))
+    program = str(jax.make_jaxpr(reward_regression.update)(reward_regression.init(N), *episodes))
+    program += str(
+        jax.make_jaxpr(reward_regression.predict)(reward_regression.init(N), episodes[0])
+    )
     assert program.count("dot_general[") == program.count("precision=(Precision.HIGHEST") > 0

@@ -288,7 +288,7 @@ def test_both_equals_actor_and_critic_alone(settings):
     obs = jax.random.normal(KEY, (3, 5, OBS))
 
     def together(params):
-        return networks.both(params, obs, {"actor": (), "critic": ()}, ())
+        return networks.forward(params, obs, {"actor": (), "critic": ()}, ())
 
     def alone(params):
         output, _ = networks.actor.apply(params["actor"], obs, ())

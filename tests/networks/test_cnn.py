@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from jaxrl.config import NetworkConfig
-from jaxrl.networks import actor_critic, cnn, q_network
+from jaxrl.networks import actor_critic, cnn, q_network, reward_network
 from jaxrl.types import ActionSpec, EnvSpec
 
-PICTURE = jax.ShapeDtypeStruct((10, 6, 3), jnp.uint8)
+IMAGE = jax.ShapeDtypeStruct((10, 6, 3), jnp.uint8)
 VECTOR = jax.ShapeDtypeStruct((4,), jnp.float32)
 NETWORK = NetworkConfig((8,), (8,))
 
@@ -20,30 +20,30 @@ def _picture(seed, *lead):
 
 
 def test_bytes_with_height_width_and_channels_are_pictures():
-    assert cnn.is_picture(PICTURE)
-    assert not cnn.is_picture(VECTOR)
-    assert not cnn.is_picture(jax.ShapeDtypeStruct((49, 3), jnp.uint8))  # tokens
+    assert cnn.is_image(IMAGE)
+    assert not cnn.is_image(VECTOR)
+    assert not cnn.is_image(jax.ShapeDtypeStruct((49, 3), jnp.uint8))  # tokens
 
 
 def test_change_is_in_light_and_keeps_its_sign():
-    before = cnn.Seen((jnp.full((1, 2, 2, 1), 51, jnp.uint8),), jnp.array([[3.0]]))
-    after = cnn.Seen((jnp.full((1, 2, 2, 1), 102, jnp.uint8),), jnp.array([[1.0]]))
-    changed = cnn.change(before, after)
-    np.testing.assert_allclose(changed.pictures[0][..., 0], 0.2, rtol=1e-6)
-    np.testing.assert_allclose(changed.pictures[0][..., 1], -0.2, rtol=1e-5)
-    np.testing.assert_allclose(changed.numbers, [[3.0, 2.0]])
+    before = cnn.ImageObs((jnp.full((1, 2, 2, 1), 51, jnp.uint8),), jnp.array([[3.0]]))
+    after = cnn.ImageObs((jnp.full((1, 2, 2, 1), 102, jnp.uint8),), jnp.array([[1.0]]))
+    changed = cnn.image_change(before, after)
+    np.testing.assert_allclose(changed.images[0][..., 0], 0.2, rtol=1e-6)
+    np.testing.assert_allclose(changed.images[0][..., 1], -0.2, rtol=1e-5)
+    np.testing.assert_allclose(changed.vector, [[3.0, 2.0]])
 
 
 def test_change_of_bytes_that_are_no_picture_keeps_its_sign():
     """0 − 1 is −1, as for the same numbers in single precision, also beside a picture."""
     before, after = jnp.array([[0, 5, 9]], jnp.uint8), jnp.array([[1, 5, 7]], jnp.uint8)
-    changed = cnn.change(cnn.Seen((), before), cnn.Seen((), after)).numbers
+    changed = cnn.image_change(cnn.ImageObs((), before), cnn.ImageObs((), after)).vector
     np.testing.assert_array_equal(changed, [[0, 5, 9, -1, 0, 2]])
 
     @jax.jit
     def guess(before, after):
         spec = EnvSpec(jax.ShapeDtypeStruct((3,), before.dtype), ActionSpec(1, False))
-        network = q_network.build_reward(spec, NETWORK)
+        network = reward_network.build(spec, NETWORK)
         return network.apply(network.init(jax.random.key(0)), before, jnp.zeros((1, 1)), after)
 
     numbers = guess(before.astype(jnp.float32), after.astype(jnp.float32))
@@ -51,13 +51,13 @@ def test_change_of_bytes_that_are_no_picture_keeps_its_sign():
 
 
 @pytest.mark.parametrize("discrete", [True, False])
-@pytest.mark.parametrize("obs", [PICTURE, {"camera": PICTURE, "joints": VECTOR}])
+@pytest.mark.parametrize("obs", [IMAGE, {"camera": IMAGE, "joints": VECTOR}])
 def test_all_networks_look_at_pictures_and_numbers(obs, discrete):
     spec = EnvSpec(obs, ActionSpec(2, discrete))
     networks = actor_critic.build(spec, NETWORK)
     critic, reward = (
         q_network.build(spec, NETWORK, layer_norm=True),
-        q_network.build_reward(spec, NETWORK),
+        reward_network.build(spec, NETWORK),
     )
 
     def look(seed):
@@ -70,7 +70,7 @@ def test_all_networks_look_at_pictures_and_numbers(obs, discrete):
         keys = jax.random.split(jax.random.key(0), 4)
         params = {"actor": networks.actor.init(keys[0]), "critic": networks.critic.init(keys[1])}
         action = jnp.zeros(5, jnp.int32) if discrete else jnp.zeros((5, 2))
-        output, value = networks.both(params, now, {"actor": (), "critic": ()}, None)
+        output, value = networks.forward(params, now, {"actor": (), "critic": ()}, None)
         worth = critic.apply(critic.init(keys[2]), now, action)
         return output, value, worth, reward.apply(reward.init(keys[3]), now, action, then)
 
@@ -83,7 +83,7 @@ def test_all_networks_look_at_pictures_and_numbers(obs, discrete):
 
 
 def test_a_critic_may_see_numbers_where_the_actor_sees_a_picture():
-    spec = EnvSpec({"camera": PICTURE, "privileged_state": VECTOR}, ActionSpec(2, False))
+    spec = EnvSpec({"camera": IMAGE, "privileged_state": VECTOR}, ActionSpec(2, False))
     critic = q_network.build(spec, NETWORK, layer_norm=False)
     obs = {"camera": _picture(0, 3), "privileged_state": jnp.ones((3, 4))}
     value = jax.jit(lambda: critic.apply(critic.init(jax.random.key(0)), obs, jnp.zeros((3, 2))))()

@@ -8,7 +8,7 @@ import pytest
 
 from jaxrl.config import NetworkConfig
 from jaxrl.networks import actor_critic
-from jaxrl.networks.recurrent import Memory, initial_carry
+from jaxrl.networks.recurrent import RNN, initial_carry
 from jaxrl.types import ActionSpec, EnvSpec
 
 T, N, F, SIZE = 7, 3, 5, 4
@@ -53,7 +53,7 @@ def _random(params):
 
 @pytest.mark.parametrize("kind", ["lstm", "gru"])
 def test_one_step_is_flaxs_cell(kind):
-    module, carry = Memory(kind, SIZE), _carry(kind)
+    module, carry = RNN(kind, SIZE), _carry(kind)
     params = _random(module.init(KEYS[0], X[0], carry)["params"])
     out, _, after = module.apply({"params": params}, X[0], carry)
     cell = nn.LSTMCell(SIZE) if kind == "lstm" else nn.GRUCell(SIZE)
@@ -65,7 +65,7 @@ def test_one_step_is_flaxs_cell(kind):
 
 @pytest.mark.parametrize("kind", ["lstm", "gru"])
 def test_segments_equal_single_steps_with_forgetting(kind):
-    module, carry = Memory(kind, SIZE), _carry(kind)
+    module, carry = RNN(kind, SIZE), _carry(kind)
     params = {"params": _random(module.init(KEYS[0], X[0], carry)["params"])}
     out, beside, after = module.apply(params, X, carry, ENDED, OTHER)
     assert ENDED.any() and not ENDED.all()
@@ -81,7 +81,7 @@ def test_segments_equal_single_steps_with_forgetting(kind):
 
 @pytest.mark.parametrize("kind", ["lstm", "gru"])
 def test_gradients_are_those_of_single_steps(kind):
-    module, carry = Memory(kind, SIZE), _carry(kind)
+    module, carry = RNN(kind, SIZE), _carry(kind)
     params = {"params": _random(module.init(KEYS[0], X[0], carry)["params"])}
 
     def weigh(outputs, carry):
@@ -109,7 +109,7 @@ def test_gradients_are_those_of_single_steps(kind):
 
 
 def test_forget_gates_start_open_and_recurrent_weights_orthogonal():
-    params = Memory("lstm", SIZE).init(KEYS[0], X[0], _carry("lstm"))["params"]
+    params = RNN("lstm", SIZE).init(KEYS[0], X[0], _carry("lstm"))["params"]
     bias = np.asarray(params["input"]["bias"]).reshape(4, SIZE)
     np.testing.assert_array_equal(bias, [[0] * SIZE, [1] * SIZE, [0] * SIZE, [0] * SIZE])
     for gate in np.split(np.asarray(params["recurrent"]), 4, axis=1):
@@ -127,8 +127,8 @@ def test_actor_and_critic_remember_as_told(kind, who):
     for name, network in nets.items():
         assert bool(jax.tree.leaves(network.initial_carry(N))) == (who in (name, "both"))
     start = {name: _carry(kind) if who in (name, "both") else () for name in nets}
-    output, value = networks.both(params, X, start, ENDED)
-    judged, then, _ = networks.judge(params["critic"], X, OTHER, start["critic"], ENDED)
+    output, value = networks.forward(params, X, start, ENDED)
+    judged, then, _ = networks.values(params["critic"], X, OTHER, start["critic"], ENDED)
     carry = start
     for t in range(T):
         (out_t, carry_a), (value_t, carry_c) = (

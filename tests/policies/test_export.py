@@ -112,7 +112,7 @@ def test_one_observation_and_batches_of_any_size(tmp_path):
 
 def test_a_policy_without_statistics_sees_what_is_there(tmp_path):
     policy = write_policy(tmp_path / "policy.npz", PLAIN)
-    fresh = policy.params._replace(observations=normalizer.init(PLAIN.obs))
+    fresh = policy.params._replace(obs_stats=normalizer.init(PLAIN.obs))
     files.write(tmp_path / "policy.npz", fresh, PLAIN, SMALL, {})
     policy = load.load_policy(tmp_path / "policy.npz")
     policy_export.write(tmp_path / "policy.npz", tmp_path / "out")

@@ -68,7 +68,7 @@ def test_checkpoints_without_replay_are_small_and_go_on(whole, tmp_path, capsys)
     with CheckpointManager(folder / "checkpoints") as kept:
         state = resume.restore(program, kept).state
     stored = state.collector.replay
-    assert (np.asarray(stored.book.age_now) == 40).all() and not stored.ring.written.any()
+    assert (np.asarray(stored.index.current_age) == 40).all() and not stored.ring.written.any()
     # Whenever there was something to learn from, what is linear in it was solved for.
     fit = state.learner.params["reward"]["fit"]
     assert float(fit.count) * 2 == rows[-1]["train/n_updates"] > 0 and fit.weights.any()

@@ -178,13 +178,13 @@ def test_a_checkpoint_with_nan_weights_is_refused(source, tmp_path, capsys, monk
 
     def poisoned(self, *arguments):
         found = real(self, *arguments)
-        at = [leaf.path for leaf in found.leaves].index("learner/values/mean")
+        at = [leaf.path for leaf in found.leaves].index("learner/value_stats/mean")
         found.arrays[at] = np.full_like(found.arrays[at], np.inf)
         return found
 
     monkeypatch.setattr(CheckpointManager, "read", poisoned)
     assert train.main(tiny.flags(tmp_path / "new", "--init-from", str(source))) == 2
-    assert "of the array values/mean are not finite" in capsys.readouterr().err
+    assert "of the array value_stats/mean are not finite" in capsys.readouterr().err
     assert not (tmp_path / "new").exists()
 
 

@@ -1,7 +1,7 @@
-"""Replay: a ring of steps per environment, whole episodes where needed, and samples of both.
+"""Replay: a ring of steps per environment, an index of episodes where needed, samples of both.
 
-Samples are drawn from each of `num_shards` equal blocks of rows, and every batch takes the same
-number from each: with one block per device no step travels to another device.
+Samples are taken from each of `num_shards` equal shards of rows, and every batch takes the same
+number from each: with one shard per device no step is moved to another device.
 """
 
 from collections.abc import Callable
@@ -20,45 +20,45 @@ from jaxrl.types import Array, EnvSpec, Key, PyTree, Rollout
 
 
 class ReplayState(struct.PyTreeNode):
-    """Steps of all rows, and what is known of their episodes: () if nobody asks."""
+    """Steps of all rows, and the index of their episodes."""
 
     ring: Ring
-    book: Any  # Book or ()
+    index: Any  # EpisodeIndex, or () if the configuration needs none
 
 
 @dataclass(frozen=True)
 class ReplayBuffer:
-    """How steps are kept and drawn; every method is a pure function."""
+    """How steps are stored and sampled; every method is a pure function."""
 
     config: OffPolicyConfig
     spec: EnvSpec
     rows: int
     longest: int  # steps of the longest possible episode
-    num_shards: int
+    num_shards: int = 1
 
     @property
     def length(self) -> int:
-        """Steps kept of each row: whole rollouts."""
+        """Steps stored of each row: whole rollouts."""
         chunk = self.config.rollout_length
         return max(self.config.buffer_size // self.rows // chunk, 1) * chunk
 
     def empty(self) -> ReplayState:
-        """Return a store without steps."""
+        """Return a replay without steps."""
         spec = self.spec
         discrete = spec.action.discrete
         action = jnp.zeros((), jnp.int32) if discrete else jnp.zeros(spec.action.size, jnp.float32)
         step = Transition(
             spec.obs, action, jnp.zeros((), jnp.float32), jnp.zeros((), bool), spec.obs
         )
-        book = episode_index.init(self.rows, self.length) if self.config.keeps_episodes else ()
-        return ReplayState(replay_buffer.init(step, self.rows, self.length), book)
+        index = episode_index.init(self.rows, self.length) if self.config.keeps_episodes else ()
+        return ReplayState(replay_buffer.init(step, self.rows, self.length), index)
 
-    def add(self, stored: ReplayState, experience: Rollout) -> ReplayState:
+    def add(self, replay: ReplayState, experience: Rollout) -> ReplayState:
         """Write a rollout over the oldest steps."""
-        book = stored.book
+        index = replay.index
         if self.config.keeps_episodes:
             ended = experience.terminated | experience.truncated
-            book = episode_index.insert(book, stored.ring.written, experience.reward, ended)
+            index = episode_index.add(index, replay.ring.written, experience.reward, ended)
         steps = Transition(
             experience.obs,
             experience.action,
@@ -66,108 +66,122 @@ class ReplayBuffer:
             experience.terminated,
             experience.next_obs,
         )
-        return ReplayState(replay_buffer.insert(stored.ring, steps), book)
+        return ReplayState(replay_buffer.add(replay.ring, steps), index)
 
-    def _known(self, stored: ReplayState) -> tuple[Array, Array]:
-        """Return the numbers [first, end) of the steps whose rewards can be told, per row."""
+    def _learnable_range(self, replay: ReplayState) -> tuple[Array, Array]:
+        """Return the numbers [first, end) of the steps that count for the warm-up, per row."""
         if self.config.keeps_episodes:
-            return episode_index.complete(stored.book)
-        return replay_buffer.kept(stored.ring)
+            return episode_index.complete_range(replay.index)
+        return replay_buffer.stored_range(replay.ring)
 
-    def size(self, stored: ReplayState) -> Array:
-        """Return how many steps there are to learn from, as if all blocks were like the poorest."""
-        first, end = self._known(stored)
+    def size(self, replay: ReplayState) -> Array:
+        """Return the number of steps to learn from: shards × those of the smallest shard."""
+        first, end = self._learnable_range(replay)
         return self.num_shards * jnp.min(
             jnp.sum((end - first).reshape(self.num_shards, -1), axis=1)
         )
 
-    def draw(self, stored: ReplayState, key: Key, batches: int) -> Transition:
-        """Draw transitions for several gradient steps, [batches, batch_size, ...]."""
-        size, ranked = self.config.batch_size // self.num_shards, self.config.reward == "ircr"
+    def sample(self, replay: ReplayState, key: Key, batches: int) -> Transition:
+        """Sample transitions for several gradient steps, [batches, batch_size, ...].
 
-        def one(stored: ReplayState, key: Key) -> Transition:
-            # A learnt reward pays steps of unfinished episodes too: critics need not lag behind.
-            bounds = self._known(stored) if ranked else replay_buffer.kept(stored.ring)
-            row, number = replay_buffer.draw(key, *bounds, (batches, size))
-            steps = replay_buffer.take(stored.ring.steps, row, number)
-            if not ranked:
+        For IRCR the reward of each is the return of its episode.
+        """
+        size, is_ircr = self.config.batch_size // self.num_shards, self.config.reward == "ircr"
+
+        def one(replay: ReplayState, key: Key) -> Transition:
+            # A learnt reward exists for steps of unfinished episodes too: critics use them all.
+            bounds = (
+                self._learnable_range(replay)
+                if is_ircr
+                else replay_buffer.stored_range(replay.ring)
+            )
+            row, number = replay_buffer.sample(key, *bounds, (batches, size))
+            steps = replay_buffer.gather(replay.ring.steps, row, number)
+            if not is_ircr:
                 return steps
-            first = number - replay_buffer.take(stored.book.age, row, number)
-            return steps._replace(reward=replay_buffer.take(stored.book.returned, row, first))
+            first = number - replay_buffer.gather(replay.index.age, row, number)
+            reward = replay_buffer.gather(replay.index.episode_return, row, first)
+            return steps._replace(reward=reward)
 
-        return self._in_blocks(one, stored, key)
+        return self._by_shard(one, replay, key)
 
-    def draw_pieces(self, stored: ReplayState, key: Key, batches: int) -> EpisodeSamples:
-        """Draw pieces of episodes, [batches, episodes, rrd_sample_size, ...]."""
+    def sample_steps(self, replay: ReplayState, key: Key, batches: int) -> EpisodeSamples:
+        """Sample steps of episodes, [batches, episodes, rrd_sample_size, ...]."""
         c = self.config
         number = c.rrd_batch_size // c.rrd_sample_size // self.num_shards
 
-        def one(stored: ReplayState, key: Key) -> EpisodeSamples:
-            pieces = episode_index.draw_pieces(
-                stored.book, stored.ring, key, batches * number, c.rrd_sample_size, self.longest
+        def one(replay: ReplayState, key: Key) -> EpisodeSamples:
+            samples = episode_index.sample_steps(
+                replay.index, replay.ring, key, batches * number, c.rrd_sample_size, self.longest
             )
-            return jax.tree.map(lambda x: x.reshape(batches, number, *x.shape[1:]), pieces)
+            return jax.tree.map(lambda x: x.reshape(batches, number, *x.shape[1:]), samples)
 
-        return self._in_blocks(one, stored, key)
+        return self._by_shard(one, replay, key)
 
-    def draw_whole(self, stored: ReplayState, key: Key, batches: int) -> EpisodeSamples:
-        """Draw as many whole episodes, [episodes, longest, ...], as have the steps of pieces."""
+    def sample_episodes(self, replay: ReplayState, key: Key, batches: int) -> EpisodeSamples:
+        """Sample whole episodes, [episodes, longest, ...], with as many steps as `sample_steps`."""
         c = self.config
         number = max(batches * c.rrd_batch_size // self.longest // self.num_shards, 1)
 
-        def one(stored: ReplayState, key: Key) -> EpisodeSamples:
-            whole = episode_index.draw_whole(stored.book, stored.ring, key, number, self.longest)
-            return jax.tree.map(lambda x: x[None], whole)
+        def one(replay: ReplayState, key: Key) -> EpisodeSamples:
+            samples = episode_index.sample_episodes(
+                replay.index, replay.ring, key, number, self.longest
+            )
+            return jax.tree.map(lambda x: x[None], samples)
 
-        return jax.tree.map(lambda x: x[0], self._in_blocks(one, stored, key))
+        return jax.tree.map(lambda x: x[0], self._by_shard(one, replay, key))
 
-    def _in_blocks(
-        self, one: Callable[[ReplayState, Key], PyTree], stored: ReplayState, key: Key
+    def _by_shard(
+        self, one: Callable[[ReplayState, Key], PyTree], replay: ReplayState, key: Key
     ) -> PyTree:
-        """Draw from each block of rows, [batches, size, ...] each, and join them."""
+        """Sample from each shard of rows, [batches, size, ...] each, and join the samples."""
         if self.num_shards == 1:
-            return one(stored, key)
-        parts = jax.tree.map(lambda x: x.reshape(self.num_shards, -1, *x.shape[1:]), stored)
-        drawn = jax.vmap(one)(parts, jax.random.split(key, self.num_shards))
+            return one(replay, key)
+        shards = jax.tree.map(lambda x: x.reshape(self.num_shards, -1, *x.shape[1:]), replay)
+        samples = jax.vmap(one)(shards, jax.random.split(key, self.num_shards))
 
         def join(x: Array) -> Array:
             x = jnp.moveaxis(x, 0, 1)
             return x.reshape(x.shape[0], -1, *x.shape[3:])
 
-        return jax.tree.map(join, drawn)
+        return jax.tree.map(join, samples)
 
 
-def beheaded(stored: PyTree) -> PyTree:
-    """Return an empty store, if it is one, for rows amid episodes that began before it."""
-    if not _keeps_episodes(stored):
-        return stored
-    return stored.replace(book=episode_index.beheaded(stored.book))
+def exclude_current(replay: PyTree) -> PyTree:
+    """Return an empty replay for rows amid episodes that began before it.
 
-
-def restarted(stored: PyTree, rollout_length: int) -> PyTree:
-    """Return a store, if it is one, for rows whose episodes in progress will not be continued.
-
-    The steps that are given are used up: there may not be room for two rings.
+    Other trees than a ReplayState with episodes are returned as they are.
     """
-    if not _keeps_episodes(stored):
-        return stored
-    restart = jax.jit(episode_index.restarted, static_argnums=2, donate_argnums=1)
-    book, ring = restart(stored.book, stored.ring, rollout_length)
-    return ReplayState(ring, book)
+    if not _has_episodes(replay):
+        return replay
+    return replay.replace(index=episode_index.exclude_current(replay.index))
 
 
-def _keeps_episodes(stored: PyTree) -> bool:
-    return isinstance(stored, ReplayState) and bool(jax.tree.leaves(stored.book))
+def restart_episodes(replay: PyTree, rollout_length: int) -> PyTree:
+    """Return a replay for rows whose episodes in progress will not be continued.
+
+    Other trees than a ReplayState with episodes are returned as they are. The ring is donated:
+    there may not be memory for two.
+    """
+    if not _has_episodes(replay):
+        return replay
+    restart = jax.jit(episode_index.restart_episodes, static_argnums=2, donate_argnums=1)
+    index, ring = restart(replay.index, replay.ring, rollout_length)
+    return ReplayState(ring, index)
 
 
-def returns_seen(book: EpisodeIndex) -> tuple[Array, Array]:
-    """Return the lowest and highest return of the complete episodes that are kept."""
-    size = book.age.shape[1]
-    first, end = episode_index.complete(book)
+def _has_episodes(replay: PyTree) -> bool:
+    return isinstance(replay, ReplayState) and bool(jax.tree.leaves(replay.index))
+
+
+def return_range(index: EpisodeIndex) -> tuple[Array, Array]:
+    """Return the lowest and highest return of the complete episodes."""
+    size = index.age.shape[1]
+    first, end = episode_index.complete_range(index)
     places = jnp.arange(size)[None]
     # The number of the newest step at each place: it is a complete episode's if it lies between.
     number = first[:, None] + (places - first[:, None]) % size
-    is_start = (number < end[:, None]) & (book.age == 0)
-    low = jnp.min(jnp.where(is_start, book.returned, jnp.inf))
-    high = jnp.max(jnp.where(is_start, book.returned, -jnp.inf))
+    is_start = (number < end[:, None]) & (index.age == 0)
+    low = jnp.min(jnp.where(is_start, index.episode_return, jnp.inf))
+    high = jnp.max(jnp.where(is_start, index.episode_return, -jnp.inf))
     return low, high

@@ -1,4 +1,4 @@
-"""Where the rewards of a Bellman target come from: one seam for every off-policy method."""
+"""Where the rewards of a Bellman target come from, if not from the environment."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -9,56 +9,64 @@ from jaxrl.config import OffPolicyConfig
 from jaxrl.learning import rrd
 from jaxrl.learning.episode_index import EpisodeSamples
 from jaxrl.learning.replay_buffer import Transition
-from jaxrl.networks.q_network import RewardNetwork
+from jaxrl.networks.reward_network import RewardNetwork
 from jaxrl.types import Array, Key, Mean, Metrics, PyTree
 
 
 class RewardModel(NamedTuple):
-    """A learnt reward: reward(params, transitions), and the loss that trains it on pieces.
+    """A learnt reward: reward(params, transitions), and the loss that trains it on samples.
 
-    absorb(params, episodes) -> params takes in whole episodes, where something is solved for.
+    update(params, episodes) -> params uses whole episodes, where a part is solved in closed form.
     """
 
     init: Callable[[Key], PyTree]
     reward: Callable[[PyTree, Transition], Array]
     loss: Callable[[PyTree, EpisodeSamples], tuple[Array, Metrics]]
-    absorb: Callable[[PyTree, EpisodeSamples], PyTree] | None = None
+    update: Callable[[PyTree, EpisodeSamples], PyTree] | None = None
 
 
-def decomposed(config: OffPolicyConfig, network: RewardNetwork) -> RewardModel:
+def rrd_model(config: OffPolicyConfig, network: RewardNetwork) -> RewardModel:
     """Compose randomized return decomposition."""
 
     def reward(params: PyTree, batch: Transition) -> Array:
         return network.apply(params, batch.obs, batch.action, batch.next_obs)
 
-    def loss(params: PyTree, pieces: EpisodeSamples) -> tuple[Array, Metrics]:
-        loss, miss, spread = rrd.loss(
-            reward(params, pieces.steps),
-            pieces.length,
-            pieces.returned,
+    def loss(params: PyTree, samples: EpisodeSamples) -> tuple[Array, Metrics]:
+        loss, error, variance = rrd.loss(
+            reward(params, samples.steps),
+            samples.length,
+            samples.episode_return,
             whole_return=config.rrd_whole_return,
             unbiased=config.rrd_bias_correction,
         )
-        # R_fit is what is left of the miss without the spread: how well returns are explained.
-        noted = {"train/R_loss": miss, "train/R_var": spread, "train/R_fit": miss - spread}
-        return loss, {name: Mean.of(jax.lax.stop_gradient(x)) for name, x in noted.items()}
+        # R_fit is the error without the variance term: how well returns are explained.
+        metrics = {
+            "train/R_loss": error,
+            "train/R_var": variance,
+            "train/R_fit": error - variance,
+        }
+        return loss, {name: Mean.of(jax.lax.stop_gradient(x)) for name, x in metrics.items()}
 
-    def absorb(params: PyTree, whole: EpisodeSamples) -> PyTree:
-        steps = whole.steps
-        seen = (steps.obs, steps.action, steps.next_obs)
-        return network.absorb(params, *seen, whole.length, whole.returned)  # type: ignore[misc]
+    fit = network.update
+    if fit is None:
+        return RewardModel(network.init, reward, loss)
 
-    return RewardModel(network.init, reward, loss, absorb if network.absorb else None)
+    def update(params: PyTree, episodes: EpisodeSamples) -> PyTree:
+        steps = episodes.steps
+        inputs = (steps.obs, steps.action, steps.next_obs)
+        return fit(params, *inputs, episodes.length, episodes.episode_return)
+
+    return RewardModel(network.init, reward, loss, update)
 
 
-def absorbed(
+def update_params(
     model: RewardModel,
     params: PyTree,
-    draw: Callable[[], EpisodeSamples],
+    sample: Callable[[], EpisodeSamples],
     normal: Callable[[Transition], Transition],
 ) -> PyTree:
-    """Return params that have taken in the whole episodes drawn, if anything is solved for."""
-    if model.absorb is None:
+    """Return params updated with sampled episodes, if a part is solved in closed form."""
+    if model.update is None:
         return params
-    whole = draw()
-    return model.absorb(params, whole._replace(steps=normal(whole.steps)))
+    episodes = sample()
+    return model.update(params, episodes._replace(steps=normal(episodes.steps)))

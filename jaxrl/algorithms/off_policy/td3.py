@@ -1,4 +1,4 @@
-"""TD3: twin critics, a deterministic policy that learns more rarely, and smoothed targets.
+"""TD3: twin critics, a deterministic policy that is updated less often, and smoothed targets.
 
 Reference: Fujimoto et al., 2018.
 """
@@ -6,7 +6,7 @@ Reference: Fujimoto et al., 2018.
 import jax
 import jax.numpy as jnp
 
-from jaxrl.algorithms.off_policy.base import Hyper, OffPolicyAlgorithm, Params, TwinCritic
+from jaxrl.algorithms.off_policy.base import HParams, OffPolicyAlgorithm, Params, TwinCritic
 from jaxrl.config import OffPolicyConfig
 from jaxrl.learning.replay_buffer import Transition
 from jaxrl.networks.actor_critic import ActorCritic
@@ -16,7 +16,7 @@ from jaxrl.types import Array, Key, Mean, Metrics, PyTree
 
 def make(config: OffPolicyConfig, networks: ActorCritic, critic: Critic) -> OffPolicyAlgorithm:
     """Compose TD3."""
-    value = TwinCritic(config, critic)
+    twin = TwinCritic(config, critic)
 
     def init(key: Key) -> Params:
         key_actor, key_critic = jax.random.split(key)
@@ -26,21 +26,21 @@ def make(config: OffPolicyConfig, networks: ActorCritic, critic: Critic) -> OffP
         return networks.distribution.mode(networks.actor.apply(params, obs, ())[0])
 
     def losses(
-        params: Params, target_params: Params, batch: Transition, key: Key, hparams: Hyper
+        params: Params, target_params: Params, batch: Transition, key: Key, hparams: HParams
     ) -> tuple[Array, Metrics]:
         fixed = jax.lax.stop_gradient(params)
         next_action = act(target_params["actor"], batch.next_obs)
         noise = hparams["target_noise"] * jax.random.normal(key, next_action.shape)
         noise = jnp.clip(noise, -hparams["target_noise_clip"], hparams["target_noise_clip"])
         next_action = jnp.clip(next_action + noise, -1.0, 1.0)
-        q_loss, noted = value.loss(
+        q_loss, metrics = twin.loss(
             params["critic"], target_params["critic"], batch, next_action, 0.0, hparams["gamma"]
         )
         action = act(params["actor"], batch.obs)
         # The first critic alone: which of the two is lower says nothing about which is steeper.
-        pi_loss = -jnp.mean(value.both(fixed["critic"], batch.obs, action)[0])
-        noted |= {"train/q_loss": Mean.of(q_loss), "train/pi_loss": Mean.of(pi_loss)}
-        return q_loss + pi_loss, noted
+        pi_loss = -jnp.mean(twin.values(fixed["critic"], batch.obs, action)[0])
+        metrics |= {"train/q_loss": Mean.of(q_loss), "train/pi_loss": Mean.of(pi_loss)}
+        return q_loss + pi_loss, metrics
 
     return OffPolicyAlgorithm(
         init=init,

@@ -1,13 +1,13 @@
-"""Proximal policy optimisation: rollout, advantages, minibatches; one pure train_step.
+"""Proximal policy optimisation as one pure train_step.
 
-    rollout -> values and GAE, once per iteration -> update epochs × minibatches -> statistics
+    collect -> rewards -> values and advantages -> epochs × minibatches -> running statistics
 
-Statistics (observations, rewards, values) are frozen inside an iteration: the policy is trained
-on exactly the inputs it acted on, so the probability ratio starts at one.
+Running statistics (of observations, returns, values) are frozen inside an iteration: the policy is
+trained on exactly the inputs it acted on, so the probability ratio starts at one.
+Reference: Schulman et al., 2017.
 """
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -15,36 +15,159 @@ from jax.flatten_util import ravel_pytree
 
 from jaxrl.algorithms.amp import AMP
 from jaxrl.algorithms.policy import PolicyParams, make_policy
-from jaxrl.algorithms.ppo.batch import Batch, Judge, PPOState
-from jaxrl.algorithms.ppo.update import Updater
+from jaxrl.algorithms.ppo.batch import PPO, Batch, PPOState, Teacher, make_batch
+from jaxrl.algorithms.ppo.update import make_optimizer, update
 from jaxrl.config import PPOConfig, metadata
 from jaxrl.envs.vector_env import VectorEnv
 from jaxrl.learning import losses, normalizer, schedules
-from jaxrl.learning.returns import running_returns
-from jaxrl.networks.actor_critic import ActorCritic, Network
-from jaxrl.rollout import rollout
+from jaxrl.learning.gae import discounted_returns
+from jaxrl.networks.actor_critic import ActorCritic
+from jaxrl.rollout import collect
 from jaxrl.types import (
     Algorithm,
     Array,
-    EnvSpec,
     Key,
     Mean,
     Metrics,
-    Policy,
     PyTree,
     Rollout,
     RolloutState,
     TrainState,
 )
 
-_COLLECTING, _LEARNING, _AMP, _USES = range(4)  # what an iteration needs a key for
+_COLLECT, _LEARN, _AMP, _NUM_KEYS = range(4)  # the random keys of an iteration
 
 
-class Teacher(NamedTuple):
-    """A trained policy to learn from: its network, without memory, and its parameters."""
+def train_step(ppo: PPO, state: TrainState, pool: PyTree = None) -> tuple[TrainState, Metrics]:
+    """Run one iteration: collect a rollout, then learn from it."""
+    collector, experience = collect(
+        ppo.env,
+        make_policy(ppo.networks, deterministic=False),
+        policy_params(state.learner),
+        state.collector,
+        state.key_for(_COLLECT, _NUM_KEYS),
+        ppo.config.rollout_length,
+        pool,
+        ppo.config.horizon,
+    )
+    return learn(ppo, state.replace(collector=collector), experience)
 
-    network: Network
-    params: PolicyParams
+
+def learn(ppo: PPO, state: TrainState, experience: Rollout) -> tuple[TrainState, Metrics]:
+    """Update the learner on one rollout, then the statistics that the next iteration uses."""
+    key = state.key_for(_LEARN, _NUM_KEYS)
+    learner = _set_learning_rate(ppo, state)
+    experience = _apply_truncation(learner, experience)
+    reward, returns = _rewards(ppo, learner, experience, state.collector.discounted_return)
+    batch, critic_carry = make_batch(ppo, learner, experience, reward, state.collector.critic_carry)
+    progress = state.iteration / learner.total_iterations
+    learner, metrics = update(ppo, learner, batch, key, progress)
+    learner = _update_stats(ppo, learner, experience, returns, batch)
+    if ppo.amp:
+        key = state.key_for(_AMP, _NUM_KEYS)
+        amp, amp_metrics = ppo.amp.learn(learner.amp, experience, key)
+        learner, metrics = learner.replace(amp=amp), metrics | amp_metrics
+    metrics |= experience.episodes
+    metrics["train/learning_rate"] = Mean.of(learner.learning_rate)
+    metrics["train/explained_variance"] = Mean.of(
+        losses.explained_variance(batch.value, batch.target)
+    )
+    return state.replace(
+        iteration=state.iteration + 1,
+        collector=state.collector.replace(
+            critic_carry=critic_carry,
+            discounted_return=jnp.where(
+                experience.terminated[-1] | experience.truncated[-1], 0.0, returns[-1]
+            ),
+        ),
+        learner=learner,
+    ), metrics
+
+
+def _set_learning_rate(ppo: PPO, state: TrainState) -> PPOState:
+    """Return the learner with the scheduled learning rate of this iteration."""
+    learner = state.learner
+    if ppo.config.schedule == "adaptive_kl":
+        return learner
+    progress = state.iteration / learner.total_iterations
+    floor = learner.hparams["schedule_floor"]
+    factor = schedules.multiplier(ppo.config.schedule, progress, floor)
+    return learner.replace(learning_rate=learner.hparams["learning_rate"] * factor)
+
+
+def _apply_truncation(learner: PPOState, experience: Rollout) -> Rollout:
+    """Treat truncation as termination unless bootstrap_truncated."""
+    final = experience.truncated & (learner.hparams["bootstrap_truncated"] == 0.0)
+    return experience._replace(terminated=experience.terminated | final)
+
+
+def _rewards(
+    ppo: PPO, learner: PPOState, experience: Rollout, discounted_return: Array
+) -> tuple[Array, Array]:
+    """Return the rewards to learn from, and the running discounted returns, both [T, N]."""
+    reward = ppo.amp.reward(learner.amp, experience) if ppo.amp else experience.reward
+    reward = reward * learner.hparams["reward_scale"]
+    if not ppo.config.normalize_reward:
+        return reward, jnp.zeros_like(reward)
+    ended = experience.terminated | experience.truncated
+    returns = discounted_returns(reward, ended, discounted_return, gamma=learner.hparams["gamma"])
+    return jnp.clip(reward / normalizer.std(learner.return_stats), -10.0, 10.0), returns
+
+
+def _update_stats(
+    ppo: PPO, learner: PPOState, experience: Rollout, returns: Array, batch: Batch
+) -> PPOState:
+    """Update the running statistics, for the next iteration to use."""
+    if ppo.config.normalize_obs:
+        stats = normalizer.update(learner.obs_stats, experience.obs)
+        learner = learner.replace(obs_stats=stats)
+    if ppo.config.normalize_reward:
+        learner = learner.replace(return_stats=normalizer.update(learner.return_stats, returns))
+    if ppo.config.normalize_value:
+        std, mean = normalizer.std(learner.value_stats), learner.value_stats.mean
+        stats = normalizer.update(learner.value_stats, batch.target * std + mean)
+        learner = learner.replace(value_stats=stats)
+    return learner
+
+
+def policy_params(learner: PPOState) -> PolicyParams:
+    """Return the part of the learner that acting needs."""
+    return PolicyParams(learner.params["actor"], learner.obs_stats)
+
+
+def init(ppo: PPO, key: Key, pool: PyTree = None) -> TrainState:
+    """Return the state before the first iteration."""
+    key_env, key_actor, key_critic, key_run, key_amp = jax.random.split(key, 5)
+    env, networks, config = ppo.env, ppo.networks, ppo.config
+    params = {"actor": networks.actor.init(key_actor), "critic": networks.critic.init(key_critic)}
+    flat, unravel = ravel_pytree(params)
+    hparams = {
+        name: jnp.asarray(value, jnp.float32) for name, value in metadata.traced(config).items()
+    }
+    scalar = jnp.zeros((), jnp.float32)
+    learner = PPOState(
+        params=params,
+        initial_params=params if config.l2_init_coef else (),
+        teacher=ppo.teacher.params if ppo.teacher else (),
+        optimizer=make_optimizer(config, unravel).init(flat),
+        obs_stats=normalizer.init(env.spec.obs),
+        return_stats=normalizer.init(scalar),
+        value_stats=normalizer.init(scalar),
+        hparams=hparams,
+        total_iterations=jnp.asarray(ppo.total_iterations, jnp.int32),
+        learning_rate=hparams["learning_rate"],
+        skipped_updates=jnp.zeros((), jnp.int32),
+        nonfinite_streak=jnp.zeros((), jnp.int32),
+        amp=ppo.amp.init(key_amp) if ppo.amp else (),
+    )
+    rollout_state = RolloutState(
+        env=env.reset(key_env, pool),
+        carry=networks.actor.initial_carry(env.rows),
+        critic_carry=networks.critic.initial_carry(env.rows),
+        discounted_return=jnp.zeros(env.rows, jnp.float32),
+    )
+    iteration = jnp.zeros((), jnp.int32)
+    return TrainState(key_run, iteration, rollout_state, learner, env.first_curriculum)
 
 
 def make(
@@ -57,162 +180,12 @@ def make(
     amp: AMP | None = None,
 ) -> Algorithm:
     """Compose PPO for an environment whose rows are split over `num_shards` devices."""
-    ppo = _PPO(config, env, env.spec, networks, total_iterations, num_shards, teacher, amp)
+    ppo = PPO(config, env, networks, total_iterations, num_shards, teacher, amp)
     return Algorithm(
-        init=ppo.init,
-        learn=ppo.learn,
-        train_step=ppo.train_step,
-        policy=ppo.policy,
+        init=partial(init, ppo),
+        learn=partial(learn, ppo),
+        train_step=partial(train_step, ppo),
+        policy=partial(make_policy, networks),
         policy_params=policy_params,
         initial_carry=networks.actor.initial_carry,
     )
-
-
-def policy_params(learner: PPOState) -> PolicyParams:
-    """Return the part of the learner that acting needs."""
-    return PolicyParams(learner.params["actor"], learner.observations)
-
-
-@dataclass(frozen=True)
-class _PPO:
-    """The parts an iteration is made of; every method is a pure function of its arguments."""
-
-    config: PPOConfig
-    env: VectorEnv
-    spec: EnvSpec
-    networks: ActorCritic
-    total_iterations: int
-    num_shards: int
-    teacher: Teacher | None
-    amp: AMP | None
-
-    @property
-    def judge(self) -> Judge:
-        teacher = self.teacher and self.teacher.network
-        return Judge(self.config, self.networks, teacher)
-
-    @property
-    def updater(self) -> Updater:
-        rows = self.env.rows * self.config.rollout_length // self.config.horizon
-        return Updater(self.config, self.networks, rows, self.num_shards)
-
-    def policy(self, deterministic: bool) -> Policy:
-        return make_policy(self.networks, deterministic)
-
-    def init(self, key: Key, pool: PyTree = None) -> TrainState:
-        key_env, key_actor, key_critic, key_run, key_amp = jax.random.split(key, 5)
-        number = self.env.rows
-        params = {
-            "actor": self.networks.actor.init(key_actor),
-            "critic": self.networks.critic.init(key_critic),
-        }
-        flat, unravel = ravel_pytree(params)
-        hparams = {n: jnp.asarray(x, jnp.float32) for n, x in metadata.traced(self.config).items()}
-        scalar = jnp.zeros((), jnp.float32)
-        learner = PPOState(
-            params=params,
-            initial_params=params if self.config.l2_init_coef else (),
-            teacher=self.teacher.params if self.teacher else (),
-            optimizer=self.updater.transform(unravel).init(flat),
-            observations=normalizer.init(self.spec.obs),
-            returns=normalizer.init(scalar),
-            values=normalizer.init(scalar),
-            hparams=hparams,
-            total_iterations=jnp.asarray(self.total_iterations, jnp.int32),
-            learning_rate=hparams["learning_rate"],
-            skipped_updates=jnp.zeros((), jnp.int32),
-            nonfinite_streak=jnp.zeros((), jnp.int32),
-            amp=self.amp.init(key_amp) if self.amp else (),
-        )
-        collector = RolloutState(
-            env=self.env.reset(key_env, pool),
-            carry=self.networks.actor.initial_carry(number),
-            critic_carry=self.networks.critic.initial_carry(number),
-            discounted_return=jnp.zeros(number, jnp.float32),
-        )
-        first = self.env.first_curriculum
-        return TrainState(key_run, jnp.zeros((), jnp.int32), collector, learner, first)
-
-    def train_step(self, state: TrainState, pool: PyTree = None) -> tuple[TrainState, Metrics]:
-        """Run one iteration: collect, then learn."""
-        key = state.key_for(_COLLECTING, _USES)
-        params = policy_params(state.learner)
-        policy, length = self.policy(False), self.config.rollout_length
-        collector, experience = rollout(
-            self.env, policy, params, state.collector, key, length, pool, self.config.horizon
-        )
-        return self.learn(state.replace(collector=collector), experience)
-
-    def learn(self, state: TrainState, experience: Rollout) -> tuple[TrainState, Metrics]:
-        """Improve the learner by one rollout, then update the statistics it will freeze next."""
-        key = state.key_for(_LEARNING, _USES)
-        learner = self._scheduled(state)
-        experience = self._endings(learner, experience)
-        reward, traces = self._reward(learner, experience, state.collector.discounted_return)
-        batch, critic_carry = self.judge.batch(
-            learner, experience, reward, state.collector.critic_carry
-        )
-        progress = state.iteration / learner.total_iterations
-        improved, metrics = self.updater.improve(learner, batch, key, progress)
-        improved = self._statistics(improved, experience, traces, batch)
-        if self.amp:
-            key = state.key_for(_AMP, _USES)
-            seen, noted = self.amp.learn(improved.amp, experience, key)
-            improved, metrics = improved.replace(amp=seen), metrics | noted
-        metrics |= experience.episodes
-        metrics["train/learning_rate"] = Mean.of(improved.learning_rate)
-        metrics["train/explained_variance"] = Mean.of(
-            losses.explained_variance(batch.value, batch.target)
-        )
-        return state.replace(
-            iteration=state.iteration + 1,
-            collector=state.collector.replace(
-                critic_carry=critic_carry,
-                discounted_return=jnp.where(
-                    experience.terminated[-1] | experience.truncated[-1], 0.0, traces[-1]
-                ),
-            ),
-            learner=improved,
-        ), metrics
-
-    def _scheduled(self, state: TrainState) -> PPOState:
-        """Set the learning rate that this iteration starts with."""
-        learner = state.learner
-        if self.config.schedule == "adaptive_kl":
-            return learner
-        progress = state.iteration / learner.total_iterations
-        floor = learner.hparams["schedule_floor"]
-        factor = schedules.multiplier(self.config.schedule, progress, floor)
-        return learner.replace(learning_rate=learner.hparams["learning_rate"] * factor)
-
-    def _endings(self, learner: PPOState, experience: Rollout) -> Rollout:
-        """Let time limits end the task itself, where they are not to be seen through."""
-        final = experience.truncated & (learner.hparams["bootstrap_truncated"] == 0.0)
-        return experience._replace(terminated=experience.terminated | final)
-
-    def _reward(self, learner: PPOState, experience: Rollout, trace: Array) -> tuple[Array, Array]:
-        """Return the rewards learning uses, and the running discounted returns [T, N]."""
-        reward = self.amp.reward(learner.amp, experience) if self.amp else experience.reward
-        reward = reward * learner.hparams["reward_scale"]
-        if not self.config.normalize_reward:
-            return reward, jnp.zeros_like(reward)
-        ended = experience.terminated | experience.truncated
-        traces = running_returns(reward, ended, trace, gamma=learner.hparams["gamma"])
-        return jnp.clip(reward / normalizer.std(learner.returns), -10.0, 10.0), traces
-
-    def _statistics(
-        self, learner: PPOState, experience: Rollout, traces: Array, batch: Batch
-    ) -> PPOState:
-        """Update the running statistics, for the next iteration to use."""
-        if self.config.normalize_obs:
-            learner = learner.replace(
-                observations=normalizer.update(learner.observations, experience.obs)
-            )
-        if self.config.normalize_reward:
-            learner = learner.replace(returns=normalizer.update(learner.returns, traces))
-        if self.config.normalize_value:
-            spread, center = normalizer.std(learner.values), learner.values.mean
-            learner = learner.replace(
-                values=normalizer.update(learner.values, batch.target * spread + center)
-            )
-        return learner

@@ -1,4 +1,4 @@
-"""What PPO's gradient steps read: a rollout, judged once and cut into segments."""
+"""PPO's records, and how a rollout becomes a batch: values, advantages, segments."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -7,19 +7,60 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
+from jaxrl.algorithms.amp import AMP
+from jaxrl.algorithms.policy import PolicyParams
 from jaxrl.config import PPOConfig
+from jaxrl.envs.vector_env import VectorEnv
 from jaxrl.learning import normalizer, segments
 from jaxrl.learning.gae import gae
 from jaxrl.learning.normalizer import RunningStats
-from jaxrl.networks.actor_critic import ActorCritic, Network, visible
+from jaxrl.networks.actor_critic import ActorCritic, Network, network_obs
 from jaxrl.types import Array, PyTree, Rollout
 
 
-class Steps(NamedTuple):
-    """What advantages are made of, [T, rows]; kept where they are made more than once."""
+class Teacher(NamedTuple):
+    """A trained policy to distil: its network, which is not recurrent, and its parameters."""
+
+    network: Network
+    params: PolicyParams
+
+
+@dataclass(frozen=True)
+class PPO:
+    """What PPO is composed of; its stages are pure functions of this and their arguments."""
+
+    config: PPOConfig
+    env: VectorEnv
+    networks: ActorCritic
+    total_iterations: int
+    num_shards: int = 1  # devices that the environments are split over
+    teacher: Teacher | None = None
+    amp: AMP | None = None
+
+
+class PPOState(struct.PyTreeNode):
+    """The learner: everything that learning changes."""
+
+    params: PyTree  # {"actor", "critic"}; one vector while gradient steps are taken
+    initial_params: PyTree  # for the L2-to-initial loss, else ()
+    teacher: PyTree  # the teacher's PolicyParams, or ()
+    optimizer: PyTree  # over all parameters as one vector
+    obs_stats: RunningStats
+    return_stats: RunningStats  # of the running discounted return, for reward normalisation
+    value_stats: RunningStats  # of the value targets, for value normalisation
+    hparams: dict[str, Array]
+    total_iterations: Array  # int32, where schedules end
+    learning_rate: Array  # changes with the schedule
+    skipped_updates: Array  # int32, gradient steps skipped because they were not finite
+    nonfinite_streak: Array  # int32, consecutive skipped steps up to now
+    amp: PyTree = ()  # AMPState, or ()
+
+
+class VTraceInputs(NamedTuple):
+    """What V-trace recomputes advantages from, [T, rows]."""
 
     reward: Array
-    next_value: Array  # in the critic's own units, as the value
+    next_value: Array  # in the critic's units, as the value
     terminated: Array
     truncated: Array
 
@@ -30,137 +71,111 @@ class Batch(NamedTuple):
     obs: PyTree  # normalised
     raw_action: Array
     log_prob: Array
-    value: Array  # in the critic's own (maybe normalised) units
+    value: Array  # in the critic's (maybe normalised) units
     target: Array  # likewise
     advantage: Array
-    ended: PyTree  # after which steps memory is emptied; () without memory
-    carry: PyTree  # memory before the first step, [1, rows, ...]
-    steps: PyTree  # Steps, or () if advantages stay as they are
-    teacher: PyTree  # a teacher's output for the same observations, or ()
-    weight: PyTree  # of each row, [1, rows]; () if all count alike
-    noise: PyTree  # for the entropy of distributions that need some; drawn for each minibatch
+    ended: PyTree  # after which steps the carry is reset; () if not recurrent
+    carry: PyTree  # before the first step, [1, rows, ...]
+    vtrace: PyTree  # VTraceInputs, or () for GAE
+    teacher_output: PyTree  # the teacher's output for the same observations, or ()
+    weight: PyTree  # importance weight of each row, [1, rows]; () if all are 1
+    noise: PyTree  # for entropies that are estimated from noise; drawn for each minibatch
 
 
-class PPOState(struct.PyTreeNode):
-    """The learner: everything that learning changes."""
+def make_batch(
+    ppo: PPO, learner: PPOState, experience: Rollout, reward: Array, critic_carry: PyTree
+) -> tuple[Batch, PyTree]:
+    """Compute values, advantages and targets of a rollout, then cut it into segments.
 
-    params: PyTree  # {"actor", "critic"}; one vector while gradient steps are taken
-    initial_params: PyTree  # for the L2-to-initial loss, else ()
-    teacher: PyTree  # a trained policy's parameters, or ()
-    optimizer: PyTree  # over all parameters as one vector
-    observations: RunningStats
-    returns: RunningStats  # of the running discounted return, for reward normalisation
-    values: RunningStats  # of the value targets, for value normalisation
-    hparams: dict[str, Array]
-    total_iterations: Array  # int32, where schedules end
-    learning_rate: Array  # moves with the schedule
-    skipped_updates: Array  # int32, gradient steps left out because they were not finite
-    nonfinite_streak: Array  # int32, how many of those in a row up to now
-    amp: PyTree = ()  # what a discriminator has learnt, if there is one
-
-
-@dataclass(frozen=True)
-class Judge:
-    """From a rollout to a batch; every method is a pure function."""
-
-    config: PPOConfig
-    networks: ActorCritic
-    teacher: Network | None
-
-    def _judge(
-        self, learner: PPOState, experience: Rollout, obs: PyTree, carry: PyTree
-    ) -> tuple[Array, Array, PyTree, PyTree]:
-        """Return values, their successors' values, and the critic's memory: before each segment,
-        and after the last step.
-        """
-        next_obs = normalizer.normalize(learner.observations, experience.next_obs)
-        ended = experience.terminated | experience.truncated
-        judge, params = self.networks.judge, learner.params["critic"]
-        if not jax.tree.leaves(carry):
-            value, next_value, _ = judge(params, obs, next_obs, (), None)
-            return value, next_value, (), ()
-
-        def part(carry: PyTree, inputs: tuple):
-            value, next_value, after = judge(params, inputs[0], inputs[1], carry, inputs[2])
-            return after, (carry, value, next_value)
-
-        parts = segments.split_time((obs, next_obs, ended), self.config.horizon)
-        after, (before, *values) = jax.lax.scan(part, carry, parts)
-        value, next_value = segments.merge_time(tuple(values))
-        return value, next_value, segments.cut_starts(before), after
-
-    def batch(
-        self, learner: PPOState, experience: Rollout, reward: Array, critic_carry: PyTree
-    ) -> tuple[Batch, PyTree]:
-        """Judge the rollout once, then cut it into segments.
-
-        The values of every step and of its true successor give the advantages. The critic's
-        memory after the last step is returned too.
-        """
-        obs = normalizer.normalize(learner.observations, experience.obs)
-        value, next_value, before, after = self._judge(learner, experience, obs, critic_carry)
-        advantage, target = self._advantages(learner, experience, reward, value, next_value)
-        ended = experience.terminated | experience.truncated
-        whole = Batch(
-            obs=visible(obs),
-            raw_action=experience.extras.raw_action,
-            log_prob=experience.extras.log_prob,
-            value=value,
-            target=target,
-            advantage=advantage,
-            ended=ended if self.networks.has_memory else (),
-            carry=(),
-            steps=self._steps(experience, reward, next_value),
-            teacher=self._taught(learner, experience.obs),
-            weight=(),
-            noise=(),
-        )
-        starts = {"actor": segments.cut_starts(experience.carry), "critic": before}
-        return segments.cut(whole, self.config.horizon)._replace(carry=starts), after
-
-    def _steps(self, experience: Rollout, reward: Array, next_value: Array) -> PyTree:
-        if self.config.advantage == "gae":
-            return ()
-        return Steps(reward, next_value, experience.terminated, experience.truncated)
-
-    def _taught(self, learner: PPOState, obs: PyTree) -> PyTree:
-        """Return what the teacher would do, from observations as it knows them."""
-        if self.teacher is None:
-            return ()
-        params = learner.teacher
-        return self.teacher.apply(params.actor, normalizer.normalize(params.observations, obs), ())[
-            0
-        ]
-
-    def _advantages(
-        self,
-        learner: PPOState,
-        experience: Rollout,
-        reward: Array,
-        value: Array,
-        next_value: Array,
-    ) -> tuple[Array, Array]:
-        """Return advantages, and what the critic should have said, in its own units."""
-        center, spread = value_units(self.config, learner)
-        advantage, target = gae(
-            reward,
-            value * spread + center,
-            next_value * spread + center,
-            experience.terminated,
-            experience.truncated,
-            gamma=learner.hparams["gamma"],
-            lam=learner.hparams["lam"],
-        )
-        if self.config.normalize_advantage == "batch":
-            advantage = standardize(advantage)
-        return advantage, (target - center) / spread
+    Returns the batch, and the critic's carry after the last step.
+    """
+    obs = normalizer.normalize(learner.obs_stats, experience.obs)
+    value, next_value, carry_before, carry_after = _values(
+        ppo, learner, experience, obs, critic_carry
+    )
+    advantage, target = _advantages(ppo.config, learner, experience, reward, value, next_value)
+    ended = experience.terminated | experience.truncated
+    vtrace = VTraceInputs(reward, next_value, experience.terminated, experience.truncated)
+    batch = Batch(
+        obs=network_obs(obs),
+        raw_action=experience.extras.raw_action,
+        log_prob=experience.extras.log_prob,
+        value=value,
+        target=target,
+        advantage=advantage,
+        ended=ended if ppo.networks.is_recurrent else (),
+        carry=(),
+        vtrace=vtrace if ppo.config.advantage == "vtrace" else (),
+        teacher_output=_teacher_output(ppo, learner, experience.obs),
+        weight=(),
+        noise=(),
+    )
+    carry = {"actor": segments.cut_starts(experience.carry), "critic": carry_before}
+    return segments.cut(batch, ppo.config.horizon)._replace(carry=carry), carry_after
 
 
-def value_units(config: PPOConfig, learner: PPOState) -> tuple[Array | float, Array | float]:
-    """Return (center, spread): a value is its critic's output × spread + center."""
+def _values(
+    ppo: PPO, learner: PPOState, experience: Rollout, obs: PyTree, carry: PyTree
+) -> tuple[Array, Array, PyTree, PyTree]:
+    """Return V(s_t) and V(s'_t) [T, N], and the critic's carry before each segment and at the end.
+
+    V(s'_t) is the value of the true successor, also where the episode ended.
+    """
+    next_obs = normalizer.normalize(learner.obs_stats, experience.next_obs)
+    ended = experience.terminated | experience.truncated
+    values, params = ppo.networks.values, learner.params["critic"]
+    if not jax.tree.leaves(carry):
+        value, next_value, _ = values(params, obs, next_obs, (), None)
+        return value, next_value, (), ()
+
+    def segment(carry: PyTree, inputs: tuple):
+        value, next_value, carry_after = values(params, inputs[0], inputs[1], carry, inputs[2])
+        return carry_after, (carry, value, next_value)
+
+    inputs = segments.split_time((obs, next_obs, ended), ppo.config.horizon)
+    carry_after, (carry_before, *both) = jax.lax.scan(segment, carry, inputs)
+    value, next_value = segments.merge_time(tuple(both))
+    return value, next_value, segments.cut_starts(carry_before), carry_after
+
+
+def _advantages(
+    config: PPOConfig,
+    learner: PPOState,
+    experience: Rollout,
+    reward: Array,
+    value: Array,
+    next_value: Array,
+) -> tuple[Array, Array]:
+    """Return advantages, and the critic's targets in its own units."""
+    mean, std = value_scale(config, learner)
+    advantage, target = gae(
+        reward,
+        value * std + mean,
+        next_value * std + mean,
+        experience.terminated,
+        experience.truncated,
+        gamma=learner.hparams["gamma"],
+        lam=learner.hparams["lam"],
+    )
+    if config.normalize_advantage == "batch":
+        advantage = standardize(advantage)
+    return advantage, (target - mean) / std
+
+
+def _teacher_output(ppo: PPO, learner: PPOState, obs: PyTree) -> PyTree:
+    """Return the teacher's output, for observations normalised by its own statistics."""
+    if ppo.teacher is None:
+        return ()
+    params = learner.teacher
+    normal_obs = normalizer.normalize(params.obs_stats, obs)
+    return ppo.teacher.network.apply(params.actor, normal_obs, ())[0]
+
+
+def value_scale(config: PPOConfig, learner: PPOState) -> tuple[Array | float, Array | float]:
+    """Return (mean, std): a value is the critic's output × std + mean."""
     if not config.normalize_value:
         return 0.0, 1.0
-    return learner.values.mean, normalizer.std(learner.values)
+    return learner.value_stats.mean, normalizer.std(learner.value_stats)
 
 
 def standardize(x: Array) -> Array:

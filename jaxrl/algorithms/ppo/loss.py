@@ -9,7 +9,7 @@ from jaxrl.learning import losses
 from jaxrl.networks.actor_critic import ActorCritic
 from jaxrl.types import Array, PyTree
 
-# In the order in which a gradient step notes them.
+# In the order of the vector that `loss` returns.
 METRICS = (
     "train/loss",
     "train/policy_gradient_loss",
@@ -22,49 +22,32 @@ METRICS = (
 )
 
 
-def outputs(networks: ActorCritic, params: PyTree, batch: Batch) -> tuple[Array, Array]:
-    """Return what actor and critic say now, unrolled from the memory each segment began with."""
-    carry = jax.tree.map(lambda leaf: leaf[0], batch.carry)
-    return networks.both(params, batch.obs, carry, batch.ended)
-
-
-def coefficients(config: PPOConfig, hparams: dict[str, Array], progress: Array) -> dict[str, Array]:
-    """Return the weights that change over a run: linear from their value to a share of it."""
-    shares = {
-        "entropy_coef": config.entropy_coef_end,
-        "l2_init_coef": config.l2_init_coef_end,
-        "teacher_coef": config.teacher_coef_end,
-    }
-    progress = jnp.clip(progress, 0.0, 1.0)
-    return {name: hparams[name] * (1.0 - (1.0 - end) * progress) for name, end in shares.items()}
-
-
 def loss(
     config: PPOConfig,
     networks: ActorCritic,
     params: PyTree,
     learner: PPOState,
     batch: Batch,
-    weights: dict[str, Array],
+    coefs: dict[str, Array],
 ) -> tuple[Array, Array]:
-    """Return the sum of all weighted losses, and METRICS as one vector."""
+    """Return the weighted sum of all losses, and METRICS as one vector."""
     hparams, dist = learner.hparams, networks.distribution
-    out, value = outputs(networks, params, batch)
+    out, value = forward(networks, params, batch)
     log_prob = dist.log_prob(out, batch.raw_action)
     policy_loss = losses.clipped_surrogate(
         log_prob, batch.log_prob, batch.advantage, hparams["clip"]
     )
     value_loss = _value_loss(config, hparams, value, batch)
     entropy = jnp.mean(dist.entropy(out, batch.noise))
-    teacher_kl = jnp.mean(dist.kl(batch.teacher, out)) if config.teacher else jnp.zeros(())
-    total = policy_loss + hparams["value_coef"] * value_loss - weights["entropy_coef"] * entropy
+    teacher_kl = jnp.mean(dist.kl(batch.teacher_output, out)) if config.teacher else jnp.zeros(())
+    total = policy_loss + hparams["value_coef"] * value_loss - coefs["entropy_coef"] * entropy
     if config.bound_coef:
         total += hparams["bound_coef"] * losses.action_bound_loss(dist.mean_of_raw(out))
     if config.l2_init_coef:
-        total += weights["l2_init_coef"] * losses.l2_to_initial(params, learner.initial_params)
+        total += coefs["l2_init_coef"] * losses.l2_to_initial(params, learner.initial_params)
     if config.teacher:
-        total += weights["teacher_coef"] * teacher_kl
-    noted = (
+        total += coefs["teacher_coef"] * teacher_kl
+    metrics = (
         total,
         policy_loss,
         value_loss,
@@ -74,11 +57,31 @@ def loss(
         jnp.mean(dist.std(out)),
         teacher_kl,
     )
-    # As one vector: each metric on its own would be a kernel more in every gradient step.
-    return total, jnp.stack([x.astype(jnp.float32) for x in noted])
+    # As one vector: separate metrics would add a kernel each to every gradient step.
+    return total, jnp.stack([x.astype(jnp.float32) for x in metrics])
+
+
+def forward(networks: ActorCritic, params: PyTree, batch: Batch) -> tuple[Array, Array]:
+    """Return the actor's output and the critic's value, from the carry each segment began with."""
+    carry = jax.tree.map(lambda leaf: leaf[0], batch.carry)
+    return networks.forward(params, batch.obs, carry, batch.ended)
 
 
 def _value_loss(config: PPOConfig, hparams: dict[str, Array], value: Array, batch: Batch) -> Array:
     if not config.value_clip:
         return losses.value_loss(value, batch.target)
     return losses.clipped_value_loss(value, batch.value, batch.target, hparams["value_clip"])
+
+
+def coefficients(config: PPOConfig, hparams: dict[str, Array], progress: Array) -> dict[str, Array]:
+    """Return the loss coefficients that change over a run, each linear down to a fraction."""
+    final_fractions = {
+        "entropy_coef": config.entropy_coef_end,
+        "l2_init_coef": config.l2_init_coef_end,
+        "teacher_coef": config.teacher_coef_end,
+    }
+    progress = jnp.clip(progress, 0.0, 1.0)
+    return {
+        name: hparams[name] * (1.0 - (1.0 - end) * progress)
+        for name, end in final_fractions.items()
+    }

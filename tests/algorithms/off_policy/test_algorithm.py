@@ -36,17 +36,17 @@ def _losses(params, target_params, batch, key, hparams):
     gap = params["a"]["x"] - jnp.mean(batch.reward)
     follows = params["b"]["x"] - jnp.mean(batch.next_obs) - target_params["b"]["x"]
     total = jnp.sum(jnp.square(gap)) + jnp.sum(jnp.square(follows))
-    return total, {"train/paid": Mean.of(jnp.mean(batch.reward))}
+    return total, {"train/reward": Mean.of(jnp.mean(batch.reward))}
 
 
-METHOD = OffPolicyAlgorithm(
+ALGORITHM = OffPolicyAlgorithm(
     init=lambda key: {"a": {"x": jnp.ones(1)}, "b": {"x": jnp.ones(2)}},
     losses=_losses,
     actor="a",
     targets=("b",),
     rates={"a": "pi_lr", "b": "q_lr"},
     every={"a": 3},
-    exploring=lambda progress, params: params | {"epsilon": progress},
+    explore=lambda progress, params: params | {"epsilon": progress},
 )
 
 
@@ -60,21 +60,21 @@ def _steps(batches=None):
 
 def _learning(config=CONFIG, model=None, size=10, **parts):
     functions = {
-        "add": lambda stored, experience: stored + 1.0,
-        "size": lambda stored: jnp.int32(size),
-        "draw": lambda stored, key, batches: _steps(batches),
+        "add": lambda replay, experience: replay + 1.0,
+        "size": lambda replay: jnp.int32(size),
+        "sample": lambda replay, key, batches: _steps(batches),
         "empty": lambda: jnp.float32(0.0),
     }
-    store: Any = SimpleNamespace(**functions | parts)
+    buffer: Any = SimpleNamespace(**functions | parts)
     env: Any = SimpleNamespace(
         spec=SimpleNamespace(obs=OBS), reset=lambda key, pool: (), first_curriculum=()
     )
     networks: Any = None
-    return off_policy._OffPolicy(config, env, networks, METHOD, model, store, 20)
+    return off_policy.OffPolicy(config, env, networks, ALGORITHM, model, buffer, 20)
 
 
 def _learner(learning, **changes):
-    learner = learning.init(jax.random.key(0)).learner
+    learner = off_policy.init(learning, jax.random.key(0)).learner
     hparams = learner.hparams | {name: jnp.float32(x) for name, x in HYPER.items()}
     return learner.replace(hparams=hparams, **changes)
 
@@ -97,7 +97,7 @@ def test_networks_move_by_their_own_rates_when_it_is_their_turn(updates):
     learning = _learning()
     learner = _vectors(_learner(learning), updates)
     grads = {"a": jnp.array([2.0]), "b": jnp.array([-3.0, 4.0])}
-    after, noted = learning._stepped(learner, grads, {})
+    after, metrics = off_policy.apply_grads(learning, learner, grads, {})
     # Adam's first step is the gradient's sign.
     a = 1.0 - (0.1 if updates % 3 == 0 else 0.0)
     b = np.array([1.0 + 0.2, 1.0 - 0.2])
@@ -108,7 +108,7 @@ def test_networks_move_by_their_own_rates_when_it_is_their_turn(updates):
     np.testing.assert_allclose(after.target_params["b"], expected, rtol=1e-4)
     assert int(after.updates) == updates + 1
     assert int(after.skipped_updates) == 3 and int(after.nonfinite_streak) == 0
-    found = {name: float(m.total) for name, m in noted.items()}
+    found = {name: float(m.total) for name, m in metrics.items()}
     assert found == pytest.approx({"train/a_grad_norm": 2.0, "train/b_grad_norm": 5.0})
     # The optimiser of a network that waits does not move either.
     moments = {name: np.abs(jax.tree.leaves(after.optimizer[name])[1]).max() for name in grads}
@@ -119,7 +119,7 @@ def test_one_broken_gradient_holds_all_networks_back():
     learning = _learning()
     learner = _vectors(_learner(learning))
     grads = {"a": jnp.array([2.0]), "b": jnp.array([jnp.nan, 4.0])}
-    after, _ = learning._stepped(learner, grads, {})
+    after, _ = off_policy.apply_grads(learning, learner, grads, {})
     for name in grads:
         np.testing.assert_array_equal(after.params[name], learner.params[name])
     assert (
@@ -130,10 +130,10 @@ def test_one_broken_gradient_holds_all_networks_back():
 
 
 def _model():
-    """A reward that is r × what is seen next; pieces pull r to their return."""
+    """A reward that is r × what is seen next; samples pull r to their return."""
 
-    def loss(params, pieces):
-        total = jnp.sum(jnp.square(params["x"] - jnp.mean(pieces.returned)))
+    def loss(params, samples):
+        total = jnp.sum(jnp.square(params["x"] - jnp.mean(samples.episode_return)))
         return total, {"train/R_loss": Mean.of(total)}
 
     return RewardModel(
@@ -146,36 +146,36 @@ def _model():
 def _gradients(learning, batch, learner):
     """Return the gradients that a step applies: the first moments of Adam are a tenth of them."""
     unravel = {name: lambda vector: {"x": vector} for name in learner.params}
-    after, noted = learning._update(unravel, learner, batch)
+    after, metrics = off_policy.gradient_step(learning, unravel, learner, batch)
     # The first array of the state is Adam's count, the second its mean of gradients.
     means = {name: jax.tree.leaves(after.optimizer[name])[1] / 0.1 for name in learner.params}
-    return means, {name: float(m.total) for name, m in noted.items()}
+    return means, {name: float(m.total) for name, m in metrics.items()}
 
 
 def test_rewards_are_scaled_and_target_networks_used():
     learning, steps = _learning(), _steps()
     learner = _vectors(_learner(learning))
-    batch = off_policy._Batch(steps, (), jax.random.key(0))
-    found, noted = _gradients(learning, batch, learner)
-    paid = 3.0 * float(steps.reward.mean())
-    np.testing.assert_allclose(found["a"], [2 * (1.0 - paid)], rtol=1e-4)
+    batch = off_policy.Batch(steps, (), jax.random.key(0))
+    found, metrics = _gradients(learning, batch, learner)
+    reward = 3.0 * float(steps.reward.mean())
+    np.testing.assert_allclose(found["a"], [2 * (1.0 - reward)], rtol=1e-4)
     follows = 2 * (1.0 - float(steps.next_obs.mean()) - np.array([5.0, 6.0]))
     np.testing.assert_allclose(found["b"], follows, rtol=1e-4)
-    assert noted["train/paid"] == pytest.approx(paid, rel=1e-4)
+    assert metrics["train/reward"] == pytest.approx(reward, rel=1e-4)
 
 
 def test_a_learnt_reward_pays_and_is_taught_by_its_own_loss_alone():
     learning, steps = _learning(model=_model()), _steps()
     learner = _vectors(_learner(learning))
-    pieces = EpisodeSamples((), jnp.ones(2), jnp.array([7.0, 9.0]))
-    found, noted = _gradients(
-        learning, off_policy._Batch(steps, pieces, jax.random.key(0)), learner
+    samples = EpisodeSamples((), jnp.ones(2), jnp.array([7.0, 9.0]))
+    found, metrics = _gradients(
+        learning, off_policy.Batch(steps, samples, jax.random.key(0)), learner
     )
-    paid = 3.0 * 2.0 * float(steps.next_obs.mean())
-    np.testing.assert_allclose(found["a"], [2 * (1.0 - paid)], rtol=1e-4)
+    reward = 3.0 * 2.0 * float(steps.next_obs.mean())
+    np.testing.assert_allclose(found["a"], [2 * (1.0 - reward)], rtol=1e-4)
     np.testing.assert_allclose(found["reward"], [2 * (2.0 - 8.0)], rtol=1e-4)
-    assert noted["train/R_loss"] == pytest.approx(36.0) and "train/paid" in noted
-    assert "train/reward_grad_norm" in noted
+    assert metrics["train/R_loss"] == pytest.approx(36.0) and "train/reward" in metrics
+    assert "train/reward_grad_norm" in metrics
 
 
 def _experience():
@@ -186,14 +186,14 @@ def _experience():
 
 
 def _state(learning, iteration=4):
-    state = learning.init(jax.random.key(0))
+    state = off_policy.init(learning, jax.random.key(0))
     return state.replace(iteration=jnp.int32(iteration), learner=_learner(learning))
 
 
 @pytest.mark.parametrize("size, enough", [(0, False), (1, True)])
 def test_without_a_warm_up_one_step_is_enough(size, enough):
     learning = _learning(replace(CONFIG, warmup=0), size=size)
-    after, _ = learning.learn(_state(learning), _experience())
+    after, _ = off_policy.learn(learning, _state(learning), _experience())
     assert int(after.learner.updates) == (BATCHES if enough else 0)
 
 
@@ -201,29 +201,29 @@ def test_collecting_and_learning_have_keys_of_their_own(monkeypatch):
     """`key` folded with 2 × iteration, and one more to learn; both change with the iteration."""
     seen = {}
 
-    def rollout(env, policy, params, collector, key, length, pool):
+    def collect(env, policy, params, collector, key, length, pool):
         seen["key"] = key
         seen["asked"] = policy, length, pool, params.actor
         return collector.replace(carry=jnp.float32(7.0)), _experience()
 
-    def draw(stored, key, batches):
+    def sample(replay, key, batches):
         return _steps(batches)._replace(reward=jax.random.uniform(key, (batches, B)))
 
-    monkeypatch.setattr(off_policy, "rollout", rollout)
+    monkeypatch.setattr(off_policy, "collect", collect)
     monkeypatch.setattr(off_policy, "make_policy", lambda networks, deterministic: deterministic)
-    learning = _learning(draw=draw)
+    learning = _learning(sample=sample)
     for iteration in (4, 5):
         state = _state(learning, iteration)
-        after, metrics = learning.train_step(state, "pool")
+        after, metrics = off_policy.train_step(learning, state, "pool")
         expected = jax.random.fold_in(state.key, 2 * iteration)
         np.testing.assert_array_equal(*map(jax.random.key_data, (seen["key"], expected)))
         assert seen["asked"][:3] == (False, CONFIG.rollout_length, "pool")
         assert seen["asked"][3] is state.learner.params["a"]
         assert float(after.collector.carry) == 7.0
         key = jax.random.split(jax.random.fold_in(state.key, 2 * iteration + 1), 4)[0]
-        paid = 3.0 * float(jax.random.uniform(key, (BATCHES, B)).mean())
-        found = metrics["train/paid"]
-        assert float(found.total / found.count) == pytest.approx(paid, rel=1e-4)
+        reward = 3.0 * float(jax.random.uniform(key, (BATCHES, B)).mean())
+        found = metrics["train/reward"]
+        assert float(found.total / found.count) == pytest.approx(reward, rel=1e-4)
 
 
 @pytest.mark.parametrize("size", [9, 10])
@@ -231,30 +231,32 @@ def test_collecting_and_learning_have_keys_of_their_own(monkeypatch):
 def test_learning_begins_once_there_are_enough_steps(size, normalize):
     learning = _learning(replace(CONFIG, normalize_obs=normalize), size=size)
     state: TrainState = _state(learning)
-    after, metrics = learning.learn(state, _experience())
+    after, metrics = off_policy.learn(learning, state, _experience())
     learner, enough = after.learner, size >= 10
     assert int(after.iteration) == 5 and float(after.collector.replay) == 1.0
     assert int(learner.updates) == (BATCHES if enough else 0)
     moved = not np.array_equal(learner.params["b"]["x"], np.ones(2))
     assert moved is enough
-    assert float(metrics["train/paid"].count) == (BATCHES if enough else 0)
+    assert float(metrics["train/reward"].count) == (BATCHES if enough else 0)
     assert float(metrics["replay/steps"].total) == size
     assert float(metrics["rollout/ep"].total) == 4.0
     # Exploration follows the run once something is learnt: 5 of 20 iterations are over.
     assert float(learner.params["a"]["epsilon"]) == (0.25 if enough else 0.0)
-    assert float(learner.observations.count) == (6.0 if normalize else 0.0)
+    assert float(learner.obs_stats.count) == (6.0 if normalize else 0.0)
     if normalize:
-        np.testing.assert_allclose(learner.observations.mean, [2.5])
+        np.testing.assert_allclose(learner.obs_stats.mean, [2.5])
 
 
 def test_batches_are_normalised_and_taken_one_after_the_other():
     """Rewards reach "a" through two steps of Adam, each by its own batch."""
     learning = _learning()
-    seen = normalizer.RunningStats(jnp.float32(5), jnp.float32([0.5]), jnp.float32([4.0]))
-    learner = _learner(learning, observations=seen)
-    after, metrics = learning._improve(learner, (), jax.random.key(1))
+    stats = normalizer.RunningStats(jnp.float32(5), jnp.float32([0.5]), jnp.float32([4.0]))
+    learner = _learner(learning, obs_stats=stats)
+    after, metrics = off_policy.update(learning, learner, (), jax.random.key(1))
     steps = _steps(BATCHES)
-    assert float(metrics["train/paid"].total) == pytest.approx(3.0 * float(steps.reward.mean()) * 2)
+    assert float(metrics["train/reward"].total) == pytest.approx(
+        3.0 * float(steps.reward.mean()) * 2
+    )
     assert int(after.updates) == 2
     # "b" is pulled to the target network and to what is seen next, normalised.
     b, target_params = np.ones(2), np.ones(2)
@@ -274,29 +276,31 @@ def test_batches_are_normalised_and_taken_one_after_the_other():
 def test_whole_episodes_are_absorbed_before_any_step():
     """Both kinds of draws are normalised: 7 is seen as 3, and 11 as 5."""
 
-    def absorb(params, whole):
-        return {"x": params["x"] + jnp.mean(whole.steps.obs) * whole.length}
+    def update(params, episodes):
+        return {"x": params["x"] + jnp.mean(episodes.steps.obs) * episodes.length}
 
-    def draw_whole(stored, key, batches):
+    def sample_episodes(replay, key, batches):
         assert batches == BATCHES
         return EpisodeSamples(
             _steps()._replace(obs=jnp.full((B, 1), 7.0)), jnp.ones(1), jnp.ones(1)
         )
 
-    def draw_pieces(stored, key, batches):
+    def sample_steps(replay, key, batches):
         steps = _steps(batches)._replace(obs=jnp.full((batches, B, 1), 11.0))
         return EpisodeSamples(steps, jnp.ones((batches, 1)), jnp.full((batches, 1), 2.0))
 
-    def loss(params, pieces):
-        return _model().loss(params, pieces._replace(returned=jnp.mean(pieces.steps.obs) + 0.0))
+    def loss(params, samples):
+        return _model().loss(
+            params, samples._replace(episode_return=jnp.mean(samples.steps.obs) + 0.0)
+        )
 
-    model = _model()._replace(absorb=absorb, loss=loss)
-    learning = _learning(model=model, draw_whole=draw_whole, draw_pieces=draw_pieces)
-    seen = normalizer.RunningStats(jnp.float32(5), jnp.float32([1.0]), jnp.float32([4.0]))
-    learner = _learner(learning, observations=seen)
+    model = _model()._replace(update=update, loss=loss)
+    learning = _learning(model=model, sample_episodes=sample_episodes, sample_steps=sample_steps)
+    stats = normalizer.RunningStats(jnp.float32(5), jnp.float32([1.0]), jnp.float32([4.0]))
+    learner = _learner(learning, obs_stats=stats)
     frozen = learner.replace(hparams=learner.hparams | {"r_lr": jnp.float32(0.0)})
-    after, metrics = learning._improve(frozen, (), jax.random.key(1))
-    # 2 and 3 that was absorbed: what pieces say too, so that nothing is left to learn.
+    after, metrics = off_policy.update(learning, frozen, (), jax.random.key(1))
+    # 2 and 3 that was absorbed: what samples say too, so that nothing is left to learn.
     np.testing.assert_allclose(after.params["reward"]["x"], [5.0])
     assert float(metrics["train/R_loss"].total) == 0.0
 
@@ -306,7 +310,7 @@ def test_ircr_learns_from_normalised_returns():
     settings = {"reward": "ircr", "rollout_length": 4, "buffer_size": 8, "batch_size": 16}
     config = replace(CONFIG, warmup=1, **settings)
     spec = EnvSpec(jax.ShapeDtypeStruct((1,), jnp.float32), ActionSpec(1, False))
-    learning = replace(_learning(config), store=ReplayBuffer(config, spec, 2, 4, 1))
+    learning = replace(_learning(config), buffer=ReplayBuffer(config, spec, 2, 4, 1))
     ended = jnp.array([[False, False], [False, True], [False, False], [True, True]])
     same, nothing = jnp.ones((4, 2, 1)), ()
     experience: Any = Rollout(
@@ -323,37 +327,39 @@ def test_ircr_learns_from_normalised_returns():
 
     @jax.jit
     def learn(key):
-        state = learning.init(key).replace(learner=_learner(learning))
-        after, metrics = learning.learn(state, experience)
-        key_steps = jax.random.split(state.key_for(off_policy._LEARNING, off_policy._USES), 4)[0]
-        drawn = learning.store.draw(after.collector.replay, key_steps, BATCHES)
-        return after.learner.optimizer["a"], metrics["train/paid"].total, drawn.reward
+        state = off_policy.init(learning, key).replace(learner=_learner(learning))
+        after, metrics = off_policy.learn(learning, state, experience)
+        key_steps = jax.random.split(state.key_for(off_policy._LEARN, off_policy._NUM_KEYS), 4)[0]
+        drawn = learning.buffer.sample(after.collector.replay, key_steps, BATCHES)
+        return after.learner.optimizer["a"], metrics["train/reward"].total, drawn.reward
 
-    optimizer, total, returned = learn(jax.random.key(0))
-    assert set(np.unique(returned)) == {-2.0, 2.0, 6.0}
-    paid = np.mean(3.0 * (np.asarray(returned) + 2.0) / 8.0, axis=1)
-    assert float(total) == pytest.approx(paid.sum(), rel=1e-5)
+    optimizer, total, returns = learn(jax.random.key(0))
+    assert set(np.unique(returns)) == {-2.0, 2.0, 6.0}
+    reward = np.mean(3.0 * (np.asarray(returns) + 2.0) / 8.0, axis=1)
+    assert float(total) == pytest.approx(reward.sum(), rel=1e-5)
     # "a" takes the first step alone; Adam's first moment is a tenth of its gradient.
-    np.testing.assert_allclose(jax.tree.leaves(optimizer)[1], [0.2 * (1.0 - paid[0])], rtol=1e-4)
+    np.testing.assert_allclose(jax.tree.leaves(optimizer)[1], [0.2 * (1.0 - reward[0])], rtol=1e-4)
 
 
 @pytest.mark.parametrize("reward", ["ircr", "rrd"])
 def test_ircr_leaves_out_rows_that_start_amid_an_episode(reward):
     """Two rows for each environment; a counter as old as the ring marks an unknown beginning."""
     config = replace(CONFIG, reward=reward, rollout_length=4, buffer_size=6 * 4)
-    store = ReplayBuffer(config, EnvSpec(OBS, ActionSpec(1, False)), 6, 4, 1)
+    buffer = ReplayBuffer(config, EnvSpec(OBS, ActionSpec(1, False)), 6, 4, 1)
     env: Any = SimpleNamespace(rows=6)
-    learning = replace(_learning(config), store=store, env=env)
-    stored = learning._first_store(SimpleNamespace(age=jnp.array([0, 1, 3])))
+    learning = replace(_learning(config), buffer=buffer, env=env)
+    replay = off_policy._empty_replay(learning, SimpleNamespace(age=jnp.array([0, 1, 3])))
     expected = [0, 0, 4, 4, 4, 4] if reward == "ircr" else [0] * 6
-    np.testing.assert_array_equal(stored.book.age_now, expected)
+    np.testing.assert_array_equal(replay.index.current_age, expected)
     # Gymnasium's environments have no age: they start at the beginning.
-    np.testing.assert_array_equal(learning._first_store(SimpleNamespace()).book.age_now, 0)
+    np.testing.assert_array_equal(
+        off_policy._empty_replay(learning, SimpleNamespace()).index.current_age, 0
+    )
 
 
 def test_the_first_state():
     learning = _learning(model=_model())
-    state = learning.init(jax.random.key(0))
+    state = off_policy.init(learning, jax.random.key(0))
     learner = state.learner
     assert learner.params.keys() == {"a", "b", "reward"} and learner.target_params.keys() == {"b"}
     np.testing.assert_array_equal(learner.target_params["b"]["x"], learner.params["b"]["x"])
@@ -364,7 +370,7 @@ def test_the_first_state():
         learner.nonfinite_streak,
     ):
         assert int(number) == 0
-    assert int(learner.total_iterations) == 20 and float(learner.observations.count) == 0.0
+    assert int(learner.total_iterations) == 20 and float(learner.obs_stats.count) == 0.0
     assert float(learner.hparams["gamma"]) == pytest.approx(CONFIG.gamma)
-    given = learning.policy_params(learner)
-    assert given.actor is learner.params["a"] and given.observations is learner.observations
+    given = off_policy.policy_params(learning, learner)
+    assert given.actor is learner.params["a"] and given.obs_stats is learner.obs_stats

@@ -152,7 +152,7 @@ def test_double_dqn_chooses_online_and_evaluates_by_the_target(double, follows):
 def test_transitions_are_normalised_before_networks_read_them():
     seen = normalizer.RunningStats(jnp.float32(9), jnp.float32([1.0]), jnp.float32([4.0]))
     steps = Transition(jnp.float32([[3.0]]), (), jnp.ones(1), (), jnp.float32([[7.0]]))
-    found = base.normalized(seen, steps)
+    found = base.normalize(seen, steps)
     np.testing.assert_allclose([found.obs, found.next_obs], [[[1.0]], [[3.0]]], rtol=1e-6)
     assert found.reward is steps.reward
 
@@ -162,7 +162,7 @@ def test_updates_follow_one_another_and_their_metrics_add_up():
         noted = {"b": Mean.of(batch), "a": Mean.of(10.0 * state)}
         return state + batch, noted
 
-    end, found = base.update_all(update, jnp.float32(1.0), jnp.array([2.0, 3.0, 4.0]))
+    end, found = base.scan_updates(update, jnp.float32(1.0), jnp.array([2.0, 3.0, 4.0]))
     assert float(end) == 10.0  # the states before each were 1, 3 and 6
     assert {name: (float(m.total), float(m.count)) for name, m in found.items()} == {
         "a": (100.0, 3.0),
@@ -172,7 +172,7 @@ def test_updates_follow_one_another_and_their_metrics_add_up():
 
 @pytest.mark.parametrize("critic", ["mse", "c51"])
 @pytest.mark.parametrize("pessimism", ["min", "mean"])
-def test_values_of_two_critics_and_the_one_that_is_believed(critic, pessimism):
+def test_values_of_two_critics_and_their_minimum(critic, pessimism):
     config = OffPolicyConfig(
         critic=critic, v_min=-2.0, v_max=3.0, num_atoms=ATOMS, pessimism=pessimism
     )
@@ -182,8 +182,8 @@ def test_values_of_two_critics_and_the_one_that_is_believed(critic, pessimism):
     if critic == "c51":
         expected = _softmax(expected) @ np.linspace(-2.0, 3.0, ATOMS)
     value, obs = base.TwinCritic(config, CRITIC), jnp.full(B, NOW)
-    found = value.both(jnp.asarray(table), obs, jnp.zeros(B))
+    found = value.values(jnp.asarray(table), obs, jnp.zeros(B))
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
-    believed = expected.min(axis=0) if pessimism == "min" else expected.mean(axis=0)
-    found = value.believed(jnp.asarray(table), obs, jnp.zeros(B))
-    np.testing.assert_allclose(found, believed, rtol=1e-4, atol=1e-5)
+    lower = expected.min(axis=0) if pessimism == "min" else expected.mean(axis=0)
+    found = value.min_q(jnp.asarray(table), obs, jnp.zeros(B))
+    np.testing.assert_allclose(found, lower, rtol=1e-4, atol=1e-5)

@@ -5,16 +5,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxrl import rollout
 from jaxrl.algorithms import registry
 from jaxrl.algorithms.off_policy import base, dqn, sac, td3
-from jaxrl.algorithms.off_policy.replay import ReplayBuffer, returns_seen
+from jaxrl.algorithms.off_policy.replay import ReplayBuffer, return_range
 from jaxrl.checkpoint.manager import CheckpointManager
 from jaxrl.config import NetworkConfig, OffPolicyConfig, TrainConfig
 from jaxrl.envs.tasks import probes
 from jaxrl.envs.vector_env import VectorEnv
 from jaxrl.learning.replay_buffer import Transition
 from jaxrl.networks import actor_critic, q_network
-from jaxrl.rollout import rollout
 from jaxrl.types import ActionSpec, EnvSpec
 from tests.helpers.stepping import Compiled, jit_for_long
 
@@ -113,7 +113,7 @@ def test_td3_bootstraps_at_a_time_out(critic):
     settings = OffPolicyConfig(critic=critic, **bounds)
     atoms = 101 if critic == "c51" else 1
     value = base.TwinCritic(settings, q_network.build(spec, NETWORK, layer_norm=True, atoms=atoms))
-    found = value.both(learner.params["critic"], column(1.0), column(0.0))
+    found = value.values(learner.params["critic"], column(1.0), column(0.0))
     np.testing.assert_allclose(found, 1 / (1 - GAMMA), rtol=0.06)
 
 
@@ -213,10 +213,11 @@ def test_alpha_falls_above_the_target_entropy_and_rises_below(decomposing, targe
 def test_dqn_acts_by_chance_until_learning_begins(fraction, expected):
     spec = EnvSpec(jax.ShapeDtypeStruct((3,), jnp.float32), ActionSpec(2, discrete=True))
     networks = actor_critic.build(spec, NetworkConfig((4,), (4,), distribution="greedy"))
-    config = OffPolicyConfig(epsilon_fraction=fraction, epsilon_end=0.1)
-    exploring = dqn.make(config, networks).exploring
+    explore = dqn.make(
+        OffPolicyConfig(epsilon_fraction=fraction, epsilon_end=0.1), networks
+    ).explore
     found = [
-        exploring(jnp.asarray(done), {"params": {}})["params"]["epsilon"]
+        explore(jnp.asarray(done), {"params": {}})["params"]["epsilon"]
         for done in (0.0, 0.25, 0.5, 1.0)
     ]
     np.testing.assert_allclose(found, expected, rtol=1e-6)
@@ -378,16 +379,16 @@ def test_ircr_ranks_no_episode_that_was_cut_by_a_random_first_age(reward):
     )
     env = VectorEnv(probes.Counter(), 16, 10, pool_size=16, random_first_age=True)
     algorithm = registry.make(config, env, registry.build_networks(config, env.spec))
-    store = ReplayBuffer(config.offpolicy, env.spec, env.rows, env.longest_episode, 1)
+    buffer = ReplayBuffer(config.offpolicy, env.spec, env.rows, env.longest_episode, 1)
 
     @jax.jit
     def collect(key):
         state = algorithm.init(key)
         params = algorithm.policy_params(state.learner)
-        collector, experience = rollout(
+        collector, experience = rollout.collect(
             env, algorithm.policy(False), params, state.collector, key, 20
         )
-        return returns_seen(store.add(collector.replay, experience).book)
+        return return_range(buffer.add(collector.replay, experience).index)
 
     low, high = collect(jax.random.key(0))
     assert float(high) == 55.0

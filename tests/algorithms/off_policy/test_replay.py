@@ -1,4 +1,4 @@
-"""What off-policy learning remembers: draws from blocks, ranks of episodes, learnt rewards."""
+"""The replay of off-policy learning: samples from shards, returns of episodes, learnt rewards."""
 
 import jax
 import jax.numpy as jnp
@@ -7,10 +7,15 @@ import optax
 import pytest
 
 from jaxrl.algorithms.off_policy import reward_model
-from jaxrl.algorithms.off_policy.replay import ReplayBuffer, beheaded, restarted, returns_seen
+from jaxrl.algorithms.off_policy.replay import (
+    ReplayBuffer,
+    exclude_current,
+    restart_episodes,
+    return_range,
+)
 from jaxrl.config import NetworkConfig, OffPolicyConfig
 from jaxrl.learning import episode_index
-from jaxrl.networks import q_network
+from jaxrl.networks import reward_network
 from jaxrl.types import ActionSpec, EnvSpec, Rollout
 
 ROWS, T = 4, 5
@@ -37,13 +42,13 @@ def _rollout(random, start, pay=lambda obs, action: obs[..., 0]):
 
 
 def _filled(settings, num_shards=1, times=8, **kwargs):
-    store = ReplayBuffer(OffPolicyConfig(**settings), SPEC, ROWS, 10, num_shards)
-    stored, random = store.empty(), np.random.default_rng(0)
-    add, rollouts = jax.jit(store.add), []
+    buffer = ReplayBuffer(OffPolicyConfig(**settings), SPEC, ROWS, 10, num_shards)
+    replay, random = buffer.empty(), np.random.default_rng(0)
+    add, rollouts = jax.jit(buffer.add), []
     for i in range(times):
         rollouts.append(_rollout(random, i * T, **kwargs))
-        stored = add(stored, rollouts[-1])
-    return store, stored, rollouts
+        replay = add(replay, rollouts[-1])
+    return buffer, replay, rollouts
 
 
 SETTINGS = {"rollout_length": T, "buffer_size": ROWS * 20 + 3, "batch_size": 8}
@@ -51,46 +56,48 @@ SETTINGS = {"rollout_length": T, "buffer_size": ROWS * 20 + 3, "batch_size": 8}
 
 @pytest.mark.parametrize("num_shards", [1, 2])
 def test_drawn_transitions_are_stored_ones(num_shards):
-    store, stored, rollouts = _filled(SETTINGS, num_shards)
-    assert store.length == 20 and int(store.size(stored)) == ROWS * 20
-    drawn = jax.jit(lambda s: store.draw(s, jax.random.key(0), 6))(stored)
-    assert drawn.obs.shape == (6, 8, 2) and drawn.action.shape == (6, 8, 1)
+    buffer, replay, rollouts = _filled(SETTINGS, num_shards)
+    assert buffer.length == 20 and int(buffer.size(replay)) == ROWS * 20
+    sampled = jax.jit(lambda s: buffer.sample(s, jax.random.key(0), 6))(replay)
+    assert sampled.obs.shape == (6, 8, 2) and sampled.action.shape == (6, 8, 1)
     kept = np.concatenate([r.obs for r in rollouts[-4:]])  # the newest 20 steps
     for t in range(6):
-        for i, obs in enumerate(np.asarray(drawn.obs[t])):
+        for i, obs in enumerate(np.asarray(sampled.obs[t])):
             _, row = np.argwhere((kept == obs).all(axis=-1))[0]
             # Each block gives its share of every batch.
             assert num_shards == 1 or (row < 2) == (i < 4)
-    np.testing.assert_allclose(drawn.next_obs, drawn.obs + 1)
-    np.testing.assert_allclose(drawn.reward, drawn.obs[..., 0])
+    np.testing.assert_allclose(sampled.next_obs, sampled.obs + 1)
+    np.testing.assert_allclose(sampled.reward, sampled.obs[..., 0])
 
 
 @pytest.mark.parametrize("num_shards", [1, 2])
-def test_whole_episodes_are_drawn_from_every_block(num_shards):
-    """As many as have the steps of all pieces: 2 × 20 of episodes of up to 10."""
+def test_whole_episodes_are_drawn_from_every_shard(num_shards):
+    """As many as have the steps of all samples: 2 × 20 of episodes of up to 10."""
     settings = SETTINGS | {"reward": "rrd", "rrd_batch_size": 20, "rrd_sample_size": 5}
-    store, stored, rollouts = _filled(settings, num_shards)
-    whole, other = (store.draw_whole(stored, jax.random.key(i), 2) for i in (0, 1))
+    buffer, replay, rollouts = _filled(settings, num_shards)
+    whole, other = (buffer.sample_episodes(replay, jax.random.key(i), 2) for i in (0, 1))
     assert whole.steps.obs.shape == (4, 10, 2) and whole.length.shape == (4,)
     assert (np.asarray(whole.steps.obs) != np.asarray(other.steps.obs)).any()
     played = np.concatenate([r.obs for r in rollouts])  # [40, ROWS, 2]
     rows = []
-    for obs, length, returned in zip(*map(np.asarray, (whole.steps.obs, *whole[1:])), strict=True):
+    for obs, length, episode_return in zip(
+        *map(np.asarray, (whole.steps.obs, *whole[1:])), strict=True
+    ):
         start, row = np.argwhere((played == obs[0]).all(axis=-1))[0]
         rows.append(row)
         assert length == (5 if row == 0 else 10) and start % length == 0
         np.testing.assert_array_equal(obs[:length], played[start : start + length, row])
-        assert returned == pytest.approx(obs[:length, 0].sum(), abs=1e-5)
+        assert episode_return == pytest.approx(obs[:length, 0].sum(), abs=1e-5)
     share = ROWS // num_shards
     assert all(row // share == i // (4 // num_shards) for i, row in enumerate(rows))
 
 
 @pytest.mark.parametrize("reward, newest", [("rrd", 35), ("ircr", 30)])
 def test_critics_learn_from_unfinished_episodes_where_the_reward_is_learnt(reward, newest):
-    store, stored, rollouts = _filled(SETTINGS | {"reward": reward}, times=7)
+    buffer, replay, rollouts = _filled(SETTINGS | {"reward": reward}, times=7)
     everything = np.concatenate([r.obs for r in rollouts])[:, 1:]  # rows that end at 10, 20, 30
-    drawn = jax.jit(lambda s: store.draw(s, jax.random.key(0), 40))(stored)
-    rows = np.asarray(drawn.obs).reshape(-1, 2)
+    sampled = jax.jit(lambda s: buffer.sample(s, jax.random.key(0), 40))(replay)
+    rows = np.asarray(sampled.obs).reshape(-1, 2)
     found = [np.argwhere((everything == obs).all(axis=-1)) for obs in rows]
     assert max(place[0][0] for place in found if len(place)) == newest - 1
 
@@ -98,66 +105,69 @@ def test_critics_learn_from_unfinished_episodes_where_the_reward_is_learnt(rewar
 def test_keeping_episodes_copies_nothing_large():
     """One step at a time, as the presets do it: the program's memory stays small."""
     settings = OffPolicyConfig(buffer_size=ROWS * 50_000, batch_size=8, reward="rrd")
-    store = ReplayBuffer(settings, SPEC, ROWS, 10, 1)
+    buffer = ReplayBuffer(settings, SPEC, ROWS, 10, 1)
     step = jax.tree.map(lambda x: x[:1], _rollout(np.random.default_rng(0), 0))
 
-    def work(stored, step):
-        def one(stored, _):
-            stored = store.add(stored, step)
-            drawn = store.draw(stored, jax.random.key(0), 1)
-            return stored, jnp.sum(drawn.reward)
+    def work(replay, step):
+        def one(replay, _):
+            replay = buffer.add(replay, step)
+            sampled = buffer.sample(replay, jax.random.key(0), 1)
+            return replay, jnp.sum(sampled.reward)
 
-        return jax.lax.scan(one, stored, length=5)
+        return jax.lax.scan(one, replay, length=5)
 
-    stored = jax.eval_shape(store.empty)
-    compiled = jax.jit(work, donate_argnums=0).lower(stored, step).compile()
+    replay = jax.eval_shape(buffer.empty)
+    compiled = jax.jit(work, donate_argnums=0).lower(replay, step).compile()
     assert compiled.memory_analysis().temp_size_in_bytes < 50_000
 
 
 def test_an_episode_without_its_beginning_never_counts():
     """What was done before is lost, but its return would come whole: it must not be believed."""
-    store, _, _ = _filled(SETTINGS | {"reward": "rrd"}, times=1)
-    stored, random = beheaded(store.empty()), np.random.default_rng(0)
+    buffer, _, _ = _filled(SETTINGS | {"reward": "rrd"}, times=1)
+    replay, random = exclude_current(buffer.empty()), np.random.default_rng(0)
     for i in range(4):  # rows end at 5, 10, 15, 20, or at 10 and 20
-        stored = store.add(stored, _rollout(random, i * T))
-    first, end = episode_index.complete(stored.book)
+        replay = buffer.add(replay, _rollout(random, i * T))
+    first, end = episode_index.complete_range(replay.index)
     np.testing.assert_array_equal(first, [5, 10, 10, 10])
     np.testing.assert_array_equal(end, [20, 20, 20, 20])
 
 
 def test_a_restart_keeps_what_there_is_to_learn_from():
     """Rows are amid episodes of 10 when their environments start anew."""
-    store, stored, rollouts = _filled(SETTINGS | {"reward": "rrd"}, times=7)
-    before = int(store.size(stored))
-    draw = jax.jit(lambda s: store.draw(s, jax.random.key(0), 100))
-    stored = restarted(stored, T)
-    assert int(store.size(stored)) == before == 15 + 5 + 3 * 10
+    buffer, replay, rollouts = _filled(SETTINGS | {"reward": "rrd"}, times=7)
+    before = int(buffer.size(replay))
+    sample = jax.jit(lambda s: buffer.sample(s, jax.random.key(0), 100))
+    replay = restart_episodes(replay, T)
+    assert int(buffer.size(replay)) == before == 15 + 5 + 3 * 10
     everything = np.concatenate([r.obs for r in rollouts[-4:]]).reshape(-1, 2)
-    drawn = np.asarray(draw(stored).obs).reshape(-1, 2)
-    assert {tuple(obs) for obs in drawn} == {tuple(obs) for obs in everything}
+    sampled = np.asarray(sample(replay).obs).reshape(-1, 2)
+    assert {tuple(obs) for obs in sampled} == {tuple(obs) for obs in everything}
     # The next episode of each row begins with the next step, and counts when it ends.
-    stored = store.add(stored, _rollout(np.random.default_rng(1), 0))
-    stored = store.add(stored, _rollout(np.random.default_rng(2), T))
-    first, end = episode_index.complete(stored.book)
+    replay = buffer.add(replay, _rollout(np.random.default_rng(1), 0))
+    replay = buffer.add(replay, _rollout(np.random.default_rng(2), T))
+    first, end = episode_index.complete_range(replay.index)
     np.testing.assert_array_equal(end, 45)
     np.testing.assert_array_equal(first, 25)
 
 
 def test_a_restart_forgets_an_episode_without_its_beginning():
-    store = ReplayBuffer(OffPolicyConfig(**SETTINGS | {"reward": "rrd"}), SPEC, ROWS, 10, 1)
+    buffer = ReplayBuffer(OffPolicyConfig(**SETTINGS | {"reward": "rrd"}), SPEC, ROWS, 10, 1)
     for a, b in zip(
-        *map(jax.tree.leaves, (restarted(beheaded(store.empty()), T), store.empty())), strict=True
+        *map(
+            jax.tree.leaves, (restart_episodes(exclude_current(buffer.empty()), T), buffer.empty())
+        ),
+        strict=True,
     ):
         np.testing.assert_array_equal(a, b)
-    stored = store.add(beheaded(store.empty()), _rollout(np.random.default_rng(0), 0))
-    stored = store.add(restarted(stored, T), _rollout(np.random.default_rng(1), 0))
-    first, end = episode_index.complete(stored.book)
+    replay = buffer.add(exclude_current(buffer.empty()), _rollout(np.random.default_rng(0), 0))
+    replay = buffer.add(restart_episodes(replay, T), _rollout(np.random.default_rng(1), 0))
+    first, end = episode_index.complete_range(replay.index)
     np.testing.assert_array_equal(first, 5)
     np.testing.assert_array_equal(end, [10, 5, 5, 5])
 
 
 def test_ircr_pays_every_step_its_episodes_return():
-    store, stored, rollouts = _filled(SETTINGS | {"reward": "ircr"})
+    buffer, replay, rollouts = _filled(SETTINGS | {"reward": "ircr"})
     everything = np.concatenate([r.obs for r in rollouts])
     reward = np.concatenate([r.reward for r in rollouts])
     last = 20  # of 40 steps, the newest 20 are whole episodes in every row
@@ -166,14 +176,14 @@ def test_ircr_pays_every_step_its_episodes_return():
         for start in range(last, 40, period):
             for step in range(start, start + period):
                 sums[row, step] = reward[start : start + period, row].sum()
-    assert int(store.size(stored)) == len(sums)
-    low, high = jax.jit(returns_seen)(stored.book)
+    assert int(buffer.size(replay)) == len(sums)
+    low, high = jax.jit(return_range)(replay.index)
     assert float(low) == pytest.approx(min(sums.values()), abs=1e-5)
     assert float(high) == pytest.approx(max(sums.values()), abs=1e-5)
-    drawn = jax.jit(lambda s: store.draw(s, jax.random.key(0), 6))(stored)
-    for obs, paid in zip(drawn.obs.reshape(-1, 2), drawn.reward.ravel(), strict=True):
+    sampled = jax.jit(lambda s: buffer.sample(s, jax.random.key(0), 6))(replay)
+    for obs, reward_ in zip(sampled.obs.reshape(-1, 2), sampled.reward.ravel(), strict=True):
         step, row = np.argwhere((everything == np.asarray(obs)).all(axis=-1))[0]
-        assert float(paid) == pytest.approx(sums[row, step], abs=1e-5)
+        assert float(reward_) == pytest.approx(sums[row, step], abs=1e-5)
 
 
 @pytest.mark.learning
@@ -194,29 +204,29 @@ def test_rewards_of_steps_are_found_from_returns_alone(changes):
     def pay(obs, action):
         return np.sin(2 * obs[..., 0]) + obs[..., 1] * action[..., 0]
 
-    store, stored, _ = _filled(settings, times=80, pay=pay)
+    buffer, replay, _ = _filled(settings, times=80, pay=pay)
     network = NetworkConfig((32,), (32, 32), activation="tanh")
-    model = reward_model.decomposed(store.config, q_network.build_reward(SPEC, network))
+    model = reward_model.rrd_model(buffer.config, reward_network.build(SPEC, network))
     transform = optax.adam(5e-3)
 
     @jax.jit
-    def learn(stored, key):
+    def learn(replay, key):
         params = model.init(key)
-        pieces = store.draw_pieces(stored, key, 1500)
+        samples = buffer.sample_steps(replay, key, 1500)
 
-        def step(carry, pieces):
+        def step(carry, samples):
             params, state = carry
-            grads, _ = jax.grad(model.loss, has_aux=True)(params, pieces)
+            grads, _ = jax.grad(model.loss, has_aux=True)(params, samples)
             updates, state = transform.update(grads, state)
             return (optax.apply_updates(params, updates), state), None
 
-        (params, _), _ = jax.lax.scan(step, (params, transform.init(params)), pieces)
+        (params, _), _ = jax.lax.scan(step, (params, transform.init(params)), samples)
         return params
 
-    params = learn(stored, jax.random.key(0))
+    params = learn(replay, jax.random.key(0))
     fresh = _rollout(np.random.default_rng(1), 0, pay)
-    steps = store.draw(stored, jax.random.key(1), 1)
-    guess = model.reward(
+    steps = buffer.sample(replay, jax.random.key(1), 1)
+    predicted = model.reward(
         params, steps._replace(obs=fresh.obs, action=fresh.action, next_obs=fresh.next_obs)
     )
-    assert np.corrcoef(np.ravel(guess), fresh.reward.ravel())[0, 1] > 0.8
+    assert np.corrcoef(np.ravel(predicted), fresh.reward.ravel())[0, 1] > 0.8

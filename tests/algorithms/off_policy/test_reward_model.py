@@ -1,4 +1,4 @@
-"""Learnt rewards: the loss on pieces of episodes, and learning from recorded ones alone."""
+"""Learnt rewards: the loss on samples of episodes, and learning from recorded ones alone."""
 
 from functools import partial
 from types import SimpleNamespace
@@ -16,17 +16,17 @@ from jaxrl.config import OffPolicyConfig
 from jaxrl.learning import normalizer
 from jaxrl.learning.episode_index import EpisodeSamples
 from jaxrl.learning.replay_buffer import Transition
-from jaxrl.networks.q_network import RewardNetwork
+from jaxrl.networks.reward_network import RewardNetwork
 from jaxrl.types import Mean
 
 E, K = 3, 2
 
 
-def _guess(params, obs, action, next_obs):
+def _predict(params, obs, action, next_obs):
     return params * (obs + 2 * action + 3 * next_obs)[..., 0]
 
 
-def _pieces():
+def _samples():
     random = np.random.default_rng(0)
     obs, action, next_obs = jnp.float32(random.normal(size=(3, E, K, 1)))
     nothing = jnp.zeros((E, K))
@@ -38,54 +38,60 @@ def _pieces():
 @pytest.mark.parametrize("corrected", [False, True])
 def test_loss_and_metrics_by_loops(whole_return, corrected):
     config = OffPolicyConfig(rrd_whole_return=whole_return, rrd_bias_correction=corrected)
-    model = reward_model.decomposed(config, RewardNetwork(lambda key: "params", _guess))
-    pieces = _pieces()
-    miss = spread = 0.0
-    for e, (length, returned) in enumerate(zip(*map(np.asarray, pieces[1:]), strict=True)):
-        steps = pieces.steps
-        guess = 0.5 * np.asarray(steps.obs + 2 * steps.action + 3 * steps.next_obs)[e, :, 0]
+    model = reward_model.rrd_model(config, RewardNetwork(lambda key: "params", _predict))
+    samples = _samples()
+    error = variance = 0.0
+    for e, (length, episode_return) in enumerate(zip(*map(np.asarray, samples[1:]), strict=True)):
+        steps = samples.steps
+        predicted = 0.5 * np.asarray(steps.obs + 2 * steps.action + 3 * steps.next_obs)[e, :, 0]
         scale = float(length) ** 2 if whole_return else 1.0
-        miss += scale * (guess.mean() - returned / length) ** 2 / E
-        spread += scale * (1 - K / length) * guess.var(ddof=1) / K / E
-    loss, noted = model.loss(jnp.float32(0.5), pieces)
-    np.testing.assert_allclose(loss, miss - spread if corrected else miss, rtol=1e-4)
-    found = {name: float(m.total) for name, m in noted.items()}
-    expected = {"train/R_loss": miss, "train/R_var": spread, "train/R_fit": miss - spread}
+        error += scale * (predicted.mean() - episode_return / length) ** 2 / E
+        variance += scale * (1 - K / length) * predicted.var(ddof=1) / K / E
+    loss, metrics = model.loss(jnp.float32(0.5), samples)
+    np.testing.assert_allclose(loss, error - variance if corrected else error, rtol=1e-4)
+    found = {name: float(m.total) for name, m in metrics.items()}
+    expected = {"train/R_loss": error, "train/R_var": variance, "train/R_fit": error - variance}
     assert found == pytest.approx(expected, rel=1e-4)
-    assert model.absorb is None and model.init(None) == "params"
-    slope = jax.grad(lambda p: model.loss(p, pieces)[1]["train/R_loss"].total)(jnp.float32(0.5))
+    assert model.update is None and model.init(None) == "params"
+    slope = jax.grad(lambda p: model.loss(p, samples)[1]["train/R_loss"].total)(jnp.float32(0.5))
     assert float(slope) == 0.0  # a metric teaches nothing
 
 
 def test_whole_episodes_are_taken_in_as_networks_read_them():
-    def absorb(params, obs, action, next_obs, length, returned):
-        return {"was": params, "with": (obs, action, next_obs, length, returned)}
+    def update(params, obs, action, next_obs, length, episode_return):
+        return {"was": params, "with": (obs, action, next_obs, length, episode_return)}
 
-    config, pieces = OffPolicyConfig(), _pieces()
-    model = reward_model.decomposed(config, RewardNetwork(lambda key: 0, _guess, absorb))
+    config, samples = OffPolicyConfig(), _samples()
+    model = reward_model.rrd_model(config, RewardNetwork(lambda key: 0, _predict, update))
 
     def normal(steps):
         return steps._replace(obs=steps.obs + 10.0)
 
-    found = reward_model.absorbed(model, 7, lambda: pieces, normal)
-    steps = pieces.steps
-    expected = (steps.obs + 10.0, steps.action, steps.next_obs, pieces.length, pieces.returned)
+    found = reward_model.update_params(model, 7, lambda: samples, normal)
+    steps = samples.steps
+    expected = (
+        steps.obs + 10.0,
+        steps.action,
+        steps.next_obs,
+        samples.length,
+        samples.episode_return,
+    )
     assert found["was"] == 7
     jax.tree.map(np.testing.assert_array_equal, found["with"], expected)
 
     def never():
-        raise AssertionError("nothing is solved for: no episode has to be drawn")
+        raise AssertionError("no part is solved in closed form: no episodes are sampled")
 
-    plain = reward_model.decomposed(config, RewardNetwork(lambda key: 0, _guess))
-    assert reward_model.absorbed(plain, 7, never, normal) == 7
+    plain = reward_model.rrd_model(config, RewardNetwork(lambda key: 0, _predict))
+    assert reward_model.update_params(plain, 7, never, normal) == 7
 
 
 BATCHES = 3
-MOMENTS = normalizer.RunningStats(jnp.float32(4), jnp.float32([1.0]), jnp.float32([0.25]))
+STATS = normalizer.RunningStats(jnp.float32(4), jnp.float32([1.0]), jnp.float32([0.25]))
 
 
-def _learning(normalize=True, reward=lambda pieces: pieces.returned, **draws):
-    """A reward of two numbers, pulled to what pieces say; `absorb` adds what whole episodes say."""
+def _learning(normalize=True, reward=lambda samples: samples.episode_return, **samplers):
+    """A reward of two numbers, fitted to samples; `update` adds the mean of whole episodes."""
     config = OffPolicyConfig(
         train_batches=BATCHES,
         r_lr=0.05,
@@ -94,34 +100,34 @@ def _learning(normalize=True, reward=lambda pieces: pieces.returned, **draws):
         adam_epsilon=1e-6,
     )
 
-    def loss(params, pieces):
-        gap = params["w"] - jnp.mean(pieces.steps.obs) * jnp.ones(2)
-        total = jnp.sum(jnp.square(gap)) * jnp.mean(reward(pieces))
+    def loss(params, samples):
+        gap = params["w"] - jnp.mean(samples.steps.obs) * jnp.ones(2)
+        total = jnp.sum(jnp.square(gap)) * jnp.mean(reward(samples))
         return total, {"train/R_loss": Mean.of(total)}
 
-    def absorb(params, whole):
+    def update(params, whole):
         return {"w": params["w"] + jnp.mean(whole.steps.obs)}
 
     model = reward_model.RewardModel(
-        lambda key: {"w": jnp.ones(2)}, lambda params, steps: steps.reward, loss, absorb
+        lambda key: {"w": jnp.ones(2)}, lambda params, steps: steps.reward, loss, update
     )
 
-    def draw(stored, key, batches):
+    def sample(replay, key, batches):
         assert batches == BATCHES
-        return jax.tree.map(lambda x: jnp.stack([x, 2 * x, 4 * x]), stored)
+        return jax.tree.map(lambda x: jnp.stack([x, 2 * x, 4 * x]), replay)
 
-    draws = {"draw_pieces": draw, "draw_whole": draw} | draws
-    store: Any = SimpleNamespace(spec=SimpleNamespace(obs=jnp.zeros(1)), **draws)
-    return offline_reward.make(config, model, store, MOMENTS, 9)
+    samplers = {"sample_steps": sample, "sample_episodes": sample} | samplers
+    buffer: Any = SimpleNamespace(spec=SimpleNamespace(obs=jnp.zeros(1)), **samplers)
+    return offline_reward.make(config, model, buffer, STATS, 9)
 
 
 @pytest.mark.parametrize("normalize", [True, False])
 def test_a_reward_is_learnt_from_recorded_episodes(normalize):
     learning = _learning(normalize)
     state = learning.init(jax.random.key(0))
-    pieces = _pieces()._replace(returned=jnp.float32([1.0, 2.0, 3.0]))
-    after, metrics = learning.train_step(state, pieces)
-    obs = np.stack([1, 2, 4])[:, None] * np.asarray(pieces.steps.obs).reshape(1, -1)
+    samples = _samples()._replace(episode_return=jnp.float32([1.0, 2.0, 3.0]))
+    after, metrics = learning.train_step(state, samples)
+    obs = np.stack([1, 2, 4])[:, None] * np.asarray(samples.steps.obs).reshape(1, -1)
     if normalize:
         obs = np.clip((obs - 1.0) / 0.5, -10, 10)
     params, transform = np.ones(2) + obs.mean(), optax.adam(0.05, eps=1e-6)
@@ -141,38 +147,38 @@ def test_a_reward_is_learnt_from_recorded_episodes(normalize):
     assert int(after.learner.skipped_updates) == int(after.learner.nonfinite_streak) == 0
     given = learning.policy_params(after.learner)
     assert given.reward is after.learner.params
-    assert float(given.observations.count) == (4.0 if normalize else 0.0)
+    assert float(given.obs_stats.count) == (4.0 if normalize else 0.0)
 
 
 @pytest.mark.parametrize("iteration", [0, 3])
 def test_pieces_and_whole_episodes_are_drawn_by_keys_of_their_own(iteration):
     """`key` folded with 2 × iteration, and one more for whole episodes."""
-    used, pieces = {}, _pieces()
+    used, samples = {}, _samples()
 
-    def draw(name, stored, key, batches):
+    def sample(name, replay, key, batches):
         used[name] = key
-        return jax.tree.map(lambda x: jnp.stack([x] * batches), pieces)
+        return jax.tree.map(lambda x: jnp.stack([x] * batches), samples)
 
-    draws = {f"draw_{name}": partial(draw, name) for name in ("pieces", "whole")}
-    learning = _learning(**draws)
+    samplers = {f"sample_{name}": partial(sample, name) for name in ("steps", "episodes")}
+    learning = _learning(**samplers)
     state = learning.init(jax.random.key(5)).replace(iteration=jnp.int32(iteration))
-    learning.train_step(state, pieces)
-    for use, name in enumerate(("pieces", "whole")):
+    learning.train_step(state, samples)
+    for use, name in enumerate(("steps", "episodes")):
         expected = jax.random.fold_in(state.key, 2 * iteration + use)
         np.testing.assert_array_equal(*map(jax.random.key_data, (used[name], expected)))
 
 
 def test_non_finite_gradients_of_a_reward_are_counted():
-    learning = _learning(reward=lambda pieces: jnp.where(pieces.returned > 3, jnp.nan, 1.0))
+    learning = _learning(reward=lambda samples: jnp.where(samples.episode_return > 3, jnp.nan, 1.0))
     state = learning.init(jax.random.key(0))
     # Returns double with every batch: the last one has a NaN, or the last two.
-    for returned, skipped_updates, streak in ((1.0, 1, 1), (2.0, 2, 2)):
-        pieces = _pieces()._replace(returned=jnp.full(E, returned))
-        after, _ = learning.train_step(state, pieces)
+    for episode_return, skipped_updates, streak in ((1.0, 1, 1), (2.0, 2, 2)):
+        samples = _samples()._replace(episode_return=jnp.full(E, episode_return))
+        after, _ = learning.train_step(state, samples)
         assert (
             int(after.learner.skipped_updates) == skipped_updates
             and int(after.learner.nonfinite_streak) == streak
         )
         assert np.isfinite(after.learner.params["w"]).all()
-    again, _ = learning.train_step(after, _pieces()._replace(returned=jnp.ones(E) * 0.1))
+    again, _ = learning.train_step(after, _samples()._replace(episode_return=jnp.ones(E) * 0.1))
     assert int(again.learner.skipped_updates) == 2 and int(again.learner.nonfinite_streak) == 0

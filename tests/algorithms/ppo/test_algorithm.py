@@ -53,7 +53,7 @@ def test_ratio_is_one_when_nothing_is_learned():
 def test_learning_changes_the_policy_and_statistics(plain):
     state, metrics = plain
     assert metrics[-1]["train/approx_kl"] > 1e-7
-    assert float(state.learner.observations.count) == 3 * 8 * 16
+    assert float(state.learner.obs_stats.count) == 3 * 8 * 16
     assert int(state.iteration) == 3
 
 
@@ -151,7 +151,7 @@ def test_reward_normalisation_matches_vecnormalize():
         seen.append(trace.copy())
         ended = age >= 5
         trace[ended], age[ended], count[ended] = 0.0, 0, 0
-    np.testing.assert_allclose(state.learner.returns.variance, np.var(seen), rtol=1e-4)
+    np.testing.assert_allclose(state.learner.return_stats.variance, np.var(seen), rtol=1e-4)
     np.testing.assert_allclose(state.collector.discounted_return, trace, rtol=1e-5)
 
 
@@ -173,7 +173,7 @@ def test_one_huge_observation_does_not_blind_the_agent():
     state, metrics = build(replace(CONFIG, num_minibatches=2), env=env).steps(3)
     assert metrics[-1]["rollout/diverged"] > 0
     assert metrics[-1]["train/bad_updates"] == 0
-    for leaf in jax.tree.leaves(state.learner.observations):
+    for leaf in jax.tree.leaves(state.learner.obs_stats):
         assert np.all(np.isfinite(leaf)) and np.all(np.abs(leaf) < 1e6)
 
 

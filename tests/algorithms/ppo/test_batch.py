@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from jaxrl.algorithms.policy import Extras
-from jaxrl.algorithms.ppo import batch as ppo_batch
+from jaxrl.algorithms.ppo.batch import PPO, Teacher, make_batch, standardize
 from jaxrl.config import PPOConfig
 from jaxrl.learning import normalizer
 from jaxrl.types import Rollout
@@ -18,11 +18,13 @@ T, N, H = 4, 2, 2
 GAMMA, LAM = 0.9, 0.8
 CONFIG = PPOConfig(rollout_length=T, normalize_advantage="none")
 SCALE = 3.0  # the critic's only parameter
-SEEN = normalizer.RunningStats(jnp.float32(9), {"x": jnp.float32([0.5])}, {"x": jnp.float32([4.0])})
+STATS = normalizer.RunningStats(
+    jnp.float32(9), {"x": jnp.float32([0.5])}, {"x": jnp.float32([4.0])}
+)
 
 
-def _judge(params, obs, next_obs, carry, ended):
-    """A critic whose memory is the sum of what it saw since the last ending."""
+def _values(params, obs, next_obs, carry, ended):
+    """A critic whose carry is the sum of its observations since the episode began."""
     x, after = obs["x"][..., 0], next_obs["x"][..., 0]
     if not len(carry):
         return params * x, params * after, ()
@@ -35,7 +37,12 @@ def _judge(params, obs, next_obs, carry, ended):
     return jnp.stack(values), jnp.stack(next_values), [total]
 
 
-NETWORKS: Any = SimpleNamespace(judge=_judge, has_memory=False)
+NETWORKS: Any = SimpleNamespace(values=_values, is_recurrent=False)
+
+
+def _ppo(config=CONFIG, networks=NETWORKS, teacher=None) -> PPO:
+    env: Any = None  # a batch is made without it
+    return PPO(config, env, networks, total_iterations=1, teacher=teacher)
 
 
 def _experience():
@@ -62,11 +69,13 @@ def _experience():
 
 def _learner(**more) -> Any:
     zeros, ones = {"amp": jnp.zeros(2)}, {"amp": jnp.ones(2)}
-    seen = SEEN.replace(mean=SEEN.mean | zeros, variance=SEEN.variance | ones)
+    stats = STATS.replace(mean=STATS.mean | zeros, variance=STATS.variance | ones)
     hparams = {"gamma": jnp.float32(GAMMA), "lam": jnp.float32(LAM)}
     values = normalizer.RunningStats(jnp.float32(9), jnp.float32(0.7), jnp.float32(0.25))
     params = {"critic": jnp.float32(SCALE), "actor": None}
-    return SimpleNamespace(params=params, observations=seen, hparams=hparams, values=values, **more)
+    return SimpleNamespace(
+        params=params, obs_stats=stats, hparams=hparams, value_stats=values, **more
+    )
 
 
 def _expected(experience, reward, center=0.0, spread=1.0, memory=None):
@@ -110,14 +119,17 @@ def _cut(x):
 def test_batches_without_memory(config):
     experience = _experience()
     reward = jnp.float32(np.random.default_rng(1).normal(size=(T, N)))
-    judge = ppo_batch.Judge(config, NETWORKS, None)
-    batch, after = judge.batch(_learner(), experience, reward, ())
+    batch, after = make_batch(_ppo(config), _learner(), experience, reward, ())
     units = (0.7, 0.5) if config.normalize_value else (0.0, 1.0)
     value, advantage, target, _ = _expected(experience, reward, *units)
     if config.normalize_advantage == "batch":
         advantage = (advantage - advantage.mean()) / advantage.std()
     lay = _cut if config.bptt_horizon else np.asarray
-    assert after == () and batch.ended == () and batch.weight == batch.noise == batch.teacher == ()
+    assert (
+        after == ()
+        and batch.ended == ()
+        and batch.weight == batch.noise == batch.teacher_output == ()
+    )
     close = {"rtol": 1e-4, "atol": 1e-5}
     np.testing.assert_allclose(batch.value, lay(value), **close)
     np.testing.assert_allclose(batch.advantage, lay(advantage), **close)
@@ -131,10 +143,9 @@ def test_batches_without_memory(config):
 def test_memory_goes_on_from_segment_to_segment():
     experience, config = _experience(), replace(CONFIG, bptt_horizon=H)
     reward, start = jnp.ones((T, N)), jnp.array([0.5, -1.0])
-    networks: Any = SimpleNamespace(judge=_judge, has_memory=True)
-    batch, after = ppo_batch.Judge(config, networks, None).batch(
-        _learner(), experience, reward, [start]
-    )
+    networks: Any = SimpleNamespace(values=_values, is_recurrent=True)
+    ppo = _ppo(config, networks)
+    batch, after = make_batch(ppo, _learner(), experience, reward, [start])
     value, advantage, target, before = _expected(experience, reward, memory=start)
     np.testing.assert_allclose(batch.value, _cut(value), rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(batch.advantage, _cut(advantage), rtol=1e-4, atol=1e-5)
@@ -150,22 +161,22 @@ def test_memory_goes_on_from_segment_to_segment():
 
 def test_a_teacher_sees_observations_as_it_knows_them():
     experience = _experience()
-    moments = normalizer.RunningStats(
+    stats = normalizer.RunningStats(
         jnp.float32(9),
         {"x": jnp.float32([1.0]), "amp": jnp.zeros(2)},
         {"x": jnp.float32([0.25]), "amp": jnp.ones(2)},
     )
-    taught = SimpleNamespace(actor=jnp.float32(2.0), observations=moments)
+    params: Any = SimpleNamespace(actor=jnp.float32(2.0), obs_stats=stats)
     network: Any = SimpleNamespace(apply=lambda params, obs, carry: (params * obs["x"], carry))
-    judge = ppo_batch.Judge(CONFIG, NETWORKS, network)
-    batch, _ = judge.batch(_learner(teacher=taught), experience, jnp.ones((T, N)), ())
+    ppo = _ppo(teacher=Teacher(network, params))
+    batch, _ = make_batch(ppo, _learner(teacher=params), experience, jnp.ones((T, N)), ())
     expected = 2.0 * (experience.obs["x"] - 1.0) / 0.5
-    np.testing.assert_allclose(batch.teacher, expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(batch.teacher_output, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_standardize():
-    found = ppo_batch.standardize(jnp.array([[1.0, 2.0], [3.0, 6.0]]))
+    found = standardize(jnp.array([[1.0, 2.0], [3.0, 6.0]]))
     np.testing.assert_allclose(
         found, np.array([[-2.0, -1.0], [0.0, 3.0]]) / np.sqrt(3.5), rtol=1e-5
     )
-    np.testing.assert_array_equal(ppo_batch.standardize(jnp.full(3, 2.0)), np.zeros(3))
+    np.testing.assert_array_equal(standardize(jnp.full(3, 2.0)), np.zeros(3))

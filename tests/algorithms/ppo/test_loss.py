@@ -28,14 +28,14 @@ PLAIN = PPOConfig(value_clip=0.0, bound_coef=0.0, l2_init_coef=0.0)
 FULL = replace(PLAIN, value_clip=1.0, bound_coef=1.0, l2_init_coef=1.0, teacher=Path("run"))
 
 
-def _both(params, obs, carry, ended):
-    """Outputs that show whether memory and endings arrived: both are added."""
+def _forward(params, obs, carry, ended):
+    """Outputs that show whether carry and endings arrived: they are added."""
     seen = obs + ended + carry["actor"][None]
     out = params["actor"] + seen[..., None]
     return out, params["critic"] + carry["critic"][None]
 
 
-NETWORKS: Any = SimpleNamespace(distribution=distributions.normal(1), both=_both)
+NETWORKS: Any = SimpleNamespace(distribution=distributions.normal(1), forward=_forward)
 
 
 def _inputs():
@@ -57,8 +57,8 @@ def _inputs():
         advantage=normal(T, N),
         ended=jnp.float32(random.random((T, N)) < 0.5),
         carry={"actor": normal(1, N), "critic": normal(1, N)},
-        steps=(),
-        teacher=0.3 * normal(T, N, 2),
+        vtrace=(),
+        teacher_output=0.3 * normal(T, N, 2),
         weight=(),
         noise=(),
     )
@@ -69,7 +69,7 @@ def _inputs():
 def test_loss_and_metrics_are_those_of_numpy(config):
     params, learner, batch = _inputs()
     total, noted = loss.loss(config, NETWORKS, params, learner, batch, WEIGHTS)
-    out, value = (np.float64(x) for x in _both(params, batch.obs, _first(batch), batch.ended))
+    out, value = (np.float64(x) for x in _forward(params, batch.obs, _first(batch), batch.ended))
     mean, std = out[..., 0], np.exp(out[..., 1])
     log_prob = scipy.stats.norm.logpdf(np.asarray(batch.raw_action)[..., 0], mean, std)
     gap = log_prob - np.asarray(batch.log_prob)
@@ -86,7 +86,7 @@ def test_loss_and_metrics_are_those_of_numpy(config):
         expected += 0.4 * (np.maximum(np.abs(mean) - 1.1, 0.0) ** 2).mean()
         pairs = zip(params.values(), learner.initial_params.values(), strict=True)
         expected += 0.02 * sum(np.square(p - q).sum() for p, q in pairs)
-        m, s = batch.teacher[..., 0], np.exp(batch.teacher[..., 1])
+        m, s = batch.teacher_output[..., 0], np.exp(batch.teacher_output[..., 1])
         kl = (np.log(std / s) + (s**2 + (m - mean) ** 2) / (2 * std**2) - 0.5).mean()
         expected += 0.6 * kl
     outside = (np.abs(ratio - 1) > 0.2).mean()

@@ -45,10 +45,10 @@ def train(name, iterations=80, network=NETWORK, **changes):
     learner = state.learner
 
     def value(obs):
-        normal = normalizer.normalize(learner.observations, obs)
+        normal = normalizer.normalize(learner.obs_stats, obs)
         out = networks.critic.apply(learner.params["critic"], normal, ())[0]
         if changes.get("normalize_value"):
-            out = out * normalizer.std(learner.values) + learner.values.mean
+            out = out * normalizer.std(learner.value_stats) + learner.value_stats.mean
         return np.asarray(out)
 
     def action(obs):

@@ -11,15 +11,15 @@ from jax.flatten_util import ravel_pytree
 
 from jaxrl.algorithms import policy as acting
 from jaxrl.algorithms.ppo import algorithm as ppo
-from jaxrl.algorithms.ppo.batch import Judge
-from jaxrl.algorithms.ppo.sampler import Sampler
+from jaxrl.algorithms.ppo import update as ppo_update
+from jaxrl.algorithms.ppo.batch import PPO, make_batch
 from jaxrl.config import NetworkConfig, PPOConfig, metadata
 from jaxrl.envs.tasks import classic, probes, recall
 from jaxrl.envs.vector_env import VectorEnv
 from jaxrl.learning import normalizer, segments
 from jaxrl.learning.gae import gae
 from jaxrl.networks import actor_critic
-from jaxrl.rollout import rollout
+from jaxrl.rollout import collect as collect_rollout
 from tests.helpers.stepping import Compiled, jit_for_long
 
 CONFIG = PPOConfig(rollout_length=8, update_epochs=2, num_minibatches=4, learning_rate=1e-3)
@@ -45,7 +45,7 @@ def collected(network, horizon=None):
         state = algorithm.init(key)
         params, policy = algorithm.policy_params(state.learner), algorithm.policy(False)
         start = state.collector
-        return state, rollout(ENV, policy, params, start, key, 8, horizon=horizon)[1]
+        return state, collect_rollout(ENV, policy, params, start, key, 8, horizon=horizon)[1]
 
     return collect(jax.random.key(0))
 
@@ -107,52 +107,53 @@ def test_vtrace_begins_as_gae():
 
 
 @functools.cache
-def judged(horizon):
+def batch_of(horizon):
     """Return the parts of V-trace for one rollout: settings, learner, rollout, batch."""
     config = replace(CONFIG, advantage="vtrace", bptt_horizon=horizon, normalize_value=True)
     state, experience = collected(SMALL, horizon)
-    learner = state.learner.replace(values=normalizer.update(state.learner.values, jnp.arange(9.0)))
-    judge = Judge(config, actor_critic.build(ENV.spec, SMALL), None)
-    batch, _ = jax.jit(judge.batch)(learner, experience, experience.reward, ())
+    stats = normalizer.update(state.learner.value_stats, jnp.arange(9.0))
+    learner = state.learner.replace(value_stats=stats)
+    batch, _ = jax.jit(functools.partial(make_batch, _ppo(config)))(
+        learner, experience, experience.reward, ()
+    )
     return config, learner, experience, batch
 
 
-def _sampler(config):
-    rows = ENV.num_envs * config.rollout_length // config.horizon
-    return Sampler(config, actor_critic.build(ENV.spec, SMALL), rows, 1)
+def _ppo(config):
+    return PPO(config, ENV, actor_critic.build(ENV.spec, SMALL), total_iterations=1)
 
 
 @pytest.mark.parametrize("horizon", [None, 4, 1])
 def test_vtrace_at_ratio_one_is_gae_over_the_rollout_whatever_the_segments(horizon):
-    config, learner, _, batch = judged(horizon)
-    sampler = _sampler(config)
-    found = sampler._advantage(learner, batch, sampler.live(batch))
+    config, learner, _, batch = batch_of(horizon)
+    cache = ppo_update.init_cache(config, batch)
+    found = ppo_update.vtrace_advantages(config, learner, batch, cache)
     np.testing.assert_allclose(found, batch.advantage, rtol=1e-4, atol=1e-4)
     whole = segments.join(batch.advantage, config.rollout_length)
-    np.testing.assert_allclose(whole, judged(None)[3].advantage, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(whole, batch_of(None)[3].advantage, rtol=1e-5, atol=1e-5)
 
 
 def test_vtrace_of_a_minibatch_reaches_into_the_next_segment():
-    """The rest of the rollout counts with the ratios and values of its last visit."""
-    config, learner, experience, batch = judged(4)
-    sampler = _sampler(config)
+    """The rest of the rollout counts with its cached ratios and values."""
+    config, learner, experience, batch = batch_of(4)
     ratio = jax.random.uniform(jax.random.key(1), batch.value.shape, minval=0.5, maxval=1.5)
-    live = sampler.live(batch)._replace(ratio=ratio)
+    cache = ppo_update.init_cache(config, batch)._replace(ratio=ratio)
     rows = jnp.arange(0, 32, 2)[None]  # the first segment of every row, not the second
     params = jax.tree.map(lambda x: x * 1.5, learner.params)  # other ratios than those stored
-    part, after = jax.jit(sampler.draw)(learner, params, batch, live, rows, jnp.zeros(()))
+    sample = jax.jit(functools.partial(ppo_update.sample, _ppo(config)))
+    part, after = sample(learner, params, batch, cache, rows, jnp.zeros(()))
     np.testing.assert_array_equal(after.ratio[:, 1::2], ratio[:, 1::2])
     moved = np.asarray(after.ratio[:, ::2])
     assert np.abs(moved - ratio[:, ::2]).max() > 0.1 and np.abs(moved - 1).max() > 0.01
-    center, spread = learner.values.mean, normalizer.std(learner.values)
+    mean, std = learner.value_stats.mean, normalizer.std(learner.value_stats)
     clipped = jnp.minimum(segments.join(after.ratio, 8), 1.0)
-    value, following = (
-        segments.join(x, 8) * spread + center for x in (batch.value, batch.steps.next_value)
+    value, next_value = (
+        segments.join(x, 8) * std + mean for x in (batch.value, batch.vtrace.next_value)
     )
     over = experience.terminated, experience.truncated
     settings = {"gamma": learner.hparams["gamma"], "lam": learner.hparams["lam"]}
     expected, _ = gae(
-        experience.reward, value, following, *over, rho=clipped, c=clipped, **settings
+        experience.reward, value, next_value, *over, rho=clipped, c=clipped, **settings
     )
     np.testing.assert_allclose(part.advantage, expected[:4], rtol=1e-4, atol=1e-4)
 

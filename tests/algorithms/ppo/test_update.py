@@ -95,7 +95,7 @@ def _start(config):
     state = jax.jit(algorithm.init)(jax.random.key(1))
     seen = normalizer.RunningStats(jnp.float32(50), jnp.array([0.2, -0.1, 0.0]), jnp.full(3, 0.5))
     values = normalizer.RunningStats(jnp.float32(50), jnp.float32(0.3), jnp.float32(4.0))
-    learner = state.learner.replace(observations=seen, values=values)
+    learner = state.learner.replace(obs_stats=seen, value_stats=values)
     # Far from where it began: pulled back.
     learner = learner.replace(params=jax.tree.map(lambda x: 1.3 * x + 0.05, learner.params))
     obs = normalizer.normalize(seen, experience.obs)
@@ -154,7 +154,7 @@ def _loss(config, learner, data, obs, params, advantage, old_value, target):
 def _second_account(config, learner, data):
     """Return the parameters after all gradient steps."""
     obs, next_obs = (
-        (x - learner.observations.mean[None, None]) / jnp.sqrt(0.5 + 1e-8)
+        (x - learner.obs_stats.mean[None, None]) / jnp.sqrt(0.5 + 1e-8)
         for x in (data.obs, data.next_obs)
     )
     center, spread = (0.3, np.sqrt(4.0 + 1e-8)) if config.normalize_value else (0.0, 1.0)

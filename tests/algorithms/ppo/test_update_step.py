@@ -1,4 +1,4 @@
-"""One gradient step of PPO: what it moves, what stops it, what it counts and reports."""
+"""One gradient step of PPO: what it changes, what stops it, what it counts and logs."""
 
 from dataclasses import replace
 from functools import partial
@@ -14,9 +14,8 @@ from jax.flatten_util import ravel_pytree
 
 from jaxrl.algorithms.ppo import loss as ppo_loss
 from jaxrl.algorithms.ppo import update as ppo_update
-from jaxrl.algorithms.ppo.batch import Batch, PPOState
-from jaxrl.algorithms.ppo.sampler import Sampler
-from jaxrl.algorithms.ppo.update import Updater
+from jaxrl.algorithms.ppo.batch import PPO, Batch, PPOState
+from jaxrl.algorithms.ppo.update import UpdateState
 from jaxrl.config import PPOConfig
 from jaxrl.learning import distributions
 from jaxrl.learning.optimizer import adam
@@ -39,12 +38,17 @@ HYPER = {
 
 
 def _networks(kind="normal") -> Any:
-    def both(params, obs, carry, ended):
+    def forward(params, obs, carry, ended):
         mean, log_std = params["actor"][:1], params["actor"][1:]
         out = jnp.stack([obs * mean[0], jnp.ones_like(obs) * log_std[0]], axis=-1)
         return out, obs * params["critic"][0]
 
-    return SimpleNamespace(both=both, distribution=distributions.DISTRIBUTIONS[kind](1))
+    return SimpleNamespace(forward=forward, distribution=distributions.DISTRIBUTIONS[kind](1))
+
+
+def _ppo(config, kind="normal", num_shards=1) -> PPO:
+    env: Any = None  # gradient steps use none
+    return PPO(config, env, _networks(kind), total_iterations=1, num_shards=num_shards)
 
 
 def _part(scale=1.0):
@@ -54,7 +58,7 @@ def _part(scale=1.0):
         return jnp.float32(random.normal(size=shape))
 
     obs, raw = normal(T, N), normal(T, N, 1)
-    out, value = _networks().both(START, obs, (), ())
+    out, value = _networks().forward(START, obs, (), ())
     log_prob = distributions.normal(1).log_prob(out, raw) + 0.1 * normal(T, N)
     return Batch(
         obs=obs,
@@ -65,8 +69,8 @@ def _part(scale=1.0):
         advantage=1.0 + 2.0 * normal(T, N),
         ended=(),
         carry=(),
-        steps=(),
-        teacher=(),
+        vtrace=(),
+        teacher_output=(),
         weight=jnp.float32(random.uniform(0.5, 2.0, size=(1, N))),
         noise=(),
     )
@@ -81,9 +85,9 @@ def _learner(config=CONFIG, rate=0.1, **hparams) -> PPOState:
         initial_params=nothing,
         teacher=nothing,
         optimizer=adam(config.max_grad_norm, config.adam_epsilon).init(FLAT),
-        observations=nothing,
-        returns=nothing,
-        values=nothing,
+        obs_stats=nothing,
+        return_stats=nothing,
+        value_stats=nothing,
         hparams=hparams,
         total_iterations=zero,
         learning_rate=jnp.float32(rate),
@@ -95,13 +99,13 @@ def _learner(config=CONFIG, rate=0.1, **hparams) -> PPOState:
 def _step(
     config=CONFIG, part=None, first=False, stopped=False, kind="normal", num_shards=1, **hparams
 ):
-    """Return (learner, first, stopped) and what was reported by name, after one step."""
-    updater = Updater(config, _networks(kind), N, num_shards)
-    carry = (_learner(config, **hparams), jnp.asarray(first), jnp.asarray(stopped))
+    """Return the learner, is_first, stopped, and the metrics by name, after one step."""
+    ppo = _ppo(config, kind, num_shards)
+    state = UpdateState(_learner(config, **hparams), jnp.asarray(first), jnp.asarray(stopped))
     inputs = (_part() if part is None else part, KEY)
-    after, noted = updater._update(UNRAVEL, WEIGHTS, carry, inputs)
+    after, metrics = ppo_update.gradient_step(ppo, UNRAVEL, WEIGHTS, state, inputs)
     names = (*ppo_loss.METRICS, "grad_norm", "stopped", "bad")
-    return after, dict(zip(names, map(float, noted), strict=True))
+    return after[:3], dict(zip(names, map(float, metrics), strict=True))
 
 
 def _slope(part, config=CONFIG, kind="normal"):
@@ -113,16 +117,16 @@ def _slope(part, config=CONFIG, kind="normal"):
 
 
 def test_a_step_is_adams_and_reports_the_loss():
-    (learner, first, stopped), noted = _step()
+    (learner, first, stopped), logged = _step()
     grads, metrics = _slope(_part())
     # Adam's first step is g / (|g| + ε).
     np.testing.assert_allclose(
         learner.params, FLAT - 0.1 * grads / (np.abs(grads) + 1e-5), rtol=1e-4
     )
     np.testing.assert_allclose(optax.tree.get(learner.optimizer, "mu"), 0.1 * grads, rtol=1e-4)
-    np.testing.assert_allclose([noted[name] for name in ppo_loss.METRICS], metrics, rtol=1e-4)
-    assert noted["grad_norm"] == pytest.approx(float(jnp.linalg.norm(grads)), rel=1e-4)
-    assert noted["stopped"] == noted["bad"] == 0.0
+    np.testing.assert_allclose([logged[name] for name in ppo_loss.METRICS], metrics, rtol=1e-4)
+    assert logged["grad_norm"] == pytest.approx(float(jnp.linalg.norm(grads)), rel=1e-4)
+    assert logged["stopped"] == logged["bad"] == 0.0
     assert not first and not stopped
     assert int(learner.skipped_updates) == 4 and int(learner.nonfinite_streak) == 0
     assert float(learner.learning_rate) == pytest.approx(0.1)
@@ -138,16 +142,16 @@ def test_advantages_are_standardised_then_weighted(sampling, standard):
     if sampling == "prioritized":
         expected = expected * np.asarray(part.weight)
     config = replace(CONFIG, sampling=sampling, normalize_advantage=standard)
-    _, noted = _step(config)
+    _, logged = _step(config)
     _, metrics = _slope(part._replace(advantage=jnp.asarray(expected)))
-    np.testing.assert_allclose([noted[name] for name in ppo_loss.METRICS], metrics, rtol=1e-3)
+    np.testing.assert_allclose([logged[name] for name in ppo_loss.METRICS], metrics, rtol=1e-3)
 
 
 def test_entropy_is_estimated_by_noise_of_the_steps_key():
-    _, noted = _step(kind="tanh_normal")
+    _, logged = _step(kind="tanh_normal")
     part = _part()._replace(noise=jax.random.normal(KEY, (T, N, 1)))
     _, metrics = _slope(part, kind="tanh_normal")
-    np.testing.assert_allclose([noted[name] for name in ppo_loss.METRICS], metrics, rtol=1e-4)
+    np.testing.assert_allclose([logged[name] for name in ppo_loss.METRICS], metrics, rtol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -161,25 +165,25 @@ def test_entropy_is_estimated_by_noise_of_the_steps_key():
 )
 def test_steps_stop_once_kl_passes_one_and_a_half_times_its_target(times, already, stops):
     kl = _step()[1]["train/approx_kl"]
-    (learner, _, stopped), noted = _step(stopped=already, target_kl=kl / times if times else 0.0)
-    assert bool(stopped) is stops and noted["stopped"] == stops
+    (learner, _, stopped), logged = _step(stopped=already, target_kl=kl / times if times else 0.0)
+    assert bool(stopped) is stops and logged["stopped"] == stops
     assert np.array_equal(learner.params, FLAT) is stops
-    assert int(learner.skipped_updates) == 4 and noted["bad"] == 0.0  # nothing was wrong with it
+    assert int(learner.skipped_updates) == 4 and logged["bad"] == 0.0  # nothing was wrong with it
 
 
 @pytest.mark.parametrize("beyond, stops", [(0.0, False), (1e-3, True)])
 def test_steps_go_on_at_exactly_one_and_a_half_times_the_target(monkeypatch, beyond, stops):
-    noted = jnp.zeros(len(ppo_loss.METRICS)).at[ppo_update._KL].set(1.5 + beyond)
-    monkeypatch.setattr(Updater, "_gradients", lambda *_: (jnp.ones_like(FLAT), noted))
+    metrics = jnp.zeros(len(ppo_loss.METRICS)).at[ppo_update._KL].set(1.5 + beyond)
+    monkeypatch.setattr(ppo_update, "gradients", lambda *_: (jnp.ones_like(FLAT), metrics))
     (_, _, stopped), _ = _step(target_kl=1.0)
     assert bool(stopped) is stops
 
 
 def test_non_finite_steps_are_counted():
-    (learner, _, stopped), noted = _step(part=_part(scale=np.inf))
+    (learner, _, stopped), logged = _step(part=_part(scale=np.inf))
     np.testing.assert_array_equal(learner.params, FLAT)
     assert int(learner.skipped_updates) == 5 and int(learner.nonfinite_streak) == 4
-    assert noted["bad"] == 1.0 and noted["grad_norm"] == 0.0 and not stopped
+    assert logged["bad"] == 1.0 and logged["grad_norm"] == 0.0 and not stopped
 
 
 @pytest.mark.parametrize(
@@ -210,14 +214,14 @@ def test_the_rate_stays_within_its_bounds():
         assert float(learner.learning_rate) == pytest.approx(rate, rel=1e-5)
 
 
-@pytest.mark.parametrize("blocks", [1, 2])
+@pytest.mark.parametrize("num_shards", [1, 2])
 def test_accumulated_pieces_are_the_whole(num_shards):
     (whole, *_), expected = _step()
-    (pieces, *_), noted = _step(replace(CONFIG, accumulate=4), num_shards=num_shards)
+    (pieces, *_), logged = _step(replace(CONFIG, accumulate=4), num_shards=num_shards)
     found, wanted = (optax.tree.get(x.optimizer, "mu") for x in (pieces, whole))
     np.testing.assert_allclose(found, wanted, rtol=1e-4)
-    for name in noted:
-        assert noted[name] == pytest.approx(expected[name], rel=1e-3, abs=1e-6)
+    for name in logged:
+        assert logged[name] == pytest.approx(expected[name], rel=1e-3, abs=1e-6)
 
 
 @pytest.mark.parametrize("pieces", [1, 2, 4])
@@ -231,8 +235,8 @@ def test_losses_see_one_piece_at_a_time(monkeypatch, pieces):
     monkeypatch.setattr(ppo_loss, "loss", loss)
     # N rows are one of two minibatches.
     config = replace(CONFIG, accumulate=pieces, num_minibatches=2)
-    updater = Updater(config, _networks(), 2 * N, 1)
-    jax.eval_shape(partial(updater._gradients, UNRAVEL, WEIGHTS), _learner(), _part())
+    gradients = partial(ppo_update.gradients, _ppo(config), UNRAVEL, WEIGHTS)
+    jax.eval_shape(gradients, _learner(), _part())
     assert set(seen) == {(T, N // pieces)}
 
 
@@ -242,7 +246,7 @@ def test_the_optimiser_is_the_one_asked_for(kind):
     matrix = {"w": jnp.diag(jnp.array([3.0, 1.0]))}
     flat, unravel = ravel_pytree(matrix)
     config = replace(CONFIG, optimizer=kind, adam_epsilon=1e-12, max_grad_norm=1e-3)
-    transform = Updater(config, _networks(), N, 1).transform(unravel)
+    transform = ppo_update.make_optimizer(config, unravel)
     updates, _ = transform.update(flat + 0.5, transform.init(flat), flat)
     found = np.asarray(unravel(updates)["w"])
     if kind == "adam":
@@ -255,34 +259,35 @@ def test_the_optimiser_is_the_one_asked_for(kind):
 def test_passes_are_planned_and_noise_is_made_by_keys_of_their_own(sampling):
     """Step by step: each pass has a key to plan it by, then one for each of its minibatches."""
     config = replace(CONFIG, num_minibatches=2, update_epochs=2, sampling=sampling)
-    networks, progress = _networks("tanh_normal"), jnp.float32(0.0)
-    updater, sampler = Updater(config, networks, N, 1), Sampler(config, networks, N, 1)
+    ppo, progress = _ppo(config, "tanh_normal"), jnp.float32(0.0)
     learner, part = _learner(rate=0.01), _part()._replace(weight=())
     learner = learner.replace(hparams=learner.hparams | WEIGHTS)
-    found, _ = jax.jit(updater.improve)(learner.replace(params=START), part, KEY, progress)
-    carry, keys = (learner, jnp.asarray(True), jnp.asarray(False)), jax.random.split(KEY, (2, 3))
-    update = jax.jit(partial(updater._update, UNRAVEL, WEIGHTS))
-    for plan, *noise in keys:
-        for planned, key in zip(sampler.plan(plan), noise, strict=True):
-            params = UNRAVEL(carry[0].params)
-            drawn, _ = sampler.draw(carry[0], params, part, (), planned, progress)
-            carry, _ = update(carry, (drawn, key))
-    np.testing.assert_allclose(ravel_pytree(found.params)[0], carry[0].params, atol=1e-5)
+    update = jax.jit(partial(ppo_update.update, ppo))
+    found, _ = update(learner.replace(params=START), part, KEY, progress)
+    state = UpdateState(learner, jnp.asarray(True), jnp.asarray(False))
+    step = jax.jit(partial(ppo_update.gradient_step, ppo, UNRAVEL, WEIGHTS))
+    for plan_key, *noise_keys in jax.random.split(KEY, (2, 3)):
+        plans = ppo_update.plan_epoch(ppo, part, plan_key)
+        for plan, key in zip(plans, noise_keys, strict=True):
+            params = UNRAVEL(state.learner.params)
+            drawn, _ = ppo_update.sample(ppo, state.learner, params, part, (), plan, progress)
+            state, _ = step(state, (drawn, key))
+    np.testing.assert_allclose(ravel_pytree(found.params)[0], state.learner.params, atol=1e-5)
 
 
 @pytest.mark.parametrize("sampling", ["sequential", "uniform"])
 def test_every_pass_and_minibatch_is_visited_and_averaged(sampling):
     """At a rate of 0 all visits see one policy: their mean is that of the whole batch."""
     config = replace(CONFIG, num_minibatches=4, update_epochs=2, sampling=sampling)
-    updater, part = Updater(config, _networks(), N, 1), _part()._replace(weight=())
+    part = _part()._replace(weight=())
     learner = _learner(rate=0.0).replace(params=START)
     coefficients = dict.fromkeys(WEIGHTS, jnp.float32(0.1))
     learner = learner.replace(hparams=learner.hparams | coefficients)
-    after, noted = updater.improve(learner, part, KEY, jnp.float32(0.0))
+    after, logged = ppo_update.update(_ppo(config), learner, part, KEY, jnp.float32(0.0))
     jax.tree.map(np.testing.assert_array_equal, after.params, START)
-    assert "train/teacher_kl" not in noted and "train/bad_updates" in noted
+    assert "train/teacher_kl" not in logged and "train/bad_updates" in logged
     assert int(optax.tree.get(after.optimizer, "count")) == 8
     _, metrics = _slope(part)
-    found = [float(noted[name].total / noted[name].count) for name in ppo_loss.METRICS[:-1]]
+    found = [float(logged[name].total / logged[name].count) for name in ppo_loss.METRICS[:-1]]
     exactly = np.allclose(found, metrics[:-1], rtol=1e-3)
     assert exactly if sampling == "sequential" else not exactly

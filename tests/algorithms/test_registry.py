@@ -1,0 +1,192 @@
+"""Algorithms and networks of one's own: those of docs/extending.md, trained, resumed, loaded."""
+
+import importlib
+import json
+import re
+import shutil
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxrl
+from jaxrl import evaluate, export, train
+from jaxrl.algorithms import registry
+from jaxrl.config import TrainConfig, presets, validate
+from jaxrl.errors import UserError
+
+PAGE = Path(__file__).parents[2] / "docs" / "extending.md"
+SMALL = (
+    "--devices 1 --network.hidden 8 --network.critic-hidden 8 --epochs 1 --cycles 1 --num-envs 4 "
+    "--iterations 4 --eval.num-envs 4 --task.episode-length 8 --log.no-tensorboard"
+)
+DDPG = (
+    f"rrd-quick {SMALL} --algo ddpg:make --offpolicy.reward env --task.no-episodic-reward "
+    "--offpolicy.buffer-size 256 --offpolicy.warmup 8 --train-batches 2 --batch-size 8 "
+    "--total-steps None"
+)
+RESIDUAL = (
+    f"cartpole {SMALL} --network.module residual:build --ppo.rollout-length 4 "
+    "--ppo.num-minibatches 2 --ppo.update-epochs 1"
+)
+
+
+def _shown(name):
+    """Return the block of Python that the page puts into a file."""
+    text = PAGE.read_text()
+    before, _, after = text.partition(f"in `{name}`")
+    assert after, name
+    return re.search(r"```python\n(.*?)```", after, re.S).group(1)
+
+
+@pytest.fixture
+def own_code(tmp_path, monkeypatch):
+    """The modules of the page, where they can be imported."""
+    for name in ("ddpg.py", "residual.py"):
+        (tmp_path / name).write_text(_shown(name))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    importlib.invalidate_caches()
+    yield tmp_path
+    for name in ("ddpg", "residual"):
+        sys.modules.pop(name, None)
+
+
+def _rows(folder):
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_the_page_uses_exported_names_alone():
+    for name in ("ddpg.py", "residual.py"):
+        code = _shown(name)
+        for module, names in re.findall(r"from (jaxrl\.\w+) import (.+)", code):
+            exported = importlib.import_module(module).__all__
+            assert set(names.split(", ")) <= set(exported), f"{name}: {module}"
+    lines = _shown("ddpg.py").partition("def make")[2].splitlines()
+    assert len([line for line in lines if line.strip()]) < 25
+
+
+def test_an_algorithm_of_ones_own_is_trained_resumed_and_evaluated(own_code, capsys):
+    run = own_code / "run"
+    assert train.main([*DDPG.split(), "--run-dir", str(run)]) == 0
+    assert f"--resume {run} --epochs 2 --algo ddpg:make" in capsys.readouterr().out
+    assert _rows(run)[-1]["train/q_mean"] != 0.0
+    # What a file names is not imported.
+    sys.modules.pop("ddpg", None)
+    resume = ["--resume", str(run), "--epochs", "2"]
+    assert train.main(resume) == 2
+    assert "To allow its import, add --algo ddpg:make" in capsys.readouterr().err
+    assert train.main([*resume, "--algo", "ddpg:other"]) == 2
+    assert "ddpg" not in sys.modules
+    assert train.main([*resume, "--algo", "ddpg:make"]) == 0
+    assert len(_rows(run)) == 2
+    sys.modules.pop("ddpg", None)
+    assert evaluate.main([str(run), "--episodes", "2"]) == 0
+    assert "ddpg" not in sys.modules
+
+
+def test_ddpg_learns_what_its_losses_say(own_code):
+    """The critics fit the reward of a one-step task, and the actor climbs them."""
+    from jaxrl.envs.tasks import probes
+    from jaxrl.envs.vector_env import VectorEnv
+
+    config = TrainConfig(algo="ddpg:make")
+    settings = replace(
+        config.offpolicy,
+        buffer_size=4096,
+        batch_size=64,
+        warmup=64,
+        train_batches=4,
+        pi_lr=3e-3,
+        q_lr=3e-3,
+    )
+    network = replace(config.network, hidden=(16,), critic_hidden=(16,), activation="tanh")
+    config = replace(config, offpolicy=settings, network=network)
+    env = VectorEnv(probes.PROBES["continuous_action"](), 16, 1, pool_size=16)
+    networks = registry.build_networks(config, env.spec)
+    algorithm = registry.make(config, env, networks)
+
+    @jax.jit
+    def run(key):
+        state, _ = jax.lax.scan(
+            lambda state, _: algorithm.train_step(state), algorithm.init(key), length=150
+        )
+        return algorithm.policy_params(state.learner)
+
+    act = algorithm.policy(True)
+    target = jnp.array([[-0.6], [0.0], [0.6]])
+    action, _, _ = act(run(jax.random.key(0)), target, (), jax.random.key(1))
+    np.testing.assert_allclose(action, target, atol=0.2)
+
+
+def test_networks_of_ones_own_are_trained_loaded_and_exported(own_code, capsys):
+    run = own_code / "run"
+    assert train.main([*RESIDUAL.split(), "--run-dir", str(run)]) == 0
+    module = ["--network.module", "residual:build"]
+    sys.modules.pop("residual", None)
+    for command in (evaluate.main, export.main):
+        capsys.readouterr()
+        assert command([str(run)]) == 2
+        assert "add --network.module residual:build" in capsys.readouterr().err
+        assert "residual" not in sys.modules
+    with pytest.raises(UserError, match=r"has networks of residual:build, not of jaxrl: add --net"):
+        jaxrl.load_policy(run)
+    assert "residual" not in sys.modules
+    assert evaluate.main([str(run), "--episodes", "2", *module]) == 0
+    assert export.main([str(run), *module]) == 0
+    assert "No NumPy version" in capsys.readouterr().out
+    import residual
+
+    policy = jaxrl.load_policy(run, network=residual.build)
+    assert int(policy(np.zeros((1, 4), np.float32))[0]) in (0, 1)
+    assert "LayerNorm_0" in policy.params.actor["params"]
+    again = ["--resume", str(run), "--epochs", "2"]
+    assert train.main(again) == 2
+    assert train.main([*again, *module]) == 0
+
+
+def test_fit_takes_functions_and_sinks(own_code):
+    import ddpg
+
+    config = train._parse(DDPG.split()).config
+    config = replace(config, algo="td3", run_dir=own_code / "run")
+    rows = []
+    result = jaxrl.fit(
+        config, algorithm=ddpg.make, sinks=[lambda step, row: rows.append((step, row))]
+    )
+    written = json.loads((result.folder / "config.json").read_text())
+    assert written["algo"] == "ddpg:make"
+    logged = _rows(result.folder)
+    assert [step for step, _ in rows] == [row["step"] for row in logged]
+    assert rows[-1][1]["train/q_mean"] == pytest.approx(logged[-1]["train/q_mean"])
+    shutil.rmtree(result.folder)
+    with pytest.raises(UserError, match="algorithm: .* is no named function"):
+        jaxrl.fit(config, algorithm=lambda *parts: None)
+
+
+def test_what_is_no_algorithm_is_refused(own_code):
+    config = presets.get("cartpole")
+    wrong = replace(config, algo="sacc")
+    assert any(
+        "unknown algorithm 'sacc'. Did you mean 'sac'" in p for p in validate.validate(wrong)
+    )
+    wrong = replace(config, network=replace(config.network, module="residual"))
+    assert any("--network.module: 'residual' is no function" in p for p in validate.validate(wrong))
+    (own_code / "parts.py").write_text("def make(*parts):\n    return 3\n\nnumber = 3\n")
+    importlib.invalidate_caches()
+    for name, text in {
+        "parts:mak": "module 'parts' has no 'mak'. Did you mean 'make'?",
+        "parts:number": "'parts:number' is no function",
+        "parts:make": "'parts:make' returned int: return an Algorithm",
+        "nowhere:make": "cannot import 'nowhere'",
+    }.items():
+        with pytest.raises(UserError, match=f"--algo: {re.escape(text)}"):
+            registry.make(replace(config, algo=name), None, None)
+    network = replace(config.network, module="parts:make")
+    with pytest.raises(UserError, match="--network.module: 'parts:make' returned int"):
+        registry.build_networks(replace(config, network=network), None)
+    sys.modules.pop("parts", None)
