@@ -1,4 +1,4 @@
-"""Where results come from: settings, command, commit, devices; kept beside the table."""
+"""Provenance of results: settings, command, commit and devices, stored beside the table."""
 
 import json
 import os
@@ -6,20 +6,20 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-FILE = "origin.json"
+FILE = "provenance.json"
 
 
-class Origin(NamedTuple):
-    """What made some runs; "" is not known."""
+class Provenance(NamedTuple):
+    """Command, code and devices of some runs; "" is unknown."""
 
     command: str = ""
     commit: str = ""
     devices: str = ""
     jax: str = ""
-    note: str = ""  # for people to add
+    note: str = ""  # added by hand
 
-    def told(self) -> str:
-        """Return it as one line in Markdown."""
+    def describe(self) -> str:
+        """Return one line of Markdown."""
         parts = (
             self.command and f"`{self.command}`",
             self.commit and f"commit {self.commit}",
@@ -30,45 +30,51 @@ class Origin(NamedTuple):
         return ", ".join(filter(None, parts))
 
 
-def here(command: str) -> Origin:
-    """Return what makes runs in this process."""
+def current(command: str) -> Provenance:
+    """Return the provenance of runs of this process."""
     from jaxrl.loggers import run_dir
 
-    found = run_dir.provenance()
-    git, kinds = found["git"], [kind.partition(": ")[2] for kind in found["devices"]]
-    # Files that git does not know, such as a study that was just written, change no result.
+    process = run_dir.provenance()
+    git, kinds = process["git"], [kind.partition(": ")[2] for kind in process["devices"]]
+    # Untracked files, such as a new study, change no result.
     changed = [line for line in git.get("changed", []) if line and not line.startswith("??")]
     with_changes = f" and changes to {len(changed)} files" if changed else ""
     commit = git.get("commit", "")[:7]
-    return Origin(
+    return Provenance(
         command=command,
         commit=commit and f"{commit}{with_changes}",
         devices=f"{len(kinds)} × {kinds[0]}"
         if kinds[0] != "cpu"
         else f"{os.cpu_count()} CPU cores",
-        jax=found["versions"].get("jax", ""),
+        jax=process["versions"].get("jax", ""),
     )
 
 
 def write(
-    out: Path, settings: Mapping[str, Any], origins: Iterable[Origin], *, shrunk: bool = False
+    out: Path,
+    settings: Mapping[str, Any],
+    runs: Iterable[Provenance],
+    *,
+    smoke_test: bool = False,
 ) -> None:
-    """Keep what all variants had in common, and every origin once."""
-    known = [origin._asdict() for origin in dict.fromkeys(origins) if origin.told()]
-    kept = {"settings": dict(settings), "origins": known} | ({"shrunk": True} if shrunk else {})
-    text = json.dumps(kept, indent=2, default=str, ensure_ascii=False)
+    """Write the common settings of all variants, and each distinct provenance of their runs."""
+    distinct = [run._asdict() for run in dict.fromkeys(runs) if run.describe()]
+    document: dict[str, Any] = {"settings": dict(settings), "provenance": distinct}
+    if smoke_test:
+        document["smoke_test"] = True
+    text = json.dumps(document, indent=2, default=str, ensure_ascii=False)
     (out / FILE).write_text(text + "\n", encoding="utf-8")
 
 
-def read(out: Path) -> tuple[dict[str, Any], list[Origin]] | None:
-    """Return what `write` wrote, if it has."""
+def read(out: Path) -> tuple[dict[str, Any], list[Provenance]] | None:
+    """Return settings and provenance; None if there is no file."""
     if not (out / FILE).exists():
         return None
-    found = json.loads((out / FILE).read_text())
-    return found["settings"], [Origin(**origin) for origin in found["origins"]]
+    document = json.loads((out / FILE).read_text())
+    return document["settings"], [Provenance(**run) for run in document["provenance"]]
 
 
-def was_shrunk(out: Path) -> bool:
-    """Tell whether `write` was told so."""
+def is_smoke_test(out: Path) -> bool:
+    """Return whether results are those of a smoke test."""
     file = out / FILE
-    return file.exists() and json.loads(file.read_text()).get("shrunk", False)
+    return file.exists() and json.loads(file.read_text()).get("smoke_test", False)

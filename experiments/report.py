@@ -1,7 +1,7 @@
-"""What a study shows: curves with bands, final figures with intervals, comparisons.
+"""The report of a study: curves with bands, final results with intervals, comparisons.
 
-The pictures are functions of records, for results.md and for notebooks alike. Of a study that was
-run before, `python -m experiments.report STUDY` writes them anew from its table.
+The plots are functions of records, for results.md and for notebooks. `python -m experiments.report
+STUDY` rewrites the report from the stored table.
 """
 
 import argparse
@@ -31,31 +31,31 @@ _COLUMNS = 4
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return the exit status."""
-    parser = argparse.ArgumentParser(description="Write results.md anew, from results.csv.")
+    parser = argparse.ArgumentParser(description="Rewrite results.md from results.csv.")
     parser.add_argument("study", help="name of a file in experiments/studies")
     parser.add_argument("--out", type=Path, help="folder; experiments/results/STUDY if not given")
     command = parser.parse_args(arguments)
     out = command.out or studies.HERE / "results" / command.study
-    return exit_status(lambda: retell(command.study, out))
+    return exit_status(lambda: rewrite(command.study, out))
 
 
-def retell(name: str, out: Path) -> None:
-    """Write the report of a study that was run before, with the settings that it had then."""
+def rewrite(name: str, out: Path) -> None:
+    """Write the report of a finished study, with the settings of its runs."""
     chosen = studies.load(name)
     if not (out / "results.csv").exists():
-        raise UserError(f"'{out}' has no results.csv: run the study before.")
-    if known := provenance.read(out):
-        chosen = replace(chosen, settings=known[0])
-    if provenance.was_shrunk(out):
-        chosen = chosen.shrunk()
-    found = read_table(out / "results.csv")
-    for variant in dict.fromkeys(record.variant for record in found):
+        raise UserError(f"'{out}' has no results.csv: run the study first.")
+    if stored := provenance.read(out):
+        chosen = replace(chosen, settings=stored[0])
+    if provenance.is_smoke_test(out):
+        chosen = chosen.smoke_test()
+    records = read_table(out / "results.csv")
+    for variant in dict.fromkeys(record.variant for record in records):
         if variant not in (PLAIN, *chosen.variants):
             raise UserError(
-                f"'{out / 'results.csv'}' has a variant '{variant}', which the study has no more: "
+                f"'{out / 'results.csv'}' has a variant '{variant}' that the study lacks: "
                 f"name it in experiments/studies/{name}.py, or run the study again."
             )
-    write(name, chosen, found, out)
+    write(name, chosen, records, out)
 
 
 class _Bar:
@@ -63,74 +63,74 @@ class _Bar:
         self._progress, self._task = progress, progress.add_task("", total=total)
 
     def say(self, text: str) -> None:
-        """Show what is being run."""
-        shown = textwrap.shorten(text, 44, placeholder=" ...")
-        self._progress.update(self._task, description=shown)
+        """Set the text beside the bar."""
+        short_text = textwrap.shorten(text, 44, placeholder=" ...")
+        self._progress.update(self._task, description=short_text)
 
     def advance(self, number: int) -> None:
-        """Note so much more of the total."""
+        """Advance by `number` of the total."""
         self._progress.advance(self._task, number)
 
 
 @contextlib.contextmanager
 def progress(total: int) -> Iterator[_Bar]:
-    """Show one bar for the whole study, with the time that is left."""
+    """Show one progress bar for the study, with the remaining time."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
     from rich.progress import TimeRemainingColumn as TimeLeft
 
     text, left = TextColumn("{task.description}"), TextColumn("left")
     columns = (text, BarColumn(), TimeElapsedColumn(), left, TimeLeft())
-    with Progress(*columns, console=Console(force_jupyter=False)) as shown:
-        yield _Bar(shown, total)
+    with Progress(*columns, console=Console(force_jupyter=False)) as bar:
+        yield _Bar(bar, total)
 
 
 def by_variant(study: Study, records: list[Record]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Return steps [points] and the study's metric [seeds, points] of each variant, in order."""
-    found: dict[str, list[Record]] = {name: [] for name in (PLAIN, *study.variants)}
+    grouped: dict[str, list[Record]] = {name: [] for name in (PLAIN, *study.variants)}
     for record in sorted(records, key=lambda record: record.seed):
-        found[record.variant].append(record)
+        grouped[record.variant].append(record)
     return {
         name: (np.array(runs[0].steps), np.array([_metric(study, run) for run in runs]))
-        for name, runs in found.items()
+        for name, runs in grouped.items()
         if runs
     }
 
 
 def _metric(study: Study, run: Record) -> list[float]:
-    return run.figures.get(study.metric, [np.nan] * len(run.steps))
+    return run.metrics.get(study.metric, [np.nan] * len(run.steps))
 
 
 def write(name: str, study: Study, records: list[Record], out: Path) -> None:
-    """Write results.md and its pictures."""
-    for picture, draw in (("curves.png", draw_curves), ("finals.png", draw_finals)):
-        draw(study, records).savefig(out / picture, dpi=130)
+    """Write results.md and its plots."""
+    for file, draw in (("curves.png", draw_curves), ("finals.png", draw_finals)):
+        draw(study, records).savefig(out / file, dpi=130)
     text = f"""# {name}
 
-{_explained(study, records)}
+{_explanation(study, records)}
 
 {table(study, records)}
 
 ![learning curves](curves.png)
 
-![final figures](finals.png)
-{_made(study, out)}"""
+![final results](finals.png)
+{_provenance(study, out)}"""
     (out / "results.md").write_text(text, encoding="utf-8")
     print(f"written to {out / 'results.md'}")
 
 
-def _explained(study: Study, records: list[Record]) -> str:
-    """Say what was run, and what the table shows of it."""
+def _explanation(study: Study, records: list[Record]) -> str:
+    """Return a paragraph about the runs and the columns of the table."""
     curves = by_variant(study, records)
     common = f" with {_changes(study.settings)}" if study.settings else ""
     base = "*base*, which has these settings and no others" if common else "the preset as it is"
     seeds = len(curves[PLAIN][1])
-    words = stats.labels(seeds)
+    labels = stats.labels(seeds)
     length = "" if _differ_in_length(curves) else f" of {short(curves[PLAIN][0][-1])} steps"
     return (
         f"Preset `{study.preset}`{common}. {seeds} seeds{length} for each variant. "
-        f"`{study.metric}` of the last evaluation as {words.mean}s with {words.interval}s over "
-        "seeds. *Better* is the share of pairs of runs in which the variant does "
+        f"`{study.metric}` of the last evaluation as {labels.mean}s with {labels.interval}s over "
+        "seeds. *Better* is the fraction of pairs of runs in which the variant does "
         f"better than {base}; {'lower' if study.lower_is_better else 'higher'} is better."
     )
 
@@ -139,14 +139,14 @@ def _differ_in_length(curves: dict) -> bool:
     return len({steps[-1] for steps, _ in curves.values()}) > 1
 
 
-def _made(study: Study, out: Path) -> str:
-    """Say what made the results, as far as it is known."""
-    known = provenance.read(out)
-    lines = [f"- {each.told()}" for each in (known[1] if known else [])]
+def _provenance(study: Study, out: Path) -> str:
+    """Return the provenance of the results, as far as it is known."""
+    stored = provenance.read(out)
+    lines = [f"- {each.describe()}" for each in (stored[1] if stored else [])]
     if lines:
         lines = ["", "Made by", "", *lines]
-    if study.is_shrunk:
-        lines += ["", "Shrunk by `--tiny`: nothing can be learnt from this."]
+    if study.is_smoke_test:
+        lines += ["", "A smoke test (`--smoke`): these are not results."]
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -157,16 +157,16 @@ def _changes(settings: Mapping[str, Any]) -> str:
 def table(study: Study, records: list[Record]) -> str:
     """Return the last evaluations as a table in Markdown."""
     curves = by_variant(study, records)
-    differ, words = _differ_in_length(curves), stats.labels(len(curves[PLAIN][1]))
-    head = ["variant", "changes", *["steps"] * differ, words.mean, words.interval, "better"]
+    differ, labels = _differ_in_length(curves), stats.labels(len(curves[PLAIN][1]))
+    head = ["variant", "changes", *["steps"] * differ, labels.mean, labels.interval, "better"]
     rows = [head, ["---", "---", *["---:"] * (len(head) - 2)]]
     for variant, (steps, values) in curves.items():
-        found = stats.iqm_with_interval(values[:, -1], lower_is_better=study.lower_is_better)
-        mean, low, high = (stats.format_aggregate(float(value), short) for value in found)
+        results = stats.iqm_with_interval(values[:, -1], lower_is_better=study.lower_is_better)
+        mean, low, high = (stats.format_aggregate(float(value), short) for value in results)
         better = f"{100 * _better(study, curves, variant):.0f} %" if variant != PLAIN else ""
-        shown = [mean, f"{low} to {high}", better]
+        cells = [mean, f"{low} to {high}", better]
         changes = _changes(study.variants.get(variant, {}))
-        rows.append([_label(study, variant), changes, *[short(steps[-1])] * differ, *shown])
+        rows.append([_label(study, variant), changes, *[short(steps[-1])] * differ, *cells])
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
@@ -175,21 +175,21 @@ def _label(study: Study, variant: str) -> str:
 
 
 def _better(study: Study, curves: dict, variant: str) -> float:
-    """Return how often a variant's run does better than one without its changes."""
+    """Return the fraction of pairs in which a variant beats the one without changes."""
     final, plain = (curves[name][1][:, -1] for name in (variant, PLAIN))
     lower = study.lower_is_better
     return stats.probability_of_improvement(final, plain, lower_is_better=lower)
 
 
 def short(number: float) -> str:
-    """Write a number with three or four digits."""
+    """Return a number with three or four digits as text."""
     if abs(number) >= 1e6:
         return f"{number / 1e6:,.3g} M"
     return f"{number:,.0f}" if abs(number) >= 100 else f"{number:.3g}"
 
 
 def draw_curves(study: Study, records: list[Record]) -> Figure:
-    """Draw one panel for every variant: its curve, before that without its changes."""
+    """Draw one panel per variant: its curve, over the one without changes in grey."""
     curves = by_variant(study, records)
     variants = [name for name in curves if name != PLAIN] or [PLAIN]
     columns = min(_COLUMNS, len(variants))
@@ -213,7 +213,7 @@ def draw_curves(study: Study, records: list[Record]) -> Figure:
 
 
 def draw_finals(study: Study, records: list[Record]) -> Figure:
-    """Draw the last evaluations with intervals, and beside them how often each does better."""
+    """Draw the last evaluations with intervals, and how often each variant does better."""
     curves = by_variant(study, records)
     figure = Figure(figsize=(8.5, 0.9 + 0.28 * len(curves)), layout="constrained")
     left, right = figure.subplots(1, 2, sharey=True, width_ratios=(3, 1))

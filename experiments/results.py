@@ -1,4 +1,4 @@
-"""What runs of a study left: kept line by line as they end, and as a table to read and share."""
+"""Results of a study: one line of JSON per finished run, and a table of all evaluations."""
 
 import contextlib
 import csv
@@ -7,7 +7,7 @@ import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from experiments.provenance import Origin
+from experiments.provenance import Provenance
 from experiments.study import Cell
 from jaxrl.config import TrainConfig, serialization
 
@@ -18,12 +18,12 @@ class Record(NamedTuple):
     variant: str
     seed: int
     steps: list[int]  # of its evaluations
-    figures: dict[str, list[float]]  # what each of them gave, by name
-    origin: Origin = Origin()  # not in the table
+    metrics: dict[str, list[float]]  # by name, one value per evaluation
+    provenance: Provenance = Provenance()  # not in the table
 
 
-def keep(path: Path, record: Record, config: TrainConfig) -> None:
-    """Add a run."""
+def append(path: Path, record: Record, config: TrainConfig) -> None:
+    """Append a finished run."""
     text = json.dumps(record._asdict() | {"config": serialization.to_json(config)})
     cut = path.exists() and not path.read_text(encoding="utf-8").endswith(
         "\n"
@@ -32,19 +32,19 @@ def keep(path: Path, record: Record, config: TrainConfig) -> None:
         file.write("\n" * cut + text + "\n")
 
 
-def kept(path: Path, cells: dict[Cell, TrainConfig]) -> dict[Cell, Record]:
-    """Return the runs that were made with the settings that the cells have now."""
-    found = {}
+def finished_runs(path: Path, cells: dict[Cell, TrainConfig]) -> dict[Cell, Record]:
+    """Return the finished runs whose settings are still those of their cells."""
+    finished = {}
     for row in _rows(path):
         cell = row["variant"], row["seed"]
         if cell in cells and row.pop("config") == serialization.to_json(cells[cell]):
-            row["origin"] = Origin(*row.get("origin", ()))
-            found[cell] = Record(**row)
-    return found
+            row["provenance"] = Provenance(*row.get("provenance", ()))
+            finished[cell] = Record(**row)
+    return finished
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:
-    """Read all lines but one that was interrupted."""
+    """Read all complete lines."""
     if not path.exists():
         return []
     rows = []
@@ -55,27 +55,27 @@ def _rows(path: Path) -> list[dict[str, Any]]:
 
 
 def write_table(records: list[Record], path: Path) -> None:
-    """Write a tidy table: one line for every evaluation."""
-    names = list(dict.fromkeys(name for record in records for name in record.figures))
+    """Write a tidy table: one line per evaluation."""
+    names = list(dict.fromkeys(name for record in records for name in record.metrics))
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["variant", "seed", "step", *names])
         for record in records:
             for i, step in enumerate(record.steps):
-                given = [record.figures[n][i] if n in record.figures else "" for n in names]
-                writer.writerow([record.variant, record.seed, step, *given])
+                values = [record.metrics[n][i] if n in record.metrics else "" for n in names]
+                writer.writerow([record.variant, record.seed, step, *values])
 
 
 def read_table(path: Path) -> list[Record]:
-    """Read what `write_table` wrote."""
-    found: dict[Cell, Record] = {}
+    """Read the table of `write_table`."""
+    records: dict[Cell, Record] = {}
     with path.open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
             cell = row.pop("variant"), int(row.pop("seed"))
-            record = found.setdefault(cell, Record(*cell, [], {name: [] for name in row}))
+            record = records.setdefault(cell, Record(*cell, [], {name: [] for name in row}))
             record.steps.append(int(row["step"]))
             for name, value in row.items():
-                record.figures[name].append(float(value) if value else math.nan)
-    for record in found.values():
-        del record.figures["step"]
-    return list(found.values())
+                record.metrics[name].append(float(value) if value else math.nan)
+    for record in records.values():
+        del record.metrics["step"]
+    return list(records.values())

@@ -1,7 +1,7 @@
-"""Run a study: `python -m experiments.run STUDY` writes a table, pictures and results.md.
+"""Run a study: `python -m experiments.run STUDY` writes a table, plots and results.md.
 
-What is finished is kept as it comes, and not run again; what is being trained is saved when it is
-interrupted. A study goes on by the same command.
+Finished runs are stored and not repeated; unfinished ones are saved when they are interrupted. The
+same command continues a study.
 """
 
 import argparse
@@ -32,9 +32,9 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("study", help="name of a file in experiments/studies")
-    parser.add_argument("--tiny", action="store_true", help="two seeds of next to nothing")
+    parser.add_argument("--smoke", action="store_true", help="smoke test with two seeds")
     parser.add_argument("--out", type=Path, help="folder; experiments/results/STUDY if not given")
-    parser.add_argument("--at-once", type=int, default=64, help="most members of one program")
+    parser.add_argument("--at-once", type=int, default=64, help="maximum members of a program")
     parser.add_argument(
         "--set",
         nargs=2,
@@ -51,17 +51,17 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _command(command: argparse.Namespace) -> None:
     study.at_least_one(at_once=command.at_once)
-    given = {name: _value(text) for name, text in command.set}
+    settings = {name: _value(text) for name, text in command.set}
     chosen = study.load(command.study)
-    chosen = replace(chosen, settings={**chosen.settings, **given})
-    if command.tiny:
-        chosen = chosen.shrunk()
-    out = study.folder(command.study, command.out, tiny=command.tiny)
+    chosen = replace(chosen, settings={**chosen.settings, **settings})
+    if command.smoke:
+        chosen = chosen.smoke_test()
+    out = study.folder(command.study, command.out, smoke=command.smoke)
     execute(command.study, chosen, out, command.at_once, command.typed)
 
 
 def _value(text: str) -> Any:
-    """Read a value as JSON, or else as the text that it is."""
+    """Parse a value as JSON, or else return it as text."""
     try:
         return json.loads(text)
     except json.JSONDecodeError:
@@ -69,37 +69,37 @@ def _value(text: str) -> Any:
 
 
 def execute(name: str, chosen: Study, out: Path, at_once: int = 64, command: str = "") -> None:
-    """Run what is not finished yet, then write the report."""
-    cells, kept = chosen.cells(), out / "runs.jsonl"
-    done = records.kept(kept, cells)
+    """Run the cells that are not finished, then write the report."""
+    cells, path = chosen.cells(), out / "runs.jsonl"
+    done = records.finished_runs(path, cells)
     missing = {cell: config for cell, config in cells.items() if cell not in done}
     if done:
         print(f"{len(done)} of {len(cells)} runs are finished already")
     if missing:
-        _run(chosen, missing, kept, at_once, command)
-        done = records.kept(kept, cells)
-    found = [done[cell] for cell in cells]
-    chosen.check_metric({name for record in found for name in record.figures})
-    records.write_table(found, out / "results.csv")
-    origins = [record.origin for record in found]
-    provenance.write(out, chosen.settings, origins, shrunk=chosen.is_shrunk)
-    report.write(name, chosen, found, out)
+        _run(chosen, missing, path, at_once, command)
+        done = records.finished_runs(path, cells)
+    runs = [done[cell] for cell in cells]
+    chosen.check_metric({name for record in runs for name in record.metrics})
+    records.write_table(runs, out / "results.csv")
+    sources = [record.provenance for record in runs]
+    provenance.write(out, chosen.settings, sources, smoke_test=chosen.is_smoke_test)
+    report.write(name, chosen, runs, out)
 
 
 def results(name: str) -> tuple[Study, list[Record]]:
-    """Return a study and the table of it that is kept here.
+    """Return a study and its stored results.
 
-    Where there is none yet, and where JAXRL_TINY is set, its shrunk form is run instead.
+    Without stored results, or with JAXRL_SMOKE set, its smoke test is run instead.
     """
     chosen, table = study.load(name), HERE / "results" / name / "results.csv"
-    if table.exists() and not os.environ.get("JAXRL_TINY"):
+    if table.exists() and not os.environ.get("JAXRL_SMOKE"):
         return chosen, records.read_table(table)
-    print("These are not results: nothing was trained for longer than a moment.")
+    print("This is a smoke test, not a result: nothing was trained for long.")
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder)
         with contextlib.redirect_stdout(io.StringIO()):
-            execute(name, chosen.shrunk(), out)
-        return chosen.shrunk(), records.read_table(out / "results.csv")
+            execute(name, chosen.smoke_test(), out)
+        return chosen.smoke_test(), records.read_table(out / "results.csv")
 
 
 def _run(
@@ -111,7 +111,7 @@ def _run(
     from jaxrl.utils import compilation_cache
 
     compilation_cache.enable()
-    made = provenance.here(command)
+    made = provenance.current(command)
     names, configs = list(cells), list(cells.values())
     groups = population.groups(configs)
     parts = [each[i : i + at_once] for each in groups for i in range(0, len(each), at_once)]
@@ -126,7 +126,7 @@ def _run(
         print(f"program {number} of {len(parts)}, {len(part)} runs: {variants}", flush=True)
         curves = training.train(started, path.parent / "runs", chosen.check_metric)
         for i, curve in zip(part, curves, strict=True):
-            records.keep(path, Record(*names[i], *curve, made), configs[i])
+            records.append(path, Record(*names[i], *curve, made), configs[i])
 
 
 def _early(

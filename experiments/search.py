@@ -1,7 +1,7 @@
-"""Search good settings of a study's preset: `python -m experiments.search STUDY --trials 32`.
+"""Search the settings of a study's preset: `python -m experiments.search STUDY --trials 32`.
 
-Several trials are members of one program. What was tried is kept as it comes, line by line, and an
-interrupted search goes on by the same command. Needs optuna: pip install 'jaxrl[search]'.
+Several trials are members of one program. Finished trials are stored line by line, and the same
+command continues an interrupted search. Needs optuna: pip install 'jaxrl[search]'.
 """
 
 import argparse
@@ -26,10 +26,10 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("study", help="name of a file in experiments/studies")
-    parser.add_argument("--trials", type=int, default=32, help="settings to try, in all")
+    parser.add_argument("--trials", type=int, default=32, help="total number of trials")
     parser.add_argument("--at-once", type=int, default=8, help="trials before the next are chosen")
     parser.add_argument("--seeds", type=int, default=1, help="runs of each trial")
-    parser.add_argument("--tiny", action="store_true", help="runs of next to nothing")
+    parser.add_argument("--smoke", action="store_true", help="smoke test: very small runs")
     parser.add_argument("--out", type=Path, help="folder; experiments/results/STUDY if not given")
     command = parser.parse_args(arguments)
     return study.status(lambda: _command(command))
@@ -41,36 +41,36 @@ def _command(command: argparse.Namespace) -> None:
     chosen = study.load(command.study)
     if not chosen.search:
         raise UserError(f"The study '{command.study}' names nothing to search: give it `search`.")
-    chosen = replace(chosen.shrunk() if command.tiny else chosen, seeds=command.seeds)
-    out = study.folder(command.study, command.out, tiny=command.tiny)
+    chosen = replace(chosen.smoke_test() if command.smoke else chosen, seeds=command.seeds)
+    out = study.folder(command.study, command.out, smoke=command.smoke)
     execute(command.study, chosen, out, command.trials, command.at_once)
 
 
 def execute(name: str, chosen: Study, out: Path, trials: int, at_once: int) -> None:
-    """Try settings until there are so many trials, then write what they gave."""
+    """Run trials until there are `trials` of them, then write their results."""
     from jaxrl.utils import compilation_cache
 
     _check(chosen)
     compilation_cache.enable()
     optuna = _optuna()
     searched = _opened(optuna, chosen, out / "search.jsonl")
-    finished = len(_told(searched))
+    finished = len(_finished(searched))
     while finished < trials:
         number = min(at_once, trials - finished)
         asked = [searched.ask() for _ in range(number)]
         print(f"trials {finished + 1} to {finished + number} of {trials}", flush=True)
         for trial, value in zip(asked, _tried(chosen, asked, out / "runs"), strict=True):
             usable = np.isfinite(value)
-            # What cannot be run, or broke, counts as tried.
+            # A trial that is invalid or diverged counts as finished.
             state = optuna.trial.TrialState
             searched.tell(trial, value if usable else None, None if usable else state.PRUNED)
         finished += number
-    (out / "search.md").write_text(_table(name, chosen, _told(searched)), encoding="utf-8")
+    (out / "search.md").write_text(_table(name, chosen, _finished(searched)), encoding="utf-8")
     print(f"written to {out / 'search.md'}")
 
 
 def _check(chosen: Study) -> None:
-    """Refuse ranges and choices that nothing can be drawn from, or that settings cannot be."""
+    """Raise a UserError for empty ranges and invalid choices."""
     base = chosen.config({})
     for name, choices in chosen.search.items():
         if isinstance(choices, Between):
@@ -97,24 +97,24 @@ def _optuna() -> Any:
 
 
 def _opened(optuna: Any, chosen: Study, journal: Path) -> Any:
-    """Return the search as it was left; what an interruption cut off is given up.
+    """Open the search of these settings, and drop the trials that were interrupted.
 
-    Trials of other settings, ranges or numbers of seeds say nothing about this one's: its name.
+    Its name is a hash of settings, ranges and number of seeds: other trials do not count.
     """
-    about = serialization.to_json(chosen.config({})), chosen.metric, chosen.seeds, chosen.search
+    key = serialization.to_json(chosen.config({})), chosen.metric, chosen.seeds, chosen.search
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that a part of optuna is new is no news to users
+        warnings.simplefilter("ignore")  # of experimental parts of optuna
         storage = optuna.storages.JournalStorage(
             optuna.storages.journal.JournalFileBackend(str(journal))
         )
         searched = optuna.create_study(
-            study_name=hashlib.sha256(repr(about).encode()).hexdigest(),
+            study_name=hashlib.sha256(repr(key).encode()).hexdigest(),
             storage=storage,
             direction="minimize" if chosen.lower_is_better else "maximize",
             load_if_exists=True,
         )
-        # No draw twice: neither one that was made before an interruption, nor (the liar) for trials
-        # that are asked for together.
+        # No draw twice: a new seed after an interruption, the constant liar for trials that run
+        # together.
         drawn = len(searched.trials)
         searched.sampler = optuna.samplers.TPESampler(seed=drawn, constant_liar=True)
     for trial in searched.get_trials(states=(optuna.trial.TrialState.RUNNING,)):
@@ -122,21 +122,21 @@ def _opened(optuna: Any, chosen: Study, journal: Path) -> Any:
     return searched
 
 
-def _told(searched: Any) -> list[Any]:
-    """Return all trials that have come to an end by themselves."""
+def _finished(searched: Any) -> list[Any]:
+    """Return all trials that were not interrupted."""
     return [trial for trial in searched.trials if trial.state.name in ("COMPLETE", "PRUNED")]
 
 
-def _suggested(trial: Any, chosen: Study) -> dict[str, Any]:
-    base, found = chosen.config({}), {}
+def _suggest(trial: Any, chosen: Study) -> dict[str, Any]:
+    base, settings = chosen.config({}), {}
     for name, choices in chosen.search.items():
         if isinstance(choices, Between):
             whole = type(settings.get(base, name)) is int
             suggest = trial.suggest_int if whole else trial.suggest_float
             found[name] = suggest(name, choices.low, choices.high, log=choices.log)
         else:
-            found[name] = trial.suggest_categorical(name, choices)
-    return found
+            settings[name] = trial.suggest_categorical(name, choices)
+    return settings
 
 
 def _tried(chosen: Study, asked: list[Any], folder: Path) -> list[float]:
@@ -146,7 +146,7 @@ def _tried(chosen: Study, asked: list[Any], folder: Path) -> list[float]:
 
     runs: list[tuple[int, TrainConfig]] = []
     for place, trial in enumerate(asked):
-        config = study.changed(chosen.config({}), _suggested(trial, chosen))
+        config = study.changed(chosen.config({}), _suggest(trial, chosen))
         if not validate.validate(config):
             runs += [(place, replace(config, seed=seed)) for seed in range(chosen.seeds)]
     reached: dict[int, list[float]] = {}
@@ -169,8 +169,8 @@ def _table(name: str, chosen: Study, trials: list[Any]) -> str:
     lines = [
         f"# Search of {name}",
         "",
-        f"{len(trials)} trials of the preset `{chosen.preset}`, judged by `{chosen.metric}` after "
-        f"their last step. {_best(chosen, ordered[0])}",
+        f"{len(trials)} trials of the preset `{chosen.preset}`, compared by the last "
+        f"`{chosen.metric}`. {_best(chosen, ordered[0])}",
         "",
         f"| {chosen.metric} | {' | '.join(names)} |",
         "|---:" * (len(names) + 1) + "|",
@@ -182,12 +182,12 @@ def _table(name: str, chosen: Study, trials: list[Any]) -> str:
 
 
 def _best(chosen: Study, trial: Any) -> str:
-    """Return the command that trains with what was found, and with what all trials had."""
+    """Return the command that trains with the best settings and those of all trials."""
     if trial.value is None:
-        return "None of them could be trained to its end."
-    found = {n: float(_text(v)) if isinstance(v, float) else v for n, v in trial.params.items()}
-    small = chosen.shrinking(chosen.config({}))
-    flags = study.flags({**chosen.settings, **found, **small})
+        return "None of them finished."
+    best = {n: float(_text(v)) if isinstance(v, float) else v for n, v in trial.params.items()}
+    smoke = chosen.smoke_settings(chosen.config({}))
+    flags = study.flags({**chosen.settings, **best, **smoke})
     return f"The best: `python -m jaxrl.train {chosen.preset} {flags}`"
 
 

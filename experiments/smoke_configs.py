@@ -1,4 +1,4 @@
-"""What `--tiny` sets: tasks and shapes so small that nothing can be learnt, only run."""
+"""Settings of `--smoke`: tasks and shapes so small that runs only show that they work."""
 
 from typing import Any
 

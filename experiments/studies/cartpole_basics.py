@@ -22,5 +22,5 @@ STUDY = Study(
         "ppo.entropy_coef": Between(1e-4, 3e-2, log=True),
         "ppo.update_epochs": (2, 4, 8),
     },
-    tiny=smoke_configs.PPO,
+    smoke=smoke_configs.PPO,
 )

@@ -21,7 +21,7 @@ STUDY = Study(
     settings={"num_envs": 2048, "epochs": 8, "cycles": 1, "iterations": 23},  # 6 M steps
     metric="eval/mpjpe_all",  # millimetres
     lower_is_better=True,
-    tiny=smoke_configs.PPO
+    smoke=smoke_configs.PPO
     | smoke_configs.NO_PHYSICS
     | {"amp.weight": 0.0, "motion.resample_interval": 1, "network.rnn_size": 8},
 )

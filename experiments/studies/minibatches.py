@@ -24,5 +24,5 @@ STUDY = Study(
     },
     seeds=5,
     settings={"epochs": 8, "cycles": 1, "eval.num_envs": 64},
-    tiny=smoke_configs.PPO | smoke_configs.NO_PHYSICS,
+    smoke=smoke_configs.PPO | smoke_configs.NO_PHYSICS,
 )

@@ -29,7 +29,7 @@ STUDY = Study(
         "ppo.update_epochs": (2, 4, 8),
     },
     settings={"epochs": 6, "cycles": 1, "eval.num_envs": 64},  # 11 M steps
-    tiny=smoke_configs.PPO
+    smoke=smoke_configs.PPO
     | smoke_configs.NO_PHYSICS
     | {"ppo.normalize_advantage": "minibatch", "task.fresh_resets": True},
 )

@@ -34,7 +34,7 @@ STUDY = Study(
         "iterations": 1000,  # 1 M steps
         "eval.num_envs": 64,
     },
-    tiny=smoke_configs.REPLAY
+    smoke=smoke_configs.REPLAY
     | smoke_configs.NO_PHYSICS
     | {"offpolicy.reward": "rrd", "task.episodic_reward": True},
 )

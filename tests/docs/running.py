@@ -114,11 +114,11 @@ class Commands:
             return self.parses(command)
         for module in (run, study):  # wherever studies are looked for
             self.patch.setattr(module, "HERE", Path("experiments").absolute(), raising=False)
-        assert run.main([*words, "--tiny"]) == 0
+        assert run.main([*words, "--smoke"]) == 0
 
     def searches(self, command: str) -> None:
         """Search, with one trial of next to nothing."""
-        words = [*shlex.split(command)[3:], "--tiny", "--trials", "1"]
+        words = [*shlex.split(command)[3:], "--smoke", "--trials", "1"]
         _succeeds(search, [*words, "--out", "searched"])
 
     def parses(self, command: str) -> None:

@@ -24,14 +24,14 @@ def test_runs_from_top_to_bottom(name, monkeypatch):
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".cache" / "jax"))
     monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
     if "run.results" not in NOTEBOOKS[name].read_text():
-        monkeypatch.setenv("JAXRL_TINY", "1")
+        monkeypatch.setenv("JAXRL_SMOKE", "1")
     assert "image/png" in executed(NOTEBOOKS[name])  # an error in a cell is raised
 
 
 @pytest.mark.parametrize("name", STUDIES)
 def test_studies_can_be_run_for_notebooks(name, monkeypatch):
     """In this process, which has imported everything: kernels would do so one by one."""
-    monkeypatch.setenv("JAXRL_TINY", "1")
+    monkeypatch.setenv("JAXRL_SMOKE", "1")
     study, records = run.results(name)
     assert {(record.variant, record.seed) for record in records} == set(study.cells())
     assert report.table(study, records) and report.draw_curves(study, records)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from experiments import provenance, report, results
-from experiments.provenance import Origin
+from experiments.provenance import Provenance
 from experiments.results import Record
 from experiments.study import HERE, PLAIN, Study, load
 from jaxrl.utils import stats
@@ -17,8 +17,8 @@ def test_figures_that_only_some_have_are_gaps(tmp_path):
     runs = [Record("a", 0, [1, 2], {"x": [0.5, 1.5]}), Record("b", 0, [1], {"y": [math.nan]})]
     results.write_table(runs, tmp_path / "table.csv")
     a, b = results.read_table(tmp_path / "table.csv")
-    assert (a.steps, a.figures["x"], b.steps) == ([1, 2], [0.5, 1.5], [1])
-    assert np.isnan([*a.figures["y"], *b.figures["x"], *b.figures["y"]]).all()
+    assert (a.steps, a.metrics["x"], b.steps) == ([1, 2], [0.5, 1.5], [1])
+    assert np.isnan([*a.metrics["y"], *b.metrics["x"], *b.metrics["y"]]).all()
 
 
 def test_where_lower_is_better():
@@ -50,10 +50,10 @@ def test_a_run_that_broke_is_the_worst():
         assert report.draw_curves(judged, runs) and report.draw_finals(judged, runs)
 
 
-def test_settings_for_all_are_told_and_make_another_base(tmp_path):
+def test_settings_for_all_are_listed_and_make_another_base(tmp_path):
     study = Study("cartpole", {"more": {"epochs": 3}}, settings={"epochs": 2}, metric="x")
     runs = [Record(PLAIN, 0, [1024], {"x": [1.0]}), Record("more", 0, [1536], {"x": [2.0]})]
-    made = Origin("python -m experiments.run s --set epochs 2", "abc", "1 × GPU", "0.1")
+    made = Provenance("python -m experiments.run s --set epochs 2", "abc", "1 × GPU", "0.1")
     provenance.write(tmp_path, study.settings, [made, made])
     report.write("s", study, runs, tmp_path)
     text = (tmp_path / "results.md").read_text()
@@ -70,40 +70,40 @@ def test_the_preset_as_it_is_is_called_so(tmp_path):
     assert "1 seeds of 1,024 steps" in text and "| as it is |  | 1 |" in text and "Made" not in text
 
 
-def test_results_are_told_anew_from_their_table(tmp_path, capsys):
+def test_reports_are_rewritten_from_their_table(tmp_path, capsys):
     """With the settings that were given then, whatever the study's file says now."""
     assert report.main(["cartpole_basics", "--out", str(tmp_path)]) == 2
     assert "has no results.csv" in capsys.readouterr().err
     metric = load("cartpole_basics").metric
     runs = [Record(v, 0, [5], {metric: [x]}) for v, x in ((PLAIN, 2.0), ("lambda 0", 1.0))]
     results.write_table(runs, tmp_path / "results.csv")
-    provenance.write(tmp_path, {"num_envs": 7}, [Origin("then")])
+    provenance.write(tmp_path, {"num_envs": 7}, [Provenance("then")])
     assert report.main(["cartpole_basics", "--out", str(tmp_path)]) == 0
     text = (tmp_path / "results.md").read_text()
     assert "`num_envs = 7`" in text and "- `then`" in text
     assert "| lambda 0 | `ppo.lam = 0.0` | 1 | 1 to 1 | 0 % |" in text
 
 
-def test_what_was_shrunk_is_told_anew_as_such(tmp_path):
-    shrunk = load("cartpole_basics").shrunk()
-    runs = [Record(v, 0, [5], {shrunk.metric: [1.0]}) for v in (PLAIN, *shrunk.variants)]
+def test_the_report_of_a_smoke_test_says_so(tmp_path):
+    small = load("cartpole_basics").smoke_test()
+    runs = [Record(v, 0, [5], {small.metric: [1.0]}) for v in (PLAIN, *small.variants)]
     results.write_table(runs, tmp_path / "results.csv")
-    provenance.write(tmp_path, {}, [Origin("then")], shrunk=True)
+    provenance.write(tmp_path, {}, [Provenance("then")], smoke_test=True)
     assert report.main(["cartpole_basics", "--out", str(tmp_path)]) == 0
-    assert "nothing can be learnt from this" in (tmp_path / "results.md").read_text()
+    assert "these are not results" in (tmp_path / "results.md").read_text()
 
 
 def test_variants_that_a_study_has_no_more_are_named(tmp_path, capsys):
     runs = [Record(v, 0, [5], {"eval/mean_reward": [1.0]}) for v in (PLAIN, "renamed since")]
     results.write_table(runs, tmp_path / "results.csv")
     assert report.main(["cartpole_basics", "--out", str(tmp_path)]) == 2
-    assert "a variant 'renamed since', which the study has no more" in capsys.readouterr().err
+    assert "a variant 'renamed since' that the study lacks" in capsys.readouterr().err
 
 
 def test_figures_of_successes_may_come_late():
     late = replace(load("imitation"), metric="eval/mpjpe_succ")
     late.check_metric(["eval/mpjpe_all"])
-    assert late.shrunk().metric == "eval/mean_reward"  # of the task that stands in
+    assert late.smoke_test().metric == "eval/mean_reward"  # of the task that stands in
     runs = [Record(PLAIN, 0, [1, 2], {"eval/mpjpe_all": [9.0, 8.0]})]
     assert np.isnan(report.by_variant(late, runs)[PLAIN][1]).all()
 

@@ -65,14 +65,14 @@ def test_an_interrupted_search_goes_on(trained, tmp_path, monkeypatch, capsys):
     with monkeypatch.context() as patched:
         patched.setattr(training, "train", interrupted)
         assert command(tmp_path, 6) == 130
-    assert "the same command goes on" in capsys.readouterr().err
+    assert "The same command continues" in capsys.readouterr().err
     assert command(tmp_path, 6) == 0
     assert sum(map(len, trained)) == 2  # four were finished, two were given up and asked anew
     after = {m.ppo.learning_rate for members in trained for m in members}
     assert len(before | after) == 6  # nothing is tried twice
     assert command(tmp_path, 6) == 0
     assert sum(map(len, trained)) == 2
-    assert command(tmp_path, 6, "--tiny") == 0
+    assert command(tmp_path, 6, "--smoke") == 0
     assert sum(map(len, trained)) == 2 + 6  # other settings: another search
     for line in (tmp_path / "search.jsonl").read_text().splitlines():
         json.loads(line)
@@ -90,7 +90,7 @@ def test_settings_that_cannot_be_run_are_told_apart(trained, tmp_path):
 def test_nothing_is_called_best_where_nothing_could_be_run(trained, tmp_path):
     chosen = Study("cartpole", {}, seeds=1, search={"ppo.num_minibatches": (7,)})
     search.execute("x", chosen, tmp_path, trials=1, at_once=1)
-    assert "None of them could be trained to its end." in (tmp_path / "search.md").read_text()
+    assert "None of them finished." in (tmp_path / "search.md").read_text()
 
 
 def test_the_best_is_named_with_what_all_trials_had(trained, tmp_path):
@@ -121,9 +121,9 @@ def test_what_is_trained_is_what_was_asked_for(tmp_path, monkeypatch):
         return start(members)
 
     monkeypatch.setattr(training, "start", recorded)
-    small = study.load("cartpole_basics").shrunk()
+    small = study.load("cartpole_basics").smoke_test()
     ranges = {"ppo.learning_rate": Between(1e-4, 1e-2, log=True)}
-    chosen = Study(small.preset, {}, 1, tiny=small.tiny, is_shrunk=True, search=ranges)
+    chosen = Study(small.preset, {}, 1, smoke=small.smoke, is_smoke_test=True, search=ranges)
     search.execute("y", chosen, tmp_path, trials=2, at_once=2)
     text = (tmp_path / "search.md").read_text()
     rows = [[float(x) for x in line.strip("| ").split(" | ")] for line in text.splitlines()[6:8]]

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from experiments import provenance, results, run, training
-from experiments.provenance import Origin
+from experiments.provenance import Provenance
 from experiments.results import Record
 from experiments.study import HERE, PLAIN, Study, flags, grid, load
 from jaxrl import train
@@ -74,12 +74,12 @@ def test_members_learn_what_they_learn_alone():
 def folder(tmp_path_factory):
     """What a small study has left."""
     out = tmp_path_factory.mktemp("study")
-    assert run.main(["cartpole_basics", "--tiny", "--out", str(out)]) == 0
+    assert run.main(["cartpole_basics", "--smoke", "--out", str(out)]) == 0
     return out
 
 
 def test_a_study_leaves_a_table_and_pictures(folder):
-    cells = load("cartpole_basics").shrunk().cells()
+    cells = load("cartpole_basics").smoke_test().cells()
     with (folder / "results.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert {(row["variant"], int(row["seed"])) for row in rows} == set(cells)
@@ -91,18 +91,19 @@ def test_a_study_leaves_a_table_and_pictures(folder):
 
 
 def test_the_table_holds_all_that_was_kept(folder):
-    kept = results.kept(folder / "runs.jsonl", load("cartpole_basics").shrunk().cells())
-    written = [record._replace(origin=Origin()) for record in kept.values()]
+    cells = load("cartpole_basics").smoke_test().cells()
+    kept = results.finished_runs(folder / "runs.jsonl", cells)
+    written = [record._replace(provenance=Provenance()) for record in kept.values()]
     assert results.read_table(folder / "results.csv") == written
-    assert len(kept[PLAIN, 1].figures["eval/mean_ep_length"]) == 2
+    assert len(kept[PLAIN, 1].metrics["eval/mean_ep_length"]) == 2
 
 
 def test_what_made_the_results_is_kept(folder):
     _, (made,) = provenance.read(folder) or ({}, [])
-    assert made.command.startswith("python -m experiments.run cartpole_basics --tiny --out")
+    assert made.command.startswith("python -m experiments.run cartpole_basics --smoke --out")
     assert made.devices.endswith("CPU cores") and made.jax
     text = (folder / "results.md").read_text()
-    assert made.told() in text and "nothing can be learnt from this" in text
+    assert made.describe() in text and "these are not results" in text
 
 
 def test_what_is_needed_later_is_begun_early():
@@ -132,7 +133,7 @@ def test_finished_runs_are_not_run_again(folder, monkeypatch, capsys):
         raise AssertionError("nothing is left to train")
 
     monkeypatch.setattr(training, "train", refuse)
-    assert run.main(["cartpole_basics", "--tiny", "--out", str(folder)]) == 0
+    assert run.main(["cartpole_basics", "--smoke", "--out", str(folder)]) == 0
     assert "6 of 6 runs are finished already" in capsys.readouterr().out
 
 
@@ -147,9 +148,9 @@ def test_an_interrupted_program_goes_on_from_where_it_was(folder, tmp_path, monk
         stop.signal = signal.SIGTERM if len(evaluated) == 1 else None
 
     monkeypatch.setattr(training._MetricCheck, "on_evaluation", interrupting)
-    command = ["cartpole_basics", "--tiny", "--out", str(tmp_path)]
+    command = ["cartpole_basics", "--smoke", "--out", str(tmp_path)]
     assert run.main(command) == 128 + signal.SIGTERM
-    assert "the same command goes on" in capsys.readouterr().err
+    assert "The same command continues" in capsys.readouterr().err
     assert not (tmp_path / "runs.jsonl").exists() and evaluated == [1]
     stop.signal = None
     assert run.main(command) == 0
@@ -194,21 +195,21 @@ def test_an_interrupted_or_changed_run_is_run_again(folder, tmp_path):
     other["config"] = other["config"].replace('"lam": 0.95', '"lam": 0.94')
     path = tmp_path / "runs.jsonl"
     path.write_text("\n".join([kept[0], json.dumps(other), kept[2][:50]]))
-    cells = load("cartpole_basics").shrunk().cells()
-    assert results.kept(path, cells).keys() == {(PLAIN, 0)}
+    cells = load("cartpole_basics").smoke_test().cells()
+    assert results.finished_runs(path, cells).keys() == {(PLAIN, 0)}
 
 
 def test_a_run_is_kept_after_a_line_that_was_cut(tmp_path):
     path, cell = tmp_path / "runs.jsonl", (PLAIN, 0)
     path.write_text('{"variant": "a", "seed')
-    record = Record(*cell, [5], {"x": [1.0]}, Origin("python"))
-    results.keep(path, record, CONFIG)
-    assert results.kept(path, {cell: CONFIG}) == {cell: record}
+    record = Record(*cell, [5], {"x": [1.0]}, Provenance("python"))
+    results.append(path, record, CONFIG)
+    assert results.finished_runs(path, {cell: CONFIG}) == {cell: record}
 
 
 def test_studies_are_small_even_if_they_do_not_say_how():
     for name, envs in (("cartpole", 8), ("rrd-quick", 4)):
-        small = Study(name, {"other": {"num_envs": 3}}).shrunk().cells()
+        small = Study(name, {"other": {"num_envs": 3}}).smoke_test().cells()
         assert {config.num_envs for config in small.values()} == {envs}
 
 
@@ -255,7 +256,7 @@ def test_a_misspelt_metric_is_named(folder, monkeypatch, capsys):
     monkeypatch.setattr(training, "start", lambda members: None)
     monkeypatch.setattr(training, "train", lambda *given: given[2](["eval/mean_reward"]))
     for out in (folder / "new", folder):
-        assert run.main(["cartpole_basics", "--tiny", "--out", str(out)]) == 2
+        assert run.main(["cartpole_basics", "--smoke", "--out", str(out)]) == 2
         text = "no 'eval/mean_rewards'. Did you mean 'eval/mean_reward'? There are: eval/"
         assert text in capsys.readouterr().err
 
@@ -266,7 +267,7 @@ def test_an_interruption_says_how_to_go_on(tmp_path, monkeypatch, capsys):
 
     monkeypatch.setattr(run, "execute", interrupted)
     assert run.main(["cartpole_basics", "--out", str(tmp_path)]) == 130
-    assert "the same command goes on" in capsys.readouterr().err
+    assert "The same command continues" in capsys.readouterr().err
 
 
 def test_settings_as_the_command_line_takes_them():
@@ -287,5 +288,5 @@ def test_settings_as_the_command_line_takes_them():
 def test_every_study_can_be_run():
     for path in (HERE / "studies").glob("*.py"):
         study = load(path.stem)
-        assert study.cells() and study.shrunk().cells()
-        assert len(population.groups(list(study.shrunk().cells().values()))) <= 3
+        assert study.cells() and study.smoke_test().cells()
+        assert len(population.groups(list(study.smoke_test().cells().values()))) <= 3
