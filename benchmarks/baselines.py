@@ -1,16 +1,16 @@
-"""jaxrl beside its peers, on the same machine, each system in processes of its own.
+"""jaxrl and a baseline library on the same machine, each in its own processes.
 
     python -m benchmarks.baselines brax ant humanoid --seeds 5
-    python -m benchmarks.baselines sb3 cartpole pendulum --seeds 5        (pip install jaxrl[peers])
+    python -m benchmarks.baselines sb3 cartpole pendulum --seeds 5    (pip install jaxrl[baselines])
 
 brax: PPO, or SAC where that is what brax publishes for the task, on the physics backend of our
-preset. sb3: stable-baselines3's PPO on the Gymnasium twin of our task, on the processor.
-Every run begins with empty caches; with --warm the first seed of a system does, and later ones
-find what it left. `--side-by-side` runs everything at once: returns are then right, times are those
-of a crowd, which thins out in favour of whoever takes longer; rates of such runs are left out, and
-they are drawn over steps. `--add` keeps the runs that an earlier call left in the same place, and
-only does what is missing: more seeds, other tasks, or with `--only` one of the two systems; if
-nothing is, it draws what is there once more. Every row says of which commits its runs are.
+preset. sb3: stable-baselines3's PPO on the Gymnasium version of our task, on the CPU.
+Every run begins with empty caches; with --warm only the first seed of a system does.
+`--side-by-side` runs all of them concurrently: runs share one GPU, so compare times only with each
+other; rates of such runs are left out, and they are drawn over steps. `--add` keeps the runs of
+earlier calls in the same folder and adds what is missing: more seeds, other tasks, or with `--only`
+one of the two systems; if nothing is missing, it draws the plots again. Every row names the commits
+of its runs.
 """
 
 import importlib.util
@@ -42,11 +42,11 @@ Commits = dict[str, dict[str, dict[str, str]]]
 def follow(
     command: list[str],
     env: dict[str, str],
-    tell: Callable[[dict[str, Any]], None] = lambda row: None,
+    on_row: Callable[[dict[str, Any]], None] = lambda row: None,
 ) -> list[dict[str, Any]]:
-    """Run a command that prints JSON lines; return them with the second each one came at.
+    """Run a command that prints JSON lines; return them with their arrival times in seconds.
 
-    `tell` hears of each when it comes.
+    `on_row` is called with each line as it arrives.
     """
     rows, began = [], time.monotonic()
     with (
@@ -56,7 +56,7 @@ def follow(
         for line in run.stdout or []:
             if line.startswith("{"):
                 rows.append(json.loads(line) | {"seconds": time.monotonic() - began})
-                tell(rows[-1])
+                on_row(rows[-1])
         run.wait()
         wall = time.monotonic() - began
         if run.returncode or not rows:
@@ -66,8 +66,10 @@ def follow(
     return rows
 
 
-def ours(task: str, seed: int, caches: Path, place: Path, quick: bool) -> list[dict[str, float]]:
-    """Train our preset to its end; return its evaluations in the peers' words."""
+def run_jaxrl(
+    task: str, seed: int, caches: Path, place: Path, quick: bool
+) -> list[dict[str, float]]:
+    """Train our preset; return its evaluations with the names of the baselines."""
     folder = place / f"{task}-{seed}-{time.monotonic_ns()}"
     command = [sys.executable, "-m", "jaxrl.train", task, "--run-dir", str(folder)]
     command += ["--seed", str(seed), *(QUICK if quick else [])]
@@ -80,7 +82,7 @@ def ours(task: str, seed: int, caches: Path, place: Path, quick: bool) -> list[d
         )
     logged = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     rate = median(row["time/fps"] for row in logged)
-    # What came before the run's own clock started, and after it stopped, is counted as start.
+    # Time before the run's clock started and after it stopped counts as start-up.
     before = wall - logged[-1]["time/time_elapsed"]
     rows = [
         {
@@ -97,19 +99,21 @@ def ours(task: str, seed: int, caches: Path, place: Path, quick: bool) -> list[d
     return rows
 
 
-def theirs(peer: str, task: str, seed: int, caches: Path, quick: bool) -> list[dict[str, float]]:
-    """Train the peer to its end, and say at every evaluation how far it is."""
+def run_baseline(
+    baseline: str, task: str, seed: int, caches: Path, quick: bool
+) -> list[dict[str, float]]:
+    """Train the baseline and print every evaluation."""
 
-    def tell(row: dict[str, float]) -> None:
-        what = f"{row['return']:,.0f} after {row['steps']:,.0f} steps, {row['seconds']:,.0f} s"
-        print(f"{task} {peer} seed {seed}: {what}", flush=True)
+    def print_row(row: dict[str, float]) -> None:
+        text = f"{row['return']:,.0f} after {row['steps']:,.0f} steps, {row['seconds']:,.0f} s"
+        print(f"{task} {baseline} seed {seed}: {text}", flush=True)
 
-    command = [sys.executable, "-m", f"benchmarks.{peer}_worker", task, "--seed", str(seed)]
-    if peer == "brax" and (backend := presets.get(task).backend):
+    command = [sys.executable, "-m", f"benchmarks.{baseline}_worker", task, "--seed", str(seed)]
+    if baseline == "brax" and (backend := presets.get(task).backend):
         command += ["--backend", backend]
     if quick:
         command += ["--steps", "2000", "--evals", "2"]
-    return follow(command, _environment(caches), tell)
+    return follow(command, _environment(caches), print_row)
 
 
 def _environment(caches: Path) -> dict[str, str]:
@@ -118,9 +122,9 @@ def _environment(caches: Path) -> dict[str, str]:
     return os.environ | own
 
 
-def were_alone(runs: list[list[dict[str, float]]]) -> bool:
-    """Tell whether each of these runs had the machine to itself."""
-    return not any("crowd" in run[-1] for run in runs)
+def ran_alone(runs: list[list[dict[str, float]]]) -> bool:
+    """Return whether none of these runs shared the machine."""
+    return not any("concurrent_runs" in run[-1] for run in runs)
 
 
 def summarize(task: str, system: str, runs: list[list[dict[str, float]]]) -> dict[str, Any]:
@@ -135,28 +139,28 @@ def summarize(task: str, system: str, runs: list[list[dict[str, float]]]) -> dic
         "95 % interval": f"{low} to {high}",
         "million steps": runs[0][-1]["steps"] / 1e6,
     }
-    if were_alone(runs):
+    if ran_alone(runs):
         row["steps/s"] = median(run[-1]["steps/s"] for run in runs)
         row["wall, s"] = median(run[-1]["wall"] for run in runs)
     return row
 
 
-def first_time(run: list[dict[str, float]], target: float) -> float | None:
-    """Return when an evaluation first reached `target`."""
+def time_to_reach(run: list[dict[str, float]], target: float) -> float | None:
+    """Return the seconds until an evaluation reached `target`, or None."""
     return next((row["seconds"] for row in run if row["return"] >= target), None)
 
 
-def run_all(arguments: Any, curves: Curves, keep: Callable[[Curves], None]) -> None:
-    """Run every seed of both systems on every task; `keep` is told of every run that is done."""
+def run_all(arguments: Any, curves: Curves, save: Callable[[Curves], None]) -> None:
+    """Run every seed of both systems on every task; call `save` after every run."""
     jobs = [
         (task, system, str(seed))
         for task in arguments.tasks
-        for system in ([arguments.only] if arguments.only else ["jaxrl", arguments.peer])
+        for system in ([arguments.only] if arguments.only else ["jaxrl", arguments.baseline])
         for seed in range(arguments.seeds)
     ]
     jobs = [(t, system, n) for t, system, n in jobs if n not in curves.get(t, {}).get(system, {})]
     if not jobs:
-        return keep(curves)
+        return save(curves)
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
 
@@ -164,11 +168,11 @@ def run_all(arguments: Any, curves: Curves, keep: Callable[[Curves], None]) -> N
             task, system, seed = job
             caches = place / (f"{task}-{system}" if arguments.warm else f"{task}-{system}-{seed}")
             if system == "jaxrl":
-                run = ours(task, int(seed), caches, place, arguments.quick)
+                run = run_jaxrl(task, int(seed), caches, place, arguments.quick)
             else:
-                run = theirs(system, task, int(seed), caches, arguments.quick)
+                run = run_baseline(system, task, int(seed), caches, arguments.quick)
             if arguments.side_by_side:
-                run[-1]["crowd"] = len(jobs)
+                run[-1]["concurrent_runs"] = len(jobs)
             return run
 
         with ThreadPoolExecutor(len(jobs) if arguments.side_by_side else 1) as threads:
@@ -179,58 +183,59 @@ def run_all(arguments: Any, curves: Curves, keep: Callable[[Curves], None]) -> N
                     print(f"{task} {system} seed {seed}: {error}", file=sys.stderr, flush=True)
                     continue
                 curves.setdefault(task, {}).setdefault(system, {})[seed] = done.result()
-                keep(curves)
+                save(curves)
                 final = done.result()[-1]["return"]
                 print(f"{task} {system} seed {seed}: {final:,.0f}", flush=True)
     if failed := sum(done.exception() is not None for done in running):
         raise SystemExit(f"{failed} of {len(jobs)} runs failed.")
 
 
-def compare(peer: str, task: str, systems: dict[str, list], warm: bool) -> list[dict[str, Any]]:
+def compare(baseline: str, task: str, systems: dict[str, list], warm: bool) -> list[dict[str, Any]]:
     """Return the rows of one task."""
     rows = [summarize(task, system, runs) for system, runs in systems.items()]
-    if peer not in systems:
+    if baseline not in systems:
         return rows
-    goal = float(stats.interquartile_mean(np.array([run[-1]["return"] for run in systems[peer]])))
+    finals = np.array([run[-1]["return"] for run in systems[baseline]])
+    target = float(stats.interquartile_mean(finals))
     for row, runs in zip(rows, systems.values(), strict=True):
-        times = [first_time(run, goal) for run in runs]
-        words = f"s until {peer}'s IQM" + ("" if were_alone(runs) else ", in a crowd")
+        times = [time_to_reach(run, target) for run in runs]
+        column = f"s until {baseline}'s IQM" + ("" if ran_alone(runs) else ", concurrent runs")
         if warm:
-            row[f"{words}, first start"] = times.pop(0)
-            words += ", later starts"
+            row[f"{column}, first start"] = times.pop(0)
+            column += ", later starts"
         reached = [seconds for seconds in times if seconds is not None]
-        row[words] = median(reached) if reached and len(reached) == len(times) else None
+        row[column] = median(reached) if reached and len(reached) == len(times) else None
     return rows
 
 
-def in_order(by_system: dict[str, dict[str, list]]) -> dict[str, list]:
-    """Return the runs of each system in the order of their seeds, ours first."""
+def sort_runs(by_system: dict[str, dict[str, list]]) -> dict[str, list]:
+    """Return the runs of each system by seed, jaxrl first."""
     names = sorted(by_system, key=lambda name: name != "jaxrl")
     return {name: [by_system[name][n] for n in sorted(by_system[name], key=int)] for name in names}
 
 
-def note(commits: Commits, curves: Curves, commit: str) -> None:
-    """Write down the commit of every run that has none yet."""
+def add_commits(commits: Commits, curves: Curves, commit: str) -> None:
+    """Set the commit of every run that has none."""
     for task, systems in curves.items():
         for system, runs in systems.items():
-            known = commits.setdefault(task, {}).setdefault(system, {})
+            by_seed = commits.setdefault(task, {}).setdefault(system, {})
             for seed in runs:
-                known.setdefault(seed, commit)
+                by_seed.setdefault(seed, commit)
 
 
-def earlier(path: Path) -> tuple[Curves, Commits]:
-    """Return what an earlier call found, and the commits that it ran at."""
+def read_results(path: Path) -> tuple[Curves, Commits]:
+    """Return the curves and commits of earlier calls."""
     if not path.exists():
         return {}, {}
-    found = json.loads(path.read_text(encoding="utf-8"))
-    commits = found.get("commits", {})
-    note(commits, found["curves"], found["machine"]["commit"])
-    return found["curves"], commits
+    document = json.loads(path.read_text(encoding="utf-8"))
+    commits = document.get("commits", {})
+    add_commits(commits, document["curves"], document["machine"]["commit"])
+    return document["curves"], commits
 
 
 def panel(task: str, systems: dict[str, list]):
-    """Return a drawing of all seeds of both systems: over seconds if all of them were alone."""
-    unit = "seconds" if all(map(were_alone, systems.values())) else "steps"
+    """Return a plot of all seeds of both systems: over seconds if all of them ran alone."""
+    unit = "seconds" if all(map(ran_alone, systems.values())) else "steps"
     meaning = {"seconds": "seconds since process start", "steps": "environment steps"}
 
     def on(axes):
@@ -250,39 +255,39 @@ def panel(task: str, systems: dict[str, list]):
 
 def main() -> None:
     parser = report.parser(__doc__)
-    parser.add_argument("peer", choices=["brax", "sb3"])
+    parser.add_argument("baseline", choices=["brax", "sb3"])
     parser.add_argument("tasks", nargs="*")
     parser.add_argument("--seeds", type=int)
     parser.add_argument("--warm", action="store_true", help="let runs share compilation caches")
-    parser.add_argument("--side-by-side", action="store_true", help="all runs at once, untimed")
+    parser.add_argument("--side-by-side", action="store_true", help="run all concurrently, untimed")
     parser.add_argument("--add", action="store_true", help="keep the runs already in --out")
-    parser.add_argument("--only", help="the system to run; the other one is for another call")
+    parser.add_argument("--only", help="run only this system")
     arguments = parser.parse_args()
-    if arguments.only not in (None, "jaxrl", arguments.peer):
-        parser.error(f"--only is jaxrl or {arguments.peer}, not {arguments.only}")
-    if arguments.peer == "sb3" and not importlib.util.find_spec("stable_baselines3"):
-        raise SystemExit("stable-baselines3 is missing: pip install 'jaxrl[peers]'")
+    if arguments.only not in (None, "jaxrl", arguments.baseline):
+        parser.error(f"--only is jaxrl or {arguments.baseline}, not {arguments.only}")
+    if arguments.baseline == "sb3" and not importlib.util.find_spec("stable_baselines3"):
+        raise SystemExit("stable-baselines3 is missing: pip install 'jaxrl[baselines]'")
     arguments.seeds = arguments.seeds or (1 if arguments.quick else 5)
-    usual = {"brax": ("fast", "ant"), "sb3": ("cartpole", "cartpole")}[arguments.peer]
-    arguments.tasks = arguments.tasks or [usual[0] if arguments.quick else usual[1]]
+    defaults = {"brax": ("fast", "ant"), "sb3": ("cartpole", "cartpole")}[arguments.baseline]
+    arguments.tasks = arguments.tasks or [defaults[0] if arguments.quick else defaults[1]]
     for task in arguments.tasks:
         presets.get(task)
-    name = f"peers-{arguments.peer}"
-    curves, commits = earlier(arguments.out / f"{name}.json") if arguments.add else ({}, {})
+    name = f"baselines-{arguments.baseline}"
+    curves, commits = read_results(arguments.out / f"{name}.json") if arguments.add else ({}, {})
 
-    def keep(curves: Curves) -> None:
+    def save(curves: Curves) -> None:
         rows, panels = [], []
-        note(commits, curves, report.machine()["commit"])
+        add_commits(commits, curves, report.machine()["commit"])
         for task, by_system in curves.items():
-            systems = in_order(by_system)
-            for row in compare(arguments.peer, task, systems, arguments.warm):
-                of = sorted(set(commits[task][row["system"]].values()))
-                rows.append(row | {"commit": ", ".join(of)})
+            systems = sort_runs(by_system)
+            for row in compare(arguments.baseline, task, systems, arguments.warm):
+                names = sorted(set(commits[task][row["system"]].values()))
+                rows.append(row | {"commit": ", ".join(names)})
             panels.append(panel(task, systems))
         extra = {"curves": curves, "commits": commits}
-        report.save(name, rows, arguments.out, module="peers", panels=panels, extra=extra)
+        report.save(name, rows, arguments.out, module="baselines", panels=panels, extra=extra)
 
-    run_all(arguments, curves, keep)
+    run_all(arguments, curves, save)
 
 
 if __name__ == "__main__":

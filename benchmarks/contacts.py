@@ -1,11 +1,11 @@
-"""Steps per second of Brax's generalized physics: by its own search for contact forces, and ours.
+"""Steps per second of Brax's generalized physics: with its own contact solver, and with ours.
 
     python -m benchmarks.contacts pusher swimmer [--num-envs 4096] [--quick]
 
-Nothing but physics under fixed random actions, as `raw` in benchmarks.throughput; both in one
-process. On a GPU each is compiled with loops written out and without, and the faster one counts.
-`apart` is how far observations of both are from each other after the first call, in the median
-environment: contacts make small differences grow.
+Only physics under fixed random actions, as `raw` in benchmarks.throughput; both in one process. On
+a GPU each is compiled with unrolled loops and without, and the faster one counts. `apart` is the
+distance between the observations of both after the first call, in the median environment: contacts
+amplify small differences.
 """
 
 import importlib.util
@@ -26,7 +26,7 @@ from jaxrl.utils.xla_options import compile_for_devices
 
 
 def forces() -> dict[str, Any]:
-    """Return both searches; Brax's is read anew, since ours stands there once anything was made."""
+    """Return both solvers; Brax's is imported again, since ours has replaced it."""
     spec: Any = importlib.util.find_spec("brax.generalized.constraint")
     original = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(original)

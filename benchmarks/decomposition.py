@@ -1,8 +1,8 @@
-"""How much of what a dense reward teaches can be learnt from the return of whole episodes.
+"""How much of the performance of a dense reward is learnt from episode returns alone.
 
     python -m benchmarks.decomposition halfcheetah hopper ant reacher --seeds 3 [--quick]
 
-Five programs for every task, alike but for the reward that SAC learns from:
+Five programs per task that differ in the reward that SAC learns from:
 
     dense       the environment's own reward of every step
     episodic    zero until the episode ends, then the sum
@@ -12,7 +12,7 @@ Five programs for every task, alike but for the reward that SAC learns from:
 
 The score of a learnt reward is (kind − episodic) / (dense − episodic), of means over seeds at equal
 steps: 0 is plain SAC on the sums, 1 is as good as the dense reward. The seeds of a kind are one
-program; tasks and kinds run side by side. `--add` keeps what an earlier call left of other tasks in
+program; tasks and kinds run side by side. `--add` keeps the results of other tasks in
 the same folder; every row names its commit.
 """
 
@@ -60,11 +60,11 @@ def preset(task: str) -> str:
     return task if task.startswith("rrd-") else f"rrd-{task}"
 
 
-def run(task: str, kind: str, seeds: int, extra: list[str], tell: Callable) -> None:
-    """Train all seeds of one kind in one program; `tell` hears of their evaluations."""
+def run(task: str, kind: str, seeds: int, extra: list[str], on_row: Callable) -> None:
+    """Train all seeds of one kind in one program; `on_row` is called with each evaluation."""
     command = [sys.executable, "-m", "benchmarks.seeds", preset(task)]
     command += ["--num-seeds", str(seeds), *KINDS[kind], *extra]
-    follow(command, dict(os.environ), tell)
+    follow(command, dict(os.environ), on_row)
 
 
 def row(task: str, kinds: dict[str, dict[str, list]]) -> dict[str, Any]:
@@ -75,7 +75,7 @@ def row(task: str, kinds: dict[str, dict[str, list]]) -> dict[str, Any]:
         for kind, runs in kinds.items()
     }
     means = {kind: float(np.mean(values)) for kind, values in finals.items()}
-    found: dict[str, Any] = {
+    columns: dict[str, Any] = {
         "task": task,
         "seeds": min(len(values) for values in finals.values()),
         "million steps": steps / 1e6,
@@ -83,12 +83,12 @@ def row(task: str, kinds: dict[str, dict[str, list]]) -> dict[str, Any]:
     for kind in KINDS:
         if kind in finals:
             text = f"{means[kind]:,.0f} ± {np.std(finals[kind]):,.0f}"
-            found[kind] = stats.format_aggregate(means[kind], lambda _, text=text: text)
+            columns[kind] = stats.format_aggregate(means[kind], lambda _, text=text: text)
     gap = means.get("dense", math.nan) - means.get("episodic", math.nan)
     if math.isfinite(gap) and gap:
         for kind in [kind for kind in LEARNT if kind in means]:
-            found[f"{kind} score"] = (means[kind] - means["episodic"]) / gap
-    return found
+            columns[f"{kind} score"] = (means[kind] - means["episodic"]) / gap
+    return columns
 
 
 def panel(task: str, kinds: dict[str, dict[str, list]]):
@@ -107,14 +107,14 @@ def panel(task: str, kinds: dict[str, dict[str, list]]):
     return on
 
 
-def earlier(folder: Path, tasks: list[str]) -> tuple[Curves, dict[str, str]]:
-    """Return what an earlier call found of other tasks than these, and the commits it ran at."""
+def read_results(folder: Path, tasks: list[str]) -> tuple[Curves, dict[str, str]]:
+    """Return the curves and commits of other tasks, from earlier calls."""
     path = folder / "decomposition.json"
     if not path.exists():
         return {}, {}
-    found = json.loads(path.read_text())
-    others = {task: kinds for task, kinds in found["curves"].items() if task not in tasks}
-    return others, {task: found["commits"][task] for task in others}
+    document = json.loads(path.read_text())
+    others = {task: kinds for task, kinds in document["curves"].items() if task not in tasks}
+    return others, {task: document["commits"][task] for task in others}
 
 
 def read_arguments() -> Any:
@@ -124,13 +124,14 @@ def read_arguments() -> Any:
     parser.add_argument("--at-once", type=int, help="programs side by side; all when not given")
     parser.add_argument("--add", action="store_true", help="keep other tasks already in --out")
     parser.add_argument("--extra", default="", help="flags for all runs, in one string")
-    found = parser.parse_args()
-    found.tasks = found.tasks or (["rrd-quick"] if found.quick else ["halfcheetah"])
-    found.seeds = found.seeds or (1 if found.quick else 3)
-    found.extra = [*(QUICK if found.quick else []), *str(found.extra).split()]
-    for task in found.tasks:
+    arguments = parser.parse_args()
+    quick = arguments.quick
+    arguments.tasks = arguments.tasks or (["rrd-quick"] if quick else ["halfcheetah"])
+    arguments.seeds = arguments.seeds or (1 if quick else 3)
+    arguments.extra = [*(QUICK if quick else []), *str(arguments.extra).split()]
+    for task in arguments.tasks:
         presets.get(preset(task))
-    return found
+    return arguments
 
 
 def main() -> None:
@@ -139,23 +140,23 @@ def main() -> None:
     arguments = read_arguments()
     tasks = arguments.tasks
     jobs = [(task, kind) for task in tasks for kind in KINDS]
-    curves, commits = earlier(arguments.out, tasks) if arguments.add else ({}, {})
+    curves, commits = read_results(arguments.out, tasks) if arguments.add else ({}, {})
     commits |= dict.fromkeys(tasks, report.machine()["commit"])
-    turn = threading.Lock()
+    lock = threading.Lock()
 
     def work(task: str, kind: str) -> None:
-        def tell(found: dict[str, Any]) -> None:
-            said = ", ".join(f"{value:,.0f}" for value in found["returns"])
-            print(f"{task} {kind}, {found['step']:,} steps: {said}", flush=True)
-            with turn:
-                seen = curves.setdefault(task, {}).setdefault(kind, {})
-                for seed, value in enumerate(found["returns"]):
-                    seen.setdefault(str(seed), []).append((found["step"], value))
+        def add(point: dict[str, Any]) -> None:
+            returns = ", ".join(f"{value:,.0f}" for value in point["returns"])
+            print(f"{task} {kind}, {point['step']:,} steps: {returns}", flush=True)
+            with lock:
+                by_seed = curves.setdefault(task, {}).setdefault(kind, {})
+                for seed, value in enumerate(point["returns"]):
+                    by_seed.setdefault(str(seed), []).append((point["step"], value))
 
-        run(task, kind, arguments.seeds, arguments.extra, tell)
+        run(task, kind, arguments.seeds, arguments.extra, add)
 
-    def keep() -> None:
-        with turn:
+    def save() -> None:
+        with lock:
             rows = [row(task, kinds) | {"commit": commits[task]} for task, kinds in curves.items()]
             panels = [panel(task, kinds) for task, kinds in curves.items()]
             extra = {"curves": curves, "commits": commits}
@@ -170,7 +171,7 @@ def main() -> None:
                 if error := done.exception():
                     print(f"{' '.join(running[done])}: {error}", file=sys.stderr, flush=True)
             if curves:
-                keep()  # with what all have shown so far: a run may be stopped
+                save()  # all points so far: a run may be stopped
     if failed := sum(done.exception() is not None for done in running):
         raise SystemExit(f"{failed} of {len(jobs)} programs failed.")
 

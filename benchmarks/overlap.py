@@ -1,4 +1,4 @@
-"""Environments on the host: does it pay to step one group while another's actions are computed?
+"""Gymnasium environments: does it pay to step one group while another's actions are computed?
 
     python -m benchmarks.overlap [gym:HalfCheetah-v5] [--quick]
 
@@ -108,7 +108,7 @@ def draw(rows: list[dict[str, Any]]):
 def main() -> None:
     parser = report.parser(__doc__)
     parser.add_argument("env", nargs="?")
-    parser.add_argument("--width", type=int, help="of the policy; found by trying when not given")
+    parser.add_argument("--width", type=int, help="of the policy; searched by default")
     arguments = parser.parse_args()
     env = arguments.env or ("gym:CartPole-v1" if arguments.quick else "gym:HalfCheetah-v5")
     group, length, times = (4, 8, 3) if arguments.quick else (32, 64, 12)

@@ -4,8 +4,8 @@
 
 Every run is a process of its own, timed from its start to its end: imports, compilation, evaluation
 and checkpoints included. Caches are warm: each way was run for one epoch before, so that nothing is
-compiled anew. (A run keeps its traced program for the next that is exactly alike, so the first of
-the single runs traces, as does the population, which keeps none.) Both ways train every seed for
+compiled again. (A run caches its traced program for identical later runs, so the first of the
+single runs traces, as does the population, which caches none.) Both ways train every seed for
 the same number of steps; what they reach is set side by side, since wall-clock time alone could be
 bought with worse learning.
 """
@@ -29,7 +29,7 @@ from jaxrl.config import (
 )
 from jaxrl.errors import exit_status
 from jaxrl.loggers.sinks import read_jsonl
-from jaxrl.reports import bands
+from jaxrl.reports import plots
 from jaxrl.utils import stats
 
 QUICK = ["--epochs", "1", "--cycles", "2", *report.SMALL]
@@ -105,7 +105,7 @@ def describe(preset: str, how: str, processes: list[Process]) -> dict[str, Any]:
     training = sum(row["time/cycle_seconds"] for log in first for row in log)
     steps = sum(log[-1]["step"] for each in processes for log in each.logs)
     final = curves(processes)[1][:, -1]
-    middle, low, high = map(float, stats.iqm_with_interval(final))
+    iqm, low, high = map(float, stats.iqm_with_interval(final))
     return {
         "preset": preset,
         "how": how,
@@ -117,7 +117,7 @@ def describe(preset: str, how: str, processes: list[Process]) -> dict[str, Any]:
         "process GiB": max(each.peak_gib for each in processes),
         "device MiB": max(row["time/memory_mb"] for log in first for row in log),
         "peak MiB": max(log[-1]["time/peak_memory_mb"] for log in first),
-        "return (IQM)": middle,
+        "return (IQM)": iqm,
         "95 % from": low,
         "95 % to": high,
     }
@@ -139,7 +139,7 @@ def draw_curves(seen: dict[str, list[Process]]):
     def on(axes):
         for color, (how, processes) in zip((report.BLUE, report.GREY), seen.items(), strict=True):
             steps, returns = curves(processes)
-            bands.draw(axes, steps, returns, color, width=2.2, label=how, seeds=True)
+            plots.seed_curves(axes, steps, returns, color, width=2.2, label=how, single=True)
         axes.set(xlabel="environment steps of each seed", ylabel="evaluated return")
         axes.legend(frameon=False)
 

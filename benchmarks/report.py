@@ -1,4 +1,4 @@
-"""What every benchmark leaves behind: a table on the screen, JSON and a picture in a folder."""
+"""The output of every benchmark: a printed table, JSON and a plot in a folder."""
 
 import argparse
 import importlib.metadata
@@ -16,7 +16,7 @@ from typing import Any
 RESULTS = Path(__file__).parent / "results"
 QUICK_RESULTS = Path("runs", "benchmarks")
 PACKAGES = ("jax", "jaxlib", "brax", "mujoco-mjx", "flax", "optax", "stable-baselines3", "torch")
-# What --quick trains by `python -m jaxrl.train`: 256 steps in a cycle, on one device.
+# Flags of --quick for `python -m jaxrl.train`: 256 steps in a cycle, on one device.
 SMALL = shlex.split(
     "--devices 1 --iterations 2 --num-envs 16 --eval.num-envs 4 --network.hidden 8 "
     "--network.critic-hidden 8 --ppo.rollout-length 8 --ppo.num-minibatches 2 "
@@ -27,19 +27,19 @@ BLUE, GREY, ORANGE = "#1f4e79", "#9aa5b1", "#d9822b"
 
 class _Parser(argparse.ArgumentParser):
     def parse_known_args(self, *arguments: Any, **more: Any) -> Any:
-        """Say where results go: what is quick never takes the place of what was measured."""
-        found, others = super().parse_known_args(*arguments, **more)
-        found.out = found.out or (QUICK_RESULTS if found.quick else RESULTS)
-        return found, others
+        """Choose the folder of results: quick ones never replace measured ones."""
+        parsed, others = super().parse_known_args(*arguments, **more)
+        parsed.out = parsed.out or (QUICK_RESULTS if parsed.quick else RESULTS)
+        return parsed, others
 
 
 def parser(doc: str | None) -> argparse.ArgumentParser:
-    """Return a parser with what all benchmarks take."""
-    made = _Parser(description=(doc or "").split("\n")[0])
-    places = f"benchmarks/results when not given, or with --quick {QUICK_RESULTS}"
-    made.add_argument("--out", type=Path, help=f"folder for JSON and pictures; {places}")
-    made.add_argument("--quick", action="store_true", help="a small task, for two cores")
-    return made
+    """Return a parser with the flags of all benchmarks."""
+    parser = _Parser(description=(doc or "").split("\n")[0])
+    folders = f"benchmarks/results by default, or with --quick {QUICK_RESULTS}"
+    parser.add_argument("--out", type=Path, help=f"folder for JSON and plots; {folders}")
+    parser.add_argument("--quick", action="store_true", help="a small task, for two cores")
+    return parser
 
 
 def machine() -> dict[str, Any]:
@@ -50,14 +50,14 @@ def machine() -> dict[str, Any]:
             versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
-    # On a machine without the repository's history, whoever starts the benchmark names the commit.
+    # On a machine without the repository's history, the caller names the commit.
     commit = os.environ.get("BENCHMARK_COMMIT")
     if not commit:
         changed = " and changes" if _git("status", "--short", "--", "jaxrl", "benchmarks") else ""
         commit = _git("rev-parse", "--short", "HEAD") + changed
     return {
         "devices": _devices(),
-        "processor_cores": os.cpu_count(),
+        "cpu_cores": os.cpu_count(),
         "python": platform.python_version(),
         "versions": versions,
         "commit": commit,
@@ -66,20 +66,20 @@ def machine() -> dict[str, Any]:
 
 
 def _devices() -> list[str]:
-    """Return the kinds of devices, without taking their memory from processes that are measured.
+    """Return the kinds of devices, without reserving their memory.
 
-    Those inherit our environment, so it is as it was afterwards.
+    Measured processes inherit the environment, so it is restored.
     """
     name = "XLA_PYTHON_CLIENT_PREALLOCATE"
-    given = os.environ.get(name)
-    os.environ[name] = "false"  # read when devices are woken; too late, and harmless, after that
+    previous = os.environ.get(name)
+    os.environ[name] = "false"  # read when JAX initialises its devices
     import jax
 
     kinds = [device.device_kind for device in jax.local_devices()]
-    if given is None:
+    if previous is None:
         del os.environ[name]
     else:
-        os.environ[name] = given
+        os.environ[name] = previous
     return kinds
 
 
@@ -109,11 +109,11 @@ def _cell(value: Any) -> str:
 
 
 def _command(module: str) -> str:
-    """Return what a person would type; where results went is nobody else's business."""
+    """Return the command line without --out."""
     words = list(sys.argv[1:])
     if "--out" in words:
-        place = words.index("--out")
-        del words[place : place + 2]
+        index = words.index("--out")
+        del words[index : index + 2]
     return " ".join([f"python -m benchmarks.{module}", *map(shlex.quote, words)])
 
 
@@ -126,15 +126,15 @@ def save(
     panels: list[Callable[[Any], None]],
     extra: dict[str, Any] | None = None,
 ) -> None:
-    """Print the table; write NAME.json, and NAME.png with one panel for each drawing function."""
+    """Print the table; write NAME.json, and NAME.png with one panel per plotting function."""
     out.mkdir(parents=True, exist_ok=True)
     data = {"command": _command(module or name), "machine": machine(), "rows": rows} | (extra or {})
     (out / f"{name}.json").write_text(json.dumps(data, indent=1) + "\n")
-    _picture(out / f"{name}.png", panels)
+    _plot(out / f"{name}.png", panels)
     print("\n" + table(rows), flush=True)
 
 
-def _picture(path: Path, panels: list[Callable[[Any], None]]) -> None:
+def _plot(path: Path, panels: list[Callable[[Any], None]]) -> None:
     import matplotlib
 
     matplotlib.use("Agg")

@@ -3,10 +3,10 @@
     python -m benchmarks.throughput ant humanoid [--num-envs 4096] [--quick]
 
 raw:      Brax's own `step`, vmapped and scanned over whole states with fixed random actions; no
-          policy, no resets. Compiled twice, with loops written out as a run's are and without;
+          policy, no resets. Compiled twice, with unrolled loops, as a run's are, and without;
           the faster one counts.
-rollout:  policy, time limits, statistics and resets from the pool; nothing is learnt.
-train:    whole cycles, as a run does them. The ratio is train / raw, at the same number of
+rollout:  policy, time limits, statistics and resets from the pool; no learning.
+train:    complete cycles, as in a run. The ratio is train / raw, at the same number of
           environments, in one process. All of them run as many iterations in a call as a cycle
           has, and are called twice before the clock starts.
 """

@@ -2,13 +2,12 @@
 
     python -m benchmarks.time_to_return ant=6000 humanoid=8000 [--quick] [-- --seed 1]
 
-Everything counts: imports, compilation, evaluation, checkpoints. Each run is a process of its
-own; it is watched through its log from outside, and asked to stop when the return is reached, or
-after `--limit` seconds. Cold: all caches of compiled programs are empty. Warm: the same command
-once more, unless `--cold` leaves it out. A short run goes before the first, so that no disk is
-measured: on a machine just started, reading some gigabytes of libraries takes seconds of its own.
-`--add` keeps what an earlier call left in the same place of other goals and starts; every row says
-of which commit it is.
+Everything counts: imports, compilation, evaluation, checkpoints. Each run is its own process; its
+log is read from outside, and it is stopped when the return is reached, or after `--limit` seconds.
+Cold: all caches of compiled programs are empty. Warm: the same command again, unless `--cold`
+leaves it out. A short run precedes the first, so that no disk is measured: on a machine that has
+just started, reading gigabytes of libraries takes seconds. `--add` keeps the results of other goals
+and starts in the same folder; every row names its commit.
 """
 
 import argparse
@@ -31,15 +30,15 @@ from jaxrl.errors import exit_status
 QUICK = ["--epochs", "50", "--cycles", "1", *report.SMALL]
 
 
-def watch(
+def time_run(
     preset: str, target: float, limit: float, caches: Path, folder: Path, extra: list[str]
 ) -> dict[str, Any]:
-    """Train until `target`, the limit or the end; return when what was seen, in seconds."""
+    """Train until `target`, the limit or the end; return times in seconds and the curve."""
     command = [sys.executable, "-m", "jaxrl.train", preset, "--run-dir", str(folder), *extra]
     env = os.environ | {"XDG_CACHE_HOME": str(caches)}
     env.pop("JAX_COMPILATION_CACHE_DIR", None)
     log, metrics = folder.with_suffix(".txt"), folder / "metrics.jsonl"
-    curve, first_cycle, reached, size, steps, asked = [], None, None, 0, 0, False
+    curve, first_cycle, reached, size, steps, stopped = [], None, None, 0, 0, False
     with log.open("w") as output:
         began = time.monotonic()
         process = subprocess.Popen(command, env=env, stdout=output, stderr=subprocess.STDOUT)
@@ -59,12 +58,12 @@ def watch(
                         reached = now
             if not running:
                 break
-            if not asked and (reached is not None or now > limit):
+            if not stopped and (reached is not None or now > limit):
                 process.send_signal(signal.SIGTERM)
-                asked = True
+                stopped = True
             time.sleep(0.02)
-    # Asked to stop, a run ends by itself; one that had only begun to import dies of it.
-    if process.returncode not in (0, *((128 + signal.SIGTERM, -signal.SIGTERM) if asked else ())):
+    # A stopped run ends by itself; during its imports it dies of the signal.
+    if process.returncode not in (0, *((128 + signal.SIGTERM, -signal.SIGTERM) if stopped else ())):
         print(log.read_text()[-3000:], file=sys.stderr)
         raise SystemExit(f"{' '.join(command)} failed with {process.returncode}")
     return {"seconds": reached, "first_cycle": first_cycle, "steps": steps, "curve": curve}
@@ -84,63 +83,63 @@ def measure(
 ) -> list[dict[str, Any]]:
     rows = []
     with tempfile.TemporaryDirectory() as name:
-        place = Path(name)
+        folder = Path(name)
         for start in starts:
-            seen = watch(preset, target, limit, place / "cache", place / start, extra)
-            rows.append({"preset": preset, "target": target, "start": start} | seen)
-            print(_said(rows[-1]), flush=True)
+            result = time_run(preset, target, limit, folder / "cache", folder / start, extra)
+            rows.append({"preset": preset, "target": target, "start": start} | result)
+            print(_describe(rows[-1]), flush=True)
     return rows
 
 
-def _said(run: dict[str, Any]) -> str:
-    """Return one run in words."""
-    what = f"{run['preset']}, {run['start']}: {run['target']:,.0f}"
+def _describe(run: dict[str, Any]) -> str:
+    """Return one run as text."""
+    goal = f"{run['preset']}, {run['start']}: {run['target']:,.0f}"
     if run["seconds"] is None:
         best = max((point[2] for point in run["curve"]), default=None)
-        return f"{what} not reached" + ("" if best is None else f"; at best {best:,.0f}")
-    return f"{what} after {run['seconds']:.1f} s"
+        return f"{goal} not reached" + ("" if best is None else f"; at best {best:,.0f}")
+    return f"{goal} after {run['seconds']:.1f} s"
 
 
-def _row(seen: dict[str, Any]) -> dict[str, Any]:
+def _row(run: dict[str, Any]) -> dict[str, Any]:
     return {
-        "preset": seen["preset"],
-        "return": seen["target"],
-        "start": seen["start"],
-        "first log row, s": seen["first_cycle"],
-        "reached after, s": seen["seconds"],
-        "environment steps": seen["steps"],
-        "return then": seen["curve"][-1][2] if seen["curve"] else None,
-        "commit": seen["commit"],
+        "preset": run["preset"],
+        "return": run["target"],
+        "start": run["start"],
+        "first log row, s": run["first_cycle"],
+        "reached after, s": run["seconds"],
+        "environment steps": run["steps"],
+        "return then": run["curve"][-1][2] if run["curve"] else None,
+        "commit": run["commit"],
     }
 
 
-def together(earlier: list[dict[str, Any]], seen: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return earlier runs with these in the place of those of the same goal and start."""
+def merge(earlier: list[dict[str, Any]], new: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return earlier and new runs; new ones replace those of the same goal and start."""
 
-    def of(run: dict[str, Any]) -> tuple[str, float, str]:
+    def key(run: dict[str, Any]) -> tuple[str, float, str]:
         return run["preset"], run["target"], run["start"]
 
-    found = {of(run): run for run in earlier} | {of(run): run for run in seen}
-    order = list(dict.fromkeys((preset, target) for preset, target, _ in found))
-    return sorted(found.values(), key=lambda run: (order.index(of(run)[:2]), run["start"]))
+    merged = {key(run): run for run in [*earlier, *new]}
+    order = list(dict.fromkeys((preset, target) for preset, target, _ in merged))
+    return sorted(merged.values(), key=lambda run: (order.index(key(run)[:2]), run["start"]))
 
 
-def draw(seen: list[dict[str, Any]]):
-    # A return of 0 or less has no shares: then returns are drawn as they are.
-    shares = all(run["target"] > 0 for run in seen)
+def draw(runs: list[dict[str, Any]]):
+    # Relative to the target, unless a target is 0 or less.
+    relative = all(run["target"] > 0 for run in runs)
 
     def on(axes):
-        names = list(dict.fromkeys(run["preset"] for run in seen))
-        for run in seen:
-            unit = run["target"] / 100 if shares else 1.0
-            points = [*([(0.0, 0, 0.0)] if shares else []), *run["curve"]]
+        names = list(dict.fromkeys(run["preset"] for run in runs))
+        for run in runs:
+            unit = run["target"] / 100 if relative else 1.0
+            points = [*([(0.0, 0, 0.0)] if relative else []), *run["curve"]]
             style = "-" if run["start"] == "warm" else "--"
             color = f"C{names.index(run['preset'])}"
             label = f"{run['preset']}, {run['start']}"
             times, heights = [point[0] for point in points], [point[2] / unit for point in points]
             axes.plot(times, heights, style, marker="o", color=color, label=label)
             axes.axhline(run["target"] / unit, color=report.GREY, linewidth=1)
-        label = "return, % of target" if shares else "return"
+        label = "return, % of target" if relative else "return"
         axes.set(xlabel="seconds since process start", ylabel=label)
         axes.set_xlim(left=0)
         axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
@@ -158,13 +157,13 @@ def goal(text: str) -> tuple[str, float]:
 
 
 def read(words: list[str]) -> tuple[argparse.Namespace, list[str]]:
-    """Read the command line; return what is ours, and the flags of `jaxrl.train`."""
+    """Parse the command line; return our arguments and the flags of `jaxrl.train`."""
     parser = report.parser(__doc__)
     parser.add_argument("goals", nargs="*", type=goal, help="preset=return")
     parser.add_argument("--cold", action="store_true", help="no second, warm start")
     parser.add_argument("--add", action="store_true", help="keep other goals already in --out")
     parser.add_argument("--limit", type=float, default=float("inf"), help="seconds for each run")
-    # What follows is cut off here: argparse would take it for goals.
+    # The flags after -- are cut off here: argparse would take them for goals.
     ours = words.index("--") if "--" in words else len(words)
     arguments, extra = parser.parse_known_args(words[:ours])
     return arguments, [*(QUICK if arguments.quick else []), *extra, *words[ours + 1 :]]
@@ -178,16 +177,16 @@ def main() -> None:
     starts = ["cold"] if arguments.cold else ["cold", "warm"]
     if not arguments.quick:
         read_libraries()
-    seen = []
+    runs = []
     for preset, target in goals:
-        seen += measure(preset, target, starts, arguments.limit, extra)
-    commit = report.machine()["commit"]  # wakes the device: not before all runs are done
-    seen = [run | {"commit": commit, "flags": extra} for run in seen]
+        runs += measure(preset, target, starts, arguments.limit, extra)
+    commit = report.machine()["commit"]  # initialises the device: not before all runs are done
+    runs = [run | {"commit": commit, "flags": extra} for run in runs]
     path = arguments.out / "time_to_return.json"
     if arguments.add and path.exists():
-        seen = together(json.loads(path.read_text())["runs"], seen)
-    rows = [_row(run) for run in seen]
-    report.save("time_to_return", rows, arguments.out, panels=[draw(seen)], extra={"runs": seen})
+        runs = merge(json.loads(path.read_text())["runs"], runs)
+    rows = [_row(run) for run in runs]
+    report.save("time_to_return", rows, arguments.out, panels=[draw(runs)], extra={"runs": runs})
 
 
 if __name__ == "__main__":

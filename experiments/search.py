@@ -128,15 +128,15 @@ def _finished(searched: Any) -> list[Any]:
 
 
 def _suggest(trial: Any, chosen: Study) -> dict[str, Any]:
-    base, settings = chosen.config({}), {}
+    base, suggested = chosen.config({}), {}
     for name, choices in chosen.search.items():
         if isinstance(choices, Between):
-            whole = type(settings.get(base, name)) is int
-            suggest = trial.suggest_int if whole else trial.suggest_float
-            found[name] = suggest(name, choices.low, choices.high, log=choices.log)
+            is_int = type(settings.get(base, name)) is int
+            suggest = trial.suggest_int if is_int else trial.suggest_float
+            suggested[name] = suggest(name, choices.low, choices.high, log=choices.log)
         else:
-            settings[name] = trial.suggest_categorical(name, choices)
-    return settings
+            suggested[name] = trial.suggest_categorical(name, choices)
+    return suggested
 
 
 def _tried(chosen: Study, asked: list[Any], folder: Path) -> list[float]:

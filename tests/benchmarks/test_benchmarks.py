@@ -137,9 +137,9 @@ def test_minibatches(run):
 
 @pytest.mark.slow
 def test_decomposition(run, ours_in_here, monkeypatch):
-    def follow(command, env, tell):
+    def follow(command, env, on_row):
         for line in subprocess.run(command).stdout.splitlines():
-            tell(json.loads(line))
+            on_row(json.loads(line))
 
     monkeypatch.setattr(decomposition, "follow", follow)
     (row,) = run("decomposition")
@@ -159,19 +159,19 @@ def test_decomposition_compares_at_equal_steps():
 
 
 def test_decomposition_keeps_other_tasks_and_their_commits(tmp_path):
-    assert decomposition.earlier(tmp_path, ["ant"]) == ({}, {})
+    assert decomposition.read_results(tmp_path, ["ant"]) == ({}, {})
     found = {"curves": {"ant": {"rrd": {}}, "hopper": {"rrd": {"0": [[10, 1.0]]}}}}
     found["commits"] = {"ant": "aaa", "hopper": "bbb"}
     (tmp_path / "decomposition.json").write_text(json.dumps(found))
-    curves, commits = decomposition.earlier(tmp_path, ["ant"])
+    curves, commits = decomposition.read_results(tmp_path, ["ant"])
     assert curves == {"hopper": {"rrd": {"0": [[10, 1.0]]}}} and commits == {"hopper": "bbb"}
 
 
-def test_lines_are_told_as_they_come():
-    told = []
+def test_lines_are_reported_as_they_come():
+    rows_seen = []
     code = "print('{\"a\": 1}', flush=True); print('words'); print('{\"a\": 2}')"
-    rows = baselines.follow([sys.executable, "-c", code], dict(os.environ), told.append)
-    assert [row["a"] for row in rows] == [row["a"] for row in told] == [1, 2]
+    rows = baselines.follow([sys.executable, "-c", code], dict(os.environ), rows_seen.append)
+    assert [row["a"] for row in rows] == [row["a"] for row in rows_seen] == [1, 2]
     with pytest.raises(RuntimeError, match="no good"):
         baselines.follow([sys.executable, "-c", "raise SystemExit('no good')"], dict(os.environ))
 
@@ -236,7 +236,7 @@ def test_time_to_return_keeps_other_goals_and_starts():
         return {"preset": preset, "target": 1.0, "start": start, "seconds": seconds}
 
     earlier = [run("ant", "cold", 30.0), run("ant", "warm", 10.0), run("humanoid", "warm", 40.0)]
-    found = time_to_return.together(earlier, [run("ant", "cold", 20.0), run("humanoid", "cold", 9)])
+    found = time_to_return.merge(earlier, [run("ant", "cold", 20.0), run("humanoid", "cold", 9)])
     assert [(one["preset"], one["start"], one["seconds"]) for one in found] == [
         ("ant", "cold", 20.0),
         ("ant", "warm", 10.0),
@@ -283,42 +283,42 @@ def test_time_to_return_asks_a_run_to_stop_at_the_limit(tmp_path, monkeypatch):
         lambda command, **more: start(["sleep", "600"], **more),
     )
     began = time.monotonic()
-    seen = time_to_return.watch("ant", 1.0, 0.5, tmp_path, tmp_path / "run", [])
+    seen = time_to_return.time_run("ant", 1.0, 0.5, tmp_path, tmp_path / "run", [])
     assert (seen["seconds"], seen["steps"]) == (None, 0)
     assert time.monotonic() - began < 300
 
 
 @pytest.mark.slow
 def test_beside_brax(run, ours_in_here):
-    ours, theirs = run("peers", "brax")
+    ours, theirs = run("baselines", "brax")
     assert (ours["system"], theirs["system"]) == ("jaxrl", "brax")
     assert ours["steps/s"] > 0 and theirs["steps/s"] > 0
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(
-    not importlib.util.find_spec("stable_baselines3"), reason="needs the extra jaxrl[peers]"
+    not importlib.util.find_spec("stable_baselines3"), reason="needs the extra jaxrl[baselines]"
 )
 def test_beside_stable_baselines3(run, ours_in_here):
-    ours, theirs = run("peers", "sb3")
+    ours, theirs = run("baselines", "sb3")
     assert theirs["million steps"] < ours["million steps"]
 
 
-def test_peers_know_the_commit_of_every_run(tmp_path):
-    path = tmp_path / "peers-brax.json"
-    assert baselines.earlier(path) == ({}, {})
+def test_baselines_have_the_commit_of_every_run(tmp_path):
+    path = tmp_path / "baselines-brax.json"
+    assert baselines.read_results(path) == ({}, {})
     curves = {"ant": {"jaxrl": {"0": []}, "brax": {"0": []}}}
     path.write_text(json.dumps({"curves": curves, "machine": {"commit": "old"}}))
-    found, commits = baselines.earlier(path)
+    found, commits = baselines.read_results(path)
     found["ant"]["jaxrl"]["1"] = []
-    baselines.note(commits, found, "new")
+    baselines.add_commits(commits, found, "new")
     assert commits == {"ant": {"jaxrl": {"0": "old", "1": "new"}, "brax": {"0": "old"}}}
     path.write_text(json.dumps({"curves": found, "machine": {"commit": "new"}, "commits": commits}))
-    assert baselines.earlier(path) == (found, commits)
+    assert baselines.read_results(path) == (found, commits)
 
 
 @pytest.fixture
-def call_peers(tmp_path, monkeypatch):
+def call_baselines(tmp_path, monkeypatch):
     """Return a function that compares runs which take no time, and a list of those it did."""
     done = []
 
@@ -330,42 +330,42 @@ def call_peers(tmp_path, monkeypatch):
         return run
 
     def call(*words):
-        given = ["peers", "brax", "fast", "--seeds", "2", "--out", str(tmp_path), *words]
+        given = ["baselines", "brax", "fast", "--seeds", "2", "--out", str(tmp_path), *words]
         monkeypatch.setattr(sys, "argv", given)
         baselines.main()
-        return json.loads((tmp_path / "peers-brax.json").read_text())["rows"]
+        return json.loads((tmp_path / "baselines-brax.json").read_text())["rows"]
 
     monkeypatch.setattr(baselines, "ours", runs("jaxrl"))
     monkeypatch.setattr(baselines, "theirs", runs("brax"))
     return call, done
 
 
-def test_one_system_can_wait_for_another_call(tmp_path, call_peers):
-    call, done = call_peers
+def test_one_system_can_wait_for_another_call(tmp_path, call_baselines):
+    call, done = call_baselines
     assert [row["system"] for row in call("--only", "brax")] == ["brax"]
     assert done == [("brax", 0), ("brax", 1)]
     assert [row["system"] for row in call("--add")] == ["jaxrl", "brax"]
     assert done[2:] == [("jaxrl", 0), ("jaxrl", 1)]
-    (tmp_path / "peers-brax.png").unlink()
+    (tmp_path / "baselines-brax.png").unlink()
     assert len(call("--add")) == 2 and len(done) == 4, "nothing was missing"
-    assert (tmp_path / "peers-brax.png").exists(), "but the picture was"
+    assert (tmp_path / "baselines-brax.png").exists(), "but the picture was"
     with pytest.raises(SystemExit):
         call("--only", "sb3")
 
 
-def test_a_crowd_is_remembered_when_later_runs_were_alone(call_peers):
-    call, _ = call_peers
+def test_concurrent_runs_are_marked_when_later_runs_were_alone(call_baselines):
+    call, _ = call_baselines
     call("--only", "brax", "--side-by-side")
     ours, theirs = call("--add")
     assert ours["steps/s"] == 10.0 and ours["s until brax's IQM"] == 2.0
-    assert "steps/s" not in theirs and theirs["s until brax's IQM, in a crowd"] == 2.0
+    assert "steps/s" not in theirs and theirs["s until brax's IQM, concurrent runs"] == 2.0
 
 
 def test_first_time_a_return_is_reached():
     run = [{"seconds": 1.0, "return": 5.0}, {"seconds": 2.0, "return": 9.0}]
-    assert baselines.first_time(run, 5.0) == 1.0
-    assert baselines.first_time(run, 6.0) == 2.0
-    assert baselines.first_time(run, 10.0) is None
+    assert baselines.time_to_reach(run, 5.0) == 1.0
+    assert baselines.time_to_reach(run, 6.0) == 2.0
+    assert baselines.time_to_reach(run, 10.0) is None
 
 
 def test_table_has_a_column_for_everything():
@@ -388,7 +388,7 @@ def test_what_is_quick_does_not_take_the_place_of_what_was_measured():
 @pytest.mark.parametrize(
     "words",
     [
-        ["peers", "brax", "ant", "nosuch"],
+        ["baselines", "brax", "ant", "nosuch"],
         ["decomposition", "ant", "nosuch"],
         ["throughput", "pendulum", "nosuch"],
         ["time_to_return", "ant=6000", "nosuch=1"],
