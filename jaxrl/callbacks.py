@@ -30,13 +30,13 @@ from jaxrl.rendering import SUFFIXES
 
 __all__ = [
     "EVENTS",
-    "CallbackResult",
-    "CallbackAction",
     "Callback",
+    "CallbackAction",
+    "CallbackContext",
+    "CallbackResult",
     "CheckpointEvery",
     "EvaluateEvery",
     "LogMetrics",
-    "CallbackContext",
     "RecordVideo",
     "StopOnNoImprovement",
     "StopOnReward",
@@ -50,10 +50,10 @@ EVENTS = ("training_start", "cycle", "evaluation", "new_best", "epoch", "log", "
 
 @dataclass(frozen=True)
 class CallbackContext:
-    """What a callback is shown; nothing of it can be changed."""
+    """The state of a run that a callback sees; it is read-only."""
 
     event: str
-    """What has just happened: one of EVENTS."""
+    """The event: one of EVENTS."""
     step: int
     """Environment steps done."""
     cycle: int
@@ -61,9 +61,9 @@ class CallbackContext:
     epoch: int
     """The epoch this belongs to, counted from 1."""
     elapsed: float
-    """Seconds of the whole run, before a resume included."""
+    """Seconds of the run, including the time before a resume."""
     metrics: Mapping[str, float]
-    """What is known of this cycle, by the names of the log; so far, or all of it at "log"."""
+    """Metrics of this cycle by their names in the log; complete at "log"."""
     evaluation: Mapping[str, float]
     """The last evaluation, of this cycle or an earlier one; empty before the first."""
     best: float | None
@@ -75,19 +75,19 @@ class CallbackContext:
 
 
 class CallbackAction(NamedTuple):
-    """What a callback may return to have something done; it needs no other way to the run."""
+    """What a callback may return to request something from the run."""
 
     stop: str = ""
-    """Why to stop after this cycle; the state is saved, and the run can be resumed."""
+    """Reason to stop after this cycle; the state is saved, and the run can be resumed."""
     save: bool = False
     """Write a checkpoint after this cycle."""
     evaluate: bool = False
-    """Evaluate now (from "cycle" only), unless that is done anyway."""
+    """Evaluate now (from "cycle" only), unless an evaluation is due anyway."""
     log: Mapping[str, float] = MappingProxyType({})
-    """More numbers for this cycle's row; names without a slash become custom/<name>."""
+    """Values to add to this cycle's row; names without a slash become custom/<name>."""
 
 
-# None or True: go on. False: stop. A dict: numbers for the log.
+# None or True: continue. False: stop. A dict: values to log.
 CallbackResult = CallbackAction | bool | Mapping[str, float] | None
 # A function is called once per cycle, at "log"; an object has on_<event> methods.
 Callback = Any
@@ -100,14 +100,14 @@ def _at_least_one(name: str, value: int) -> None:
 
 def _needs_evaluations(context: CallbackContext) -> None:
     if not context.config.eval.num_envs:
-        raise UserError("it goes by evaluations, but --eval.num-envs is 0.")
+        raise UserError("this callback needs evaluations; set --eval.num-envs > 0.")
 
 
 @dataclass(frozen=True)
 class CheckpointEvery:
-    """Save the full state every so many cycles, besides what --checkpoint asks for.
+    """Save the full state every N cycles, in addition to --checkpoint.
 
-    SB3's CheckpointCallback. The newest --checkpoint.keep-last of all are kept, and the best.
+    SB3's CheckpointCallback. Pruning keeps the newest --checkpoint.keep-last and the best.
     """
 
     cycles: int
@@ -116,13 +116,13 @@ class CheckpointEvery:
         _at_least_one("CheckpointEvery", self.cycles)
 
     def on_log(self, context: CallbackContext) -> CallbackAction:
-        """CallbackAction for a checkpoint when it is time."""
+        """Request a checkpoint if it is due."""
         return CallbackAction(save=context.cycle % self.cycles == 0)
 
 
 @dataclass(frozen=True)
 class EvaluateEvery:
-    """Evaluate every so many cycles, besides the end of each epoch. SB3's EvalCallback."""
+    """Evaluate every N cycles, in addition to the end of each epoch. SB3's EvalCallback."""
 
     cycles: int
 
@@ -130,73 +130,74 @@ class EvaluateEvery:
         _at_least_one("EvaluateEvery", self.cycles)
 
     def on_cycle(self, context: CallbackContext) -> CallbackAction:
-        """CallbackAction for an evaluation when it is time."""
+        """Request an evaluation if it is due."""
         return CallbackAction(evaluate=context.cycle % self.cycles == 0)
 
 
 @dataclass(frozen=True)
 class StopOnReward:
-    """Stop once an evaluation's mean reward is high enough. SB3's StopTrainingOnRewardThreshold."""
+    """Stop when an evaluation reaches a mean reward. SB3's StopTrainingOnRewardThreshold."""
 
     threshold: float
 
     def on_training_start(self, context: CallbackContext) -> None:
-        """Refuse a run in which nothing would ever be compared."""
+        """Raise a UserError if the run has no evaluations."""
         _needs_evaluations(context)
 
     def on_evaluation(self, context: CallbackContext) -> CallbackAction:
-        """Compare the evaluation that has just ended."""
+        """Compare the evaluation with the threshold."""
         reached = context.evaluation["eval/mean_reward"]
-        if not reached >= self.threshold:  # what is no number has reached nothing
+        if not reached >= self.threshold:  # NaN has not reached it
             return CallbackAction()
         return CallbackAction(stop=f"mean reward {reached:.4g} has reached {self.threshold:.4g}")
 
 
 class StopOnNoImprovement:
-    """Stop after so many evaluations in a row without a new best.
+    """Stop after N consecutive evaluations without a new best.
 
-    SB3's StopTrainingOnNoModelImprovement; the first `at_least` evaluations never count.
+    SB3's StopTrainingOnNoModelImprovement; the first `at_least` evaluations do not count.
     """
 
     def __init__(self, evaluations: int, at_least: int = 0) -> None:
         _at_least_one("StopOnNoImprovement", evaluations)
         self.evaluations, self.at_least = evaluations, at_least
-        self._seen = self._vain = 0
+        self._evaluated = self._without_best = 0
         self._best: float | None = None
 
     def on_training_start(self, context: CallbackContext) -> None:
-        """Begin from what an earlier part of the run has reached."""
+        """Start from the best of the run before a resume."""
         _needs_evaluations(context)
-        self._seen = self._vain = 0
+        self._evaluated = self._without_best = 0
         self._best = context.best
 
     def on_evaluation(self, context: CallbackContext) -> CallbackAction:
         """Count this evaluation."""
         better = context.best != self._best
-        self._best, self._seen = context.best, self._seen + 1
-        self._vain = 0 if better or self._seen <= self.at_least else self._vain + 1
-        if self._vain < self.evaluations:
+        self._best, self._evaluated = context.best, self._evaluated + 1
+        counts = not better and self._evaluated > self.at_least
+        self._without_best = self._without_best + 1 if counts else 0
+        if self._without_best < self.evaluations:
             return CallbackAction()
-        return CallbackAction(stop=f"no better mean reward in {self._vain} evaluations")
+        return CallbackAction(stop=f"no better mean reward in {self._without_best} evaluations")
 
 
 @dataclass(frozen=True)
 class StopOnTime:
-    """Stop when the run has taken so long, compilation and earlier parts of it included."""
+    """Stop after a number of minutes, including compilation and the time before a resume."""
 
     minutes: float
 
     def on_log(self, context: CallbackContext) -> CallbackAction:
-        """Look at the clock."""
+        """Compare the elapsed time with the limit."""
         over = context.elapsed >= 60 * self.minutes
         return CallbackAction(stop=f"{self.minutes:g} minutes are over" if over else "")
 
 
 @dataclass(frozen=True)
 class RecordVideo:
-    """Draw an episode of the best policy so far every so many epochs, as `jaxrl.render` does.
+    """Render an episode of the best policy every N epochs, as `jaxrl.render` does.
 
-    Training goes on without a video that cannot be made: where FFmpeg is missing, or the disk full.
+    Training continues if a video cannot be written: without FFmpeg, or on a full disk.
     """
 
     epochs: int
@@ -210,35 +211,35 @@ class RecordVideo:
             raise UserError(f"callbacks: RecordVideo: suffix must be one of {kinds}.")
 
     def on_training_start(self, context: CallbackContext) -> None:
-        """Refuse a run in which no policy would ever be the best."""
+        """Raise a UserError if the run has no evaluations."""
         _needs_evaluations(context)
 
     def on_epoch(self, context: CallbackContext) -> None:
-        """Write videos/step-<step> when it is time."""
+        """Write videos/step-<step> if it is due."""
         if context.epoch % self.epochs or context.best is None:
             return
         from jaxrl.rendering.run import render_run
 
         members = sorted(path.parent for path in context.folder.glob("*/policies"))
-        shown = members[0] if members else context.folder  # of several, the first
+        run = members[0] if members else context.folder  # of several, the first
         out = context.folder / "videos" / f"step-{context.step}{self.suffix}"
         try:
-            render_run(shown, context.config, out, seed=self.seed)
+            render_run(run, context.config, out, seed=self.seed)
         except Exception as error:
             if (reason := message(error)) is None:
                 raise
             print(
-                f"warning: no video of step {context.step:,}, training goes on: {reason}",
+                f"warning: no video of step {context.step:,}, training continues: {reason}",
                 file=sys.stderr,
             )
 
 
 @dataclass(frozen=True)
 class LogMetrics:
-    """Log what a function makes of a cycle's metrics; names without a slash go under custom/."""
+    """Log values computed from a cycle's metrics; names without a slash go under custom/."""
 
     function: Callable[[Mapping[str, float]], Mapping[str, float]]
 
     def on_log(self, context: CallbackContext) -> CallbackAction:
-        """Compute and hand over."""
+        """Request the values to be logged."""
         return CallbackAction(log=self.function(context.metrics))

@@ -1,4 +1,4 @@
-"""Errors that are the user's to fix: shown as one readable message, without a traceback."""
+"""Errors that a user can fix: printed as one message, without a traceback."""
 
 import contextlib
 import difflib
@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable
 
 _OUT_OF_MEMORY = ("RESOURCE_EXHAUSTED", "out of memory", "out_of_memory", "bad_alloc")
 
-_NARROWEST = 40  # columns
+_MIN_COLUMNS = 40
 
 
 class UserError(Exception):
-    """Something the user asked for cannot be done; the message names the field and the fix."""
+    """A request of the user cannot be met; the message names the field and the fix."""
 
 
 class TrainingStopped(UserError):
@@ -22,7 +22,7 @@ class TrainingStopped(UserError):
 
 
 def exit_status(work: Callable[[], int | None]) -> int:
-    """Do the work of a command, and return its exit status; errors that can be fixed are printed.
+    """Run a command and return its exit status; errors that a user can fix are printed.
 
     Args:
       work: parses the arguments and does everything else; returns an exit status, or None for 0.
@@ -35,7 +35,7 @@ def exit_status(work: Callable[[], int | None]) -> int:
         return status or 0
     except BrokenPipeError:
         _discard_output()
-        return 1  # whoever read our output is gone
+        return 1  # the reader of our output is gone
     except KeyboardInterrupt:
         print("\nStopped.", file=sys.stderr)
         return 130
@@ -51,7 +51,7 @@ def exit_status(work: Callable[[], int | None]) -> int:
 
 
 def message(error: Exception) -> str | None:
-    """Return what to tell the user about an error; None if it is a defect of the program."""
+    """Return the message of an error; None if it is a defect of the program."""
     if isinstance(error, UserError):
         return str(error)
     if out_of_memory(error):
@@ -67,8 +67,8 @@ def message(error: Exception) -> str | None:
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Tell whether an error means that the machine or a device had too little memory."""
-    if isinstance(error, UserError | OSError):  # a full disk is RESOURCE_EXHAUSTED to some, too
+    """Return whether an error means that the machine or a device ran out of memory."""
+    if isinstance(error, UserError | OSError):  # a full disk can be RESOURCE_EXHAUSTED, too
         return False
     # XLA raises RESOURCE_EXHAUSTED, or INTERNAL with "Out of memory"; NumPy a MemoryError.
     text = str(error)
@@ -78,38 +78,38 @@ def out_of_memory(error: BaseException) -> bool:
 
 
 def _missing_platform() -> str | None:
-    """Say that JAX_PLATFORMS names what is not there, if so: JAX then fails in several ways."""
-    asked, jax = os.environ.get("JAX_PLATFORMS"), sys.modules.get("jax")
-    if not asked or jax is None:
+    """Return a message if JAX_PLATFORMS names a missing device: JAX then fails in many ways."""
+    platforms, jax = os.environ.get("JAX_PLATFORMS"), sys.modules.get("jax")
+    if not platforms or jax is None:
         return None
     try:
         jax.local_devices()
     except Exception as error:
-        why = f" ({first_line(error).partition(' (set JAX_PLATFORMS')[0]})" if str(error) else ""
+        reason = f" ({first_line(error).partition(' (set JAX_PLATFORMS')[0]})" if str(error) else ""
         return (
-            f"JAX_PLATFORMS={asked}: JAX finds no such device{why}. Unset it to use what is "
-            "there, or install JAX for that device; for an NVIDIA GPU: pip install 'jaxrl[gpu]'."
+            f"JAX_PLATFORMS={platforms}: JAX finds no such device{reason}. Unset it, or "
+            "install JAX for that device; for an NVIDIA GPU: pip install 'jaxrl[gpu]'."
         )
     return None
 
 
 def _prepare_output() -> None:
-    """Let every terminal show what we write: in ASCII, with LC_ALL=C, or in a few columns."""
+    """Make output printable on every terminal: in ASCII, with LC_ALL=C, or in few columns."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    if shutil.get_terminal_size().columns < _NARROWEST:  # tyro would wrap lines for ever
-        os.environ["COLUMNS"] = str(_NARROWEST)
+    if shutil.get_terminal_size().columns < _MIN_COLUMNS:  # tyro would wrap lines for ever
+        os.environ["COLUMNS"] = str(_MIN_COLUMNS)
 
 
 def _discard_output() -> None:
-    """Send what is still buffered nowhere: Python would fail to flush it at exit, and say so."""
+    """Discard buffered output: Python would fail to flush it at exit, with a message."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def first_line(error: BaseException) -> str:
-    """Return what an error says, short enough to be part of a message."""
+    """Return the first line of an error, short enough to be part of a message."""
     text = str(error).strip() or type(error).__name__
     return text.splitlines()[0][:200]
 
@@ -121,12 +121,12 @@ def check_range(flag: str, value: int, least: int, most: int) -> None:
 
 
 def check_episodes(episodes: int, seed: int) -> None:
-    """Raise a UserError unless so many episodes can be counted, and drawn by this seed."""
+    """Raise a UserError unless --episodes and --seed are in range."""
     check_range("--episodes", episodes, 1, 2**31 - 1)
     check_range("--seed", seed, 0, 2**32 - 1)
 
 
-def nearest(name: str, known: Iterable[str], prefix: str = "") -> str:
-    """Return " Did you mean 'x'?" for the closest known name, or nothing."""
-    matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+def nearest(name: str, names: Iterable[str], prefix: str = "") -> str:
+    """Return " Did you mean 'x'?" for the closest name, or an empty string."""
+    matches = difflib.get_close_matches(name, list(names), n=1, cutoff=0.5)
     return f" Did you mean '{prefix}{matches[0]}'?" if matches else ""

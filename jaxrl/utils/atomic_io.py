@@ -1,7 +1,7 @@
-"""Files that appear whole or not at all, and are never written through a symbolic link.
+"""Files that appear complete or not at all, and are never written through a symbolic link.
 
-Everything that is written into a run folder goes through here: a folder from elsewhere may hold
-links, pipes or devices in place of the files that a run would write.
+All files of a run folder are written here: a folder from elsewhere may hold links, pipes or
+devices in place of files.
 """
 
 import contextlib
@@ -16,20 +16,20 @@ from typing import BinaryIO, TextIO
 
 from jaxrl.errors import UserError
 
-_DRAFT = ".jaxrl-{}.tmp"  # temporary files, by a random number
+_DRAFT = ".jaxrl-{}.tmp"  # temporary files, with a random number
 _STALE = 60.0  # seconds; a younger draft may belong to another process that is writing now
-MOST_TEXT = 2**26  # bytes of a text file that is read whole
+MAX_TEXT = 2**26  # bytes of a text file
 
 
 @contextlib.contextmanager
 def drafted(path: Path) -> Iterator[Path]:
-    """Create an empty file that takes the place of `path` when the block ends well.
+    """Create an empty file that replaces `path` when the block ends without an error.
 
-    Errors of the disk name `path`, which people know, and not the draft.
+    Disk errors name `path`, not the draft.
     """
     draft = path.with_name(_DRAFT.format(secrets.token_hex(8)))
     try:
-        # Exclusive: whatever has this name already, a link too, is left alone.
+        # Exclusive: an existing file or link of this name is not touched.
         os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
         yield draft
         sync(draft)
@@ -54,13 +54,13 @@ def sync(path: Path) -> None:
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """Open a file that takes the place of `path` when all was written; else `path` stays."""
+    """Open a file that replaces `path` when it is complete; on an error `path` is unchanged."""
     with drafted(path) as draft, open(draft, "wb") as file:
         yield file
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file whole."""
+    """Write a text file atomically."""
     with replacing(path) as file:
         file.write(text.encode())
 
@@ -77,7 +77,7 @@ def opened(path: Path, flags: int) -> int:
       UserError: it is a link, or a pipe or device, which could also block for ever.
     """
     try:
-        # A pipe without a partner would block; files on disk do not heed O_NONBLOCK.
+        # A pipe without a reader would block; regular files ignore O_NONBLOCK.
         flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         descriptor = os.open(path, flags, 0o666)
     except OSError as error:
@@ -95,7 +95,7 @@ def _not_regular(path: Path) -> UserError:
     return UserError(f"'{path}' is {kind}: remove it, or put a regular file in its place.")
 
 
-def read_text(path: Path, most: int = MOST_TEXT) -> str:
+def read_text(path: Path, most: int = MAX_TEXT) -> str:
     """Read a text file of UTF-8; raise a UserError if it is none, or larger than `most` bytes."""
     if not path.is_file():
         path.stat()  # no such file, or not allowed to look
@@ -103,7 +103,7 @@ def read_text(path: Path, most: int = MOST_TEXT) -> str:
     with path.open("rb") as file:
         data = file.read(most + 1)
     if len(data) > most:
-        raise UserError(f"'{path}' is larger than {most:,} bytes, the most that is read.")
+        raise UserError(f"'{path}' is larger than {most:,} bytes, the maximum.")
     try:
         return data.decode()
     except UnicodeDecodeError as error:

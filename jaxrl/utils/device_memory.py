@@ -1,4 +1,4 @@
-"""How much memory there is, and how much of it is in use."""
+"""Memory of the devices: total, in use, and free."""
 
 import contextlib
 from pathlib import Path
@@ -9,13 +9,13 @@ from jaxrl.utils import host_memory
 
 
 def in_use() -> dict[str, float]:
-    """Return MiB in use on the busiest device, the most it ever was, and MiB of this process.
+    """Return MiB in use on the busiest device, its peak, and MiB of this process.
 
-    A processor's memory is the process's own: where devices do not tell, they are the same.
+    On the CPU, the memory of the device is that of the process.
     """
     host, host_peak = _of_process("VmRSS"), _of_process("VmHWM")
     if host is not None and host_peak is not None:
-        host_peak = max(host, host_peak)  # the kernel counts them apart, not to the page
+        host_peak = max(host, host_peak)  # the kernel counts them separately, not exactly
     values = {
         "time/memory_mb": _of_devices("bytes_in_use", host),
         "time/peak_memory_mb": _of_devices("peak_bytes_in_use", host_peak),
@@ -24,16 +24,16 @@ def in_use() -> dict[str, float]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _of_devices(name: str, otherwise: float | None) -> float | None:
+def _of_devices(name: str, default: float | None) -> float | None:
     stats = [device.memory_stats() for device in jax.local_devices()]
-    found = [s[name] for s in stats if s and name in s]
-    return max(found) / 2**20 if found else otherwise
+    values = [s[name] for s in stats if s and name in s]
+    return max(values) / 2**20 if values else default
 
 
 def of_device() -> int | None:
-    """Return how many bytes programs may use on the smallest device; None where that is unknown.
+    """Return the bytes that programs may use on the smallest device; None if unknown.
 
-    A CPU has the host's memory, or as much of it as this process is given.
+    A CPU device has the memory of the machine, or the limit of this process.
     """
     stats = [device.memory_stats() for device in jax.local_devices()]
     limits = [s["bytes_limit"] for s in stats if s and "bytes_limit" in s]
@@ -41,7 +41,7 @@ def of_device() -> int | None:
 
 
 def of_all_devices(number: int) -> int | None:
-    """Return how many bytes `number` devices have together; CPU devices share one memory."""
+    """Return the total bytes of `number` devices; CPU devices share one memory."""
     room = of_device()
     if room is None or jax.local_devices()[0].platform != "cpu":
         return room and room * number
@@ -49,7 +49,7 @@ def of_all_devices(number: int) -> int | None:
 
 
 def free() -> int | None:
-    """Return how many of these bytes are not in use; None where that is unknown."""
+    """Return the free bytes of the busiest device; None if unknown."""
     room, used = of_device(), in_use().get("time/memory_mb", 0.0)
     return None if room is None else max(0, room - int(used * 2**20))
 

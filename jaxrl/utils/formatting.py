@@ -1,17 +1,17 @@
-"""Numbers and spans of time as people write them."""
+"""Numbers and durations as short text."""
 
 import math
 
 
 def short(value: float) -> str:
-    """Write a number as people read it."""
+    """Return a number as short text: 12,345 or 0.1235."""
     if math.isfinite(value) and value == int(value) and abs(value) < 1e12:
         return f"{int(value):,}"
     return f"{value:,.1f}" if abs(value) >= 100 else f"{value:.4g}"
 
 
 def duration(seconds: float) -> str:
-    """Write a time span as people say it."""
+    """Return a duration as text: 42s, 3m05s or 2h10m."""
     seconds = int(seconds)
     if seconds < 60:
         return f"{seconds}s"

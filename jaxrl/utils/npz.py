@@ -1,7 +1,7 @@
-"""Arrays of .npz files from elsewhere: no pickles, and no array of unknown size.
+"""Arrays of untrusted .npz files: no pickles, and no array of unknown size.
 
-What a file declares is checked before anything is allocated: a few megabytes of it may unpack to
-many gigabytes.
+The declared sizes are checked before anything is allocated: a few megabytes may unpack to many
+gigabytes.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from jaxrl.utils import host_memory
 
 
 class Header(NamedTuple):
-    """What a file says of one array."""
+    """Shape and dtype of one array."""
 
     shape: tuple[int, ...]
     dtype: np.dtype
@@ -38,7 +38,7 @@ def opened(file: Path) -> Iterator["Archive"]:
     """Open a file for reading.
 
     Raises:
-      UserError: it is no .npz file that can be read.
+      UserError: it is not a readable .npz file.
     """
     if not file.is_file():
         file.stat()  # no such file, or not allowed to look
@@ -51,9 +51,9 @@ def opened(file: Path) -> Iterator["Archive"]:
             archive = Archive(file, stack.enter_context(zipfile.ZipFile(handle)))
         except (UserError, PermissionError):
             raise
-        except Exception as error:  # zipfile raises many kinds for bytes that make no sense
+        except Exception as error:  # zipfile raises many kinds for invalid bytes
             raise UserError(
-                f"'{file}' cannot be read: it is damaged, cut short, or no .npz file "
+                f"'{file}' cannot be read: it is damaged, truncated, or not an .npz file "
                 f"({first_line(error)}). Pickles are never read."
             ) from error
         yield archive
@@ -95,7 +95,7 @@ class Archive:
 
 
 def _header(member: Any, size: int) -> Header:
-    """Read what an array says of itself; raise ValueError unless `size` bytes can be that."""
+    """Read the header of an array; raise ValueError unless it matches `size` bytes."""
     version = npy.read_magic(member)
     readers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
     if version not in readers:

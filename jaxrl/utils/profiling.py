@@ -1,4 +1,4 @@
-"""A trace of one cycle: what the device did, kernel by kernel."""
+"""A profiler trace of one cycle, kernel by kernel."""
 
 import contextlib
 from collections.abc import Iterator
@@ -6,17 +6,17 @@ from pathlib import Path
 
 import jax
 
-_SETTLED = 2  # cycles before it: the first ones still load, allocate and warm up
+_WARM_UP = 2  # cycles before the traced one
 
 
 def chosen_cycle(done: int, total: int) -> int:
-    """Return the number of the cycle to trace, `done` of `total` being run already."""
-    return min(done + _SETTLED, total - 1)
+    """Return the number of the cycle to trace, if `done` of `total` are finished."""
+    return min(done + _WARM_UP, total - 1)
 
 
 @contextlib.contextmanager
 def trace(folder: Path, *, when: bool) -> Iterator[None]:
-    """Record what runs inside into `folder`, for TensorBoard's profiler and for Perfetto."""
+    """Profile the block into `folder`, for TensorBoard's profiler and Perfetto."""
     if not when:
         yield
         return

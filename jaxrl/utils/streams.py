@@ -1,16 +1,16 @@
-"""Random streams: keys form a tree, seed -> stream -> number, and every key has one user.
+"""Random streams: keys form a tree, seed -> stream -> number, and every key has one use.
 
 `fold_in(key, i)` is `split(key, n)[i]` in JAX. So a key that is split somewhere must not be folded
-with small numbers elsewhere: both would hand out the same keys. A new use of a seed gets a new
-stream here, and nobody uses the key of a seed itself.
+with small numbers elsewhere: both would return the same keys. A new use of a seed gets a new stream
+here, and the key of a seed itself is never used.
 """
 
 import jax
 
 from jaxrl.types import Array, Key
 
-# Start states and actions of an evaluation are two streams. ACT is for environments on the host;
-# COMMAND is for episodes that a command plays after training: evaluate, render.
+# Start states and actions of an evaluation are two streams. ACT is for Gymnasium
+# environments, COMMAND for episodes that a command plays after training: evaluate, render.
 INIT, TRAIN, EVALUATE, PLAY, RESAMPLE, ACT, COMMAND, RECORD = range(8)
 
 

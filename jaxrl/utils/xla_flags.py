@@ -1,19 +1,19 @@
-"""XLA flags, set only where the installed jaxlib is known to have them.
+"""XLA flags, set only if the installed jaxlib supports them.
 
-XLA reads XLA_FLAGS when it is first used, and ends the process at a flag that it does not know.
-Every flag that jaxrl or its tests set is listed here with the jaxlib versions that were tried with
-it. `tests/utils/test_xla_flags.py` tries those of the installed version.
+XLA reads XLA_FLAGS when it is first used, and ends the process at an unknown flag. Every flag that
+jaxrl or its tests set is listed here with the jaxlib versions that it was tested with.
+`tests/utils/test_xla_flags.py` tests those of the installed version.
 """
 
 import os
 from importlib.metadata import version
 
 _Release = tuple[int, int]
-# The first and the last jaxlib that were tried with a flag.
-_TRIED: dict[str, tuple[_Release, _Release]] = {
-    # On CPUs, physics with loops of unknown length (MuJoCo's solver) can end with every thread
-    # idle, waiting for a result that nobody computes: nearly always with a thousand environments.
-    # The same option of a single program does not cure it. Training was no slower without it.
+# The first and the last jaxlib that a flag was tested with.
+_TESTED: dict[str, tuple[_Release, _Release]] = {
+    # On CPUs, physics with loops of unknown length (MuJoCo's solver) can deadlock with every thread
+    # idle: nearly always with a thousand environments. The same option of a single program does
+    # not help. Training was no slower without it.
     "xla_cpu_enable_concurrency_optimized_scheduler": ((0, 10), (0, 12)),
     # The rest is for tests: many devices, quick compilation, no hanging.
     "xla_force_host_platform_device_count": ((0, 10), (0, 12)),
@@ -25,19 +25,19 @@ _TRIED: dict[str, tuple[_Release, _Release]] = {
 }
 
 
-def known(jaxlib: str) -> list[str]:
-    """Return the flags of the table that a jaxlib version is known to have."""
+def supported(jaxlib: str) -> list[str]:
+    """Return the flags of the table that a jaxlib version was tested with."""
     release = tuple(map(int, jaxlib.split(".")[:2]))
-    return [name for name, (first, last) in _TRIED.items() if first <= release <= last]
+    return [name for name, (first, last) in _TESTED.items() if first <= release <= last]
 
 
 def add(**flags: object) -> None:
-    """Append flags to XLA_FLAGS, but for those the user set and those jaxlib may not know.
+    """Append flags to XLA_FLAGS, except those set by the user or not supported by jaxlib.
 
     Call it before JAX is first used: `add(xla_cpu_multi_thread_eigen=False)`.
     """
     present = os.environ.get("XLA_FLAGS", "").split()
-    taken = {part.split("=")[0].lstrip("-") for part in present}
-    usable = set(known(version("jaxlib"))) - taken
+    chosen = {part.split("=")[0].lstrip("-") for part in present}
+    usable = set(supported(version("jaxlib"))) - chosen
     present += [f"--{name}={str(flags[name]).lower()}" for name in flags if name in usable]
     os.environ["XLA_FLAGS"] = " ".join(present)

@@ -1,36 +1,36 @@
-"""Compiler options that suit the devices and the program."""
+"""Compiler options for the devices and the program."""
 
 import os
 from typing import Any
 
 import jax
 
-# Physics and networks are hundreds of kernels too small to fill a GPU: let those that do not
-# depend on each other run at the same time. XLA's default puts them in a row. Its search for the
-# best form of each fused kernel made none of our programs faster, and starts later.
+# Physics and networks are hundreds of kernels too small to fill a GPU: let independent ones run
+# concurrently; XLA's default is sequential. The fusion autotuner made none of our programs faster,
+# and takes longer to compile.
 _CUDA_OPTIONS = {
     "xla_gpu_command_buffer_scheduling_mode": "CONCURRENT",
     "xla_gpu_experimental_enable_fusion_autotuner": False,
 }
-# Loops of known length are written out into one CUDA graph when a program is first run, so that
-# the host launches an iteration instead of thousands of pieces. Not for loops that are long: every
-# kernel of every turn is a node.
+# Loops of known length are unrolled into one CUDA graph when a program is first run, so that the
+# CPU launches an iteration instead of thousands of kernels. Not for long loops: every kernel of
+# every iteration is a node.
 _UNROLLED_OPTIONS = {
     "xla_gpu_enable_command_buffer": (
         "FUSION,CUBLAS,CUBLASLT,CUSTOM_CALL,CUDNN,DYNAMIC_SLICE_FUSION,WHILE"
     ),
     "xla_gpu_command_buffer_unroll_loops": True,
 }
-# On processors, programs with loops of unknown length (MuJoCo's solver) now and then wait for ever
-# when XLA splits operations over threads: seen with jaxlib 0.10.2, every few hundred steps. (The
-# package sets a flag against the same; this is the older, weaker remedy, kept beside it.)
+# On CPUs, programs with loops of unknown length (MuJoCo's solver) sometimes deadlock when XLA
+# splits operations over threads: seen with jaxlib 0.10.2, every few hundred steps. (jaxrl also sets
+# a flag against it; this is an older, weaker remedy.)
 _LOOPING_OPTIONS = {"xla_cpu_multi_thread_eigen": False}
 
 
 def options(
     version: str | None = None, *, loops: bool = False, unrolled: bool = False
 ) -> dict[str, Any]:
-    """Return what suits the devices, and physics that solves in loops; XLA_FLAGS win."""
+    """Return compiler options for the devices and for physics with solver loops; XLA_FLAGS win."""
     version = version or jax.local_devices()[0].client.platform_version
     wanted = {}
     if "cuda" in version:
@@ -44,13 +44,13 @@ def options(
 def compile_for_devices(
     lowered: Any, version: str | None = None, *, loops: bool = False, unrolled: bool = False
 ) -> jax.stages.Compiled:
-    """Compile with the options that suit; `unrolled`: loops of known length become one graph."""
+    """Compile with these options; `unrolled`: loops of known length become one CUDA graph."""
     wanted = options(version, loops=loops, unrolled=unrolled)
     while True:
         try:
             return lowered.compile(compiler_options=wanted)
         except jax.errors.JaxRuntimeError as error:
-            # An XLA that does not know an option is as right without it, and what goes with it.
+            # Without an unknown option, and those that belong to it, results are the same.
             unknown = {name for name in wanted if name in str(error)}
             if not unknown:
                 raise

@@ -173,7 +173,7 @@ def test_checkpoints_and_evaluations_on_request(plain, tmp_path):
     assert sorted(p.name for p in (folder / "checkpoints").iterdir()) == ["256", "384", "512"]
     assert all("eval/mean_reward" in row for row in tiny.rows(folder))
     tiny.assert_same_policy(folder, plain)
-    with pytest.raises(CallbackError, match="--eval.num-envs is 0"):
+    with pytest.raises(CallbackError, match="set --eval.num-envs > 0"):
         jaxrl.fit(settings(tmp_path / "blind", "--eval.num-envs", "0"), callbacks=asked)
 
 
@@ -202,7 +202,7 @@ def test_no_improvement_counts_evaluations_in_a_row():
     assert answers[:4] == [""] * 4 and "in 2 evaluations" in answers[4]
 
 
-def test_what_goes_by_evaluations_is_refused_without_them(tmp_path):
+def test_callbacks_that_need_evaluations_are_refused_without(tmp_path):
     config = settings(tmp_path / "run", "--eval.num-envs", "0")
     start = SimpleNamespace(config=config, best=None)
     for callback in (
@@ -210,7 +210,7 @@ def test_what_goes_by_evaluations_is_refused_without_them(tmp_path):
         callbacks.StopOnNoImprovement(1),
         callbacks.RecordVideo(epochs=1),
     ):
-        with pytest.raises(UserError, match="--eval.num-envs is 0"):
+        with pytest.raises(UserError, match="set --eval.num-envs > 0"):
             callback.on_training_start(start)
 
 
@@ -232,12 +232,12 @@ def test_videos_are_rendered_at_the_end_of_epochs(tmp_path, monkeypatch):
 
 
 def test_a_video_that_cannot_be_made_stops_nothing(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(images, "_NEEDED", ("no_such_package",))
+    monkeypatch.setattr(images, "_VIDEO_PACKAGES", ("no_such_package",))
     folder = tmp_path / "run"
     result = jaxrl.fit(settings(folder), callbacks=[callbacks.RecordVideo(1, suffix=".mp4")])
     assert result.env_steps == 512 and not (folder / "videos").exists()
     said = capsys.readouterr().err
     assert said.count("pip install 'jaxrl[video]'") == 2
-    assert "warning: no video of step 256, training goes on: " in said
+    assert "warning: no video of step 256, training continues: " in said
     with pytest.raises(UserError, match=r"suffix must be one of \.html, \.gif, \.mp4, \.png"):
         callbacks.RecordVideo(epochs=1, suffix=".tiff")

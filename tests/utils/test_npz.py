@@ -83,7 +83,7 @@ def test_other_files_are_refused(tmp_path):
     os.mkfifo(tmp_path / "pipe.npz")
     for name, message in (
         ("one", "holds one array"),
-        ("pickle", "damaged, cut short, or no .npz file"),
+        ("pickle", "damaged, truncated, or not an .npz file"),
         ("pipe", "not a regular file"),
     ):
         with pytest.raises(UserError, match=message), npz.opened(tmp_path / f"{name}.npz"):
