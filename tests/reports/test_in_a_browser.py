@@ -7,7 +7,7 @@ from jaxrl.config import presets
 from jaxrl.reports import pages
 from tests.helpers import browser
 from tests.helpers import run_folders as folders
-from tests.reports.test_phases import GRASPS, SUCCESSES
+from tests.envs.tasks.test_pick_place_phases import GRASPS, SUCCESSES
 
 pytestmark = pytest.mark.slow
 
