@@ -2,8 +2,8 @@
 
     python -m jaxrl.record runs/pendulum-s0-... --episodes 60 --noise 0 0.5 1 --out data.hdf5
 
-`--noise` are shares of random actions, each used for as many episodes as the others: 0 is the
-policy as trained, 1 pure chance. Data of mixed quality is what rewards can be learnt from.
+`--noise` are fractions of random actions, each used for an equal number of episodes: 0 is the
+policy as trained, 1 is uniformly random. Rewards can be learnt from data of mixed quality.
 """
 
 import dataclasses
@@ -19,10 +19,11 @@ import tyro
 
 from jaxrl.algorithms import policy as acting
 from jaxrl.config import TrainConfig, env_names
-from jaxrl.data import writing
+from jaxrl.data import hdf5
 from jaxrl.data.hdf5 import Episode, h5py
 from jaxrl.envs import factory as environments
-from jaxrl.envs.vector_env import VectorEnv
+from jaxrl.envs.rows import as_mask
+from jaxrl.envs.vector_env import StepResult, VectorEnv
 from jaxrl.errors import UserError, check_episodes, exit_status
 from jaxrl.loggers import run_dir
 from jaxrl.policies import load
@@ -33,22 +34,22 @@ from jaxrl.utils import streams
 
 @dataclass(frozen=True)
 class RecordArgs:
-    """What to record, and where to."""
+    """Record episodes of a policy to a file."""
 
     run: Annotated[Path, tyro.conf.Positional]
-    """Run folder whose policy plays."""
+    """Run folder of the policy."""
     out: Path
     """HDF5 file to write."""
     episodes: int = 60
-    """Episodes in all."""
+    """Number of episodes."""
     noise: tuple[float, ...] = (0.0, 0.5, 1.0)
-    """Shares of random actions."""
+    """Fractions of random actions."""
     policy: str = "best"
     """best or final."""
     valid: float = 0.1
-    """Share of the episodes that the mask `valid` names; `train` names the others."""
+    """Fraction of the episodes in the mask `valid`; the others are in `train`."""
     seed: int = 0
-    """Seed of everything random."""
+    """Random seed."""
     env: str | None = None
     """Needed only for your own environment: the module:Class that may be imported."""
     randomize: Annotated[str | None, tyro.conf.arg(name="task.randomize")] = None
@@ -60,23 +61,22 @@ class RecordArgs:
 def play(
     env: VectorEnv, policy: Policy, params: PyTree, carry: PyTree, key: Key, noise: float
 ) -> list[Episode]:
-    """Play one whole episode in each environment, taking random actions now and then."""
+    """Play one episode in each environment, with a fraction `noise` of random actions."""
     spec = env.spec.action
 
     def step(state: tuple, key: Key):
         env_state, carry = state
-        key_act, key_when, key_what = jax.random.split(key, 3)
+        key_act, key_is_random, key_random = jax.random.split(key, 3)
         obs = env.observe(env_state)
         action, carry, _ = policy(params, obs, carry, key_act)
         if spec.discrete:
-            other = jax.random.randint(key_what, action.shape, 0, spec.size)
+            random_action = jax.random.randint(key_random, action.shape, 0, spec.size)
         else:
-            other = jax.random.uniform(key_what, action.shape, minval=-1.0)
-        random = jax.random.uniform(key_when, action.shape[:1]) < noise
-        random = random.reshape(random.shape + (1,) * (action.ndim - 1))
-        action = jnp.where(random, other, action)
-        env_state, outcome = env.advance(env_state, action)
-        return (env_state, carry), (obs, action, outcome)
+            random_action = jax.random.uniform(key_random, action.shape, minval=-1.0)
+        is_random = jax.random.uniform(key_is_random, action.shape[:1]) < noise
+        action = jnp.where(as_mask(is_random, action), random_action, action)
+        env_state, result = env.advance(env_state, action)
+        return (env_state, carry), (obs, action, result)
 
     @jax.jit
     def run(key: Key):
@@ -85,36 +85,38 @@ def play(
         keys = jax.random.split(key_steps, env.longest_episode)
         return jax.lax.scan(step, (start, carry), keys)[1]
 
-    obs, action, outcome = jax.device_get(run(key))
-    ended = outcome.terminated | outcome.truncated
-    return [_cut(row, obs, action, outcome, ended) for row in range(ended.shape[1])]
+    obs, action, result = jax.device_get(run(key))
+    ended = result.terminated | result.truncated
+    return [_episode(row, obs, action, result, ended) for row in range(ended.shape[1])]
 
 
-def _cut(row: int, obs: PyTree, action: np.ndarray, outcome: PyTree, ended: np.ndarray) -> Episode:
-    """Take one row up to the end of its episode."""
+def _episode(
+    row: int, obs: PyTree, action: np.ndarray, result: StepResult, ended: np.ndarray
+) -> Episode:
+    """Return one row up to the end of its episode."""
     length = int(np.argmax(ended[:, row])) + 1
 
-    def part(tree: PyTree) -> dict[str, np.ndarray]:
+    def select(tree: PyTree) -> dict[str, np.ndarray]:
         tree = tree if isinstance(tree, dict) else {"state": tree}
         return {key: leaf[:length, row] for key, leaf in tree.items()}
 
     actions = action[:length, row].reshape(length, -1)
-    reward = outcome.reward[:length, row].astype(np.float32)
-    terminated = bool(outcome.terminated[length - 1, row])
-    return Episode(part(obs), part(outcome.next_obs), actions, reward, terminated)
+    reward = result.reward[:length, row].astype(np.float32)
+    terminated = bool(result.terminated[length - 1, row])
+    return Episode(select(obs), select(result.next_obs), actions, reward, terminated)
 
 
 def _check(command: RecordArgs, config: TrainConfig) -> None:
-    """Refuse what cannot be recorded before anything is played."""
+    """Raise UserError if the run cannot be recorded, before anything is played."""
     if config.offline:
-        raise UserError(f"'{command.run}' learnt from recorded episodes and has no policy to play.")
+        raise UserError(f"'{command.run}' learnt from recorded episodes and has no policy.")
     if env_names.is_hosted(config.env):
-        raise UserError(f"{config.env} keeps its state to itself and cannot be recorded.")
+        raise UserError(f"{config.env} is a Gymnasium environment and cannot be recorded.")
     if not command.noise or not all(0 <= n <= 1 for n in command.noise):
-        raise UserError(f"--noise: shares between 0 and 1, not {command.noise}.")
+        raise UserError(f"--noise: fractions between 0 and 1, not {command.noise}.")
     check_episodes(command.episodes, command.seed)
     if not 0 <= command.valid < 1:
-        raise UserError(f"--valid: a share of at least 0 and below 1, not {command.valid}.")
+        raise UserError(f"--valid: a fraction of at least 0 and below 1, not {command.valid}.")
 
 
 def _record(command: RecordArgs) -> None:
@@ -126,12 +128,12 @@ def _record(command: RecordArgs) -> None:
     config = dataclasses.replace(
         config, task=dataclasses.replace(config.task, episodic_reward=False)
     )
-    # Fixed trials would be played once each, however many episodes were asked for.
+    # Trials would be played once each, whatever --episodes is.
     env = environments.for_evaluation(environments.build(config), each, trials=False)
     memory_estimate.refuse_episodes(env, each)
     policy = load.load_policy(load.find(command.run, command.policy), network=config.network.module)
     if env.template.agents:
-        raise UserError(f"{config.env} has several agents; episodes of one agent are recorded.")
+        raise UserError(f"{config.env} has several agents; only single agents can be recorded.")
     act = acting.make_policy(policy.networks, deterministic=True)
     played = []
     for number, noise in enumerate(command.noise):
@@ -139,14 +141,14 @@ def _record(command: RecordArgs) -> None:
         played += play(env, act, policy.params, policy.initial_carry(env.rows), key, noise)
     order = np.random.default_rng(command.seed).permutation(len(played))[: command.episodes]
     episodes = [played[i] for i in order]
-    aside = min(round(command.valid * len(episodes)), len(episodes) - 1)
-    parts = {
-        "valid": list(range(aside)),
-        "train": list(range(aside, len(episodes))),
+    num_valid = min(round(command.valid * len(episodes)), len(episodes) - 1)
+    masks = {
+        "valid": list(range(num_valid)),
+        "train": list(range(num_valid, len(episodes))),
     }
     spec = env.spec.action
-    about = {"env_name": config.env, "backend": config.backend, "action": spec._asdict()}
-    writing.write(command.out, episodes, about, parts)
+    env_args = {"env_name": config.env, "backend": config.backend, "action": spec._asdict()}
+    hdf5.write(command.out, episodes, env_args, masks)
     returns = [float(e.reward.sum()) for e in episodes]
     steps = sum(len(e.reward) for e in episodes)
     print(

@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import numpy as np
 
 from jaxrl import train
-from jaxrl.data import writing
+from jaxrl.data import hdf5
 from jaxrl.data.hdf5 import Episode
 
 _SMALL = "--devices 1 --network.hidden 8 --network.critic-hidden 8 --epochs 2 --cycles 2"
@@ -128,7 +128,7 @@ def _write_episodes(path: Path) -> Path:
         state = random.normal(size=(9, 2)).astype(np.float32)
         action = random.uniform(-1, 1, (8, 1)).astype(np.float32)
         episodes.append(Episode({"state": state[:-1]}, {"state": state[1:]}, action, state[:-1, 0]))
-    writing.write(path, episodes, {}, {})
+    hdf5.write(path, episodes, {}, {})
     return path
 
 

@@ -1,6 +1,6 @@
-"""A data set of episodes: looked through once, then handed to the device in pieces that fit.
+"""A dataset of recorded episodes: scanned once, then passed to the device in chunks that fit.
 
-A piece is a store with one row: whole episodes one after the other, as replay would keep them.
+A chunk is a replay buffer with one row: complete episodes one after the other.
 """
 
 import hashlib
@@ -13,31 +13,31 @@ import jax
 import numpy as np
 
 from jaxrl.data import hdf5
-from jaxrl.data.hdf5 import Episode, Place
+from jaxrl.data.hdf5 import Episode, EpisodeRef
 from jaxrl.errors import UserError
-from jaxrl.learning import episode_index
+from jaxrl.learning.episode_index import EpisodeIndex
 from jaxrl.learning.normalizer import RunningStats
 from jaxrl.learning.replay_buffer import Ring, Transition
 from jaxrl.types import ActionSpec, EnvSpec
 
 
 @dataclass(frozen=True)
-class DataSet:
-    """Episodes on disk, and what was found when they were looked through."""
+class Dataset:
+    """Episodes on disk, and what a scan found in them."""
 
     keys: tuple[str, ...]
-    training: list[Place]
-    held_out: list[Place]
+    training: list[EpisodeRef]
+    held_out: list[EpisodeRef]
     spec: EnvSpec
-    moments: RunningStats  # of the training observations
-    lengths: dict[Place, int]
-    returns: dict[Place, float]
-    room: int  # most steps in one piece
-    _kept: dict[int, Any] = field(default_factory=dict)
+    obs_stats: RunningStats  # of the training observations
+    lengths: dict[EpisodeRef, int]
+    returns: dict[EpisodeRef, float]
+    chunk_size: int  # most steps in one chunk
+    _cached: dict[int, tuple[Ring, EpisodeIndex]] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:
-        """One: episodes lie end to end."""
+        """One: episodes are stored end to end."""
         return 1
 
     @property
@@ -48,149 +48,151 @@ class DataSet:
     @property
     def steps(self) -> int:
         """Steps of all training episodes."""
-        return sum(self.lengths[place] for place in self.training)
+        return sum(self.lengths[ref] for ref in self.training)
 
     @property
-    def pieces(self) -> list[list[Place]]:
-        """Training episodes in order, as many in each piece as there is room for."""
-        pieces, size = [[]], 0
-        for place in self.training:
-            if pieces[-1] and size + self.lengths[place] > self.room:
-                pieces.append([])
+    def chunks(self) -> list[list[EpisodeRef]]:
+        """Training episodes in order, as many in each chunk as fit."""
+        chunks, size = [[]], 0
+        for episode in self.training:
+            if chunks[-1] and size + self.lengths[episode] > self.chunk_size:
+                chunks.append([])
                 size = 0
-            pieces[-1].append(place)
-            size += self.lengths[place]
-        return pieces
+            chunks[-1].append(episode)
+            size += self.lengths[episode]
+        return chunks
 
     @property
-    def piece_steps(self) -> int:
-        """Steps of the largest piece: all are given that size, so that one program serves them."""
-        return max(sum(self.lengths[place] for place in piece) for piece in self.pieces)
+    def chunk_steps(self) -> int:
+        """Steps of the largest chunk: all are padded to it, so that one program serves them."""
+        return max(sum(self.lengths[e] for e in chunk) for chunk in self.chunks)
 
-    def varies(self) -> bool:
-        """Tell whether returns differ: what always returns the same teaches no reward."""
-        values = np.array([self.returns[place] for place in self.training])
+    def returns_vary(self) -> bool:
+        """Return whether returns differ: no reward can be learnt from equal ones."""
+        values = np.array([self.returns[episode] for episode in self.training])
         return bool(values.std() > 1e-6 * max(1.0, np.abs(values).max()))
 
-    def read(self, place: Place) -> Episode:
-        """Read one episode as networks take it: choices are whole numbers, one for each step."""
-        episode = hdf5.read(place, self.keys)
+    def read(self, ref: EpisodeRef) -> Episode:
+        """Read one episode as networks take it: discrete actions are int32 [T]."""
+        episode = hdf5.read(ref, self.keys)
         if not self.spec.action.discrete:
             return episode
         return episode._replace(action=episode.action[:, 0].astype(np.int32))
 
-    def piece(self, number: int) -> tuple[Ring, episode_index.EpisodeIndex]:
-        """Return a piece as a store with one row; the last one read is kept."""
-        if number not in self._kept:
-            self._kept.clear()
-            self._kept[number] = _as_store(
-                [self.read(place) for place in self.pieces[number]], self.piece_steps
-            )
-        return self._kept[number]
+    def chunk(self, number: int) -> tuple[Ring, EpisodeIndex]:
+        """Return a chunk as a replay buffer with one row; the last one read is cached."""
+        if number not in self._cached:
+            self._cached.clear()
+            episodes = [self.read(ref) for ref in self.chunks[number]]
+            self._cached[number] = _as_replay(episodes, self.chunk_steps)
+        return self._cached[number]
 
 
-def look_through(
+def scan(
     path: Path,
     *,
     keys: tuple[str, ...],
     part: str | None,
     holdout: float,
-    room: int,
-    progress: Callable[[list[Place]], Iterable[Place]] = lambda places: places,
-) -> DataSet:
-    """Read every episode once: check it, and note lengths, returns and statistics."""
-    found = hdf5.places(path, part)
-    told = _told_actions(found)
-    held_out = _held_out(found, holdout)
-    training = set(found) - set(held_out)
+    chunk_size: int,
+    progress: Callable[[list[EpisodeRef]], Iterable[EpisodeRef]] = lambda refs: refs,
+) -> Dataset:
+    """Read every episode once: validate it, and collect lengths, returns and statistics."""
+    refs = hdf5.list_episodes(path, part)
+    discrete = _discrete_actions(refs)
+    held_out = _held_out(refs, holdout)
+    training = set(refs) - set(held_out)
     sums, lengths, returns, shapes = _Sums(), {}, {}, None
-    for place in progress(found):
-        episode = hdf5.read(place, keys)
-        keys = keys or tuple(sorted(episode.obs))  # what the first one has, all must have
-        shapes = _same_shapes(place, episode, shapes)
-        _check_choices(place, episode.action, told)
-        lengths[place], returns[place] = len(episode.reward), float(episode.reward.sum())
-        if place in training:
+    for ref in progress(refs):
+        episode = hdf5.read(ref, keys)
+        keys = keys or tuple(sorted(episode.obs))  # those of the first, which all must have
+        shapes = _same_shapes(ref, episode, shapes)
+        _check_discrete(ref, episode.action, discrete)
+        lengths[ref], returns[ref] = len(episode.reward), float(episode.reward.sum())
+        if ref in training:
             sums.add(episode.obs)
-    if (longest := max(lengths.values())) > room:
+    if (longest := max(lengths.values())) > chunk_size:
         raise UserError(
-            f"--offpolicy.buffer-size {room} is less than the longest episode, {longest} steps."
+            f"--offpolicy.buffer-size {chunk_size} is less than the longest episode, "
+            f"{longest} steps."
         )
-    spec = _spec(shapes, told)
-    used = [place for place in found if place in training]
-    return DataSet(keys, used, held_out, spec, sums.moments(spec.obs), lengths, returns, room)
+    spec = _spec(shapes, discrete)
+    used = [ref for ref in refs if ref in training]
+    stats = sums.stats(spec.obs)
+    return Dataset(keys, used, held_out, spec, stats, lengths, returns, chunk_size)
 
 
-def _held_out(found: list[Place], share: float) -> list[Place]:
-    """Return the episodes to judge by, the same for all seeds.
+def _held_out(refs: list[EpisodeRef], fraction: float) -> list[EpisodeRef]:
+    """Return the episodes for validation, the same for all seeds.
 
-    Chance would hold out others in a run that goes on with another seed: it would be judged by
-    what the first part was taught. So names decide, wherever the files lie.
+    A random choice would differ in a run that is resumed with another seed, which would then be
+    validated on training episodes. So a hash of names decides, wherever the files are.
     """
 
-    def lot(place: Place) -> bytes:
-        return hashlib.sha256(f"{place.file.name}/{place.demo}".encode()).digest()
+    def digest(ref: EpisodeRef) -> bytes:
+        return hashlib.sha256(f"{ref.file.name}/{ref.demo}".encode()).digest()
 
-    number = min(round(share * len(found)), len(found) - 1)
-    drawn = set(sorted(found, key=lot)[:number])
-    return [place for place in found if place in drawn]
+    number = min(round(fraction * len(refs)), len(refs) - 1)
+    chosen = set(sorted(refs, key=digest)[:number])
+    return [ref for ref in refs if ref in chosen]
 
 
-def _spec(shapes: Any, choices: ActionSpec | None) -> EnvSpec:
+def _spec(shapes: Any, discrete: ActionSpec | None) -> EnvSpec:
     obs, actions = shapes
-    return EnvSpec(obs, choices or ActionSpec(actions, discrete=False))
+    return EnvSpec(obs, discrete or ActionSpec(actions, discrete=False))
 
 
-def _told_actions(places: list[Place]) -> ActionSpec | None:
-    """Return the choices that actions are, if they are choices: our own recordings say so."""
-    choices: dict[Path, ActionSpec | None] = {}
-    for file in dict.fromkeys(place.file for place in places):
-        told = hdf5.action_spec(file)
-        choices[file] = told if told and told.discrete else None
-    first, *others = choices
+def _discrete_actions(refs: list[EpisodeRef]) -> ActionSpec | None:
+    """Return the spec of discrete actions, which this package's recordings store; else None."""
+    specs: dict[Path, ActionSpec | None] = {}
+    for file in dict.fromkeys(ref.file for ref in refs):
+        spec = hdf5.action_spec(file)
+        specs[file] = spec if spec and spec.discrete else None
+    first, *others = specs
     for file in others:
-        if choices[file] != choices[first]:
+        if specs[file] != specs[first]:
             kinds = [
-                f"{c.size} choices" if c else "numbers" for c in map(choices.get, (first, file))
+                f"{s.size} discrete ones" if s else "continuous"
+                for s in map(specs.get, (first, file))
             ]
             raise UserError(
                 f"--data.path: the actions of '{first.name}' are {kinds[0]}, those of "
                 f"'{file.name}' are {kinds[1]}: files of one folder must agree."
             )
-    return choices[first]
+    return specs[first]
 
 
-def _check_choices(place: Place, action: np.ndarray, choices: ActionSpec | None) -> None:
-    """A choice is a whole number below their count; what is none would be learnt as nothing."""
-    if choices is None:
+def _check_discrete(ref: EpisodeRef, action: np.ndarray, spec: ActionSpec | None) -> None:
+    """Raise UserError unless discrete actions are integers below their number."""
+    if spec is None:
         return
     if action.shape[1] != 1:
         raise UserError(
-            f"{place}: 'actions' has {action.shape[1]} numbers for each step, where one choice "
-            "was to be."
+            f"{ref}: 'actions' has {action.shape[1]} values for each step; a discrete action has "
+            "one."
         )
-    wrong = (action != np.floor(action)) | (action < 0) | (action >= choices.size)
+    wrong = (action != np.floor(action)) | (action < 0) | (action >= spec.size)
     if wrong.any():
         step = int(np.argmax(wrong[:, 0]))
         raise UserError(
-            f"{place}: 'actions' is {action[step, 0]:g} at step {step}, not a choice from 0 to "
-            f"{choices.size - 1}."
+            f"{ref}: 'actions' is {action[step, 0]:g} at step {step}, not an integer from 0 to "
+            f"{spec.size - 1}."
         )
 
 
-def _same_shapes(place: Place, episode: Episode, known: Any) -> Any:
+def _same_shapes(ref: EpisodeRef, episode: Episode, first: Any) -> Any:
     obs = {k: jax.ShapeDtypeStruct(v.shape[1:], v.dtype) for k, v in sorted(episode.obs.items())}
-    found = (obs, episode.action.shape[1])
-    if known is not None and found != known:
-        for key in sorted(known[0].keys() | obs.keys()):
-            was, now = known[0].get(key), obs.get(key)
+    shapes = (obs, episode.action.shape[1])
+    if first is not None and shapes != first:
+        for key in sorted(first[0].keys() | obs.keys()):
+            was, now = first[0].get(key), obs.get(key)
             if was != now:
                 raise UserError(
-                    f"{place}: 'obs/{key}' is {now and now.shape}, earlier episodes have "
+                    f"{ref}: 'obs/{key}' is {now and now.shape}, earlier episodes have "
                     f"{was and was.shape}."
                 )
-        raise UserError(f"{place}: 'actions' has {found[1]} numbers, others have {known[1]}.")
-    return found
+        raise UserError(f"{ref}: 'actions' has {shapes[1]} values, others have {first[1]}.")
+    return shapes
 
 
 class _Sums:
@@ -207,7 +209,7 @@ class _Sums:
                 self.first[key] = self.first.get(key, 0.0) + wide.sum(axis=0)
                 self.second[key] = self.second.get(key, 0.0) + np.square(wide).sum(axis=0)
 
-    def moments(self, obs: dict[str, jax.ShapeDtypeStruct]) -> RunningStats:
+    def stats(self, obs: dict[str, jax.ShapeDtypeStruct]) -> RunningStats:
         mean, variance = {}, {}
         for key, shape in obs.items():
             first = self.first.get(key, np.zeros(shape.shape)) / max(self.count, 1)
@@ -217,20 +219,20 @@ class _Sums:
                 variance[key] = np.float32(np.maximum(second - np.square(first), 1e-12))
             if not np.isfinite(variance[key]).all():
                 raise UserError(
-                    f"--data.obs-keys: 'obs/{key}' has numbers too large to be normalised in "
+                    f"--data.obs-keys: 'obs/{key}' has values too large to be normalised in "
                     "single precision: leave it out, or scale it down."
                 )
         return RunningStats(np.float32(self.count), mean, variance)  # type: ignore[arg-type]
 
 
 def _endings(episode: Episode) -> np.ndarray:
-    """Return [T]: after which steps nothing follows."""
+    """Return bool [T]: which steps terminate the episode."""
     steps = len(episode.reward)
     return (np.arange(steps) == steps - 1) & episode.terminated
 
 
-def _as_store(read: list[Episode], steps: int) -> tuple[Ring, episode_index.EpisodeIndex]:
-    """Lay episodes end to end in one row of `steps`; what is left over is never drawn."""
+def _as_replay(episodes: list[Episode], steps: int) -> tuple[Ring, EpisodeIndex]:
+    """Store episodes end to end in one row of `steps`; the padding is never sampled."""
 
     def row(arrays: list[np.ndarray]) -> np.ndarray:
         joined = np.concatenate(arrays)
@@ -240,19 +242,19 @@ def _as_store(read: list[Episode], steps: int) -> tuple[Ring, episode_index.Epis
     def rows(trees: list[Any]) -> Any:
         return jax.tree.map(lambda *leaves: row(list(leaves)), *trees)
 
-    # Arrays of the host, where the types speak of the device's.
-    lengths = [len(e.reward) for e in read]
+    # NumPy arrays, where the types expect JAX's.
+    lengths = [len(e.reward) for e in episodes]
     starts, used = np.cumsum([0, *lengths[:-1]]), sum(lengths)
-    taken: dict[str, Any] = {
-        "obs": rows([e.obs for e in read]),
-        "action": row([e.action for e in read]),
-        "reward": row([e.reward for e in read]),
-        "terminated": row([_endings(e) for e in read]),
-        "next_obs": rows([e.next_obs for e in read]),
+    transitions: dict[str, Any] = {
+        "obs": rows([e.obs for e in episodes]),
+        "action": row([e.action for e in episodes]),
+        "reward": row([e.reward for e in episodes]),
+        "terminated": row([_endings(e) for e in episodes]),
+        "next_obs": rows([e.next_obs for e in episodes]),
     }
     length, episode_return = np.zeros((1, steps), np.int32), np.zeros((1, steps), np.float32)
     length[0, starts] = lengths
-    episode_return[0, starts] = [e.reward.sum() for e in read]
+    episode_return[0, starts] = [e.reward.sum() for e in episodes]
     one = np.zeros(1, np.int32)
     index: dict[str, Any] = {
         "age": row([np.arange(n, dtype=np.int32) for n in lengths]),
@@ -264,4 +266,4 @@ def _as_store(read: list[Episode], steps: int) -> tuple[Ring, episode_index.Epis
         "end": one + np.int32(used),
         "next_first": one,
     }
-    return Ring(Transition(**taken), index["end"]), episode_index.EpisodeIndex(**index)
+    return Ring(Transition(**transitions), index["end"]), EpisodeIndex(**index)

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from jaxrl.algorithms.offline_reward import RewardParams
-from jaxrl.data.dataset import DataSet
+from jaxrl.data.dataset import Dataset
 from jaxrl.errors import UserError
 from jaxrl.learning import normalizer
 from jaxrl.networks import reward_network
@@ -84,7 +84,7 @@ def _find(path: Path, which: str) -> Path:
     raise UserError(f"No learnt reward at '{path}': give a run folder with rewards/{which}.npz.")
 
 
-def report(folder: Path, data: DataSet) -> dict[str, float]:
+def report(folder: Path, data: Dataset) -> dict[str, float]:
     """Compare predicted with true rewards on held-out episodes: rewards.json and a plot."""
     reward = load_reward(folder)
     pairs = []

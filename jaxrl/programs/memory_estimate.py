@@ -206,9 +206,9 @@ def _offline(program: OfflineProgram) -> str:
     step = 2 * num_bytes(data.spec.obs) + 4 * data.spec.action.size + 4 + 1
     taken = c.rrd_batch_size // c.rrd_sample_size * c.rrd_sample_size * step
     rows = [
-        ("training steps", f"{data.steps:,} in {len(data.pieces)} piece(s)"),
-        ("a piece", f"{data.piece_steps:,} steps × {step:,} bytes"),
-        ("", megabytes(data.piece_steps * step)),
+        ("training steps", f"{data.steps:,} in {len(data.chunks)} chunk(s)"),
+        ("a chunk", f"{data.chunk_steps:,} steps × {step:,} bytes"),
+        ("", megabytes(data.chunk_steps * step)),
         ("batch", f"{taken:,} bytes × {c.train_batches} = {megabytes(c.train_batches * taken)}"),
         ("reward network", megabytes(num_bytes(state.learner.params))),
         ("gradient steps in all", f"{program.config.total_iterations * c.train_batches:,}"),

@@ -19,8 +19,8 @@ from jaxrl.algorithms.off_policy.replay import ReplayState
 from jaxrl.algorithms.offline_reward import RewardLearning
 from jaxrl.config import TrainConfig, validate
 from jaxrl.data import dataset
-from jaxrl.data.dataset import DataSet
-from jaxrl.data.hdf5 import Place
+from jaxrl.data.dataset import Dataset
+from jaxrl.data.hdf5 import EpisodeRef
 from jaxrl.errors import UserError
 from jaxrl.evaluation.episodes import Episodes
 from jaxrl.loggers import sinks
@@ -31,7 +31,7 @@ from jaxrl.utils import sharding, streams
 from jaxrl.utils.xla_options import compile_for_devices
 
 
-def _bar(places: list[Place]) -> Iterable[Place]:
+def _bar(places: list[EpisodeRef]) -> Iterable[EpisodeRef]:
     return progress.track(places, "reading episodes", transient=True)
 
 
@@ -39,7 +39,7 @@ def _bar(places: list[Place]) -> Iterable[Place]:
 class OfflineProgram(Program):
     """A reward is learnt from recorded episodes."""
 
-    data: DataSet
+    data: Dataset
     algorithm: RewardLearning
 
     @property
@@ -58,7 +58,7 @@ class OfflineProgram(Program):
 
         By an epoch alone the best reward would be the one that saw the easiest piece.
         """
-        return _whole_rounds(self.config.cycles, len(self.data.pieces))
+        return _whole_rounds(self.config.cycles, len(self.data.chunks))
 
     def abstract_state(self) -> TrainState:
         """Return shapes, types and shardings of the training state."""
@@ -88,26 +88,26 @@ def build(config: TrainConfig) -> OfflineProgram:
     sinks.check_extras(config)
     if config.data.path is None:
         raise UserError("--data.path: which file or folder of recorded episodes?")
-    data = dataset.look_through(
+    data = dataset.scan(
         config.data.path,
         keys=config.data.obs_keys,
         part=config.data.part,
         holdout=config.data.holdout,
-        room=config.offpolicy.buffer_size,
+        chunk_size=config.offpolicy.buffer_size,
         progress=_bar,
     )
     print("\n".join([*_described(data), *_unread(config, data)]), flush=True)
-    algorithm = algorithms.make_reward(config, data.spec, data.moments, data.longest)
+    algorithm = algorithms.make_reward(config, data.spec, data.obs_stats, data.longest)
     return OfflineProgram(config, sharding.make_mesh(1), data=data, algorithm=algorithm)
 
 
-def _described(data: DataSet) -> list[str]:
+def _described(data: Dataset) -> list[str]:
     values = [data.returns[place] for place in data.training]
     lines = [
-        f"{len(data.training):,} episodes, {data.steps:,} steps, in {len(data.pieces)} piece(s); "
+        f"{len(data.training):,} episodes, {data.steps:,} steps, in {len(data.chunks)} chunk(s); "
         f"{len(data.held_out):,} held out; returns {min(values):.4g} to {max(values):.4g}"
     ]
-    if not data.varies():
+    if not data.returns_vary():
         lines.append(
             "warning: every episode has the same return: any reward that adds up to it fits, and "
             "nothing can be learnt about single steps. Add episodes that went worse or better."
@@ -115,9 +115,9 @@ def _described(data: DataSet) -> list[str]:
     return lines
 
 
-def _unread(config: TrainConfig, data: DataSet) -> list[str]:
+def _unread(config: TrainConfig, data: Dataset) -> list[str]:
     """Warn where some pieces are never read, or not as often as others in an epoch."""
-    pieces, cycles, total = len(data.pieces), config.cycles, config.total_cycles
+    pieces, cycles, total = len(data.chunks), config.cycles, config.total_cycles
     told = f"warning: the data comes in {pieces} pieces, another one in every cycle"
     if total < pieces:
         steps = pieces * config.iterations * config.steps_per_iteration
@@ -149,7 +149,7 @@ class OfflineExecutor:
         self._compiled = None
 
     def _piece(self, number: int) -> tuple[int, ReplayState]:
-        return number, ReplayState(*self._data.piece(number))
+        return number, ReplayState(*self._data.chunk(number))
 
     def _stored(self, number: int) -> ReplayState:
         """Return piece `number` on the device, and begin to read the one after it."""
@@ -159,7 +159,7 @@ class OfflineExecutor:
                 read = self._piece(number)
             self._loaded = None  # there may not be room for two
             self._loaded = number, jax.device_put(read[1])
-            if (count := len(self._data.pieces)) > 1:
+            if (count := len(self._data.chunks)) > 1:
                 self._next = self._threads.submit(self._piece, (number + 1) % count)
         return self._loaded[1]
 
@@ -178,7 +178,7 @@ class OfflineExecutor:
 
     def run_cycle(self, state: TrainState, number: int) -> tuple[TrainState, Metrics]:
         """Run cycle `number`; `state` is donated."""
-        stored = self._stored(number % len(self._data.pieces))
+        stored = self._stored(number % len(self._data.chunks))
         iterations = np.uint32(self.program.config.iterations)
         return self._compiled(state, stored, iterations)  # type: ignore[misc]
 

@@ -11,7 +11,7 @@ import pytest
 
 import jaxrl
 from jaxrl.config import presets
-from jaxrl.data import writing
+from jaxrl.data import hdf5
 from jaxrl.data.hdf5 import Episode
 from tests.docs.shrinking import small
 from tests.helpers import tiny
@@ -28,7 +28,7 @@ def recording(tmp_path):
         state = random.normal(size=(9, 2)).astype(np.float32)
         action = random.uniform(-1, 1, (8, 1)).astype(np.float32)
         episodes.append(Episode({"state": state[:-1]}, {"state": state[1:]}, action, state[:-1, 0]))
-    writing.write(path, episodes, {}, {})
+    hdf5.write(path, episodes, {}, {})
     return path
 
 

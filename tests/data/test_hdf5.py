@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from jaxrl import record
-from jaxrl.data import dataset, hdf5, writing
-from jaxrl.data.hdf5 import Episode, Place
+from jaxrl.data import dataset, hdf5
+from jaxrl.data.hdf5 import Episode, EpisodeRef
 from jaxrl.envs.tasks.probes import Success
 from jaxrl.envs.vector_env import VectorEnv
 from jaxrl.errors import UserError
@@ -28,18 +28,18 @@ def _episode(steps, start=0.0):
 def file(tmp_path):
     path = tmp_path / "data.hdf5"
     episodes = [_episode(3 + i, 10.0 * i) for i in range(12)]
-    writing.write(path, episodes, {"env_name": "x"}, {"train": [2, 11], "valid": [0]})
+    hdf5.write(path, episodes, {"env_name": "x"}, {"train": [2, 11], "valid": [0]})
     return path
 
 
 def test_what_was_written_is_read_in_the_order_of_numbers(file):
-    found = hdf5.places(file)
+    found = hdf5.list_episodes(file)
     assert [place.demo for place in found] == [f"demo_{i}" for i in range(12)]  # 2 before 11
     for i, place in enumerate(found):
         episode, expected = hdf5.read(place), _episode(3 + i, 10.0 * i)
         for a, b in zip(episode, expected, strict=True):
             np.testing.assert_equal(a, b)
-    assert [place.demo for place in hdf5.places(file, "train")] == ["demo_2", "demo_11"]
+    assert [place.demo for place in hdf5.list_episodes(file, "train")] == ["demo_2", "demo_11"]
     with h5py.File(file) as handle:
         assert handle["data"].attrs["total"] == sum(range(3, 15))
 
@@ -56,15 +56,15 @@ def test_recordings_tell_a_time_out_from_a_termination(tmp_path):
     assert ended == [e.reward[-1] == 1.0 for e in played]
     assert 3 in {len(e.reward) for e in played if e.terminated} and not all(ended)
     path = tmp_path / "data.hdf5"
-    writing.write(path, played, {}, {})
-    for place, episode in zip(hdf5.places(path), played, strict=True):
+    hdf5.write(path, played, {}, {})
+    for place, episode in zip(hdf5.list_episodes(path), played, strict=True):
         with h5py.File(path) as handle:
             demo = handle["data"][place.demo]
             assert not demo["dones"][:-1].any() and not demo["truncated"][:-1].any()
             assert demo["dones"][-1] == episode.terminated == (not demo["truncated"][-1])
         assert hdf5.read(place).terminated == episode.terminated
-    data = dataset.look_through(path, keys=(), part=None, holdout=0.0, room=1000)
-    ring, _ = data.piece(0)
+    data = dataset.scan(path, keys=(), part=None, holdout=0.0, chunk_size=1000)
+    ring, _ = data.chunk(0)
     assert ring.steps.terminated.sum() == sum(ended)
 
 
@@ -81,13 +81,13 @@ def test_libero_files_have_no_next_observation(tmp_path):
         demo["obs/joint_states"] = np.arange(28.0).reshape(4, 7)
         demo["obs/ee_states"] = np.zeros((4, 6))
         demo["obs/gripper"] = np.arange(4.0)
-    episode = hdf5.read(Place(path, "demo_0"), ("agentview_rgb", "joint_states"))
+    episode = hdf5.read(EpisodeRef(path, "demo_0"), ("agentview_rgb", "joint_states"))
     assert set(episode.obs) == {"agentview_rgb", "joint_states"}
     assert episode.obs["agentview_rgb"].dtype == np.uint8
     np.testing.assert_array_equal(episode.next_obs["agentview_rgb"], pictures[[1, 2, 3, 3]])
     np.testing.assert_array_equal(episode.next_obs["joint_states"][:, 0], [7, 14, 21, 21])
     np.testing.assert_array_equal(episode.reward, [0, 0, 0, 1])
-    gripper = hdf5.read(Place(path, "demo_0"), ("gripper",)).obs["gripper"]
+    gripper = hdf5.read(EpisodeRef(path, "demo_0"), ("gripper",)).obs["gripper"]
     np.testing.assert_array_equal(gripper, [[0], [1], [2], [3]])
 
 
@@ -105,11 +105,11 @@ def _change(file, name, value):
         ("data/demo_3/obs/state", None, "demo_3: 'obs/state' is missing"),
         ("data/demo_3/obs", None, "demo_3: 'obs' is missing"),
         ("data/demo_3/actions", np.zeros((5, 2)), "'actions' has 5 steps, but 'rewards' has 6"),
-        ("data/demo_3/actions", np.zeros((6, 4)), "'actions' has 4 numbers, others have 2"),
+        ("data/demo_3/actions", np.zeros((6, 4)), "'actions' has 4 values, others have 2"),
         ("data/demo_3/obs/state", np.full((6, 3), np.nan), "'obs/state' is not finite at step 0"),
         ("data/demo_3/obs/state", np.full((6, 3), 1e300), "'obs/state' is not finite at step 0"),
         ("data/demo_3/rewards", np.full(6, -1e300), "'rewards' is not finite at step 0"),
-        ("data/demo_3/obs/state", np.full((6, 3), 1e30), "'obs/state' has numbers too large"),
+        ("data/demo_3/obs/state", np.full((6, 3), 1e30), "'obs/state' has values too large"),
         ("data/demo_3/next_obs/state", np.zeros((6, 2)), r"next_obs/state' is \[2\], but.*\[3\]"),
         ("data/demo_3", np.zeros(3), "demo_3.* cannot be read"),
         ("data/demo_3/obs", np.zeros(3), "demo_3.* cannot be read"),
@@ -117,7 +117,7 @@ def _change(file, name, value):
         ("data/demo_3/rewards", np.zeros((6, 1)), r"'rewards' has the shape \(6, 1\)"),
         ("data/demo_3/rewards", np.zeros(0), "demo_3: 'rewards' has no steps"),
         ("data/demo_3/rewards", np.array([b"a"] * 6), "not numbers"),
-        ("data/demo_3/obs/state", np.zeros((6, 4, 4, 1)), "neither a vector nor a picture"),
+        ("data/demo_3/obs/state", np.zeros((6, 4, 4, 1)), "neither a vector nor an image"),
         ("data", None, "no group 'data'"),
     ],
 )
@@ -130,7 +130,7 @@ def test_whatever_is_wrong_is_named(file, name, value, complaint):
 
 def test_no_observations_are_named(tmp_path):
     path = tmp_path / "blind.hdf5"
-    writing.write(path, [_episode(4)._replace(obs={}, next_obs={})], {}, {})
+    hdf5.write(path, [_episode(4)._replace(obs={}, next_obs={})], {}, {})
     with h5py.File(path, "a") as handle:
         handle.create_group("data/demo_0/obs")
     with pytest.raises(UserError, match="blind.hdf5: demo_0: 'obs' is empty"):
@@ -171,14 +171,14 @@ def test_more_than_there_is_memory_is_refused_before_it_is_read(file, name):
     assert file.stat().st_size < 2**20
     message = rf"demo_3: '{name}', uint8\[274877906944\], is 256.0 GiB, too large to be read"
     with pytest.raises(UserError, match=message):
-        hdf5.read(Place(file, "demo_3"))
+        hdf5.read(EpisodeRef(file, "demo_3"))
 
 
 def test_a_mask_has_a_size_too(file):
     with h5py.File(file, "a") as handle:
         handle.create_dataset("mask/huge", (2**38,), "S8", chunks=(2**20,))
     with pytest.raises(UserError, match="mask 'huge' is 2,048.0 GiB"):
-        hdf5.places(file, "huge")
+        hdf5.list_episodes(file, "huge")
 
 
 def test_data_in_other_files_is_not_read(file, tmp_path):
@@ -187,8 +187,8 @@ def test_data_in_other_files_is_not_read(file, tmp_path):
         del handle["data/demo_3/rewards"]
         parts = [(str(tmp_path / "secret"), 0, 24)]
         handle.create_dataset("data/demo_3/rewards", (6,), "<f4", external=parts)
-    with pytest.raises(UserError, match="'rewards' lies in other files, which are never read"):
-        hdf5.read(Place(file, "demo_3"))
+    with pytest.raises(UserError, match="'rewards' is stored in other files, which are never read"):
+        hdf5.read(EpisodeRef(file, "demo_3"))
 
 
 def test_pipes_in_a_folder_are_passed_over(file):
@@ -202,36 +202,36 @@ def test_files_that_are_none(tmp_path, file):
     (tmp_path / "pickled.hdf5").write_bytes(pickle.dumps({"data": 1}))
     for name in ("cut.hdf5", "pickled.hdf5"):
         with pytest.raises(UserError, match=f"{name}' cannot be read.*Pickles are never read"):
-            hdf5.places(tmp_path / name)
+            hdf5.list_episodes(tmp_path / name)
     with pytest.raises(UserError, match="no such file"):
-        hdf5.places(tmp_path / "nowhere")
+        hdf5.list_episodes(tmp_path / "nowhere")
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match="a folder without .hdf5 files"):
-        hdf5.places(tmp_path / "empty")
+        hdf5.list_episodes(tmp_path / "empty")
     with pytest.raises(UserError, match="has no mask 'tran'. Did you mean 'train'"):
-        hdf5.places(file, "tran")
+        hdf5.list_episodes(file, "tran")
 
 
 def _look(path, **changes):
-    settings = {"keys": (), "part": None, "holdout": 0.25, "room": 40}
-    return dataset.look_through(path, **settings | changes)
+    settings = {"keys": (), "part": None, "holdout": 0.25, "chunk_size": 40}
+    return dataset.scan(path, **settings | changes)
 
 
 def test_a_folder_is_looked_through_and_cut_into_pieces_that_fit(tmp_path, file):
     other = [_episode(5, 100.0)]
-    writing.write(tmp_path / "later.hdf5", other, {}, {})
+    hdf5.write(tmp_path / "later.hdf5", other, {}, {})
     data = _look(tmp_path)
     assert (len(data.training), len(data.held_out)) == (10, 3)
     assert not set(data.training) & set(data.held_out)
-    assert [place for piece in data.pieces for place in piece] == data.training
-    sizes = [sum(data.lengths[place] for place in piece) for piece in data.pieces]
-    assert len(sizes) > 1 and max(sizes) == data.piece_steps <= 40
+    assert [place for piece in data.chunks for place in piece] == data.training
+    sizes = [sum(data.lengths[place] for place in piece) for piece in data.chunks]
+    assert len(sizes) > 1 and max(sizes) == data.chunk_steps <= 40
     states = np.concatenate([hdf5.read(place).obs["state"] for place in data.training])
-    np.testing.assert_allclose(data.moments.mean["state"], states.mean(axis=0), rtol=1e-5)
-    np.testing.assert_allclose(data.moments.variance["state"], states.var(axis=0), rtol=1e-4)
-    for number, piece in enumerate(data.pieces):
-        ring, index = data.piece(number)
-        assert ring.steps.reward.shape == (1, data.piece_steps)
+    np.testing.assert_allclose(data.obs_stats.mean["state"], states.mean(axis=0), rtol=1e-5)
+    np.testing.assert_allclose(data.obs_stats.variance["state"], states.var(axis=0), rtol=1e-4)
+    for number, piece in enumerate(data.chunks):
+        ring, index = data.chunk(number)
+        assert ring.steps.reward.shape == (1, data.chunk_steps)
         assert int(index.end[0]) == sizes[number] and int(index.first[0]) == 0
         at = 0
         for place in piece:
@@ -244,7 +244,7 @@ def test_a_folder_is_looked_through_and_cut_into_pieces_that_fit(tmp_path, file)
             )
             at += steps
     with pytest.raises(UserError, match="less than the longest episode, 14 steps"):
-        _look(tmp_path, room=13)
+        _look(tmp_path, chunk_size=13)
 
 
 def test_names_decide_what_is_held_out(tmp_path, file):
@@ -253,7 +253,7 @@ def test_names_decide_what_is_held_out(tmp_path, file):
     (tmp_path / "elsewhere").mkdir()
     moved = file.rename(tmp_path / "elsewhere" / file.name)
     assert {str(place) for place in _look(moved).held_out} == held_out
-    writing.write(moved.with_name("later.hdf5"), [_episode(5)] * 40, {}, {})
+    hdf5.write(moved.with_name("later.hdf5"), [_episode(5)] * 40, {}, {})
     both = _look(moved.parent)
     assert len(both.held_out) == 13 and len({place.file for place in both.held_out}) == 2
     numbers = [int(place.demo[5:]) for place in both.held_out if place.file != moved]
@@ -261,20 +261,20 @@ def test_names_decide_what_is_held_out(tmp_path, file):
 
 
 def test_returns_that_never_vary_are_noticed(tmp_path, file):
-    assert _look(file).varies()
+    assert _look(file).returns_vary()
     same = [_episode(4) for _ in range(4)]
-    writing.write(tmp_path / "same.hdf5", same, {}, {})
-    assert not _look(tmp_path / "same.hdf5").varies()
+    hdf5.write(tmp_path / "same.hdf5", same, {}, {})
+    assert not _look(tmp_path / "same.hdf5").returns_vary()
 
 
 def test_choices_stay_choices(tmp_path):
     """Our recordings say what their actions are; a choice is no magnitude."""
     episode = _episode(4)._replace(action=np.array([[0], [2], [1], [2]], np.float32))
     about = {"action": {"size": 3, "discrete": True}}
-    writing.write(tmp_path / "choices.hdf5", [episode, episode], about, {})
+    hdf5.write(tmp_path / "choices.hdf5", [episode, episode], about, {})
     data = _look(tmp_path / "choices.hdf5")
     assert data.spec.action == (3, True)
-    ring, _ = data.piece(0)
+    ring, _ = data.chunk(0)
     assert ring.steps.action.dtype == np.int32
     np.testing.assert_array_equal(ring.steps.action[0, :4], [0, 2, 1, 2])
 
@@ -283,15 +283,15 @@ def _choices(path, size, actions, discrete=True):
     action = np.array(actions, np.float32)[:, None]
     episode = _episode(len(actions))._replace(action=action)
     about = {"action": {"size": size, "discrete": discrete}} if size else {}
-    writing.write(path, [episode] * 2, about, {})
+    hdf5.write(path, [episode] * 2, about, {})
 
 
 @pytest.mark.parametrize(
     "size, discrete, kinds",
     [
-        (5, True, "2 choices.* 5 choices"),
-        (1, False, "2 choices.*numbers"),
-        (None, False, "numbers"),
+        (5, True, "2 discrete ones.* 5 discrete ones"),
+        (1, False, "2 discrete ones.*continuous"),
+        (None, False, "continuous"),
     ],
 )
 def test_files_with_other_actions_are_not_mixed(tmp_path, size, discrete, kinds):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jaxrl import evaluate, record, train
-from jaxrl.data import hdf5, writing
+from jaxrl.data import hdf5
 from jaxrl.data.hdf5 import Episode
 from jaxrl.errors import UserError
 from jaxrl.loggers import run_dir as folders
@@ -51,8 +51,8 @@ def learnt(recorded, tmp_path_factory):
 
 
 def test_recorded_episodes_are_those_of_the_environment(recorded):
-    places = hdf5.places(recorded)
-    assert len(places) == 90 and len(hdf5.places(recorded, "valid")) == 9
+    places = hdf5.list_episodes(recorded)
+    assert len(places) == 90 and len(hdf5.list_episodes(recorded, "valid")) == 9
     for place in places[::9]:
         episode = hdf5.read(place)
         state, then = episode.obs["state"], episode.next_obs["state"]
@@ -71,7 +71,7 @@ def test_as_many_episodes_are_recorded_as_asked_for_where_trials_are_fixed(tmp_p
     command = [str(tmp_path / "run"), "--policy", "final", "--env", own[1], "--noise", "0"]
     out = tmp_path / "data.hdf5"
     assert record.main([*command, "--episodes", "7", "--out", str(out)]) == 0
-    lengths = [len(hdf5.read(place).reward) for place in hdf5.places(out)]
+    lengths = [len(hdf5.read(place).reward) for place in hdf5.list_episodes(out)]
     assert len(lengths) == 7 and set(lengths) <= {5, 8}
 
 
@@ -79,9 +79,9 @@ def test_as_many_episodes_are_recorded_as_asked_for_where_trials_are_fixed(tmp_p
     "flags, complaint",
     [
         (["--episodes", "0"], "--episodes must lie between 1 and"),
-        (["--valid", "1"], "--valid: a share of at least 0 and below 1, not 1.0"),
-        (["--valid", "-0.1"], "--valid: a share of at least 0 and below 1, not -0.1"),
-        (["--noise", "2"], "--noise: shares between 0 and 1"),
+        (["--valid", "1"], "--valid: a fraction of at least 0 and below 1, not 1.0"),
+        (["--valid", "-0.1"], "--valid: a fraction of at least 0 and below 1, not -0.1"),
+        (["--noise", "2"], "--noise: fractions between 0 and 1"),
     ],
 )
 def test_what_cannot_be_recorded_is_said_before_anything_is_played(
@@ -162,7 +162,7 @@ def test_the_best_reward_is_not_that_of_the_easiest_piece(tmp_path, capsys):
             paid = scale * (state[:-1, 0] + random.normal())
             action = np.zeros((8, 1), np.float32)
             episodes.append(Episode({"state": state[:-1]}, {"state": state[1:]}, action, paid))
-        writing.write(tmp_path / "data" / f"{name}.hdf5", episodes, {}, {})
+        hdf5.write(tmp_path / "data" / f"{name}.hdf5", episodes, {}, {})
     short = "--epochs 5 --cycles 1 --iterations 2 --train-batches 10 --rrd.batch-size 32"
     short += " --offpolicy.buffer-size 80 --data.holdout 0 --seed 1"
     extra = shlex.split(short)
@@ -198,7 +198,7 @@ def _flat(capsys):
 
 
 def test_a_learnt_reward_can_be_called(recorded, learnt):
-    reward, episode = load_reward(learnt), hdf5.read(hdf5.places(recorded)[0])
+    reward, episode = load_reward(learnt), hdf5.read(hdf5.list_episodes(recorded)[0])
     guess = reward(episode.obs, episode.action, episode.next_obs)
     assert guess.shape == (30,) and np.isfinite(guess).all()
     # The recording has one key, so a bare array can only be that.
@@ -233,11 +233,11 @@ def test_what_cannot_be_is_said(recorded, learnt, tmp_path, capsys):
     assert train.main([*FLAGS, "--data.path", str(recorded), "--data.obs-keys", "stat"]) == 2
     assert "'obs/stat' is missing. Did you mean 'state'" in capsys.readouterr().err
     assert train.main([*FLAGS, "--data.path", str(recorded), "--dry-run"]) == 0
-    assert "in 2 piece(s)" in capsys.readouterr().out
+    assert "in 2 chunk(s)" in capsys.readouterr().out
     assert evaluate.main([str(learnt)]) == 2
     assert "No policy" in capsys.readouterr().err
     assert record.main([str(learnt), "--out", str(tmp_path / "x.hdf5")]) == 2
-    assert "has no policy to play" in capsys.readouterr().err
+    assert "and has no policy" in capsys.readouterr().err
     (learnt / "rewards" / "best.npz").rename(tmp_path / "best.npz")  # as if stopped early
     assert load_reward(learnt).spec == load_reward(tmp_path / "best.npz").spec
     (tmp_path / "best.npz").rename(learnt / "rewards" / "best.npz")

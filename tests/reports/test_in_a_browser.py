@@ -5,9 +5,9 @@ import pytest
 
 from jaxrl.config import presets
 from jaxrl.reports import pages
+from tests.envs.tasks.test_pick_place_phases import GRASPS, SUCCESSES
 from tests.helpers import browser
 from tests.helpers import run_folders as folders
-from tests.envs.tasks.test_pick_place_phases import GRASPS, SUCCESSES
 
 pytestmark = pytest.mark.slow
 
