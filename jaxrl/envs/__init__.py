@@ -4,8 +4,9 @@
 `hooks` lists the optional methods by which an environment's task reaches training and reports.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from jaxrl.utils import lazy
 
 if TYPE_CHECKING:
     from jaxrl.envs.env_state import LazyEnv, PackedEnvState, Template
@@ -33,23 +34,19 @@ __all__ = [
 # of more overflows. Here, because worker processes of Gymnasium environments import no JAX.
 OBS_LIMIT = 1e10
 
-_MODULES = {
-    "EnvState": "vector_env",
-    "GymnasiumEnv": "gymnasium",
-    "LazyEnv": "env_state",
-    "PackedEnvState": "env_state",
-    "StepResult": "vector_env",
-    "Template": "env_state",
-    "VectorEnv": "vector_env",
-    "build": "factory",
-    "for_evaluation": "factory",
-    "for_rendering": "factory",
-    "make": "registry",
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Import on first use: JAX takes seconds, and workers need none of it."""
-    if name not in _MODULES:
-        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+__getattr__ = lazy.exports(
+    __name__,
+    {
+        "EnvState": "vector_env",
+        "GymnasiumEnv": "gymnasium",
+        "LazyEnv": "env_state",
+        "PackedEnvState": "env_state",
+        "StepResult": "vector_env",
+        "Template": "env_state",
+        "VectorEnv": "vector_env",
+        "build": "factory",
+        "for_evaluation": "factory",
+        "for_rendering": "factory",
+        "make": "registry",
+    },
+)

@@ -1,4 +1,4 @@
-"""Motions of the humanoid of IsaacGymEnvs and MimicKit, carried over to ours.
+"""Motions of the humanoid of IsaacGymEnvs and MimicKit, retargeted to the packaged one.
 
 It has the same 15 bodies, sizes and axes, under other names. IsaacGymEnvs' arms hang in the rest
 pose, as ours do; MimicKit's are stretched out sideways. A SkeletonMotion says by the place of its
@@ -33,7 +33,7 @@ _REST = {"hanging": np.array([0.0, 0.0, -1.0]), "out": np.array([0.0, -1.0, 0.0]
 
 
 def from_skeleton_motion(motion: SkeletonMotion, skeleton: Skeleton) -> Clip:
-    """Carry a motion of IsaacGymEnvs over, by the names of its bodies."""
+    """Retarget a motion of IsaacGymEnvs by the names of its bodies."""
     at = {name: i for i, name in enumerate(motion.bodies)}
     needed = [_ROOT, *(body for _, body, _ in _JOINTS)]
     for name in needed:
@@ -88,7 +88,7 @@ def _scale(motion: SkeletonMotion, skeleton: Skeleton) -> float:
 
 
 def from_rows(motion: RowMotion, skeleton: Skeleton) -> Clip:
-    """Carry a motion of MimicKit's humanoid over; of other characters no order is known."""
+    """Retarget a motion of MimicKit's humanoid; the rows of other characters are unknown."""
     if motion.rows.shape[1] != _NUMBERS:
         raise UserError(
             f"'{motion.name}': {motion.rows.shape[1]} numbers a row. MimicKit's humanoid has "

@@ -1,6 +1,6 @@
 """The SMPL body: names and order of its joints, and PHC's motions in AMASS' terms.
 
-Rotations are turned here on the host, in double precision, once per file.
+Rotations are converted with NumPy, in double precision, once per file.
 """
 
 from typing import NamedTuple
@@ -49,7 +49,7 @@ PELVIS = (-0.0018, -0.2233, 0.0282)
 
 
 class AmassFields(NamedTuple):
-    """What an AMASS file says of a motion of F frames."""
+    """The fields of an AMASS file of F frames."""
 
     trans: np.ndarray  # [F, 3]
     poses: np.ndarray  # [F, 72] local rotations, axis-angle
@@ -57,38 +57,38 @@ class AmassFields(NamedTuple):
 
 
 def global_rotations(poses: np.ndarray) -> np.ndarray:
-    """Turn local axis-angles [F, 72] into PHC's `pose_quat_global` [F, 24, 4].
+    """Convert local axis-angles [F, 72] into PHC's `pose_quat_global` [F, 24, 4].
 
     G_root = L_root,   G_j = G_parent(j) L_j,   and then G_j · UPRIGHT⁻¹
     """
     local = poses.reshape(len(poses), len(JOINTS), 3)
-    turned: dict[str, Rotation] = {}
+    rotated: dict[str, Rotation] = {}
     for name in MUJOCO_BODIES:  # parents come before their children
         own = Rotation.from_rotvec(local[:, JOINTS.index(name)])
         parent = PARENT[name]
-        turned[name] = own if parent is None else turned[parent] * own
+        rotated[name] = own if parent is None else rotated[parent] * own
     upright = Rotation.from_quat(UPRIGHT).inv()
-    return np.stack([(turned[name] * upright).as_quat() for name in MUJOCO_BODIES], axis=1)
+    return np.stack([(rotated[name] * upright).as_quat() for name in MUJOCO_BODIES], axis=1)
 
 
 def local_poses(rotations: np.ndarray) -> np.ndarray:
-    """Turn PHC's `pose_quat_global` [F, 24, 4] into local axis-angles [F, 72]."""
+    """Convert PHC's `pose_quat_global` [F, 24, 4] into local axis-angles [F, 72]."""
     upright = Rotation.from_quat(UPRIGHT)
-    turned = {
+    rotated = {
         name: Rotation.from_quat(rotations[:, i]) * upright for i, name in enumerate(MUJOCO_BODIES)
     }
     local = []
     for name in JOINTS:
         parent = PARENT[name]
-        own = turned[name] if parent is None else turned[parent].inv() * turned[name]
+        own = rotated[name] if parent is None else rotated[parent].inv() * rotated[name]
         local.append(own.as_rotvec())
     return np.stack(local, axis=1).reshape(len(rotations), -1)
 
 
 def amass_fields(motion: SmplMotion) -> AmassFields:
-    """Say in AMASS' terms what PHC's file says, so that both are retargeted alike."""
+    """Convert a motion of PHC's file to AMASS' fields, so that both are retargeted alike."""
     poses = motion.poses
     if poses is None:
-        assert motion.global_rotations is not None  # the reader saw to it
+        assert motion.global_rotations is not None  # the reader checked it
         poses = local_poses(motion.global_rotations)
     return AmassFields(motion.root - np.array(PELVIS), poses, motion.fps)

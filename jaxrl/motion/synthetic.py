@@ -1,4 +1,4 @@
-"""A motion made up by sines, so that all can be tried without captured ones."""
+"""A synthetic motion made of sines, to try everything without captured clips."""
 
 import numpy as np
 from scipy.spatial.transform import Rotation

@@ -67,7 +67,7 @@ def test_file_names_stay_in_the_folder():
             "'in': 35 numbers a row",
         ),
         ("in.pkl", {"a": _clip(), "short": _clip(1)}, "'short': 1 frame(s)"),
-        ("in.pkl", print, "asks for 'builtins.print'"),
+        ("in.pkl", print, "refers to 'builtins.print'"),
         ("absent", None, "absent': no such file or folder"),
         ("", None, "a folder without .pkl or .npy files"),
     ],

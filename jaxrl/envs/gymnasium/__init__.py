@@ -1,14 +1,15 @@
 """Gymnasium environments (`--env gym:<id>`), stepped on the CPU in worker processes.
 
 `GymnasiumEnv` describes them to an algorithm; `EnvGroup` steps some in this process, and
-`EnvWorker` in a process of its own.
+`EnvWorker` in a process of its own, which does not import JAX.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from jaxrl.utils import lazy
 
 if TYPE_CHECKING:
-    from jaxrl.envs.gymnasium.env import GymnasiumEnv, build
+    from jaxrl.envs.gymnasium.env import GymnasiumEnv
     from jaxrl.envs.gymnasium.workers import (
         EnvGroup,
         EnvWorker,
@@ -17,20 +18,16 @@ if TYPE_CHECKING:
         GymSpec,
     )
 
-__all__ = [
-    "EnvGroup",
-    "EnvWorker",
-    "EpisodeBuffer",
-    "GroupStep",
-    "GymSpec",
-    "GymnasiumEnv",
-    "build",
-]
+__all__ = ["EnvGroup", "EnvWorker", "EpisodeBuffer", "GroupStep", "GymSpec", "GymnasiumEnv"]
 
-
-def __getattr__(name: str) -> Any:
-    """Import on first use: workers must not import JAX, which `env` needs."""
-    if name not in __all__:
-        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
-    module = "env" if name in ("GymnasiumEnv", "build") else "workers"
-    return getattr(import_module(f"{__name__}.{module}"), name)
+__getattr__ = lazy.exports(
+    __name__,
+    {
+        "EnvGroup": "workers",
+        "EnvWorker": "workers",
+        "EpisodeBuffer": "workers",
+        "GroupStep": "workers",
+        "GymSpec": "workers",
+        "GymnasiumEnv": "env",
+    },
+)

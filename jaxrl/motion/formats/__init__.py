@@ -1,9 +1,9 @@
-"""Motion files of several kinds, read as clips of a model.
+"""Motion files of several formats, read as clips of a model.
 
     .txt, .json   DeepMimic's
-    .npz          ours (`named`), loco-mujoco's (q_<joint>), or AMASS's, told apart by what is in it
+    .npz          `native`, loco-mujoco's (q_<joint>), or AMASS's, recognised by their arrays
 
-Pickles are never read.
+Pickles are read by `jaxrl.clips.convert` alone.
 """
 
 from pathlib import Path
@@ -14,19 +14,21 @@ from jaxrl.motion.formats import amass, deepmimic, native
 from jaxrl.motion.formats.npz import opened
 from jaxrl.motion.skeleton import Skeleton
 
+__all__ = ["SUFFIXES", "any_planned", "files", "read"]
+
 SUFFIXES = (".txt", ".json", ".npz")
 
 
 def read(path: str | Path, skeleton: Skeleton, fps: float | None = None) -> list[Clip]:
     """Read the clips of a file, or of all motion files of a folder by name.
 
-    `fps` is the rate of loco-mujoco's files, which do not say it.
+    `fps` is the rate of loco-mujoco's files, which do not store it.
     """
     return [_read(file, skeleton, fps) for file in files(Path(path))]
 
 
 def files(path: Path) -> list[Path]:
-    """Return the file meant, or the motion files of a folder in order."""
+    """Return the file itself, or the motion files of a folder in order."""
     known = ", ".join(SUFFIXES)
     if path.is_file():
         if path.suffix not in SUFFIXES:
@@ -41,7 +43,7 @@ def files(path: Path) -> list[Path]:
 
 
 def any_planned(path: str | Path) -> bool:
-    """Tell whether there is a planned way through one of the clips."""
+    """Return whether one of the clips has a plan."""
     return any(_has_plan(file) for file in files(Path(path)) if file.suffix == ".npz")
 
 
@@ -61,6 +63,6 @@ def _read(file: Path, skeleton: Skeleton, fps: float | None) -> Clip:
         if any(name.startswith("q_") for name in arrays.names):
             return native.read_plain(file, arrays, skeleton, fps)
     raise UserError(
-        f"'{file}' is of no kind we know: it has neither 'format' (ours), nor 'poses' (AMASS), "
+        f"'{file}' has an unknown format: neither 'format' (native), nor 'poses' (AMASS), "
         "nor 'q_<joint>' (loco-mujoco)."
     )

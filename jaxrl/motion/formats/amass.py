@@ -1,11 +1,11 @@
-"""AMASS's motion files (.npz): poses of the SMPL body, carried over to our humanoid by rotations.
+"""AMASS's motion files (.npz): poses of the SMPL body, retargeted by rotations.
 
     trans [F, 3] (Z up), poses [F, 3 * joints] (axis times angle), mocap_framerate
 
 SMPL's own axes are x left, y up, z forward, and it rests with its arms stretched out sideways,
 where ours hang. Several of its joints make up one of ours (three of the spine the chest); of its
 knees and elbows only the turn about our hinge is kept; fingers, toes and wrists are dropped. Body
-shapes are not looked at: sizes are our humanoid's, and the ground is for `ground` to find.
+shapes are ignored: sizes are our humanoid's, and `ground` finds the ground.
 """
 
 from pathlib import Path
@@ -65,7 +65,7 @@ def read(file: Path, arrays: Arrays, skeleton: Skeleton) -> Clip:
 def retarget(
     trans: np.ndarray, poses: np.ndarray, fps: float, skeleton: Skeleton, name: str
 ) -> Clip:
-    """Carry the SMPL body's motion [F, 3], [F, 66 or more] over to our humanoid."""
+    """Retarget the SMPL body's motion [F, 3], [F, 66 or more] to the packaged humanoid."""
     turns = poses[:, : 3 * _JOINTS].reshape(len(poses), _JOINTS, 3)
     # Strides are as long as legs: what is walked shrinks with them, or the feet would slide.
     place = (trans + np.array(smpl.PELVIS)) * (skeleton.model.qpos0[2] / _HEIGHT)

@@ -1,7 +1,7 @@
-"""Plain values and NumPy arrays from pickles, joblib dumps and object `.npy` files, run-free.
+"""Plain values and NumPy arrays from pickles, joblib dumps and object `.npy` files.
 
-What NumPy, joblib and PyTorch leave in a pickle is rebuilt here from its parts, so neither joblib
-nor PyTorch is needed, and no function that a file names is ever called.
+Arrays of NumPy, joblib and PyTorch are rebuilt here from their pickled parts, so neither joblib nor
+PyTorch is needed, and no function that a file names is ever called.
 """
 
 import io
@@ -16,11 +16,11 @@ import numpy as np
 
 from jaxrl.errors import UserError
 from jaxrl.motion.formats import safe_unpickler
-from jaxrl.motion.formats.safe_unpickler import StandIn
+from jaxrl.motion.formats.safe_unpickler import PickledObject
 
-ZLIB_OR_GZIP = 47  # zlib's own number for "either, by its header"
-PACKED = (b"\x78", b"\x1f\x8b")  # how these begin
-# No motion shrinks to less than this share; a small file that grows without end is an attack.
+ZLIB_OR_GZIP = 47  # zlib's wbits for "either, by its header"
+PACKED = (b"\x78", b"\x1f\x8b")  # their magic bytes
+# No motion compresses better; a small file that expands without end is an attack.
 MOST_GROWTH = 200
 ALWAYS_FINE = 1 << 28  # bytes
 
@@ -38,7 +38,7 @@ def load(file: Path) -> Any:
         return _plain(safe_unpickler.load(file, stream, BUILDERS, _joblib_bytes), {})
     except UserError:
         raise
-    # Garbage makes the unpickler fail in a dozen ways, all of which mean the same to the user.
+    # Damaged files make the unpickler fail in many ways, all of which mean the same to the user.
     except Exception as error:
         raise UserError(
             f"'{file}' cannot be read: it is damaged, cut short, or no pickle "
@@ -71,16 +71,16 @@ def _skip_header(stream: io.BytesIO) -> None:
 
 
 def _plain(thing: Any, seen: dict[int, Any]) -> Any:
-    """Replace the stand-ins in a tree; what is shared in it is built once and stays shared."""
+    """Replace the pickled objects in a tree; shared ones are built once and stay shared."""
     if thing is None or isinstance(thing, bool | int | float | str | bytes | bytearray):
         return thing
     if id(thing) not in seen:
-        seen[id(thing)] = ...  # met again before it is done, it contains itself
+        seen[id(thing)] = ...  # found again before it is built, it contains itself
         if isinstance(thing, dict):
             built = {_plain(k, seen): _plain(v, seen) for k, v in thing.items()}
         elif isinstance(thing, list | tuple):
             built = type(thing)(_plain(item, seen) for item in thing)
-        elif isinstance(thing, StandIn):
+        elif isinstance(thing, PickledObject):
             built = BUILDERS[thing.name](thing)
             if isinstance(built, np.ndarray) and built.dtype.hasobject:
                 built = _plain_objects(built, seen)
@@ -101,7 +101,7 @@ def _plain_objects(array: np.ndarray, seen: dict[int, Any]) -> np.ndarray:
 
 def _bytes(thing: Any) -> bytes:
     """Return data however the pickle's protocol wrote it."""
-    if isinstance(thing, StandIn):
+    if isinstance(thing, PickledObject):
         thing = BUILDERS[thing.name](thing)
     if isinstance(thing, str):
         return thing.encode("latin1")
@@ -110,7 +110,7 @@ def _bytes(thing: Any) -> bytes:
     return bytes(thing)
 
 
-def _encoded(made: StandIn) -> bytes:
+def _encoded(made: PickledObject) -> bytes:
     """Bytes as protocol 2 writes them: text to be encoded."""
     text, encoding = made.arguments
     if encoding != "latin1":
@@ -118,14 +118,14 @@ def _encoded(made: StandIn) -> bytes:
     return text.encode("latin1")
 
 
-def _empty(made: StandIn) -> bytes:
+def _empty(made: PickledObject) -> bytes:
     if made.arguments:
         raise ValueError("bytes made of something")
     return b""
 
 
 def _dtype(made: Any) -> np.dtype:
-    if not (isinstance(made, StandIn) and made.name == "numpy.dtype"):
+    if not (isinstance(made, PickledObject) and made.name == "numpy.dtype"):
         raise TypeError("an array's type is no dtype")
     code = made.arguments[0]
     if not re.fullmatch(r"[fiub][1248]|O8?|[US]\d{1,4}", code):
@@ -150,7 +150,7 @@ def _array(dtype: np.dtype, shape: tuple[int, ...], order: str, data: bytes) -> 
     return array.astype(dtype.newbyteorder("="), copy=False)
 
 
-def _reconstructed(made: StandIn) -> np.ndarray:
+def _reconstructed(made: PickledObject) -> np.ndarray:
     """An array as NumPy pickles it up to protocol 4."""
     _, shape, dtype, fortran, data = made.state
     shape, dtype = _shape(shape), _dtype(dtype)
@@ -164,18 +164,18 @@ def _reconstructed(made: StandIn) -> np.ndarray:
     return array.reshape(shape, order="F" if fortran else "C")
 
 
-def _from_buffer(made: StandIn) -> np.ndarray:
+def _from_buffer(made: PickledObject) -> np.ndarray:
     """An array as NumPy pickles it from protocol 5 on."""
     data, dtype, shape, order = made.arguments
     return _array(_dtype(dtype), _shape(shape), order, _bytes(data))
 
 
-def _scalar(made: StandIn) -> Any:
+def _scalar(made: PickledObject) -> Any:
     dtype, data = made.arguments
     return _array(_dtype(dtype), (), "C", _bytes(data)).item()
 
 
-def _joblib_bytes(stream: io.BytesIO, made: StandIn) -> bytes | None:
+def _joblib_bytes(stream: io.BytesIO, made: PickledObject) -> bytes | None:
     """Take an array's bytes, which joblib writes right behind the array's description."""
     if made.name != JOBLIB:
         return None
@@ -185,12 +185,12 @@ def _joblib_bytes(stream: io.BytesIO, made: StandIn) -> bytes | None:
     return stream.read(size)
 
 
-def _joblib_array(made: StandIn) -> np.ndarray:
+def _joblib_array(made: PickledObject) -> np.ndarray:
     state = made.state
     return _array(_dtype(state["dtype"]), _shape(state["shape"]), state["order"], made.raw)
 
 
-def _tensor(made: StandIn) -> np.ndarray:
+def _tensor(made: PickledObject) -> np.ndarray:
     """A PyTorch tensor: a view into a storage that travels as a file within the file."""
     storage, offset, size, stride = made.arguments[:4]
     data = BUILDERS[STORAGE](storage)
@@ -205,7 +205,7 @@ def _tensor(made: StandIn) -> np.ndarray:
 
 def _storage(made: Any) -> np.ndarray:
     """PyTorch's format of before 2020: four pickles, the storages' names, count and numbers."""
-    if not (isinstance(made, StandIn) and made.name == STORAGE):
+    if not (isinstance(made, PickledObject) and made.name == STORAGE):
         raise TypeError("a tensor without a storage")
     stream = io.BytesIO(_bytes(made.arguments[0]))
     parts = [safe_unpickler.load(made.file, stream, STORAGES) for _ in range(5)]
@@ -228,12 +228,12 @@ STORAGES = {
 }
 
 
-def _no_value(made: StandIn) -> Any:
+def _no_value(made: PickledObject) -> Any:
     raise ValueError(f"{made.name} where a value should be")
 
 
-# Every name that a file may ask for, and what becomes of it.
-BUILDERS: dict[str, Callable[[StandIn], Any]] = {
+# Every name that a file may refer to, and what builds its value.
+BUILDERS: dict[str, Callable[[PickledObject], Any]] = {
     "numpy.dtype": _no_value,
     "numpy.ndarray": _no_value,
     **{

@@ -1,4 +1,4 @@
-"""The three layouts in which motions come as pickles, checked before anything is believed.
+"""The three layouts of pickled motions, validated before use.
 
 PHC, puffer-phc   {name: {root_trans_offset, pose_aa, pose_quat_global, fps, ...}}: SMPL bodies
 IsaacGymEnvs      SkeletonMotion in a .npy: {skeleton_tree, rotation, root_translation, fps}
@@ -40,7 +40,7 @@ class SkeletonMotion(NamedTuple):
 
 
 class RowMotion(NamedTuple):
-    """One motion as MimicKit keeps it; what a row means, only the character's file says."""
+    """One motion as MimicKit stores it; the character's file defines what a row means."""
 
     name: str
     rows: np.ndarray  # [F, D]: root position 3, root rotation 3 (axis-angle), then the joints

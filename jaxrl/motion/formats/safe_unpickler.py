@@ -1,9 +1,8 @@
 """Read a pickle without running anything in it.
 
-A pickle is a little program that may import and call whatever it likes. Here every name it asks
-for becomes an empty stand-in that only remembers what it was given; names that no motion file
-needs are refused, and nothing is ever imported. Turning stand-ins into arrays is the business of
-`pickles`.
+A pickle is a program that may import and call anything. Here every name it refers to becomes a
+`PickledObject` that only stores its arguments; names that no motion file needs are refused, and
+nothing is ever imported. `pickle_arrays` turns pickled objects into arrays.
 """
 
 import io
@@ -15,17 +14,17 @@ from typing import Any
 from jaxrl.errors import UserError
 
 
-class StandIn:
-    """What a pickle believes to be an object of some class, or the result of some function."""
+class PickledObject:
+    """The arguments and state of an object in a pickle, whose class is not imported."""
 
-    name = ""  # this and the file are set in a subclass of its own for each name
+    name = ""  # set with the file in a subclass for each name
     file = Path()
     arguments: tuple = ()
     state: Any = None
-    raw: Any = None  # what followed in the file, outside of the pickle
+    raw: Any = None  # bytes that follow in the file, outside of the pickle
 
-    def __new__(cls, *arguments: Any) -> "StandIn":
-        """Remember the arguments, whether called or merely created."""
+    def __new__(cls, *arguments: Any) -> "PickledObject":
+        """Store the arguments, whether called or created by `__new__`."""
         made = super().__new__(cls)
         made.arguments = arguments
         return made
@@ -38,28 +37,28 @@ class StandIn:
 
 
 class _Unbuffered:
-    """The part of a file that an unpickler needs.
+    """The methods of a file that an unpickler needs.
 
-    Without `peek` it reads no further than it must, so that what lies between the opcodes of a
-    joblib file is still there to be read.
+    Without `peek` it reads no further than it must, so that the bytes between the opcodes of a
+    joblib file can still be read.
     """
 
     def __init__(self, stream: io.BytesIO) -> None:
         self.read, self.readinto, self.readline = stream.read, stream.readinto, stream.readline
 
 
-# A file's stream and a stand-in that just got its state -> the bytes that follow, or None.
-FollowUp = Callable[[io.BytesIO, StandIn], Any]
+# (the file's stream, an object that just got its state) -> the bytes that follow, or None
+ReadRaw = Callable[[io.BytesIO, PickledObject], Any]
 
 
 class _Unpickler(pickle.Unpickler):
     def __init__(
-        self, file: Path, stream: io.BytesIO, allowed: Collection[str], follow_up: FollowUp
+        self, file: Path, stream: io.BytesIO, allowed: Collection[str], read_raw: ReadRaw
     ) -> None:
-        # Text of Python 2 may be bytes in truth; latin1 loses none of them.
+        # Text of Python 2 may be bytes; latin1 preserves them.
         super().__init__(_Unbuffered(stream), encoding="latin1")
         self.file, self.allowed = file, allowed
-        self.remember = lambda made: follow_up(stream, made)
+        self.read_raw = lambda made: read_raw(stream, made)
 
     def find_class(self, module: str, name: str) -> Any:
         full = f"{module}.{name}"
@@ -67,18 +66,20 @@ class _Unpickler(pickle.Unpickler):
             return dict
         if full not in self.allowed:
             raise UserError(
-                f"'{self.file}' asks for {full[:100]!r}, which no motion needs: refused, and "
+                f"'{self.file}' refers to {full[:100]!r}, which no motion needs: refused, and "
                 "nothing in the file was run. Do not open it with other programs unless you trust "
                 "its source."
             )
-        remember = self.remember
+        read_raw = self.read_raw
 
-        def set_state(self: StandIn, state: Any) -> None:
+        def set_state(self: PickledObject, state: Any) -> None:
             self.state = state
-            self.raw = remember(self)
+            self.raw = read_raw(self)
 
-        # A class of its own, because a pickle may write into whatever it holds.
-        return type(name, (StandIn,), {"name": full, "file": self.file, "__setstate__": set_state})
+        # A new class each time, because a pickle may write into it.
+        return type(
+            name, (PickledObject,), {"name": full, "file": self.file, "__setstate__": set_state}
+        )
 
     def persistent_load(self, pid: Any) -> Any:
         return pid
@@ -88,7 +89,7 @@ def load(
     file: Path,
     stream: io.BytesIO,
     allowed: Collection[str],
-    follow_up: FollowUp = lambda stream, made: None,
+    read_raw: ReadRaw = lambda stream, made: None,
 ) -> Any:
-    """Read one pickle from the stream: plain values, and stand-ins for the names allowed."""
-    return _Unpickler(file, stream, allowed, follow_up).load()
+    """Read one pickle: plain values, and pickled objects for the allowed names."""
+    return _Unpickler(file, stream, allowed, read_raw).load()

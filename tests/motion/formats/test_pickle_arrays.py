@@ -179,7 +179,7 @@ def test_nothing_is_run(tmp_path, name, protocol):
     mark, attacks = _forbidden(tmp_path)
     data = pickle.dumps(attacks[name], protocol)
     for packed in (data, zlib.compress(data)):
-        with pytest.raises(UserError, match=r"motion.pkl' asks for '[\w.]+', .*: refused"):
+        with pytest.raises(UserError, match=r"motion.pkl' refers to '[\w.]+', .*: refused"):
             _load(tmp_path, packed)
     assert not mark.exists()
 
@@ -205,7 +205,7 @@ def test_nothing_is_run_within_a_tensor(tmp_path):
     tensor.storage = Evil(NUMBERS, "Double")
     with craft.pretended_torch():
         data = pickle.dumps(tensor, 2)
-    with pytest.raises(UserError, match=r"motion.pkl' asks for '(posix|nt).system'"):
+    with pytest.raises(UserError, match=r"motion.pkl' refers to '(posix|nt).system'"):
         _load(tmp_path, data)
     assert not mark.exists()
 
@@ -241,10 +241,10 @@ HAND_WRITTEN = {
 
 @pytest.mark.parametrize("name", HAND_WRITTEN)
 def test_programs_that_make_no_sense(tmp_path, name):
-    before = dict(vars(pickle_arrays.StandIn))
+    before = dict(vars(pickle_arrays.PickledObject))
     with pytest.raises(UserError, match=r"motion.pkl' cannot be read: it is damaged"):
         _load(tmp_path, HAND_WRITTEN[name])
-    assert dict(vars(pickle_arrays.StandIn)) == before
+    assert dict(vars(pickle_arrays.PickledObject)) == before
 
 
 def test_what_a_file_refers_to_often_is_built_once(tmp_path):
