@@ -1,4 +1,4 @@
-"""The records that travel between environments, algorithms and the host loop."""
+"""The records that environments, algorithms and the training loop exchange."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -11,65 +11,65 @@ Array = jax.Array
 Key = jax.Array
 PyTree = Any
 
-# (params, obs, carry, key) -> (action, carry, extras). `carry` is () for a network without memory.
+# (params, obs, carry, key) -> (action, carry, extras). `carry` is () if not recurrent.
 Policy = Callable[[PyTree, PyTree, PyTree, Key], tuple[Array, PyTree, Any]]
 
 
 class Mean(NamedTuple):
-    """A mean that can still be merged: metrics of iterations and devices simply add up."""
+    """A mean as total and count, so that metrics of iterations and devices add up."""
 
     total: Array
-    count: Array
+    count: Array  # pyright: ignore[reportIncompatibleMethodOverride]
 
     @classmethod
     def of(cls, value: Array) -> "Mean":
-        """Wrap one finished value."""
+        """Return the mean of one value."""
         return cls(jnp.asarray(value, jnp.float32), jnp.ones((), jnp.float32))
 
 
 Metrics = dict[str, Mean]
 
 
-def finished(metrics: Metrics) -> dict[str, float]:
-    """Finish the means; a metric without data has no value."""
+def mean_values(metrics: Metrics) -> dict[str, float]:
+    """Return total / count of every metric that has data."""
     return {k: float(m.total / m.count) for k, m in sorted(metrics.items()) if m.count > 0}
 
 
 class ActionSpec(NamedTuple):
-    """What an environment expects: `size` choices, or `size` numbers in [-1, 1]."""
+    """The action space: `size` discrete actions, or a vector of `size` in [-1, 1]."""
 
     size: int
     discrete: bool
 
 
 class EnvSpec(NamedTuple):
-    """What a network must know of an environment."""
+    """Observation and action space of an environment."""
 
-    obs: PyTree  # of jax.ShapeDtypeStruct, as one agent sees it
+    obs: PyTree  # of jax.ShapeDtypeStruct, of one agent
     action: ActionSpec
-    tokens: tuple[int, ...] = ()  # how many values each feature of a token takes; (): no tokens
+    tokens: tuple[int, ...] = ()  # number of values of each feature of a token; (): no tokens
 
 
 class Rollout(NamedTuple):
-    """What `length` steps gave; time-major [T, N, ...], with a row for each agent."""
+    """The steps of a rollout; time-major [T, N, ...], with a row for each agent."""
 
     obs: PyTree
     action: Array
     reward: Array
-    terminated: Array  # the episode ended: nothing follows, no bootstrap
+    terminated: Array  # the episode ended: no bootstrap
     truncated: Array  # the episode was cut: bootstrap from next_obs
     next_obs: PyTree  # the true successor, never the observation after a reset
-    extras: Any  # what the policy noted, e.g. log-probabilities
-    carry: PyTree  # the policy's memory before each segment's first step, [segments, N, ...]
-    episodes: Metrics  # of the episodes that ended in here
+    extras: Any  # of the policy, e.g. log-probabilities
+    carry: PyTree  # the policy's carry before each segment, [segments, N, ...]
+    episodes: Metrics  # of the episodes that ended in the rollout
 
 
 class RolloutState(struct.PyTreeNode):
     """Everything with one row per environment: the part of the state that is sharded."""
 
     env: PyTree
-    carry: PyTree  # the policy's memory
-    critic_carry: PyTree  # the critic's
+    carry: PyTree  # of the policy, if recurrent
+    critic_carry: PyTree
     discounted_return: PyTree  # [N] of running discounted returns, for reward normalisation; or ()
     replay: PyTree = ()  # ReplayState of an off-policy algorithm
 
@@ -77,29 +77,29 @@ class RolloutState(struct.PyTreeNode):
 class TrainState(struct.PyTreeNode):
     """Everything that can influence the next step; resuming is restoring this."""
 
-    key: Key  # never changes: each iteration folds its own numbers in
-    iteration: Array  # int32; environment steps follow from it on the host, without overflow
+    key: Key  # constant: `key_for` folds the iteration in
+    iteration: Array  # int32; the CPU computes environment steps from it, without overflow
     collector: RolloutState
-    # The algorithm's own: parameters, optimiser, statistics, hyper-parameters. Every learner
-    # also has the int32 scalars `total_iterations`, `skipped_updates` and `nonfinite_streak`.
+    # Of the algorithm: parameters, optimiser, statistics, hyper-parameters. Every learner also has
+    # the int32 scalars `total_iterations`, `skipped_updates` and `nonfinite_streak`.
     learner: Any
-    # What start states are drawn by, where that changes with what was learnt; () elsewhere.
+    # What start states are sampled by, where that follows training; () elsewhere.
     curriculum: PyTree = ()
 
     def key_for(self, use: int, uses: int) -> Key:
-        """Return a key of this iteration, which needs `uses` of them."""
+        """Return key number `use` of the `uses` keys of this iteration."""
         return jax.random.fold_in(self.key, uses * self.iteration + use)
 
 
 class Algorithm(NamedTuple):
     """A learning algorithm as a record of pure functions.
 
-    `pool` are start states for the episodes to come; without it they are drawn where needed.
+    `pool` holds start states for new episodes; without it they are sampled where needed.
     """
 
     init: Callable[..., TrainState]  # (key, pool=None)
     learn: Callable[[TrainState, Rollout], tuple[TrainState, Metrics]]
     train_step: Callable[..., tuple[TrainState, Metrics]]  # (state, pool=None)
     policy: Callable[[bool], Policy]  # deterministic -> Policy
-    policy_params: Callable[[Any], PyTree]  # learner -> what the policy needs
+    policy_params: Callable[[Any], PyTree]  # learner -> params of the policy
     initial_carry: Callable[[int], PyTree]

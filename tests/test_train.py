@@ -20,6 +20,7 @@ from jaxrl.training import fit
 from tests.helpers import tiny
 
 BAD_FLAGS = {
+    "ant --algo spo": "--algo: unknown algorithm 'spo'. Did you mean 'ppo'?",
     "antt": "Did you mean 'ant'?",
     "--env antt": "Did you mean 'ant'?",
     "ant --backend sprng": "Did you mean 'spring'?",

@@ -1,4 +1,4 @@
-"""Adversarial imitation: telling an agent's motion from demonstrations, and what looking real pays.
+"""Adversarial imitation: the losses of a discriminator, and the reward that it gives.
 
 A logit above 0 means "demonstration". References: Peng et al., AMP, 2021; Ho & Ermon, GAIL, 2016.
 """
@@ -15,7 +15,7 @@ LOSSES = ("bce", "least_squares")
 
 
 def classification_loss(kind: str, demo: Array, agent: Array) -> Array:
-    """Return the loss of logits [n] on demonstrations and [m] on the agent's own.
+    """Return the loss of logits [n] of demonstrations and [m] of the agent.
 
     bce:            ½ E[softplus(−d)] + ½ E[softplus(a)]
     least_squares:  ½ E[½ (d − 1)²] + ½ E[½ (a + 1)²]
@@ -27,14 +27,14 @@ def classification_loss(kind: str, demo: Array, agent: Array) -> Array:
 
 
 def gradient_penalty(logit: Callable[[Array], Array], inputs: Array) -> Array:
-    """Return E ‖∂logit/∂x‖² over inputs [n, features]; `logit` maps one input to a number."""
+    """Return E ‖∂logit/∂x‖² over inputs [n, features]; `logit` maps one input to a scalar."""
     chex.assert_rank(inputs, 2)
-    slopes = jax.vmap(jax.grad(logit))(inputs)
-    return jnp.mean(jnp.sum(jnp.square(slopes), -1))
+    grads = jax.vmap(jax.grad(logit))(inputs)
+    return jnp.mean(jnp.sum(jnp.square(grads), -1))
 
 
 def reward(kind: str, logit: Array) -> Array:
-    """Return what looking real pays: −log(1 − σ(d)), bounded; or max(0, 1 − ¼ (d − 1)²)."""
+    """Return the style reward: −log(1 − σ(d)), bounded; or max(0, 1 − ¼ (d − 1)²)."""
     if kind == "bce":
         return -jnp.log(jnp.maximum(1.0 - jax.nn.sigmoid(logit), 1e-4))
     return jnp.maximum(0.0, 1.0 - 0.25 * jnp.square(logit - 1.0))

@@ -1,8 +1,7 @@
 """Action distributions as records of pure functions over a flat parameter vector.
 
-`sample` and `mode` return *raw* actions: for the squashed normal, the number before tanh. Keeping
-the raw number makes the log-probability exact even where tanh saturates. `to_env` gives what the
-environment receives.
+`sample` and `mode` return *raw* actions: for the squashed normal, before tanh. So log-probabilities
+are exact even where tanh saturates. `to_env` maps raw actions to those of the environment.
 """
 
 from collections.abc import Callable
@@ -17,18 +16,18 @@ LOG_2PI = 1.8378770664093453
 
 
 class Distribution(NamedTuple):
-    """How to read network outputs as a distribution over actions."""
+    """A distribution over actions, parametrised by the outputs of a network."""
 
     param_size: int
     sample: Callable[[Array, Key], Array]
     mode: Callable[[Array], Array]
     log_prob: Callable[[Array, Array], Array]
-    entropy: Callable[[Array, Any], Array]  # (params, noise [..., noise_size]); () if none is asked
+    entropy: Callable[[Array, Any], Array]  # (params, noise [..., noise_size]), noise () if size 0
     mean_of_raw: Callable[[Array], Array]  # for the action-bound loss and plots of std
     std: Callable[[Array], Array]
     to_env: Callable[[Array], Array]
     kl: Callable[[Array, Array], Array]  # KL(p ‖ q) of two parameter vectors, exactly
-    noise_size: int = 0  # standard normal numbers that `entropy` needs
+    noise_size: int = 0  # standard normal samples that `entropy` needs
     kind: str = "normal"
 
 
@@ -69,7 +68,7 @@ def log_det_tanh(raw: Array) -> Array:
 
 
 def normal(size: int) -> Distribution:
-    """Build a diagonal normal; what leaves [-1, 1] is clipped at the environment's door."""
+    """Build a diagonal normal; the environment gets actions clipped to [-1, 1]."""
     return Distribution(
         param_size=2 * size,
         sample=_normal_sample,
@@ -100,7 +99,7 @@ def tanh_normal(size: int) -> Distribution:
 
 
 def categorical(size: int) -> Distribution:
-    """Build a choice among `size` actions from logits."""
+    """Build a categorical distribution over `size` actions from logits."""
 
     def log_prob(logits: Array, action: Array) -> Array:
         chosen = jnp.expand_dims(action, -1)
@@ -131,7 +130,7 @@ def categorical(size: int) -> Distribution:
 
 
 def noisy(size: int) -> Distribution:
-    """Build tanh(x) with normal noise on top, clipped at the environment's door."""
+    """Build tanh(x) plus normal noise; the environment gets actions clipped to [-1, 1]."""
 
     def sample(params: Array, key: Key) -> Array:
         mean, log_std = _split(params)
@@ -144,7 +143,7 @@ def noisy(size: int) -> Distribution:
 
 
 def greedy(size: int) -> Distribution:
-    """Build the choice of the highest of `size` values, or (by the last parameter) a random one."""
+    """Build the ε-greedy choice among `size` Q values; ε is the last parameter."""
 
     def sample(params: Array, key: Key) -> Array:
         key_which, key_random = jax.random.split(key)
@@ -172,6 +171,6 @@ DISTRIBUTIONS = {
 }
 
 
-def kind_for(wanted: str, discrete: bool) -> str:
-    """Return the distribution to use: choices are drawn by their logits unless taken greedily."""
-    return "categorical" if discrete and wanted != "greedy" else wanted
+def kind_for(kind: str, discrete: bool) -> str:
+    """Return the kind of distribution: discrete actions are categorical unless greedy."""
+    return "categorical" if discrete and kind != "greedy" else kind

@@ -1,4 +1,4 @@
-"""Policy-gradient losses: arrays in, a number out."""
+"""Policy-gradient losses: arrays in, a scalar out."""
 
 import chex
 import jax
@@ -45,7 +45,7 @@ def approx_kl(log_prob: Array, old_log_prob: Array) -> Array:
 
 
 def clip_fraction(log_prob: Array, old_log_prob: Array, clip: Array | float) -> Array:
-    """Return the share of samples whose ratio left [1 − ε, 1 + ε]."""
+    """Return the fraction of samples whose ratio is outside [1 − ε, 1 + ε]."""
     ratio = jnp.exp(log_prob - old_log_prob)
     return jnp.mean((jnp.abs(ratio - 1.0) > clip).astype(jnp.float32))
 
@@ -64,6 +64,6 @@ def l2_to_initial(params: PyTree, initial: PyTree) -> Array:
 def explained_variance(value: Array, target: Array) -> Array:
     """Return 1 − Var(target − V) / Var(target); 1 is perfect, 0 is no better than a constant."""
     spread = jnp.var(target)
-    # A constant target whose mean rounds has a tiny variance: that is rounding, not spread.
+    # The variance of a constant target may be tiny instead of 0, by rounding.
     varies = spread > 1e-10 * jnp.mean(jnp.square(target))
     return jnp.where(varies, 1.0 - jnp.var(target - value) / jnp.where(varies, spread, 1.0), 0.0)

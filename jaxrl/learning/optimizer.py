@@ -1,4 +1,4 @@
-"""One gradient step that never lets a non-finite number into the parameters."""
+"""Optimisers, and a gradient step that skips non-finite gradients."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -13,12 +13,12 @@ from jaxrl.types import Array, PyTree
 
 
 class Step(NamedTuple):
-    """The outcome of one guarded gradient step."""
+    """The result of one gradient step."""
 
     params: PyTree
     opt_state: PyTree
     grad_norm: Array
-    finite: Array  # bool: was the norm of all gradients finite?
+    finite: Array  # bool: the norm of all gradients is finite
 
 
 def adam(max_grad_norm: float, epsilon: float) -> optax.GradientTransformation:
@@ -30,12 +30,12 @@ def adam(max_grad_norm: float, epsilon: float) -> optax.GradientTransformation:
 def muon(
     max_grad_norm: float, epsilon: float, unravel: Callable[[Array], PyTree]
 ) -> optax.GradientTransformation:
-    """Build clipped Muon for a vector of parameters: orthogonal steps for its matrices.
+    """Build clipped Muon for a parameter vector: orthogonal steps for its matrices.
 
-    What is no matrix is left to Adam. Reference: Jordan et al., 2024.
+    Adam updates the other parameters. Reference: Jordan et al., 2024.
     """
     clip = optax.clip_by_global_norm(max_grad_norm) if max_grad_norm > 0 else optax.identity()
-    # optax's own takes the step too; a step of −1 gives back the direction.
+    # optax's muon applies the learning rate too; −1 gives the plain direction.
     inner = optax.chain(clip, optax.contrib.muon(-1.0, eps=epsilon))
 
     def init(params: PyTree) -> PyTree:

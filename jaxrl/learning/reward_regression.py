@@ -17,7 +17,7 @@ from jaxrl.types import Array
 
 _RIDGE = 1e-5  # ρ: small, as means over episodes vary far less than steps
 _MEMORY = 1000  # updates after which data counts a third: features drift, slowly
-_SMALLEST = 1e-4  # deviation of a feature that says nothing
+_SMALLEST = 1e-4  # lower bound of the std of a feature
 
 
 class Fit(struct.PyTreeNode):

@@ -1,4 +1,4 @@
-"""How a number changes over a run, and how a learning rate follows the KL divergence."""
+"""Schedules over a run, and a learning rate that adapts to the KL divergence."""
 
 import jax.numpy as jnp
 
@@ -11,7 +11,7 @@ def multiplier(kind: str, progress: Array, floor: float) -> Array:
     """Return the factor at `progress` in [0, 1], falling from 1 to `floor`.
 
     linear: 1 − (1 − f) p;   cosine: f + (1 − f) (1 + cos πp) / 2;   exponential: f^p
-    (an exponential never reaches 0: with no floor it ends at 1e-3).
+    (an exponential never reaches 0: without a floor it ends at 1e-3).
     """
     progress = jnp.clip(progress, 0.0, 1.0)
     if kind == "linear":
@@ -28,7 +28,7 @@ def adapt_to_kl(
 ) -> Array:
     """Shrink the rate when KL > 2·desired, grow it when KL < desired / 2, within bounds."""
     smaller, larger = rate / factor, rate * factor
-    # A KL of exactly zero means that nothing was updated: no reason to go faster.
+    # A KL of exactly 0 means that nothing was updated: no reason to raise the rate.
     too_slow = (kl < 0.5 * desired) & (kl > 0.0)
     rate = jnp.where(kl > 2.0 * desired, smaller, jnp.where(too_slow, larger, rate))
     return jnp.clip(rate, lowest, highest)

@@ -1,7 +1,7 @@
-"""Segments: a rollout cut into rows of equal length, the unit that learning samples.
+"""Segments: a rollout cut into rows of equal length, which minibatches are made of.
 
-T steps of N rows become T/H · N rows of H steps. A row's segments stay neighbours, so that a
-block of rows that lies on one device is still one block afterwards.
+T steps of N rows become T/H · N rows of H steps. A row's segments stay neighbours, so that the
+rows of one device stay on it.
 """
 
 import jax
@@ -42,5 +42,5 @@ def join(tree: PyTree, length: int) -> PyTree:
 
 
 def cut_starts(tree: PyTree) -> PyTree:
-    """What belongs to the beginning of each segment: [T/H, N, ...] -> [1, N · T/H, ...]."""
+    """Cut what each segment starts with: [T/H, N, ...] -> [1, N · T/H, ...]."""
     return jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1).reshape(1, -1, *x.shape[2:]), tree)

@@ -1,4 +1,4 @@
-"""Temporal differences: targets for action values, as numbers or as distributions over them."""
+"""Temporal differences: targets of Q values, as scalars or as distributions (C51)."""
 
 import jax
 import jax.numpy as jnp
@@ -7,12 +7,12 @@ from jaxrl.types import Array
 
 
 def target(reward: Array, next_value: Array, terminated: Array, *, gamma: Array | float) -> Array:
-    """Return r + γ V(s'), and r alone where nothing follows; a time-out is no such end."""
+    """Return r + γ V(s'), and r alone where terminated; a truncated step bootstraps."""
     return reward + gamma * jnp.where(terminated, 0.0, next_value)
 
 
 def support(lowest: float, highest: float, number: int) -> Array:
-    """Return the values that a distribution's atoms stand for."""
+    """Return the values of a distribution's atoms."""
     return jnp.linspace(lowest, highest, number, dtype=jnp.float32)
 
 
@@ -26,8 +26,8 @@ def projected(
 ) -> Array:
     """Return the distribution of r + γ Z(s') on the same atoms [..., atoms].
 
-    Each shifted atom is shared between its two neighbours by distance; what falls outside goes
-    to the ends. Reference: Bellemare et al., 2017.
+    Each shifted atom is split between its two neighbours by distance; those outside the support
+    are clipped to its ends. Reference: Bellemare et al., 2017.
     """
     spread = _along_last(atoms, next_probs)
     moved = target(
@@ -38,7 +38,7 @@ def projected(
     )
     gap = atoms[1] - atoms[0]
     moved = jnp.clip(moved, atoms[0], atoms[-1])
-    # [..., from, to]: how much of each shifted atom a standing one receives.
+    # [..., from, to]: the fraction of each shifted atom that an atom receives.
     near = 1.0 - jnp.abs(moved[..., None] - _along_last(atoms, moved[..., None])) / gap
     return jnp.sum(next_probs[..., None] * jnp.clip(near, 0.0, 1.0), axis=-2)
 
@@ -49,7 +49,7 @@ def cross_entropy(logits: Array, probs: Array) -> Array:
 
 
 def polyak(old: Array, new: Array, rate: Array | float) -> Array:
-    """Return a target that follows slowly: rate × old + (1 − rate) × new."""
+    """Return the new target parameters, rate × old + (1 − rate) × new."""
     return rate * old + (1.0 - rate) * new
 
 

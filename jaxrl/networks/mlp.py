@@ -1,4 +1,4 @@
-"""A multi-layer perceptron with the usual choices."""
+"""A multi-layer perceptron, its activations and initialisers."""
 
 from collections.abc import Callable
 
@@ -17,7 +17,7 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 
 
 def kernel_init(kind: str, gain: float | None = None) -> jax.nn.initializers.Initializer:
-    """Return a weight initialiser; `gain` scales the weights of a head, hidden layers need none."""
+    """Return a weight initialiser; `gain` scales the weights of a head."""
     if kind == "orthogonal":
         return nn.initializers.orthogonal(2.0**0.5 if gain is None else gain)
     return nn.initializers.variance_scaling(1.0 if gain is None else gain**2, "fan_in", "uniform")

@@ -32,7 +32,7 @@ class StateActionMLP(nn.Module):
 
     @nn.compact
     def __call__(self, obs: Array | cnn.ImageObs, action: Array) -> Array:
-        """Map an observation, with an action vector beside it, to [..., outputs]."""
+        """Map an observation and an action vector to [..., outputs]."""
         c = self.config
         x = cnn.Pixels()(obs) if isinstance(obs, cnn.ImageObs) else obs
         x = jnp.concatenate([x, action], axis=-1)

@@ -17,7 +17,7 @@ from jaxrl.programs import Executor
 from jaxrl.programs.program import PER_ITERATION
 from jaxrl.training import curriculum, nan_guard, overview, recovery
 from jaxrl.training.run import Member, Row, Run
-from jaxrl.types import Mean, Metrics, TrainState, finished
+from jaxrl.types import Mean, Metrics, TrainState, mean_values
 from jaxrl.utils import device_memory, stats
 
 
@@ -35,7 +35,7 @@ def _reduce(member: Member, metrics: Metrics, cycles: int) -> Row:
     per_iteration = {name for name in metrics if name.startswith(PER_ITERATION)}
     for name in per_iteration:
         _log_iterations(member, name.removeprefix(PER_ITERATION), metrics[name], cycles)
-    return finished({name: mean for name, mean in metrics.items() if name not in per_iteration})
+    return mean_values({name: mean for name, mean in metrics.items() if name not in per_iteration})
 
 
 def _log_iterations(member: Member, name: str, means: Mean, cycles: int) -> None:

@@ -1,1 +1,1 @@
-"""Learning from replay: SAC, TD3 and DQN, with rewards learnt from returns."""
+"""Learning from replay: `algorithm.train_step` for SAC, TD3 and DQN, and learnt rewards."""

@@ -1,1 +1,1 @@
-"""Proximal policy optimisation: rollout, advantages, minibatches, loss, statistics."""
+"""Proximal policy optimisation: `algorithm.train_step` first, then `batch`, `update` and `loss`."""

@@ -79,7 +79,7 @@ class Batch(NamedTuple):
     vtrace: PyTree  # VTraceInputs, or () for GAE
     teacher_output: PyTree  # the teacher's output for the same observations, or ()
     weight: PyTree  # importance weight of each row, [1, rows]; () if all are 1
-    noise: PyTree  # for entropies that are estimated from noise; drawn for each minibatch
+    noise: PyTree  # for entropies that are estimated from noise; sampled for each minibatch
 
 
 def make_batch(
@@ -133,8 +133,8 @@ def _values(
         return carry_after, (carry, value, next_value)
 
     inputs = segments.split_time((obs, next_obs, ended), ppo.config.horizon)
-    carry_after, (carry_before, *both) = jax.lax.scan(segment, carry, inputs)
-    value, next_value = segments.merge_time(tuple(both))
+    carry_after, (carry_before, *values_by_segment) = jax.lax.scan(segment, carry, inputs)
+    value, next_value = segments.merge_time(tuple(values_by_segment))
     return value, next_value, segments.cut_starts(carry_before), carry_after
 
 
