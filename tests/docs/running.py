@@ -76,7 +76,7 @@ class Commands:
         if "--help" in words:
             return _succeeds(train, words)
         if "--resume" in words:
-            assert tyro.cli(train.ResumeCommand, args=words)
+            assert tyro.cli(train.ResumeArgs, args=words)
             flags = [word for word in words if word.startswith("--")]
             return self._once(str(flags), lambda folder: _succeeds(train, words))
         asked = self.parse(words)
