@@ -101,7 +101,7 @@ def _episode(
         return {key: leaf[:length, row] for key, leaf in tree.items()}
 
     actions = action[:length, row].reshape(length, -1)
-    reward = result.reward[:length, row].astype(np.float32)
+    reward = np.asarray(result.reward[:length, row], np.float32)
     terminated = bool(result.terminated[length - 1, row])
     return Episode(select(obs), select(result.next_obs), actions, reward, terminated)
 
@@ -129,7 +129,9 @@ def _record(command: RecordArgs) -> None:
         config, task=dataclasses.replace(config.task, episodic_reward=False)
     )
     # Trials would be played once each, whatever --episodes is.
-    env = environments.for_evaluation(environments.build(config), each, trials=False)
+    built = environments.build(config)
+    assert isinstance(built, VectorEnv)  # no Gymnasium environment: checked above
+    env = environments.for_evaluation(built, each, trials=False)
     memory_estimate.refuse_episodes(env, each)
     policy = load.load_policy(load.find(command.run, command.policy), network=config.network.module)
     if env.template.agents:

@@ -1,5 +1,6 @@
 """Apply one action for several environment steps."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -38,4 +39,4 @@ def repeat_action(
     (state, reward, metrics, steps, _), _ = jax.lax.scan(once, start, length=times)
     if "success" in metrics:  # the value at the end, not a sum
         metrics["success"] = state.metrics["success"]
-    return state.replace(reward=reward, metrics=metrics), steps
+    return dataclasses.replace(state, reward=reward, metrics=metrics), steps

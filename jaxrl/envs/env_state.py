@@ -1,6 +1,7 @@
 """The state of one Brax environment: packing, templates, dtypes and lazy construction."""
 
 import contextlib
+import dataclasses
 import functools
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -47,7 +48,7 @@ class Template(NamedTuple):
 
 
 def _without_named_parts(state: "State") -> "State":
-    return state.replace(obs=None, metrics=None)
+    return dataclasses.replace(state, obs=None, metrics=None)  # type: ignore[arg-type]
 
 
 def pack(state: "State", kept_leaves: tuple[int, ...]) -> PackedEnvState:

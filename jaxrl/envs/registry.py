@@ -121,7 +121,7 @@ def _make_custom(name: str, kwargs: dict[str, Any]) -> "Env":
     if "backend" in kwargs and "backend" not in parameters and not has_kwargs:
         raise UserError(f"--backend: '{name}' takes no backend; leave the flag out.")
     try:
-        env = factory(**kwargs)
+        env: Any = factory(**kwargs)
     except TypeError as error:
         raise UserError(f"--env: '{name}' cannot be built without arguments: {error}") from error
     missing = [m for m in ("reset", "step", "action_size") if not hasattr(env, m)]

@@ -7,7 +7,7 @@ whose episode ends takes one of them.
 
 import functools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -30,7 +30,6 @@ from jaxrl.envs.env_state import (
     with_fresh_keys,
 )
 from jaxrl.envs.episode_stats import EpisodeStats
-from jaxrl.envs.nan_capture import NonFiniteCapture
 from jaxrl.envs.rows import (
     all_finite,
     as_mask,
@@ -52,9 +51,9 @@ class EnvState(struct.PyTreeNode):
     packed: PackedEnvState  # [N, ...]
     age: Array  # int32 [N], environment steps since the episode began
     statistics: EpisodeStats
-    pending_reward: Array | tuple[()] = ()  # rewards of the episode, not yet paid out, [N, ...]
-    nan_capture: NonFiniteCapture | tuple[()] = ()
-    start: PackedEnvState | tuple[()] = ()  # [N, ...], if every episode starts in the same state
+    pending_reward: Any = ()  # Array [N, ...], with episodic rewards: the sum not yet returned
+    nan_capture: Any = ()  # NonFiniteCapture, if non-finite steps are captured
+    start: Any = ()  # PackedEnvState [N, ...], if every episode starts in the same state
 
 
 class StepResult(NamedTuple):

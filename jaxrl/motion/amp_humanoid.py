@@ -65,7 +65,7 @@ def _local(motion: SkeletonMotion) -> list[Rotation]:
 
 
 def _arms_out(motion: SkeletonMotion) -> bool:
-    """Return whether the rest pose has its arms stretched out, judged by the right forearm."""
+    """Return whether the rest pose has its arms stretched out, by the right forearm."""
     offset = motion.offsets[motion.bodies.index("right_lower_arm")]
     along = offset / max(float(np.linalg.norm(offset)), 1e-9)
     for name, direction in _REST.items():
@@ -94,13 +94,14 @@ def from_rows(motion: RowMotion, skeleton: Skeleton) -> Clip:
             f"'{motion.name}': {motion.rows.shape[1]} numbers a row. MimicKit's humanoid has "
             f"{_NUMBERS}; what the rows of other characters mean, only their model files say."
         )
-    turns: dict[str, Rotation] = {}
+    joint_rotations: dict[str, Rotation] = {}
     start = 6
     for joint, _, axis in _JOINTS:
         width = 3 if axis is None else 1
         values = motion.rows[:, start : start + width]
-        turns[joint] = Rotation.from_rotvec(values if axis is None else values * np.array(axis))
+        vector = values if axis is None else values * np.array(axis)
+        joint_rotations[joint] = Rotation.from_rotvec(vector)
         start += width
     root = Rotation.from_rotvec(motion.rows[:, 3:6])
-    qpos = retargeting.poses(motion.rows[:, :3], root, turns, skeleton, arms_out=True)
+    qpos = retargeting.poses(motion.rows[:, :3], root, joint_rotations, skeleton, arms_out=True)
     return clips.validate(Clip(motion.name, motion.fps, motion.loops, qpos), skeleton, motion.name)

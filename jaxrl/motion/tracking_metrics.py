@@ -69,8 +69,8 @@ def aligned(position: Array, reference: Array) -> Array:
     # Full precision: products in TF32 would be off by as much as good trackers are.
     product = jnp.einsum("...bi,...bj->...ij", q, p, precision="highest")
     u, s, vt = jnp.linalg.svd(product)
-    turn = jnp.einsum("...ij,...jk->...ik", u, vt, precision="highest")
-    handedness = jnp.where(jnp.linalg.det(turn) < 0, -1.0, 1.0)
+    product_sign = jnp.einsum("...ij,...jk->...ik", u, vt, precision="highest")
+    handedness = jnp.where(jnp.linalg.det(product_sign) < 0, -1.0, 1.0)
     d = jnp.ones_like(s).at[..., 2].set(handedness)
     rotation = jnp.einsum("...ij,...jk->...ik", u * d[..., None, :], vt, precision="highest")
     size = jnp.sum(jnp.square(p), axis=(-2, -1))

@@ -5,18 +5,23 @@ repeated bit for bit.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxrl.envs.gymnasium import workers
 from jaxrl.envs.gymnasium.workers import EnvGroup, EnvWorker, GymSpec
 from jaxrl.errors import UserError
 from jaxrl.types import ActionSpec, EnvSpec
 
+if TYPE_CHECKING:
+    from gymnasium.spaces import Box, Discrete
 
-def _gymnasium() -> Any:
+
+def _gymnasium() -> ModuleType:
     try:
         import gymnasium
     except ImportError as error:
@@ -43,10 +48,10 @@ class GymnasiumEnv:
     def spec(self) -> EnvSpec:
         """Shapes of observations and actions."""
         obs, action = self.gym_spec.observation, self.gym_spec.action
-        width = int(obs.n if hasattr(obs, "n") else np.prod(obs.shape))
-        discrete = hasattr(action, "n")
-        size = int(action.n if discrete else np.prod(action.shape))
-        return EnvSpec(jax.ShapeDtypeStruct((width,), jnp.float32), ActionSpec(size, discrete))
+        discrete = isinstance(action, _gymnasium().spaces.Discrete)
+        return EnvSpec(
+            jax.ShapeDtypeStruct((_size(obs),), jnp.float32), ActionSpec(_size(action), discrete)
+        )
 
     def abstract_pool(self) -> tuple:
         """Return (): no part of the environments is on the device."""
@@ -65,6 +70,13 @@ class GymnasiumEnv:
         return EnvWorker(self.gym_spec, number, _seed(*seed))
 
 
+def _size(space: "Box | Discrete") -> int:
+    """Return the length of a space's vectors; a discrete one's are one-hot."""
+    from gymnasium.spaces import Discrete
+
+    return int(space.n) if isinstance(space, Discrete) else int(np.prod(space.shape))
+
+
 def _seed(*numbers: int) -> int:
     """Mix numbers into a seed, so that neighbouring numbers give unrelated environments.
 
@@ -79,7 +91,7 @@ def build(name: str, num_envs: int, groups: int, limit: int | None = None) -> Gy
     """Look up a Gymnasium environment by gym:<id>."""
     gymnasium = _gymnasium()
     try:
-        env = GymSpec(name, limit).make()
+        env = workers.make(name, limit)
     except ImportError as error:
         hint = "pip install 'jaxrl[gym]' brings what its MuJoCo tasks need"
         raise UserError(f"--env: Gymnasium cannot make '{name}': {error} ({hint}).") from error
@@ -90,10 +102,11 @@ def build(name: str, num_envs: int, groups: int, limit: int | None = None) -> Gy
     spaces = gymnasium.spaces
     if not isinstance(observation, spaces.Box | spaces.Discrete):
         raise UserError(f"--env: '{name}' observes {observation}, not a Box or Discrete.")
-    bounded = isinstance(action, spaces.Box) and action.is_bounded()
-    if not (bounded or isinstance(action, spaces.Discrete)):
+    if not isinstance(action, spaces.Box | spaces.Discrete) or (
+        isinstance(action, spaces.Box) and not action.is_bounded()
+    ):
         raise UserError(f"--env: '{name}' acts by {action}, not by a bounded Box or Discrete.")
-    if limit is None and (registered is None or registered.max_episode_steps is None):
+    longest = limit or (registered and registered.max_episode_steps)
+    if longest is None:
         raise UserError(f"--env: '{name}' has no time limit: set --task.episode-length.")
-    longest = limit or int(registered.max_episode_steps)
     return GymnasiumEnv(GymSpec(name, limit, observation, action), num_envs, groups, longest)

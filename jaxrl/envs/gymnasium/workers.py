@@ -16,7 +16,8 @@ from jaxrl.envs import OBS_LIMIT
 from jaxrl.errors import UserError
 
 if TYPE_CHECKING:
-    from gymnasium import Env, Space
+    from gymnasium import Env
+    from gymnasium.spaces import Box, Discrete
 
 PREFIX = "gym:"
 
@@ -26,24 +27,28 @@ class GymSpec(NamedTuple):
 
     name: str  # gym:<id>
     limit: int | None  # steps per episode; the environment's own if None
-    observation: "Space | None" = None
-    action: "Space | None" = None
+    observation: "Box | Discrete"
+    action: "Box | Discrete"
 
     def make(self) -> "Env":
         """Make one."""
-        import gymnasium
+        return make(self.name, self.limit)
 
-        class FiniteFlags(gymnasium.Wrapper):
-            """Turn a NaN ending into a NaN reward: as a bool, NaN would be a termination."""
 
-            def step(self, action: Any) -> Any:
-                obs, reward, terminated, truncated, info = self.env.step(action)
-                if not (np.isfinite(terminated) and np.isfinite(truncated)):
-                    reward, terminated, truncated = float("nan"), False, False
-                return obs, reward, terminated, truncated, info
+def make(name: str, limit: int | None = None) -> "Env":
+    """Make the Gymnasium environment gym:<id>."""
+    import gymnasium
 
-        name = self.name.removeprefix(PREFIX)
-        return FiniteFlags(gymnasium.make(name, max_episode_steps=self.limit))
+    class FiniteFlags(gymnasium.Wrapper):
+        """Turn a NaN ending into a NaN reward: as a bool, NaN would be a termination."""
+
+        def step(self, action: Any) -> Any:
+            obs, reward, terminated, truncated, info = self.env.step(action)
+            if not (np.isfinite(terminated) and np.isfinite(truncated)):
+                reward, terminated, truncated = float("nan"), False, False
+            return obs, reward, terminated, truncated, info
+
+    return FiniteFlags(gymnasium.make(name.removeprefix(PREFIX), max_episode_steps=limit))
 
 
 class EpisodeBuffer(NamedTuple):
@@ -121,16 +126,20 @@ class EnvGroup:
 
     def _flat(self, obs: Any) -> np.ndarray:
         """Return observations as float32 vectors; discrete ones are one-hot."""
+        from gymnasium.spaces import Discrete
+
         obs, space = np.asarray(obs), self._spec.observation
-        if hasattr(space, "n"):
-            return np.eye(space.n, dtype=np.float32)[obs - space.start]
+        if isinstance(space, Discrete):
+            return np.eye(int(space.n), dtype=np.float32)[obs - space.start]
         with np.errstate(over="ignore"):
             return obs.reshape(len(obs), -1).astype(np.float32)
 
     def _to_env(self, action: np.ndarray) -> np.ndarray:
         """Return actions in the environment's own range."""
+        from gymnasium.spaces import Discrete
+
         space = self._spec.action
-        if hasattr(space, "n"):
+        if isinstance(space, Discrete):
             return action + space.start
         fraction = (np.clip(action, -1.0, 1.0).reshape(len(action), *space.shape) + 1.0) / 2.0
         return (space.low + fraction * (space.high - space.low)).astype(space.dtype)

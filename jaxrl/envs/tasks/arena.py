@@ -1,8 +1,8 @@
 """A grid world for several agents: mine ore, carry it to an altar; rob each other, or share.
 
-Everything on the grid is a short list of places, never a map: what stands where is found by
-comparing places, which a GPU does for thousands of arenas in one kernel, without scattering.
-All agents act at once. Where two want the same thing, the one with the lower number gets it.
+Everything on the grid is a short list of positions, never a map: contents of cells are found by
+comparing positions, which a GPU does for thousands of arenas in one kernel, without scattering.
+All agents act at once. Of two that want the same thing, the one with the lower number gets it.
 """
 
 import dataclasses
@@ -25,7 +25,7 @@ _HEADINGS = jnp.array([[-1, 0], [0, 1], [1, 0], [0, -1]], jnp.int32)  # north, e
 
 
 class ArenaState(struct.PyTreeNode):
-    """Where everything is; places are (row, column)."""
+    """Positions are (row, column)."""
 
     place: Array  # int32 [agents, 2]
     heading: Array  # int32 [agents], 0 to 3
@@ -38,7 +38,7 @@ class ArenaState(struct.PyTreeNode):
 
 
 def _same(a: Array, b: Array) -> Array:
-    """Compare places [..., 2] with a list of places [n, 2]: [..., n]."""
+    """Compare positions [..., 2] with a list of positions [n, 2]: [..., n]."""
     return jnp.all(jnp.expand_dims(a, -2) == b.reshape((1,) * (a.ndim - 1) + b.shape), axis=-1)
 
 
@@ -48,14 +48,14 @@ def _first(wants: Array) -> Array:
 
 
 class Arena(base.Env):
-    """Agents on a walled field, each seeing 7 × 7 cells around it, turned its own way.
+    """Agents on a walled field, each observing 7 × 7 cells around it, rotated to its heading.
 
     forward moves, left and right turn; use takes ore from the mine ahead or gives it to the altar
     ahead; attack freezes the agent ahead and takes an ore from it; share gives it one.
-    An ore brought to an altar pays 1, an ore mined 0.1. The episode never ends by itself.
+    The reward is 1 for an ore brought to an altar, 0.1 for an ore mined. Episodes never terminate.
 
     An observation is 49 tokens, one for each cell in view: what is there, how much ore it carries
-    (an agent) and which way it looks, relative to the viewer. The middle token is oneself.
+    (an agent) and its heading, relative to the observer. The middle token is the observer.
     """
 
     episode_length = 256
@@ -94,8 +94,8 @@ class Arena(base.Env):
             refill=jnp.zeros(self.num_mines, jnp.int32),
             altars=altars,
         )
-        nothing = jnp.zeros(len(_COUNTED), jnp.float32)
-        metrics: dict[str, Array] = {name: nothing[i] for i, name in enumerate(_COUNTED)}
+        zeros = jnp.zeros(len(_COUNTED), jnp.float32)
+        metrics: dict[str, Array] = {name: zeros[i] for i, name in enumerate(_COUNTED)}
         return base.State(
             cast(Any, arena),
             self._observe(arena),
@@ -117,18 +117,18 @@ class Arena(base.Env):
             place=jnp.where(moved[:, None], ahead, arena.place),
             heading=(arena.heading + turn) % 4,
         )
-        done = (mined, delivered, stolen, shared, moved)
-        shares = [jnp.mean(what.astype(jnp.float32)) for what in done]
+        events = (mined, delivered, stolen, shared, moved)
+        fractions = [jnp.mean(event.astype(jnp.float32)) for event in events]
         return dataclasses.replace(
             state,
             pipeline_state=arena,
             obs=self._observe(arena),
             reward=delivered * 1.0 + mined * 0.1,
-            metrics=dict(zip(_COUNTED, shares, strict=True)),
+            metrics=dict(zip(_COUNTED, fractions, strict=True)),
         )
 
     def draw(self, state: ArenaState) -> np.ndarray:
-        """Return a picture of one arena."""
+        """Return an image of one arena."""
         return arena_image.draw(state, self.size)
 
     def _use(
@@ -166,7 +166,7 @@ class Arena(base.Env):
         return arena.replace(ore=ore, frozen=frozen), stolen, shared
 
     def _free(self, arena: ArenaState, action: Array, ahead: Array) -> Array:
-        """Tell who may move: nothing and nobody is there, and nobody with a lower number goes."""
+        """Return who may move: to a free cell that no agent with a lower number moves to."""
         inside = jnp.all((ahead >= 0) & (ahead < self.size), axis=1)
         things = jnp.concatenate([arena.walls, arena.mines, arena.altars, arena.place])
         wants = (action == FORWARD) & inside & ~jnp.any(_same(ahead, things), axis=1)
@@ -191,7 +191,7 @@ class Arena(base.Env):
         return self._tokens(arena, cells)
 
     def _tokens(self, arena: ArenaState, cells: Array) -> Array:
-        """Describe cells [agents, cells, 2] as agents see them."""
+        """Return tokens of cells [agents, cells, 2], from each agent's view."""
         outside = jnp.any((cells < 0) | (cells >= self.size), axis=-1)
         mines, agents = _same(cells, arena.mines), _same(cells, arena.place)
         spent = jnp.any(mines & (arena.refill > 0)[None, None], axis=-1)
@@ -208,6 +208,6 @@ class Arena(base.Env):
         ]
         kind = jnp.select([there for there, _ in kinds], [name for _, name in kinds], EMPTY)
         ore = jnp.sum(agents * arena.ore[None, None], axis=-1)
-        looks = (arena.heading[None] - arena.heading[:, None]) % 4 + 1  # [viewer, seen]
-        heading = jnp.sum(agents * looks[:, None], axis=-1)
+        relative = (arena.heading[None] - arena.heading[:, None]) % 4 + 1  # [observer, observed]
+        heading = jnp.sum(agents * relative[:, None], axis=-1)
         return jnp.stack([kind, ore, heading], axis=-1).astype(jnp.uint8)

@@ -1,9 +1,14 @@
-"""The arena as a picture."""
+"""The arena as an image."""
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from PIL import ImageDraw
+
+    from jaxrl.envs.tasks.arena import ArenaState
 
 CELL = 28  # pixels
 _FLOOR, _LINE, _WALL = "#f4f1ea", "#e3ddd0", "#6b6459"
@@ -11,12 +16,12 @@ _MINE, _SPENT, _ALTAR, _ORE, _ICE = "#c8862a", "#d9cdb8", "#7b4fa3", "#ffd24a", 
 _AGENTS = ("#1f77b4", "#d62728", "#2ca02c", "#e377c2", "#17becf", "#8c564b")
 
 
-def draw(arena: Any, size: int) -> np.ndarray:
+def draw(arena: "ArenaState", size: int) -> np.ndarray:
     """Draw one arena of size × size cells: [height, width, 3] of uint8."""
     from PIL import Image, ImageDraw
 
-    picture = Image.new("RGB", (size * CELL + 1, size * CELL + 1), _FLOOR)
-    pen = ImageDraw.Draw(picture)
+    image = Image.new("RGB", (size * CELL + 1, size * CELL + 1), _FLOOR)
+    pen = ImageDraw.Draw(image)
     for i in range(size + 1):
         pen.line([(0, i * CELL), (size * CELL, i * CELL)], fill=_LINE)
         pen.line([(i * CELL, 0), (i * CELL, size * CELL)], fill=_LINE)
@@ -29,7 +34,7 @@ def draw(arena: Any, size: int) -> np.ndarray:
         pen.polygon(_corners(place, 4, 0.2), fill=_ORE)
     for number in range(len(np.asarray(arena.place))):
         _agent(pen, arena, number)
-    return np.asarray(picture)
+    return np.asarray(image)
 
 
 def _box(place: np.ndarray, margin: int) -> list[tuple[float, float]]:
@@ -39,12 +44,12 @@ def _box(place: np.ndarray, margin: int) -> list[tuple[float, float]]:
 
 def _corners(place: np.ndarray, number: int, radius: float) -> list[tuple[float, float]]:
     y, x = (place + 0.5) * CELL
-    turns = [2 * math.pi * i / number for i in range(number)]
-    return [(x + radius * CELL * math.sin(t), y - radius * CELL * math.cos(t)) for t in turns]
+    angles = [2 * math.pi * i / number for i in range(number)]
+    return [(x + radius * CELL * math.sin(t), y - radius * CELL * math.cos(t)) for t in angles]
 
 
-def _agent(pen: Any, arena: Any, number: int) -> None:
-    """Draw a disc with a nose in the direction it looks, and a dot for each ore it carries."""
+def _agent(pen: "ImageDraw.ImageDraw", arena: "ArenaState", number: int) -> None:
+    """Draw a disc with a nose in its heading, and a dot for each ore that it carries."""
     place, heading = np.asarray(arena.place[number]), int(arena.heading[number])
     y, x = (place + 0.5) * CELL
     color = _AGENTS[number % len(_AGENTS)]

@@ -1,4 +1,4 @@
-"""Catch: a ball falls, a paddle below moves to meet it; all that is seen is a picture."""
+"""Catch: a ball falls and a paddle below moves to catch it; the observation is an image."""
 
 import dataclasses
 from typing import Any, cast
@@ -22,7 +22,7 @@ class CatchState(struct.PyTreeNode):
 
 
 class Catch(base.Env):
-    """A board of 10 × 5; catching pays 1, missing costs 1, and the episode ends."""
+    """A board of 10 × 5; the reward is 1 for a catch, -1 for a miss, which ends the episode."""
 
     episode_length = 10
     rows, columns = 10, 5
@@ -38,7 +38,7 @@ class Catch(base.Env):
             jnp.zeros((), jnp.int32), column, jnp.full((), self.columns // 2, jnp.int32)
         )
         zero = jnp.zeros((), jnp.float32)
-        return base.State(cast(Any, state), self._picture(state), zero, zero + 0.0)
+        return base.State(cast(Any, state), self._image(state), zero, zero + 0.0)
 
     def step(self, state: base.State, action: Array) -> base.State:
         """Move the paddle, then let the ball fall by one row."""
@@ -50,12 +50,12 @@ class Catch(base.Env):
         return dataclasses.replace(
             state,
             pipeline_state=after,
-            obs=self._picture(after),
+            obs=self._image(after),
             reward=jnp.where(down, met, 0.0).astype(jnp.float32),
             done=down.astype(jnp.float32),
         )
 
-    def _picture(self, state: CatchState) -> Array:
+    def _image(self, state: CatchState) -> Array:
         rows = jnp.arange(self.rows)[:, None]
         columns = jnp.arange(self.columns)[None]
         ball = (rows == state.row) & (columns == state.column)

@@ -18,7 +18,7 @@ from jaxrl.envs import env_adapter
 
 def _first_state(joints: Any, obs: jax.Array) -> base.State:
     """Wrap a start state; Brax names its own physics state as the type, but takes any pytree."""
-    # Separate arrays, as a caller that donates the state may not give one buffer twice.
+    # Separate arrays: a caller that donates the state must not pass one buffer twice.
     reward, done = jnp.zeros(2, jnp.float32)
     return base.State(pipeline_state=joints, obs=obs, reward=reward, done=done)
 
@@ -35,7 +35,7 @@ class CartPoleState(struct.PyTreeNode):
 class CartPole(base.Env):
     """Balance a pole on a cart by pushing left (0) or right (1), as in Gymnasium CartPole-v1.
 
-    Every step pays 1; the episode terminates once the cart or the pole leaves its range.
+    Every step's reward is 1; the episode terminates once the cart or the pole leaves its range.
     """
 
     episode_length = 500
@@ -83,7 +83,7 @@ class CartPole(base.Env):
 
     @property
     def mj_model(self) -> Any:
-        """The cart and its pole, as they are drawn."""
+        """The model to render."""
         return env_adapter.load_model("cartpole")
 
     def render_state(self, state: base.State) -> dict[str, jax.Array]:
@@ -161,7 +161,7 @@ class Pendulum(base.Env):
 
     @property
     def mj_model(self) -> Any:
-        """The pendulum, as it is drawn."""
+        """The model to render."""
         return env_adapter.load_model("pendulum")
 
     def render_state(self, state: base.State) -> dict[str, jax.Array]:

@@ -1,4 +1,4 @@
-"""What all probe environments share: a hidden number, a step count, and a fixed length."""
+"""The base of probe environments: a hidden number, a step count, and a fixed length."""
 
 import dataclasses
 from typing import Any, cast
@@ -12,7 +12,7 @@ NEVER = 2**31 - 1  # more steps than an int32 counts
 
 
 class ProbeState(struct.PyTreeNode):
-    """Hold all that a probe knows: a number drawn at reset and the steps taken since."""
+    """The state of a probe: a number sampled at reset and the steps taken since."""
 
     secret: jax.Array
     steps: jax.Array
@@ -21,7 +21,7 @@ class ProbeState(struct.PyTreeNode):
 def as_float(value: jax.typing.ArrayLike) -> jax.Array:
     """Copy to a float32 without weak type, so reset and step outputs agree.
 
-    The copy matters to a caller that donates the state, which may not give one buffer twice.
+    A caller that donates the state must not pass one buffer twice.
     """
     return jnp.array(value, jnp.float32)
 
@@ -32,7 +32,7 @@ def match(action: jax.Array, sign: jax.Array) -> jax.Array:
 
 
 class Probe(base.Env):
-    """Draw a sign at reset, show it and pay it; each subclass changes what differs."""
+    """Observe and reward a sign sampled at reset; subclasses override the parts that differ."""
 
     episode_length: int = 10
     length: int = NEVER  # steps after which the probe itself terminates
@@ -47,14 +47,14 @@ class Probe(base.Env):
         return base.State(cast(Any, probe), self.observe(probe), as_float(0.0), as_float(0.0))
 
     def step(self, state: base.State, action: jax.Array) -> base.State:
-        """Pay for the action in the current state, then count the step."""
+        """Reward the action in the current state, then count the step."""
         before = cast(ProbeState, state.pipeline_state)
         after = ProbeState(before.secret, before.steps + 1)
         return dataclasses.replace(
             state,
             pipeline_state=after,
             obs=self.observe(after),
-            reward=as_float(self.pay(before, action)),
+            reward=as_float(self.reward(before, action)),
             done=as_float(self.is_over(after)),
         )
 
@@ -66,10 +66,10 @@ class Probe(base.Env):
         """Show the secret."""
         return probe.secret[None]
 
-    def pay(self, probe: ProbeState, action: jax.Array) -> jax.Array:
+    def reward(self, probe: ProbeState, action: jax.Array) -> jax.Array:
         """Return the reward of an action taken in a state."""
         return probe.secret
 
     def is_over(self, probe: ProbeState) -> jax.Array:
-        """Tell whether the episode has terminated."""
+        """Return whether the episode has terminated."""
         return probe.steps >= self.length

@@ -26,11 +26,11 @@ class ConstantValue(Probe):
     length = 1
 
     def observe(self, probe: ProbeState) -> jax.Array:
-        """Show nothing."""
+        """Return a constant."""
         return jnp.zeros(1, jnp.float32)
 
-    def pay(self, probe: ProbeState, action: jax.Array) -> jax.Array:
-        """Pay 1 whatever is done."""
+    def reward(self, probe: ProbeState, action: jax.Array) -> jax.Array:
+        """Return 1 for every action."""
         return as_float(1.0)
 
 
@@ -55,8 +55,8 @@ class Discounting(Probe):
         """Show which step comes next."""
         return as_float(jnp.minimum(probe.steps, 1))[None]
 
-    def pay(self, probe: ProbeState, action: jax.Array) -> jax.Array:
-        """Pay the second step only."""
+    def reward(self, probe: ProbeState, action: jax.Array) -> jax.Array:
+        """Reward the second step only."""
         return probe.steps == 1
 
 
@@ -70,10 +70,10 @@ class ActionChoice(Probe):
     num_actions = action_size = 2
 
     def observe(self, probe: ProbeState) -> jax.Array:
-        """Show nothing."""
+        """Return a constant."""
         return jnp.zeros(1, jnp.float32)
 
-    def pay(self, probe: ProbeState, action: jax.Array) -> jax.Array:
+    def reward(self, probe: ProbeState, action: jax.Array) -> jax.Array:
         """Reward action 1."""
         return jnp.where(action == 1, 1.0, -1.0)
 
@@ -88,7 +88,7 @@ class ObservationAction(Probe):
     length = 1
     num_actions = action_size = 2
 
-    def pay(self, probe: ProbeState, action: jax.Array) -> jax.Array:
+    def reward(self, probe: ProbeState, action: jax.Array) -> jax.Array:
         """Compare the action with the sign."""
         return match(action, probe.secret)
 
@@ -106,8 +106,8 @@ class ContinuousTarget(Probe):
         """Draw the target."""
         return jax.random.uniform(rng, (), jnp.float32, -0.8, 0.8)
 
-    def pay(self, probe: ProbeState, action: jax.Array) -> jax.Array:
-        """Charge the squared distance to the target."""
+    def reward(self, probe: ProbeState, action: jax.Array) -> jax.Array:
+        """Return minus the squared distance to the target."""
         return -((action[0] - probe.secret) ** 2)
 
 
@@ -123,8 +123,8 @@ class TruncationBootstrap(Probe):
         """Hide the time, so all steps share one value."""
         return jnp.ones(1, jnp.float32)
 
-    def pay(self, probe: ProbeState, action: jax.Array) -> jax.Array:
-        """Pay 1 whatever is done."""
+    def reward(self, probe: ProbeState, action: jax.Array) -> jax.Array:
+        """Return 1 for every action."""
         return as_float(1.0)
 
 
@@ -142,8 +142,8 @@ class TerminationCut(Probe):
         left = self.length - probe.steps % self.length
         return jax.nn.one_hot(left - 1, self.length, dtype=jnp.float32)
 
-    def pay(self, probe: ProbeState, action: jax.Array) -> jax.Array:
-        """Pay 1 whatever is done."""
+    def reward(self, probe: ProbeState, action: jax.Array) -> jax.Array:
+        """Return 1 for every action."""
         return as_float(1.0)
 
 
@@ -183,8 +183,8 @@ class Memory(Probe):
         """Show the cue on the first step only."""
         return jnp.where(probe.steps == 0, probe.secret, 0.0)[None]
 
-    def pay(self, probe: ProbeState, action: jax.Array) -> jax.Array:
-        """Judge the last action."""
+    def reward(self, probe: ProbeState, action: jax.Array) -> jax.Array:
+        """Reward the last action."""
         return jnp.where(probe.steps == self.length - 1, match(action, probe.secret), 0.0)
 
 
@@ -208,8 +208,8 @@ class Exploding(Probe):
         """Show 1 until the explosion."""
         return as_float(jnp.where(self.in_obs & (probe.steps >= self.k), self.value, 1.0))[None]
 
-    def pay(self, probe: ProbeState, action: jax.Array) -> jax.Array:
-        """Pay 1 until the explosion."""
+    def reward(self, probe: ProbeState, action: jax.Array) -> jax.Array:
+        """Return 1 until the explosion."""
         return jnp.where(self.in_reward & (probe.steps + 1 >= self.k), self.value, 1.0)
 
 
@@ -248,12 +248,12 @@ class Success(Probe):
         """Show the steps left."""
         return (probe.secret - probe.steps)[None]
 
-    def pay(self, probe: ProbeState, action: jax.Array) -> jax.Array:
+    def reward(self, probe: ProbeState, action: jax.Array) -> jax.Array:
         """Reward action 1 on the last step."""
         return (probe.secret - probe.steps == 1) & (action == 1)
 
     def is_over(self, probe: ProbeState) -> jax.Array:
-        """Tell whether the drawn number of steps is used up."""
+        """Return whether the sampled number of steps was taken."""
         return probe.steps >= probe.secret
 
 
@@ -277,8 +277,8 @@ class Counter(Probe):
         """Show the count."""
         return as_float(probe.steps)[None]
 
-    def pay(self, probe: ProbeState, action: jax.Array) -> jax.Array:
-        """Pay the count after this step."""
+    def reward(self, probe: ProbeState, action: jax.Array) -> jax.Array:
+        """Return the count after this step."""
         return probe.steps + 1
 
 

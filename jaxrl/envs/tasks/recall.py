@@ -1,4 +1,4 @@
-"""A task that only memory can solve: say what was shown once, long ago."""
+"""A task that needs memory: name the symbol that was observed at the first step."""
 
 import dataclasses
 from typing import Any, cast
@@ -10,16 +10,16 @@ from flax import struct
 
 
 class RecallState(struct.PyTreeNode):
-    """The symbol that was shown."""
+    """The symbol of the first observation."""
 
     symbol: jax.Array
 
 
 class Recall(base.Env):
-    """Show one of four symbols at the first step, then nothing; every step asks which it was.
+    """Observe one of four symbols at the first step, then zeros; every action must name it.
 
-    A right answer pays 1. All observations after the first are the same, so whoever cannot
-    remember is right once in four times: at most 1 + 95 / 4 of 96.
+    The reward is 1 for the right action. All observations after the first are the same, so a
+    policy without memory is right one time in four: at most 1 + 95 / 4 of 96.
     """
 
     episode_length = 96
@@ -29,15 +29,15 @@ class Recall(base.Env):
     backend: str = "jax"
 
     def reset(self, rng: jax.Array) -> base.State:
-        """Draw a symbol and show it."""
+        """Sample a symbol and show it."""
         symbol = jax.random.randint(rng, (), 0, self.num_actions)
         reward, done, success = jnp.zeros(3, jnp.float32)
-        shown = jax.nn.one_hot(symbol, self.num_actions, dtype=jnp.float32)
+        obs = jax.nn.one_hot(symbol, self.num_actions, dtype=jnp.float32)
         hidden = cast(Any, RecallState(symbol))
-        return base.State(hidden, shown, reward, done, metrics={"success": success})
+        return base.State(hidden, obs, reward, done, metrics={"success": success})
 
     def step(self, state: base.State, action: jax.Array) -> base.State:
-        """Pay for a right answer; show nothing from now on."""
+        """Reward the right answer; all later observations are zeros."""
         right = (action == cast(RecallState, state.pipeline_state).symbol).astype(jnp.float32)
         return dataclasses.replace(
             state,

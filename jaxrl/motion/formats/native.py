@@ -111,9 +111,9 @@ def read_plain(file: Path, arrays: Arrays, skeleton: Skeleton, fps: float | None
     values = arrays.columns(dict.fromkeys(names, (None,)))
     qpos = np.empty((len(values[root[0]]), skeleton.model.nq))
     qpos[:, :3] = skeleton.model.qpos0[:3] + np.stack([values[name] for name in root[:3]], -1)
-    turns = np.stack([-values[root[3]], values[root[4]], values[root[5]]], -1)
-    turn = Rotation.from_quat(skeleton.model.qpos0[3:7], scalar_first=True)
-    qpos[:, 3:7] = (turn * Rotation.from_euler("YXZ", turns)).as_quat(scalar_first=True)
+    angles = np.stack([-values[root[3]], values[root[4]], values[root[5]]], -1)
+    rest = Rotation.from_quat(skeleton.model.qpos0[3:7], scalar_first=True)
+    qpos[:, 3:7] = (rest * Rotation.from_euler("YXZ", angles)).as_quat(scalar_first=True)
     for joint in skeleton.joints[1:]:
         qpos[:, joint.qpos] = values[f"q_{joint.name}"]
     rates = [name for name in ("frequency", "fps") if name in arrays.names]
