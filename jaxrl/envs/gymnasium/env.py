@@ -90,6 +90,8 @@ def _seed(*numbers: int) -> int:
 def build(name: str, num_envs: int, groups: int, limit: int | None = None) -> GymnasiumEnv:
     """Look up a Gymnasium environment by gym:<id>."""
     gymnasium = _gymnasium()
+    from gymnasium.spaces import Box, Discrete
+
     try:
         env = workers.make(name, limit)
     except ImportError as error:
@@ -99,11 +101,10 @@ def build(name: str, num_envs: int, groups: int, limit: int | None = None) -> Gy
         raise UserError(f"--env: Gymnasium cannot make '{name}': {error}") from error
     observation, action, registered = env.observation_space, env.action_space, env.spec
     env.close()
-    spaces = gymnasium.spaces
-    if not isinstance(observation, spaces.Box | spaces.Discrete):
+    if not isinstance(observation, Box | Discrete):
         raise UserError(f"--env: '{name}' observes {observation}, not a Box or Discrete.")
-    if not isinstance(action, spaces.Box | spaces.Discrete) or (
-        isinstance(action, spaces.Box) and not action.is_bounded()
+    if not isinstance(action, Box | Discrete) or (
+        isinstance(action, Box) and not action.is_bounded()
     ):
         raise UserError(f"--env: '{name}' acts by {action}, not by a bounded Box or Discrete.")
     longest = limit or (registered and registered.max_episode_steps)
