@@ -10,7 +10,7 @@ import math
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import tyro
 
@@ -235,10 +235,11 @@ def _check_clips(command: EvaluateArgs, env: "VectorEnv | GymnasiumEnv") -> None
         raise UserError("--render-clip needs --render: the file to write.")
     if command.render and command.render.suffix not in (".gif", ".png"):
         raise UserError(f"--render '{command.render}': the file must end in .gif or .png.")
-    names = list(env.env.trial_names) if command.render_clip else []
-    if command.render_clip and command.render_clip not in names:
-        hint = nearest(command.render_clip, names)
-        raise UserError(f"--render-clip: there is no clip '{command.render_clip}'.{hint}")
+    if command.render_clip:
+        names = list(cast("VectorEnv", env).env.trial_names)
+        if command.render_clip not in names:
+            hint = nearest(command.render_clip, names)
+            raise UserError(f"--render-clip: there is no clip '{command.render_clip}'.{hint}")
 
 
 if __name__ == "__main__":

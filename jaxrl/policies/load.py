@@ -175,16 +175,16 @@ def run_episodes(
       poses: with trials of motion tracking, record the humanoid's poses too, for rendering.
       record: without trials, maps each state to the values of `Episodes.trace`.
     """
-    env = env or environments.build(config)
-    if isinstance(env, GymnasiumEnv):
-        _check_obs(policy, env.spec)
+    built: VectorEnv | GymnasiumEnv = environments.build(config) if env is None else env
+    if isinstance(built, GymnasiumEnv):
+        _check_obs(policy, built.spec)
         act = jax.jit(gymnasium.make_act(acting.make_policy(policy.networks, deterministic)))
         key, carry = streams.key(seed, streams.COMMAND), policy.initial_carry(episodes)
-        return gymnasium.play(env, act, policy.params, carry, episodes, (seed,), key)
-    env = environments.for_evaluation(env, episodes)
-    if env.trials:
-        record = evaluation.with_qpos(env) if poses else None
-    return play(policy, config, env, seed=seed, deterministic=deterministic, record=record)
+        return gymnasium.play(built, act, policy.params, carry, episodes, (seed,), key)
+    copies = environments.for_evaluation(built, episodes)
+    if copies.trials:
+        record = evaluation.with_qpos(copies) if poses else None
+    return play(policy, config, copies, seed=seed, deterministic=deterministic, record=record)
 
 
 def play(

@@ -1,7 +1,9 @@
 """HTML reports and plots of run folders.
 
-`pages.write` makes a page about one or more runs from what `load_runs` reads; `plots` draws PNGs.
-This module imports no JAX.
+`pages.write` makes a page about one or more runs from what `load_runs` reads; `plots` draws PNGs,
+`clips` reports on motion clips. This module imports no JAX.
 """
 
-__all__ = ["clips", "load_runs", "pages", "plots"]
+from jaxrl.reports import load_runs, pages
+
+__all__ = ["load_runs", "pages"]

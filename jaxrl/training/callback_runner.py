@@ -44,7 +44,7 @@ class CallbackRunner:
         self.stopped = self.stopped or (ask.stop and f"{name}: {ask.stop}")
         self.save |= ask.save
         if ask.evaluate and not context.config.eval.num_envs:
-            raise UserError("it asks for an evaluation, but --eval.num-envs is 0.")
+            raise UserError("this callback needs evaluations; set --eval.num-envs > 0.")
         if ask.evaluate and context.event != "cycle":
             raise UserError("an evaluation can be asked for at 'cycle' only.")
         self.evaluate |= ask.evaluate
