@@ -26,6 +26,7 @@ import numpy as np
 from jaxrl.checkpoint import array_io, snapshot
 from jaxrl.checkpoint.snapshot import CheckpointError, CorruptCheckpointError
 from jaxrl.errors import UserError, first_line
+from jaxrl.types import PyTree
 from jaxrl.utils import atomic_io
 
 _ARRAYS = "arrays"
@@ -47,7 +48,7 @@ class Restored(NamedTuple):
     """A restored checkpoint, with one warning for each newer one that is damaged."""
 
     step: int
-    state: Any
+    state: PyTree
     metadata: dict
     warnings: list[str]
 
@@ -90,7 +91,7 @@ class CheckpointManager:
     def save(
         self,
         step: int,
-        state: Any,
+        state: PyTree,
         metadata: dict,
         *,
         metric: float | None = None,
@@ -117,7 +118,7 @@ class CheckpointManager:
 
     def restore(
         self,
-        target: Any,
+        target: PyTree,
         step: int | None = None,
         check_metadata: Callable[[dict], None] = lambda metadata: None,
     ) -> Restored:

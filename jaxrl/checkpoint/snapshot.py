@@ -10,8 +10,10 @@ import jax
 import numpy as np
 from jax import numpy as jnp
 from jax.core import Tracer
+from jax.tree_util import PyTreeDef
 
 from jaxrl.errors import UserError
+from jaxrl.types import PyTree
 
 _PYTHON_SCALARS = {bool: np.bool_, int: np.int64, float: np.float64, complex: np.complex128}
 _LISTED = 5  # differences spelled out in one message; the rest are counted
@@ -106,7 +108,7 @@ def digest(data: np.ndarray) -> str:
     return hashlib.blake2b(np.ravel(data).view(np.uint8).data, digest_size=16).hexdigest()
 
 
-def take(state: Any) -> Snapshot:
+def take(state: PyTree) -> Snapshot:
     """Copy a state to the CPU; the caller may donate or change its buffers afterwards.
 
     Raises:
@@ -136,7 +138,7 @@ def with_digests(snapshot: Snapshot) -> list[Leaf]:
     return [leaf._replace(digest=digest(data)) for leaf, data in pairs]
 
 
-def check_target(stored: list[Leaf], target: Any) -> None:
+def check_target(stored: list[Leaf], target: PyTree) -> None:
     """Raise CheckpointError naming the leaves in which a target differs from the checkpoint."""
     have = {leaf.path: leaf for leaf in stored}
     paths, leaves, _ = _flatten(target)
@@ -162,7 +164,7 @@ def check_target(stored: list[Leaf], target: Any) -> None:
         _check_placeable(path, leaf)
 
 
-def rebuild(stored: list[Leaf], arrays: list[np.ndarray], target: Any) -> Any:
+def rebuild(stored: list[Leaf], arrays: list[np.ndarray], target: PyTree) -> PyTree:
     """Return stored arrays in the structure, leaf types and shardings of a checked target."""
     paths, leaves, treedef = _flatten(target)
     index = {leaf.path: i for i, leaf in enumerate(stored)}
@@ -196,7 +198,7 @@ def check_json(value: Any, path: str) -> None:
         raise CheckpointError(f"{path} is a {type(value).__name__}, which is not plain JSON")
 
 
-def _flatten(tree: Any) -> tuple[list[str], list[Any], Any]:
+def _flatten(tree: PyTree) -> tuple[list[str], list[Any], PyTreeDef]:
     """Return unique readable paths, the leaves, and the structure of a tree."""
     pairs, treedef = jax.tree_util.tree_flatten_with_path(tree)
     seen: Counter[str] = Counter()

@@ -3,6 +3,9 @@
 A model is drawn in 3-D by three.js (MIT licence, in web/; `tools/three` bundles it).
 """
 
+# pyright: reportAttributeAccessIssue=false
+# MuJoCo is compiled and has no type annotations.
+
 import base64
 import html
 import io
@@ -13,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import mujoco
 import numpy as np
 
 from jaxrl.rendering import geoms, primitives, scene
@@ -39,7 +43,7 @@ class EpisodeInfo(NamedTuple):
 
 def model_page(
     title: str,
-    model: Any,
+    model: mujoco.MjModel,
     episodes: Sequence[tuple[EpisodeInfo, BodyPoses, BodyPoses | None]],
 ) -> str:
     """Return a page that plays the poses of a model, with a ghost or without."""
@@ -99,7 +103,7 @@ def _geom(geom: Geom, moving: list[int]) -> dict[str, Any]:
     }
 
 
-def _meshes(model: Any) -> list[dict[str, str]]:
+def _meshes(model: mujoco.MjModel) -> list[dict[str, str]]:
     meshes = []
     for i in range(model.nmesh):
         first_vertex, first_face = model.mesh_vertadr[i], model.mesh_faceadr[i]

@@ -1,10 +1,14 @@
 """Recorded episodes to a file: an interactive page, a video, or an image."""
 
+# pyright: reportAttributeAccessIssue=false
+# MuJoCo is compiled and has no type annotations.
+
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
+import mujoco
 import numpy as np
 
 from jaxrl.envs import env_adapter
@@ -48,7 +52,9 @@ def write(spec: VideoSpec, episodes: Sequence[RecordedEpisode], path: Path) -> N
     images.save([frame for episode in frames for frame in episode], path, 1.0 / pause)
 
 
-def _page(spec: VideoSpec, episodes: Sequence[RecordedEpisode], model: Any) -> str:
+def _page(
+    spec: VideoSpec, episodes: Sequence[RecordedEpisode], model: mujoco.MjModel | None
+) -> str:
     infos = [_info(spec, episode) for episode in episodes]
     if model is None:
         frames = [_draw(spec, episode) for episode in episodes]
@@ -58,7 +64,9 @@ def _page(spec: VideoSpec, episodes: Sequence[RecordedEpisode], model: Any) -> s
     return html_viewer.model_page(spec.title, model, parts)
 
 
-def _frames(spec: VideoSpec, episode: RecordedEpisode, model: Any, kind: str) -> list[np.ndarray]:
+def _frames(
+    spec: VideoSpec, episode: RecordedEpisode, model: mujoco.MjModel | None, kind: str
+) -> list[np.ndarray]:
     """Return the frames of an episode; only a few for an image file."""
     if model is None:
         drawn = _draw(spec, episode)
@@ -89,7 +97,7 @@ def _draw(spec: VideoSpec, episode: RecordedEpisode) -> list[np.ndarray]:
 
 
 def _body_poses(
-    spec: VideoSpec, episode: RecordedEpisode, model: Any, kind: str
+    spec: VideoSpec, episode: RecordedEpisode, model: mujoco.MjModel, kind: str
 ) -> tuple[BodyPoses, BodyPoses | None]:
     """Return the body poses of an episode's frames, and of its ghost."""
     steps = _frame_steps(spec, episode, kind)
