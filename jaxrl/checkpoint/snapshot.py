@@ -10,7 +10,6 @@ import jax
 import numpy as np
 from jax import numpy as jnp
 from jax.core import Tracer
-from jax.tree_util import PyTreeDef
 
 from jaxrl.errors import UserError
 from jaxrl.types import PyTree
@@ -198,7 +197,7 @@ def check_json(value: Any, path: str) -> None:
         raise CheckpointError(f"{path} is a {type(value).__name__}, which is not plain JSON")
 
 
-def _flatten(tree: PyTree) -> tuple[list[str], list[Any], PyTreeDef]:
+def _flatten(tree: PyTree) -> tuple[list[str], list[Any], Any]:
     """Return unique readable paths, the leaves, and the structure of a tree."""
     pairs, treedef = jax.tree_util.tree_flatten_with_path(tree)
     seen: Counter[str] = Counter()
