@@ -1,7 +1,8 @@
 """Ready-made callbacks, for `jaxrl.fit(config, callbacks=[...])`.
 
     import jaxrl
-    from jaxrl import callbacks, presets
+    from jaxrl import callbacks
+    from jaxrl.config import presets
 
     jaxrl.fit(presets.get("cartpole"), callbacks=[
         callbacks.StopOnReward(450),
