@@ -99,7 +99,9 @@ def _evaluate(command: EvaluateArgs) -> None:
     report = {"policy": file.name, "env": config.env}
     report |= {"seed": command.seed, "deterministic": not stochastic}
     if trials := evaluation.trial_report(result, env):
-        _report_trials(command, env, result, trials, report | _metrics(result, env))
+        _report_trials(
+            command, cast("VectorEnv", env), result, trials, report | _metrics(result, env)
+        )
     else:
         _report_episodes(command, env, result, report)
 

@@ -149,6 +149,7 @@ def attempt(mutant: Mutant, killers: list[str], seconds: float) -> tuple[str, st
     compiled = Path(importlib.util.cache_from_source(str(path)))
     compiled.unlink(missing_ok=True)
     path.write_text(mutant.source)
+    fate, failed = "survived", ""
     try:
         for tests in (killers[:2], tests_of(mutant.module)):
             if tests:

@@ -1,17 +1,19 @@
 """From a configuration to a program; nothing is compiled yet."""
 
+from typing import cast
+
 import jax
 
 from jaxrl.algorithms import registry as algorithms
 from jaxrl.config import TrainConfig, validate
 from jaxrl.envs import factory as environments
 from jaxrl.envs.gymnasium.env import GymnasiumEnv
+from jaxrl.envs.vector_env import VectorEnv
 from jaxrl.loggers import sinks
 from jaxrl.policies import load
 from jaxrl.programs import offline, trace_cache
 from jaxrl.programs.device import DeviceProgram
 from jaxrl.programs.gymnasium import GymnasiumProgram
-from jaxrl.programs.offline import OfflineProgram
 from jaxrl.programs.program import Program
 from jaxrl.utils import sharding
 
@@ -33,7 +35,9 @@ def build_online(config: TrainConfig) -> DeviceProgram | GymnasiumProgram:
     teacher = config.ppo.teacher and load.load_teacher(
         config.ppo.teacher, env.spec, networks, config.network.module
     )
-    algorithm = algorithms.make(config, env, networks, num_shards=mesh.size, teacher=teacher)
+    # Of Gymnasium's environments an algorithm uses no more than the spec and the number of rows.
+    vector_env = cast(VectorEnv, env)
+    algorithm = algorithms.make(config, vector_env, networks, num_shards=mesh.size, teacher=teacher)
     if isinstance(env, GymnasiumEnv):
         return GymnasiumProgram(config, mesh, env=env, algorithm=algorithm)
     return DeviceProgram(config, mesh, env=env, algorithm=algorithm, cache=cache)
@@ -45,6 +49,3 @@ def build_device(config: TrainConfig) -> DeviceProgram:
     if not isinstance(program, DeviceProgram):
         raise TypeError(f"the environments of '{config.env}' are not compiled")
     return program
-
-
-__all__ = ["OfflineProgram", "build", "build_device", "build_online"]

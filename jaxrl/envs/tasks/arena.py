@@ -5,6 +5,9 @@ comparing positions, which a GPU does for thousands of arenas in one kernel, wit
 All agents act at once. Of two that want the same thing, the one with the lower number gets it.
 """
 
+# pyright: reportIncompatibleMethodOverride=false, reportIncompatibleVariableOverride=false
+# Brax declares these sizes as properties; class attributes are simpler, and Brax reads them alike.
+
 import dataclasses
 from typing import Any, cast
 

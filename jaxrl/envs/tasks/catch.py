@@ -1,5 +1,8 @@
 """Catch: a ball falls and a paddle below moves to catch it; the observation is an image."""
 
+# pyright: reportIncompatibleMethodOverride=false, reportIncompatibleVariableOverride=false
+# Brax declares these sizes as properties; class attributes are simpler, and Brax reads them alike.
+
 import dataclasses
 from typing import Any, cast
 

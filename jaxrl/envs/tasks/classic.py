@@ -4,6 +4,9 @@ Both are single environments (vmap outside) without auto-reset; the outer layer 
 limit `episode_length`.
 """
 
+# pyright: reportIncompatibleMethodOverride=false, reportIncompatibleVariableOverride=false
+# Brax declares these sizes as properties; class attributes are simpler, and Brax reads them alike.
+
 import dataclasses
 import math
 from typing import Any, cast

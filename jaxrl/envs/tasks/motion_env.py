@@ -1,5 +1,8 @@
 """The base of environments with motion clips: a humanoid, a library, and starts in its clips."""
 
+# pyright: reportIncompatibleMethodOverride=false, reportIncompatibleVariableOverride=false
+# Brax declares these sizes as properties; class attributes are simpler, and Brax reads them alike.
+
 import math
 from typing import Any
 

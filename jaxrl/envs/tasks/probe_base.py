@@ -1,5 +1,8 @@
 """The base of probe environments: a hidden number, a step count, and a fixed length."""
 
+# pyright: reportIncompatibleMethodOverride=false, reportIncompatibleVariableOverride=false
+# Brax declares these sizes as properties; class attributes are simpler, and Brax reads them alike.
+
 import dataclasses
 from typing import Any, cast
 

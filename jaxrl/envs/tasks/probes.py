@@ -6,6 +6,9 @@ never hides a termination bug. Where a value is the answer, the last observation
 inside an episode, so that bootstrapping through the end has a definite wrong answer.
 """
 
+# pyright: reportIncompatibleMethodOverride=false, reportIncompatibleVariableOverride=false
+# Brax declares these sizes as properties; class attributes are simpler, and Brax reads them alike.
+
 import dataclasses
 import math
 from typing import ClassVar

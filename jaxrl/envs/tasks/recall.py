@@ -1,5 +1,8 @@
 """A task that needs memory: name the symbol that was observed at the first step."""
 
+# pyright: reportIncompatibleMethodOverride=false, reportIncompatibleVariableOverride=false
+# Brax declares these sizes as properties; class attributes are simpler, and Brax reads them alike.
+
 import dataclasses
 from typing import Any, cast
 

@@ -5,6 +5,9 @@ while its action is above 0, and releases it below -0.5. An episode terminates w
 has been at the target for some steps, or when it is out of reach; the time limit truncates it.
 """
 
+# pyright: reportIncompatibleMethodOverride=false, reportIncompatibleVariableOverride=false
+# Brax declares these sizes as properties; class attributes are simpler, and Brax reads them alike.
+
 import dataclasses
 from collections.abc import Mapping
 from typing import Any, NamedTuple, cast
