@@ -115,22 +115,22 @@ def test_an_episode_starts_in_a_moment_of_a_clip(env, play):
     np.testing.assert_allclose(state.pipeline_state.qvel[:, 3:], qvel[rows][:, 3:], atol=1e-4)
     found = jax.vmap(play.record)(state)
     captured = clip != 2
-    np.testing.assert_allclose(found["played"][captured], found["meant"][captured], atol=2e-5)
+    np.testing.assert_allclose(found["position"][captured], found["captured"][captured], atol=2e-5)
 
 
-def test_a_planned_way_is_gone_without_a_policy_and_the_clip_is_paid_for(env, play):
+def test_a_plan_is_tracked_without_a_policy_and_the_clip_is_rewarded(env, play):
     """Servos that are told nothing more go where MuJoCo went; all judging is by the clip."""
     state = _at(play, clip=2)
     for frame in range(1, STEPS + 1):
         state = play.step(state, NOTHING)
         found = play.record(state)
         np.testing.assert_allclose(
-            found["played"], env.library.reference.position[2, frame], atol=2e-3
+            found["position"], env.library.reference.position[2, frame], atol=2e-3
         )
         meant = env.library.reference.position[1, frame]
-        np.testing.assert_allclose(found["meant"], meant, atol=1e-6)
+        np.testing.assert_allclose(found["captured"], meant, atol=1e-6)
     assert float(state.metrics["distance"]) < 2e-3  # to the plan: that is not to be strayed from
-    miss = np.mean(np.square(found["played"] - found["meant"]))
+    miss = np.mean(np.square(found["position"] - found["captured"]))
     assert miss > 1e-3
     paid = 0.5 * np.exp(-100.0 * miss)
     assert float(state.metrics["reward_position"]) == pytest.approx(paid, rel=2e-3)
