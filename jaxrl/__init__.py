@@ -1,8 +1,13 @@
-"""jaxrl: environments, policy and learning as pure functions in one compiled JAX program."""
+"""jaxrl: environments, policy and learning as pure functions in one compiled JAX program.
 
-from typing import TYPE_CHECKING, Any
+fit, resume                train, or continue a run
+load_policy, load_reward   use what was trained
+TrainConfig                the settings of a run; `jaxrl.config.presets` has named ones
+"""
 
-from jaxrl.utils import xla_flags
+from typing import TYPE_CHECKING
+
+from jaxrl.utils import lazy, xla_flags
 
 if TYPE_CHECKING:
     from jaxrl.config import TrainConfig
@@ -15,23 +20,14 @@ __all__ = ["TrainConfig", "fit", "load_policy", "load_reward", "resume"]
 
 xla_flags.add(xla_cpu_enable_concurrency_optimized_scheduler=False)
 
-
-def __getattr__(name: str) -> Any:
-    """Import on first use, so that `python -m jaxrl.train --help` does not wait for JAX."""
-    if name == "load_policy":
-        from jaxrl.policies.load import load_policy
-
-        return load_policy
-    if name == "load_reward":
-        from jaxrl.policies.reward_files import load_reward
-
-        return load_reward
-    if name in ("fit", "resume"):
-        from jaxrl.training import fit as fitting
-
-        return getattr(fitting, name)
-    if name == "TrainConfig":
-        from jaxrl.config import TrainConfig
-
-        return TrainConfig
-    raise AttributeError(f"module 'jaxrl' has no attribute '{name}'")
+# Imported on first use, so that `python -m jaxrl.train --help` does not wait for JAX.
+__getattr__ = lazy.exports(
+    __name__,
+    {
+        "TrainConfig": "config",
+        "fit": "training.fit",
+        "load_policy": "policies.load",
+        "load_reward": "policies.reward_files",
+        "resume": "training.fit",
+    },
+)

@@ -232,10 +232,10 @@ def _segments(
         peak += 2 * 4 * rows * ppo.rollout_length * width
     batch = rows * ppo.rollout_length
     segments = batch // ppo.horizon
-    share = segments // ppo.num_minibatches
+    per_minibatch = segments // ppo.num_minibatches
     return [
         ("batch", f"{rows:,} rows × {ppo.rollout_length} steps = {batch:,}"),
-        ("segments", f"{segments:,} of {ppo.horizon} steps, {share:,} per minibatch"),
+        ("segments", f"{segments:,} of {ppo.horizon} steps, {per_minibatch:,} per minibatch"),
     ], peak
 
 

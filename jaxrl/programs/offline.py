@@ -118,17 +118,17 @@ def _described(data: Dataset) -> list[str]:
 def _unread(config: TrainConfig, data: Dataset) -> list[str]:
     """Warn where some pieces are never read, or not as often as others in an epoch."""
     pieces, cycles, total = len(data.chunks), config.cycles, config.total_cycles
-    told = f"warning: the data comes in {pieces} pieces, another one in every cycle"
+    start = f"warning: the data comes in {pieces} pieces, another one in every cycle"
     if total < pieces:
         steps = pieces * config.iterations * config.steps_per_iteration
         more = f"--total-steps {steps}" if config.total_steps else f"--cycles {pieces}"
         return [
-            f"{told}, but there are {total} cycles: {pieces - total} pieces are never read. Use "
+            f"{start}, but there are {total} cycles: {pieces - total} pieces are never read. Use "
             f"{more} or more, or a larger --offpolicy.buffer-size."
         ]
     if cycles % pieces:
         return [
-            f"{told}: epochs of {cycles} cycles read some more often than others, and their "
+            f"{start}: epochs of {cycles} cycles read some more often than others, and their "
             f"losses differ by that. Use --cycles {_whole_rounds(cycles, pieces)}."
         ]
     return []

@@ -77,7 +77,7 @@ def location(config: TrainConfig, mesh: Mesh) -> Path | None:
     """Return the file for these settings, or None where nothing can be kept.
 
     Code of the user's own may change without notice, and so may a teacher's policy or a motion
-    clip: programs made of them are always traced anew.
+    clip: programs made of them are always traced again.
     """
     directory = jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]
     elsewhere = env_names.is_custom(config.env) or env_names.is_hosted(config.env)
@@ -141,7 +141,7 @@ def load(path: Path) -> CachedPrograms | None:
             key_leaves=tuple(header["key_leaves"]),
         )
         return CachedPrograms(template, programs)
-    except Exception:  # a damaged file is no worse than none: it is written anew
+    except Exception:  # a damaged file is no worse than none: it is written again
         return None
 
 

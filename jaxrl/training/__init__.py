@@ -1,1 +1,5 @@
-"""The host loop: start or resume, train cycle by cycle, evaluate, save, finish."""
+"""The host loop: the only package with side effects on a run.
+
+Reading order: `fit` (build, start or resume), `loop` (the cycles), `cycle` (what happens between
+two of them), `run` (its members and when something is due), `finalize` (how it ends).
+"""

@@ -98,7 +98,7 @@ def fit_program(
     continues: Path | None = None,
     sinks: Sequence[Sink] = (),
 ) -> Result:
-    """Train what was built already, in a new run folder; from another run's state if told so."""
+    """Train a program in a new run folder, from the full state of the run `continues` if given."""
     # What cannot be run or taken over is refused before there is a folder.
     memory_estimate.refuse_too_large(program)
     start = (
@@ -146,7 +146,7 @@ def _remarks(program: DeviceProgram) -> list[str]:
     remarks, used, present = [], program.mesh.size, len(jax.local_devices())
     if program.config.devices is None and used < present:
         number = variants.number(program.members)
-        remarks.append(f"{number} are dealt to {used} of {present} devices, to share them evenly")
+        remarks.append(f"{number} use {used} of {present} devices, which divide them evenly")
     if warning := memory_estimate.too_many(program):
         remarks.append(f"warning: {warning}")
     return remarks
@@ -184,13 +184,13 @@ def resume(
 
     With `reset_steps` the continuation is a run of its own, in a new folder: it starts from the
     full state of the other, which stays as it is, and counts from 0. Its length is then its own,
-    schedules begin anew, and its seed is another, so that no start state comes up twice.
+    schedules begin again, and its seed is another, so that no start state comes up twice.
 
     Args:
       run: its folder.
       callbacks: as for `fit`; those of the earlier part are not remembered.
-      epochs: train up to so many epochs in all.
-      total_steps: or up to so many environment steps in all.
+      epochs: train up to N epochs in all.
+      total_steps: or up to N environment steps in all.
       env: the module:Class of an environment of your own, which may then be imported.
       randomize: the module:function of --task.randomize, likewise.
       algorithm, network: those of your own, as for `fit`.

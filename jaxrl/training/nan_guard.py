@@ -14,8 +14,8 @@ from jaxrl.training.run import Member, Run
 from jaxrl.types import TrainState
 from jaxrl.utils import atomic_io, trees
 
-# Of the steps of a cycle, so many were non-finite that nothing is left to learn from. Not quite
-# all: they are counted in float32.
+# Fraction of non-finite steps in a cycle above which nothing is left to learn from. Not 1: steps
+# are counted in float32.
 _HOPELESS = 0.99
 
 

@@ -49,8 +49,8 @@ def text(result: Result, config: TrainConfig) -> str:
     judged = shlex.quote(str((result.members or (result,))[0].folder))
     judge = f"evaluate         python -m jaxrl.evaluate {judged} --episodes 100{own}"
     if config.offline:
-        picture = result.folder / "plots" / "rewards.png"
-        judge = f"rewards          {picture if picture.exists() else 'nothing was held out'}"
+        plot = result.folder / "plots" / "rewards.png"
+        judge = f"rewards          {plot if plot.exists() else 'nothing was held out'}"
     page = result.folder / pages.NAME
     return "\n".join(
         [

@@ -38,7 +38,7 @@ class WarmStart(NamedTuple):
 def from_full_state(program: Program, source: Path) -> InitialState:
     """Start from another run's last state, with all counters at 0.
 
-    Schedules begin anew, and so do the random numbers: repeating those of the first run would
+    Schedules begin again, and so do the random numbers: repeating those of the first run would
     repeat its choices. Episodes in progress, replay and curriculum are kept.
     """
     config = program.config
@@ -122,7 +122,7 @@ def _from_checkpoint(program: Program, path: Path, theirs: TrainConfig) -> WarmS
 
 
 def _from_policy(program: Program, path: Path) -> WarmStart:
-    """Take over the policy with its normaliser; everything else begins anew."""
+    """Take over the policy with its normaliser; everything else is initialised."""
     file = policies.find(path, "final" if (path / "policies" / "final.npz").exists() else "best")
     stored, ours = network_files.read(file), algorithms.network_config(program.config)
     _refuse_other_networks(file, stored.config, ours, "actor")
@@ -135,7 +135,7 @@ def _from_policy(program: Program, path: Path) -> WarmStart:
     _refuse_other_shapes(file, have, wanted)
     data = network_files.read_arrays(file, list(place_of))
     have = {place_of[name]: values for name, values in data.items()}
-    return WarmStart(have, [f"starting from the policy {file}; the critic begins anew"])
+    return WarmStart(have, [f"starting from the policy {file}; the critic is initialised"])
 
 
 def _named(tree: PyTree) -> dict[str, Any]:

@@ -116,7 +116,7 @@ def test_a_policy_file_gives_the_policy_alone(source, tmp_path, capsys):
     file = source / "policies" / "final.npz"
     wider = ("--network.critic-hidden", "16", "--epochs", "1")
     folder = tiny.run(tmp_path / "new", "--init-from", str(file), *wider)
-    assert "the critic begins anew" in capsys.readouterr().out
+    assert "the critic is initialised" in capsys.readouterr().out
     new = leaves(folder, 0)
     for name, data in tiny.policy(source).items():
         place = name.replace("actor/", "params/actor/", 1)
@@ -219,7 +219,7 @@ def test_another_algorithm_takes_the_policy_alone(tmp_path, capsys):
     capsys.readouterr()
     flags = ("--init-from", str(source), "--network.distribution", "tanh_normal", *same)
     folder = test_replay_runs.run(tmp_path / "sac", *flags)
-    assert "the critic begins anew" in capsys.readouterr().out
+    assert "the critic is initialised" in capsys.readouterr().out
     new, policy = leaves(folder, 0), tiny.policy(source)
     for name, data in policy.items():
         places = [n for n in new if n.startswith("learner/") and n.endswith(name.split("/", 1)[1])]
