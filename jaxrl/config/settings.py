@@ -72,7 +72,7 @@ def applies(config: TrainConfig, condition: tuple[str, ...]) -> bool:
         return True
     path, *choices = condition
     value = get(config, path)
-    if path == "env" and env_names.is_custom(value):  # may read any setting
+    if path in ("env", "algo") and env_names.is_custom(value):  # may read any setting
         return True
     return value in choices if choices else bool(value)
 

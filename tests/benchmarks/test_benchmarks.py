@@ -335,8 +335,8 @@ def call_baselines(tmp_path, monkeypatch):
         baselines.main()
         return json.loads((tmp_path / "baselines-brax.json").read_text())["rows"]
 
-    monkeypatch.setattr(baselines, "ours", runs("jaxrl"))
-    monkeypatch.setattr(baselines, "theirs", runs("brax"))
+    monkeypatch.setattr(baselines, "run_jaxrl", runs("jaxrl"))
+    monkeypatch.setattr(baselines, "run_baseline", runs("brax"))
     return call, done
 
 
