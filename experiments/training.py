@@ -29,19 +29,21 @@ class Started(NamedTuple):
 
     program: DeviceProgram
     executor: Executor
+    indices: list[int]  # of the program's member for each run: equal settings are trained once
 
 
 def start(members: Sequence[TrainConfig]) -> Started:
     """Build one program for members that differ in seeds and traced settings, and compile it."""
     quiet = [replace(m, log=replace(m.log, tensorboard=False, wandb=False)) for m in members]
-    program = population.build(quiet)
-    return Started(program, program.start())
+    distinct = list(dict.fromkeys(quiet))
+    program = population.build(distinct)
+    return Started(program, program.start(), [distinct.index(member) for member in quiet])
 
 
 def train(
     started: Started, folder: Path, check_metrics: Callable[[Iterable[str]], None]
 ) -> list[Curve]:
-    """Train all members to their end, and return the evaluations of each.
+    """Train all members to their end, and return the evaluations of each run.
 
     Args:
       started: what to train.
@@ -60,11 +62,11 @@ def train(
             raise KeyboardInterrupt(result.stopped_by)
     except (TrainingDiverged, EnvironmentBroke) as error:
         print(f"warning: {error}", flush=True)
-    curves = [
+    distinct = [
         read_curve(c, p) for c, p in zip(members, run_dir.of_members(run, members), strict=True)
     ]
     shutil.rmtree(run / "checkpoints", ignore_errors=True)  # the run is over
-    return curves
+    return [distinct[index] for index in started.indices]
 
 
 def _fit(started: Started, run: Path, callbacks: list[Any]) -> fit.Result:

@@ -173,7 +173,7 @@ RULES = (
     (r"pip install ", Commands.installs),
     (r"python -m jaxrl\.config(\.presets)?$", Commands.prints),
     (r"python -m jaxrl\.train\b", Commands.trains),
-    (r"python -m jaxrl\.motion\.\w+ ", Commands.parses),
+    (r"python -m jaxrl\.clips\.\w+ ", Commands.parses),
     (r"python -m jaxrl\.", Commands.plays),
     (r"python -m experiments\.run ", Commands.studies),
     (r"python -m experiments\.search ", Commands.searches),

@@ -170,9 +170,19 @@ def test_what_other_code_has_saved_starts_over(tmp_path, monkeypatch, capsys):
         return SimpleNamespace(stopped_by=None)
 
     monkeypatch.setattr(training.fit, "fit_or_resume", fit_or_resume)
-    training._fit(training.Started(None, None), tmp_path / "run", [])
+    training._fit(training.Started(None, None, []), tmp_path / "run", [])
     assert calls == [tmp_path / "run"] * 2
     assert "starts over: checkpoint leaf x is" in capsys.readouterr().out
+
+
+def test_runs_with_equal_settings_are_trained_once(monkeypatch):
+    monkeypatch.setattr(
+        population, "build", lambda members: SimpleNamespace(members=members, start=list)
+    )
+    other = changed(CONFIG, {"seed": 1})
+    started = training.start([CONFIG, other, CONFIG])
+    assert [member.seed for member in started.program.members] == [CONFIG.seed, 1]
+    assert started.indices == [0, 1, 0]
 
 
 def test_evaluations_that_a_diverged_run_did_not_come_to_are_nan(tmp_path):
