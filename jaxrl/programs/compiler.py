@@ -1,4 +1,4 @@
-"""Compiling functions side by side, from their kept form where there is one."""
+"""Compiling functions side by side, from their cached form where there is one."""
 
 import os
 from collections.abc import Callable
@@ -18,7 +18,7 @@ class Builder:
     """Trace functions one after the other, or take them from the cache, and compile in threads.
 
     Whatever trees a function takes, its program takes tuples of arrays; so that programs can be
-    kept without naming a class, functions must return nothing but dicts, tuples and arrays.
+    cached without naming a class, functions must return nothing but dicts, tuples and arrays.
     """
 
     def __init__(
@@ -55,12 +55,12 @@ class Builder:
             return function(*map(jax.tree.unflatten, structures, arguments))
 
         name, settings = function.__name__, {"out_shardings": places}
-        kept = self._kept(name, jax.jit(plain, **settings), plain_shapes)
+        cached = self._cached(name, jax.jit(plain, **settings), plain_shapes)
         if donate_first:
             settings["donate_argnums"] = 0
-        program = jax.jit(kept.call if kept else plain, **settings)
-        # Lowering a function traces it, here and now; a kept one can wait for its thread.
-        lowered = None if kept else program.lower(*plain_shapes)
+        program = jax.jit(cached.call if cached else plain, **settings)
+        # Lowering a function traces it, here and now; a cached one can wait for its thread.
+        lowered = None if cached else program.lower(*plain_shapes)
 
         def work() -> Compiled:
             program_now = lowered or program.lower(*plain_shapes)
@@ -68,7 +68,7 @@ class Builder:
 
         return self._threads.submit(work)
 
-    def _kept(
+    def _cached(
         self, name: str, function: jax.stages.Wrapped, shapes: list
     ) -> export.Exported | None:
         """Return the traced form of a function, from the cache or for it; None: uncacheable."""
@@ -96,7 +96,7 @@ class Compiled(NamedTuple):
     program: jax.stages.Compiled
 
     def __call__(self, *arguments: PyTree) -> Any:
-        """Run it; devices go on while the host does."""
+        """Run it; it returns before the devices are done."""
         return self.program(*map(_plain, arguments))
 
     @property

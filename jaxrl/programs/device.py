@@ -184,7 +184,7 @@ class DeviceExecutor:
 def compile_programs(program: DeviceProgram) -> DeviceExecutor:
     """Start compiling all programs of a run, or of all members at once, the slowest first.
 
-    They are traced one after the other, or not at all if an earlier run kept them, but compiled
+    They are traced one after the other, or not at all if an earlier run cached them, but compiled
     side by side: XLA needs neither the interpreter nor the other programs' results.
     """
     many, pure, state = _Many(program), _Pure(program), program.abstract_state()
@@ -276,9 +276,9 @@ def _with_settings(learner: Any, members: tuple[TrainConfig, ...]) -> Any:
 
 
 def _fits_into_a_graph(program: DeviceProgram) -> bool:
-    """Tell whether an iteration may be written out, loops and all: PPO's on one device, if short.
+    """Tell whether an iteration may be unrolled, loops and all: PPO's on one device, if short.
 
-    Nothing else was measured. A graph's nodes are kept beside the memory of the programs.
+    Nothing else was measured. A graph's nodes take memory beside that of the programs.
     """
     config, room = program.config, device_memory.of_device() or 0
     steps = config.ppo.rollout_length * config.task.action_repeat

@@ -223,7 +223,7 @@ def _segments(
     ppo, rows, spec = program.config.ppo, program.env.rows, program.env.spec
     minibatch = num_bytes(experience) // ppo.num_minibatches
     # The state and the rollout, the rollout's normalised twin, one shuffled minibatch, and what
-    # the networks hold while they are at work. Tokens are judged as zeros and ones, before and
+    # the networks hold while they are at work. Tokens are encoded as zeros and ones, before and
     # after each step.
     peak = num_bytes(state) + 2 * num_bytes(experience) + 3 * minibatch
     peak += _activations(program.config, rows)
@@ -240,7 +240,7 @@ def _segments(
 
 
 def _activations(config: TrainConfig, rows: int) -> int:
-    """Return the bytes of hidden layers: all steps judged at once, or a minibatch learnt from.
+    """Return the bytes of hidden layers: values of all steps, or the gradient of a minibatch.
 
     A layer's input is free once the critic has used it, but waits for the gradient in learning.
     """
@@ -248,17 +248,17 @@ def _activations(config: TrainConfig, rows: int) -> int:
     gates = GATES.get(net.rnn, 0) * net.rnn_size
     actor = [*net.hidden, *([gates] if net.rnn_of != "critic" else [])]
     critic = [*net.critic_hidden, *([gates] if net.rnn_of != "actor" else [])]
-    judged = rows * (ppo.horizon if gates else ppo.rollout_length) * max(critic, default=0)
+    values = rows * (ppo.horizon if gates else ppo.rollout_length) * max(critic, default=0)
     parts = ppo.num_minibatches * ppo.accumulate
-    learnt = rows * ppo.rollout_length // parts * (sum(actor) + sum(critic))
-    twice = 2  # judged before and after each step; learnt from with a gradient beside each value
-    return 4 * twice * max(judged, learnt)
+    gradient = rows * ppo.rollout_length // parts * (sum(actor) + sum(critic))
+    twice = 2  # values before and after each step; a gradient beside each activation
+    return 4 * twice * max(values, gradient)
 
 
 def _replay(
     program: DeviceProgram | GymnasiumProgram, state: TrainState, experience: PyTree
 ) -> tuple[list, int]:
-    """Describe what is kept, and what the batches of an iteration take."""
+    """Describe the replay buffer, and the batches of an iteration."""
     c, stored = program.config.offpolicy, state.collector.replay
     if not isinstance(stored, ReplayState):  # an algorithm of the user's own
         return [], num_bytes(state) + 2 * num_bytes(experience)
@@ -268,9 +268,9 @@ def _replay(
     if c.reward == "rrd":
         per_batch += c.rrd_batch_size // c.rrd_sample_size * c.rrd_sample_size * step
     batches = c.train_batches * per_batch
-    kept = f"{rows:,} rows × {length:,} steps × {step:,} bytes"
+    shape = f"{rows:,} rows × {length:,} steps × {step:,} bytes"
     lines = [
-        ("steps kept", f"{rows * length:,} ({kept})"),
+        ("steps stored", f"{rows * length:,} ({shape})"),
         ("replay", megabytes(num_bytes(stored))),
         ("batch", f"{per_batch:,} bytes × {c.train_batches} = {megabytes(batches)}"),
     ]

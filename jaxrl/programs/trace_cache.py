@@ -1,7 +1,7 @@
-"""Traced programs, kept between runs.
+"""Traced programs, cached between runs.
 
 Tracing physics takes Python seconds, building its model some more. What comes of it depends on
-the settings, the code and the versions alone, so it is kept beside JAX's own compilation cache,
+the settings, the code and the versions alone, so it is cached beside JAX's own compilation cache,
 as StableHLO in JAX's export format: the next run of the same settings begins at once.
 """
 
@@ -26,7 +26,7 @@ from jaxrl.envs.env_state import PackedEnvState, Template
 from jaxrl.types import ActionSpec
 from jaxrl.utils import atomic_io, npz, trees
 
-KEPT = 64  # files; older ones are removed
+MAX_FILES = 64  # older ones are removed
 _PACKAGES = ("jax", "jaxlib", "flax", "optax", "brax", "mujoco", "mujoco-mjx", "numpy")
 _JAX_SETTINGS = (
     "jax_enable_x64",
@@ -47,7 +47,7 @@ class CachedPrograms(NamedTuple):
 
 
 class TraceCache(NamedTuple):
-    """Where the programs of a run are kept, and what was found there."""
+    """The cache file of a run's programs, and its contents if it exists."""
 
     path: Path
     stored: CachedPrograms | None
@@ -74,7 +74,7 @@ def _are_programs(stored: CachedPrograms, needed: set[str]) -> bool:
 
 
 def location(config: TrainConfig, mesh: Mesh) -> Path | None:
-    """Return the file for these settings, or None where nothing can be kept.
+    """Return the file for these settings, or None where nothing can be cached.
 
     Code of the user's own may change without notice, and so may a teacher's policy or a motion
     clip: programs made of them are always traced again.
@@ -114,7 +114,7 @@ def _version(name: str) -> str | None:
 
 
 def load(path: Path) -> CachedPrograms | None:
-    """Read what was kept; None if there is nothing, or nothing that was written by `save`."""
+    """Read a cache file; None if there is none, or none that `save` wrote."""
     if not path.exists():
         return None
     try:
@@ -171,14 +171,14 @@ def save(path: Path, stored: CachedPrograms) -> None:
             shutil.rmtree(path)
         with atomic_io.replacing(path) as file:
             np.savez(file, header=text, digest=_digest(text, stored.programs), **arrays)
-        kept = sorted(path.parent.glob("*.npz"), key=lambda p: p.lstat().st_mtime)
-        for old in kept[:-KEPT]:
+        files = sorted(path.parent.glob("*.npz"), key=lambda p: p.lstat().st_mtime)
+        for old in files[:-MAX_FILES]:
             with contextlib.suppress(OSError):
                 old.unlink(missing_ok=True)
 
 
 def _digest(header: str, programs: dict[str, bytes]) -> str:
-    """Return a digest of all that is kept: junk must not pass for programs."""
+    """Return a digest of all contents: junk must not pass for programs."""
     digest = hashlib.blake2b(header.encode(), digest_size=16)
     for name in sorted(programs):
         digest.update(name.encode() + b"\0" + len(programs[name]).to_bytes(8) + programs[name])
@@ -186,7 +186,7 @@ def _digest(header: str, programs: dict[str, bytes]) -> str:
 
 
 def _numbers(curriculum: dict[str, np.ndarray] | tuple[()]) -> dict[str, list]:
-    """Write a few arrays with names as JSON; environments that are kept have no others."""
+    """Write a few arrays with names as JSON; cached environments have no others."""
     arrays = {name: np.asarray(array) for name, array in dict(curriculum).items()}
     return {name: [str(array.dtype), array.tolist()] for name, array in arrays.items()}
 

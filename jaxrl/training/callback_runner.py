@@ -69,7 +69,7 @@ def _as_ask(name: str, answer: Any) -> CallbackAction:
 
 
 def _numbers(log: Mapping[str, float]) -> dict[str, float]:
-    """Return what is to be logged as floats of the host; refuse everything else."""
+    """Return the values to log as Python floats; refuse everything else."""
     numbers = {}
     for key, value in log.items():
         if not isinstance(key, str):

@@ -26,7 +26,7 @@ _REMEDIES = {
 
 
 class TrainingDiverged(TrainingStopped):
-    """Gradients stayed non-finite; the last good checkpoint was kept."""
+    """Gradients stayed non-finite; the last good checkpoint is untouched."""
 
 
 def check_updates(run: Run, rows: list[dict[str, float]], cycles: int) -> None:

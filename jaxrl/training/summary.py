@@ -46,11 +46,11 @@ def text(result: Result, config: TrainConfig) -> str:
         longer = f" --epochs {config.epochs * 2}"
     else:
         longer = f" --total-steps {config.total_steps * 2}"
-    judged = shlex.quote(str((result.members or (result,))[0].folder))
-    judge = f"evaluate         python -m jaxrl.evaluate {judged} --episodes 100{own}"
+    first = shlex.quote(str((result.members or (result,))[0].folder))
+    evaluate = f"evaluate         python -m jaxrl.evaluate {first} --episodes 100{own}"
     if config.offline:
         plot = result.folder / "plots" / "rewards.png"
-        judge = f"rewards          {plot if plot.exists() else 'nothing was held out'}"
+        evaluate = f"rewards          {plot if plot.exists() else 'nothing was held out'}"
     page = result.folder / pages.NAME
     return "\n".join(
         [
@@ -58,7 +58,7 @@ def text(result: Result, config: TrainConfig) -> str:
             f"run folder       {result.folder}",
             *([f"report           {page}"] if page.exists() else []),
             f"learning curve   {result.folder / 'plots' / 'learning_curve.png'}",
-            judge,
+            evaluate,
             f"resume           {resume_command(result.folder, config, longer)}",
             f"watch            tensorboard --logdir {path}",
         ]

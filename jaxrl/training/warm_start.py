@@ -39,7 +39,7 @@ def from_full_state(program: Program, source: Path) -> InitialState:
     """Start from another run's last state, with all counters at 0.
 
     Schedules begin again, and so do the random numbers: repeating those of the first run would
-    repeat its choices. Episodes in progress, replay and curriculum are kept.
+    repeat its choices. Episodes in progress, replay and curriculum stay.
     """
     config = program.config
     with CheckpointManager(source / "checkpoints", read_only=True) as checkpoints:
@@ -62,8 +62,8 @@ def from_full_state(program: Program, source: Path) -> InitialState:
         learner=learner.replace(total_iterations=total, **zeros),
     )
     if env_names.is_hosted(config.env):  # its episodes cannot be taken along
-        kept = replay.restart_episodes(state.collector.replay, config.learning.rollout_length)
-        state = state.replace(collector=state.collector.replace(replay=kept))
+        restarted = replay.restart_episodes(state.collector.replay, config.learning.rollout_length)
+        state = state.replace(collector=state.collector.replace(replay=restarted))
     remarks.append(f"starting from the state of {source} at step {restored.step:,}, counted from 0")
     return InitialState(state, {}, remarks)
 
@@ -177,7 +177,7 @@ def apply(state: TrainState, taken: WarmStart) -> InitialState:
     ]
     learner = jax.tree.unflatten(jax.tree.structure(learner), leaves)
     if jax.tree.leaves(getattr(learner, "initial_params", ())):
-        # A copy: the two are used up separately.
+        # A copy: the two are donated separately.
         learner = learner.replace(initial_params=jax.tree.map(lambda x: x.copy(), learner.params))
     target_params = getattr(learner, "target_params", {})
     if target_params and not any(name.startswith("target_params/") for name in taken.arrays):

@@ -175,7 +175,7 @@ def test_junk_is_ignored_and_replaced(keeping, kept_programs):
 
 
 def test_the_oldest_are_let_go(tmp_path, monkeypatch):
-    monkeypatch.setattr(trace_cache, "KEPT", 2)
+    monkeypatch.setattr(trace_cache, "MAX_FILES", 2)
     shapes = PackedEnvState(shape(1), {}, ())
     stored = trace_cache.CachedPrograms(Template(shapes, ActionSpec(1, False), 1, ()), {})
     for name in "abc":

@@ -84,7 +84,7 @@ class Heading(MotionEnv):
                 "speed_error": jnp.abs(info["speed"] - speed),
                 "speed": speed,
                 "command": info["speed"],
-                "success": _kept_speed(info) & ~fallen,
+                "success": _has_speed(info) & ~fallen,
             },
             info=info,
         )
@@ -104,7 +104,7 @@ def _progress(info: dict[str, Array], speed: Array) -> dict[str, Array]:
     return {"age": age, "distance": info["distance"] + step}
 
 
-def _kept_speed(info: dict[str, Array]) -> Array:
+def _has_speed(info: dict[str, Array]) -> Array:
     """Return whether the mean speed after the first seconds is about the commanded one."""
     expected = info["speed"] * (info["age"] - _START_SECONDS)
     return (expected > 0.0) & (jnp.abs(info["distance"] - expected) <= _TOLERANCE * expected)

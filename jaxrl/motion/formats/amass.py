@@ -66,23 +66,23 @@ def retarget(
     trans: np.ndarray, poses: np.ndarray, fps: float, skeleton: Skeleton, name: str
 ) -> Clip:
     """Retarget the SMPL body's motion [F, 3], [F, 66 or more] to the packaged humanoid."""
-    turns = poses[:, : 3 * _JOINTS].reshape(len(poses), _JOINTS, 3)
+    rotvecs = poses[:, : 3 * _JOINTS].reshape(len(poses), _JOINTS, 3)
     # Strides are as long as legs: what is walked shrinks with them, or the feet would slide.
     place = (trans + np.array(smpl.PELVIS)) * (skeleton.model.qpos0[2] / _HEIGHT)
     qpos = retargeting.poses(
         place,
-        Rotation.from_rotvec(turns[:, 0]) * _AXES,
-        {joint: _composed(turns[:, parts]) for joint, parts in _FROM.items()},
+        Rotation.from_rotvec(rotvecs[:, 0]) * _AXES,
+        {joint: _compose(rotvecs[:, parts]) for joint, parts in _FROM.items()},
         skeleton,
         arms_out=True,
     )
     return Clip(name, fps, False, qpos)
 
 
-def _composed(turns: np.ndarray) -> Rotation:
-    """Return the rotation that SMPL's turns [F, parts, 3] make up, in our axes."""
+def _compose(rotvecs: np.ndarray) -> Rotation:
+    """Return the rotation composed of SMPL's rotations [F, parts, 3], in our axes."""
     # Seen in our axes, a rotation is the same one about an axis seen in ours.
-    turn = Rotation.identity(len(turns))
-    for k in range(turns.shape[1]):
-        turn = turn * Rotation.from_rotvec(_AXES.inv().apply(turns[:, k]))
-    return turn
+    rotation = Rotation.identity(len(rotvecs))
+    for k in range(rotvecs.shape[1]):
+        rotation = rotation * Rotation.from_rotvec(_AXES.inv().apply(rotvecs[:, k]))
+    return rotation
