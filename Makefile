@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help train test check test-pythons lint format mutate lock clean
+.PHONY: help train test check fast-tests slow-tests test-pythons lint format mutate lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -19,8 +19,15 @@ train: $(STAMP) ## train an agent: make train ARGS="..."
 test: lint ## lint, then run the tests
 	$(BIN)/python -m pytest
 
-check: lint ## lint, then run the fast tests
+check: $(STAMP) ## lint, types and the fast tests, side by side
+	@$(MAKE) --no-print-directory -j 2 --output-sync=target lint fast-tests
+
+fast-tests: $(STAMP)
 	$(BIN)/python -m pytest -m "not slow and not learning and not multiprocess and not sweep"
+
+slow-tests: $(STAMP) ## run the whole suite, and list the slow tests that `make check` leaves out
+	$(BIN)/python -m pytest --junitxml=.cache/tests.xml
+	$(BIN)/python tools/slow_tests.py .cache/tests.xml > tests/slow_tests.txt
 
 test-pythons: ## run `make test` with every supported Python: PYTHONS="3.11 3.12"
 	@for version in $(PYTHONS); do \

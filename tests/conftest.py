@@ -40,54 +40,15 @@ _CACHE = _TESTS.parent / ".cache" / "jax"
 jax.config.update("jax_compilation_cache_dir", str(_CACHE))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
-# Files whose tests train, simulate robots or start processes: `make check` leaves them out.
-_SLOW = [
-    "benchmarks/test_benchmarks",
-    "test_learning",
-    "experiments/test_notebooks",
-    "config/test_presets",
-    "test_readme",
-    "test_rollout",
-    "experiments/test_search",
-    "experiments/test_studies",
-    "algorithms/off_policy/test_learning",
-    "algorithms/ppo/test_probes",
-    "algorithms/ppo/test_segments",
-    "docs/test_commands",
-    "docs/test_metrics",
-    "envs/test_brax_patches",
-    "envs/tasks/test_imitation",
-    "envs/tasks/test_pick_place",
-    "envs/test_randomize",
-    "envs/test_registry",
-    "envs/tasks/test_heading",
-    "envs/test_env_state",
-    "motion/test_humanoid",
-    "clips/test_inspect",
-    "motion/test_library",
-    "motion/test_mppi",
-    "training/test_callback_runner",
-    "training/test_curriculum",
-    "programs/test_gymnasium",
-    "training/test_warm_start",
-    "training/test_loop",
-    "programs/test_offline",
-    "utils/test_sharding",
-    "training/test_population",
-    "training/test_processes",
-    "training/test_recovery",
-    "training/test_off_policy_runs",
-    "training/test_seeds",
-    "utils/test_streams",
-    "training/test_amp_runs",
-    "training/test_nan_guard",
-]
+# Test functions that `make check` leaves out; `make slow-tests` measures them again.
+_SLOW = frozenset((_TESTS / "slow_tests.txt").read_text().split())
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests of slow files."""
+    """Mark the slow tests."""
     for item in items:
-        if str(item.path.relative_to(_TESTS).with_suffix("")) in _SLOW:
+        file = item.path.relative_to(_TESTS.parent)
+        if f"{file}::{item.name.partition('[')[0]}" in _SLOW:
             item.add_marker(pytest.mark.slow)
 
 
