@@ -48,7 +48,7 @@ BAD_FLAGS = {
     "--resume /does/not/exist --epochs 3 --total-steps 5": "does not exist",
     "cartpole --devices 64 --num-envs 8192": "this machine has",
     "gym-cartpole --task.no-fresh-resets": "it resets itself",
-    "cartpole --task.randomize nowhere:f": "cannot load 'nowhere:f'",
+    "cartpole --task.randomize nowhere:f": "cannot import 'nowhere'",
     "cartpole --task.randomize math:floor": "no `sys`",
     "cartpole --log.wandb": "pip install 'jaxrl[wandb]'",
     "memory --ppo.bptt-horizon 24": "use a rollout length of 48 or 72",

@@ -1,8 +1,7 @@
 """From a configuration to vectorised environments."""
 
 import contextlib
-import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,7 @@ from jaxrl.envs.gymnasium import env as gymnasium_env
 from jaxrl.envs.gymnasium.env import GymnasiumEnv
 from jaxrl.envs.vector_env import VectorEnv
 from jaxrl.errors import UserError
+from jaxrl.utils import user_code
 
 if TYPE_CHECKING:
     from brax.envs.base import Env
@@ -56,7 +56,7 @@ def _make(config: TrainConfig) -> "Env":
     if config.task.randomize:
         from jaxrl.envs.randomize import Randomized
 
-        env = Randomized(env, _load_function(config.task.randomize))
+        env = Randomized(env, user_code.load("--task.randomize", config.task.randomize))
     return env
 
 
@@ -103,14 +103,3 @@ def _on_cpu() -> Iterator[None]:
         return
     with jax.default_device(cpu):
         yield
-
-
-def _load_function(path: str) -> Callable:
-    module_name, _, attribute = path.partition(":")
-    try:
-        function = getattr(importlib.import_module(module_name), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise UserError(f"--task.randomize: cannot load '{path}' ({error}).") from error
-    if not callable(function):
-        raise UserError(f"--task.randomize: '{path}' is no function.")
-    return function

@@ -1,6 +1,5 @@
 """From a name or a configuration to a (single, unvectorised) Brax environment."""
 
-import importlib
 import inspect
 import warnings
 from collections.abc import Callable
@@ -9,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from jaxrl.config import TrainConfig, env_names
 from jaxrl.envs.brax_patches import import_brax
 from jaxrl.errors import UserError, nearest
+from jaxrl.utils import user_code
 
 if TYPE_CHECKING:
     from brax.envs.base import Env
@@ -102,20 +102,7 @@ _TASKS: dict[str, Callable[[TrainConfig], "Env"]] = {
 
 def _make_custom(name: str, kwargs: dict[str, Any]) -> "Env":
     import_brax()
-    module_name, _, attribute = name.partition(":")
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        raise UserError(
-            f"--env: cannot import '{module_name}' ({error}). Run from the folder that holds it, "
-            "or put that folder on PYTHONPATH."
-        ) from error
-    if not hasattr(module, attribute):
-        hint = nearest(attribute, vars(module))
-        raise UserError(f"--env: module '{module_name}' has no '{attribute}'.{hint}")
-    factory = getattr(module, attribute)
-    if not callable(factory):
-        raise UserError(f"--env: '{name}' is no class or function.")
+    factory = user_code.load("--env", name)
     parameters = inspect.signature(factory).parameters
     has_kwargs = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     if "backend" in kwargs and "backend" not in parameters and not has_kwargs:

@@ -30,7 +30,7 @@ def load(flag: str, path: str) -> Callable[..., Any]:
     module_name, _, attribute = path.partition(":")
     try:
         module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
+    except (ModuleNotFoundError, ValueError) as error:  # ValueError: an empty name
         raise UserError(
             f"{flag}: cannot import '{module_name}' ({error}). Run from the folder that holds it, "
             "or put that folder on PYTHONPATH."
