@@ -5,10 +5,8 @@ STUDY` rewrites the report from the stored table.
 """
 
 import argparse
-import contextlib
 import sys
-import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -56,33 +54,6 @@ def rewrite(name: str, out: Path) -> None:
                 f"name it in experiments/studies/{name}.py, or run the study again."
             )
     write(name, chosen, records, out)
-
-
-class _Bar:
-    def __init__(self, progress: Any, total: int):
-        self._progress, self._task = progress, progress.add_task("", total=total)
-
-    def say(self, text: str) -> None:
-        """Set the text beside the bar."""
-        short_text = textwrap.shorten(text, 44, placeholder=" ...")
-        self._progress.update(self._task, description=short_text)
-
-    def advance(self, number: int) -> None:
-        """Advance by `number` of the total."""
-        self._progress.advance(self._task, number)
-
-
-@contextlib.contextmanager
-def progress(total: int) -> Iterator[_Bar]:
-    """Show one progress bar for the study, with the remaining time."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-    from rich.progress import TimeRemainingColumn as TimeLeft
-
-    text, left = TextColumn("{task.description}"), TextColumn("left")
-    columns = (text, BarColumn(), TimeElapsedColumn(), left, TimeLeft())
-    with Progress(*columns, console=Console(force_jupyter=False)) as bar:
-        yield _Bar(bar, total)
 
 
 def by_variant(study: Study, records: list[Record]) -> dict[str, tuple[np.ndarray, np.ndarray]]:

@@ -35,7 +35,7 @@ def build_online(config: TrainConfig) -> DeviceProgram | GymnasiumProgram:
     teacher = config.ppo.teacher and load.load_teacher(
         config.ppo.teacher, env.spec, networks, config.network.module
     )
-    # Of Gymnasium's environments an algorithm uses no more than the spec and the number of rows.
+    # A GymnasiumEnv has what `init` and `learn` use of an environment; nothing else is called.
     vector_env = cast(VectorEnv, env)
     algorithm = algorithms.make(config, vector_env, networks, num_shards=mesh.size, teacher=teacher)
     if isinstance(env, GymnasiumEnv):
