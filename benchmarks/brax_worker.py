@@ -12,7 +12,7 @@ import json
 import time
 from typing import Any
 
-# What brax's training notebook uses, besides observation normalisation and episodes of 1000.
+# Settings of brax's training notebook; episodes have 1000 steps unless set.
 _PPO: dict[str, Any] = {"learning_rate": 3e-4, "normalize_observations": True}
 _SHORT: dict[str, Any] = {
     "reward_scaling": 10,
@@ -71,7 +71,7 @@ PPO: dict[str, dict[str, Any]] = {
     },
     "inverted_pendulum": _SHORT
     | {"num_timesteps": 2_000_000, "num_envs": 2048, "batch_size": 1024},
-    "fast": {  # for --quick: no physics to speak of
+    "fast": {  # for --quick: trivial physics
         "num_timesteps": 4_000,
         "unroll_length": 5,
         "num_minibatches": 2,
@@ -120,8 +120,8 @@ SETTINGS_OF_SAC["fast"] = {  # for --quick
 }
 
 
-def mend_jax() -> None:
-    """Give JAX back what brax calls: a leading axis with one copy per device."""
+def patch_jax() -> None:
+    """Restore a function of JAX that brax calls: one copy per device along a leading axis."""
     import jax
     import jax.numpy as jnp
 
@@ -133,7 +133,7 @@ def mend_jax() -> None:
 
 
 def fill_replay() -> None:
-    """Let brax's replay be full from the start (of zeros): its rate when full is what lasts."""
+    """Start with brax's replay full (of zeros), as it is for most of a run."""
     from brax.training import replay_buffers
 
     empty = replay_buffers.UniformSamplingQueue.init
@@ -156,7 +156,7 @@ def main() -> None:
     parser.add_argument("--sac", action="store_true", help="SAC, where brax publishes both")
     parser.add_argument("--full-replay", action="store_true", help="to measure rates, not returns")
     arguments = parser.parse_args()
-    mend_jax()
+    patch_jax()
     if arguments.full_replay:
         fill_replay()
     from brax import envs

@@ -34,7 +34,7 @@ def forces() -> dict[str, Any]:
 
 
 def run_physics(env: Any, force: Any, size: int, length: int) -> tuple[Any, Any]:
-    """Return (a function of `length` steps of all environments, not compiled yet; its start)."""
+    """Return (`length` steps of all environments, lowered but not compiled; the start state)."""
     from brax.generalized import constraint
 
     def begin(key: jax.Array) -> Any:
@@ -90,7 +90,7 @@ def main() -> None:
         if task not in env_names.BRAX:
             known = ", ".join(env_names.BRAX)
             parser.error(
-                f"'{task}' is no task of Brax.{nearest(task, env_names.BRAX)} Known: {known}"
+                f"'{task}' is not a task of Brax.{nearest(task, env_names.BRAX)} Known: {known}"
             )
     compilation_cache.enable()
     size = arguments.num_envs

@@ -1,4 +1,4 @@
-"""How much of the performance of a dense reward is learnt from episode returns alone.
+"""How much of the performance of a dense reward is learned from episode returns alone.
 
     python -m benchmarks.decomposition halfcheetah hopper ant reacher --seeds 3 [--quick]
 
@@ -10,10 +10,10 @@ Five programs per task that differ in the reward that SAC learns from:
     rrd         randomized return decomposition as published: a network trained by gradients
     regression  the same with --rrd.features quadratic: ridge regression gives most of the reward
 
-The score of a learnt reward is (kind − episodic) / (dense − episodic), of means over seeds at equal
-steps: 0 is plain SAC on the sums, 1 is as good as the dense reward. The seeds of a kind are one
-program; tasks and kinds run side by side. `--add` keeps the results of other tasks in
-the same folder; every row names its commit.
+The score of a learned reward is (kind − episodic) / (dense − episodic), of means over seeds at
+equal steps: 0 is plain SAC on the sums, 1 is as good as the dense reward. The seeds of a kind are
+one program; tasks and kinds run side by side. `--add` keeps the results of other tasks in the same
+folder; every row names its commit.
 """
 
 import json
@@ -68,7 +68,7 @@ def run(task: str, kind: str, seeds: int, extra: list[str], on_row: Callable) ->
 
 
 def row(task: str, kinds: dict[str, dict[str, list]]) -> dict[str, Any]:
-    """Return what one task came to, at the last step that all of its runs have reached."""
+    """Return the table row of one task, at the last step that all of its runs reached."""
     steps = min(curve[-1][0] for runs in kinds.values() for curve in runs.values())
     finals = {
         kind: [[value for step, value in curve if step <= steps][-1] for curve in runs.values()]
@@ -135,7 +135,7 @@ def read_arguments() -> Any:
 
 
 def main() -> None:
-    # Many runs share one device: none may take all of its memory.
+    # Many runs share one device: none may preallocate its memory.
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     arguments = read_arguments()
     tasks = arguments.tasks

@@ -1,9 +1,9 @@
-"""How many minibatches to cut a batch into: time, memory and learning side by side.
+"""Time, memory and learning by the number of minibatches per batch.
 
     python -m benchmarks.minibatches arena --counts 16 32 64 [--steps 20000000] [--quick]
 
 The batch stays the same; more minibatches are more and smaller gradient steps. Every count is a
-run of its own from the same seed, in this process; seconds are those of training alone.
+separate run with the same seed, in this process; seconds are those of training alone.
 """
 
 import sys

@@ -3,9 +3,9 @@
     python -m benchmarks.off_policy hopper walker2d [--steps 200000] [--quick]
 
 Both learn with the same batches, networks (2 × 256) and number of gradient steps per environment
-step, on the physics backend of our preset. Ours is timed over whole cycles, past its warm-up (what
-is written is written in place, whether replay is full or not); brax by its own last report, in a
-process of its own, with a replay that is full from the start, as it is for most of a real run.
+step, on the physics backend of our preset. Ours is timed over whole cycles, after warm-up (writes
+are in place, whether replay is full or not); brax by its last report, in a separate process, with
+replay that is full from the start, as it is for most of a real run.
 """
 
 import json
@@ -112,7 +112,7 @@ def main() -> None:
 
 
 def _small() -> TrainConfig:
-    """Return what --quick measures: hardly any physics, and small networks."""
+    """Return the configuration of --quick: trivial physics and small networks."""
     theirs, base = brax_worker.SETTINGS_OF_SAC["fast"], presets.get("rrd-quick")
     settings = replace(
         base.offpolicy,

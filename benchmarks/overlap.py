@@ -3,8 +3,8 @@
     python -m benchmarks.overlap [gym:HalfCheetah-v5] [--quick]
 
 Groups have the same size throughout, so that the device always computes the same batch of actions;
-with async_factor 2 there are two of them. The policy is as wide as makes its step cost about as
-much as the environments'. Only collecting is timed, not learning.
+with async_factor 2 there are two of them. The policy is so wide that its step costs about as much
+as the environments'. Only collecting is timed, not learning.
 """
 
 import sys
@@ -79,8 +79,8 @@ def measure(env: str, group: int, width: int, length: int, times: int) -> list[d
     rows = []
     for factor in (1, 2):
         run, params = start(env, factor, group, width, length)
-        turn = iter(range(10**6))
-        taken = seconds(lambda run=run, p=params, t=turn: run.collect(p, next(t)), times)
+        numbers = iter(range(10**6))
+        taken = seconds(lambda run=run, p=params, n=numbers: run.collect(p, next(n)), times)
         rows.append(
             {
                 "environment": env,

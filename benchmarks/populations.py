@@ -2,12 +2,11 @@
 
     python -m benchmarks.populations cartpole --seeds 8 [--quick] [any flag of jaxrl.train]
 
-Every run is a process of its own, timed from its start to its end: imports, compilation, evaluation
+Every run is a separate process, timed from its start to its end: imports, compilation, evaluation
 and checkpoints included. Caches are warm: each way was run for one epoch before, so that nothing is
 compiled again. (A run caches its traced program for identical later runs, so the first of the
 single runs traces, as does the population, which caches none.) Both ways train every seed for
-the same number of steps; what they reach is set side by side, since wall-clock time alone could be
-bought with worse learning.
+the same number of steps; their returns are compared too, since a faster run could learn worse.
 """
 
 import os
@@ -36,7 +35,7 @@ QUICK = ["--epochs", "1", "--cycles", "2", *report.SMALL]
 
 
 class Process(NamedTuple):
-    """What one process took, and the logs of its seeds."""
+    """Time and memory of one process, and the logs of its seeds."""
 
     seconds: float
     peak_gib: float  # of the process
@@ -44,7 +43,7 @@ class Process(NamedTuple):
 
 
 def run(flags: list[str], folder: Path, logs: list[Path], caches: Path | None) -> Process:
-    """Train in a process of its own, perhaps with caches of its own."""
+    """Train in a new process, with separate caches if given."""
     command = [sys.executable, "-m", "jaxrl.train", *flags, "--run-dir", str(folder)]
     env = dict(os.environ)
     if caches:
@@ -154,7 +153,7 @@ def main() -> None:
     flags = [arguments.preset, *(QUICK if arguments.quick else []), *extra]
     number = arguments.seeds or (2 if arguments.quick else 8)
     seeds = overrides.members(train._parse(flags).config, number)
-    load = os.getloadavg()[0]  # what else the machine had to do: both ways suffer from it
+    load = os.getloadavg()[0]  # other load of the machine slows both ways
     seen = measure(flags, seeds, warm=not arguments.quick)
     rows = [describe(arguments.preset, how, processes) for how, processes in seen.items()]
     rows[0]["times faster"] = rows[1]["seconds"] / rows[0]["seconds"]
@@ -166,7 +165,7 @@ def main() -> None:
         panels=[draw_seconds(rows), draw_curves(seen)],
         extra={
             "load of the machine before": round(load, 1),
-            "caches": "as they were" if arguments.quick else "warm",
+            "caches": "unchanged" if arguments.quick else "warm",
             "final returns": {how: curves(p)[1][:, -1].tolist() for how, p in seen.items()},
             "seconds of each process": {how: [e.seconds for e in p] for how, p in seen.items()},
         },

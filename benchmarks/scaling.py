@@ -1,9 +1,9 @@
-"""Growth: steps per second, time per cycle and peak memory from few environments to many.
+"""Scaling: steps per second, time per cycle and peak memory by number of environments.
 
     python -m benchmarks.scaling ant [--sizes 512 1024 ... 65536] [--quick]
 
-Memory is what the compiled cycle needs at its peak by the compiler's own account: arguments,
-results and temporaries. The batch of a gradient step grows with the environments.
+Memory is the peak of the compiled cycle according to the compiler: arguments, results and
+temporaries. The batch of a gradient step grows with the environments.
 """
 
 import sys

@@ -2,8 +2,8 @@
 
     python -m benchmarks.seeds sac-hopper --num-seeds 3 [any flag of jaxrl.train]
 
-Small networks do not fill an accelerator, so that three seeds cost little more than one. The
-lines hold steps, seconds since the process began, and one return for each seed.
+Small networks do not fill an accelerator, so three seeds cost little more than one. The lines
+hold steps, seconds since the process began, and one return for each seed.
 """
 
 import argparse
@@ -54,7 +54,7 @@ def main() -> None:
                 }
                 print(json.dumps(line), file=out, flush=True)
 
-        with contextlib.redirect_stdout(sys.stderr):  # stdout holds the lines alone
+        with contextlib.redirect_stdout(sys.stderr):  # stdout is for JSON only
             jaxrl.fit(members, callbacks=[Report()])
 
 

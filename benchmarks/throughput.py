@@ -36,7 +36,7 @@ from jaxrl.utils.xla_options import compile_for_devices
 
 
 def seconds_per_call(function: Callable, state: Any, calls: int) -> float:
-    """Return the mean time of a function of its own result, after two calls to warm up."""
+    """Return the mean time of a function applied to its own result, after two warm-up calls."""
     for _ in range(2):
         state = function(state)
     jax.block_until_ready(state)
@@ -48,7 +48,7 @@ def seconds_per_call(function: Callable, state: Any, calls: int) -> float:
 
 
 def physics_alone(program: programs.DeviceProgram, state: TrainState, length: int):
-    """Return (function, start): `length` steps of nothing but physics."""
+    """Return (function, start): `length` steps of physics only."""
     step = jax.vmap(program.env.env.step)
 
     def run(carried):
@@ -72,7 +72,7 @@ def random_actions(program: programs.DeviceProgram) -> jax.Array:
 
 
 def rolling_out(program: programs.DeviceProgram, state: TrainState, length: int):
-    """Return (function, start): roll out once, and keep what was collected."""
+    """Return (function, start): one rollout, with the collected experience as output."""
     policy = program.algorithm.policy(False)
 
     def run(carried):
@@ -123,7 +123,7 @@ def measure(config: TrainConfig, calls: int) -> dict[str, Any]:
 
 
 def _compile(function: Callable, example: Any, unrolled: bool) -> Callable:
-    """Compile a function of its own result to be repeated, as a cycle repeats its iterations."""
+    """Compile a loop that applies a function to its own result, as a cycle does its iterations."""
 
     def repeat(start: Any, count: jax.Array) -> Any:
         return jax.lax.fori_loop(

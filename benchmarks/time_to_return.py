@@ -1,13 +1,13 @@
-"""Seconds from process start until a policy was measured to reach a return.
+"""Seconds from process start until an evaluation reaches a return.
 
     python -m benchmarks.time_to_return ant=6000 humanoid=8000 [--quick] [-- --seed 1]
 
 Everything counts: imports, compilation, evaluation, checkpoints. Each run is its own process; its
 log is read from outside, and it is stopped when the return is reached, or after `--limit` seconds.
 Cold: all caches of compiled programs are empty. Warm: the same command again, unless `--cold`
-leaves it out. A short run precedes the first, so that no disk is measured: on a machine that has
-just started, reading gigabytes of libraries takes seconds. `--add` keeps the results of other goals
-and starts in the same folder; every row names its commit.
+leaves it out. A short run precedes the first, so that disk reads are not measured: on a machine
+that has just started, reading gigabytes of libraries takes seconds. `--add` keeps the results of
+other goals and starts in the same folder; every row names its commit.
 """
 
 import argparse

@@ -25,11 +25,10 @@ class Record(NamedTuple):
 def append(path: Path, record: Record, config: TrainConfig) -> None:
     """Append a finished run."""
     text = json.dumps(record._asdict() | {"config": serialization.to_json(config)})
-    cut = path.exists() and not path.read_text(encoding="utf-8").endswith(
-        "\n"
-    )  # the last line, by a full disk
+    # A full disk may have truncated the last line.
+    truncated = path.exists() and not path.read_text(encoding="utf-8").endswith("\n")
     with path.open("a", encoding="utf-8") as file:
-        file.write("\n" * cut + text + "\n")
+        file.write("\n" * truncated + text + "\n")
 
 
 def finished_runs(path: Path, cells: dict[Cell, TrainConfig]) -> dict[Cell, Record]:

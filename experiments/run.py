@@ -105,7 +105,7 @@ def results(name: str) -> tuple[Study, list[Record]]:
 def _run(
     chosen: Study, cells: dict[Cell, TrainConfig], path: Path, at_once: int, command: str
 ) -> None:
-    """Train all cells, as many in one program as fit together, and keep each program's results."""
+    """Train all cells, as many per program as possible, and store the results of each program."""
     from experiments import training
     from jaxrl.training import population
     from jaxrl.utils import compilation_cache
@@ -121,7 +121,7 @@ def _run(
 
     # With cores to spare, later programs are compiled while earlier ones are trained.
     ahead = max(1, (os.cpu_count() or 1) // 4)
-    for number, (part, started) in enumerate(_early(parts, start, ahead), 1):
+    for number, (part, started) in enumerate(_prefetch(parts, start, ahead), 1):
         variants = ", ".join(dict.fromkeys(names[i][0] for i in part))
         print(f"program {number} of {len(parts)}, {len(part)} runs: {variants}", flush=True)
         curves = training.train(started, path.parent / "runs", chosen.check_metric)
@@ -129,17 +129,17 @@ def _run(
             records.append(path, Record(*names[i], *curve, made), configs[i])
 
 
-def _early(
+def _prefetch(
     items: Iterable[Item], make: Callable[[Item], Made], ahead: int
 ) -> Iterator[tuple[Item, Made]]:
-    """Yield items with what is made of them, begun `ahead` items before it is asked for."""
-    begun: deque[tuple[Item, Made]] = deque()
+    """Yield (item, make(item)); `make` is called `ahead` items before its result is yielded."""
+    pending: deque[tuple[Item, Made]] = deque()
     for item in items:
-        begun.append((item, make(item)))
-        if len(begun) > ahead:
-            yield begun.popleft()
-    while begun:
-        yield begun.popleft()
+        pending.append((item, make(item)))
+        if len(pending) > ahead:
+            yield pending.popleft()
+    while pending:
+        yield pending.popleft()
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ def _command(command: argparse.Namespace) -> None:
     study.at_least_one(**numbers)
     chosen = study.load(command.study)
     if not chosen.search:
-        raise UserError(f"The study '{command.study}' names nothing to search: give it `search`.")
+        raise UserError(f"The study '{command.study}' has no `search`: add settings to search.")
     chosen = replace(chosen.smoke_test() if command.smoke else chosen, seeds=command.seeds)
     out = study.folder(command.study, command.out, smoke=command.smoke)
     execute(command.study, chosen, out, command.trials, command.at_once)
@@ -103,7 +103,7 @@ def _opened(optuna: Any, chosen: Study, journal: Path) -> Any:
     """
     key = serialization.to_json(chosen.config({})), chosen.metric, chosen.seeds, chosen.search
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of experimental parts of optuna
+        warnings.simplefilter("ignore")  # about experimental features of optuna
         storage = optuna.storages.JournalStorage(
             optuna.storages.journal.JournalFileBackend(str(journal))
         )
@@ -113,10 +113,10 @@ def _opened(optuna: Any, chosen: Study, journal: Path) -> Any:
             direction="minimize" if chosen.lower_is_better else "maximize",
             load_if_exists=True,
         )
-        # No draw twice: a new seed after an interruption, the constant liar for trials that run
-        # together.
-        drawn = len(searched.trials)
-        searched.sampler = optuna.samplers.TPESampler(seed=drawn, constant_liar=True)
+        # No repeated samples: a new seed after an interruption, and the constant liar for
+        # concurrent trials.
+        seed = len(searched.trials)
+        searched.sampler = optuna.samplers.TPESampler(seed=seed, constant_liar=True)
     for trial in searched.get_trials(states=(optuna.trial.TrialState.RUNNING,)):
         searched.tell(trial.number, state=optuna.trial.TrialState.FAIL)
     return searched
@@ -140,7 +140,7 @@ def _suggest(trial: Any, chosen: Study) -> dict[str, Any]:
 
 
 def _tried(chosen: Study, asked: list[Any], folder: Path) -> list[float]:
-    """Run all trials; return the interquartile mean of each over its seeds, NaN if it cannot."""
+    """Run all trials; return the interquartile mean of each over its seeds, NaN if invalid."""
     from experiments import training
     from jaxrl.training import population
 

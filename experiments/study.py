@@ -49,21 +49,21 @@ class Study:
     is_smoke_test: bool = False
 
     def __post_init__(self) -> None:
-        """Raise a UserError for names that have another meaning."""
+        """Raise a UserError for reserved names and for no seeds."""
         if self.seeds < 1:
             raise UserError(f"A study's `seeds` must be at least 1, not {self.seeds}.")
         if PLAIN in self.variants:
             raise UserError(f"`variants`: '{PLAIN}' is the variant without changes: rename yours.")
         for changes in (self.settings, self.search, *self.variants.values()):
             if "seed" in changes:
-                raise UserError("'seed' cannot be set in a study: `seeds` is their number.")
-            if "preset" in changes:  # a label, which brings none of that preset's settings
+                raise UserError("'seed' cannot be set in a study: use `seeds`, their number.")
+            if "preset" in changes:  # only a label: it changes no setting
                 raise UserError("'preset' cannot be changed in a study: write another study.")
 
     def smoke_test(self) -> "Study":
-        """Return a very small version, which shows that the study runs, and nothing else.
+        """Return a very small version, which only shows that the study runs.
 
-        Another environment has not all metrics of the original, only those of all environments.
+        With a stand-in environment, it is compared by a metric that all environments have.
         """
         names = [*self.variants]
         few = {name: self.variants[name] for name in (*names[:1], *names[-1:])}
@@ -74,7 +74,7 @@ class Study:
 
     @property
     def base(self) -> str:
-        """Name of the variant without changes: settings for all make it another preset."""
+        """Name of the variant without changes; common settings make it differ from the preset."""
         return "base" if self.settings else PLAIN
 
     def check_metric(self, metrics: Iterable[str]) -> None:
@@ -99,9 +99,9 @@ class Study:
         validate.check(config)
         if env_names.is_hosted(config.env) or config.offline:
             raise UserError(
-                f"Runs of '{config.env}' do not run on the device alone and cannot share a "
-                "program, as those of a study do: train them one after the other by "
-                f"`python -m jaxrl.train {self.preset} --seed N`, and compare them by "
+                f"'{config.env}' does not run on the device alone, so its runs cannot share a "
+                "program, as a study requires. Train them one after another with "
+                f"`python -m jaxrl.train {self.preset} --seed N`, and compare them with "
                 "`python -m jaxrl.report`."
             )
         return config

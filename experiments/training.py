@@ -29,7 +29,7 @@ class Started(NamedTuple):
 
     program: DeviceProgram
     executor: Executor
-    indices: list[int]  # of the program's member for each run: equal settings are trained once
+    indices: list[int]  # member of the program for each run: equal settings are trained once
 
 
 def start(members: Sequence[TrainConfig]) -> Started:
@@ -43,11 +43,11 @@ def start(members: Sequence[TrainConfig]) -> Started:
 def train(
     started: Started, folder: Path, check_metrics: Callable[[Iterable[str]], None]
 ) -> list[Curve]:
-    """Train all members to their end, and return the evaluations of each run.
+    """Train all members to the end, and return the evaluations of each run.
 
     Args:
-      started: what to train.
-      folder: where run folders lie; an interrupted run continues from its last checkpoint.
+      started: the program to train.
+      folder: parent of the run folders; an interrupted run continues from its last checkpoint.
       check_metrics: called with the names of the metrics of the first evaluation.
 
     Raises:
@@ -73,14 +73,14 @@ def _fit(started: Started, run: Path, callbacks: list[Any]) -> fit.Result:
     try:
         return fit.fit_or_resume(started.program, run, callbacks, executor=started.executor)
     except CheckpointError as error:  # damaged, or written by other code
-        print(f"An interrupted program starts over: {error}")
+        print(f"Cannot resume; starting from scratch: {error}")
         shutil.rmtree(run)
         return fit.fit_or_resume(started.program, run, callbacks, executor=started.executor)
 
 
 @dataclass
 class _MetricCheck:
-    """Refuse at the first evaluation to be compared by what evaluations do not give."""
+    """Check from the first evaluation on that evaluations have the metric of the study."""
 
     check: Callable[[Iterable[str]], None]
 
@@ -89,7 +89,7 @@ class _MetricCheck:
 
 
 def read_curve(config: TrainConfig, run: Path) -> Curve:
-    """Read the evaluations of a run from its log; those it did not come to are NaN."""
+    """Read the evaluations of a run from its log; those it did not reach are NaN."""
     rows = [r for r in metrics_log.read(run / "metrics.jsonl").rows if "eval/mean_reward" in r]
     names = dict.fromkeys(
         name

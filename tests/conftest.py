@@ -1,10 +1,10 @@
-"""Settings that every test runs under. They must be made before JAX is first used."""
+"""Settings of all tests, made before JAX is first used."""
 
 import gc
 import os
 from pathlib import Path
 
-# Tracing makes many objects and few cycles: looking for these as often as Python does takes a
+# Tracing makes many objects and few cycles: at its default threshold, garbage collection takes a
 # tenth of the time.
 gc.set_threshold(50_000)
 
@@ -13,7 +13,7 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 from jaxrl.utils import xla_flags  # noqa: E402
 
 xla_flags.add(
-    # Tests of several devices run in the ordinary test processes.
+    # Tests on several devices run in the same processes as the others.
     xla_force_host_platform_device_count=8,
     # Most of the time is spent compiling programs that run for a moment. Without optimisation,
     # LLVM's expensive passes and fusion emitters, with each program in one piece, it takes a
@@ -22,19 +22,20 @@ xla_flags.add(
     xla_llvm_disable_expensive_passes=True,
     xla_cpu_use_fusion_emitters=False,
     xla_cpu_parallel_codegen_split_count=1,
-    # DeviceExecutor with MuJoCo's loops may hang otherwise (jaxrl.utils.xla_options says why).
+    # XLA's CPU thread pool may deadlock in the loops of MuJoCo's solver: see
+    # jaxrl.utils.xla_options.
     xla_cpu_multi_thread_eigen=False,
 )
 
-# Tests replace parts of the code; a program traced without that must not stand in for them.
+# Tests patch parts of the code: programs traced without the patch must not come from the cache.
 os.environ.setdefault("JAXRL_KEEP_PROGRAMS", "0")
 import jax  # noqa: E402
 import pytest  # noqa: E402
 
-# Shapes that only match by adding leading axes are nearly always mistakes.
+# Implicit rank promotion is nearly always a mistake.
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
-# Compiled programs are shared by the workers and kept for the next run.
+# Compiled programs are cached for all workers and for the next run.
 _TESTS = Path(__file__).resolve().parent
 _CACHE = _TESTS.parent / ".cache" / "jax"
 jax.config.update("jax_compilation_cache_dir", str(_CACHE))
@@ -54,7 +55,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="module")
 def shared_programs():
-    """Let runs of the same settings, of this and other files, share what one of them compiled."""
+    """Share compiled programs between runs with the same settings, across test files."""
     from jaxrl.programs import device
     from tests.helpers import sharing
 

@@ -1,4 +1,4 @@
-"""What a command says, and returns, when something goes wrong: a sentence, no traceback."""
+"""Errors of commands: exit status and message, without a traceback."""
 
 import io
 import os
@@ -32,13 +32,13 @@ def fails_with(error):
     ],
     ids=repr,
 )
-def test_too_little_memory_is_a_sentence(error, capsys):
+def test_out_of_memory_is_one_message(error, capsys):
     assert exit_status(fails_with(error)) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("error: Out of memory (") and "Lower the number of" in said
+    stderr = capsys.readouterr().err
+    assert stderr.startswith("error: Out of memory (") and "Lower the number of" in stderr
 
 
-def test_numpy_that_cannot_allocate_is_out_of_memory():
+def test_numpy_allocation_failure_is_out_of_memory():
     with pytest.raises(MemoryError) as caught:
         np.empty(2**50)
     assert errors.out_of_memory(caught.value)
@@ -48,7 +48,7 @@ def test_a_full_disk_is_not_out_of_memory():
     assert not errors.out_of_memory(UserError("RESOURCE_EXHAUSTED: No space left on device"))
 
 
-def test_defects_are_not_hidden(capsys):
+def test_unexpected_exceptions_propagate(capsys):
     with pytest.raises(ZeroDivisionError):
         exit_status(fails_with(ZeroDivisionError()))
 
@@ -61,20 +61,20 @@ def test_notes_of_an_error_are_printed(capsys):
 
 
 @pytest.mark.parametrize("platform", ["cuda", "cpuu"])
-def test_a_platform_that_is_not_there_is_named(platform, tmp_path, monkeypatch, capsys):
+def test_missing_platform_is_named(platform, tmp_path, monkeypatch, capsys):
     def no_devices():
-        raise AssertionError  # what JAX 0.10 does with cuda; others are RuntimeErrors
+        raise AssertionError  # as JAX 0.10 does for cuda; other platforms raise RuntimeError
 
     monkeypatch.setenv("JAX_PLATFORMS", platform)
     monkeypatch.setattr(jax, "local_devices", no_devices)
     assert train.main(tiny.flags(tmp_path / "run")) == 2
-    said = capsys.readouterr().err
-    assert said.startswith(f"error: JAX_PLATFORMS={platform}: JAX finds no such device.")
-    assert "Unset it" in said and "pip install 'jaxrl[gpu]'" in said
-    assert said.count("\n") == 1 and not list(tmp_path.iterdir())
+    stderr = capsys.readouterr().err
+    assert stderr.startswith(f"error: JAX_PLATFORMS={platform}: JAX finds no such device.")
+    assert "Unset it" in stderr and "pip install 'jaxrl[gpu]'" in stderr
+    assert stderr.count("\n") == 1 and not list(tmp_path.iterdir())
 
 
-def test_a_gpu_that_is_not_used_is_mentioned(tmp_path, monkeypatch):
+def test_unused_gpu_is_reported(tmp_path, monkeypatch):
     monkeypatch.delenv("JAX_PLATFORMS", raising=False)
     monkeypatch.setattr(sharding, "_DEV", tmp_path)
     assert sharding.unused_gpu() is None
@@ -84,15 +84,15 @@ def test_a_gpu_that_is_not_used_is_mentioned(tmp_path, monkeypatch):
     assert sharding.unused_gpu() is None
 
 
-def test_streams_without_a_character_show_its_code(monkeypatch):
+def test_unencodable_characters_are_escaped(monkeypatch):
     raw = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="ascii"))
     assert exit_status(lambda: print("1 × cpu, 9 ± 1")) == 0
     assert raw.getvalue() == b"1 \\xd7 cpu, 9 \\xb1 1\n"
 
 
-def test_help_is_written_in_ascii_and_in_one_column(monkeypatch):
-    """tyro wraps lines for ever in fewer columns than its margins need."""
+def test_help_is_printed_to_a_narrow_ascii_terminal(monkeypatch):
+    """tyro loops forever if there are fewer columns than its margins need."""
     raw = io.BytesIO()
     monkeypatch.setenv("COLUMNS", "1")
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="ascii"))
@@ -103,21 +103,21 @@ def test_help_is_written_in_ascii_and_in_one_column(monkeypatch):
     assert os.environ["COLUMNS"] == "40"
 
 
-def test_a_reader_that_leaves_ends_the_command_quietly(monkeypatch, capfd):
+def test_broken_pipe_exits_quietly(monkeypatch, capfd):
     monkeypatch.setattr(errors, "_discard_output", lambda: None)
     assert exit_status(fails_with(BrokenPipeError())) == 1
     assert capfd.readouterr().err == ""
 
 
-def test_output_that_nobody_reads_is_discarded(monkeypatch):
+def test_output_to_a_broken_pipe_is_discarded(monkeypatch):
     reader, writer = os.pipe()
     os.close(reader)
     monkeypatch.setattr(sys, "stdout", os.fdopen(writer, "w"))
     assert exit_status(lambda: print("x")) == 1
-    sys.stdout.close()  # or Python says at exit that it could not be flushed
+    sys.stdout.close()  # otherwise Python reports a failed flush at exit
 
 
-def test_a_closed_stdout_is_no_error(monkeypatch):
+def test_closed_stdout_is_no_error(monkeypatch):
     monkeypatch.setattr(sys, "stdout", None)
     assert exit_status(lambda: print("x")) == 0
 

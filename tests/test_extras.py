@@ -1,6 +1,6 @@
-"""Packages that not everybody installs: what is missing is named, with the command that brings it.
+"""Missing optional packages are named, with the command that installs them.
 
-FFmpeg has its test in tests/rendering/test_episodes.py, optuna in tests/experiments/test_search.py.
+FFmpeg is tested in tests/rendering/test_episodes.py, optuna in tests/experiments/test_search.py.
 """
 
 import re
@@ -22,19 +22,19 @@ MISSING = {
 
 
 @pytest.mark.parametrize("package, extra", MISSING)
-def test_a_missing_package_is_named_before_there_is_a_folder(
+def test_missing_package_is_named_before_a_folder_is_made(
     package, extra, tmp_path, monkeypatch, capsys
 ):
     (tmp_path / "data.hdf5").touch()
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(sys.modules, package, None)  # an import of it fails
+    monkeypatch.setitem(sys.modules, package, None)  # importing it fails
     assert train.main(MISSING[package, extra].split()) == 2
     message = capsys.readouterr().err
     assert f"pip install 'jaxrl[{extra}]'" in message and package in message.lower()
     assert not (tmp_path / "runs").exists()
 
 
-def test_every_hint_names_an_extra_that_exists():
+def test_every_hint_names_an_existing_extra():
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     known = set(extras["optional-dependencies"])
     files = [path for part in ("jaxrl", "experiments") for path in (ROOT / part).rglob("*.py")]

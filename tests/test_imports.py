@@ -1,4 +1,4 @@
-"""The import direction: a package imports itself and what stands before it."""
+"""A package imports only itself and packages at or below its layer."""
 
 import ast
 from pathlib import Path
@@ -20,7 +20,7 @@ ORDER = [
     {"training"},
     {"train", "evaluate", "render", "report", "export", "record", "clips"},
 ]
-# Within these limits `learning` is stricter still: it knows arrays and nothing else.
+# `learning` is stricter: functions of arrays that import no other package.
 ONLY = {"learning": {"learning", "types"}}
 
 
@@ -38,7 +38,7 @@ def imports(path: Path) -> set[str]:
     return {name for name in found if name.startswith("jaxrl.")}
 
 
-def test_imports_point_downwards():
+def test_imports_follow_the_layers():
     rank = {package: i for i, packages in enumerate(ORDER) for package in packages}
     wrong = []
     for path in ROOT.rglob("*.py"):

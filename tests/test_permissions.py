@@ -1,4 +1,4 @@
-"""Folders that may not be read or written: a sentence names them, and nothing in them changes."""
+"""Folders without read or write permission are named in the error and left unchanged."""
 
 import os
 from pathlib import Path
@@ -12,7 +12,7 @@ from tests.helpers import ordinary_user, tiny
 
 @pytest.fixture
 def folders(tmp_path, monkeypatch):
-    """A folder that is read-only, one that is closed, and a run with each of its parts so."""
+    """A read-only folder, an inaccessible one, and runs with such parts."""
     config = serialization.to_json(presets.get("cartpole"))
     for name in ("readonly", "closed", "run", "saved", "unreadable"):
         (tmp_path / name).mkdir()
@@ -61,15 +61,15 @@ COMMANDS["report"] = report
 
 @pytest.mark.parametrize("command", DENIED)
 @pytest.mark.usefixtures("folders")
-def test_what_is_denied_is_named_and_left_alone(command, capsys):
+def test_denied_paths_are_named_and_unchanged(command, capsys):
     name, *words = command.split()
     assert ordinary_user.call(lambda: COMMANDS[name].main(words)) == 2
     message = capsys.readouterr().err
     assert all(text in message for text in DENIED[command]) and "Traceback" not in message
 
 
-def test_permissions_apply_to_the_thread_alone(tmp_path):
-    """The tests above would prove nothing if root could still write."""
+def test_capabilities_are_dropped_in_the_thread_only(tmp_path):
+    """The tests above would be meaningless if root could still write."""
     tmp_path.chmod(0o555)
     assert not ordinary_user.call(lambda: os.access(tmp_path, os.W_OK))
     with pytest.raises(PermissionError):

@@ -1,4 +1,4 @@
-"""What the README shows works as shown."""
+"""The examples of the README work."""
 
 import re
 import sys
@@ -13,7 +13,7 @@ from tests.helpers import tiny
 README = (Path(__file__).parent.parent / "README.md").read_text()
 
 
-def test_own_environment_trains_as_written(tmp_path, monkeypatch):
+def test_custom_environment_of_the_readme_trains(tmp_path, monkeypatch):
     (code,) = re.findall(r"```python\n(import jax\n.*?)```", README, re.S)
     assert len([line for line in code.splitlines() if line.strip()]) <= 20
     (tmp_path / "reach.py").write_text(code)

@@ -1,4 +1,4 @@
-"""The table of failures and bad inputs is complete, and the tests it names exist."""
+"""The table in tests/reliability.py is complete, and the tests it names exist."""
 
 import ast
 import functools
@@ -17,15 +17,15 @@ def test_no_case_is_missing():
 
 @functools.cache
 def defined(path: str) -> set[str]:
-    """Return the functions at the top of a file."""
+    """Return the top-level functions of a file."""
     tree = ast.parse((ROOT / path).read_text())
     return {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
 
 
 @pytest.mark.parametrize("number", CASES)
-def test_every_case_has_tests_or_an_excuse(number):
+def test_every_case_has_tests_or_a_reason(number):
     case = CASES[number]
-    assert case.what and (case.tests or case.excuse)
+    assert case.description and (case.tests or case.not_applicable)
     assert len(set(case.tests)) == len(case.tests)
     for name in case.tests:
         path, _, test = name.partition("::")

@@ -1,4 +1,4 @@
-"""Collecting experience with scripted policies on probes whose every number is known."""
+"""Rollout collection with a scripted policy on probe environments."""
 
 import functools
 
@@ -15,7 +15,7 @@ NUM_ENVS = 3
 
 
 def _policy(params, obs, carry, key):
-    """Count calls in the carry; note what was seen; act by the parameters plus noise."""
+    """Count calls in the carry; return carry and noise as extras; act by the gain plus noise."""
     first = jax.tree.leaves(obs)[0]
     noise = jax.random.normal(key, (first.shape[0], 1))
     extras = {
@@ -31,19 +31,19 @@ def _env(env_class, **settings):
     return vector_env.VectorEnv(env_class, NUM_ENVS, **(defaults | settings))
 
 
-def _collector(env, key):
+def _rollout_state(env, key):
     calls = jnp.arange(NUM_ENVS, dtype=jnp.int32) * 100
     return types.RolloutState(env.reset(key), {"calls": calls}, (), jnp.arange(NUM_ENVS * 1.0))
 
 
 @functools.cache
 def _collect(env_class, length, **settings):
-    """Compile two rollouts in a row; return the function of (key, gain)."""
+    """Compile two consecutive rollouts; return a function of (seed, gain)."""
     env = _env(env_class(), **settings)
 
     @jax.jit
     def collect(key, gain):
-        begin = _collector(env, key)
+        begin = _rollout_state(env, key)
         keys = jax.random.split(jax.random.fold_in(key, 1))
         params = {"gain": gain}
         middle, first = rollout.collect(env, _policy, params, begin, keys[0], length)
@@ -75,9 +75,9 @@ def test_shapes_are_time_major():
     assert first.carry["calls"].shape == (1, NUM_ENVS)
 
 
-@pytest.mark.parametrize("play", [_fresh_start, _counter])
-def test_observations_follow_each_other_until_an_episode_ends(play):
-    _, first, _, second, end = play()
+@pytest.mark.parametrize("collect_two", [_fresh_start, _counter])
+def test_next_obs_is_the_following_obs_within_an_episode(collect_two):
+    _, first, _, second, end = collect_two()
     obs = np.concatenate([first.obs, second.obs, end.env.packed.obs[None]])[..., 0]
     next_obs = np.concatenate([first.next_obs, second.next_obs])[..., 0]
     ended = np.concatenate([r.terminated | r.truncated for r in (first, second)])
@@ -95,8 +95,8 @@ def test_next_observation_is_the_true_successor():
     assert not second.terminated.any()
 
 
-def test_a_time_limit_on_the_last_step_of_a_rollout():
-    """Its successor is the true one, and the next rollout begins with the new episode."""
+def test_truncation_on_the_last_step_of_a_rollout():
+    """next_obs is the true successor, and the next rollout begins with a new episode."""
     _, first, middle, second, _ = _collect(probes.Counter, 4)()
     np.testing.assert_array_equal(first.next_obs[:, 0, 0], [1, 2, 3, 4])
     np.testing.assert_array_equal(first.truncated[:, 0], [False, False, False, True])
@@ -106,36 +106,36 @@ def test_a_time_limit_on_the_last_step_of_a_rollout():
     np.testing.assert_array_equal(second.obs[:, 0, 0], [0, 1, 2, 3])
 
 
-def test_second_rollout_goes_on_where_the_first_ended():
+def test_second_rollout_continues_the_first():
     begin, first, middle, second, end = _counter()
     ages = [state.env.age.tolist() for state in (begin, middle, end)]
     assert ages == [[0] * NUM_ENVS, [3] * NUM_ENVS, [2] * NUM_ENVS]
     np.testing.assert_array_equal(second.obs[0], first.next_obs[-1])
-    for state in (middle, end):  # normalisation of rewards is the learner's business
+    for state in (middle, end):  # updated by the learner, not by collection
         np.testing.assert_array_equal(state.discounted_return, begin.discounted_return)
 
 
-def test_memory_is_cleared_where_an_episode_ended():
+def test_carry_is_reset_at_the_end_of_an_episode():
     _, first, middle, second, end = _termination()
     offset = np.arange(NUM_ENVS) * 100
-    handed = np.concatenate([r.extras["carry"]["calls"] for r in (first, second)])
+    carries = np.concatenate([r.extras["carry"]["calls"] for r in (first, second)])
     expected = np.array([0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3])[:, None] + np.zeros_like(offset)
-    expected[:4] += offset  # memory from before lasts until the first ending, after four steps
-    np.testing.assert_array_equal(handed, expected)
+    expected[:4] += offset  # the initial carry lasts until the first episode ends, after four steps
+    np.testing.assert_array_equal(carries, expected)
     np.testing.assert_array_equal(middle.carry["calls"], [2] * NUM_ENVS)
     np.testing.assert_array_equal(end.carry["calls"], [0] * NUM_ENVS)  # ended on the last step
     assert end.carry["calls"].dtype == np.int32
 
 
-def test_memory_is_cleared_by_a_truncation_too():
+def test_carry_is_reset_by_truncation():
     _, _, _, second, end = _counter()
     np.testing.assert_array_equal(second.extras["carry"]["calls"][:, 1], [103, 0, 1])
     np.testing.assert_array_equal(end.carry["calls"], [2] * NUM_ENVS)
 
 
-def test_memory_is_cleared_for_the_ended_environment_only():
+def test_carry_is_reset_only_in_environments_that_ended():
     env = _env(probes.Counter(), episode_length=4)
-    collector = _collector(env, jax.random.key(0))
+    collector = _rollout_state(env, jax.random.key(0))
     staggered = collector.env.replace(age=jnp.array([3, 0, 1], jnp.int32))
     collector = collector.replace(env=staggered)
     after, _ = rollout.collect(env, _policy, {"gain": 0.0}, collector, jax.random.key(1), 1)
@@ -143,16 +143,16 @@ def test_memory_is_cleared_for_the_ended_environment_only():
     np.testing.assert_array_equal(after.env.age, [0, 1, 2])
 
 
-def test_memory_before_the_first_step_is_stored():
+def test_initial_carry_of_a_rollout_is_stored():
     begin, first, middle, second, _ = _termination()
     np.testing.assert_array_equal(first.carry["calls"], [np.arange(NUM_ENVS) * 100])
     np.testing.assert_array_equal(begin.carry["calls"], first.carry["calls"][0])
     np.testing.assert_array_equal(second.carry["calls"][0], middle.carry["calls"])
 
 
-def test_memory_before_every_segment_is_stored_and_nothing_else_differs():
+def test_initial_carry_of_every_segment_is_stored():
     env = _env(probes.TerminationCut(), episode_length=50)
-    begin = _collector(env, jax.random.key(0))
+    begin = _rollout_state(env, jax.random.key(0))
     params = {"gain": 0.0}
     ends, rollouts = zip(
         *(
@@ -161,15 +161,15 @@ def test_memory_before_every_segment_is_stored_and_nothing_else_differs():
         ),
         strict=True,
     )
-    handed = rollouts[0].extras["carry"]["calls"]
-    np.testing.assert_array_equal(rollouts[1].carry["calls"], handed[::2])
+    carries = rollouts[0].extras["carry"]["calls"]
+    np.testing.assert_array_equal(rollouts[1].carry["calls"], carries[::2])
     assert rollouts[1].carry["calls"].shape == (3, NUM_ENVS)
     whole, cut = ((end, r._replace(carry=())) for end, r in zip(ends, rollouts, strict=True))
     for a, b in zip(jax.tree.leaves(whole), jax.tree.leaves(cut), strict=True):
         np.testing.assert_array_equal(a, b)
 
 
-def test_parameters_reach_the_policy_and_extras_come_back():
+def test_policy_receives_params_and_its_extras_are_stored():
     collect = _collect(probes.Counter, 3)
     rollouts = [collect(gain=gain)[1] for gain in (0.0, 2.5)]
     for gain, one in zip((0.0, 2.5), rollouts, strict=True):
@@ -178,15 +178,15 @@ def test_parameters_reach_the_policy_and_extras_come_back():
     assert len(np.unique(rollouts[0].extras["noise"])) == 3 * NUM_ENVS  # a new key for each step
 
 
-def test_the_rollouts_of_one_iteration_draw_their_own_pools():
+def test_every_rollout_samples_its_own_reset_pool():
     _, first, _, second, _ = _fresh_start()
-    later = np.concatenate([first.obs[3:4], second.obs[1:2], second.obs[4:5]])  # first observations
-    assert len(np.unique(later)) > NUM_ENVS
+    starts = np.concatenate([first.obs[3:4], second.obs[1:2], second.obs[4:5]])  # after resets
+    assert len(np.unique(starts)) > NUM_ENVS
     assert not np.isin(second.obs[1], first.obs).any()
 
 
 def _statistics(rewards, ended):
-    """Add up rewards and lengths of the episodes that ended, one environment at a time."""
+    """Return (return, length) of each finished episode, one environment at a time."""
     episodes = []
     for reward, end in zip(rewards.T, ended.T, strict=True):
         starts = np.concatenate([[0], np.flatnonzero(end) + 1])
@@ -195,7 +195,7 @@ def _statistics(rewards, ended):
     return np.array(episodes).reshape(-1, 2)
 
 
-def test_episode_metrics_are_those_of_the_episodes_that_ended_in_the_rollout():
+def test_episode_metrics_cover_episodes_that_ended_in_the_rollout():
     _, first, _, second, _ = _fresh_start()
     rewards = np.concatenate([first.reward, second.reward])
     ended = np.concatenate([r.terminated | r.truncated for r in (first, second)])
@@ -217,7 +217,7 @@ def test_dict_observations():
     np.testing.assert_array_equal(first.obs["privileged_state"][..., 0], first.reward)
 
 
-def test_same_key_same_rollout_bit_for_bit():
+def test_rollout_is_deterministic_given_the_key():
     collect = _collect(probes.FreshStart, 5, episode_length=50, pool_size=64)
     first, again, other = (jax.tree.leaves(collect(seed)[1]) for seed in (0, 0, 1))
     assert all(map(np.array_equal, first, again))

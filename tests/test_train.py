@@ -1,4 +1,4 @@
-"""Bad input gets a clear message and a non-zero exit, before anything is compiled or written."""
+"""Bad input is refused with a clear message before anything is compiled or written."""
 
 import json
 import os
@@ -84,7 +84,7 @@ BAD_FLAGS = {
 WITHOUT_EFFECT = {
     "sac-ant --rrd.features quadratic": "--rrd.features has no effect without --offpolicy",
     "rrd-ant --rrd.sample-size 32": None,
-    "rrd-ant --offpolicy.reward env": None,  # settings of the preset are not flags
+    "rrd-ant --offpolicy.reward env": None,  # settings of the preset do not warn
     "sac-ant --offpolicy.v-max 9": "--offpolicy.v-max has no effect without --offpolicy.critic",
     "td3-ant --offpolicy.alpha-lr 1": "--offpolicy.alpha-lr has no effect without --algo sac.",
     "td3-ant --offpolicy.target-noise 0.1": None,
@@ -100,21 +100,21 @@ WITHOUT_EFFECT = {
 
 
 @pytest.mark.parametrize("flags", WITHOUT_EFFECT)
-def test_flags_without_effect_are_noted(flags, capsys):
+def test_flags_without_effect_warn(flags, capsys):
     assert train._parse(shlex.split(flags))
-    said = capsys.readouterr().err
-    assert (WITHOUT_EFFECT[flags] or "") in said and bool(WITHOUT_EFFECT[flags]) == bool(said)
+    stderr = capsys.readouterr().err
+    assert (WITHOUT_EFFECT[flags] or "") in stderr and bool(WITHOUT_EFFECT[flags]) == bool(stderr)
 
 
 @pytest.mark.parametrize("arguments", BAD_FLAGS)
-def test_bad_input_is_named_and_refused(arguments, capsys, tmp_path, monkeypatch):
+def test_bad_flags_are_named_and_refused(arguments, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert train.main(arguments.split()) == 2
     assert BAD_FLAGS[arguments] in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 
-def test_all_problems_come_together(capsys):
+def test_all_problems_are_reported_together(capsys):
     assert train.main(shlex.split("ant --num-envs 0 --ppo.lam 2 --backend mjxx")) == 2
     message = capsys.readouterr().err
     assert all(flag in message for flag in ("--num-envs", "--ppo.lam", "--backend"))
@@ -126,7 +126,7 @@ def test_all_problems_come_together(capsys):
 
 
 @pytest.mark.parametrize("flag", ["--env {}", "--env={}"])
-def test_env_alone_means_its_preset(flag):
+def test_env_flag_alone_selects_its_preset(flag):
     assert train._parse(flag.format("cartpole").split()).config == presets.get("cartpole")
     own = train._parse(flag.format("mine:Env").split()).config
     assert own.env == "mine:Env" and own.backend is None
@@ -134,19 +134,19 @@ def test_env_alone_means_its_preset(flag):
 
 @pytest.mark.parametrize("flag", ["--episodes", "--seed", "--only"])
 @pytest.mark.parametrize("value", [-1, 2**63])
-def test_numbers_of_episodes_and_seeds_have_a_range(flag, value, capsys):
+def test_episodes_and_seeds_out_of_range_are_refused(flag, value, capsys):
     assert evaluate.main(["run", flag, str(value)]) == 2
     assert f"error: {flag} must lie between" in capsys.readouterr().err
 
 
-def test_more_episodes_than_there_is_memory_for_are_refused(monkeypatch):
+def test_more_episodes_than_fit_in_memory_are_refused(monkeypatch):
     program = fit.build(train._parse(tiny.FLAGS).config)
     memory_estimate.refuse_episodes(program.env, 100)
     with pytest.raises(UserError, match="--only: 100,000,000,000 episodes side by side need"):
         memory_estimate.refuse_episodes(program.env, 10**11, "--only")
 
 
-def test_policies_that_are_not_there(tmp_path, capsys):
+def test_missing_policy_is_named(tmp_path, capsys):
     assert evaluate.main([str(tmp_path / "nothing")]) == 2
     assert "does not exist" in capsys.readouterr().err
     with pytest.raises(UserError, match="No policy at"):
@@ -154,13 +154,13 @@ def test_policies_that_are_not_there(tmp_path, capsys):
 
 
 class Malicious:
-    """Runs code where it is unpickled."""
+    """Runs code when unpickled."""
 
     def __reduce__(self):
-        return pytest.fail, ("code of a file was run",)
+        return pytest.fail, ("code in a file was run",)
 
 
-def test_a_policy_file_runs_no_code(tmp_path, capsys):
+def test_loading_a_policy_runs_no_code(tmp_path, capsys):
     path = tmp_path / "policy.npz"
     np.savez(path, allow_pickle=True, **{"policy.json": np.array(Malicious(), object)})
     with pytest.raises(UserError, match="policy.npz"):
@@ -171,15 +171,15 @@ def test_a_policy_file_runs_no_code(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("arguments", ["ant --ppo.clp 3", "ant --num-envs many", "--no-such-flag"])
-def test_unknown_flags_and_types_exit_2(arguments, capsys):
+def test_unknown_flags_and_wrong_types_exit_with_2(arguments, capsys):
     with pytest.raises(SystemExit) as caught:
         train.main(arguments.split())
     assert caught.value.code == 2
     message = capsys.readouterr().err
     if "clp" in arguments:
-        assert "--ppo.clip" in message  # the nearest name
+        assert "--ppo.clip" in message  # the closest name
     if "spo" in arguments:
-        assert "'ppo', 'sac'" in message  # all that there are
+        assert "'ppo', 'sac'" in message  # all known values
 
 
 def test_resume_folder_must_be_a_run(tmp_path, capsys):
@@ -214,7 +214,7 @@ def test_unwritable_run_dir(tmp_path, capsys):
     assert "--run-dir: cannot create" in capsys.readouterr().err
 
 
-def test_own_environment_is_not_imported_because_a_file_says_so(tmp_path, capsys):
+def test_custom_environment_of_a_config_file_is_not_imported(tmp_path, capsys):
     config = train._parse(["--env", "evil_module:Env"]).config
     (tmp_path / "config.json").write_text(serialization.to_json(config))
     for main in (
@@ -225,7 +225,7 @@ def test_own_environment_is_not_imported_because_a_file_says_so(tmp_path, capsys
         assert "--env evil_module:Env" in capsys.readouterr().err
 
 
-def test_the_environment_of_a_run_cannot_be_another(tmp_path, capsys):
+def test_env_flag_must_match_the_run(tmp_path, capsys):
     (tmp_path / "config.json").write_text(serialization.to_json(presets.get("cartpole")))
     for main in (train.main, evaluate.main):
         words = ["--resume", str(tmp_path)] if main is train.main else [str(tmp_path)]
@@ -233,7 +233,7 @@ def test_the_environment_of_a_run_cannot_be_another(tmp_path, capsys):
         assert f"--env ant: the run in '{tmp_path}' has --env cartpole" in capsys.readouterr().err
 
 
-def test_help_is_fast_and_leaves_jax_alone():
+def test_help_is_fast_and_does_not_import_jax():
     code = (
         "import sys, jaxrl.train as t\n"
         "try: t.main(['--help'])\n"
@@ -245,7 +245,7 @@ def test_help_is_fast_and_leaves_jax_alone():
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert done.returncode == 0, done.stderr
     assert "--num-envs" in done.stdout and "quickstart" in done.stdout
-    # Processor time, not wall-clock: tests share their cores.
+    # CPU time, not wall-clock: tests share their cores.
     assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 2.0
 
 
@@ -258,16 +258,16 @@ def test_dry_run_shows_sizes_and_writes_nothing(tmp_path, capsys, monkeypatch):
 
 
 @pytest.mark.parametrize(("given", "taken"), [(None, "false"), ("true", "true")])
-def test_memory_of_a_gpu_is_taken_as_needed_unless_asked_for(given, taken, monkeypatch):
+def test_gpu_memory_is_not_preallocated_by_default(given, taken, monkeypatch):
     name = "XLA_PYTHON_CLIENT_PREALLOCATE"
-    monkeypatch.setenv(name, "")  # so that what the command sets is undone afterwards
+    monkeypatch.setenv(name, "")  # registers the variable to be restored afterwards
     monkeypatch.delenv(name) if given is None else monkeypatch.setenv(name, given)
     assert train.main([*tiny.FLAGS, "--dry-run"]) == 0
     assert os.environ[name] == taken
 
 
 @pytest.mark.parametrize("name", presets.PRESETS)
-def test_every_preset_is_valid_and_survives_json(name):
+def test_every_preset_is_valid_and_round_trips_through_json(name):
     config = presets.get(name)
     assert validate.validate(config) == []
     assert serialization.from_json(serialization.to_json(config)) == config
@@ -288,20 +288,20 @@ def test_every_preset_is_valid_and_survives_json(name):
         lambda d: [d],
     ],
 )
-def test_hostile_config_files_are_refused(change):
+def test_malformed_config_files_are_refused(change):
     data = json.loads(serialization.to_json(TrainConfig()))
     with pytest.raises(UserError):
         serialization.from_json(json.dumps(change(data)))
 
 
-def test_truncated_and_deep_config_files_are_refused():
+def test_truncated_and_deeply_nested_config_files_are_refused():
     text = serialization.to_json(TrainConfig())
     for bad in (text[:-20], "", "[" * 100_000):
         with pytest.raises(UserError):
             serialization.from_json(bad)
 
 
-def test_files_of_an_earlier_version_have_defaults_for_what_is_new():
+def test_config_files_without_new_fields_get_defaults():
     data = json.loads(serialization.to_json(presets.get("ant")))
     del data["network"]["rnn"], data["task"]["async_factor"]
     assert serialization.from_json(json.dumps(data)) == presets.get("ant")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 
 def candidates(version: str) -> Iterator[str]:
-    """Yield paths that may be an interpreter of this version, the likeliest first."""
+    """Yield paths that may be an interpreter of this version, the most likely first."""
     if found := shutil.which(f"python{version}"):
         yield found
     for root in (".pyenv/versions", ".local/share/uv/python"):

@@ -133,7 +133,7 @@ def _write_episodes(path: Path) -> Path:
 
 
 def _compare(before: dict, after: dict) -> int:
-    """Print what differs; return how many runs do."""
+    """Print the differences; return the number of runs that differ."""
     differ = 0
     for name, files in after.items():
         wrong = [f for f in files if _text(files[f]) != _text(before[name].get(f))]

@@ -1,11 +1,11 @@
-"""Kill a training run at random moments, resume it each time, and compare it with a whole run.
+"""Kill a training run at random times, resume it each time, and compare with an uninterrupted run.
 
 Usage: python tools/kill_soak.py --kills 100
 
 One run is trained without interruption. Then the same run is started again, killed by SIGKILL at a
-random moment (while it imports, compiles, trains, evaluates, saves or writes its report), resumed,
-killed again, and so on until it ends by itself; then another one is begun, until all kills are
-done. Every run must end with the same files: each row of metrics.jsonl without its times,
+random time (during imports, compilation, training, evaluation, a save or its report), resumed,
+killed again, and so on until it finishes; then the next run is started, until all kills are done.
+Every run must end with the same files: each row of metrics.jsonl without its times,
 each evaluation, and each array of the best and the final policy, bit for bit. The exit status is 1
 if anything differs, or if a run or a resume fails.
 """
@@ -34,7 +34,7 @@ FLAGS = shlex.split(
 
 
 class Failure(Exception):
-    """A run failed, or ended with something else than the uninterrupted one."""
+    """A run failed, or its files differ from those of the uninterrupted run."""
 
 
 def start(folder: Path, flags: list[str]) -> subprocess.Popen:
@@ -55,7 +55,7 @@ def start(folder: Path, flags: list[str]) -> subprocess.Popen:
 
 
 def finish(process: subprocess.Popen) -> None:
-    """Wait for a run that nobody kills; it must succeed."""
+    """Wait for a run to finish; raise Failure if it does not succeed."""
     output, _ = process.communicate()
     if process.returncode:
         raise Failure(f"a run ended with exit status {process.returncode}:\n{output}")
@@ -64,7 +64,7 @@ def finish(process: subprocess.Popen) -> None:
 def interrupted(
     folder: Path, flags: list[str], kills: int, delay: Callable[[], float]
 ) -> list[float]:
-    """Train in `folder`, killing the run up to `kills` times; return when each kill came."""
+    """Train in `folder`, killing the run up to `kills` times; return the time of each kill."""
     killed = []
     while len(killed) < kills:
         process, after = start(folder, flags), delay()
@@ -82,7 +82,7 @@ def interrupted(
 
 
 def rows(folder: Path) -> list[dict[str, float]]:
-    """Return the rows of a run's log without what a clock or the machine decides."""
+    """Return the rows of a run's log without times."""
     lines = (folder / "metrics.jsonl").read_text().splitlines()
     return [
         {k: v for k, v in json.loads(line).items() if not k.startswith("time/")} for line in lines
@@ -96,7 +96,7 @@ def arrays(file: Path) -> dict[str, Any]:
 
 
 def differences(whole: Path, other: Path) -> list[str]:
-    """Return what differs between the files of two finished runs, in words."""
+    """Describe the differences between the files of two finished runs."""
     ours, theirs = rows(whole), rows(other)
     found = [
         f"row {i}: {a} != {b}" for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b
@@ -110,7 +110,7 @@ def differences(whole: Path, other: Path) -> list[str]:
 
 
 def soak(place: Path, kills: int, seed: int) -> None:
-    """Train once as a whole, then again and again under kills, and compare."""
+    """Train once without interruption, then repeatedly with kills, and compare."""
     chance = random.Random(seed)
     finish(start(place / "whole", FLAGS))  # fills the caches
     began = time.monotonic()
@@ -129,8 +129,8 @@ def soak(place: Path, kills: int, seed: int) -> None:
 
 
 def main() -> int:
-    """Parse the command line, soak, and tell how it went."""
-    parser = argparse.ArgumentParser(description="Kill and resume a run at random moments.")
+    """Run the command line; return the exit status."""
+    parser = argparse.ArgumentParser(description="Kill and resume a run at random times.")
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()

@@ -46,7 +46,7 @@ def merge(frozen: dict[str, list[str]]) -> list[str]:
             holds[line].append(version)
 
     def marker(pythons: list[str]) -> str:
-        # Versions lie in order, so a run of them is one range, open at the oldest and the newest.
+        # Consecutive versions are one range, open at the oldest and the newest.
         first, last = versions.index(pythons[0]), versions.index(pythons[-1])
         if versions[first : last + 1] != pythons:
             return " or ".join(f'python_version == "{version}"' for version in pythons)

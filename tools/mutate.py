@@ -1,4 +1,4 @@
-"""Mutation testing: change one detail of the mathematics at a time and see a test fail.
+"""Mutation testing: change one detail of the mathematics at a time; a test must fail.
 
     python tools/mutate.py                        every mutant of every module
     python tools/mutate.py --module learning.gae  one module
@@ -6,8 +6,9 @@
     python tools/mutate.py --list                 only list the mutants
 
 A mutant is killed when a test fails, and survives when all tests pass: then a test is missing, or
-the change means nothing (`mutations.py` says why). Everything runs on a temporary copy of package
-and tests. Third-party packages are imported once; each mutant is tested in a fork of that process.
+the mutant is equivalent (see EQUIVALENT in mutations.py). Everything runs on a temporary copy of
+package and tests. Third-party packages are imported once; each mutant is tested in a fork of that
+process.
 """
 
 import argparse
@@ -34,7 +35,7 @@ ALGORITHMS = ["amp", "offline_reward", "ppo.batch", "ppo.loss", "ppo.update"]
 ALGORITHMS += [
     f"off_policy.{n}" for n in ("algorithm", "base", "dqn", "reward_model", "sac", "td3")
 ]
-# Tests of modules that have none of their own name alone, in the order in which they are run.
+# Test files of modules that need other files than the one of their name, in the order they run.
 TESTS = {
     "learning.episode_index": [
         "learning/test_replay_buffer.py",
@@ -73,7 +74,7 @@ def tests_of(module: str) -> list[str]:
 
 
 class _Reporter:
-    """Notes the first test that fails; lets even the smallest program be cached."""
+    """Writes the id of the failed test to a file; caches even the smallest programs."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -94,7 +95,7 @@ def run_tests(tests: list[str], seconds: float) -> tuple[str, str, float]:
     note, log, start = Path("failed.txt"), Path("log.txt"), time.monotonic()
     note.unlink(missing_ok=True)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of forking beside threads: no backend runs here
+        warnings.simplefilter("ignore")  # about forking with threads: no backend runs here
         pid = os.fork()
     if pid == 0:
         os.setsid()
@@ -120,7 +121,7 @@ def run_tests(tests: list[str], seconds: float) -> tuple[str, str, float]:
 
 
 def prepare(folder: Path) -> None:
-    """Copy package and tests, compile them, and go there."""
+    """Copy package and tests, compile them, and change into the copy."""
     for name in ("jaxrl", "tests"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", folder)
@@ -139,11 +140,11 @@ def prepare(folder: Path) -> None:
     # One counterexample is enough: shrinking it takes a hundred times as long as finding it.
     settings.register_profile("mutate", phases=[Phase.explicit, Phase.generate])
     settings.load_profile("mutate")
-    gc.freeze()  # or else every fork copies what its first collection touches: all of it
+    gc.freeze()  # otherwise the first collection of every fork copies the heap
 
 
 def attempt(mutant: Mutant, killers: list[str], seconds: float) -> tuple[str, str]:
-    """Test a mutant, by what killed its neighbours first; return its fate and the failed test."""
+    """Test a mutant, first by tests that killed similar ones; return its fate and failed test."""
     path = Path("jaxrl") / f"{mutant.module.replace('.', '/')}.py"
     original = path.read_text()
     compiled = Path(importlib.util.cache_from_source(str(path)))
@@ -166,7 +167,7 @@ def attempt(mutant: Mutant, killers: list[str], seconds: float) -> tuple[str, st
 
 
 def test_all(mutants: list[Mutant], seconds: float, out: Path | None) -> list[dict]:
-    """Test mutants one by one; those that `out` says were killed before are not tested again."""
+    """Test mutants one by one, except those already killed according to `out`."""
     before = json.loads(out.read_text()) if out and out.exists() else []
     results = {row["diff"]: row for row in before if row["fate"] == "killed"}
     killers: dict[str, list[str]] = {}
@@ -202,7 +203,7 @@ def test_all(mutants: list[Mutant], seconds: float, out: Path | None) -> list[di
 
 
 def report(results: list[dict]) -> int:
-    """Print the survivors and a table of functions; return how many survived."""
+    """Print the survivors and a table of functions; return the number of survivors."""
     for row in results:
         if row["fate"] in ("survived", "timed out"):
             print(f"\n{row['fate']}: {row['diff']}")
@@ -225,11 +226,11 @@ def main() -> None:
     )
     parser.add_argument("--module", action="append", help="e.g. learning.gae; may be repeated")
     parser.add_argument("--function", default="*", help="a function, or a pattern of names")
-    parser.add_argument("--sample", type=int, help="test only so many mutants, drawn at random")
-    parser.add_argument("--seed", type=int, default=0, help="of the sample")
+    parser.add_argument("--sample", type=int, help="number of mutants to test, sampled at random")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the sample")
     parser.add_argument("--timeout", type=float, default=300.0, help="seconds per mutant")
     parser.add_argument(
-        "--json", type=Path, help="keep results here; what was killed is not tested again"
+        "--json", type=Path, help="file of results; mutants already killed are not tested again"
     )
     parser.add_argument("--list", action="store_true", help="list the mutants, test nothing")
     args = parser.parse_args()

@@ -1,7 +1,7 @@
-"""What `mutate.py` changes: one detail of a function at a time, in its source.
+"""The mutants of `mutate.py`: one changed detail in the source of a function.
 
 Signs, operators, factors, constants, comparisons, masks, indices and axes, the order of arguments,
-names that are easily confused, what is stopped, clipped or squared, what is left as it was.
+easily confused names, dropped calls (stop_gradient, clip, square, ...) and dropped assignments.
 """
 
 import ast
@@ -51,7 +51,7 @@ TYPES_ONLY = {
     "ones_like",
     "eval_shape",
     "structure",
-}  # what is given matters by its type alone
+}  # only the type of the argument matters
 LIBRARIES = {"jax", "jnp", "optax", "chex", "struct", "nn"}
 
 
@@ -91,7 +91,7 @@ def with_(node: ast.AST, **fields) -> ast.AST:
 
 
 def changes(node: ast.AST, names: set[str]) -> Iterator[ast.AST]:
-    """Yield what may stand in the place of a node; `names` are known, `.names` attributes."""
+    """Yield replacements of a node; `names` are known names, with a leading dot for attributes."""
     if isinstance(node, ast.BinOp):
         if isinstance(node.left, ast.Tuple):
             return  # a shape
@@ -102,7 +102,7 @@ def changes(node: ast.AST, names: set[str]) -> Iterator[ast.AST]:
         if isinstance(node.op, ast.Mult | ast.BitAnd) and not isinstance(node.left, ast.Constant):
             yield node.right
     elif isinstance(node, ast.UnaryOp):
-        # Not −1 as an index or axis: it is shifted as the constant in it, and may well be 1 too.
+        # Not -1 as an index or axis: its constant is mutated instead, and 1 may be equivalent.
         if not isinstance(getattr(node.operand, "value", None), int):
             yield node.operand
     elif isinstance(node, ast.BoolOp):
@@ -133,7 +133,7 @@ def changes(node: ast.AST, names: set[str]) -> Iterator[ast.AST]:
 
 
 def call_changes(node: ast.Call) -> Iterator[ast.AST]:
-    """Yield calls with arguments swapped or left out, or what is called for."""
+    """Yield calls with swapped or dropped arguments, or an argument in place of the call."""
     name, args = name_of(node.func), node.args
     if name in DROPPED and args:
         yield args[0]
@@ -149,7 +149,7 @@ def call_changes(node: ast.Call) -> Iterator[ast.AST]:
 
 
 def statement_changes(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield `pass` for a statement that only changes a name, and the opposite of an `if`."""
+    """Yield `pass` for a statement that updates a name, and the negated condition of an `if`."""
     if isinstance(node, ast.AugAssign):
         yield ast.Pass()
     elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
@@ -161,7 +161,7 @@ def statement_changes(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def nodes(node: ast.AST) -> Iterator[ast.AST]:
-    """Walk over code that computes: no annotations, types, messages, shape checks or hints."""
+    """Walk over nodes that compute; skip annotations, types, messages, shape checks and hints."""
     if isinstance(node, ast.Attribute) and node.attr in ("dtype", "ndim"):
         return
     if isinstance(node, ast.keyword) and node.arg in ("unroll", "precision", "dtype"):
@@ -191,7 +191,7 @@ def functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef]]:
 
 
 def spliced(source: str, node: ast.expr | ast.stmt, new: ast.AST) -> str:
-    """Return the source with other code in the place of a node."""
+    """Return the source with a node replaced."""
     lines = source.encode().splitlines(keepends=True)
     starts = [sum(map(len, lines[:n])) for n in (node.lineno - 1, (node.end_lineno or 0) - 1)]
     begin, end = starts[0] + node.col_offset, starts[1] + (node.end_col_offset or 0)
@@ -239,26 +239,26 @@ def excuse(mutant: Mutant) -> str:
     return next((why for part, why in reasons.items() if part in mutant.diff), "")
 
 
-# Mutants that change nothing a test could see: module -> part of the diff -> why.
+# Mutants that no test can detect: module -> part of the diff -> reason.
 EQUIVALENT = {
     "learning.losses": {
-        "jnp.where(varies, spread, (2.0))": "stands where the outer `where` takes the other side",
+        "jnp.where(varies, spread, (2.0))": "in the branch that the outer `where` discards",
     },
     "learning.td": {
         "jnp.clip(near, 0.0, (2.0))": "`near` is never above 1",
     },
     "learning.normalizer": {
         "jnp.mean(leaf) for leaf": "a mean is finite where its sum is",
-        "leaf = leaf.astype(jnp.float32)\n+        pass": "promotion gives a float32 all the same",
+        "leaf = leaf.astype(jnp.float32)\n+        pass": "type promotion gives float32 anyway",
     },
     "learning.replay_buffer": {
-        "ring.written[(1)]": "all rows are written alike",
+        "ring.written[(1)]": "all rows are written equally often",
     },
     "learning.episode_index": {
         "scores, -(2.0))": "any number below the scores",
         "(oldest >= index.first)": "if equal, the first after `first` is `first` itself",
         "jnp.maximum(index.first, oldest)": "`oldest` is past both",
-        "(nth <= stored[:, None])": "a place that nothing was written to",
+        "(nth <= stored[:, None])": "an unused slot",
         "complete = (first >= oldest)": "nothing reads the entry of an episode before its end",
         "index.age.shape[-(2)], index.current_age": "any age above 0 is before the ring",
     },
@@ -266,7 +266,7 @@ EQUIVALENT = {
         "(mean - jnp.exp(log_std) * jax.random.normal(": "the noise is symmetric",
         "log_det_tanh((mean - jnp.exp(log_std) * noise))": "the noise is symmetric",
         "(jnp.tanh(mean) - jnp.exp(log_std) * noise)": "the noise is symmetric",
-        "choice.shape) <= params[..., -1])": "a draw equals the chance once in 2²³ times",
+        "choice.shape) <= params[..., -1])": "a sample equals the probability once in 2²³ times",
     },
     "learning.reward_regression": {
         "lower=(False)": "either triangle of a symmetric matrix has the same solution",
@@ -279,8 +279,8 @@ EQUIVALENT = {
         "probs[0], probs[(2)])": "JAX clamps an index past the end to the last",
     },
     "algorithms.ppo.batch": {
-        "((jnp.std(x) - 1e-08))": "far below any deviation but 0, and then x − mean is 0",
-        "(jnp.std(x) + (2e-08))": "far below any deviation but 0, and then x − mean is 0",
+        "((jnp.std(x) - 1e-08))": "far below any std except 0, where x - mean is 0",
+        "(jnp.std(x) + (2e-08))": "far below any std except 0, where x - mean is 0",
     },
     "algorithms.ppo.update": {
         "ended: Array = steps.truncated | steps.truncated": "a terminated step has no successor",
@@ -299,11 +299,11 @@ EQUIVALENT = {
         "value_loss(batch.target, value)": "a squared distance is symmetric",
     },
     "algorithms.amp": {
-        "optimizer.adam(1.0, (2e-08))": "far below the numbers that it is added to",
+        "optimizer.adam(1.0, (2e-08))": "far below the values it is added to",
         'name="head")(x)[..., (1)]': "JAX clamps an index past the end to the last",
         "x[None])[(1)]": "JAX clamps an index past the end to the last",
-        "((jax.random.uniform(key_mix, (number, 1)) >= 0.5))": "the other half of a uniform draw",
-        "((jax.random.uniform(key_mix, (number, 1)) <= 0.5))": "exactly 0.5 is one draw in 2²³",
+        "((jax.random.uniform(key_mix, (number, 1)) >= 0.5))": "the other half of a uniform sample",
+        "((jax.random.uniform(key_mix, (number, 1)) <= 0.5))": "exactly 0.5 is one sample in 2²³",
         "(min(len(fresh.rows), max(rows // 16, 1)))": "a minimum is symmetric",
         "jnp.zeros(((2), self.size))": "parameters do not depend on the number of examples",
     },

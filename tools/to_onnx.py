@@ -1,10 +1,10 @@
-"""Turn an exported policy into ONNX, in an environment of its own.
+"""Convert an exported policy to ONNX, in a separate virtual environment.
 
     python3 -m venv onnx && onnx/bin/pip install jax2onnx onnxruntime
     onnx/bin/python tools/to_onnx.py runs/.../exported
 
-jax2onnx wants versions of JAX of its own choosing, so it is no extra of this project. What it
-converts is policy.py with JAX's arrays in NumPy's place. The result is compared with NumPy's.
+jax2onnx requires certain versions of JAX, so it is not an extra of this project. It converts
+policy.py with jax.numpy in place of NumPy. The result is compared with NumPy's.
 """
 
 import importlib
@@ -19,19 +19,19 @@ from jax2onnx import to_onnx  # pyright: ignore[reportMissingImports]
 
 
 def main(folder: Path) -> None:
-    """Write policy.onnx: observation and memory in, action and memory out, rows free."""
+    """Write policy.onnx: observations and RNN state in, actions and RNN state out."""
     sys.path.insert(0, str(folder))
     runner: Any = importlib.import_module("policy")
     policy = runner.Policy(folder / "policy.npz")
     if policy.about["tokens"]:
-        sys.exit("Policies that see tokens are not converted.")
-    policy.about["keys"] = []  # parts of an observation are given joined, in the order of `keys`
+        sys.exit("Policies with token observations are not supported.")
+    policy.about["keys"] = []  # inputs are concatenated observations, in the order of `keys`
     parts = {"none": 0, "lstm": 2, "gru": 1}[policy.about["memory"]]
 
-    def step(obs, *memory):
-        """Take and return memory as separate arrays."""
-        given = memory if parts == 2 else memory[0] if parts else None
-        action, after = policy.step(obs, given)
+    def step(obs, *carry):
+        """Take and return the RNN state as separate arrays."""
+        state = carry if parts == 2 else carry[0] if parts else None
+        action, after = policy.step(obs, state)
         return (action, *(after if parts == 2 else [after] * parts))
 
     sizes = [policy.a["mean"].size]
@@ -49,7 +49,7 @@ def main(folder: Path) -> None:
     gap = max(float(np.abs(a - b).max()) for a, b in zip(found, expected, strict=True))
     print(f"{out}: differs from NumPy by at most {gap:.1e}")
     if gap > 1e-4:
-        sys.exit("That is too much: do not use it.")
+        sys.exit("The difference is too large: do not use this file.")
 
 
 if __name__ == "__main__":

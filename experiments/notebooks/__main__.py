@@ -13,7 +13,7 @@ ROOT = HERE.parent.parent
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("names", nargs="*", help="all of them if none is named")
+    parser.add_argument("names", nargs="*", help="all if not given")
     command = parser.parse_args(arguments)
     return exit_status(lambda: _refresh(command.names))
 
@@ -38,7 +38,7 @@ def executed(path: Path) -> str:
         raise UserError("Notebooks need: pip install 'jaxrl[notebook]'") from error
     notebook = nbformat.read(path, as_version=4)
     settings = {"resources": {"metadata": {"path": str(ROOT)}}, "timeout": 600}
-    # The time of every cell would be a change in every file.
+    # Recorded times of cells would change every file in every run.
     NotebookClient(notebook, record_timing=False, **settings).execute()
     return nbformat.writes(notebook) + "\n"
 

@@ -1,21 +1,21 @@
-"""Following motion capture: a discriminator of style, memory, and drawing failed clips more often.
+"""Motion tracking: with AMP, with an LSTM, and without sampling failed clips more often.
 
-Without `--set motion.clips FOLDER` there is one generated clip: none to draw more often.
+Without `--set motion.clips FOLDER` there is only one generated clip, and nothing to resample.
 """
 
 from experiments import smoke_configs
 from experiments.study import Study
 
 _AMP = {"amp.weight": 0.5, "amp.gradient_penalty": 20.0}
-_MEMORY = {"network.rnn": "lstm", "network.rnn_size": 256}
+_LSTM = {"network.rnn": "lstm", "network.rnn_size": 256}
 
 STUDY = Study(
     preset="imitate",
     variants={
         "all clips alike": {"motion.resample_interval": 0},
         "with AMP": _AMP,
-        "with LSTM": _MEMORY,
-        "with AMP and LSTM": _AMP | _MEMORY,
+        "with LSTM": _LSTM,
+        "with AMP and LSTM": _AMP | _LSTM,
     },
     seeds=3,
     settings={"num_envs": 2048, "epochs": 8, "cycles": 1, "iterations": 23},  # 6 M steps

@@ -1,13 +1,13 @@
-"""How many minibatches, for how large a rollout: on Brax's ant, with equal numbers of steps.
+"""Number of minibatches and size of rollouts on Brax's ant, at equal numbers of steps.
 
-More minibatches are more gradient steps from the same experience, each on less of it; fewer
-environments are smaller rollouts, and more of them.
+More minibatches are more, smaller gradient steps on the same experience; fewer environments are
+more, smaller rollouts.
 """
 
 from experiments import smoke_configs
 from experiments.study import Study
 
-_STEPS = 15_204_352  # of 8,192 environments, 8 steps each: 8 × 29 iterations
+_STEPS = 15_204_352  # 8,192 environments × 8 steps × 8 epochs × 29 iterations
 
 
 def _variant(envs: int, minibatches: int) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""What matters in PPO: settings people turn, and mistakes people make, on Brax's ant."""
+"""Sensitivity of PPO to its settings, and to common mistakes, on Brax's ant."""
 
 from experiments import smoke_configs
 from experiments.study import Between, Study
@@ -15,7 +15,7 @@ STUDY = Study(
         "no entropy bonus": {"ppo.entropy_coef": 0.0},
         "rewards as they are": {"ppo.reward_scale": 1.0},
         "time limits are endings": {"ppo.bootstrap_truncated": False},
-        # Each of these shapes the program, and is compiled apart.
+        # Static settings: each of these variants is compiled separately.
         "observations as they are": {"ppo.normalize_obs": False},
         "advantages as they are": {"ppo.normalize_advantage": "none"},
         "always the same starts": {"task.fresh_resets": False},

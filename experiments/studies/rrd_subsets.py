@@ -1,9 +1,9 @@
-"""Rewards from returns: how many steps of an episode are drawn, and whether the loss is corrected.
+"""Return decomposition: number of sampled steps per episode, with and without bias correction.
 
-The ant is told what it earned only at the end of each episode. Two variants say what there is to
-lose and to win: learning from the sums themselves, and from every step's reward. Few environments,
-so that episodes end early in a run; few gradient steps for each of theirs, since it is episodes
-that returns are learnt from.
+The ant receives its reward as one sum at the end of each episode. Two variants are the lower and
+the upper reference: learning from the sums, and from the reward of every step. There are few
+environments, so that episodes end early in a run, and few gradient steps per environment step,
+since the reward model learns from whole episodes.
 """
 
 from experiments import smoke_configs

@@ -1,4 +1,4 @@
-"""Style rewards: given to the steps that earned them, by a discriminator that learns."""
+"""AMP: the style reward, the discriminator's training and its replay of agent motion."""
 
 from dataclasses import replace
 from functools import partial
@@ -42,34 +42,34 @@ def learn(amp):
 
 def rollout(seed, shift=0.0):
     random = np.random.default_rng(seed)
-    seen = jnp.asarray(shift + random.normal(size=(STEPS, ROWS, SIZE)), jnp.float32)
+    features = jnp.asarray(shift + random.normal(size=(STEPS, ROWS, SIZE)), jnp.float32)
     reward = jnp.asarray(random.normal(size=(STEPS, ROWS)), jnp.float32)
-    # A step is judged by what it led to: what was seen before it must not matter.
-    before = jnp.full_like(seen, jnp.nan)
-    return Rollout({"amp": before}, (), reward, (), (), {"amp": seen}, (), (), {})
+    # The reward depends on the next observation only: the current one is NaN.
+    before = jnp.full_like(features, jnp.nan)
+    return Rollout({"amp": before}, (), reward, (), (), {"amp": features}, (), (), {})
 
 
-def test_each_step_is_paid_for_its_own_history(amp, learn):
+def test_each_step_is_rewarded_for_its_own_history(amp, learn):
     state, _ = learn(amp.init(jax.random.key(0)), rollout(0), jax.random.key(1))
-    whole = rollout(3)
-    together = amp.reward(state, whole)
+    experience = rollout(3)
+    together = amp.reward(state, experience)
     assert together.shape == (STEPS, ROWS)
     assert len(np.unique(np.asarray(together))) == STEPS * ROWS
     for t in range(STEPS):
         for row in range(ROWS):
-            one = jax.tree.map(lambda x, t=t, row=row: x[t : t + 1, row : row + 1], whole)
-            paid = amp.reward(state, one)
-            np.testing.assert_allclose(together[t, row], paid[0, 0], rtol=1e-5)
+            one = jax.tree.map(lambda x, t=t, row=row: x[t : t + 1, row : row + 1], experience)
+            alone = amp.reward(state, one)
+            np.testing.assert_allclose(together[t, row], alone[0, 0], rtol=1e-5)
 
 
-def test_task_and_style_are_mixed_by_their_weights(amp):
+def test_task_and_style_rewards_are_weighted(amp):
     state, experience = amp.init(jax.random.key(0)), rollout(0)
-    nothing = amp.reward(state, experience._replace(reward=jnp.zeros((STEPS, ROWS))))
+    style = amp.reward(state, experience._replace(reward=jnp.zeros((STEPS, ROWS))))
     mixed = amp.reward(state, experience)
-    np.testing.assert_allclose(mixed - nothing, 0.3 * experience.reward, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(mixed - style, 0.3 * experience.reward, rtol=1e-4, atol=1e-5)
 
 
-def test_it_learns_to_tell_and_pays_for_what_looks_real(amp, learn):
+def test_discriminator_learns_and_rewards_realistic_motion(amp, learn):
     state = amp.init(jax.random.key(0))
     for i in range(20):
         state, metrics = learn(state, rollout(i, shift=-2.0), jax.random.key(i))
@@ -81,7 +81,7 @@ def test_it_learns_to_tell_and_pays_for_what_looks_real(amp, learn):
     assert real > unreal + 0.3
 
 
-def test_it_remembers_the_agents_earlier_motion(amp, learn):
+def test_replay_keeps_earlier_agent_motion(amp, learn):
     state = amp.init(jax.random.key(0))
     filled = []
     for i in range(20):
@@ -93,13 +93,13 @@ def test_it_remembers_the_agents_earlier_motion(amp, learn):
 
 
 def _with_gaps(seed, **settings):
-    """Return a rollout in which every row begins with two steps without a whole history."""
+    """Return a rollout whose first two steps have incomplete histories, marked by zeros."""
     full = rollout(seed, **settings)
-    shown = full.next_obs["amp"].at[:2].set(0.0)
-    return full._replace(next_obs={"amp": shown})
+    features = full.next_obs["amp"].at[:2].set(0.0)
+    return full._replace(next_obs={"amp": features})
 
 
-def test_steps_without_a_whole_history_teach_the_discriminator_nothing(amp, learn):
+def test_incomplete_histories_do_not_train_the_discriminator(amp, learn):
     state, _ = learn(amp.init(jax.random.key(0)), _with_gaps(0, shift=3.0), jax.random.key(1))
     assert np.all(np.any(np.asarray(state.replay[: int(state.filled)]) != 0.0, axis=1))
     assert np.all(np.asarray(state.stats.mean) > 1.8)  # zeros would pull it down
@@ -110,14 +110,14 @@ def test_steps_without_a_whole_history_teach_the_discriminator_nothing(amp, lear
     assert np.all(np.asarray(after.stats.mean) > 1.8)
 
 
-def test_steps_without_a_whole_history_are_paid_as_what_cannot_be_told(amp, learn):
+def test_incomplete_histories_get_the_reward_of_logit_zero(amp, learn):
     state = amp.init(jax.random.key(0))
     for i in range(5):
         state, _ = learn(state, rollout(i, shift=-2.0), jax.random.key(i))
     gaps = _with_gaps(3, shift=-2.0)._replace(reward=jnp.zeros((STEPS, ROWS)))
-    paid = np.asarray(amp.reward(state, gaps))
-    np.testing.assert_allclose(paid[:2], 0.7 * CONFIG.scale * np.log(2.0), rtol=1e-5)
-    assert np.all(paid[2:] < 0.9 * paid[0, 0])
+    reward = np.asarray(amp.reward(state, gaps))
+    np.testing.assert_allclose(reward[:2], 0.7 * CONFIG.scale * np.log(2.0), rtol=1e-5)
+    assert np.all(reward[2:] < 0.9 * reward[0, 0])
 
 
 def _logits(params, x):
@@ -128,8 +128,8 @@ def _logits(params, x):
 
 
 @pytest.mark.parametrize("kind", ["bce", "least_squares"])
-def test_a_gradient_step_is_that_of_the_losses_written_out(kind):
-    """All of the agent's motion is one history, all demonstrations another: no draw matters."""
+def test_gradient_step_matches_explicit_losses(kind):
+    """All agent histories are equal, and so are all demonstrations: sampling is irrelevant."""
     settings = {"loss": kind, "updates": 1, "gradient_penalty": 3.0, "logit_reg": 0.5}
     config = replace(CONFIG, **settings, weight_decay=0.2)
     agent, demo = np.linspace(-1.0, 1.0, SIZE), np.linspace(2.0, -1.0, SIZE) ** 2 + 0.5
@@ -140,8 +140,8 @@ def test_a_gradient_step_is_that_of_the_losses_written_out(kind):
     experience = experience._replace(
         next_obs={"amp": jnp.float32(np.tile(agent, (STEPS, ROWS, 1)))}
     )
-    after, noted = jax.jit(amp.learn)(state, experience, jax.random.key(1))
-    # EpisodeStats are of as many rows of the agent as of demonstrations.
+    after, metrics = jax.jit(amp.learn)(state, experience, jax.random.key(1))
+    # The statistics cover as many agent rows as demonstration rows.
     rows = np.concatenate([np.tile(agent, (64, 1)), np.tile(demo, (64, 1))])
     np.testing.assert_allclose(after.stats.mean, rows.mean(axis=0), rtol=1e-5)
     a, d = ((x - rows.mean(axis=0)) / rows.std(axis=0) for x in (agent, demo))
@@ -150,15 +150,15 @@ def test_a_gradient_step_is_that_of_the_losses_written_out(kind):
     def parts(params):
         real, unreal = _logits(params, d)[0], _logits(params, a)[0]
         if kind == "bce":
-            told = 0.5 * jnp.log1p(jnp.exp(-real)) + 0.5 * jnp.log1p(jnp.exp(unreal))
+            loss = 0.5 * jnp.log1p(jnp.exp(-real)) + 0.5 * jnp.log1p(jnp.exp(unreal))
         else:
-            told = 0.25 * (real - 1) ** 2 + 0.25 * (unreal + 1) ** 2
-        slope = jnp.sum(jax.grad(lambda x: _logits(params, x)[0])(d) ** 2)
-        return told, slope, real, unreal
+            loss = 0.25 * (real - 1) ** 2 + 0.25 * (unreal + 1) ** 2
+        penalty = jnp.sum(jax.grad(lambda x: _logits(params, x)[0])(d) ** 2)
+        return loss, penalty, real, unreal
 
     def total(params):
-        told, slope, *_ = parts(params)
-        return told + 3.0 * slope + 0.5 * jnp.sum(params["params"]["head"]["kernel"] ** 2)
+        loss, penalty, *_ = parts(params)
+        return loss + 3.0 * penalty + 0.5 * jnp.sum(params["params"]["head"]["kernel"] ** 2)
 
     transform = optax.chain(
         optax.clip_by_global_norm(1.0), optax.scale_by_adam(), optax.add_decayed_weights(0.2)
@@ -166,62 +166,64 @@ def test_a_gradient_step_is_that_of_the_losses_written_out(kind):
     grads = jax.jit(jax.grad(total))(state.params)
     updates, inner = transform.update(grads, transform.init(state.params), state.params)
     wanted = jax.tree.map(lambda p, u: p - config.learning_rate * u, state.params, updates)
-    # Adam's first step is little more than a sign: its running mean tells the gradient.
+    # Adam's first step is little more than a sign: compare its first moment too.
     found, expected = (optax.tree.get(s, "mu") for s in (after.optimizer, inner))
     close = partial(np.testing.assert_allclose, rtol=1e-3, atol=1e-5)
     jax.tree.map(close, (after.params, found), (wanted, expected))
-    told, slope, real, unreal = parts(state.params)
-    np.testing.assert_allclose(noted["amp/loss"].total, told, rtol=1e-4)
-    np.testing.assert_allclose(noted["amp/gradient_penalty"].total, slope, rtol=1e-4)
-    np.testing.assert_allclose(noted["amp/demo_logit"].total, real, rtol=1e-4)
-    np.testing.assert_allclose(noted["amp/agent_logit"].total, unreal, rtol=1e-4)
-    assert noted["amp/demo_accuracy"].total == (real > 0)
-    assert noted["amp/agent_accuracy"].total == (unreal < 0)
-    paid = 2.0 * discriminator.reward(kind, unreal)
-    np.testing.assert_allclose(noted["amp/agent_reward"].total, paid, rtol=1e-4)
-    wage = amp.reward(after, experience)
-    paid = 2.0 * discriminator.reward(kind, _logits(after.params, a)[0])
-    np.testing.assert_allclose(wage, 0.3 * experience.reward + 0.7 * paid, rtol=1e-3, atol=1e-4)
+    loss, penalty, real, unreal = parts(state.params)
+    np.testing.assert_allclose(metrics["amp/loss"].total, loss, rtol=1e-4)
+    np.testing.assert_allclose(metrics["amp/gradient_penalty"].total, penalty, rtol=1e-4)
+    np.testing.assert_allclose(metrics["amp/demo_logit"].total, real, rtol=1e-4)
+    np.testing.assert_allclose(metrics["amp/agent_logit"].total, unreal, rtol=1e-4)
+    assert metrics["amp/demo_accuracy"].total == (real > 0)
+    assert metrics["amp/agent_accuracy"].total == (unreal < 0)
+    style_reward = 2.0 * discriminator.reward(kind, unreal)
+    np.testing.assert_allclose(metrics["amp/agent_reward"].total, style_reward, rtol=1e-4)
+    reward = amp.reward(after, experience)
+    style_reward = 2.0 * discriminator.reward(kind, _logits(after.params, a)[0])
+    np.testing.assert_allclose(
+        reward, 0.3 * experience.reward + 0.7 * style_reward, rtol=1e-3, atol=1e-4
+    )
 
 
-NEAR, FAR = 0.5, 3.0  # where the agent's new motion lies, and what it remembers
+NEAR, FAR = 0.5, 3.0  # features of the agent's new motion, and of its replay
 
 
-def test_half_of_the_agents_motion_is_remembered_once_there_is_some():
-    """Beyond what is filled lies NaN."""
+def test_half_of_the_agent_batch_comes_from_replay_once_filled():
+    """Replay rows that are not filled yet hold NaN."""
     config = replace(CONFIG, updates=1, batch_size=4096)
     amp = AMP(config, lambda key, number: jnp.zeros((number, SIZE)), SIZE)
     first = amp.init(jax.random.key(0))
-    # With ones for weights, a logit is 1 + 16 units, each 1 + the sum of what it sees.
+    # With all weights 1, the logit is 1 + 16 units, each 1 + the sum of its inputs.
     params = jax.tree.map(jnp.ones_like, first.params)
     stats = first.stats.replace(count=jnp.float32(1e12))  # normalising changes nothing
     near = jnp.full((STEPS, ROWS, SIZE), NEAR)
     experience = rollout(0)._replace(next_obs={"amp": near})
     learn, found = jax.jit(amp.learn), []
     for filled in (0, 1, CONFIG.replay):
-        kept = jnp.where(jnp.arange(CONFIG.replay)[:, None] < filled, FAR, jnp.nan)
-        kept = jnp.broadcast_to(kept, (CONFIG.replay, SIZE))
-        state = first.replace(params=params, stats=stats, replay=kept, filled=jnp.int32(filled))
-        _, noted = learn(state, experience, jax.random.key(2))
-        found.append(float(noted["amp/agent_logit"].total))
+        replay = jnp.where(jnp.arange(CONFIG.replay)[:, None] < filled, FAR, jnp.nan)
+        replay = jnp.broadcast_to(replay, (CONFIG.replay, SIZE))
+        state = first.replace(params=params, stats=stats, replay=replay, filled=jnp.int32(filled))
+        _, metrics = learn(state, experience, jax.random.key(2))
+        found.append(float(metrics["amp/agent_logit"].total))
     new, old = 1 + 16 * (1 + SIZE * NEAR), 1 + 16 * (1 + SIZE * FAR)
     assert found[0] == pytest.approx(new, rel=1e-4)
     assert found[1:] == pytest.approx([(new + old) / 2] * 2, rel=0.05)
-    # Every remembered history is as likely as any other.
-    kept = jnp.full((CONFIG.replay, SIZE), NEAR).at[0].set(FAR)
-    state = state.replace(replay=kept)
-    _, noted = learn(state, experience, jax.random.key(2))
+    # All replay rows are equally likely.
+    replay = jnp.full((CONFIG.replay, SIZE), NEAR).at[0].set(FAR)
+    state = state.replace(replay=replay)
+    _, metrics = learn(state, experience, jax.random.key(2))
     expected = new + 0.5 * (old - new) / CONFIG.replay
-    assert float(noted["amp/agent_logit"].total) == pytest.approx(expected, rel=0.02)
-    # So is every history of the rollout, the first one too.
+    assert float(metrics["amp/agent_logit"].total) == pytest.approx(expected, rel=0.02)
+    # All histories of the rollout are equally likely, including the first.
     lone = near.at[0, 0].set(FAR)
     state = first.replace(params=params, stats=stats)
-    _, noted = learn(state, experience._replace(next_obs={"amp": lone}), jax.random.key(2))
+    _, metrics = learn(state, experience._replace(next_obs={"amp": lone}), jax.random.key(2))
     expected = new + (old - new) / (STEPS * ROWS)
-    assert float(noted["amp/agent_logit"].total) == pytest.approx(expected, rel=0.05)
+    assert float(metrics["amp/agent_logit"].total) == pytest.approx(expected, rel=0.05)
 
 
-def test_the_first_logits_are_small():
+def test_initial_logits_are_small():
     kernel = np.abs(_first_head(16))
     assert kernel.shape == (16, 1)
     bound = np.sqrt(3 * 0.01 / 16)  # of a uniform draw with variance 0.01 / width
@@ -233,9 +235,9 @@ def _first_head(width):
     return np.asarray(amp.init(jax.random.key(0)).params["params"]["head"]["kernel"])
 
 
-def test_memory_takes_any_history_and_any_place(amp, learn):
-    """The first ones too; a memory of one row is a memory."""
-    state, taken, places = amp.init(jax.random.key(0)), set(), set()
+def test_replay_stores_any_history_in_any_slot(amp, learn):
+    """Including the first ones. A small replay stores at least one row per rollout."""
+    state, stored, slots = amp.init(jax.random.key(0)), set(), set()
     for i in range(150):
         experience = rollout(i)
         full, (state, metrics) = (
@@ -244,42 +246,42 @@ def test_memory_takes_any_history_and_any_place(amp, learn):
         )
         new = np.asarray(experience.next_obs["amp"]).reshape(1, -1, SIZE)
         where = np.argwhere((np.asarray(state.replay)[:, None] == new).all(axis=-1))
-        taken |= {int(row) for _, row in where}
-        places |= {int(place) for place, _ in where} if full else set()
-    assert taken == set(range(STEPS * ROWS)) and places == set(range(CONFIG.replay))
+        stored |= {int(row) for _, row in where}
+        slots |= {int(slot) for slot, _ in where} if full else set()
+    assert stored == set(range(STEPS * ROWS)) and slots == set(range(CONFIG.replay))
     assert float(metrics["amp/loss"].count) == CONFIG.updates
     small = AMP(replace(CONFIG, replay=8, updates=1), demonstrations, SIZE)
     state, _ = jax.jit(small.learn)(small.init(jax.random.key(0)), rollout(0), jax.random.key(1))
     assert int(state.filled) == 1
 
 
-def test_a_single_whole_history_is_enough(amp, learn):
-    """The only one of a rollout, in its last row, is what is drawn and remembered."""
+def test_one_complete_history_is_enough(amp, learn):
+    """The only complete history of a rollout, in its last row, is sampled and stored."""
     one = jnp.arange(1.0, SIZE + 1)
-    shown = jnp.zeros((STEPS, ROWS, SIZE)).at[-1, -1].set(one)
-    motion = _Motion.of(shown.reshape(-1, SIZE))
-    drawn = motion.sample(jax.random.key(0), jnp.zeros((30, SIZE)))
-    np.testing.assert_array_equal(drawn, np.tile(one, (30, 1)))
-    experience = rollout(0)._replace(next_obs={"amp": shown})
+    features = jnp.zeros((STEPS, ROWS, SIZE)).at[-1, -1].set(one)
+    motion = _Motion.of(features.reshape(-1, SIZE))
+    sampled = motion.sample(jax.random.key(0), jnp.zeros((30, SIZE)))
+    np.testing.assert_array_equal(sampled, np.tile(one, (30, 1)))
+    experience = rollout(0)._replace(next_obs={"amp": features})
     state, _ = learn(amp.init(jax.random.key(0)), experience, jax.random.key(1))
     assert int(state.filled) == CONFIG.replay // 16
     np.testing.assert_array_equal(state.replay[: CONFIG.replay // 16], np.tile(one, (2, 1)))
 
 
-def test_accuracies_are_shares_and_what_cannot_be_told_is_not_right(amp):
+def test_accuracies_are_fractions_and_logit_zero_is_wrong(amp):
     state, experience = amp.init(jax.random.key(0)), rollout(0)
-    nowhere = state.replace(params=jax.tree.map(jnp.zeros_like, state.params))
+    zeroed = state.replace(params=jax.tree.map(jnp.zeros_like, state.params))
     config = replace(CONFIG, updates=1)
     once = jax.jit(AMP(config, demonstrations, SIZE).learn)
     for bias, demo, agent in ((0.0, 0.0, 0.0), (0.5, 1.0, 0.0), (-0.5, 0.0, 1.0)):
-        params = jax.tree.map(lambda x: x, nowhere.params)
+        params = jax.tree.map(lambda x: x, zeroed.params)
         params["params"]["head"]["bias"] += bias
-        _, noted = once(nowhere.replace(params=params), experience, jax.random.key(1))
-        assert float(noted["amp/demo_accuracy"].total) == demo
-        assert float(noted["amp/agent_accuracy"].total) == agent
+        _, metrics = once(zeroed.replace(params=params), experience, jax.random.key(1))
+        assert float(metrics["amp/demo_accuracy"].total) == demo
+        assert float(metrics["amp/agent_accuracy"].total) == agent
 
 
-def test_memory_is_filled_in_turn_and_then_overwritten_at_random(amp, learn):
+def test_replay_fills_in_order_then_overwrites_at_random(amp, learn):
     state = amp.init(jax.random.key(0))
     number = CONFIG.replay // 16
     for i in range(16):
@@ -287,10 +289,10 @@ def test_memory_is_filled_in_turn_and_then_overwritten_at_random(amp, learn):
         ages = np.round(np.asarray(state.replay).mean(axis=1) / 100.0)
         expected = [k // number + 1 if k < number * (i + 1) else 0 for k in range(CONFIG.replay)]
         np.testing.assert_array_equal(ages, expected)
-    before, places = np.asarray(state.replay), set()
+    before, slots = np.asarray(state.replay), set()
     for i in range(12):
         after, _ = learn(state, rollout(99, shift=1e4), jax.random.key(100 + i))
         changed = np.flatnonzero((np.asarray(after.replay) != before).any(axis=1))
         assert 1 <= len(changed) <= number and int(after.filled) == CONFIG.replay
-        places |= set(changed.tolist())
-    assert len(places) > 12 and max(places) > CONFIG.replay // 2
+        slots |= set(changed.tolist())
+    assert len(slots) > 12 and max(slots) > CONFIG.replay // 2

@@ -1,4 +1,4 @@
-"""Algorithms and networks of one's own: those of docs/extending.md, trained, resumed, loaded."""
+"""User-defined algorithms and networks from docs/extending.md train, resume and load."""
 
 import importlib
 import json
@@ -35,8 +35,8 @@ RESIDUAL = (
 )
 
 
-def _shown(name):
-    """Return the block of Python that the page puts into a file."""
+def _code_block(name):
+    """Return the Python block that the page shows for a file."""
     text = PAGE.read_text()
     before, _, after = text.partition(f"in `{name}`")
     assert after, name
@@ -44,10 +44,10 @@ def _shown(name):
 
 
 @pytest.fixture
-def own_code(tmp_path, monkeypatch):
-    """The modules of the page, where they can be imported."""
+def user_code(tmp_path, monkeypatch):
+    """Write the page's modules to a folder on the import path."""
     for name in ("ddpg.py", "residual.py"):
-        (tmp_path / name).write_text(_shown(name))
+        (tmp_path / name).write_text(_code_block(name))
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     importlib.invalidate_caches()
@@ -60,22 +60,22 @@ def _rows(folder):
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
-def test_the_page_uses_exported_names_alone():
+def test_docs_page_imports_only_exported_names():
     for name in ("ddpg.py", "residual.py"):
-        code = _shown(name)
+        code = _code_block(name)
         for module, names in re.findall(r"from (jaxrl\.\w+) import (.+)", code):
             exported = importlib.import_module(module).__all__
             assert set(names.split(", ")) <= set(exported), f"{name}: {module}"
-    lines = _shown("ddpg.py").partition("def make")[2].splitlines()
+    lines = _code_block("ddpg.py").partition("def make")[2].splitlines()
     assert len([line for line in lines if line.strip()]) < 25
 
 
-def test_an_algorithm_of_ones_own_is_trained_resumed_and_evaluated(own_code, capsys):
-    run = own_code / "run"
+def test_custom_algorithm_trains_resumes_and_evaluates(user_code, capsys):
+    run = user_code / "run"
     assert train.main([*DDPG.split(), "--run-dir", str(run)]) == 0
     assert f"--resume {run} --epochs 2 --algo ddpg:make" in capsys.readouterr().out
     assert _rows(run)[-1]["train/q_mean"] != 0.0
-    # What a file names is not imported.
+    # A module named in the run folder is not imported without its flag.
     sys.modules.pop("ddpg", None)
     resume = ["--resume", str(run), "--epochs", "2"]
     assert train.main(resume) == 2
@@ -89,8 +89,8 @@ def test_an_algorithm_of_ones_own_is_trained_resumed_and_evaluated(own_code, cap
     assert "ddpg" not in sys.modules
 
 
-def test_ddpg_learns_what_its_losses_say(own_code):
-    """The critics fit the reward of a one-step task, and the actor climbs them."""
+def test_ddpg_example_learns_the_target_action(user_code):
+    """The critics fit the reward of a one-step task, and the actor maximizes them."""
     from jaxrl.envs.tasks import probes
     from jaxrl.envs.vector_env import VectorEnv
 
@@ -123,8 +123,8 @@ def test_ddpg_learns_what_its_losses_say(own_code):
     np.testing.assert_allclose(action, target, atol=0.2)
 
 
-def test_networks_of_ones_own_are_trained_loaded_and_exported(own_code, capsys):
-    run = own_code / "run"
+def test_custom_networks_train_load_and_export(user_code, capsys):
+    run = user_code / "run"
     assert train.main([*RESIDUAL.split(), "--run-dir", str(run)]) == 0
     module = ["--network.module", "residual:build"]
     sys.modules.pop("residual", None)
@@ -144,16 +144,16 @@ def test_networks_of_ones_own_are_trained_loaded_and_exported(own_code, capsys):
     policy = jaxrl.load_policy(run, network=residual.build)
     assert int(policy(np.zeros((1, 4), np.float32))[0]) in (0, 1)
     assert "LayerNorm_0" in policy.params.actor["params"]
-    again = ["--resume", str(run), "--epochs", "2"]
-    assert train.main(again) == 2
-    assert train.main([*again, *module]) == 0
+    resume = ["--resume", str(run), "--epochs", "2"]
+    assert train.main(resume) == 2
+    assert train.main([*resume, *module]) == 0
 
 
-def test_fit_takes_functions_and_sinks(own_code):
+def test_fit_accepts_algorithm_functions_and_sinks(user_code):
     import ddpg
 
     config = train._parse(DDPG.split()).config
-    config = replace(config, algo="td3", run_dir=own_code / "run")
+    config = replace(config, algo="td3", run_dir=user_code / "run")
     rows = []
     result = jaxrl.fit(
         config, algorithm=ddpg.make, sinks=[lambda step, row: rows.append((step, row))]
@@ -168,7 +168,7 @@ def test_fit_takes_functions_and_sinks(own_code):
         jaxrl.fit(config, algorithm=lambda *parts: None)
 
 
-def test_what_is_no_algorithm_is_refused(own_code):
+def test_invalid_algorithms_and_networks_are_rejected(user_code):
     config = presets.get("cartpole")
     wrong = replace(config, algo="sacc")
     assert any(
@@ -176,7 +176,7 @@ def test_what_is_no_algorithm_is_refused(own_code):
     )
     wrong = replace(config, network=replace(config.network, module="residual"))
     assert any("--network.module: 'residual' is no function" in p for p in validate.validate(wrong))
-    (own_code / "parts.py").write_text("def make(*parts):\n    return 3\n\nnumber = 3\n")
+    (user_code / "parts.py").write_text("def make(*parts):\n    return 3\n\nnumber = 3\n")
     importlib.invalidate_caches()
     for name, text in {
         "parts:mak": "module 'parts' has no 'mak'. Did you mean 'make'?",

@@ -1,4 +1,4 @@
-"""The benchmarks run, in their quick form, and leave what they promise; nothing is timed here."""
+"""Benchmarks run with --quick and write their results; times are not checked."""
 
 import contextlib
 import importlib
@@ -27,13 +27,13 @@ ROOT = Path(__file__).parents[2]
 def run(tmp_path, monkeypatch, capsys):
     """Return a function that runs a benchmark as `python -m` would, and returns its rows.
 
-    It runs in this process: importing everything anew takes longer than what most of them do.
-    Processes that it starts have one device.
+    It runs in this process, since imports would take longer than most benchmarks. Its subprocesses
+    have one device.
     """
     flags = os.environ["XLA_FLAGS"].replace("device_count=8", "device_count=1")
     monkeypatch.setenv("XLA_FLAGS", flags)
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".cache" / "jax"))
-    # The next process may need it.
+    # The next process may need the same programs.
     monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
     monkeypatch.chdir(ROOT)
 
@@ -43,8 +43,8 @@ def run(tmp_path, monkeypatch, capsys):
         monkeypatch.setattr(sys, "argv", [str(module.__file__), *given])
         module.main()
         name = "-".join(words)
-        picture = (tmp_path / f"{name}.png").read_bytes()
-        assert picture.startswith(b"\x89PNG") and len(picture) > 5000
+        plot = (tmp_path / f"{name}.png").read_bytes()
+        assert plot.startswith(b"\x89PNG") and len(plot) > 5000
         data = json.loads((tmp_path / f"{name}.json").read_text())
         assert data["command"] == f"python -m benchmarks.{' '.join(words)} --quick"
         assert data["machine"]["commit"] and data["machine"]["versions"]["jax"]
@@ -55,33 +55,33 @@ def run(tmp_path, monkeypatch, capsys):
     return run
 
 
-class _Heard(io.StringIO):
-    """Keeps what the thread that made it says; others, who may speak amid a line, speak aloud."""
+class _ThreadOutput(io.StringIO):
+    """Captures the output of the thread that made it; other threads write to `stdout`."""
 
-    def __init__(self, aloud):
+    def __init__(self, stdout):
         super().__init__()
-        self._thread, self._aloud = threading.get_ident(), aloud
+        self._thread, self._stdout = threading.get_ident(), stdout
 
     def write(self, text):
         if threading.get_ident() == self._thread:
             return super().write(text)
-        return self._aloud.write(text)
+        return self._stdout.write(text)
 
 
 @pytest.fixture
-def ours_in_here(monkeypatch):
-    """Let what benchmarks run by `subprocess.run`, of our own modules, run in this process."""
-    start, turn = subprocess.run, threading.Lock()
+def in_process(monkeypatch):
+    """Run our own modules that benchmarks start by `subprocess.run` in this process instead."""
+    start, lock = subprocess.run, threading.Lock()
 
     def instead(command, **options):
         if command[:2] != [sys.executable, "-m"]:
             return start(command, **options)
         name, *words = command[2:]
-        with turn, monkeypatch.context() as patch:
+        with lock, monkeypatch.context() as patch:
             patch.setattr(sys, "argv", [name, *words])
-            with contextlib.redirect_stdout(_Heard(sys.stdout)) as said:
+            with contextlib.redirect_stdout(_ThreadOutput(sys.stdout)) as stdout:
                 status = importlib.import_module(name).main()
-        return subprocess.CompletedProcess(command, status or 0, said.getvalue(), "")
+        return subprocess.CompletedProcess(command, status or 0, stdout.getvalue(), "")
 
     monkeypatch.setattr(subprocess, "run", instead)
 
@@ -112,18 +112,18 @@ def test_populations(run, monkeypatch):
     start = populations.run
 
     def instead(flags, folder, logs, caches):
-        """Start one process, and train the seeds of the other way in this one."""
+        """Start one process for all seeds together; train single seeds in this process."""
         if folder.name == "together":
             return start(flags, folder, logs, caches)
         assert train.main([*flags, "--run-dir", str(folder)]) == 0
         return populations.Process(9.0, 1.0, [populations.read_jsonl(log) for log in logs])
 
     monkeypatch.setattr(populations, "run", instead)
-    together, apart = run("populations", "cartpole")
-    assert (together["how"], apart["how"]) == ("one program", "one after another")
-    assert together["seeds"] == apart["seeds"] == 2
-    assert together["return (IQM)"] == pytest.approx(apart["return (IQM)"], rel=0.1)
-    assert together["times faster"] == pytest.approx(apart["seconds"] / together["seconds"])
+    together, sequential = run("populations", "cartpole")
+    assert (together["how"], sequential["how"]) == ("one program", "one after another")
+    assert together["seeds"] == sequential["seeds"] == 2
+    assert together["return (IQM)"] == pytest.approx(sequential["return (IQM)"], rel=0.1)
+    assert together["times faster"] == pytest.approx(sequential["seconds"] / together["seconds"])
     assert together["device MiB"] > 1 and together["training, s"] < together["seconds"]
 
 
@@ -131,12 +131,12 @@ def test_populations(run, monkeypatch):
 def test_minibatches(run):
     few, many = run("minibatches")
     assert many["steps per minibatch"] * 2 == few["steps per minibatch"]
-    # Hearts are rare in a few thousand steps; without finished episodes it would not be a number.
+    # Rewards are rare in a few thousand steps; without finished episodes the mean would be NaN.
     assert math.isfinite(many["return at the end"]) and many["million agent steps"] > 0
 
 
 @pytest.mark.slow
-def test_decomposition(run, ours_in_here, monkeypatch):
+def test_decomposition(run, in_process, monkeypatch):
     def follow(command, env, on_row):
         for line in subprocess.run(command).stdout.splitlines():
             on_row(json.loads(line))
@@ -147,7 +147,7 @@ def test_decomposition(run, ours_in_here, monkeypatch):
     assert {*decomposition.KINDS, "ircr score", "rrd score", "regression score"} <= row.keys()
 
 
-def test_decomposition_compares_at_equal_steps():
+def test_decomposition_compares_returns_at_equal_steps():
     def two(*values):
         return {"0": list(zip((10, 20, 30), values, strict=False)), "1": [(10, 1.0), (20, 3.0)]}
 
@@ -167,7 +167,7 @@ def test_decomposition_keeps_other_tasks_and_their_commits(tmp_path):
     assert curves == {"hopper": {"rrd": {"0": [[10, 1.0]]}}} and commits == {"hopper": "bbb"}
 
 
-def test_lines_are_reported_as_they_come():
+def test_follow_reports_lines_as_they_arrive():
     rows_seen = []
     code = "print('{\"a\": 1}', flush=True); print('words'); print('{\"a\": 2}')"
     rows = baselines.follow([sys.executable, "-c", code], dict(os.environ), rows_seen.append)
@@ -177,18 +177,18 @@ def test_lines_are_reported_as_they_come():
 
 
 @pytest.mark.slow
-def test_contact_forces_beside_those_of_brax(run, monkeypatch):
+def test_contact_solver_is_compared_with_that_of_brax(run, monkeypatch):
     called = []
 
-    def noted(force):
-        def noting(*arguments):
+    def recorded(force):
+        def call(*arguments):
             called.append(force.__module__)
             return force(*arguments)
 
-        return noting
+        return call
 
     both = contacts.forces()
-    monkeypatch.setattr(contacts, "forces", lambda: {k: noted(v) for k, v in both.items()})
+    monkeypatch.setattr(contacts, "forces", lambda: {k: recorded(v) for k, v in both.items()})
     theirs, ours = run("contacts")
     assert list(dict.fromkeys(called)) == ["brax.generalized.constraint", brax_patches.__name__]
     assert (theirs["forces by"], ours["forces by"]) == ("brax", "jaxrl")
@@ -197,22 +197,22 @@ def test_contact_forces_beside_those_of_brax(run, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "words, complaint",
+    "words, message",
     [
-        (["pusher", "swimer"], "'swimer' is no task of Brax. Did you mean 'swimmer'?"),
-        (["cartpole"], "'cartpole' is no task of Brax"),
+        (["pusher", "swimer"], "'swimer' is not a task of Brax. Did you mean 'swimmer'?"),
+        (["cartpole"], "'cartpole' is not a task of Brax"),
         (["--num-envs", "0"], "--num-envs must be at least 1, not 0"),
     ],
 )
-def test_contact_forces_of_what_has_none(monkeypatch, capsys, words, complaint):
+def test_contacts_refuses_unknown_tasks_and_sizes(monkeypatch, capsys, words, message):
     monkeypatch.setattr(sys, "argv", ["contacts", *words])
     with pytest.raises(SystemExit):
         contacts.main()
-    assert complaint in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.slow
-def test_off_policy_beside_brax(run):
+def test_off_policy_is_compared_with_brax(run):
     ours, theirs = run("off_policy")
     assert ours["gradient steps/s"] == pytest.approx(ours["steps/s"] / 8)
     assert ours["times brax"] * theirs["gradient steps/s"] == pytest.approx(
@@ -222,12 +222,12 @@ def test_off_policy_beside_brax(run):
 
 @pytest.mark.slow
 def test_time_to_return(run, monkeypatch):
-    monkeypatch.setenv("JAXRL_KEEP_PROGRAMS", "1")  # the second process finds what the first left
+    monkeypatch.setenv("JAXRL_KEEP_PROGRAMS", "1")  # the second process uses the cache of the first
     cold, warm = run("time_to_return")
     for row in (cold, warm):
         assert row["return then"] >= row["return"]
         assert row["first log row, s"] <= row["reached after, s"]
-    # Nothing is timed in tests, but what tracing and compiling again would cost is no trifle.
+    # Tracing and compiling again would cost far more than timing noise.
     assert warm["first log row, s"] < cold["first log row, s"]
 
 
@@ -246,7 +246,7 @@ def test_time_to_return_keeps_other_goals_and_starts():
 
 
 @pytest.mark.parametrize("ours", ["ant=6000", "--cold ant=6000", "ant=6000 --cold", "--cold", ""])
-def test_time_to_return_hands_on_what_follows_two_dashes(ours):
+def test_time_to_return_passes_on_flags_after_two_dashes(ours):
     found, extra = time_to_return.read([*ours.split(), "--", "--seed", "1", "--limit"])
     assert extra == ["--seed", "1", "--limit"]
     assert found.goals == ([("ant", 6000.0)] if "ant" in ours else [])
@@ -254,14 +254,14 @@ def test_time_to_return_hands_on_what_follows_two_dashes(ours):
 
 
 @pytest.mark.parametrize("word", ["ant", "ant=", "ant=fast", "ant=nan", "ant=inf"])
-def test_a_return_to_reach_is_a_number(word, capsys):
+def test_target_return_must_be_a_finite_number(word, capsys):
     with pytest.raises(SystemExit):
         time_to_return.read([word])
     assert f"as ant=6000, not '{word}'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("target, lines", [(200.0, [100.0]), (0.0, [0.0]), (-150.0, [-150.0])])
-def test_returns_that_have_no_shares_are_drawn_as_they_are(target, lines, tmp_path):
+def test_returns_are_drawn_in_percent_of_positive_targets_only(target, lines, tmp_path):
     curve = [[3.0, 100, target - 50.0], [5.0, 200, target]]
     seen = {"preset": "pendulum", "start": "cold", "target": target, "curve": curve}
     drawn = []
@@ -271,11 +271,11 @@ def test_returns_that_have_no_shares_are_drawn_as_they_are(target, lines, tmp_pa
         drawn.extend(line.get_ydata()[-1] for line in axes.get_lines())
 
     report.save("drawn", [], tmp_path, panels=[on])
-    assert drawn == lines * 2  # the run ends where the line of its target is
+    assert drawn == lines * 2  # the curve ends at the line of its target
 
 
-def test_time_to_return_asks_a_run_to_stop_at_the_limit(tmp_path, monkeypatch):
-    """A stand-in for training that would go on for ten minutes, unless it is asked to stop."""
+def test_time_to_return_stops_a_run_at_the_limit(tmp_path, monkeypatch):
+    """The stand-in for training would run for ten minutes if it were not stopped."""
     start = subprocess.Popen
     monkeypatch.setattr(
         time_to_return.subprocess,
@@ -289,7 +289,7 @@ def test_time_to_return_asks_a_run_to_stop_at_the_limit(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_beside_brax(run, ours_in_here):
+def test_baselines_brax(run, in_process):
     ours, theirs = run("baselines", "brax")
     assert (ours["system"], theirs["system"]) == ("jaxrl", "brax")
     assert ours["steps/s"] > 0 and theirs["steps/s"] > 0
@@ -299,12 +299,12 @@ def test_beside_brax(run, ours_in_here):
 @pytest.mark.skipif(
     not importlib.util.find_spec("stable_baselines3"), reason="needs the extra jaxrl[baselines]"
 )
-def test_beside_stable_baselines3(run, ours_in_here):
+def test_baselines_sb3(run, in_process):
     ours, theirs = run("baselines", "sb3")
     assert theirs["million steps"] < ours["million steps"]
 
 
-def test_baselines_have_the_commit_of_every_run(tmp_path):
+def test_baselines_store_the_commit_of_every_run(tmp_path):
     path = tmp_path / "baselines-brax.json"
     assert baselines.read_results(path) == ({}, {})
     curves = {"ant": {"jaxrl": {"0": []}, "brax": {"0": []}}}
@@ -319,7 +319,7 @@ def test_baselines_have_the_commit_of_every_run(tmp_path):
 
 @pytest.fixture
 def call_baselines(tmp_path, monkeypatch):
-    """Return a function that compares runs which take no time, and a list of those it did."""
+    """Return a function that compares fake runs, and the list of the runs it made."""
     done = []
 
     def runs(name):
@@ -340,15 +340,15 @@ def call_baselines(tmp_path, monkeypatch):
     return call, done
 
 
-def test_one_system_can_wait_for_another_call(tmp_path, call_baselines):
+def test_baselines_adds_missing_runs_to_earlier_results(tmp_path, call_baselines):
     call, done = call_baselines
     assert [row["system"] for row in call("--only", "brax")] == ["brax"]
     assert done == [("brax", 0), ("brax", 1)]
     assert [row["system"] for row in call("--add")] == ["jaxrl", "brax"]
     assert done[2:] == [("jaxrl", 0), ("jaxrl", 1)]
     (tmp_path / "baselines-brax.png").unlink()
-    assert len(call("--add")) == 2 and len(done) == 4, "nothing was missing"
-    assert (tmp_path / "baselines-brax.png").exists(), "but the picture was"
+    assert len(call("--add")) == 2 and len(done) == 4, "no run was missing"
+    assert (tmp_path / "baselines-brax.png").exists(), "the plot was missing"
     with pytest.raises(SystemExit):
         call("--only", "sb3")
 
@@ -361,14 +361,14 @@ def test_concurrent_runs_are_marked_when_later_runs_were_alone(call_baselines):
     assert "steps/s" not in theirs and theirs["s until brax's IQM, concurrent runs"] == 2.0
 
 
-def test_first_time_a_return_is_reached():
+def test_time_to_reach_is_that_of_the_first_evaluation():
     run = [{"seconds": 1.0, "return": 5.0}, {"seconds": 2.0, "return": 9.0}]
     assert baselines.time_to_reach(run, 5.0) == 1.0
     assert baselines.time_to_reach(run, 6.0) == 2.0
     assert baselines.time_to_reach(run, 10.0) is None
 
 
-def test_table_has_a_column_for_everything():
+def test_table_has_a_column_for_every_key():
     rows = [{"a": 1234567, "b": 0.12345}, {"a": None, "c": "word"}]
     assert report.table(rows).splitlines() == [
         "| a | b | c |",
@@ -378,7 +378,7 @@ def test_table_has_a_column_for_everything():
     ]
 
 
-def test_what_is_quick_does_not_take_the_place_of_what_was_measured():
+def test_quick_results_have_their_own_folder():
     parser = report.parser("A benchmark.")
     assert parser.parse_args([]).out == report.RESULTS
     assert parser.parse_args(["--quick"]).out == Path("runs/benchmarks")

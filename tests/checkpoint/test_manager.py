@@ -1,3 +1,5 @@
+"""CheckpointManager: round trips, mismatches, damage, retention and failing disks."""
+
 import errno
 import json
 import os
@@ -43,7 +45,7 @@ def small(seed=0, width=4):
     return {"learner": {"kernel": jax.random.normal(jax.random.key(seed), (3, width))}}
 
 
-def everything():
+def all_leaf_types():
     """A state with every kind of leaf that a training state has."""
     rng = np.random.default_rng(0)
     params = {
@@ -79,7 +81,7 @@ def everything():
     return State(params, AdamMoments(jnp.ones((2, 2)), None), keys, "run")
 
 
-def plain(leaf):
+def as_numpy(leaf):
     key = hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
     return np.asarray(jax.random.key_data(leaf) if key else leaf)
 
@@ -91,8 +93,8 @@ def assert_identical(actual, expected):
         assert isinstance(a, jax.Array) or type(a) is type(e)
         assert getattr(a, "dtype", None) == getattr(e, "dtype", None)
         assert getattr(a, "weak_type", None) == getattr(e, "weak_type", None)
-        assert plain(a).shape == plain(e).shape
-        assert plain(a).tobytes() == plain(e).tobytes()
+        assert as_numpy(a).shape == as_numpy(e).shape
+        assert as_numpy(a).tobytes() == as_numpy(e).tobytes()
 
 
 def save_all(directory, states, metrics=None, **options):
@@ -123,8 +125,8 @@ def other_values(leaf):
     return type(leaf)(0) if isinstance(leaf, int | float | complex) else leaf
 
 
-def test_every_kind_of_leaf_comes_back_bit_for_bit(tmp_path):
-    state = everything()
+def test_round_trip_of_every_leaf_type(tmp_path):
+    state = all_leaf_types()
     metadata = {"note": "ü\n", "lr": 0.1, "none": None, "list": [1, {"a": True}]}
     with CheckpointManager(tmp_path) as checkpoints:
         checkpoints.save(7, state, metadata)
@@ -134,9 +136,9 @@ def test_every_kind_of_leaf_comes_back_bit_for_bit(tmp_path):
     assert restored.state.name == "run"
 
 
-def test_abstract_target(tmp_path):
-    state = everything()
-    # Abstractly a numpy array is one of JAX, and 64 bits are 32: these need a concrete target.
+def test_restore_into_abstract_target(tmp_path):
+    state = all_leaf_types()
+    # eval_shape turns NumPy arrays into 32-bit JAX arrays: these need a concrete target.
     params = {name: leaf for name, leaf in state.params.items() if not name.startswith("numpy")}
     state = state.replace(params={**params, "python": [True, 3, 0.1, 1j]})
     target = jax.eval_shape(lambda: state)
@@ -144,7 +146,7 @@ def test_abstract_target(tmp_path):
     assert_identical(save_all(tmp_path, {1: state}).restore(target).state, state)
 
 
-def test_donating_and_overwriting_after_save_does_not_change_what_is_saved(tmp_path, monkeypatch):
+def test_donation_after_save_does_not_change_the_checkpoint(tmp_path, monkeypatch):
     changed = threading.Event()
     digests = snapshot.with_digests
     monkeypatch.setattr(snapshot, "with_digests", lambda copy: changed.wait(30) and digests(copy))
@@ -250,7 +252,7 @@ def test_steps_are_ordered_as_numbers(tmp_path):
     assert_identical(checkpoints.restore(small(), step=9).state, small(9))
 
 
-# What cannot be saved
+# Unsupported leaves and metadata
 
 
 @pytest.mark.parametrize(
@@ -265,7 +267,7 @@ def test_steps_are_ordered_as_numbers(tmp_path):
         (2**63, "the integer 9223372036854775808 needs more than 64"),
     ],
 )
-def test_bad_leaf_is_named_at_once(tmp_path, leaf, why):
+def test_unsupported_leaf_is_named(tmp_path, leaf, why):
     with CheckpointManager(tmp_path) as checkpoints:
         with pytest.raises(CheckpointError, match=f"state leaf a/0 cannot be saved: {why}"):
             checkpoints.save(1, {"a": [leaf], "b": jnp.ones(1)}, {})
@@ -296,7 +298,7 @@ def test_metadata_must_be_plain_json(tmp_path, metadata, message):
         checkpoints.save(1, small(), metadata)
 
 
-def test_misuse(tmp_path):
+def test_invalid_arguments_are_refused(tmp_path):
     with pytest.raises(CheckpointError, match="keep_last must be at least 1, not 0"):
         CheckpointManager(tmp_path, keep_last=0)
     checkpoints = CheckpointManager(tmp_path)
@@ -333,7 +335,7 @@ def test_no_checkpoint(tmp_path):
     folder = tmp_path / "none yet"
     with pytest.raises(CheckpointError, match=f"no checkpoint in {folder}$"):
         CheckpointManager(folder).restore(small())
-    assert not folder.exists()  # looking creates nothing
+    assert not folder.exists()  # reading creates nothing
     checkpoints = save_all(folder, {1: small(), 5: small()})
     with pytest.raises(
         CheckpointError, match="no checkpoint of step 4 in .*; there are steps 1, 5"
@@ -344,7 +346,7 @@ def test_no_checkpoint(tmp_path):
 # Targets that do not fit
 
 
-def test_shape_mismatch_names_the_leaf_and_is_not_taken_for_damage(tmp_path):
+def test_shape_mismatch_names_the_leaf_and_does_not_fall_back(tmp_path):
     checkpoints = save_all(tmp_path, {1: small(width=8), 2: small(width=4)})
     with pytest.raises(CheckpointError) as caught:
         checkpoints.restore(small(width=8))
@@ -449,7 +451,7 @@ DAMAGES = [
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_damage_falls_back_says_so_and_is_replaced_by_a_later_save(tmp_path, damage):
+def test_damaged_step_falls_back_and_is_replaced_by_next_save(tmp_path, damage):
     old, new = ({"x": jnp.arange(5000.0) * i} for i in (1, 2))
     checkpoints = save_all(tmp_path, {1: old, 2: new}, keep_last=1, metrics={1: 1.0})
     damage(tmp_path / "2")
@@ -490,7 +492,7 @@ def test_all_damaged(tmp_path):
     assert checkpoints.steps() == [1, 2, 3]
 
 
-def test_damaged_steps_take_no_place_in_the_retention(tmp_path):
+def test_damaged_steps_do_not_count_for_retention(tmp_path):
     state = {"x": jnp.arange(5000.0)}
     save_all(tmp_path, {10: state, 20: state})
     flip_data_bit(tmp_path / "20")
@@ -504,7 +506,7 @@ def test_damaged_steps_take_no_place_in_the_retention(tmp_path):
     assert CheckpointManager(tmp_path).restore(state).step == 16
 
 
-def test_leftovers_are_never_read_and_go_at_the_first_save(tmp_path):
+def test_leftover_folders_are_ignored_and_removed_on_save(tmp_path):
     checkpoints = save_all(tmp_path, {1: small(1)})
     (tmp_path / "1").rename(tmp_path / ".saving-9")
     (tmp_path / ".deleting-3").mkdir()
@@ -520,7 +522,7 @@ def test_leftovers_are_never_read_and_go_at_the_first_save(tmp_path):
     assert names == {"2", "12.damaged-1", "007", "5"}
 
 
-# Retention and saving again
+# Retention and repeated saves
 
 
 @pytest.mark.parametrize(
@@ -549,7 +551,7 @@ def test_newest_and_best_are_kept(tmp_path, metrics, kept, reopen):
     assert {entry.name for entry in tmp_path.iterdir()} == set(map(str, kept))
 
 
-def test_old_ones_go_only_after_the_new_one_is_there(tmp_path, monkeypatch):
+def test_old_steps_are_removed_only_after_the_new_save(tmp_path, monkeypatch):
     checkpoints = save_all(tmp_path, {1: small(1)}, keep_last=1)
     monkeypatch.setattr(atomic_io, "sync", lambda folder: 1 / 0)
     with pytest.raises(CheckpointError, match="division"):
@@ -557,7 +559,7 @@ def test_old_ones_go_only_after_the_new_one_is_there(tmp_path, monkeypatch):
     assert checkpoints.steps() == [1]
 
 
-def test_a_removal_cut_short_leaves_no_half_step(tmp_path, monkeypatch):
+def test_interrupted_removal_leaves_no_partial_step(tmp_path, monkeypatch):
     monkeypatch.setattr(manager.shutil, "rmtree", lambda path, ignore_errors: None)
     checkpoints = save_all(tmp_path, {1: small(1), 2: small(2)}, keep_last=1)
     assert checkpoints.steps() == [2]
@@ -566,7 +568,7 @@ def test_a_removal_cut_short_leaves_no_half_step(tmp_path, monkeypatch):
     assert [entry.name for entry in tmp_path.iterdir()] == ["3"]
 
 
-def test_a_step_older_than_those_kept_is_still_saved(tmp_path):
+def test_step_older_than_retained_ones_is_still_saved(tmp_path):
     checkpoints = save_all(tmp_path, {8: small(8), 9: small(9)}, keep_last=2)
     checkpoints.save(3, small(3), {}, block=True)
     assert checkpoints.steps() == [3, 8, 9]
@@ -581,7 +583,7 @@ def test_saving_an_intact_step_again_does_nothing(tmp_path):
     assert checkpoints.restore(small()).metadata == {"at": 1}
 
 
-def test_another_state_at_the_same_step_replaces_it_and_keeps_the_old_one_aside(tmp_path):
+def test_saving_another_state_moves_the_old_step_aside(tmp_path):
     checkpoints = save_all(tmp_path, {1: small(1)})
     checkpoints.save(1, small(2), {}, block=True)
     assert {entry.name for entry in tmp_path.iterdir()} == {"1", "1.replaced-1"}
@@ -600,7 +602,7 @@ def fail_with(code):
 
 
 @pytest.mark.parametrize("surface", ["save", "wait", "close", "block", "context"])
-def test_full_disk_surfaces_once_and_leaves_the_earlier_ones(tmp_path, monkeypatch, surface):
+def test_full_disk_raises_once_and_keeps_earlier_steps(tmp_path, monkeypatch, surface):
     save_all(tmp_path, {1: small(1)})
     checkpoints = CheckpointManager(tmp_path, keep_last=1)
     monkeypatch.setattr(v1, "save", fail_with(errno.ENOSPC))
@@ -612,7 +614,7 @@ def test_full_disk_surfaces_once_and_leaves_the_earlier_ones(tmp_path, monkeypat
         checkpoints.save(2, small(2), {}, block=surface == "block")
         getattr(checkpoints, surface)(*((3, small(), {}) if surface == "save" else ()))
     monkeypatch.undo()
-    assert [entry.name for entry in tmp_path.iterdir()] == ["1"]  # nothing fills the disk
+    assert [entry.name for entry in tmp_path.iterdir()] == ["1"]  # the failed save was removed
     if surface in ("save", "wait", "block"):
         checkpoints.save(4, small(4), {}, block=True)
         assert checkpoints.steps() == [4]
@@ -627,7 +629,7 @@ def test_error_of_the_run_is_not_hidden_by_a_failing_save(tmp_path, monkeypatch)
     assert "check the disk and its permissions" in caught.value.__notes__[0]
 
 
-def test_write_errors_from_the_system_do_not_hang_the_process(tmp_path):
+def test_os_write_errors_do_not_hang_the_process(tmp_path):
     code = """if True:
         import resource, sys
         from jax import numpy as jnp
@@ -654,7 +656,7 @@ KILLED = """if True:
     import itertools, sys
     import jax, numpy as np
     from jax import numpy as jnp
-    from orbax.checkpoint import v1  # beforehand: it is in the midst of writing that we die
+    from orbax.checkpoint import v1  # imported first, so that the kill hits a write
     from jaxrl.checkpoint.manager import CheckpointManager
     checkpoints = CheckpointManager(sys.argv[1], keep_last=2)
     target = {"x": jnp.zeros(200_000), "step": jnp.int32(0)}
@@ -666,7 +668,7 @@ KILLED = """if True:
 """
 
 
-def test_killed_at_random_moments(tmp_path):
+def test_checkpoints_survive_sigkill_at_random_times(tmp_path):
     target = {"x": jnp.zeros(200_000), "step": jnp.int32(0)}
     rng = random.Random(0)
     env = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
@@ -691,7 +693,7 @@ def test_killed_at_random_moments(tmp_path):
     assert 3 in CheckpointManager(tmp_path).steps()
 
 
-def test_forgetting_to_close_neither_hangs_nor_leaves_half_a_step(tmp_path):
+def test_exit_without_close_finishes_the_save(tmp_path):
     code = """if True:
         import sys
         from jax import numpy as jnp
@@ -706,18 +708,18 @@ def test_forgetting_to_close_neither_hangs_nor_leaves_half_a_step(tmp_path):
     assert restored.warnings == [] and restored.step == 2
 
 
-def test_a_save_overtaken_by_the_exit_is_written_without_threads(tmp_path, monkeypatch):
+def test_save_during_interpreter_exit_needs_no_threads(tmp_path, monkeypatch):
     class Exiting:
         def save(self, *_):
             raise RuntimeError("can't create new thread at interpreter shutdown")
 
-    state = everything()
+    state = all_leaf_types()
     with CheckpointManager(tmp_path) as checkpoints, monkeypatch.context() as patch:
         patch.setattr(array_io, "_orbax", Exiting)
         patch.setattr(array_io, "_can_start_threads", lambda: False)
         checkpoints.save(1, state, {}, block=True)
     assert_identical(CheckpointManager(tmp_path).restore(state).state, state)
-    # Its digests are checked like those of any other.
+    # Its digests are checked too.
     file = max(tmp_path.glob("1/arrays/*.raw"), key=lambda file: file.stat().st_size)
     file.write_bytes(file.read_bytes()[::-1])
     with pytest.raises(CheckpointError, match="does not match its digest"):

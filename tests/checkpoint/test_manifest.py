@@ -1,4 +1,4 @@
-"""Manifests that were not written by us: all are damage, whatever their digest says."""
+"""Invalid manifests count as damaged checkpoints, even with a valid digest."""
 
 import copy
 import json
@@ -34,7 +34,7 @@ def write(folder, body, digest=None):
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
-    """Two checkpoints of the same state; tests spoil the manifest of the second."""
+    """Two checkpoints of the same state; tests corrupt the manifest of the second."""
     folder = tmp_path_factory.mktemp("checkpoints")
     with CheckpointManager(folder) as checkpoints:
         for step in (1, 2):
@@ -48,7 +48,7 @@ def body(saved):
 
 
 def paths(part, prefix=()):
-    """Yield the way to every value of a JSON document."""
+    """Yield the path to every value of a JSON document."""
     items = part.items() if isinstance(part, dict) else enumerate(part)
     for key, value in items:
         yield (*prefix, key)
@@ -57,7 +57,7 @@ def paths(part, prefix=()):
 
 
 def changed(body, path, *value):
-    """Return a body with a value replaced, or left out."""
+    """Return a body with a value replaced or removed."""
     body = copy.deepcopy(body)
     part = body
     for key in path[:-1]:
@@ -69,8 +69,8 @@ def changed(body, path, *value):
     return body
 
 
-def is_harmless(path, value):
-    """Tell whether a manifest with this value is one that could have been written."""
+def is_valid(path, value):
+    """Tell whether a manifest with this value is still valid."""
     name = path[-1]
     return (
         (name in ("path", "digest") and isinstance(value, str))
@@ -81,7 +81,7 @@ def is_harmless(path, value):
     )
 
 
-def test_every_value_of_a_wrong_type_is_damage(body):
+def test_wrongly_typed_values_are_damage(body):
     manager._parse_manifest(body)
     tried = 0
     for path in paths(body):
@@ -90,7 +90,7 @@ def test_every_value_of_a_wrong_type_is_damage(body):
             original = original[key]
         for value in WRONG:
             same = type(value) is type(original) and value == original
-            if same or is_harmless(path, value):
+            if same or is_valid(path, value):
                 continue
             tried += 1
             with pytest.raises(CorruptCheckpointError):
@@ -98,7 +98,7 @@ def test_every_value_of_a_wrong_type_is_damage(body):
     assert tried > 800
 
 
-def test_every_value_that_is_missing_is_damage(saved, body):
+def test_missing_values_are_damage(saved, body):
     for path in paths(body):
         if path == ("metric",) or "metadata" in path[:-1] or isinstance(path[-1], int):
             continue
@@ -122,7 +122,7 @@ def test_every_value_that_is_missing_is_damage(saved, body):
         '{"body": 1' + "0" * 5000 + "}",
     ],
 )
-def test_documents_that_are_no_manifest_fall_back(saved, text):
+def test_invalid_documents_fall_back(saved, text):
     (saved / "2" / "manifest.json").write_text(text)
     restored = CheckpointManager(saved).restore(STATE)
     assert restored.step == 1 and "2 is damaged and was skipped" in restored.warnings[0]
@@ -135,8 +135,8 @@ def test_a_pipe_in_place_of_a_manifest_does_not_block(saved):
     (saved / "2" / "manifest.json").unlink()
 
 
-def test_leaves_of_any_size_fall_back(saved, body):
-    """What is declared is not allocated, also where no target says what is needed."""
+def test_huge_declared_leaves_fall_back(saved, body):
+    """Declared sizes are not allocated, even when reading without a target."""
     place = next(i for i, leaf in enumerate(body["leaves"]) if leaf["path"] == "w")
     for shape in ([2**40], [2**62, 2**62], [2**20] * 100):
         huge = changed(body, ("leaves", place, "shape"), shape)
@@ -145,7 +145,7 @@ def test_leaves_of_any_size_fall_back(saved, body):
         assert found.step == 1 and "cannot be read" in found.warnings[0]
 
 
-def test_leaves_of_one_path_are_damage(saved, body):
+def test_duplicate_leaf_paths_are_damage(saved, body):
     write(saved / "2", changed(body, ("leaves", 1, "path"), body["leaves"][0]["path"]))
     with pytest.raises(CorruptCheckpointError, match="two leaves of the same path"):
         manager.read_manifest(saved / "2")
@@ -163,7 +163,7 @@ METADATA = {
 }
 
 
-def test_metadata_of_wrong_types_falls_back(saved, body):
+def test_wrongly_typed_metadata_falls_back(saved, body):
     resume.check_metadata(0, METADATA)
     resume.check_metadata(0, {})
     allowed = {"elapsed": (-1, 1.5, 2**70), "devices": (), "settings": ({}, {"x": 1})}
@@ -180,7 +180,7 @@ def test_metadata_of_wrong_types_falls_back(saved, body):
     assert CheckpointManager(saved).restore(STATE, check_metadata=check).step == 1
 
 
-def test_metadata_of_members_is_checked_for_each(saved):
+def test_metadata_of_every_member_is_checked(saved):
     whole = METADATA | {"members": [METADATA] * 2, "settings_of_members": [{}] * 2}
     resume.check_metadata(2, whole)
     for change in (

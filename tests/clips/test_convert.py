@@ -1,4 +1,4 @@
-"""The command that turns pickles into files that need none."""
+"""The command that converts pickled motions to pickle-free files."""
 
 import pickle
 
@@ -22,7 +22,7 @@ def _write(path, contents):
     return path
 
 
-def test_a_file_of_several_clips(tmp_path, bones, capsys):
+def test_convert_file_with_several_clips(tmp_path, bones, capsys):
     source = _write(tmp_path / "in.pkl", {"0-walk": _clip(31), "0-run": _clip(61)})
     out = tmp_path / "new" / "out"
     assert convert.main([str(source), str(out)]) == 0
@@ -31,7 +31,7 @@ def test_a_file_of_several_clips(tmp_path, bones, capsys):
     assert "2 motions, 3.0 s" in capsys.readouterr().out
 
 
-def test_a_folder(tmp_path):
+def test_convert_folder(tmp_path):
     for name in ("b", "a"):
         _write(tmp_path / f"{name}.pkl", {name: _clip()})
     (tmp_path / "notes.txt").write_text("not a motion")
@@ -39,7 +39,7 @@ def test_a_folder(tmp_path):
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["a.npz", "b.npz"]
 
 
-def test_files_that_are_there_stay_as_they_are(tmp_path, capsys):
+def test_existing_files_are_not_overwritten(tmp_path, capsys):
     source = _write(tmp_path / "in.pkl", {"new": _clip(), "walk": _clip()})
     (tmp_path / "walk.npz").write_text("a plan, say")
     assert convert.main([str(source), str(tmp_path)]) == 2
@@ -48,7 +48,7 @@ def test_files_that_are_there_stay_as_they_are(tmp_path, capsys):
     assert not (tmp_path / "new.npz").exists()
 
 
-def test_file_names_stay_in_the_folder():
+def test_file_names_cannot_leave_the_folder():
     names = ["walk", "Walk", "walk", "../../etc/x", "/root/x", "..", "", "a b\n", "x" * 300]
     found = convert.file_names(names)
     assert found[:4] == ["walk", "Walk-2", "walk-3", "_.._etc_x"]
@@ -72,8 +72,8 @@ def test_file_names_stay_in_the_folder():
         ("", None, "a folder without .pkl or .npy files"),
     ],
 )
-def test_what_cannot_be_converted(tmp_path, capsys, name, contents, complaint):
-    """One line says why, and nothing is written, not even what was fine."""
+def test_bad_input_is_rejected_and_nothing_is_written(tmp_path, capsys, name, contents, complaint):
+    """The error gives the reason, and not even valid clips are written."""
     folder = tmp_path / "data"
     folder.mkdir()
     if contents is not None:
@@ -83,13 +83,13 @@ def test_what_cannot_be_converted(tmp_path, capsys, name, contents, complaint):
     assert not (tmp_path / "out").exists()
 
 
-def test_from_pickle_to_our_humanoid(tmp_path):
-    """A body that stands, and is carried a metre along x within a second."""
+def test_converted_root_motion_matches_the_pickle(tmp_path):
+    """An upright body moves one metre along x within a second."""
     source = _write(tmp_path / "in.pkl", {"0-slide": _clip()})
     assert convert.main([str(source), str(tmp_path)]) == 0
     with np.load(tmp_path / "0-slide.npz", allow_pickle=False) as found:
         assert found["fps"] == 30.0
-        way = found["root_position"][-1] - found["root_position"][0]
-        assert way[0] == pytest.approx(1.0, abs=0.2)  # legs differ in length, strides with them
-        np.testing.assert_allclose(way[1:], 0.0, atol=1e-6)
+        displacement = found["root_position"][-1] - found["root_position"][0]
+        assert displacement[0] == pytest.approx(1.0, abs=0.2)  # scaled by leg length
+        np.testing.assert_allclose(displacement[1:], 0.0, atol=1e-6)
         np.testing.assert_allclose(np.abs(found["root_rotation"][:, 0]), 1.0, atol=1e-6)

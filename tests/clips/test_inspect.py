@@ -1,4 +1,4 @@
-"""Looking clips over: numbers of clips made by hand, and the command around them."""
+"""Clip statistics of a hand-made clip, and the inspect command."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from jaxrl.motion.formats import native
 
 
 def _faulty(bones):
-    """Stand 4 cm within the ground, drift at 0.5 m/s, nod at 3 rad/s and bend a knee forwards."""
+    """Stand 4 cm below the ground, drift at 0.5 m/s, nod at 3 rad/s and bend a knee forwards."""
     clip = Clip("made", 10.0, False, np.tile(bones.model.qpos0, (11, 1)))
     clip.qpos[:, 0] = np.linspace(0.0, 0.3, 11)
     clip.qpos[:, 1] = np.linspace(0.0, 0.4, 11)
@@ -24,7 +24,7 @@ def _faulty(bones):
     return clip
 
 
-def test_a_clip_made_by_hand(bones):
+def test_statistics_of_a_hand_made_clip(bones):
     found = compute(_faulty(bones), bones)
     assert found[:5] == ("made", 1.0, 11, 10.0, False)
     assert found.speed == pytest.approx(0.5)
@@ -44,17 +44,17 @@ def test_limits_of_ball_joints_are_angles(tmp_path):
     )
     bones = skeleton.describe(skeleton.load_model(str(path)))
     found = compute(_faulty(bones), bones)
-    # From 0 by 0.3 in ten steps, of which the last is 3.0: less than half a turn.
+    # Angles go from 0 to 3.0 in steps of 0.3, below half a turn.
     assert found.violations[0] == LimitViolation("neck", pytest.approx(2.5), 9)
 
 
-def test_synthetic_stepping_has_no_fault(bones):
+def test_synthetic_stepping_has_no_violations(bones):
     found = compute(synthetic.stepping(bones), bones)
     assert found.loops and not found.violations
     assert abs(found.lowest) < 1e-3
 
 
-def test_a_clip_is_described(tmp_path, bones, capsys):
+def test_single_clip_report(tmp_path, bones, capsys):
     native.write(tmp_path / "made.npz", _faulty(bones), bones)
     assert inspect.main([str(tmp_path / "made.npz")]) == 0
     text = capsys.readouterr().out
@@ -64,34 +64,34 @@ def test_a_clip_is_described(tmp_path, bones, capsys):
     assert "left_knee: by up to 0.200 rad, in 3 of 11 frames" in text
 
 
-def test_a_folder_has_a_row_for_each(tmp_path, bones, capsys):
+def test_folder_report_has_one_row_per_clip(tmp_path, bones, capsys):
     planned = _faulty(bones)
-    still = [np.zeros((11, size)) for size in (bones.model.nv, bones.model.nu)]
-    planned = planned._replace(plan=Plan(planned.qpos, *still, 5))
+    zeros = [np.zeros((11, size)) for size in (bones.model.nv, bones.model.nu)]
+    planned = planned._replace(plan=Plan(planned.qpos, *zeros, 5))
     native.write(tmp_path / "a.npz", planned, bones)
     native.write(tmp_path / "b.npz", synthetic.stepping(bones), bones)
     assert inspect.main([str(tmp_path)]) == 0
     header, a, b = capsys.readouterr().out.splitlines()
     assert len(header) == len(a) == len(b)
     assert a.split()[:7] == ["a", "1.00", "11", "10", "no", "yes", "0.50"]
-    assert b.split()[4:6] == ["yes", "no"]  # it loops; nobody has planned it
+    assert b.split()[4:6] == ["yes", "no"]  # loops, no plan
     assert a.endswith("left_knee 0.20 (3)") and b.endswith("none")
 
 
-def test_pictures(tmp_path, bones, capsys):
+def test_gif_and_png_output(tmp_path, bones, capsys):
     native.write(tmp_path / "a.npz", synthetic.stepping(bones), bones)
     path = str(tmp_path / "a.npz")
     assert inspect.main([path, "--out", str(tmp_path / "new" / "a.gif"), "--seconds", "0.2"]) == 0
     assert "0.20 s of 2.00 s drawn" in capsys.readouterr().out
-    with Image.open(tmp_path / "new" / "a.gif") as picture:
-        assert picture.size == (480, 360)
-        assert (picture.n_frames, picture.info["duration"]) == (6, 40)
+    with Image.open(tmp_path / "new" / "a.gif") as image:
+        assert image.size == (480, 360)
+        assert (image.n_frames, image.info["duration"]) == (6, 40)
     assert inspect.main([path, "--out", str(tmp_path / "a.png")]) == 0
-    with Image.open(tmp_path / "a.png") as picture:
-        assert picture.size == (6 * 240, 360)
+    with Image.open(tmp_path / "a.png") as image:
+        assert image.size == (6 * 240, 360)
 
 
-def test_without_a_clip_it_says_where_to_find_some(capsys):
+def test_without_arguments_lists_sources_of_clips(capsys):
     assert inspect.main([]) == 0
     text = capsys.readouterr().out
     assert "xbpeng/DeepMimic" in text and "pybullet" in text and "stepping" in text
@@ -108,7 +108,7 @@ def test_without_a_clip_it_says_where_to_find_some(capsys):
         (["--model", str(skeleton.HUMANOID)], "a clip for it is needed"),
     ],
 )
-def test_what_cannot_be_shown(tmp_path, bones, capsys, arguments, complaint):
+def test_invalid_arguments_are_rejected(tmp_path, bones, capsys, arguments, complaint):
     for name in "ab":
         native.write(tmp_path / f"{name}.npz", synthetic.stepping(bones), bones)
     arguments = [str(tmp_path) if word == "FOLDER" else word for word in arguments]
@@ -116,7 +116,7 @@ def test_what_cannot_be_shown(tmp_path, bones, capsys, arguments, complaint):
     assert complaint in capsys.readouterr().err
 
 
-def test_captured_walking_and_running(motions, bones):
+def test_statistics_of_captured_walk_and_run(motions, bones):
     speeds = {"walk": 0.98, "run": 3.56}
     for name, speed in speeds.items():
         (clip,) = formats.read(motions / f"humanoid3d_{name}.txt", bones)

@@ -1,4 +1,4 @@
-"""Every preset trains: all algorithms and networks in each suite, all physics in a sweep by hand.
+"""Every preset trains; all but the quick ones run only in a manual sweep.
 
 python -m pytest -m sweep tests/config/test_presets.py
 """
@@ -22,11 +22,11 @@ QUICK = ("fast",)
 @pytest.fixture
 def recording(tmp_path):
     """Recorded episodes of eight steps, for the offline preset."""
-    random, path = np.random.default_rng(0), tmp_path / "data.hdf5"
+    rng, path = np.random.default_rng(0), tmp_path / "data.hdf5"
     episodes = []
     for _ in range(20):
-        state = random.normal(size=(9, 2)).astype(np.float32)
-        action = random.uniform(-1, 1, (8, 1)).astype(np.float32)
+        state = rng.normal(size=(9, 2)).astype(np.float32)
+        action = rng.uniform(-1, 1, (8, 1)).astype(np.float32)
         episodes.append(Episode({"state": state[:-1]}, {"state": state[1:]}, action, state[:-1, 0]))
     hdf5.write(path, episodes, {}, {})
     return path
@@ -37,7 +37,7 @@ def recording(tmp_path):
     [n if n in QUICK else pytest.param(n, marks=pytest.mark.sweep) for n in presets.PRESETS],
 )
 def test_a_preset_trains(name, recording, tmp_path):
-    """At least two iterations that learn; its own algorithm, networks, physics and rewards."""
+    """Run at least two iterations with updates, with the preset's own networks and rewards."""
     config = small(replace(presets.get(name), epochs=1, run_dir=tmp_path / "run"))
     if config.offline:
         config = replace(config, data=replace(config.data, path=recording))

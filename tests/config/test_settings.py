@@ -30,7 +30,7 @@ from jaxrl.training import fit
 from tests.docs import reading
 from tests.helpers import tiny
 
-# Any finite number will do for these.
+# These accept any finite number.
 UNBOUNDED = {"motion.speeds", "offpolicy.v_min", "offpolicy.v_max", "offpolicy.target_entropy"}
 NUMBERS = (int, float)
 
@@ -68,8 +68,8 @@ def test_conditions_name_settings_and_values_that_exist():
             assert set(choices) <= set(known)
 
 
-def beyond(each):
-    """Return the nearest numbers out of a setting's range."""
+def out_of_range(each):
+    """Return the nearest numbers outside a setting's range."""
     bounds = [
         None if each.at_least is None else each.at_least - 1,
         each.above,
@@ -80,9 +80,9 @@ def beyond(each):
 
 
 @pytest.mark.parametrize("path", [path for path, each in SETTINGS.items() if each.has_range])
-def test_a_value_out_of_range_is_refused_by_its_flag(path):
+def test_out_of_range_value_is_refused_naming_its_flag(path):
     config, kind = TrainConfig(), hint_of(path)
-    for number in beyond(SETTINGS[path]):
+    for number in out_of_range(SETTINGS[path]):
         value, default = kind(number), declared.get(config, path)
         value = (*default[1:], value) if isinstance(default, tuple) else value
         problems = validate(overrides.changed(config, {path: value}))
@@ -92,7 +92,7 @@ def test_a_value_out_of_range_is_refused_by_its_flag(path):
         assert problem == f"{declared.flag(path)} needs one or more values, not ()."
 
 
-def test_ranges_in_words():
+def test_range_messages():
     texts = {
         "must be at least 1": setting(1, "", at_least=1),
         "must be greater than 0": setting(1, "", above=0),
@@ -103,7 +103,7 @@ def test_ranges_in_words():
         assert field.metadata["setting"].requirement == text
 
 
-def test_help_names_every_flag_and_marks_what_is_traced(capsys):
+def test_help_lists_every_flag_and_marks_traced_ones(capsys):
     with pytest.raises(SystemExit):
         train.main(["--help"])
     blocks = re.split(r"\n\W*(?=--)", capsys.readouterr().out)
@@ -115,7 +115,7 @@ def test_help_names_every_flag_and_marks_what_is_traced(capsys):
             assert (" Needs" in text) == bool(each.only_if), path
 
 
-def test_the_page_of_settings_is_up_to_date():
+def test_settings_page_is_up_to_date():
     """`python -m jaxrl.config` prints the tables of docs/settings.md."""
     page = (reading.ROOT / "docs" / "settings.md").read_text()
     assert page.endswith(f"\n\n{declared.tables()}\n")
@@ -160,7 +160,7 @@ def test_members_share_a_program_unless_a_static_setting_differs():
     assert declared.static(clipped) == declared.static(wider)
 
 
-def test_what_programs_and_resumed_runs_depend_on():
+def test_settings_that_are_compiled_or_fixed_on_resume():
     config = TrainConfig()
     compiled, fixed = declared.compiled(config), declared.fixed_on_resume(config)
     assert {"num_envs", "ppo.gamma", "eval.num_envs", "epochs"} <= compiled.keys()

@@ -1,4 +1,4 @@
-"""Settings of motion and AMP that cannot be used are named, with the fix."""
+"""Invalid motion and AMP settings are reported with the fix."""
 
 from dataclasses import replace
 
@@ -14,14 +14,14 @@ def problems(section, env="imitation", **changes):
     return validate(config)
 
 
-def test_the_presets_are_fine():
+def test_motion_presets_are_valid():
     for name in ("imitate-walk", "imitate", "amp-walk"):
         assert validate(presets.get(f"{name}-tiny")) == []
         assert validate(presets.get(name)) == []
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"substeps": 0}, "--motion.substeps must be at least 1, not 0."),
         ({"future": ()}, "--motion.future needs one or more values, not ()."),
@@ -30,12 +30,12 @@ def test_the_presets_are_fine():
         ({"weights": (0.5, -0.1, 0.1, 0.1)}, "--motion.weights must be at least 0, not (0.5, -0.1"),
     ],
 )
-def test_numbers_out_of_range(changes, said):
+def test_numbers_out_of_range(changes, message):
     (problem,) = problems("motion", **changes)
-    assert problem.startswith(said)
+    assert problem.startswith(message)
 
 
-def test_clips_that_are_not_there(tmp_path):
+def test_missing_clips_are_reported(tmp_path):
     (problem,) = problems("motion", clips=tmp_path / "walk.txt")
     assert "--motion.clips" in problem and "no such file" in problem
 
@@ -44,7 +44,7 @@ def test_other_environments_need_no_clips(tmp_path):
     assert problems("motion", env="cartpole", clips=tmp_path / "walk.txt") == []
 
 
-def test_amp_in_range():
+def test_amp_settings_out_of_range():
     assert problems("amp", weight=-1.0) == ["--amp.weight must be at least 0, not -1.0."]
     assert problems("amp", hidden=()) == ["--amp.hidden needs one or more values, not ()."]
 

@@ -1,4 +1,4 @@
-"""Every numeric setting, given anything: it is accepted, or a UserError names its flag."""
+"""Any value of a numeric setting is accepted or raises a UserError that names its flag."""
 
 import re
 from dataclasses import replace
@@ -14,18 +14,18 @@ from jaxrl.config.values import format_value
 from jaxrl.errors import UserError
 
 BASES = [TrainConfig(), presets.get("sac-ant"), presets.get("imitate"), presets.get("pick-place")]
-HUGE = 10**5000  # Python refuses to write it out
+HUGE = 10**5000  # Python refuses to convert it to text
 
 
-def numbers(value):
-    """Tell whether a default is a number, or a tuple of them; None may stand for an integer."""
+def is_numeric(value):
+    """Tell whether a default is a number or a tuple of numbers."""
     each = value if isinstance(value, tuple) else (value,)
     return all(type(v) in (int, float) for v in each) and bool(each)
 
 
 FLAT = declared.values(TrainConfig())
 OPTIONAL = ["total_steps", "devices", "task.episode_length", "task.reset_pool", "ppo.bptt_horizon"]
-NUMERIC = [path for path, value in FLAT.items() if numbers(value)] + OPTIONAL
+NUMERIC = [path for path, value in FLAT.items() if is_numeric(value)] + OPTIONAL
 ODD = st.one_of(
     st.sampled_from([0, -1, 2**31 - 1, 2**31, 2**32, 2**63 - 1, 2**63, -(2**70), HUGE, -HUGE]),
     st.sampled_from([0.0, -1.0, float("nan"), float("inf"), -float("inf"), 1e39, 1e-300, 1e308]),
@@ -37,7 +37,7 @@ ODD = st.one_of(
 
 @settings(max_examples=600, deadline=None)
 @given(st.sampled_from(BASES), st.sampled_from(NUMERIC), ODD, st.booleans())
-def test_any_value_of_a_numeric_field_is_accepted_or_named(base, path, value, listed):
+def test_any_numeric_value_is_accepted_or_its_flag_named(base, path, value, listed):
     value = (value,) * len(FLAT[path]) if listed and isinstance(FLAT[path], tuple) else value
     try:
         validate.check(overrides.changed(base, {path: value}))
@@ -56,7 +56,7 @@ def test_every_section_is_checked():
 
 
 @pytest.mark.parametrize("value", [HUGE, float("nan"), float("inf"), "8", True], ids=format_value)
-def test_no_numeric_field_takes_these(value):
+def test_invalid_values_are_refused_by_every_numeric_field(value):
     for path in NUMERIC:
         listed = (value,) * len(FLAT[path]) if isinstance(FLAT[path], tuple) else value
         with pytest.raises(UserError, match=f"{re.escape(declared.flag(path))} must be"):
@@ -90,14 +90,14 @@ def test_huge_numbers_name_their_flag_and_leave_no_folder(flags, capsys, tmp_pat
     assert not list(tmp_path.iterdir())
 
 
-def test_more_environment_steps_than_an_int32_counts_are_accepted():
+def test_total_steps_beyond_int32_are_accepted():
     config = replace(TrainConfig(), total_steps=2**40)
     validate.check(config)
     assert config.total_iterations * config.steps_per_iteration >= 2**40
 
 
-def test_whole_numbers_of_steps_are_exact_beyond_the_floats():
-    """A float of 2**62 + 1 is 2**62, and the last cycle would be missing."""
+def test_total_cycles_are_exact_beyond_float_precision():
+    """As a float, 2**62 + 1 is 2**62, which would drop the last cycle."""
     config = replace(TrainConfig(), num_envs=1, iterations=1, total_steps=2**62 + 1)
     assert config.total_cycles == 2**58 + 1
 

@@ -1,4 +1,4 @@
-"""Reading recorded episodes: layouts, order, parts, and all that can be wrong with a file."""
+"""Reading recorded episodes: layouts, order, splits, and errors in files."""
 
 import os
 import pickle
@@ -32,20 +32,20 @@ def file(tmp_path):
     return path
 
 
-def test_what_was_written_is_read_in_the_order_of_numbers(file):
+def test_episodes_round_trip_in_numeric_order(file):
     found = hdf5.list_episodes(file)
-    assert [place.demo for place in found] == [f"demo_{i}" for i in range(12)]  # 2 before 11
-    for i, place in enumerate(found):
-        episode, expected = hdf5.read(place), _episode(3 + i, 10.0 * i)
+    assert [ref.demo for ref in found] == [f"demo_{i}" for i in range(12)]  # 2 before 11
+    for i, ref in enumerate(found):
+        episode, expected = hdf5.read(ref), _episode(3 + i, 10.0 * i)
         for a, b in zip(episode, expected, strict=True):
             np.testing.assert_equal(a, b)
-    assert [place.demo for place in hdf5.list_episodes(file, "train")] == ["demo_2", "demo_11"]
+    assert [ref.demo for ref in hdf5.list_episodes(file, "train")] == ["demo_2", "demo_11"]
     with h5py.File(file) as handle:
         assert handle["data"].attrs["total"] == sum(range(3, 15))
 
 
-def test_recordings_tell_a_time_out_from_a_termination(tmp_path):
-    """Some of these terminate in the very step of the time limit."""
+def test_recordings_distinguish_truncation_from_termination(tmp_path):
+    """Some of these episodes terminate exactly at the time limit."""
     env = VectorEnv(Success(1, 4), num_envs=16, episode_length=3, random_first_age=False)
 
     def policy(params, obs, carry, key):
@@ -57,34 +57,34 @@ def test_recordings_tell_a_time_out_from_a_termination(tmp_path):
     assert 3 in {len(e.reward) for e in played if e.terminated} and not all(ended)
     path = tmp_path / "data.hdf5"
     hdf5.write(path, played, {}, {})
-    for place, episode in zip(hdf5.list_episodes(path), played, strict=True):
+    for ref, episode in zip(hdf5.list_episodes(path), played, strict=True):
         with h5py.File(path) as handle:
-            demo = handle["data"][place.demo]
+            demo = handle["data"][ref.demo]
             assert not demo["dones"][:-1].any() and not demo["truncated"][:-1].any()
             assert demo["dones"][-1] == episode.terminated == (not demo["truncated"][-1])
-        assert hdf5.read(place).terminated == episode.terminated
+        assert hdf5.read(ref).terminated == episode.terminated
     data = dataset.scan(path, keys=(), part=None, holdout=0.0, chunk_size=1000)
     ring, _ = data.chunk(0)
     assert ring.steps.terminated.sum() == sum(ended)
 
 
-def test_libero_files_have_no_next_observation(tmp_path):
-    """LIBERO's layout: several keys, pictures, uint8 rewards, nothing about what came next."""
+def test_libero_layout_without_next_obs(tmp_path):
+    """LIBERO's layout: several keys, images, uint8 rewards, no next observations."""
     path = tmp_path / "task_demo.hdf5"
-    pictures = np.random.default_rng(0).integers(0, 256, (4, 8, 8, 3)).astype(np.uint8)
+    images = np.random.default_rng(0).integers(0, 256, (4, 8, 8, 3)).astype(np.uint8)
     with h5py.File(path, "w") as handle:
         demo = handle.create_group("data/demo_0")
         demo["actions"] = np.zeros((4, 7))
         demo["rewards"] = np.array([0, 0, 0, 1], np.uint8)
         demo["dones"] = np.array([0, 0, 0, 1], np.uint8)
-        demo["obs/agentview_rgb"] = pictures
+        demo["obs/agentview_rgb"] = images
         demo["obs/joint_states"] = np.arange(28.0).reshape(4, 7)
         demo["obs/ee_states"] = np.zeros((4, 6))
         demo["obs/gripper"] = np.arange(4.0)
     episode = hdf5.read(EpisodeRef(path, "demo_0"), ("agentview_rgb", "joint_states"))
     assert set(episode.obs) == {"agentview_rgb", "joint_states"}
     assert episode.obs["agentview_rgb"].dtype == np.uint8
-    np.testing.assert_array_equal(episode.next_obs["agentview_rgb"], pictures[[1, 2, 3, 3]])
+    np.testing.assert_array_equal(episode.next_obs["agentview_rgb"], images[[1, 2, 3, 3]])
     np.testing.assert_array_equal(episode.next_obs["joint_states"][:, 0], [7, 14, 21, 21])
     np.testing.assert_array_equal(episode.reward, [0, 0, 0, 1])
     gripper = hdf5.read(EpisodeRef(path, "demo_0"), ("gripper",)).obs["gripper"]
@@ -121,50 +121,50 @@ def _change(file, name, value):
         ("data", None, "no group 'data'"),
     ],
 )
-def test_whatever_is_wrong_is_named(file, name, value, complaint):
+def test_invalid_datasets_are_reported_by_name(file, name, value, complaint):
     _change(file, name, value)
     with pytest.raises(UserError, match=complaint) as error:
-        _look(file, holdout=0.0)
+        _scan(file, holdout=0.0)
     assert file.name in str(error.value) or "--data.obs-keys" in str(error.value)
 
 
-def test_no_observations_are_named(tmp_path):
+def test_empty_observations_are_rejected(tmp_path):
     path = tmp_path / "blind.hdf5"
     hdf5.write(path, [_episode(4)._replace(obs={}, next_obs={})], {}, {})
     with h5py.File(path, "a") as handle:
         handle.create_group("data/demo_0/obs")
     with pytest.raises(UserError, match="blind.hdf5: demo_0: 'obs' is empty"):
-        _look(path)
+        _scan(path)
 
 
 @pytest.mark.parametrize("part", [None, "train"])
-def test_damaged_bytes_never_end_in_a_traceback(file, part):
-    """Eight bytes are changed in many places: read as they are, or refused by name."""
+def test_corrupt_bytes_raise_only_user_errors(file, part):
+    """Eight bytes are changed at many offsets: the file is read, or rejected by name."""
     whole, random, refused = file.read_bytes(), np.random.default_rng(0), 0
     for at in range(0, len(whole) - 8, 1009):
         damaged = bytearray(whole)
         damaged[at : at + 8] = random.bytes(8)
         file.write_bytes(damaged)
         try:
-            _look(file, part=part)
+            _scan(file, part=part)
         except UserError as error:
             refused += 1
             assert file.name in str(error) or "--" in str(error)
     assert refused > 1
 
 
-def test_another_shape_is_named_with_both(file):
+def test_shape_mismatch_reports_both_shapes(file):
     with h5py.File(file, "a") as handle:
         for part in ("obs", "next_obs"):
             del handle[f"data/demo_3/{part}/state"]
             handle[f"data/demo_3/{part}/state"] = np.zeros((6, 2))
     with pytest.raises(UserError, match=r"demo_3: 'obs/state' is \(2,\), earlier.*\(3,\)"):
-        _look(file)
+        _scan(file)
 
 
 @pytest.mark.parametrize("name", ["actions", "rewards", "obs/state", "next_obs/state"])
-def test_more_than_there_is_memory_is_refused_before_it_is_read(file, name):
-    """A small file may declare any size: what is not written has a fill value."""
+def test_oversized_datasets_are_rejected_before_reading(file, name):
+    """A small file may declare any size: unwritten data has a fill value."""
     with h5py.File(file, "a") as handle:
         del handle[f"data/demo_3/{name}"]
         handle.create_dataset(f"data/demo_3/{name}", (2**38,), np.uint8, chunks=(2**20,))
@@ -174,14 +174,14 @@ def test_more_than_there_is_memory_is_refused_before_it_is_read(file, name):
         hdf5.read(EpisodeRef(file, "demo_3"))
 
 
-def test_a_mask_has_a_size_too(file):
+def test_oversized_masks_are_rejected(file):
     with h5py.File(file, "a") as handle:
         handle.create_dataset("mask/huge", (2**38,), "S8", chunks=(2**20,))
     with pytest.raises(UserError, match="mask 'huge' is 2,048.0 GiB"):
         hdf5.list_episodes(file, "huge")
 
 
-def test_data_in_other_files_is_not_read(file, tmp_path):
+def test_external_data_is_not_read(file, tmp_path):
     (tmp_path / "secret").write_bytes(bytes(24))
     with h5py.File(file, "a") as handle:
         del handle["data/demo_3/rewards"]
@@ -191,12 +191,12 @@ def test_data_in_other_files_is_not_read(file, tmp_path):
         hdf5.read(EpisodeRef(file, "demo_3"))
 
 
-def test_pipes_in_a_folder_are_passed_over(file):
+def test_pipes_in_a_folder_are_skipped(file):
     os.mkfifo(file.with_name("pipe.hdf5"))
     assert hdf5.files(file.parent) == [file]
 
 
-def test_files_that_are_none(tmp_path, file):
+def test_unreadable_files_are_rejected(tmp_path, file):
     whole = file.read_bytes()
     (tmp_path / "cut.hdf5").write_bytes(whole[: len(whole) // 2])
     (tmp_path / "pickled.hdf5").write_bytes(pickle.dumps({"data": 1}))
@@ -212,30 +212,30 @@ def test_files_that_are_none(tmp_path, file):
         hdf5.list_episodes(file, "tran")
 
 
-def _look(path, **changes):
+def _scan(path, **changes):
     settings = {"keys": (), "part": None, "holdout": 0.25, "chunk_size": 40}
     return dataset.scan(path, **settings | changes)
 
 
-def test_a_folder_is_looked_through_and_cut_into_pieces_that_fit(tmp_path, file):
+def test_scan_splits_a_folder_into_chunks(tmp_path, file):
     other = [_episode(5, 100.0)]
     hdf5.write(tmp_path / "later.hdf5", other, {}, {})
-    data = _look(tmp_path)
+    data = _scan(tmp_path)
     assert (len(data.training), len(data.held_out)) == (10, 3)
     assert not set(data.training) & set(data.held_out)
-    assert [place for piece in data.chunks for place in piece] == data.training
-    sizes = [sum(data.lengths[place] for place in piece) for piece in data.chunks]
+    assert [ref for chunk in data.chunks for ref in chunk] == data.training
+    sizes = [sum(data.lengths[ref] for ref in chunk) for chunk in data.chunks]
     assert len(sizes) > 1 and max(sizes) == data.chunk_steps <= 40
-    states = np.concatenate([hdf5.read(place).obs["state"] for place in data.training])
+    states = np.concatenate([hdf5.read(ref).obs["state"] for ref in data.training])
     np.testing.assert_allclose(data.obs_stats.mean["state"], states.mean(axis=0), rtol=1e-5)
     np.testing.assert_allclose(data.obs_stats.variance["state"], states.var(axis=0), rtol=1e-4)
-    for number, piece in enumerate(data.chunks):
+    for number, chunk in enumerate(data.chunks):
         ring, index = data.chunk(number)
         assert ring.steps.reward.shape == (1, data.chunk_steps)
         assert int(index.end[0]) == sizes[number] and int(index.first[0]) == 0
         at = 0
-        for place in piece:
-            episode = hdf5.read(place)
+        for ref in chunk:
+            episode = hdf5.read(ref)
             steps = len(episode.reward)
             np.testing.assert_array_equal(ring.steps.reward[0, at : at + steps], episode.reward)
             np.testing.assert_array_equal(index.age[0, at : at + steps], np.arange(steps))
@@ -244,46 +244,46 @@ def test_a_folder_is_looked_through_and_cut_into_pieces_that_fit(tmp_path, file)
             )
             at += steps
     with pytest.raises(UserError, match="less than the longest episode, 14 steps"):
-        _look(tmp_path, chunk_size=13)
+        _scan(tmp_path, chunk_size=13)
 
 
-def test_names_decide_what_is_held_out(tmp_path, file):
-    """Wherever the files lie; and every file gives its share."""
-    held_out = {str(place) for place in _look(file).held_out}
+def test_holdout_depends_on_names_only(tmp_path, file):
+    """The folder does not matter, and every file contributes its fraction."""
+    held_out = {str(ref) for ref in _scan(file).held_out}
     (tmp_path / "elsewhere").mkdir()
     moved = file.rename(tmp_path / "elsewhere" / file.name)
-    assert {str(place) for place in _look(moved).held_out} == held_out
+    assert {str(ref) for ref in _scan(moved).held_out} == held_out
     hdf5.write(moved.with_name("later.hdf5"), [_episode(5)] * 40, {}, {})
-    both = _look(moved.parent)
-    assert len(both.held_out) == 13 and len({place.file for place in both.held_out}) == 2
-    numbers = [int(place.demo[5:]) for place in both.held_out if place.file != moved]
+    both = _scan(moved.parent)
+    assert len(both.held_out) == 13 and len({ref.file for ref in both.held_out}) == 2
+    numbers = [int(ref.demo[5:]) for ref in both.held_out if ref.file != moved]
     assert max(numbers) > 20  # spread, not the first ones
 
 
-def test_returns_that_never_vary_are_noticed(tmp_path, file):
-    assert _look(file).returns_vary()
+def test_constant_returns_are_detected(tmp_path, file):
+    assert _scan(file).returns_vary()
     same = [_episode(4) for _ in range(4)]
     hdf5.write(tmp_path / "same.hdf5", same, {}, {})
-    assert not _look(tmp_path / "same.hdf5").returns_vary()
+    assert not _scan(tmp_path / "same.hdf5").returns_vary()
 
 
-def test_choices_stay_choices(tmp_path):
-    """Our recordings say what their actions are; a choice is no magnitude."""
+def test_discrete_actions_stay_discrete(tmp_path):
+    """Our recordings declare their action space; discrete actions are read as int32."""
     episode = _episode(4)._replace(action=np.array([[0], [2], [1], [2]], np.float32))
-    about = {"action": {"size": 3, "discrete": True}}
-    hdf5.write(tmp_path / "choices.hdf5", [episode, episode], about, {})
-    data = _look(tmp_path / "choices.hdf5")
+    metadata = {"action": {"size": 3, "discrete": True}}
+    hdf5.write(tmp_path / "discrete.hdf5", [episode, episode], metadata, {})
+    data = _scan(tmp_path / "discrete.hdf5")
     assert data.spec.action == (3, True)
     ring, _ = data.chunk(0)
     assert ring.steps.action.dtype == np.int32
     np.testing.assert_array_equal(ring.steps.action[0, :4], [0, 2, 1, 2])
 
 
-def _choices(path, size, actions, discrete=True):
+def _write_actions(path, size, actions, discrete=True):
     action = np.array(actions, np.float32)[:, None]
     episode = _episode(len(actions))._replace(action=action)
-    about = {"action": {"size": size, "discrete": discrete}} if size else {}
-    hdf5.write(path, [episode] * 2, about, {})
+    metadata = {"action": {"size": size, "discrete": discrete}} if size else {}
+    hdf5.write(path, [episode] * 2, metadata, {})
 
 
 @pytest.mark.parametrize(
@@ -294,22 +294,22 @@ def _choices(path, size, actions, discrete=True):
         (None, False, "continuous"),
     ],
 )
-def test_files_with_other_actions_are_not_mixed(tmp_path, size, discrete, kinds):
-    _choices(tmp_path / "a.hdf5", 2, [0, 1, 0])
-    _choices(tmp_path / "b.hdf5", size, [0, 1, 1], discrete)
+def test_files_with_different_action_spaces_are_rejected(tmp_path, size, discrete, kinds):
+    _write_actions(tmp_path / "a.hdf5", 2, [0, 1, 0])
+    _write_actions(tmp_path / "b.hdf5", size, [0, 1, 1], discrete)
     with pytest.raises(UserError, match=kinds) as error:
-        _look(tmp_path)
+        _scan(tmp_path)
     assert "'a.hdf5'" in str(error.value) and "'b.hdf5'" in str(error.value)
 
 
 @pytest.mark.parametrize("wrong", [3, -1, 0.5])
-def test_choices_are_whole_numbers_below_their_count(tmp_path, wrong):
-    _choices(tmp_path / "a.hdf5", 3, [0, 2, wrong])
+def test_discrete_actions_out_of_range_are_rejected(tmp_path, wrong):
+    _write_actions(tmp_path / "a.hdf5", 3, [0, 2, wrong])
     with pytest.raises(UserError, match=rf"demo_0: 'actions' is {wrong} at step 2.*0 to 2"):
-        _look(tmp_path)
+        _scan(tmp_path)
 
 
-def test_actions_that_are_told_senselessly_are_named(tmp_path):
-    _choices(tmp_path / "a.hdf5", "three", [0, 2, 1])
+def test_invalid_action_metadata_is_rejected(tmp_path):
+    _write_actions(tmp_path / "a.hdf5", "three", [0, 2, 1])
     with pytest.raises(UserError, match=r"a.hdf5'.*'size': 'three'"):
-        _look(tmp_path)
+        _scan(tmp_path)

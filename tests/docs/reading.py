@@ -1,4 +1,4 @@
-"""What the documents show: commands, and blocks of Python, in the order in which they stand."""
+"""Extract the commands and Python blocks of the documents, in order."""
 
 import re
 from pathlib import Path
@@ -14,51 +14,51 @@ DOCUMENTS = sorted(
         *ROOT.glob("experiments/**/README.md"),
     )
 )
-# What a command begins with. Whoever shows another program adds it here, and a rule for it.
+# Prefixes of commands. A document with another program needs it here, and a rule in running.py.
 PROGRAMS = r"(?:python3? |onnx/bin/|make |pip |git |cd |tensorboard |jupyter )"
 _FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
 _INLINE = re.compile(r"(?<!`)`([^`]+)`(?!`)")
 
 
-class Shown(NamedTuple):
-    """A command, or Python; the file it is to be put into, if the text before it names one."""
+class Example(NamedTuple):
+    """A command or a Python block, and the file it belongs in if the text before it names one."""
 
     kind: str  # "command" or "python"
     text: str
     file: str | None = None
 
 
-def shown(text: str) -> list[Shown]:
-    """Return everything in a document that can be run."""
+def examples(text: str) -> list[Example]:
+    """Return the commands and Python blocks of a document."""
     found, end = [], 0
     for block in _FENCED.finditer(text):
         before = text[end : block.start()]
         found += _inline(before)
-        language, inside = block.groups()
+        language, code = block.groups()
         if language == "python":
-            found.append(Shown("python", inside, _file(before)))
+            found.append(Example("python", code, _file(before)))
         elif language in ("", "sh", "bash"):
-            found += [one for line in inside.splitlines() for one in _commands(line)]
+            found += [one for line in code.splitlines() for one in _commands(line)]
         end = block.end()
     return found + _inline(text[end:])
 
 
 def _file(before: str) -> str | None:
-    """Return the file that a block is in, if the paragraph before it says "in `file.py`"."""
+    """Return the file of a block, if the paragraph before it says "in `file.py`"."""
     named = re.findall(r"\b[Ii]n\s+`([\w/]+\.py)`", before.strip().rpartition("\n\n")[2])
     return named[-1] if named else None
 
 
-def _inline(text: str) -> list[Shown]:
-    """Return the commands inside of sentences and tables; names of programs alone are none."""
+def _inline(text: str) -> list[Example]:
+    """Return the commands in sentences and tables; a program name alone is not a command."""
     spans = (" ".join(span.split()) for span in _INLINE.findall(text))
     return [one for span in spans if re.match(PROGRAMS, span) for one in _commands(span)]
 
 
-def _commands(line: str) -> list[Shown]:
-    """Return the commands of a line, without what is said beside them."""
+def _commands(line: str) -> list[Example]:
+    """Return the commands of a line, without comments."""
     start = re.search(rf"^{PROGRAMS}|(?<=\s)(?:python -m |tensorboard --)", line)
     if not start or line.lstrip().startswith("#"):
         return []
-    said = re.split(r"\s#\s", line[start.start() :])[0]
-    return [Shown("command", part.strip()) for part in said.split("&&")]
+    command = re.split(r"\s#\s", line[start.start() :])[0]
+    return [Example("command", part.strip()) for part in command.split("&&")]

@@ -1,4 +1,4 @@
-"""How each command of the documents is tried: the rules, and what they do."""
+"""Rules for testing each command of the documents."""
 
 import argparse
 import importlib
@@ -24,20 +24,19 @@ from tests.docs.reading import ROOT
 from tests.docs.shrinking import STAND_INS, has_physics, shrunk, with_stand_in
 from tests.helpers import sharing
 
-# A run that somebody has trained: `RUN`, or a folder with a stamp or dots in place of it; or a
-# folder of runs.
+# Placeholders of a trained run (`RUN`, or a folder with a time stamp or dots), or a folder of runs.
 RUN = re.compile(r"\bRUN\b|\bFOLDER\b|runs/[a-z0-9_-]+-s\d+-[\w.-]+")
 _MOTION = re.compile(r"runs/(imitate|amp)")
 
 
 class Parsed(Exception):
-    """The arguments of a command were understood."""
+    """The arguments of a command were parsed without error."""
 
 
 class Commands:
-    """Tries commands in a working directory; `trained` is a run to work on."""
+    """Test commands in a working directory; `trained` is a run for those that need one."""
 
-    known: dict[str, Path] = {}  # programs that an earlier command has run, of any document
+    known: dict[str, Path] = {}  # folders of programs that ran already, over all documents
 
     def __init__(self, trained: Path, monkeypatch: Any):
         self.trained, self.patch, self.number = trained, monkeypatch, 0
@@ -49,8 +48,8 @@ class Commands:
             study.Study, "cells", lambda *a, **k: {c: shrunk(x) for c, x in cells(*a, **k).items()}
         )
 
-    def placed(self, text: str) -> str:
-        """Put a fresh copy of the run in the place of every run that somebody is to have."""
+    def substitute_runs(self, text: str) -> str:
+        """Replace every placeholder of a run with the path of a fresh copy."""
 
         def copy(found: re.Match) -> str:
             self.number += 1
@@ -60,77 +59,77 @@ class Commands:
 
         return RUN.sub(copy, text)
 
-    def attempt(self, command: str) -> None:
-        """Try a command by its rule."""
+    def run(self, command: str) -> None:
+        """Test a command by its rule."""
         rule = rule_for(command)
         assert rule, f"no rule for: {command}"
         rule(self, command)
 
     def trains(self, command: str) -> None:
-        """Check the settings of all members; then train, small.
+        """Validate the settings of all members, then train a small version.
 
-        What has physics is built, full size, and trained with another environment in its place,
-        unless that takes long to compile. What an earlier command has run is not run again.
+        Physics environments are built at full size and trained with a cheap stand-in, unless that
+        takes long to compile. Programs that an earlier command ran are skipped.
         """
-        words = shlex.split(self.placed(command))[3:]
+        words = shlex.split(self.substitute_runs(command))[3:]
         if "--help" in words:
             return _succeeds(train, words)
         if "--resume" in words:
             assert tyro.cli(train.ResumeArgs, args=words)
             flags = [word for word in words if word.startswith("--")]
             return self._once(str(flags), lambda folder: _succeeds(train, words))
-        asked = self.parse(words)
-        config, members = asked.config, _members(asked)
+        command_args = self.parse(words)
+        config, members = command_args.config, _members(command_args)
         if has_physics(config) and not (config.init_from or config.run_dir):
             full = _program(config, len(members))
-            self._once(full, lambda folder: _described(self.build, members))
+            self._once(full, lambda folder: _check_memory_estimate(self.build, members))
             if config.algo != "ppo" or config.amp.weight or len(members) > 1:
-                return  # tests/runtime trains such
-        program = _program(shrunk(config), len(members), asked.vary, bool(config.init_from))
+                return  # trained in tests/training
+        program = _program(shrunk(config), len(members), command_args.vary, bool(config.init_from))
         self._once(program, lambda folder: _succeeds(train, [*words, "--run-dir", str(folder)]))
-        if config.run_dir:  # another command goes on from there
+        if config.run_dir:  # a later command may use this folder
             shutil.copytree(self.known[program], config.run_dir)
 
-    def _once(self, program: str, do: Callable[[Path], Any]) -> None:
-        """Do something for a program, in a folder of its own, unless that was done before."""
+    def _once(self, program: str, action: Callable[[Path], Any]) -> None:
+        """Call `action` with a new folder, once per program."""
         if program not in self.known:
             folder = self.trained.parent / f"run-{len(self.known)}"
-            do(folder)
+            action(folder)
             self.known[program] = folder
 
     def plays(self, command: str) -> None:
-        """Run it on a run; what needs motion clips is parsed only, and tested elsewhere."""
+        """Run the command on a run; commands that need motion clips are only parsed."""
         if _MOTION.search(command):
             return self.parses(command)
-        module, *words = shlex.split(self.placed(command))[2:]
+        module, *words = shlex.split(self.substitute_runs(command))[2:]
         _succeeds(_module(module), words or ["--help"])
 
     def studies(self, command: str) -> None:
-        """Run a study of the document's own; others are tested with the studies."""
+        """Run a study that the document defines; parse the others (tests/experiments runs them)."""
         words = shlex.split(command)[3:]
         file = Path("experiments/studies") / f"{words[0]}.py"
         if not file.exists():
             assert (ROOT / file).exists(), file
             return self.parses(command)
-        for module in (run, study):  # wherever studies are looked for
+        for module in (run, study):  # both look up studies here
             self.patch.setattr(module, "HERE", Path("experiments").absolute(), raising=False)
         assert run.main([*words, "--smoke"]) == 0
 
     def searches(self, command: str) -> None:
-        """Search, with one trial of next to nothing."""
+        """Search with one smoke-test trial."""
         words = [*shlex.split(command)[3:], "--smoke", "--trials", "1"]
         _succeeds(search, [*words, "--out", "searched"])
 
     def parses(self, command: str) -> None:
-        """Let the module read its arguments, and no more.
+        """Only parse the arguments.
 
-        Benchmarks need no more: tests/benchmarks/test_benchmarks.py runs each in its quick form.
+        Benchmarks need no more: tests/benchmarks/test_benchmarks.py runs each with --quick.
         """
         module, *words = shlex.split(command)[2:]
-        inside: list[bool] = []
+        nested: list[bool] = []
         with self.patch.context() as patch:
             for owner, name in _PARSERS:
-                patch.setattr(owner, name, _stopping(getattr(owner, name), inside))
+                patch.setattr(owner, name, _raising_parsed(getattr(owner, name), nested))
             patch.setattr(sys, "argv", [module, *words])
             try:
                 _module(module).main()
@@ -142,22 +141,22 @@ class Commands:
         assert not rest or train._parse(rest)
 
     def prints(self, command: str) -> None:
-        """Run what only prints."""
+        """Run a module that only prints."""
         importlib.import_module(f"{shlex.split(command)[2]}.__main__")
 
     def makes(self, command: str) -> None:
-        """See that the target exists."""
+        """Check that the Makefile has the target."""
         target = command.split()[1]
         assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.M), target
 
     def installs(self, command: str) -> None:
-        """See that the extras exist."""
+        """Check that pyproject.toml has the extras."""
         project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
         for extra in re.findall(r"jaxrl\[(\w+)\]", command):
             assert extra in project["optional-dependencies"], extra
 
-    def stays(self, command: str) -> None:
-        """Leave other people's programs alone, but see that our own files are there."""
+    def skips(self, command: str) -> None:
+        """Do not run third-party programs; check that our files in their arguments exist."""
         for file in re.findall(r"\b(?:tools|experiments)/[\w/.]+\.\w+", command):
             assert (ROOT / file).exists(), file
 
@@ -167,7 +166,7 @@ _PARSERS = (
     (argparse.ArgumentParser, "parse_known_args"),
     (tyro, "cli"),
 )
-# The first that fits decides. A command that fits none fails the test.
+# The first matching rule applies; a command without a rule fails the test.
 RULES = (
     (r"make ", Commands.makes),
     (r"pip install ", Commands.installs),
@@ -178,12 +177,12 @@ RULES = (
     (r"python -m experiments\.run ", Commands.studies),
     (r"python -m experiments\.search ", Commands.searches),
     (r"python -m (benchmarks|experiments)\.", Commands.parses),
-    (r"git |cd |tensorboard |jupyter |python3 -m venv |onnx/bin/", Commands.stays),
+    (r"git |cd |tensorboard |jupyter |python3 -m venv |onnx/bin/", Commands.skips),
 )
 
 
 def rule_for(command: str) -> Callable[[Commands, str], None] | None:
-    """Return the first rule that fits."""
+    """Return the first matching rule."""
     return next((rule for pattern, rule in RULES if re.match(pattern, command)), None)
 
 
@@ -192,22 +191,23 @@ def _small(command: train.TrainArgs) -> train.TrainArgs:
 
 
 def _members(command: train.TrainArgs) -> list[TrainConfig]:
-    """Return what a command trains, checked as the command does it."""
+    """Return the validated configurations of a command's members."""
     members = overrides.members(command.config, command.num_seeds, command.vary)
     overrides.check(members)
     return members
 
 
 def _program(config: TrainConfig, *more: object) -> str:
-    """Return what must be equal for two commands to run the same program."""
+    """Return a key that is equal for commands that run the same program."""
     config = replace(config, epochs=1, init_from=None, profile=False, log=LogConfig())
     return repr((population._shape(config), more))
 
 
 def compile_once(program: DeviceProgram) -> DeviceExecutor:
-    """Give a run the programs of an earlier one that differs in traced numbers at most.
+    """Reuse the programs of an earlier run that differs only in traced settings.
 
-    What it learns is not looked at. Worlds of the documents may differ and have the same name.
+    Training results are not checked. Custom environments of the documents are compiled every time:
+    different ones may have the same name.
     """
     env = program.config.env
     if env_names.is_custom(env) and env not in STAND_INS.values():
@@ -215,7 +215,7 @@ def compile_once(program: DeviceProgram) -> DeviceExecutor:
     return sharing.compile_once(program, _program(program.config, len(program.members)))
 
 
-def _described(build: Callable, members: list[TrainConfig]) -> None:
+def _check_memory_estimate(build: Callable, members: list[TrainConfig]) -> None:
     small = [with_stand_in(member) for member in members]
     assert memory_estimate.report(
         fit.build_population(small) if len(small) > 1 else build(small[0])
@@ -225,28 +225,28 @@ def _described(build: Callable, members: list[TrainConfig]) -> None:
 def _succeeds(module: Any, words: list[str]) -> None:
     try:
         status = module.main(words)
-    except SystemExit as asked:  # --help
-        status = asked.code
+    except SystemExit as exited:  # --help
+        status = exited.code
     assert not status, f"{module.__name__} {shlex.join(words)}: exit status {status}"
 
 
-def _stopping(parse: Callable, inside: list[bool]) -> Callable:
-    """Return a parser that stops when it is done; one that another parser calls does not."""
+def _raising_parsed(parse: Callable, nested: list[bool]) -> Callable:
+    """Wrap a parser to raise Parsed when done, except where another parser calls it."""
 
-    def stop(*arguments: Any, **named: Any) -> Any:
-        if inside:
+    def wrapped(*arguments: Any, **named: Any) -> Any:
+        if nested:
             return parse(*arguments, **named)
-        inside.append(True)
+        nested.append(True)
         try:
             found = parse(*arguments, **named)
         finally:
-            inside.clear()
+            nested.clear()
         raise Parsed(*(found if isinstance(found, tuple) else (found, [])))
 
-    return stop
+    return wrapped
 
 
 def _module(name: str) -> Any:
-    """Return what `python -m` runs."""
+    """Return the module that `python -m` runs."""
     found = importlib.import_module(name)
     return importlib.import_module(f"{name}.__main__") if hasattr(found, "__path__") else found

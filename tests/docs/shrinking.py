@@ -1,10 +1,10 @@
-"""Any run, so small that it takes a moment."""
+"""Shrink any configuration to a run of a few seconds."""
 
 from dataclasses import replace
 
 from jaxrl.config import MotionConfig, PickConfig, TrainConfig, env_names
 
-# Physics takes long to compile, and has tests of its own: cheap worlds of the same kind stand in.
+# Physics takes long to compile and has its own tests: cheap environments of the same kind stand in.
 STAND_INS = {
     "imitation": "tests.helpers.custom_envs:Drill",
     "heading": "tests.helpers.custom_envs:Pacer",
@@ -13,12 +13,12 @@ STAND_INS = {
 
 
 def has_physics(config: TrainConfig) -> bool:
-    """Tell whether another environment must replace it."""
+    """Return whether the environment has physics, and so a stand-in."""
     return config.env in STAND_INS
 
 
 def with_stand_in(config: TrainConfig) -> TrainConfig:
-    """Return the same run in an environment without physics; one without physics stays."""
+    """Return the configuration with its stand-in environment, if it has physics."""
     if not has_physics(config):
         return config
     plain = replace(config, motion=MotionConfig(), pick=PickConfig())
@@ -26,7 +26,7 @@ def with_stand_in(config: TrainConfig) -> TrainConfig:
 
 
 def shrunk(config: TrainConfig) -> TrainConfig:
-    """Return the same run with few and small arrays, two epochs at most, on a cheap environment."""
+    """Return a small configuration with at most two epochs, on a cheap environment."""
     config = small(config)
     if config.offline:
         return config
@@ -35,7 +35,7 @@ def shrunk(config: TrainConfig) -> TrainConfig:
 
 
 def small(config: TrainConfig) -> TrainConfig:
-    """Return the same run in its own environment with few and small arrays, two epochs at most."""
+    """Return a small configuration with at most two epochs, on its own environment."""
     config = replace(
         config,
         epochs=1 if config.total_steps is None and config.epochs == 1 else 2,
@@ -60,7 +60,7 @@ def small(config: TrainConfig) -> TrainConfig:
 
 
 def _iterations(config: TrainConfig) -> int:
-    """Return as many as learning takes to begin: whole episodes are longer than single steps."""
+    """Return enough iterations for updates to begin; replay of whole episodes takes longer."""
     if config.algo == "ppo":
         return 2
     return 12 if config.offpolicy.keeps_episodes else 3

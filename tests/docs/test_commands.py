@@ -1,4 +1,4 @@
-"""Every command and every Python block of the documents is tried, most of them by running them."""
+"""Commands and Python blocks of the documents work."""
 
 import importlib
 import re
@@ -18,13 +18,13 @@ from jaxrl.training import fit
 from tests.docs import reading, running
 from tests.docs.shrinking import shrunk
 
-# Clips that the reader is to have, or to have planned; nobody reads them.
-GIVEN = ("humanoid3d_walk.txt", "motions", "planned")
+# Motion files that the documents assume; no test reads them.
+INPUT_FILES = ("humanoid3d_walk.txt", "motions", "planned")
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """A small run, with its policy exported: what documents call RUN, or runs/ant-s0-..."""
+    """A small run with an exported policy: RUN or runs/ant-s0-... in the documents."""
     folder = tmp_path_factory.mktemp("documents") / "run"
     config = replace(presets.get("ant"), epochs=1, run_dir=folder)
     with pytest.MonkeyPatch.context() as patch:
@@ -36,35 +36,37 @@ def trained(tmp_path_factory):
 
 @pytest.fixture
 def commands(trained, tmp_path, monkeypatch):
-    """What tries commands, in a directory with the files that a reader is to have."""
+    """A `Commands` in a directory with the files that the documents assume."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     shutil.copytree(trained / "exported", tmp_path, dirs_exist_ok=True)
-    for name in GIVEN:
+    for name in INPUT_FILES:
         Path(name).touch()
     before = set(sys.modules)
     yield running.Commands(trained, monkeypatch)
-    for name in set(sys.modules) - before:  # modules of this directory, by names others may use
+    for name in (
+        set(sys.modules) - before
+    ):  # modules of this directory: other tests may use the names
         if str(tmp_path) in str(getattr(sys.modules[name], "__file__", None)):
             del sys.modules[name]
 
 
 @pytest.mark.parametrize("document", reading.DOCUMENTS)
-def test_everything_shown_runs(document, commands):
-    for one in reading.shown((reading.ROOT / document).read_text()):
+def test_documented_commands_and_code_run(document, commands):
+    for one in reading.examples((reading.ROOT / document).read_text()):
         try:
             if one.kind == "command":
-                commands.attempt(one.text)
+                commands.run(one.text)
             else:
-                _execute(commands.placed(one.text), one.file)
+                _execute(commands.substitute_runs(one.text), one.file)
         except Exception as error:
             error.add_note(f"{document}: {one.text}")
             raise
 
 
 def _execute(code: str, file: str | None) -> None:
-    """Run Python as a script would, or put it where the document says."""
+    """Run Python as a script, or write it to the file that the document names."""
     if file:
         Path(file).parent.mkdir(parents=True, exist_ok=True)
         Path(file).write_text(code)
@@ -74,7 +76,7 @@ def _execute(code: str, file: str | None) -> None:
     exec(compile(code, "document", "exec"), names | {"__name__": "__main__"})
 
 
-def test_commands_are_found_wherever_they_stand():
+def test_commands_are_found_in_text_tables_and_blocks():
     text = """
 Say `make train`, or `python -m benchmarks.throughput
 ant`, in a table | `pip install 'jaxrl[gym]'` |, not `python`.
@@ -92,7 +94,7 @@ In `reach.py`:
 import jax
 ```
 """
-    found = [(one.kind, one.text.strip(), one.file) for one in reading.shown(text)]
+    found = [(one.kind, one.text.strip(), one.file) for one in reading.examples(text)]
     assert found == [
         ("command", "make train", None),
         ("command", "python -m benchmarks.throughput ant", None),
@@ -105,10 +107,10 @@ import jax
     ]
 
 
-def test_files_that_are_shown_are_new_and_used():
-    """A block that is taken for a file by mistake would never run."""
+def test_files_in_documents_are_new_and_used():
+    """A block taken for a file by mistake would never run."""
     for document in reading.DOCUMENTS:
-        found = reading.shown((reading.ROOT / document).read_text())
+        found = reading.examples((reading.ROOT / document).read_text())
         commands = " ".join(one.text for one in found if one.kind == "command")
         for file in filter(None, (one.file for one in found)):
             assert not (reading.ROOT / file).exists(), f"{document} writes to {file}"
@@ -116,25 +118,25 @@ def test_files_that_are_shown_are_new_and_used():
 
 
 def test_every_command_has_a_rule():
-    """Also where a document fails before it comes to them."""
+    """Also checked for commands after one that fails."""
     missing = [
         f"{document}: {one.text}"
         for document in reading.DOCUMENTS
-        for one in reading.shown((reading.ROOT / document).read_text())
+        for one in reading.examples((reading.ROOT / document).read_text())
         if one.kind == "command" and not running.rule_for(one.text)
     ]
     assert not missing
 
 
-class _Everything(dict):
-    """Whatever is asked for was run before."""
+class _ContainsAll(dict):
+    """Contains every key: every program ran already."""
 
     def __contains__(self, _):
         return True
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    "command",
     [
         "make nothing",
         "pip install 'jaxrl[nothing]'",
@@ -155,7 +157,7 @@ class _Everything(dict):
         "python -m nothing",
     ],
 )
-def test_what_is_wrong_is_noticed(wrong, commands, monkeypatch):
-    monkeypatch.setattr(running.Commands, "known", _Everything())  # earlier commands hide nothing
+def test_invalid_commands_fail(command, commands, monkeypatch):
+    monkeypatch.setattr(running.Commands, "known", _ContainsAll())  # no program is run
     with pytest.raises((AssertionError, ImportError, SystemExit, UserError)):
-        commands.attempt(wrong)
+        commands.run(command)

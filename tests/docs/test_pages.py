@@ -1,4 +1,4 @@
-"""What pages point at is there: other pages, pictures, modules, functions, flags, settings."""
+"""Links, modules, functions and flags named in the documents exist."""
 
 import contextlib
 import importlib
@@ -10,8 +10,8 @@ import pytest
 from tests.docs import reading
 from tests.docs.reading import DOCUMENTS, ROOT
 
-# Flags of other people's programs.
-FOREIGN = {"--logdir"}
+# Flags of third-party programs.
+THIRD_PARTY = {"--logdir"}
 FOLDERS = ("jaxrl", "experiments", "benchmarks", "tests", "tools")
 SOURCES = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")]
 
@@ -21,7 +21,7 @@ def _text(document):
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
-def test_links_lead_somewhere(document):
+def test_links_resolve(document):
     broken = []
     for link in re.findall(r"\]\(([^)\s]+)\)", _text(document)):
         path, _, anchor = link.partition("#")
@@ -34,7 +34,7 @@ def test_links_lead_somewhere(document):
 
 
 def _anchors(text):
-    """Return the anchors that GitHub makes of headings."""
+    """Return the anchors that GitHub generates for headings."""
     headings = re.findall(r"^#+ (.+)$", text, re.M)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
@@ -47,32 +47,32 @@ def test_every_page_is_in_the_index():
 
 
 @pytest.mark.parametrize("document", [d for d in DOCUMENTS if d.startswith("docs/")])
-def test_modules_and_functions_that_are_named_exist(document):
-    own = {one.file for one in reading.shown(_text(document)) if one.file}
+def test_named_modules_and_functions_exist(document):
+    written = {one.file for one in reading.examples(_text(document)) if one.file}
     missing = []
     for path, name in re.findall(r"`([\w/]+\.py)(?:: ([\w.]+))?`", _text(document)):
         found = [p for p in SOURCES if str(p).endswith(f"/{path}")]
         sources = "\n".join(p.read_text() for p in found)
         parts = name.split(".") if name else []
         known = all(re.search(rf"^\s*(def|class) {part}\b", sources, re.M) for part in parts)
-        if path not in own and not (found and known):
+        if path not in written and not (found and known):
             missing.append(f"{path} {name}")
     assert not missing
 
 
-def test_every_flag_shown_exists():
-    shown, modules = set(), {"jaxrl.train"}
+def test_every_documented_flag_exists():
+    documented, modules = set(), {"jaxrl.train"}
     for document in (d for d in DOCUMENTS if d.startswith(("docs/", "README"))):
-        shown |= set(re.findall(r"(?<=[\s`({])--[a-z][a-z0-9.-]*", _text(document)))
-        found = reading.shown(_text(document))
+        documented |= set(re.findall(r"(?<=[\s`({])--[a-z][a-z0-9.-]*", _text(document)))
+        found = reading.examples(_text(document))
         modules |= set(re.findall(r"python -m ([\w.]+)", " ".join(one.text for one in found)))
     known = set(re.findall(r"--[a-z][a-z0-9.-]*", "".join(map(_help, sorted(modules)))))
-    sections = {f"{flag.partition('.')[0]}." for flag in known}  # shown as --ppo.*
-    assert shown - known - sections - FOREIGN == set()
+    sections = {f"{flag.partition('.')[0]}." for flag in known}  # documented as --ppo.*
+    assert documented - known - sections - THIRD_PARTY == set()
 
 
 def _help(name: str) -> str:
-    """Return what a command says of itself."""
+    """Return the help text of a command."""
     out, module = io.StringIO(), importlib.import_module(name)
     if not hasattr(module, "main"):
         return ""

@@ -1,4 +1,4 @@
-"""What of environments is shown: models pose as the physics says."""
+"""MuJoCo models and render states of environments match their physics."""
 
 import jax
 import mujoco
@@ -11,26 +11,26 @@ from jaxrl.rendering import geoms, primitives
 
 
 def _tip(env, state):
-    """Return where the end of the pole is."""
+    """Return the position of the pole's tip."""
     model = env_adapter.mujoco_model(env)
-    where = geoms.body_poses(model, np.asarray(env_adapter.render_state(env, state)["qpos"])[None])
+    poses = geoms.body_poses(model, np.asarray(env_adapter.render_state(env, state)["qpos"])[None])
     body = primitives.model_shapes(model)
-    pole = primitives.place_shapes(body, where)[-1]
-    return max(pole.points, key=lambda point: np.linalg.norm(point - where.pos[0, -1]))
+    pole = primitives.place_shapes(body, poses)[-1]
+    return max(pole.points, key=lambda point: np.linalg.norm(point - poses.pos[0, -1]))
 
 
 @pytest.mark.parametrize("theta", [-0.2, 0.0, 0.4])
-def test_a_cart_and_its_pole_lean_as_the_task_means_it(theta):
+def test_cartpole_model_pose_matches_the_state(theta):
     env = classic.CartPole()
     state = env.reset(jax.random.PRNGKey(0))
     joints = state.pipeline_state.replace(x=np.float32(0.7), theta=np.float32(theta))
     tip = _tip(env, state.replace(pipeline_state=joints))
-    # As in Gymnasium: to the right of the picture is more, of both.
+    # As in Gymnasium: positive x and theta point right in the image.
     np.testing.assert_allclose(tip[[0, 2]], [0.7 + np.sin(theta), np.cos(theta)], atol=1e-6)
     assert env_adapter.step_seconds(env) == 0.02
 
 
-def test_a_pendulum_stands_at_zero_and_turns_against_the_clock():
+def test_pendulum_is_upright_at_zero_and_turns_counterclockwise():
     env = classic.Pendulum()
     state = env.reset(jax.random.PRNGKey(0))
     joints = state.pipeline_state.replace(theta=np.float32(0.5))
@@ -39,7 +39,7 @@ def test_a_pendulum_stands_at_zero_and_turns_against_the_clock():
 
 
 @pytest.mark.parametrize("backend", ["generalized", "positional", "spring", "mjx"])
-def test_bodies_of_brax_are_drawn_where_its_physics_has_them(backend):
+def test_brax_body_positions_match_the_physics(backend):
     env = registry.make("inverted_double_pendulum", backend)
     with jax.numpy_rank_promotion("allow"):
         state = jax.jit(env.reset)(jax.random.PRNGKey(3))
@@ -49,7 +49,7 @@ def test_bodies_of_brax_are_drawn_where_its_physics_has_them(backend):
     np.testing.assert_allclose(found.pos[0, 1:], state.pipeline_state.x.pos, atol=1e-5)
 
 
-def test_worlds_without_a_model_show_what_they_draw_or_what_is_seen():
+def test_render_state_of_environments_without_a_mujoco_model():
     arena, catch = registry.make("arena"), registry.make("catch")
     for env in (arena, catch):
         state = env.reset(jax.random.PRNGKey(0))

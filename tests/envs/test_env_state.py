@@ -1,4 +1,4 @@
-"""What is carried of an environment's state, and that nothing else is missed."""
+"""Only the leaves of an environment's state that later steps read are carried."""
 
 import jax
 import jax.numpy as jnp
@@ -13,10 +13,10 @@ from jaxrl.envs.vector_env import VectorEnv
 
 
 class Hidden(base.Env):
-    """A state of which a step reads `clock`, `far` and `near`, and writes two leaves for show.
+    """A step reads `clock`, `far` and `near`, and writes two leaves that nothing else reads.
 
-    near is seen in the next observation, far reaches it a step later: that is found only by
-    asking twice what a step reads. `own` is read, but by itself alone.
+    `near` enters the next observation. `far` enters it one step later, so finding it takes a
+    second pass over the dependencies. `own` is read only to compute itself.
     """
 
     observation_size, action_size, backend = 1, 1, "jax"
@@ -38,23 +38,23 @@ class Hidden(base.Env):
         return state.replace(pipeline_state=new, obs=old["near"][None], reward=old["clock"])
 
 
-def test_only_what_later_steps_read_is_carried():
+def test_only_leaves_read_by_later_steps_are_carried():
     env = VectorEnv(Hidden(), num_envs=3, episode_length=10)
     state = env.reset(jax.random.key(0))
     inside = env.brax_state(state.packed).pipeline_state
-    # In the order of Brax's state: clock, far, near, not own, not shown, reward, done.
+    # In the order of Brax's state: clock, far, near, reward and done, without own and shown.
     assert env.template.kept_leaves == (0, 1, 2, 5, 6) and len(state.packed.rest) == 5
     assert inside["far"].all() and inside["shown"].shape == (3, 7)
 
 
-def test_physics_goes_on_as_if_everything_were_carried():
+def test_packed_state_steps_like_the_full_state():
     # MuJoCo's state has 108 leaves here, 13 of which a step reads.
     inner = LazyEnv(lambda: registry.make("inverted_pendulum", "mjx"))
     env = VectorEnv(inner, num_envs=4, episode_length=1000)
     actions = jnp.sin(jnp.arange(20.0))[:, None, None] * jnp.ones((1, 4, 1))
 
     @jax.jit
-    def both(key):
+    def rollouts(key):
         start = env.reset(key, stagger=False)
         keys = jax.random.key_data(jax.random.split(jax.random.split(key)[0], 4))
         with physics():
@@ -69,67 +69,73 @@ def test_physics_goes_on_as_if_everything_were_carried():
 
         return jax.lax.scan(step, (start, whole), actions)[1]
 
-    obs, true_obs, reward, true_reward = jax.device_get(both(jax.random.key(3)))
+    obs, true_obs, reward, true_reward = jax.device_get(rollouts(jax.random.key(3)))
     assert len(env.template.kept_leaves) < 20
     np.testing.assert_allclose(obs, true_obs, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(reward, true_reward)
     assert np.abs(obs[-1] - obs[0]).max() > 0.01
 
 
-class Careless(base.Env):
-    """Give something else than it should, at the start, later, or as a time limit."""
+class FaultyEnv(base.Env):
+    """Return wrong values from reset or step, or declare wrong attributes."""
 
     observation_size, action_size, backend = 1, 1, "jax"
 
-    def __init__(self, first=(), later=(), **said):
-        self.first, self.later = dict(first), dict(later)
-        vars(self).update(said)
+    def __init__(self, at_reset=(), at_step=(), **attributes):
+        self.at_reset, self.at_step = dict(at_reset), dict(at_step)
+        vars(self).update(attributes)
 
     def reset(self, rng):
         zero = jnp.zeros(())
-        return base.State(None, jnp.zeros(1), zero, zero, {"a": zero}).replace(**self.first)
+        return base.State(None, jnp.zeros(1), zero, zero, {"a": zero}).replace(**self.at_reset)
 
     def step(self, state, action):
-        return state.replace(**self.later)
+        return state.replace(**self.at_step)
 
 
 @pytest.mark.parametrize(
     "env, complaint",
     [
-        (Careless(later={"metrics": {"a": 0.0, "b": 1.0}}), r"`step` returns `metrics\['b'\]`"),
-        (Careless(later={"metrics": {}}), r"`reset` returns `metrics\['a'\]` but `step` does not"),
-        (Careless(later={"info": {"x": 1.0}}), r"`step` returns `info\['x'\]`"),
-        (Careless(later={"obs": jnp.zeros(3)}), r"`obs` of the shape \(1,\), its step \(3,\)"),
-        (Careless(later={"reward": jnp.zeros(1)}), r"`reward` of the shape \(\), its step \(1,\)"),
-        (Careless({"reward": jnp.zeros(1)}), r"`reward` must have the shape \(\), not \(1,\)"),
-        (Careless({"done": jnp.zeros(2)}), r"`done` must have the shape \(\), not \(2,\)"),
-        (Careless({"metrics": {"a": jnp.zeros(3)}}), r"`metrics\['a'\]` must have the shape \(\)"),
-        (Careless({"obs": jnp.zeros(())}), r"`obs` must be a vector, or an image.*float32\[\]"),
-        (Careless({"obs": jnp.zeros((3, 3))}), r"`obs` must be a vector.*not float32\[3, 3\]"),
-        (Careless({"obs": jnp.zeros((9, 9, 3))}), "`obs` must be a vector, or an image, uint8"),
-        (Careless({"obs": {"privileged_state": jnp.zeros(3)}}), "no part for the actor"),
-        (Careless(token_sizes=(4, 4)), r"`obs` must be tokens with 2 features each.*float32\[1\]"),
+        (FaultyEnv(at_step={"metrics": {"a": 0.0, "b": 1.0}}), r"`step` returns `metrics\['b'\]`"),
         (
-            Careless({"obs": jnp.zeros((5, 3), jnp.uint8)}, token_sizes=(4, 4)),
+            FaultyEnv(at_step={"metrics": {}}),
+            r"`reset` returns `metrics\['a'\]` but `step` does not",
+        ),
+        (FaultyEnv(at_step={"info": {"x": 1.0}}), r"`step` returns `info\['x'\]`"),
+        (FaultyEnv(at_step={"obs": jnp.zeros(3)}), r"`obs` of the shape \(1,\), its step \(3,\)"),
+        (
+            FaultyEnv(at_step={"reward": jnp.zeros(1)}),
+            r"`reward` of the shape \(\), its step \(1,\)",
+        ),
+        (FaultyEnv({"reward": jnp.zeros(1)}), r"`reward` must have the shape \(\), not \(1,\)"),
+        (FaultyEnv({"done": jnp.zeros(2)}), r"`done` must have the shape \(\), not \(2,\)"),
+        (FaultyEnv({"metrics": {"a": jnp.zeros(3)}}), r"`metrics\['a'\]` must have the shape \(\)"),
+        (FaultyEnv({"obs": jnp.zeros(())}), r"`obs` must be a vector, or an image.*float32\[\]"),
+        (FaultyEnv({"obs": jnp.zeros((3, 3))}), r"`obs` must be a vector.*not float32\[3, 3\]"),
+        (FaultyEnv({"obs": jnp.zeros((9, 9, 3))}), "`obs` must be a vector, or an image, uint8"),
+        (FaultyEnv({"obs": {"privileged_state": jnp.zeros(3)}}), "no part for the actor"),
+        (FaultyEnv(token_sizes=(4, 4)), r"`obs` must be tokens with 2 features each.*float32\[1\]"),
+        (
+            FaultyEnv({"obs": jnp.zeros((5, 3), jnp.uint8)}, token_sizes=(4, 4)),
             r"`obs` must be tokens with 2 features each.*not uint8\[5, 3\]",
         ),
-        (Careless(num_actions=0), "`num_actions` must be an integer of at least 1, not 0"),
-        (Careless(num_agents=2), r"`reward` must have the shape \(2,\)"),
+        (FaultyEnv(num_actions=0), "`num_actions` must be an integer of at least 1, not 0"),
+        (FaultyEnv(num_agents=2), r"`reward` must have the shape \(2,\)"),
         (
-            Careless({"reward": jnp.zeros(2), "obs": {"x": jnp.zeros(3)}}, num_agents=2),
+            FaultyEnv({"reward": jnp.zeros(2), "obs": {"x": jnp.zeros(3)}}, num_agents=2),
             r"`obs\['x'\]` must be an axis for its 2 agents, then a vector",
         ),
-        (Careless(episode_length=0), "`episode_length` must be an integer of at least 1"),
-        (Careless(episode_length=None), "`episode_length` must be an integer of at least 1"),
+        (FaultyEnv(episode_length=0), "`episode_length` must be an integer of at least 1"),
+        (FaultyEnv(episode_length=None), "`episode_length` must be an integer of at least 1"),
     ],
 )
-def test_what_does_not_fit_is_named(env, complaint):
+def test_invalid_env_outputs_are_reported_by_name(env, complaint):
     with pytest.raises(errors.UserError, match=complaint):
         _ = VectorEnv(env, num_envs=2, episode_length=5).template
 
 
-def test_a_step_as_gymnasium_has_it_is_refused():
-    env = Careless()
+def test_gymnasium_style_step_is_rejected():
+    env = FaultyEnv()
     env.step = lambda state, action: (state.obs, 0.0, False, {})
     with pytest.raises(errors.UserError, match="step returns a tuple, not a State"):
         _ = VectorEnv(env, num_envs=2, episode_length=5).template

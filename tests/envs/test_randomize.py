@@ -1,4 +1,4 @@
-"""Domain randomisation on a small Brax task: physics per episode, numbers as if built by hand."""
+"""Domain randomisation on a small Brax task: physics are drawn per episode."""
 
 import jax
 import jax.numpy as jnp
@@ -32,8 +32,8 @@ def _rank_promotion():
 
 
 @pytest.fixture(scope="module")
-def game():
-    """Play two and a third episodes with all environments acting alike."""
+def rollout():
+    """Roll out two and a third episodes with the same actions in all environments."""
     single = _pendulum()
     original = single.sys
     env = vector_env.VectorEnv(
@@ -55,31 +55,31 @@ def game():
             return after, (state.packed, outcome)
 
         keys = jax.random.split(jax.random.fold_in(key, 2), STEPS)
-        _, (worlds, outcomes) = jax.lax.scan(step, start, (actions, keys))
-        return pool, worlds, outcomes
+        _, (states, outcomes) = jax.lax.scan(step, start, (actions, keys))
+        return pool, states, outcomes
 
-    pool, worlds, outcomes = jax.device_get(play(jax.random.key(0)))
-    pool, worlds = env.brax_state(pool), env.brax_state(worlds)
-    return single, original, actions, pool, worlds, outcomes
+    pool, states, outcomes = jax.device_get(play(jax.random.key(0)))
+    pool, states = env.brax_state(pool), env.brax_state(states)
+    return single, original, actions, pool, states, outcomes
 
 
-def test_only_what_changed_is_carried(game):
-    *_, pool, worlds, _ = game
-    assert [leaf.shape for leaf in worlds.info["randomization"]] == [(STEPS, NUM_ENVS, 3)]
+def test_only_randomized_leaves_are_carried(rollout):
+    *_, pool, states, _ = rollout
+    assert [leaf.shape for leaf in states.info["randomization"]] == [(STEPS, NUM_ENVS, 3)]
     assert [leaf.shape for leaf in pool.info["randomization"]] == [(POOL, 3)]
 
 
-def test_environments_and_pool_differ_in_physics(game):
-    _, original, _, pool, worlds, _ = game
-    for gravity in (worlds.info["randomization"][0][0], pool.info["randomization"][0]):
+def test_environments_and_pool_differ_in_physics(rollout):
+    _, original, _, pool, states, _ = rollout
+    for gravity in (states.info["randomization"][0][0], pool.info["randomization"][0]):
         assert len(np.unique(gravity[:, 0])) == len(gravity)
         assert (np.abs(gravity[:, 0]) < 5).all()
         np.testing.assert_array_equal(gravity[:, 2], np.full(len(gravity), original.gravity[2]))
 
 
-def test_physics_stay_during_an_episode_and_are_redrawn_from_the_pool(game):
-    *_, pool, worlds, outcomes = game
-    drawn = worlds.info["randomization"][0][..., 0]
+def test_physics_are_fixed_per_episode_and_redrawn_from_the_pool(rollout):
+    *_, pool, states, outcomes = rollout
+    drawn = states.info["randomization"][0][..., 0]
     ended = outcomes.terminated | outcomes.truncated
     assert outcomes.truncated[LENGTH - 1 :: LENGTH].all() and ended.sum() == 2 * NUM_ENVS
     same = drawn[1:] == drawn[:-1]
@@ -87,44 +87,44 @@ def test_physics_stay_during_an_episode_and_are_redrawn_from_the_pool(game):
     assert np.isin(drawn[LENGTH:], pool.info["randomization"][0][:, 0]).all()
 
 
-def test_numbers_are_those_of_an_environment_built_by_hand(game):
-    _, original, actions, _, worlds, outcomes = game
-    by_hand = _pendulum()
+def test_steps_match_an_environment_with_the_same_physics(rollout):
+    _, original, actions, _, states, outcomes = rollout
+    reference = _pendulum()
 
     @jax.jit
     @jax.vmap
     def play(gravity, state, actions):
-        by_hand.sys = original.replace(gravity=gravity)
+        reference.sys = original.replace(gravity=gravity)
 
         def step(state, action):
-            state = by_hand.step(state, action)
+            state = reference.step(state, action)
             return state, (state.obs, state.reward)
 
         with jax.default_matmul_precision("highest"):
             return jax.lax.scan(step, state, actions)[1]
 
-    info = {k: v for k, v in worlds.info.items() if k != "randomization"}
-    start = jax.tree.map(lambda x: x[0], worlds.replace(info=info))
-    gravity = worlds.info["randomization"][0][0]
+    info = {k: v for k, v in states.info.items() if k != "randomization"}
+    start = jax.tree.map(lambda x: x[0], states.replace(info=info))
+    gravity = states.info["randomization"][0][0]
     obs, reward = play(gravity, start, actions[:LENGTH].swapaxes(0, 1))
     close = {"rtol": 1e-4, "atol": 1e-5}
     np.testing.assert_allclose(outcomes.next_obs[:LENGTH].swapaxes(0, 1), obs, **close)
     np.testing.assert_allclose(outcomes.reward[:LENGTH].T, reward, **close)
-    # From one and the same start, with the same actions, other physics lead elsewhere.
-    alike = jax.tree.map(lambda x: np.repeat(x[:1], NUM_ENVS, axis=0), start)
-    obs, _ = play(gravity, alike, actions[:LENGTH].swapaxes(0, 1))
+    # From the same start with the same actions, different physics end in different states.
+    same_start = jax.tree.map(lambda x: np.repeat(x[:1], NUM_ENVS, axis=0), start)
+    obs, _ = play(gravity, same_start, actions[:LENGTH].swapaxes(0, 1))
     ends = np.asarray(obs)[:, -1]
     gaps = np.abs(ends[:, None] - ends[None]).max(axis=-1) + np.eye(NUM_ENVS)
     assert gaps.min() > 10 * close["atol"]
 
 
-def test_the_wrapped_environments_own_physics_are_left_alone(game):
-    single, original, *_ = game
+def test_sys_of_the_wrapped_environment_is_unchanged(rollout):
+    single, original, *_ = rollout
     assert single.sys is original
     assert not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(single.sys))
 
 
-def test_physics_are_put_back_after_an_error():
+def test_sys_is_restored_after_an_error():
     single = custom_envs.Discrete()
     env = randomize.Randomized(single, scale_speed)
     original, state = single.sys, env.reset(jax.random.key(0))
@@ -133,7 +133,7 @@ def test_physics_are_put_back_after_an_error():
     assert single.sys is original
 
 
-def test_physics_of_a_users_own_environment():
+def test_custom_environment_is_randomized():
     env = randomize.Randomized(custom_envs.Discrete(), scale_speed)
     states = jax.vmap(env.reset)(jax.random.split(jax.random.key(0), 5))
     (speed,) = states.info["randomization"]
@@ -142,7 +142,7 @@ def test_physics_of_a_users_own_environment():
     np.testing.assert_array_equal(after.obs[:, 0], speed)
 
 
-def test_link_masses_can_be_drawn_too():
+def test_link_masses_can_be_randomized():
     def scale_mass(sys, key):
         mass = sys.link.inertia.mass * jax.random.uniform(key, minval=0.5, maxval=2.0)
         return sys.tree_replace({"link.inertia.mass": mass})
@@ -155,21 +155,21 @@ def test_link_masses_can_be_drawn_too():
     ]
 
 
-def test_sizes_are_those_of_the_wrapped_environment():
+def test_sizes_match_the_wrapped_environment():
     single = _pendulum()
     env = randomize.Randomized(single, tilt_gravity)
     assert (env.action_size, env.observation_size) == (1, single.observation_size)
     assert env.backend == "spring" and env.unwrapped is single
 
 
-def test_discrete_actions_and_time_limit_are_those_of_the_wrapped_environment():
+def test_action_space_and_time_limit_match_the_wrapped_env():
     task = config.TaskConfig(randomize=f"{__name__}:scale_speed")
     env = factory.build(config.TrainConfig(env="tests.helpers.custom_envs:Discrete", task=task))
     assert env.spec.action == (3, True)
     assert env.episode_length == 7
 
 
-def test_environment_without_physics():
+def test_environment_without_sys_is_rejected():
     with pytest.raises(errors.UserError, match="--task.randomize: .* no `sys`"):
         randomize.Randomized(probes.Counter(), tilt_gravity)
 
@@ -177,7 +177,7 @@ def test_environment_without_physics():
 @pytest.mark.parametrize(
     "unchanged", [lambda sys, key: sys, lambda sys, key: sys.replace(gravity=sys.gravity)]
 )
-def test_function_that_changes_nothing(unchanged):
+def test_function_that_changes_nothing_is_rejected(unchanged):
     with pytest.raises(errors.UserError, match="--task.randomize: .*unchanged"):
         randomize.Randomized(_pendulum(), unchanged)
 
@@ -193,12 +193,12 @@ def test_function_that_changes_nothing(unchanged):
         ),
     ],
 )
-def test_function_that_returns_something_else(wrong, complaint):
+def test_function_with_a_wrong_return_value_is_rejected(wrong, complaint):
     with pytest.raises(errors.UserError, match=f"--task.randomize: .*{complaint}"):
         randomize.Randomized(custom_envs.Discrete(), wrong)
 
 
-def test_what_is_no_function():
+def test_non_callable_is_rejected():
     task = config.TaskConfig(randomize="tests.helpers.custom_envs:NOT_CALLABLE")
     with pytest.raises(errors.UserError, match="NOT_CALLABLE' is no function"):
         factory.build(config.TrainConfig(env="tests.helpers.custom_envs:Discrete", task=task))
@@ -210,13 +210,13 @@ def _with_physics(kind):
     return randomize.Randomized(env, scale_speed)
 
 
-def test_a_curriculum_reaches_the_wrapped_environment():
+def test_curriculum_reaches_the_wrapped_environment():
     env = vector_env.VectorEnv(_with_physics(custom_envs.Widening), 2, 4, pool_size=3)
     pool = env.sample_pool(jax.random.key(0), env.first_curriculum)
     np.testing.assert_array_equal(pool.obs, np.full((3, 1), 0.25))
 
 
-def test_trials_are_played_in_the_physics_as_they_are():
+def test_trials_use_the_original_physics():
     env = vector_env.VectorEnv(_with_physics(custom_envs.Drill), 3, 12, trials=True)
     state = env.reset(jax.random.key(0))
     (speed,) = env.brax_state(state.packed).info["randomization"]

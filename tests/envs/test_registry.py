@@ -1,4 +1,4 @@
-"""From names to environments: every Brax task on every backend, ours, and a user's own."""
+"""Environments by name: Brax tasks on every backend, built-in tasks and custom classes."""
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,7 @@ from tests.helpers import custom_envs
 # Brax's swimmer needs a fluid, which only the generalized pipeline has.
 MISSING = {("swimmer", backend) for backend in ("mjx", "positional", "spring")}
 
-OWN = "tests.helpers.custom_envs"
+CUSTOM = "tests.helpers.custom_envs"
 
 
 COMBINATIONS = [
@@ -22,7 +22,7 @@ COMBINATIONS = [
     for backend in env_names.BACKENDS
     if (name, backend) not in MISSING
 ]
-# The layer above is the same for all, and dear to trace: each backend once is enough.
+# VectorEnv treats all tasks alike and is slow to trace: one task per backend is enough.
 VECTORISED = [("inverted_pendulum", backend) for backend in env_names.BACKENDS]
 
 
@@ -58,7 +58,7 @@ def test_brax_environment_is_vectorised(name, backend):
 
 
 @pytest.mark.parametrize("name, backend", sorted(MISSING))
-def test_backend_that_brax_lacks_is_the_users_to_mend(name, backend):
+def test_backend_unsupported_by_brax_is_a_user_error(name, backend):
     with pytest.raises(errors.UserError, match=f"--backend: .*'{name}' on '{backend}'"):
         registry.make(name, backend)
 
@@ -68,18 +68,18 @@ def test_backend_reaches_brax(backend):
     assert registry.make("inverted_pendulum", backend).backend == backend
 
 
-@pytest.mark.parametrize("name", sorted(set(env_names.BRAX) - {"fast"}))  # which is not physics
-def test_without_a_backend_it_is_one_of_those_above(name):
+@pytest.mark.parametrize("name", sorted(set(env_names.BRAX) - {"fast"}))  # `fast` has no physics
+def test_default_backend_is_a_tested_combination(name):
     assert (name, registry.make(name).backend) in [param.values for param in COMBINATIONS]
 
 
-def test_brax_names_are_those_of_brax():
+def test_brax_names_match_brax():
     envs = brax_patches.import_brax()
     assert sorted(envs._envs) == sorted(env_names.BRAX)
     assert len(set(env_names.BRAX)) == len(env_names.BRAX)
 
 
-def test_our_environments_by_name():
+def test_builtin_environments_by_name():
     assert isinstance(registry.make("cartpole"), classic.CartPole)
     assert isinstance(registry.make("pendulum"), classic.Pendulum)
     assert isinstance(registry.make("arena"), arena.Arena)
@@ -93,29 +93,29 @@ def test_probes_by_name(name):
     assert type(registry.make(f"probe/{name}")) is probes.PROBES[name]
 
 
-# --- a user's own
+# --- custom environments
 
 
 def test_custom_environment_without_backend():
-    assert type(registry.make(f"{OWN}:Plain")) is custom_envs.Plain
-    assert registry.make(f"{OWN}:Backed").backend == "its own choice"
-    assert registry.make(f"{OWN}:OpenEnded").kwargs == {}
+    assert type(registry.make(f"{CUSTOM}:Plain")) is custom_envs.Plain
+    assert registry.make(f"{CUSTOM}:Backed").backend == "its own choice"
+    assert registry.make(f"{CUSTOM}:OpenEnded").kwargs == {}
 
 
 def test_custom_environment_with_backend():
-    assert registry.make(f"{OWN}:Backed", "mjx").backend == "mjx"
-    assert registry.make(f"{OWN}:OpenEnded", "mjx").kwargs == {"backend": "mjx"}
+    assert registry.make(f"{CUSTOM}:Backed", "mjx").backend == "mjx"
+    assert registry.make(f"{CUSTOM}:OpenEnded", "mjx").kwargs == {"backend": "mjx"}
 
 
 def test_custom_environment_in_a_package():
     assert type(registry.make("jaxrl.envs.tasks.probes:Memory")) is probes.Memory
 
 
-def test_error_inside_a_custom_module_is_shown_as_it_is(tmp_path, monkeypatch):
-    (tmp_path / "breaking_world.py").write_text("raise RuntimeError('from the module')")
+def test_error_inside_a_custom_module_propagates(tmp_path, monkeypatch):
+    (tmp_path / "breaking_env.py").write_text("raise RuntimeError('from the module')")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(RuntimeError, match="from the module"):
-        registry.make("breaking_world:World")
+        registry.make("breaking_env:Env")
 
 
 # --- errors
@@ -130,29 +130,29 @@ def test_error_inside_a_custom_module_is_shown_as_it_is(tmp_path, monkeypatch):
         ("probe/countr", None, "unknown environment 'probe/countr'.* 'probe/counter'"),
         ("", None, "--env: unknown environment ''"),
         (":Plain", None, "--env: unknown environment"),
-        (f"{OWN}:", None, "--env: unknown environment"),
+        (f"{CUSTOM}:", None, "--env: unknown environment"),
         ("ant", "sprin", "--backend: unknown backend 'sprin'.* 'spring'"),
-        (f"{OWN}:Backed", "sprin", "--backend: unknown backend"),
-        ("no_such_module:World", None, "--env: cannot import 'no_such_module'.* PYTHONPATH"),
+        (f"{CUSTOM}:Backed", "sprin", "--backend: unknown backend"),
+        ("no_such_module:Env", None, "--env: cannot import 'no_such_module'.* PYTHONPATH"),
         (
-            f"{OWN}.inner:World",
+            f"{CUSTOM}.inner:Env",
             None,
-            f"--env: cannot import '{OWN}.inner'",
+            f"--env: cannot import '{CUSTOM}.inner'",
         ),
         (
-            f"{OWN}:Plane",
+            f"{CUSTOM}:Plane",
             None,
-            f"'{OWN}' has no 'Plane'.* 'Plain'",
+            f"'{CUSTOM}' has no 'Plane'.* 'Plain'",
         ),
         (
-            f"{OWN}:NotAnEnvironment",
+            f"{CUSTOM}:NotAnEnvironment",
             None,
             r"not a Brax environment.*\['reset', 'step'\]",
         ),
         (
-            f"{OWN}:Plain",
+            f"{CUSTOM}:Plain",
             "spring",
-            f"--backend: '{OWN}:Plain' takes no backend",
+            f"--backend: '{CUSTOM}:Plain' takes no backend",
         ),
     ],
 )
@@ -161,12 +161,12 @@ def test_errors_name_the_flag_and_the_fix(name, backend, message):
         registry.make(name, backend)
 
 
-def test_custom_name_of_something_that_cannot_be_called():
-    with pytest.raises(errors.UserError, match=f"{OWN}:NOT_CALLABLE"):
-        registry.make(f"{OWN}:NOT_CALLABLE")
+def test_custom_name_of_a_non_callable_is_rejected():
+    with pytest.raises(errors.UserError, match=f"{CUSTOM}:NOT_CALLABLE"):
+        registry.make(f"{CUSTOM}:NOT_CALLABLE")
 
 
 @pytest.mark.parametrize("name", ["cartpole", "probe/counter"])
-def test_backend_for_an_environment_of_ours(name):
+def test_backend_for_a_builtin_environment_is_rejected(name):
     with pytest.raises(errors.UserError, match="--backend"):
         registry.make(name, "spring")

@@ -1,4 +1,4 @@
-"""The vector layer against hand-computed answers, on probes whose every number is known."""
+"""VectorEnv against hand-computed results on probe environments."""
 
 import functools
 import math
@@ -25,11 +25,11 @@ def _actions(env, steps):
     return jnp.ones(shape, jnp.int32 if action.discrete else jnp.float32)
 
 
-def _player(env, steps):
-    """Compile a game: (key, actions) -> first state, pool, what each step saw and gave, end."""
+def _compile_rollout(env, steps):
+    """Compile a rollout: (key, actions) -> start, pool, states and results per step, end."""
 
     @jax.jit
-    def game(key, actions):
+    def rollout(key, actions):
         key_reset, key_pool, key_steps = jax.random.split(key, 3)
         start, pool = env.reset(key_reset), env.sample_pool(key_pool)
 
@@ -43,12 +43,12 @@ def _player(env, steps):
         )
         return start, pool, states, results, end
 
-    return game
+    return rollout
 
 
 def _play(env, steps, seed=0, actions=None):
     actions = _actions(env, steps) if actions is None else actions
-    return jax.device_get(_player(env, steps)(jax.random.key(seed), actions))
+    return jax.device_get(_compile_rollout(env, steps)(jax.random.key(seed), actions))
 
 
 def _mean(metric):
@@ -78,10 +78,10 @@ def _staggered():
     )
 
 
-# --- endings
+# --- termination and truncation
 
 
-def test_time_limit_truncates_at_exactly_its_age():
+def test_time_limit_truncates_at_the_exact_step():
     _, _, states, results, _ = _counter()
     expected = np.zeros((11, 4), bool)
     expected[[4, 9]] = True
@@ -100,24 +100,24 @@ def test_time_limit_statistics():
     assert metrics["rollout/diverged"].total == 0
 
 
-def test_next_obs_is_the_true_successor_and_the_next_step_starts_anew():
+def test_next_obs_at_truncation_is_the_final_obs_not_the_reset_obs():
     _, _, states, results, _ = _counter()
     seen = states.packed.obs[:, 0, 0]
     np.testing.assert_array_equal(seen, [0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 0])
     np.testing.assert_array_equal(results.next_obs[:, 0, 0], [1, 2, 3, 4, 5, 1, 2, 3, 4, 5, 1])
 
 
-def test_next_obs_of_a_termination_is_not_the_fresh_one():
+def test_next_obs_at_termination_is_not_the_reset_obs():
     _, _, states, results, _ = _fresh_start()
     assert results.terminated[2].all()
     np.testing.assert_array_equal(
         results.next_obs, states.packed.obs
-    )  # shows the secret to the end
+    )  # every obs of an episode is its secret
     assert (states.packed.obs[3] != results.next_obs[2]).all()
 
 
 @pytest.mark.parametrize("limit, kind", [(2, "truncated"), (3, "terminated"), (4, "terminated")])
-def test_termination_wins_over_the_time_limit(limit, kind):
+def test_termination_takes_precedence_over_the_time_limit(limit, kind):
     _, _, _, results, _ = _play(_vector(probes.FreshStart(), episode_length=limit), 4)
     other = {"truncated": "terminated", "terminated": "truncated"}[kind]
     at = min(limit, 3) - 1
@@ -150,14 +150,14 @@ def test_action_repeat_sums_rewards_and_counts_environment_steps():
 
 
 @functools.cache
-def _ended_inside_a_repeat():
+def _terminated_inside_a_repeat():
     env = _vector(probes.FreshStart(), episode_length=8, action_repeat=2)  # ends after 3 steps
     start, _, _, results, end = _play(env, 2)
     return start.packed.obs[:, 0], results, env.pop_statistics(end)[1]
 
 
-def test_nothing_is_earned_after_an_ending_inside_a_repeat():
-    secret, results, metrics = _ended_inside_a_repeat()
+def test_no_reward_after_termination_inside_a_repeat():
+    secret, results, metrics = _terminated_inside_a_repeat()
     np.testing.assert_allclose(results.reward, np.stack([2 * secret, secret]), rtol=1e-6)
     np.testing.assert_array_equal(results.terminated, [[False] * 4, [True] * 4])
     np.testing.assert_allclose(
@@ -165,13 +165,13 @@ def test_nothing_is_earned_after_an_ending_inside_a_repeat():
     )
 
 
-def test_length_ends_with_an_ending_inside_a_repeat():
-    _, _, metrics = _ended_inside_a_repeat()
+def test_episode_length_stops_at_termination_inside_a_repeat():
+    _, _, metrics = _terminated_inside_a_repeat()
     assert _mean(metrics["rollout/ep_len_mean"]) == 3
 
 
 @pytest.mark.parametrize("done", [True, False])
-def test_environments_own_truncation_inside_a_repeat_is_kept(done):
+def test_env_truncation_inside_a_repeat_is_reported(done):
     env = _vector(custom_envs.Cutting(cut=2, done=done), episode_length=100, action_repeat=3)
     _, _, _, results, _ = _play(env, 1)
     assert results.truncated.all()
@@ -211,7 +211,7 @@ def test_resets_come_from_the_pool():
     np.testing.assert_array_equal(states.packed.obs[..., 0], inside.secret)
 
 
-def test_resets_without_fresh_states_return_each_environment_to_its_own_first():
+def test_without_fresh_resets_each_env_returns_to_its_first_state():
     env = _vector(probes.FreshStart(), fresh_resets=False)
     start, pool, states, results, _ = _play(env, 7)
     first = start.packed.obs
@@ -225,7 +225,7 @@ def test_first_ages_are_uniform():
     start = _staggered()[0]
     counts = np.bincount(start.age, minlength=16)
     assert counts.shape == (16,) and counts.sum() == 512
-    assert ((counts - 32) ** 2 / 32).sum() < 38  # chi-squared with 15 degrees: one in a thousand
+    assert ((counts - 32) ** 2 / 32).sum() < 38  # chi-squared, 15 degrees of freedom: p = 0.001
     np.testing.assert_array_equal(start.statistics.complete, start.age == 0)
 
 
@@ -236,7 +236,7 @@ def test_first_ages_are_multiples_of_the_action_repeat():
     assert not env.reset(jax.random.key(0)).age.any()
 
 
-def test_first_truncations_come_spread_out_instead_of_in_a_wave():
+def test_random_first_ages_spread_the_first_truncations():
     start, _, _, results, _ = _staggered()
     first = results.truncated.argmax(axis=0)
     np.testing.assert_array_equal(first, 15 - start.age)
@@ -247,17 +247,17 @@ def test_first_truncations_come_spread_out_instead_of_in_a_wave():
 # --- statistics
 
 
-def test_partial_first_episodes_are_left_out():
+def test_partial_first_episodes_are_excluded_from_statistics():
     start, _, _, results, end = _staggered()
     _, metrics = _vector(probes.Counter()).pop_statistics(end)
-    assert results.truncated.sum() == 512  # all ended once, those seen from their start count
+    assert results.truncated.sum() == 512  # each ended once; those that started at age 0 count
     assert 0 < metrics["rollout/ep_rew_mean"].count == (start.age == 0).sum()
     assert _mean(metrics["rollout/ep_rew_mean"]) == 16 * 17 / 2
     assert _mean(metrics["rollout/ep_len_mean"]) == 16
 
 
-def _slow_statistics(env, start, states, actions, steps):
-    """Follow each environment alone, in Python, with the time limit and starts as they were."""
+def _reference_statistics(env, start, states, actions, steps):
+    """Step each environment alone in Python, with the same time limit and starts."""
     first, later = env.brax_state(start.packed), env.brax_state(states.packed)
     step = jax.jit(env.env.step)
     episodes = []
@@ -285,12 +285,12 @@ def _success():
     return env, actions, _play(env, 14, actions=actions)
 
 
-def test_statistics_equal_those_of_a_slow_loop():
+def test_statistics_match_a_python_loop():
     env, actions, (start, _, states, results, end) = _success()
     assert results.truncated.any() and results.terminated.any()
     assert start.age.any()
     returns, lengths, successes = zip(
-        *_slow_statistics(env, start, states, actions, 14), strict=True
+        *_reference_statistics(env, start, states, actions, 14), strict=True
     )
     assert 0 < sum(successes) < len(successes)
     _, metrics = env.pop_statistics(end)
@@ -303,7 +303,7 @@ def test_statistics_equal_those_of_a_slow_loop():
         assert metrics[name].total == sum(values)
 
 
-def test_taking_statistics_clears_them_and_nothing_else():
+def test_pop_statistics_clears_only_the_statistics():
     env, _, (*_, end) = _success()
     after, _ = env.pop_statistics(end)
     assert not any(np.any(value) for value in after.statistics.finished.values())
@@ -317,7 +317,7 @@ def test_taking_statistics_clears_them_and_nothing_else():
     assert all(m.count == 0 for name, m in again.items() if name != "rollout/diverged")
 
 
-# --- numbers that are none
+# --- non-finite values
 
 
 @pytest.mark.parametrize(
@@ -330,7 +330,7 @@ def test_taking_statistics_clears_them_and_nothing_else():
         (math.nan, False, True),
     ],
 )
-def test_divergence_ends_the_episode_and_is_hidden(value, in_obs, in_reward):
+def test_nonfinite_values_terminate_the_episode_and_are_replaced(value, in_obs, in_reward):
     single = probes.Exploding(k=3, value=value, in_obs=in_obs, in_reward=in_reward)
     env = _vector(single, episode_length=10)
     _, _, states, results, end = _play(env, 7)
@@ -346,14 +346,14 @@ def test_divergence_ends_the_episode_and_is_hidden(value, in_obs, in_reward):
     assert _mean(metrics["rollout/ep_rew_mean"]) == 2
 
 
-def test_divergence_on_the_time_limit_is_a_termination():
+def test_nonfinite_values_at_the_time_limit_are_a_termination():
     _, _, _, results, _ = _play(_vector(probes.Exploding(k=3), episode_length=3), 3)
     assert results.terminated[2].all() and not results.truncated.any()
 
 
 @pytest.mark.parametrize("repeat", [1, 2])
 @pytest.mark.parametrize("flag", ["done", "truncation"])
-def test_an_ending_that_is_nan_ends_the_episode_and_is_counted(flag, repeat):
+def test_nan_done_or_truncation_flag_ends_the_episode(flag, repeat):
     single = custom_envs.NanEnding(at=3, flag=flag)
     env = _vector(single, episode_length=20, action_repeat=repeat, capture_nonfinite=True)
     _, _, states, results, end = _play(env, 4)
@@ -366,7 +366,7 @@ def test_an_ending_that_is_nan_ends_the_episode_and_is_counted(flag, repeat):
     ).all()
 
 
-def test_a_reset_that_is_nan_is_counted_and_hidden():
+def test_nan_reset_is_counted_and_replaced():
     env = _vector(probes.Exploding(k=0, in_reward=False), episode_length=5, capture_nonfinite=True)
     _, pool, _, results, end = _play(env, 3)
     assert np.isnan(pool.obs).all()
@@ -376,14 +376,14 @@ def test_a_reset_that_is_nan_is_counted_and_hidden():
     assert (end.nan_capture.captured_at == 1).all() and np.isnan(end.nan_capture.before.obs).all()
 
 
-def test_a_reset_that_is_nan_is_counted_even_if_the_step_after_it_is_fine():
+def test_nan_reset_is_counted_even_if_the_next_step_is_finite():
     env = _vector(custom_envs.NanStart(), episode_length=5)
     _, _, _, results, end = _play(env, 3)
     assert results.terminated.all()
     assert env.pop_statistics(end)[1]["rollout/diverged"].total == 3 * 4
 
 
-def test_divergence_in_one_environment_leaves_the_others_alone():
+def test_nonfinite_environment_does_not_affect_the_others():
     env = _vector(probes.Exploding(k=3), episode_length=10)
     state = env.reset(jax.random.key(0))
     steps = jnp.array([0, 2, 0, 5])
@@ -396,7 +396,7 @@ def test_divergence_in_one_environment_leaves_the_others_alone():
     assert state.statistics.finished["diverged"].tolist() == [0, 1, 0, 1]
 
 
-# --- observations of several parts
+# --- dict observations
 
 
 def test_dict_observations():
@@ -418,13 +418,13 @@ def test_dict_observations():
 
 # --- types, compilation and keys
 
-WORLDS = {**probes.PROBES, "loose": custom_envs.Loose, "measured": custom_envs.Measured}
+ENVS = {**probes.PROBES, "loose": custom_envs.Loose, "measured": custom_envs.Measured}
 
 
 @pytest.mark.parametrize("repeat", [1, 3])
-@pytest.mark.parametrize("name", sorted(WORLDS))
-def test_step_keeps_structure_shapes_and_types(name, repeat):
-    env = _vector(WORLDS[name](), num_envs=3, action_repeat=repeat, episode_length=6)
+@pytest.mark.parametrize("name", sorted(ENVS))
+def test_step_preserves_structure_shapes_and_dtypes(name, repeat):
+    env = _vector(ENVS[name](), num_envs=3, action_repeat=repeat, episode_length=6)
     key = jax.random.key(0)
     state, pool = jax.eval_shape(env.reset, key), jax.eval_shape(env.sample_pool, key)
     actions = _actions(env, 1)[0]
@@ -436,7 +436,7 @@ def test_step_keeps_structure_shapes_and_types(name, repeat):
     assert result.terminated.dtype == result.truncated.dtype == jnp.bool_
 
 
-def test_careless_types_keep_their_values():
+def test_mixed_dtypes_are_cast_without_changing_values():
     env = _vector(custom_envs.Loose(), episode_length=3)
     _, _, states, results, end = _play(env, 4)
     np.testing.assert_array_equal(results.reward[:, 0], [1, 2, 3, 1])
@@ -446,13 +446,13 @@ def test_careless_types_keep_their_values():
     assert _mean(metrics["rollout/success_rate"]) == 1
 
 
-def test_integers_at_reset_do_not_swallow_fractions():
+def test_integer_reset_with_float_step_is_rejected():
     with pytest.raises(UserError, match="Make reset return floats"):
         _play(_vector(custom_envs.FirstIntegers()), 2)
 
 
 @pytest.mark.parametrize("single", [probes.PrivilegedValue, custom_envs.Loose])
-def test_second_step_does_not_compile_again(single):
+def test_second_step_does_not_recompile(single):
     env = _vector(single())
     key = jax.random.key(0)
     step = jax.jit(env.step)
@@ -462,17 +462,17 @@ def test_second_step_does_not_compile_again(single):
     assert step._cache_size() == 1
 
 
-def test_same_key_same_game_and_other_key_another():
+def test_rollout_is_determined_by_the_key():
     env = _vector(probes.Success(1, 6), num_envs=16, pool_size=16, random_first_age=True)
-    game, actions = _player(env, 6), _actions(env, 6)
-    first, again, other = (jax.device_get(game(jax.random.key(i), actions)) for i in (3, 3, 4))
+    rollout, actions = _compile_rollout(env, 6), _actions(env, 6)
+    first, again, other = (jax.device_get(rollout(jax.random.key(i), actions)) for i in (3, 3, 4))
     assert all(map(np.array_equal, jax.tree.leaves(first), jax.tree.leaves(again)))
     assert not np.array_equal(first[0].packed.obs, other[0].packed.obs)
     assert not np.array_equal(first[0].age, other[0].age)
     assert not np.array_equal(first[1].obs, other[1].obs)
 
 
-def test_reset_choice_follows_the_key_of_the_step():
+def test_reset_choice_depends_on_the_step_key():
     env = _vector(probes.FreshStart(), num_envs=8, pool_size=32, episode_length=1)
     step = jax.jit(env.step)
     state, pool = env.reset(jax.random.key(0)), env.sample_pool(jax.random.key(1))
@@ -490,18 +490,18 @@ def test_state_of_a_compiled_reset_can_be_donated():
     assert state.age.shape == (4,)
 
 
-def test_spec_tells_discrete_from_continuous():
+def test_spec_distinguishes_discrete_and_continuous_actions():
     assert _vector(probes.Success()).spec.action == (2, True)
     assert _vector(probes.Counter()).spec.action == (1, False)
     assert _vector(probes.TerminationCut()).spec.obs.shape == (4,)
 
 
 def test_episodic_reward_is_paid_at_the_end():
-    """Counter pays 1, 2, 3, ... : under a limit of 4, nothing and then 10; logs are as ever."""
+    """Counter pays 1, 2, 3, ...: with a limit of 4, 0 and then 10; logged returns are unchanged."""
     rewards = {}
-    for name in ("paid", "withheld"):
+    for name in ("dense", "episodic"):
         one = _vector(
-            probes.Counter(), num_envs=2, episode_length=4, episodic_reward=name == "withheld"
+            probes.Counter(), num_envs=2, episode_length=4, episodic_reward=name == "episodic"
         )
         pool = one.sample_pool(jax.random.key(0))
         state = one.reset(jax.random.key(1), pool)
@@ -514,11 +514,11 @@ def test_episodic_reward_is_paid_at_the_end():
         _, metrics = one.pop_statistics(state)
         mean = metrics["rollout/ep_rew_mean"]
         assert float(mean.total / mean.count) == 10.0
-    assert rewards["paid"] == [1, 2, 3, 4, 1, 2, 3, 4, 1]
-    assert rewards["withheld"] == [0, 0, 0, 10, 0, 0, 0, 10, 0]
+    assert rewards["dense"] == [1, 2, 3, 4, 1, 2, 3, 4, 1]
+    assert rewards["episodic"] == [0, 0, 0, 10, 0, 0, 0, 10, 0]
 
 
-def test_starts_without_a_curriculum_are_those_that_policies_are_judged_by():
+def test_reset_without_a_curriculum_uses_the_last_curriculum():
     class Narrow(custom_envs.Widening):
         def last_curriculum(self):
             return {"level": np.float32(0.75)}
@@ -534,8 +534,8 @@ def test_starts_without_a_curriculum_are_those_that_policies_are_judged_by():
 
 @pytest.mark.parametrize("kind", ["raw", "nested", "typed"])
 @pytest.mark.parametrize("fresh_resets", [True, False])
-def test_every_episode_has_noise_of_its_own(kind, fresh_resets):
-    """Environments share the pool's states, and episodes of one environment start in them again."""
+def test_every_episode_has_its_own_noise(kind, fresh_resets):
+    """Environments and episodes reuse the pool's states, but not their keys."""
     env = _vector(
         custom_envs.Noisy(kind),
         num_envs=8,
@@ -559,7 +559,7 @@ def test_every_episode_has_noise_of_its_own(kind, fresh_resets):
     assert len(np.unique(sequences)) == 96
 
 
-def test_trials_have_noise_of_their_own():
+def test_every_trial_has_its_own_noise():
     class Fixed(custom_envs.Noisy):
         num_trials = 3
 
@@ -575,14 +575,14 @@ def test_trials_have_noise_of_their_own():
 
 
 @pytest.mark.parametrize("kind", ["raw", "nested", "typed"])
-def test_keys_are_found_by_type_or_by_name(kind):
+def test_key_leaves_are_found_by_dtype_or_by_name(kind):
     template = _vector(custom_envs.Noisy(kind)).template
     (place,) = template.key_leaves
     found = template.state_shapes.rest[place]
     assert jnp.issubdtype(found.dtype, jax.dtypes.prng_key) == (kind == "typed")
 
 
-def test_environments_without_a_key_run_the_program_they_ran_before(monkeypatch):
+def test_environments_without_key_leaves_skip_key_refresh(monkeypatch):
     env = _vector(probes.Counter())
     assert env.template.key_leaves == ()
     monkeypatch.setattr(vector_env, "with_fresh_keys", None)  # would raise if it were called

@@ -1,4 +1,4 @@
-"""What is said of played episodes: intervals, failures to play again, what they have in common."""
+"""Analysis of evaluation episodes: confidence intervals, failures and their metrics."""
 
 import json
 import re
@@ -11,63 +11,63 @@ from tests.helpers import tiny
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
 
-OWN = ["--env", "tests.helpers.nan_envs:Push"]
+ENV_FLAGS = ["--env", "tests.helpers.nan_envs:Push"]
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("report") / "run"
     short = ["--epochs", "1", "--cycles", "1", "--eval.num-envs", "0"]
-    return tiny.run(folder, *OWN, "--backend", "None", "--task.episode-length", "6", *short)
+    return tiny.run(folder, *ENV_FLAGS, "--backend", "None", "--task.episode-length", "6", *short)
 
 
 @pytest.fixture(scope="module")
 def report(run, tmp_path_factory):
     out = tmp_path_factory.mktemp("report") / "result.json"
-    assert evaluate.main([str(run), *OWN, "--episodes", "40", "--out", str(out)]) == 0
+    assert evaluate.main([str(run), *ENV_FLAGS, "--episodes", "40", "--out", str(out)]) == 0
     return json.loads(out.read_text()) | {"file": out}
 
 
-def test_failures_are_listed_with_what_they_did(report):
+def test_failures_are_listed_with_their_metrics(report):
     starts = np.array(report["starts"])
     assert starts.shape == (40, 2)
-    lost = np.flatnonzero(starts[:, 0] <= 0)
-    assert [f["episode"] for f in report["failures"]] == lost.tolist()
-    assert report["success_rate"] == pytest.approx(1 - len(lost) / 40)
+    failed = np.flatnonzero(starts[:, 0] <= 0)
+    assert [f["episode"] for f in report["failures"]] == failed.tolist()
+    assert report["success_rate"] == pytest.approx(1 - len(failed) / 40)
     for failure in report["failures"]:
         x, y = starts[failure["episode"]]
         assert failure["start"] == pytest.approx([x, y])
-        assert failure["grasped"] == (x > -0.5)  # it happened at one step only
+        assert failure["grasped"] == (x > -0.5)  # set at a single step only
         assert failure["timed_out"] and failure["length"] == 6
         assert failure["effort"] == pytest.approx(6 * abs(y), rel=1e-5)
         assert failure["reward"] == pytest.approx(6 * x, rel=1e-5)
 
 
-def test_what_failures_have_in_common_and_where_they_start(report):
+def test_metrics_by_outcome_and_success_by_region(report):
     outcome, starts = report["by_outcome"], np.array(report["starts"])
     assert outcome["timed_out"] == {"failed": 1.0, "succeeded": 0.0}
-    lost = starts[:, 0] <= 0
+    failed = starts[:, 0] <= 0
     assert outcome["grasped"]["succeeded"] == 1.0
-    assert outcome["grasped"]["failed"] == pytest.approx(np.mean(starts[lost, 0] > -0.5))
+    assert outcome["grasped"]["failed"] == pytest.approx(np.mean(starts[failed, 0] > -0.5))
     assert outcome["effort"]["succeeded"] == pytest.approx(
-        3 * np.abs(starts[~lost, 1]).mean(), rel=1e-5
+        3 * np.abs(starts[~failed, 1]).mean(), rel=1e-5
     )
     regions = report["success_by_region"]
     assert sum(r["episodes"] for r in regions) == 40 and len(regions) == 4
-    middle = np.median(starts, axis=0)
-    corner = (starts <= middle).all(axis=1)
-    assert regions[0]["success_rate"] == pytest.approx(np.mean(~lost[corner]))
+    median = np.median(starts, axis=0)
+    corner = (starts <= median).all(axis=1)
+    assert regions[0]["success_rate"] == pytest.approx(np.mean(~failed[corner]))
 
 
-def test_a_picture_of_the_starts_is_drawn(report):
+def test_plot_of_start_positions_is_written(report):
     assert report["file"].with_suffix(".png").read_bytes()[:4] == b"\x89PNG"
 
 
-def test_single_episodes_are_played_again_alike(run, report, tmp_path, capsys):
+def test_replayed_episodes_match_the_evaluation(run, report, tmp_path, capsys):
     numbers = [f["episode"] for f in report["failures"]][:3]
     out = tmp_path / "again.json"
-    asked = ["--only", *map(str, numbers), "--out", str(out)]
-    assert evaluate.main([str(run), *OWN, *asked]) == 0
+    flags = ["--only", *map(str, numbers), "--out", str(out)]
+    assert evaluate.main([str(run), *ENV_FLAGS, *flags]) == 0
     again = json.loads(out.read_text())
     assert again["episodes"] == 3 and again["success_rate"] == 0.0
     assert [f["episode"] for f in again["failures"]] == numbers
@@ -79,14 +79,14 @@ def test_single_episodes_are_played_again_alike(run, report, tmp_path, capsys):
     assert re.search(r"success_rate +0\.000 +\(95%: 0\.000 to 0\.56", printed)
 
 
-def test_wrong_numbers_of_episodes_are_refused(run, capsys):
-    assert evaluate.main([str(run), *OWN, "--only", "-1"]) == 2
+def test_invalid_episode_numbers_are_rejected(run, capsys):
+    assert evaluate.main([str(run), *ENV_FLAGS, "--only", "-1"]) == 2
     assert "--only must lie between 0 and" in capsys.readouterr().err
-    assert evaluate.main([str(run), *OWN, "--only", "1", "--episodes", "3"]) == 2
+    assert evaluate.main([str(run), *ENV_FLAGS, "--only", "1", "--episodes", "3"]) == 2
     assert "not both" in capsys.readouterr().err
 
 
-def test_without_success_there_are_intervals_only(tmp_path, capsys):
+def test_without_a_success_metric_only_intervals_are_reported(tmp_path, capsys):
     folder = tiny.run(tmp_path / "run", "--epochs", "1", "--eval.num-envs", "0")
     assert evaluate.main([str(folder), "--episodes", "5"]) == 0
     report = json.loads((folder / "evaluation-best.json").read_text())

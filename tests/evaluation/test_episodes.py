@@ -1,3 +1,5 @@
+"""Evaluation episodes: resets, truncation and non-finite values."""
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,7 +9,7 @@ from jaxrl.envs.vector_env import VectorEnv
 from jaxrl.evaluation import analysis, episodes
 
 
-def test_what_has_ended_waits_at_its_start_for_the_others():
+def test_finished_environments_stay_at_their_start():
     env = VectorEnv(Success(1, 4), num_envs=32, episode_length=10)
 
     def policy(params, obs, carry, key):
@@ -15,16 +17,16 @@ def test_what_has_ended_waits_at_its_start_for_the_others():
 
     play = episodes.episodes(env, policy, (), record=lambda state: state.packed.obs[:, 0])
     played = jax.jit(play)((), jax.random.key(0))
-    lengths, left = np.asarray(played.lengths), np.asarray(played.trace)
+    lengths, trace = np.asarray(played.lengths), np.asarray(played.trace)
     assert set(lengths) == {1, 2, 3, 4}
     np.testing.assert_array_equal(played.returns, 1.0)
     np.testing.assert_array_equal(played.successes, 1.0)
-    for turn, seen in enumerate(left[:4]):  # one step on from the start, again and again
-        expected = np.where(turn < lengths, lengths - 1 - turn, lengths - 1)
-        np.testing.assert_array_equal(seen, expected)
+    for step, obs in enumerate(trace[:4]):  # finished ones repeat their first step
+        expected = np.where(step < lengths, lengths - 1 - step, lengths - 1)
+        np.testing.assert_array_equal(obs, expected)
 
 
-def test_who_terminates_at_the_time_limit_is_not_truncated():
+def test_termination_at_the_time_limit_is_not_truncation():
     env = VectorEnv(Success(1, 4), num_envs=32, episode_length=3)
 
     def policy(params, obs, carry, key):
@@ -37,7 +39,7 @@ def test_who_terminates_at_the_time_limit_is_not_truncated():
     np.testing.assert_array_equal(analysis.table(played, env).timed_out, ~won)
 
 
-def test_episodes_that_end_in_non_finite_values_are_counted():
+def test_episodes_ending_in_non_finite_values_are_counted():
     env = VectorEnv(Exploding(k=3, in_obs=False), num_envs=4, episode_length=5)
     play = jax.jit(episodes.episodes(env, lambda p, obs, c, key: (jnp.zeros((4, 1)), c, {}), ()))
     played = play((), jax.random.key(0))

@@ -1,4 +1,4 @@
-"""What a study shows of its runs: a table, and results that say what they are of."""
+"""Tables and reports of studies."""
 
 import math
 from dataclasses import replace
@@ -13,7 +13,7 @@ from experiments.study import HERE, PLAIN, Study, load
 from jaxrl.utils import stats
 
 
-def test_figures_that_only_some_have_are_gaps(tmp_path):
+def test_metrics_missing_from_some_runs_are_nan(tmp_path):
     runs = [Record("a", 0, [1, 2], {"x": [0.5, 1.5]}), Record("b", 0, [1], {"y": [math.nan]})]
     results.write_table(runs, tmp_path / "table.csv")
     a, b = results.read_table(tmp_path / "table.csv")
@@ -21,7 +21,7 @@ def test_figures_that_only_some_have_are_gaps(tmp_path):
     assert np.isnan([*a.metrics["y"], *b.metrics["x"], *b.metrics["y"]]).all()
 
 
-def test_where_lower_is_better():
+def test_lower_is_better():
     study = Study("cartpole", {"less": {"ppo.lam": 0.5}}, metric="x")
     ends = {PLAIN: (2.0, 4.0), "less": (1.0, 3.0)}
     runs = [Record(v, i, [5], {"x": [x]}) for v, two in ends.items() for i, x in enumerate(two)]
@@ -29,7 +29,7 @@ def test_where_lower_is_better():
     assert "| 1 to 3 | 75 % |" in report.table(replace(study, lower_is_better=True), runs)
 
 
-def test_few_seeds_have_a_mean_and_a_range(tmp_path):
+def test_few_seeds_are_shown_as_mean_and_range(tmp_path):
     study = Study("cartpole", {}, metric="x")
     for number, words in ((3, ("mean", "range")), (4, stats.labels(4)[:2])):
         runs = [Record(PLAIN, seed, [5], {"x": [seed]}) for seed in range(number)]
@@ -39,18 +39,18 @@ def test_few_seeds_have_a_mean_and_a_range(tmp_path):
         assert f"| {words[0]} | {words[1]} | better |" in text
 
 
-def test_a_run_that_broke_is_the_worst():
+def test_diverged_run_ranks_worst():
     study = Study("cartpole", {"odd": {"ppo.lam": 0.5}}, metric="x")
     ends = {PLAIN: (1.0, 1.0, 1.0, 1.0), "odd": (2.0, 2.0, 2.0, math.nan)}
     runs = [Record(v, i, [5], {"x": [x]}) for v, all in ends.items() for i, x in enumerate(all)]
     for lower, better in ((False, 75), (True, 0)):
-        judged = replace(study, lower_is_better=lower)
-        row = report.table(judged, runs).splitlines()[-1]
+        directed = replace(study, lower_is_better=lower)
+        row = report.table(directed, runs).splitlines()[-1]
         assert "| 2 |" in row and "diverged" in row and row.endswith(f"| {better} % |")
-        assert report.draw_curves(judged, runs) and report.draw_finals(judged, runs)
+        assert report.draw_curves(directed, runs) and report.draw_finals(directed, runs)
 
 
-def test_settings_for_all_are_listed_and_make_another_base(tmp_path):
+def test_common_settings_are_listed_and_rename_the_base(tmp_path):
     study = Study("cartpole", {"more": {"epochs": 3}}, settings={"epochs": 2}, metric="x")
     runs = [Record(PLAIN, 0, [1024], {"x": [1.0]}), Record("more", 0, [1536], {"x": [2.0]})]
     made = Provenance("python -m experiments.run s --set epochs 2", "abc", "1 × GPU", "0.1")
@@ -63,15 +63,15 @@ def test_settings_for_all_are_listed_and_make_another_base(tmp_path):
     assert text.count("- `python -m experiments.run s --set epochs 2`, commit abc, 1 × GPU") == 1
 
 
-def test_the_preset_as_it_is_is_called_so(tmp_path):
+def test_unchanged_preset_is_called_as_it_is(tmp_path):
     study = Study("cartpole", {}, metric="x")
     report.write("s", study, [Record(PLAIN, 0, [1024], {"x": [1.0]})], tmp_path)
     text = (tmp_path / "results.md").read_text()
     assert "1 seeds of 1,024 steps" in text and "| as it is |  | 1 |" in text and "Made" not in text
 
 
-def test_reports_are_rewritten_from_their_table(tmp_path, capsys):
-    """With the settings that were given then, whatever the study's file says now."""
+def test_report_is_rewritten_from_its_table(tmp_path, capsys):
+    """The stored settings are used, not those in the study's file."""
     assert report.main(["cartpole_basics", "--out", str(tmp_path)]) == 2
     assert "has no results.csv" in capsys.readouterr().err
     metric = load("cartpole_basics").metric
@@ -84,7 +84,7 @@ def test_reports_are_rewritten_from_their_table(tmp_path, capsys):
     assert "| lambda 0 | `ppo.lam = 0.0` | 1 | 1 to 1 | 0 % |" in text
 
 
-def test_the_report_of_a_smoke_test_says_so(tmp_path):
+def test_report_of_a_smoke_test_says_so(tmp_path):
     small = load("cartpole_basics").smoke_test()
     runs = [Record(v, 0, [5], {small.metric: [1.0]}) for v in (PLAIN, *small.variants)]
     results.write_table(runs, tmp_path / "results.csv")
@@ -93,17 +93,17 @@ def test_the_report_of_a_smoke_test_says_so(tmp_path):
     assert "these are not results" in (tmp_path / "results.md").read_text()
 
 
-def test_variants_that_a_study_has_no_more_are_named(tmp_path, capsys):
+def test_variants_removed_from_a_study_are_named(tmp_path, capsys):
     runs = [Record(v, 0, [5], {"eval/mean_reward": [1.0]}) for v in (PLAIN, "renamed since")]
     results.write_table(runs, tmp_path / "results.csv")
     assert report.main(["cartpole_basics", "--out", str(tmp_path)]) == 2
     assert "a variant 'renamed since' that the study lacks" in capsys.readouterr().err
 
 
-def test_figures_of_successes_may_come_late():
+def test_metrics_of_successes_may_appear_late():
     late = replace(load("imitation"), metric="eval/mpjpe_succ")
     late.check_metric(["eval/mpjpe_all"])
-    assert late.smoke_test().metric == "eval/mean_reward"  # of the task that stands in
+    assert late.smoke_test().metric == "eval/mean_reward"  # the metric of the stand-in environment
     runs = [Record(PLAIN, 0, [1, 2], {"eval/mpjpe_all": [9.0, 8.0]})]
     assert np.isnan(report.by_variant(late, runs)[PLAIN][1]).all()
 
@@ -111,8 +111,8 @@ def test_figures_of_successes_may_come_late():
 @pytest.mark.parametrize(
     "name", [path.stem for path in (HERE / "studies").glob("*.py") if path.stem != "__init__"]
 )
-def test_no_two_variants_are_the_same(name):
-    """A preset that changes can make them so, and results would tell of what was not run."""
+def test_no_two_variants_are_equal(name):
+    """A changed preset could make two variants equal and the results misleading."""
     cells = load(name).cells()
     first = {variant: repr(config) for (variant, seed), config in cells.items() if seed == 0}
     assert len(set(first.values())) == len(first)

@@ -1,4 +1,4 @@
-"""Searching settings: several trials in one program, kept, and taken up again."""
+"""Hyper-parameter search: trials share programs, are stored, and continue after interruption."""
 
 import json
 import sys
@@ -13,21 +13,21 @@ from jaxrl.config.overrides import changed
 from jaxrl.errors import UserError
 
 
-def scored(members):
-    """Stand in for training: the best learning rate is 0.01, and 8 passes are worth one more."""
+def fake_curves(members):
+    """Return fake curves: best at learning rate 0.01, and one point more for 8 update epochs."""
     scores = [-abs(m.ppo.learning_rate - 0.01) + (m.ppo.update_epochs == 8) for m in members]
     return [training.Curve([1], {"eval/mean_reward": [score]}) for score in scores]
 
 
 @pytest.fixture
 def trained(monkeypatch):
-    """What was trained together."""
+    """The members of each program that would have been trained."""
     groups = []
 
     def train(members, folder, check):
         groups.append(members)
         check(["eval/mean_reward"])
-        return scored(members)
+        return fake_curves(members)
 
     monkeypatch.setattr(training, "start", list)
     monkeypatch.setattr(training, "train", train)
@@ -38,7 +38,7 @@ def command(out, trials, *more):
     return search.main(["cartpole_basics", "--trials", str(trials), "--out", str(out), *more])
 
 
-def test_good_settings_are_found_and_come_first(trained, tmp_path):
+def test_search_finds_good_settings_and_lists_them_first(trained, tmp_path):
     assert command(tmp_path, 40, "--at-once", "8", "--seeds", "2") == 0
     assert sum(map(len, trained)) == 2 * 40
     for members in trained:  # one program each
@@ -46,7 +46,9 @@ def test_good_settings_are_found_and_come_first(trained, tmp_path):
         assert {m.seed for m in members} == {0, 1}
     runs = [member for members in trained for member in members]
     good = [member.ppo.update_epochs == 8 for member in runs]
-    assert np.mean(good[40:]) > max(np.mean(good[:20]), 0.6)  # it has learnt where to look
+    assert np.mean(good[40:]) > max(
+        np.mean(good[:20]), 0.6
+    )  # the sampler has learned where to look
     lines = (tmp_path / "search.md").read_text().splitlines()
     assert "40 trials of the preset `cartpole`" in lines[2]
     best = lines[6].split(" | ")
@@ -54,7 +56,7 @@ def test_good_settings_are_found_and_come_first(trained, tmp_path):
     assert f"--ppo.learning-rate {best[1]}" in lines[2]
 
 
-def test_an_interrupted_search_goes_on(trained, tmp_path, monkeypatch, capsys):
+def test_interrupted_search_continues(trained, tmp_path, monkeypatch, capsys):
     assert command(tmp_path, 4, "--at-once", "4") == 0
     before = {m.ppo.learning_rate for members in trained for m in members}
     del trained[:]
@@ -67,7 +69,9 @@ def test_an_interrupted_search_goes_on(trained, tmp_path, monkeypatch, capsys):
         assert command(tmp_path, 6) == 130
     assert "The same command continues" in capsys.readouterr().err
     assert command(tmp_path, 6) == 0
-    assert sum(map(len, trained)) == 2  # four were finished, two were given up and asked anew
+    assert (
+        sum(map(len, trained)) == 2
+    )  # four were finished; two were interrupted and suggested again
     after = {m.ppo.learning_rate for members in trained for m in members}
     assert len(before | after) == 6  # nothing is tried twice
     assert command(tmp_path, 6) == 0
@@ -78,7 +82,7 @@ def test_an_interrupted_search_goes_on(trained, tmp_path, monkeypatch, capsys):
         json.loads(line)
 
 
-def test_settings_that_cannot_be_run_are_told_apart(trained, tmp_path):
+def test_invalid_settings_are_listed_without_a_score(trained, tmp_path):
     chosen = Study("cartpole", {}, seeds=1, search={"ppo.num_minibatches": (8, 7)})
     search.execute("x", chosen, tmp_path, trials=8, at_once=4)
     assert {m.ppo.num_minibatches for members in trained for m in members} == {8}
@@ -87,13 +91,13 @@ def test_settings_that_cannot_be_run_are_told_apart(trained, tmp_path):
     assert rows[0].endswith("| 8 |")
 
 
-def test_nothing_is_called_best_where_nothing_could_be_run(trained, tmp_path):
+def test_no_best_trial_when_all_are_invalid(trained, tmp_path):
     chosen = Study("cartpole", {}, seeds=1, search={"ppo.num_minibatches": (7,)})
     search.execute("x", chosen, tmp_path, trials=1, at_once=1)
     assert "None of them finished." in (tmp_path / "search.md").read_text()
 
 
-def test_the_best_is_named_with_what_all_trials_had(trained, tmp_path):
+def test_best_command_includes_common_settings(trained, tmp_path):
     settings = {"ppo.normalize_obs": False, "num_envs": 64}
     ranges = {"ppo.learning_rate": Between(1e-4, 1e-2), "ppo.bootstrap_truncated": (False,)}
     chosen = Study("cartpole", {}, 1, settings, search=ranges)
@@ -107,13 +111,13 @@ def test_the_best_is_named_with_what_all_trials_had(trained, tmp_path):
 
 
 @pytest.mark.parametrize("flag", ["--trials", "--at-once", "--seeds"])
-def test_asking_for_nothing_is_refused(flag, capsys, tmp_path):
+def test_counts_must_be_at_least_one(flag, capsys, tmp_path):
     assert search.main(["cartpole_basics", "--out", str(tmp_path), flag, "0"]) == 2
     assert f"{flag} must be at least 1, not 0" in capsys.readouterr().err
 
 
-def test_what_is_trained_is_what_was_asked_for(tmp_path, monkeypatch):
-    """With real programs: two trials of next to nothing."""
+def test_suggested_settings_are_trained(tmp_path, monkeypatch):
+    """With real programs: two very small trials."""
     rates, start = [], training.start
 
     def recorded(members):
@@ -131,18 +135,18 @@ def test_what_is_trained_is_what_was_asked_for(tmp_path, monkeypatch):
     assert sorted(row[1] for row in rows) == pytest.approx(sorted(rates), rel=1e-2)
 
 
-def test_a_missing_optuna_is_named(monkeypatch, tmp_path, capsys):
+def test_missing_optuna_names_the_extra(monkeypatch, tmp_path, capsys):
     monkeypatch.setitem(sys.modules, "optuna", None)
     assert command(tmp_path, 1) == 2
     assert "pip install 'jaxrl[search]'" in capsys.readouterr().err
 
 
-def test_studies_without_ranges_say_so(capsys, tmp_path):
+def test_study_without_search_ranges_is_refused(capsys, tmp_path):
     assert search.main(["minibatches", "--out", str(tmp_path)]) == 2
-    assert "names nothing to search" in capsys.readouterr().err
+    assert "has no `search`" in capsys.readouterr().err
 
 
-def test_whole_numbers_are_drawn_for_settings_that_are_such(trained, tmp_path):
+def test_integer_settings_are_sampled_as_integers(trained, tmp_path):
     ranges = {"ppo.update_epochs": Between(1, 9), "ppo.learning_rate": Between(1e-4, 1, log=True)}
     search.execute("s", Study("cartpole", {}, seeds=1, search=ranges), tmp_path, 6, 6)
     epochs = {m.ppo.update_epochs for members in trained for m in members}
@@ -160,7 +164,7 @@ def test_whole_numbers_are_drawn_for_settings_that_are_such(trained, tmp_path):
         ((0.9, "a"), "'ppo.gamma' has the unusable value 'a'"),
     ],
 )
-def test_what_cannot_be_searched_is_named(tmp_path, choices, text):
+def test_invalid_search_ranges_are_named(tmp_path, choices, text):
     with pytest.raises(UserError, match=text):
         search.execute(
             "s", Study("cartpole", {}, search={"ppo.gamma": choices}), tmp_path / "no", 1, 1

@@ -1,4 +1,4 @@
-"""Studies: what is run together, what is not run again, and what comes out."""
+"""Studies: grouping into programs, continuing after interruption, and output."""
 
 import contextlib
 import csv
@@ -27,7 +27,7 @@ from tests.helpers import tiny
 CONFIG = train._parse([*tiny.FLAGS, "--epochs", "1", "--cycles", "1"]).config
 
 
-def test_settings_are_changed_by_their_names():
+def test_settings_are_changed_by_dotted_names():
     config = changed(presets.get("ant"), {"ppo.lam": 0.5, "num_envs": 64})
     assert (config.ppo.lam, config.num_envs) == (0.5, 64)
     with pytest.raises(UserError, match="no setting 'ppo.lan'. Did you mean 'ppo.lam'"):
@@ -41,15 +41,15 @@ def test_grid():
     }
 
 
-def test_what_shapes_the_program_or_switches_a_part_off_is_run_apart():
+def test_static_settings_split_runs_into_programs():
     variants = [
         {},
         {"ppo.lam": 0.5},
         {"seed": 3},
         {"ppo.normalize_obs": False},
-        {"ppo.bound_coef": 0.1},  # 0 elsewhere: the loss is not even there
+        {"ppo.bound_coef": 0.1},  # 0 elsewhere, where this loss term is left out
         {"ppo.bound_coef": 0.2},
-        {"ppo.lam": 0.0, "ppo.bootstrap_truncated": False},  # numbers like any other
+        {"ppo.lam": 0.0, "ppo.bootstrap_truncated": False},  # traced settings
     ]
     configs = [changed(CONFIG, changes) for changes in variants]
     assert population.groups(configs) == [[0, 1, 2, 6], [3], [4, 5]]
@@ -57,7 +57,7 @@ def test_what_shapes_the_program_or_switches_a_part_off_is_run_apart():
         population.build(configs)
 
 
-def test_members_learn_what_they_learn_alone():
+def test_members_match_separate_runs():
     members = [changed(CONFIG, {"seed": 1}), changed(CONFIG, {"seed": 1, "ppo.learning_rate": 0.1})]
     together = population.build(members).start()
     state, _ = together.run_cycle(together.init_state(), 0)
@@ -72,13 +72,13 @@ def test_members_learn_what_they_learn_alone():
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """What a small study has left."""
+    """The output folder of a small study."""
     out = tmp_path_factory.mktemp("study")
     assert run.main(["cartpole_basics", "--smoke", "--out", str(out)]) == 0
     return out
 
 
-def test_a_study_leaves_a_table_and_pictures(folder):
+def test_study_writes_a_table_and_plots(folder):
     cells = load("cartpole_basics").smoke_test().cells()
     with (folder / "results.csv").open() as file:
         rows = list(csv.DictReader(file))
@@ -90,15 +90,15 @@ def test_a_study_leaves_a_table_and_pictures(folder):
         assert (folder / name).read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_table_holds_all_that_was_kept(folder):
+def test_table_contains_all_finished_runs(folder):
     cells = load("cartpole_basics").smoke_test().cells()
-    kept = results.finished_runs(folder / "runs.jsonl", cells)
-    written = [record._replace(provenance=Provenance()) for record in kept.values()]
+    finished = results.finished_runs(folder / "runs.jsonl", cells)
+    written = [record._replace(provenance=Provenance()) for record in finished.values()]
     assert results.read_table(folder / "results.csv") == written
-    assert len(kept[PLAIN, 1].metrics["eval/mean_ep_length"]) == 2
+    assert len(finished[PLAIN, 1].metrics["eval/mean_ep_length"]) == 2
 
 
-def test_what_made_the_results_is_kept(folder):
+def test_provenance_of_results_is_stored(folder):
     _, (made,) = provenance.read(folder) or ({}, [])
     assert made.command.startswith("python -m experiments.run cartpole_basics --smoke --out")
     assert made.devices.endswith("CPU cores") and made.jax
@@ -106,9 +106,9 @@ def test_what_made_the_results_is_kept(folder):
     assert made.describe() in text and "these are not results" in text
 
 
-def test_what_is_needed_later_is_begun_early():
+def test_programs_are_started_ahead_of_use():
     order = []
-    made = run._early("abc", lambda item: order.append(f"make {item}"), ahead=1)
+    made = run._prefetch("abc", lambda item: order.append(f"make {item}"), ahead=1)
     for item, _ in made:
         order.append(f"use {item}")
     assert order == ["make a", "make b", "use a", "make c", "use b", "use c"]
@@ -123,21 +123,21 @@ def test_settings_from_the_command_line(tmp_path, monkeypatch):
     assert (config.task.episode_length, config.task.randomize, config.seed) == (30, "a:b", 2)
 
 
-def test_values_of_a_wrong_type_are_named():
+def test_values_of_the_wrong_type_are_named():
     with pytest.raises(UserError, match="'ppo.lam' has the unusable value 'much'"):
         Study("cartpole", {"odd": {"ppo.lam": "much"}}).cells()
 
 
 def test_finished_runs_are_not_run_again(folder, monkeypatch, capsys):
     def refuse(*_):
-        raise AssertionError("nothing is left to train")
+        raise AssertionError("a finished run was trained again")
 
     monkeypatch.setattr(training, "train", refuse)
     assert run.main(["cartpole_basics", "--smoke", "--out", str(folder)]) == 0
     assert "6 of 6 runs are finished already" in capsys.readouterr().out
 
 
-def test_an_interrupted_program_goes_on_from_where_it_was(folder, tmp_path, monkeypatch, capsys):
+def test_interrupted_program_continues_from_its_checkpoint(folder, tmp_path, monkeypatch, capsys):
     stop, evaluated = signals.StopRequest(), []
     monkeypatch.setattr(signals, "listening", lambda: contextlib.nullcontext(stop))
     check = training._MetricCheck.on_evaluation
@@ -154,12 +154,17 @@ def test_an_interrupted_program_goes_on_from_where_it_was(folder, tmp_path, monk
     assert not (tmp_path / "runs.jsonl").exists() and evaluated == [1]
     stop.signal = None
     assert run.main(command) == 0
-    assert evaluated == [1, 2, 1, 2]  # one cycle of two was done; the second program was not begun
+    assert evaluated == [
+        1,
+        2,
+        1,
+        2,
+    ]  # the first program had one cycle left; the second had not begun
     assert (tmp_path / "results.csv").read_text() == (folder / "results.csv").read_text()
     assert not list(tmp_path.glob("runs/*/checkpoints"))
 
 
-def test_what_other_code_has_saved_starts_over(tmp_path, monkeypatch, capsys):
+def test_incompatible_checkpoint_starts_over(tmp_path, monkeypatch, capsys):
     calls = []
 
     def fit_or_resume(program, folder, callbacks, executor):
@@ -172,7 +177,7 @@ def test_what_other_code_has_saved_starts_over(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(training.fit, "fit_or_resume", fit_or_resume)
     training._fit(training.Started(None, None, []), tmp_path / "run", [])
     assert calls == [tmp_path / "run"] * 2
-    assert "starts over: checkpoint leaf x is" in capsys.readouterr().out
+    assert "starting from scratch: checkpoint leaf x is" in capsys.readouterr().out
 
 
 def test_runs_with_equal_settings_are_trained_once(monkeypatch):
@@ -185,7 +190,7 @@ def test_runs_with_equal_settings_are_trained_once(monkeypatch):
     assert started.indices == [0, 1, 0]
 
 
-def test_evaluations_that_a_diverged_run_did_not_come_to_are_nan(tmp_path):
+def test_missing_evaluations_of_a_diverged_run_are_nan(tmp_path):
     config = replace(CONFIG, epochs=3, cycles=2)
     steps = config.iterations * config.steps_per_iteration
     rows = [
@@ -199,17 +204,17 @@ def test_evaluations_that_a_diverged_run_did_not_come_to_are_nan(tmp_path):
     assert curve.metrics["eval/mean_reward"] == pytest.approx([5, math.nan, math.nan], nan_ok=True)
 
 
-def test_an_interrupted_or_changed_run_is_run_again(folder, tmp_path):
-    kept = (folder / "runs.jsonl").read_text().splitlines()
-    other = json.loads(kept[1])
+def test_incomplete_or_changed_runs_are_repeated(folder, tmp_path):
+    lines = (folder / "runs.jsonl").read_text().splitlines()
+    other = json.loads(lines[1])
     other["config"] = other["config"].replace('"lam": 0.95', '"lam": 0.94')
     path = tmp_path / "runs.jsonl"
-    path.write_text("\n".join([kept[0], json.dumps(other), kept[2][:50]]))
+    path.write_text("\n".join([lines[0], json.dumps(other), lines[2][:50]]))
     cells = load("cartpole_basics").smoke_test().cells()
     assert results.finished_runs(path, cells).keys() == {(PLAIN, 0)}
 
 
-def test_a_run_is_kept_after_a_line_that_was_cut(tmp_path):
+def test_record_is_appended_after_a_truncated_line(tmp_path):
     path, cell = tmp_path / "runs.jsonl", (PLAIN, 0)
     path.write_text('{"variant": "a", "seed')
     record = Record(*cell, [5], {"x": [1.0]}, Provenance("python"))
@@ -217,18 +222,18 @@ def test_a_run_is_kept_after_a_line_that_was_cut(tmp_path):
     assert results.finished_runs(path, {cell: CONFIG}) == {cell: record}
 
 
-def test_studies_are_small_even_if_they_do_not_say_how():
+def test_smoke_test_has_default_settings():
     for name, envs in (("cartpole", 8), ("rrd-quick", 4)):
         small = Study(name, {"other": {"num_envs": 3}}).smoke_test().cells()
         assert {config.num_envs for config in small.values()} == {envs}
 
 
-def test_studies_that_do_not_exist(capsys):
+def test_unknown_study_suggests_the_closest_name(capsys):
     assert run.main(["cartpole_basic"]) == 2
     assert "Did you mean 'cartpole_basics'" in capsys.readouterr().err
 
 
-def test_a_file_without_a_study_says_so(monkeypatch, capsys):
+def test_file_without_a_study_is_named(monkeypatch, capsys):
     monkeypatch.delattr("experiments.studies.cartpole_basics.STUDY")
     assert run.main(["cartpole_basics"]) == 2
     assert "cartpole_basics.py has no study: write STUDY = Study(" in capsys.readouterr().err
@@ -244,23 +249,23 @@ def test_a_file_without_a_study_says_so(monkeypatch, capsys):
         ({"settings": {"preset": "ant"}}, "'preset' cannot be changed"),
     ],
 )
-def test_what_would_not_be_run_as_it_says_is_refused(given, text):
+def test_ambiguous_study_settings_are_refused(given, text):
     with pytest.raises(UserError, match=text):
         Study(**{"preset": "cartpole", "variants": {}} | given)
 
 
-def test_what_runs_on_the_host_cannot_be_studied():
+def test_gymnasium_environments_are_refused():
     with pytest.raises(UserError, match="jaxrl.train gym-cartpole --seed N"):
         Study("gym-cartpole", {}).cells()
 
 
-def test_nothing_at_once_is_refused(capsys):
+def test_at_once_must_be_at_least_one(capsys):
     assert run.main(["cartpole_basics", "--at-once", "0"]) == 2
     assert "--at-once must be at least 1, not 0" in capsys.readouterr().err
 
 
-def test_a_misspelt_metric_is_named(folder, monkeypatch, capsys):
-    """At the first evaluation, and where everything had been trained before."""
+def test_misspelled_metric_suggests_the_closest_name(folder, monkeypatch, capsys):
+    """At the first evaluation, and for runs that were finished before."""
     wrong = replace(load("cartpole_basics"), metric="eval/mean_rewards")
     monkeypatch.setattr("experiments.studies.cartpole_basics.STUDY", wrong)
     monkeypatch.setattr(training, "start", lambda members: None)
@@ -271,7 +276,7 @@ def test_a_misspelt_metric_is_named(folder, monkeypatch, capsys):
         assert text in capsys.readouterr().err
 
 
-def test_an_interruption_says_how_to_go_on(tmp_path, monkeypatch, capsys):
+def test_interruption_says_how_to_continue(tmp_path, monkeypatch, capsys):
     def interrupted(*_):
         raise KeyboardInterrupt
 
@@ -280,7 +285,7 @@ def test_an_interruption_says_how_to_go_on(tmp_path, monkeypatch, capsys):
     assert "The same command continues" in capsys.readouterr().err
 
 
-def test_settings_as_the_command_line_takes_them():
+def test_flags_round_trip_through_the_command_line():
     settings = {
         "task.randomize": "a:b c",
         "total_steps": None,
@@ -295,7 +300,7 @@ def test_settings_as_the_command_line_takes_them():
     assert train._parse(["rrd-quick", *words]).config == changed(preset, settings)
 
 
-def test_every_study_can_be_run():
+def test_every_study_is_valid():
     for path in (HERE / "studies").glob("*.py"):
         study = load(path.stem)
         assert study.cells() and study.smoke_test().cells()

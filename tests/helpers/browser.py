@@ -1,4 +1,4 @@
-"""A headless Chromium, driven through a pipe in the words of its DevTools protocol."""
+"""A headless Chromium, controlled by the DevTools protocol over a pipe."""
 
 import base64
 import contextlib
@@ -18,13 +18,13 @@ import numpy as np
 from PIL import Image
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-# Graphics by the processor; and not a word to the outside on the browser's own account.
+# Software rendering, and no network requests by the browser itself.
 _FLAGS = (
     "--headless=new --remote-debugging-pipe --no-sandbox --no-first-run --disable-gpu-sandbox "
     "--use-angle=swiftshader --enable-unsafe-swiftshader --disable-background-networking "
     "--disable-dev-shm-usage --disable-component-update --disable-sync --window-size=960,640"
 )
-# The browser reads commands from 3 and answers on 4.
+# The browser reads commands from file descriptor 3 and answers on 4.
 _START = """
 import fcntl, os, sys
 ends = [fcntl.fcntl(int(end), fcntl.F_DUPFD, 10) for end in sys.argv[1:3]]
@@ -34,13 +34,13 @@ os.execv(sys.argv[3], sys.argv[3:])
 
 
 def found() -> str | None:
-    """Return where a Chromium is, if anywhere."""
+    """Return the path of an installed Chromium, or None."""
     return next(filter(None, map(shutil.which, NAMES)), None)
 
 
 @contextlib.contextmanager
 def opened(file: Path, home: Path) -> Iterator["Tab"]:
-    """Open a file in a browser of its own, whose settings are put into `home`."""
+    """Open a file in a new browser with its profile in `home`."""
     to_read, to_write = os.pipe()
     from_read, from_write = os.pipe()
     program = [found(), *_FLAGS.split(), f"--user-data-dir={home}", "about:blank"]
@@ -63,7 +63,7 @@ def opened(file: Path, home: Path) -> Iterator["Tab"]:
 
 
 class Tab:
-    """One page."""
+    """One browser tab."""
 
     def __init__(self, to: int, back: int):
         self._to, self._back, self._rest = to, back, b""
@@ -81,12 +81,12 @@ class Tab:
         return self
 
     def go(self, file: Path) -> None:
-        """Show another file."""
+        """Navigate to another file."""
         self._do("Page.navigate", url=file.as_uri())
         self.until(f"location.href === '{file.as_uri()}' && document.readyState === 'complete'")
 
     def ask(self, script: str):
-        """Return what an expression gives in the page."""
+        """Evaluate an expression in the page."""
         answer = self._do("Runtime.evaluate", expression=script, returnByValue=True)
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
@@ -99,18 +99,18 @@ class Tab:
             time.sleep(0.05)
 
     def resize(self, width: int, height: int, *, dark: bool = False) -> None:
-        """Let the page be this large; a narrow one is a phone's."""
+        """Set the window size; narrow windows emulate a phone."""
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
         self._do("Emulation.setDeviceMetricsOverride", **size)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self._do("Emulation.setEmulatedMedia", features=[scheme])
 
     def move(self, x: float, y: float) -> None:
-        """Move the pointer to a place in the page."""
+        """Move the pointer to a position in the page."""
         self._do("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
 
     def picture(self) -> np.ndarray:
-        """Return what is to be seen, [height, width, 3]."""
+        """Return a screenshot, [height, width, 3]."""
         data = self._do("Page.captureScreenshot", format="png")["data"]
         return np.asarray(Image.open(io.BytesIO(base64.b64decode(data))).convert("RGB"))
 
@@ -125,9 +125,9 @@ class Tab:
             if answer.get("id") == number:
                 assert "error" not in answer, answer
                 return answer["result"]
-            self._note(answer)
+            self._record_event(answer)
 
-    def _note(self, event: dict) -> None:
+    def _record_event(self, event: dict) -> None:
         name, params = event.get("method"), event.get("params", {})
         if name == "Network.requestWillBeSent":
             self.requests.append(params["request"]["url"])
@@ -139,9 +139,9 @@ class Tab:
     def _read(self, seconds: float = 120.0) -> dict:
         while b"\0" not in self._rest:
             ready, _, _ = select.select([self._back], [], [], seconds)
-            assert ready, "the browser does not answer"
+            assert ready, "the browser does not respond"
             more = os.read(self._back, 1 << 16)
-            assert more, "the browser has gone"
+            assert more, "the browser exited"
             self._rest += more
         message, _, self._rest = self._rest.partition(b"\0")
         return json.loads(message)

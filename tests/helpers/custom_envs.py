@@ -1,4 +1,4 @@
-"""Environments as a user might write them: good ones, careless ones and wrong ones."""
+"""Custom environments: valid, careless and invalid ones."""
 
 import dataclasses
 import types
@@ -15,31 +15,31 @@ NOT_CALLABLE = 3
 
 
 class Plain(probes.Counter):
-    """Take no backend."""
+    """Takes no backend."""
 
 
 class Backed(probes.Counter):
-    """Take a backend."""
+    """Takes a backend."""
 
     def __init__(self, backend: str = "its own choice"):
         self.backend = backend
 
 
 class OpenEnded(probes.Counter):
-    """Take anything."""
+    """Takes any keyword argument."""
 
     def __init__(self, **kwargs):
         self.kwargs = kwargs
 
 
 class NotAnEnvironment:
-    """Have nothing that an environment needs but a size."""
+    """Has an action size, and nothing else that an environment needs."""
 
     action_size = 1
 
 
 class Loose(probes.Counter):
-    """Return weak, double-precision, integer and boolean numbers where reset gave float32."""
+    """`step` returns weakly typed, float64, integer and boolean values where reset gave float32."""
 
     def reset(self, rng):
         state = super().reset(rng)
@@ -58,7 +58,7 @@ class Loose(probes.Counter):
 
 
 class FirstIntegers(probes.Counter):
-    """Give integers at reset, as `jnp.array([0])` does, and fractions after that."""
+    """`reset` returns integers, as `jnp.array([0])` does, and `step` returns floats."""
 
     def reset(self, rng):
         state = super().reset(rng)
@@ -71,7 +71,7 @@ class FirstIntegers(probes.Counter):
 
 
 class Cutting(probes.Counter):
-    """Report a truncation of its own after `cut` steps, with or without `done`, then carry on."""
+    """Reports a truncation after `cut` steps, with or without `done`, and continues."""
 
     def __init__(self, cut: int = 2, done: bool = True):
         self.cut, self.done = cut, done
@@ -89,19 +89,19 @@ class Cutting(probes.Counter):
 
 
 class Noisy(probes.Counter):
-    """Show noise that is drawn from a random key in the state: a raw one, or a typed one."""
+    """Observes noise sampled from a random key in its state: a raw or a typed key."""
 
     def __init__(self, kind: str = "raw"):
         self.kind = kind
 
-    def _with(self, state, key, shown):
+    def _with(self, state, key, obs):
         typed = self.kind == "typed"
         hidden = key if typed else jax.random.key_data(key)
         places = {"raw": {"rng": hidden}, "nested": {"inner": {"key": hidden}}, "typed": {}}
         physics = {"steps": state.pipeline_state, "hidden": hidden if typed else ()}
-        numbers = jnp.arange(2, dtype=jnp.uint32)  # looks like a raw key, and is none
+        numbers = jnp.arange(2, dtype=jnp.uint32)  # looks like a raw key, but is not one
         info = places[self.kind] | {"numbers": numbers}
-        return dataclasses.replace(state, pipeline_state=physics, obs=shown, info=info)
+        return dataclasses.replace(state, pipeline_state=physics, obs=obs, info=info)
 
     def reset(self, rng):
         key = jax.random.wrap_key_data(rng)
@@ -118,7 +118,7 @@ class Noisy(probes.Counter):
 
 
 class NanEnding(Cutting):
-    """Give NaN as `done` or as truncation after `at` steps."""
+    """Returns NaN as `done` or as truncation after `at` steps."""
 
     def __init__(self, at: int = 3, flag: str = "done"):
         super().__init__(cut=10**6)
@@ -133,7 +133,7 @@ class NanEnding(Cutting):
 
 
 class NanStart(probes.Counter):
-    """See NaN at reset, and numbers from then on."""
+    """Observes NaN at reset, and finite values afterwards."""
 
     def reset(self, rng):
         state = super().reset(rng)
@@ -141,7 +141,7 @@ class NanStart(probes.Counter):
 
 
 class Measured(probes.Counter):
-    """Report as metrics the count, and success on even counts only."""
+    """Reports the step count as a metric, and success on even counts."""
 
     def _measure(self, state):
         steps = state.pipeline_state.steps
@@ -159,14 +159,14 @@ class Measured(probes.Counter):
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass
 class Physics:
-    """What `sys` is for a user's own environment."""
+    """The `sys` of a custom environment."""
 
     speed: jax.Array
     width: jax.Array
 
 
 class Discrete(base.Env):
-    """Have physics, discrete actions and a time limit of its own."""
+    """Has physics parameters, discrete actions and its own time limit."""
 
     num_actions = action_size = 3
     observation_size = 1
@@ -186,8 +186,7 @@ class Discrete(base.Env):
 class Drill(base.Env):
     """Three clips without physics: a dot follows targets at speeds it can and cannot reach.
 
-    The dot goes where its target is, but no farther than one unit of speed; so the last clip
-    fails whatever the policy does, and the first succeeds.
+    The speed of the dot is limited, so the last clip fails and the first succeeds with any policy.
     """
 
     observation_size = action_size = 1
@@ -203,9 +202,9 @@ class Drill(base.Env):
         return jax.tree.map(np.asarray, clip_sampling.init(self.num_trials))
 
     def update_curriculum_from_trials(self, curriculum, episodes):
-        played, meant = (np.asarray(episodes.trace[name]) for name in ("position", "captured"))
+        played, reference = (np.asarray(episodes.trace[name]) for name in ("position", "captured"))
         within = np.arange(len(played))[:, None] < np.asarray(episodes.lengths)[None, :]
-        far = np.abs(played - meant).max((2, 3)) > 0.25
+        far = np.abs(played - reference).max((2, 3)) > 0.25
         failed = (far & within).any(0)
         after = clip_sampling.update(curriculum, jnp.asarray(failed), floor=0.3, decay=0.9)
         return after, {"max_weight": float(after.weights.max()), "failed_clips": failed.sum()}
@@ -247,9 +246,9 @@ class Drill(base.Env):
 
 
 class Pacer(base.Env):
-    """A dot that nothing pays for; demonstrations move to the right at half of its top speed.
+    """A dot without reward; demonstrations move to the right at half of its top speed.
 
-    Its style is its last two speeds: only a discriminator can tell it how fast to go.
+    Its AMP observation is its last two speeds: only the discriminator rewards the right speed.
     """
 
     action_size = 1
@@ -268,13 +267,13 @@ class Pacer(base.Env):
 
     def step(self, state, action):
         speed = jnp.clip(action[:1], -1.0, 1.0)
-        style = jnp.concatenate([state.obs["amp"][1:], speed])
-        obs = {"state": state.obs["state"] + 0.1 * speed, "amp": style}
+        speeds = jnp.concatenate([state.obs["amp"][1:], speed])
+        obs = {"state": state.obs["state"] + 0.1 * speed, "amp": speeds}
         return dataclasses.replace(state, obs=obs, metrics={"speed": speed[0]})
 
 
 class Widening(base.Env):
-    """Every step pays the level that the episode started at; every episode succeeds."""
+    """The reward of every step is the curriculum level of the episode; every episode succeeds."""
 
     observation_size = action_size = 1
     backend = "own"
@@ -296,5 +295,5 @@ class Widening(base.Env):
         return base.State(None, level[None], zero, zero, metrics, {})
 
     def step(self, state, action):
-        paid = state.obs[0]
-        return dataclasses.replace(state, reward=paid, metrics={"success": jnp.ones(())})
+        reward = state.obs[0]
+        return dataclasses.replace(state, reward=reward, metrics={"success": jnp.ones(())})

@@ -1,4 +1,4 @@
-"""Run a function with the rights of an ordinary user, also where the tests run as root."""
+"""Run a function without root's privileges, even if the tests run as root."""
 
 import ctypes
 import os
@@ -11,10 +11,10 @@ _VERSION_3 = 0x20080522
 
 
 def call(function: Callable[[], Any]) -> Any:
-    """Return what the function returns, called by a thread that permissions of files apply to.
+    """Call the function in a thread that file permissions apply to, and return its result.
 
-    Root has the capability to read and write everything. Capabilities belong to threads: a new one
-    gives all of them up, and root then owns its files as anybody does.
+    Root has capabilities to read and write everything. Capabilities belong to threads, so a new
+    thread drops all of them.
     """
     outcome: dict[str, Any] = {}
 
@@ -36,7 +36,7 @@ def call(function: Callable[[], Any]) -> Any:
 
 def _drop_capabilities() -> None:
     libc = ctypes.CDLL(None, use_errno=True)
-    header = (ctypes.c_uint32 * 2)(_VERSION_3, 0)  # of this thread
-    none = (ctypes.c_uint32 * 6)()  # effective, permitted and inheritable, of two words
+    header = (ctypes.c_uint32 * 2)(_VERSION_3, 0)  # pid 0: this thread
+    none = (ctypes.c_uint32 * 6)()  # effective, permitted and inheritable sets, two words each
     if libc.syscall(_CAPSET[os.uname().machine], header, none):
         raise OSError(ctypes.get_errno(), "capset failed")

@@ -1,4 +1,4 @@
-"""Write motion files as joblib, PyTorch and others do, without needing them."""
+"""Write motion files in the formats of joblib and PyTorch, without these packages."""
 
 import contextlib
 import io
@@ -14,7 +14,7 @@ import numpy as np
 
 @contextlib.contextmanager
 def pretended(**modules):
-    """Let modules of these names (with __ for a dot) exist for a while, for pickles to name."""
+    """Temporarily add modules (__ stands for a dot in names) whose members pickles can name."""
     made = {}
     for path, members in modules.items():
         name = path.replace("__", ".")
@@ -29,7 +29,7 @@ def pretended(**modules):
 
 
 class _Wrapper:
-    """What joblib pickles in the place of an array."""
+    """Stands for an array in joblib's pickles."""
 
 
 class _JoblibPickler(pickle._Pickler):
@@ -64,7 +64,7 @@ def joblib_dump(thing, protocol=3, aligned=True, compressed=True):
 
 
 class Tensor:
-    """Pickled as a PyTorch tensor is: a view into a storage's bytes."""
+    """Pickled like a PyTorch tensor: a view into the bytes of a storage."""
 
     def __init__(self, array, kind="Double", offset=0, size=None, stride=None):
         self.storage = Storage(array.ravel(), kind)

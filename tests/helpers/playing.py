@@ -1,13 +1,13 @@
-"""What tests of single environments share."""
+"""Calls of single environments in tests."""
 
 from jaxrl.envs.env_state import physics
 
 
 def in_physics(function):
-    """Call a function as the vectorising layer calls an environment: by physics' own rules."""
+    """Wrap a function to run under `physics()`, as VectorEnv calls environments."""
 
-    def call(*given):
+    def call(*arguments):
         with physics():
-            return function(*given)
+            return function(*arguments)
 
     return call

@@ -1,4 +1,4 @@
-"""Run folders made by hand: what pages are made of, without training."""
+"""Synthetic run folders for tests of reports, without training."""
 
 import json
 from dataclasses import replace
@@ -11,7 +11,7 @@ CARTPOLE = presets.get("cartpole")
 
 
 def points(number=6, seed=0, size=100):
-    """Return a log whose returns rise by 10 for each point, and by the seed."""
+    """Return log rows whose returns rise by 10 per row, plus the seed."""
     rows = []
     for i in range(1, number + 1):
         row = {
@@ -26,8 +26,8 @@ def points(number=6, seed=0, size=100):
             "time/time_elapsed": 5.0 + 3.0 * i,
         }
         if i % 2 == 0:
-            figures = {"mean_reward": 11.0 * i + seed, "std_reward": 2.0, "best_mean_reward": 66.0}
-            row |= {f"eval/{name}": value for name, value in figures.items()}
+            metrics = {"mean_reward": 11.0 * i + seed, "std_reward": 2.0, "best_mean_reward": 66.0}
+            row |= {f"eval/{name}": value for name, value in metrics.items()}
             row["time/eval_seconds"] = 0.5
         rows.append(row)
     return rows
@@ -41,20 +41,27 @@ def make(folder: Path, rows=None, config=CARTPOLE, **changes) -> Path:
     rows = points(seed=config.seed) if rows is None else rows
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (folder / "command.txt").write_text("python -m jaxrl.train cartpole\n")
-    told = {"python": "3.11.7", "versions": {"jax": "0.10.2"}, "devices": ["gpu: H", "gpu: H"]}
-    told |= {"started": "2026-11-15T17:08:28+0000", "git": {"commit": "abc", "changed": [" M x"]}}
-    (folder / "provenance.json").write_text(json.dumps(told))
+    provenance = {
+        "python": "3.11.7",
+        "versions": {"jax": "0.10.2"},
+        "devices": ["gpu: H", "gpu: H"],
+    }
+    provenance |= {
+        "started": "2026-11-15T17:08:28+0000",
+        "git": {"commit": "abc", "changed": [" M x"]},
+    }
+    (folder / "provenance.json").write_text(json.dumps(provenance))
     return folder
 
 
 def picking(successes, grasps, size=1000):
-    """Return the log of a run that picks and places, with such shares of its episodes."""
+    """Return the log of a pick-and-place run with these fractions of successes and grasps."""
     rows = []
     for i, (success, grasp) in enumerate(zip(successes, grasps, strict=True), 1):
-        paid = {"approach": grasp, "grasp": 2.0 * grasp, "lift": grasp, "place": success}
-        paid |= {"success": 10.0 * success}
+        terms = {"approach": grasp, "grasp": 2.0 * grasp, "lift": grasp, "place": success}
+        terms |= {"success": 10.0 * success}
         rows.append(
             {"step": i * size, phases.SUCCESS: success}
-            | {phases.metric(term): value for term, value in paid.items()}
+            | {phases.metric(term): value for term, value in terms.items()}
         )
     return rows

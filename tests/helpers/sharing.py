@@ -1,7 +1,7 @@
-"""Compiled programs that the runs of one test process share.
+"""Share compiled programs between the runs of one test process.
 
-A tiny run spends most of its time tracing a program that the run before has traced. Tests that
-change what is traced, or how, must not ask for this.
+A tiny run spends most of its time tracing a program that an earlier run traced already. Tests that
+patch traced code must not use this.
 """
 
 from dataclasses import dataclass, replace
@@ -14,7 +14,7 @@ from jaxrl.programs import DeviceProgram
 from jaxrl.programs.device import DeviceExecutor, compile_programs
 from jaxrl.types import TrainState
 
-# The length of a run is part of its first state, not of its programs.
+# The length of a run is part of its initial state, not of its programs.
 _LENGTH = ("epochs", "total_steps", "cycles")
 _COMPILED: dict[str, DeviceExecutor] = {}
 
@@ -22,7 +22,7 @@ _COMPILED: dict[str, DeviceExecutor] = {}
 @dataclass(frozen=True)
 class _Shared(DeviceExecutor):
     def init_state(self) -> TrainState:
-        """Return the first state of a run as long as this one, not as the one that compiled."""
+        """Return an initial state with the length of this run, not of the one that compiled."""
         state = super().init_state()
         old, total = state.learner.total_iterations, self.program.config.total_iterations
         total = jax.device_put(np.full(old.shape, total, np.int32), old.sharding)
@@ -30,14 +30,14 @@ class _Shared(DeviceExecutor):
 
 
 def compile_once(program: DeviceProgram, same: str | None = None) -> DeviceExecutor:
-    """Return the programs of an earlier run, if one had the same, with this run's settings.
+    """Return the programs of an earlier run with the same key, with this run's settings.
 
-    `same` names a program; one that is as good, though not the same, may have the same name.
+    `same` is the key; by default all settings that affect compilation.
     """
     same = same or _name(program)
     if same not in _COMPILED:
-        made = compile_programs(program)
-        _COMPILED[same] = _Shared(**vars(made))
+        compiled = compile_programs(program)
+        _COMPILED[same] = _Shared(**vars(compiled))
     return replace(_COMPILED[same], program=program)
 
 

@@ -1,23 +1,23 @@
-"""Running an algorithm for a few iterations."""
+"""Run an algorithm for a few iterations."""
 
 import functools
 
 import jax
 import jax.numpy as jnp
 
-# For programs that run for many seconds: what optimising costs, they save several times over.
+# For programs that run for many seconds, where compiler optimization pays off.
 jit_for_long = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 1})
 
 
 class Compiled:
-    """An algorithm's programs, each compiled once, for as many runs as there are to be."""
+    """An algorithm whose functions are compiled once for any number of runs."""
 
     def __init__(self, algorithm):
         self.algorithm = algorithm
         self.init, self.step = jax.jit(algorithm.init), jax.jit(algorithm.train_step)
 
     def start(self, seed=0, **hparams):
-        """Return a first state; `hparams` replaces what the configuration says (PPO's only)."""
+        """Return an initial state; `hparams` override those of the configuration (PPO only)."""
         state = self.init(jax.random.key(seed))
         if not hparams:
             return state
@@ -27,7 +27,7 @@ class Compiled:
         return state.replace(learner=learner)
 
     def steps(self, number, seed=0, **hparams):
-        """Return the state after so many iterations, and the metrics of each."""
+        """Return the state after `number` iterations, and the metrics of each."""
         state, metrics = self.start(seed, **hparams), []
         for _ in range(number):
             state, values = self.step(state)

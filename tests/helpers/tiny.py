@@ -1,4 +1,4 @@
-"""The smallest run that does everything: many tests share its few compiled programs."""
+"""A tiny run with training and evaluation; many tests share its compiled programs."""
 
 import json
 import shlex
@@ -26,7 +26,7 @@ def run(run_dir, *extra):
 
 
 def rows(folder, *, timed=False):
-    """Return the logged points, without what a clock or the machine decides."""
+    """Return the logged rows, without times and memory unless `timed`."""
     lines = (Path(folder) / "metrics.jsonl").read_text().splitlines()
     points = [json.loads(line) for line in lines]
     if timed:

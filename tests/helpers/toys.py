@@ -1,11 +1,11 @@
-"""A Gymnasium environment whose every number is known; `gym:tests.helpers.toys:...` finds it."""
+"""A Gymnasium environment with known values, registered for `gym:tests.helpers.toys:...`."""
 
 import gymnasium
 import numpy as np
 
 
 class Count(gymnasium.Env):
-    """Show and pay the steps since reset; terminates after `lasts` steps."""
+    """Observation and reward are the steps since reset; terminates after `lasts` steps."""
 
     observation_space = gymnasium.spaces.Box(-1e6, 1e6, (1,), np.float32)
     action_space = gymnasium.spaces.Box(np.float32([0, 10]), np.float32([4, 20]), dtype=np.float32)
@@ -22,10 +22,10 @@ class Count(gymnasium.Env):
     def step(self, action):
         assert self.action_space.contains(action), action
         self.steps += 1
-        seen = np.full(1, self.steps, np.float32)
+        obs = np.full(1, self.steps, np.float32)
         breaks = self.steps == self.breaks
-        paid = self.paid if breaks else float(self.steps)
-        return seen, paid, self.done if breaks else self.steps >= self.lasts, False, {}
+        reward = self.paid if breaks else float(self.steps)
+        return obs, reward, self.done if breaks else self.steps >= self.lasts, False, {}
 
 
 for name, limit, kwargs in (
@@ -41,5 +41,5 @@ for name, limit, kwargs in (
         entry_point=Count,
         max_episode_steps=limit,
         kwargs=kwargs,
-        disable_env_checker=True,  # it is meant to break
+        disable_env_checker=True,  # invalid values are intended
     )

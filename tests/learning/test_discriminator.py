@@ -1,4 +1,4 @@
-"""The losses and rewards of adversarial imitation, against plain NumPy and finite differences."""
+"""Discriminator losses and rewards against NumPy and finite differences."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -25,7 +25,7 @@ def test_least_squares_by_hand():
     np.testing.assert_allclose(got, expected, rtol=1e-6)
 
 
-def test_gradient_penalty_is_the_squared_slope_by_finite_differences():
+def test_gradient_penalty_matches_finite_differences():
     random = np.random.default_rng(0)
     inputs = random.normal(size=(5, 4))
     weights, second = random.normal(size=(4, 3)), random.normal(size=3)

@@ -63,7 +63,7 @@ def test_tanh_normal_density_integrates_to_one(mean, std):
 
 
 @pytest.mark.parametrize(("mean", "std"), SHAPES)
-def test_tanh_normal_density_is_that_of_its_actions(mean, std):
+def test_tanh_normal_density_is_the_derivative_of_its_cdf(mean, std):
     # P(a < tanh x) = Φ((x − μ) / σ): its slope in a must be the density.
     x = np.linspace(-1.2, 1.2, 9)
     action, h = np.tanh(x), 1e-5
@@ -77,7 +77,7 @@ def test_tanh_normal_dimensions_are_independent():
     mean, std, raw = (jnp.float32(x) for x in _random(np.random.default_rng(2), (20, 3)))
     several, one = distributions.tanh_normal(3), distributions.tanh_normal(1)
     columns = [[x[:, i : i + 1] for x in (mean, std, raw)] for i in range(3)]
-    # `raw` are actions to the density, and noise to the entropy.
+    # `raw` serves as actions for log_prob and as noise for entropy.
     for name in ("log_prob", "entropy"):
         joint = getattr(several, name)(_params(mean, std), raw)
         parts = [getattr(one, name)(_params(m, s), x) for m, s, x in columns]
@@ -86,10 +86,10 @@ def test_tanh_normal_dimensions_are_independent():
 
 @pytest.mark.parametrize("name", CONTINUOUS)
 @pytest.mark.parametrize("raw", [-20.0, 20.0])
-def test_far_actions_stay_finite(name, raw):
+def test_log_prob_of_saturated_actions_is_finite(name, raw):
     log_prob = distributions.DISTRIBUTIONS[name](2).log_prob
     params, action = _params([0.0, 1.0], [1.0, 0.5]), jnp.full(2, raw)
-    assert np.all(np.abs(jnp.tanh(action)) == 1)  # a tanh in float32 is saturated
+    assert np.all(np.abs(jnp.tanh(action)) == 1)  # tanh is saturated in float32
     value, grads = jax.value_and_grad(log_prob, argnums=(0, 1))(params, action)
     stretch = 2 * (np.log(4) - 40) if name == "tanh_normal" else 0.0
     expected = scipy.stats.norm([0, 1], [1, 0.5]).logpdf(raw).sum() - stretch
@@ -144,7 +144,7 @@ def test_continuous_samples_have_mean_and_std(name):
     np.testing.assert_allclose(dist.std(params)[0], std, rtol=1e-5)
 
 
-def test_what_environments_receive():
+def test_to_env_clips_squashes_or_passes_through():
     raw = jnp.array([-30.0, -1.5, -0.5, 0.0, 0.5, 1.5, 30.0])
     clipped = distributions.normal(1).to_env(raw)
     np.testing.assert_array_equal(clipped, [-1, -1, -0.5, 0, 0.5, 1, 1])
@@ -165,7 +165,7 @@ def test_categorical_against_softmax():
     entropy = dist.entropy(jnp.float32(logits), KEY)
     np.testing.assert_allclose(entropy, scipy.stats.entropy(p, axis=-1), atol=1e-5)
     np.testing.assert_array_equal(dist.mode(jnp.float32(logits)), p.argmax(-1))
-    # Logits mean the same wherever they lie, also far out.
+    # Logits are invariant to a constant shift, even a large one.
     moved = dist.log_prob(jnp.float32(logits) + 100.0, jnp.zeros(20, jnp.int32))
     np.testing.assert_allclose(moved, np.log(p[:, 0]), rtol=1e-3, atol=1e-3)
 
@@ -200,7 +200,7 @@ def test_leading_axes(name):
 
 
 @pytest.mark.parametrize("name", [*CONTINUOUS, "categorical"])
-def test_samples_follow_their_key(name):
+def test_samples_depend_on_the_key(name):
     dist = distributions.DISTRIBUTIONS[name](3)
     params = jnp.zeros((64, dist.param_size))
     first, again, other = (dist.sample(params, jax.random.key(seed)) for seed in (1, 1, 2))
@@ -234,9 +234,9 @@ def test_noise_is_added_to_the_squashed_mean():
     assert dist.kind == "noisy" and dist.param_size == 4
 
 
-def test_greedy_takes_the_highest_value_or_any_by_chance():
+def test_greedy_samples_are_epsilon_greedy():
     dist, number = distributions.greedy(3), 30_000
-    # The last parameter is the chance of a random action; it is no value, however high.
+    # The last parameter is epsilon; it is not a value, however high.
     params = jnp.broadcast_to(jnp.array([1.0, 3.0, 2.0, 0.3]), (number, 4))
     actions = dist.sample(params, KEY)
     counts = np.bincount(actions, minlength=3)
@@ -245,13 +245,13 @@ def test_greedy_takes_the_highest_value_or_any_by_chance():
     high = jnp.array([[1.0, 3.0, 2.0, 9.0], [5.0, 3.0, 2.0, 9.0], [5.0, 3.0, 8.0, 9.0]])
     np.testing.assert_array_equal(dist.mode(high), [1, 0, 2])
     np.testing.assert_array_equal(dist.mode(high[1:]), [0, 2])
-    never = dist.sample(high.at[:, -1].set(0.0), KEY)
-    np.testing.assert_array_equal(never, [1, 0, 2])
+    greedy_actions = dist.sample(high.at[:, -1].set(0.0), KEY)
+    np.testing.assert_array_equal(greedy_actions, [1, 0, 2])
     assert dist.param_size == 4 and dist.kind == "greedy"
     np.testing.assert_array_equal(dist.log_prob(high, jnp.zeros(3, jnp.int32)), np.zeros(3))
 
 
-def test_masked_actions_count_nothing():
+def test_masked_actions_do_not_contribute():
     logits, other = jnp.array([0.0, -jnp.inf, np.log(3.0)]), jnp.array([0.5, 0.2, 0.1])
     dist = distributions.categorical(3)
     p, q = np.array([0.25, 0.75]), scipy.special.softmax(other)[[0, 2]]
@@ -260,7 +260,7 @@ def test_masked_actions_count_nothing():
 
 
 @pytest.mark.parametrize("name", CONTINUOUS)
-def test_kl_of_normals_by_the_formula(name):
+def test_kl_of_normals_matches_formula(name):
     (mean_p, mean_q), (std_p, std_q) = np.random.default_rng(4).uniform(0.3, 2.0, (2, 2, 5, 3))
     found = distributions.DISTRIBUTIONS[name](3).kl(_params(mean_p, std_p), _params(mean_q, std_q))
     terms = np.log(std_q / std_p) + (std_p**2 + (mean_p - mean_q) ** 2) / (2 * std_q**2) - 0.5
@@ -278,7 +278,7 @@ def test_kinds_and_sizes():
         assert distributions.kind_for(wanted, discrete) == expected
 
 
-def test_categorical_has_no_mean_or_deviation():
+def test_categorical_mean_and_std_are_zero():
     dist, logits = distributions.categorical(3), jnp.ones((2, 3))
     for found in (dist.mean_of_raw(logits), dist.std(logits)):
         np.testing.assert_array_equal(found, np.zeros((2, 3)))

@@ -1,4 +1,4 @@
-"""Check advantages against hand-computed tables and sums written out per episode."""
+"""Check advantages against hand-computed tables and explicit sums per episode."""
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,7 @@ compiled = jax.jit(gae)
 
 
 def _batch(seed, ending_rate=0.3):
-    """Draw arrays whose successor values owe nothing to the value of the next row."""
+    """Draw arrays whose next values are independent of the value of the next row."""
     rng = np.random.default_rng(seed)
     reward, value, next_value = rng.normal(size=(3, T, N)).astype(np.float32)
     terminated, truncated = rng.random((2, T, N)) < ending_rate
@@ -35,8 +35,8 @@ def _sum_of_deltas(reward, value, next_value, terminated, truncated, gamma, lam)
     for n in range(reward.shape[1]):
         for t in range(reward.shape[0]):
             for k in range(t, _episode_end(terminated[:, n] | truncated[:, n], t) + 1):
-                follows = 0.0 if terminated[k, n] else next_value[k, n]
-                delta = reward[k, n] + gamma * follows - value[k, n]
+                bootstrap_value = 0.0 if terminated[k, n] else next_value[k, n]
+                delta = reward[k, n] + gamma * bootstrap_value - value[k, n]
                 advantage[t, n] += (gamma * lam) ** (k - t) * delta
     return advantage
 
@@ -46,7 +46,7 @@ def _sum_of_deltas(reward, value, next_value, terminated, truncated, gamma, lam)
 # name: (v, terminated, truncated, advantages)
 TABLE = {
     "plain": (6, "0000", "0000", [1.328125, 1.3125, 1.25, 1.0]),
-    # δ_1 = 2 − 4 = −2 and nothing follows it.
+    # δ_1 = 2 − 4 = −2, and the episode ends there.
     "terminated in the middle": (6, "0100", "0000", [0.5, -2.0, 1.25, 1.0]),
     # The true successor is worth 10, unlike the state after the reset: δ_1 = 2 + 5 − 4 = 3.
     "truncated in the middle": (10, "0000", "0100", [1.75, 3.0, 1.25, 1.0]),
@@ -110,7 +110,7 @@ def test_lambda_one_is_monte_carlo_with_bootstrap():
 
 
 @pytest.mark.parametrize("how", ["terminated", "truncated"])
-def test_nothing_leaks_across_an_ending(how):
+def test_nothing_leaks_across_episode_ends(how):
     reward, value, next_value, _, _ = _batch(3)
     masks = {"terminated": np.zeros((T, N), bool), "truncated": np.zeros((T, N), bool)}
     masks[how][4] = True
@@ -123,7 +123,7 @@ def test_nothing_leaks_across_an_ending(how):
 
 
 @pytest.mark.parametrize("how", ["terminated", "truncated"])
-def test_not_even_nan_leaks_across_an_ending(how):
+def test_nan_does_not_leak_across_episode_ends(how):
     reward, value, next_value, _, _ = _batch(3)
     masks = {"terminated": np.zeros((T, N), bool), "truncated": np.zeros((T, N), bool)}
     masks[how][4] = True
@@ -142,22 +142,24 @@ def test_nothing_leaks_between_environments():
     np.testing.assert_array_equal(before[:, [0, 2]], after[:, [0, 2]])
 
 
-def test_termination_ignores_the_successor():
+def test_termination_ignores_the_next_value():
     reward, value, next_value, _, truncated = _batch(5)
     everywhere = np.ones((T, N), bool)
     advantage, _ = compiled(reward, value, next_value, everywhere, truncated, gamma=GAMMA, lam=LAM)
     np.testing.assert_allclose(advantage, reward - value, atol=1e-6)
 
 
-def test_truncation_differs_by_the_discounted_successor():
+def test_truncation_adds_the_discounted_next_value():
     reward, value, next_value, _, _ = _batch(6)
-    ending, never = np.zeros((T, N), bool), np.zeros((T, N), bool)
-    ending[4] = True
-    cut, _ = compiled(reward, value, next_value, never, ending, gamma=GAMMA, lam=LAM)
-    dead, _ = compiled(reward, value, next_value, ending, never, gamma=GAMMA, lam=LAM)
-    np.testing.assert_allclose(cut[4] - dead[4], GAMMA * next_value[4], atol=1e-6)
-    np.testing.assert_allclose(cut[3] - dead[3], GAMMA * LAM * GAMMA * next_value[4], atol=1e-6)
-    np.testing.assert_array_equal(cut[5:], dead[5:])
+    at_step_4, never = np.zeros((T, N), bool), np.zeros((T, N), bool)
+    at_step_4[4] = True
+    truncated, _ = compiled(reward, value, next_value, never, at_step_4, gamma=GAMMA, lam=LAM)
+    terminated, _ = compiled(reward, value, next_value, at_step_4, never, gamma=GAMMA, lam=LAM)
+    np.testing.assert_allclose(truncated[4] - terminated[4], GAMMA * next_value[4], atol=1e-6)
+    np.testing.assert_allclose(
+        truncated[3] - terminated[3], GAMMA * LAM * GAMMA * next_value[4], atol=1e-6
+    )
+    np.testing.assert_array_equal(truncated[5:], terminated[5:])
 
 
 @pytest.mark.parametrize("position", range(5))
@@ -169,7 +171,7 @@ def test_wrong_shapes_raise(position, shape):
         gae(*arrays, gamma=GAMMA, lam=LAM)
 
 
-def test_wrong_rank_of_all_raises():
+def test_wrong_rank_of_all_arrays_raises():
     with pytest.raises(AssertionError):
         gae(*[jnp.zeros((T, N, 2))] * 5, gamma=GAMMA, lam=LAM)
 
@@ -193,8 +195,8 @@ def test_vmap_over_hyper_parameters():
         np.testing.assert_allclose(one, expected, atol=2e-5)
 
 
-def test_clipped_ratios_against_plain_loops():
-    """V-trace's sum, written as its paper does, with endings of both kinds."""
+def test_clipped_ratios_match_plain_loops():
+    """The V-trace sum as in its paper, with terminations and truncations."""
     rng = np.random.default_rng(0)
     steps, rows, gamma, lam = 9, 5, 0.9, 0.8
     reward, value, next_value = rng.normal(size=(3, steps, rows))
@@ -222,7 +224,7 @@ def test_clipped_ratios_against_plain_loops():
 
 
 @pytest.mark.parametrize("backend, expected", [("gpu", 32), ("cpu", 1), ("tpu", 1)])
-def test_the_loop_is_unrolled_on_a_gpu_alone(monkeypatch, backend, expected):
+def test_scan_is_unrolled_only_on_gpu(monkeypatch, backend, expected):
     monkeypatch.setattr(jax, "default_backend", lambda: backend)
     jaxpr = jax.make_jaxpr(lambda *arrays: gae(*arrays, gamma=GAMMA, lam=LAM))(*_batch(0))
     unrolled = [e.params["unroll"] for e in jaxpr.jaxpr.eqns if e.primitive.name == "scan"]

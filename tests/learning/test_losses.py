@@ -19,11 +19,11 @@ LOG_PROBS = hnp.arrays(np.float32, (5,), elements=st.floats(-3, 3, width=32))
 SURROGATE = [
     (1.0, 2.0, 2.0, 2.0),
     (1.125, 2.0, 2.25, 2.25),
-    (1.5, 2.0, 2.5, 0.0),  # good and already likely enough: held
+    (1.5, 2.0, 2.5, 0.0),  # good and already likely enough: clipped
     (0.5, 2.0, 1.0, 1.0),  # good but made unlikely: pulled back
     (1.0, -2.0, -2.0, -2.0),
     (0.875, -2.0, -1.75, -1.75),
-    (0.5, -2.0, -1.5, 0.0),  # bad and already unlikely enough: held
+    (0.5, -2.0, -1.5, 0.0),  # bad and already unlikely enough: clipped
     (1.5, -2.0, -3.0, -3.0),  # bad but made likely: pulled back
     (3.0, 0.0, 0.0, 0.0),
 ]
@@ -78,7 +78,7 @@ def test_value_loss():
 VALUES = [
     (1.25, 1.0, 2.0, 0.5625, -1.5),  # inside the range: the plain loss
     (3.0, 1.0, 2.0, 1.0, 2.0),  # overshot: (3 − 2)² beats (1½ − 2)²
-    (2.0, 1.0, 2.0, 0.25, 0.0),  # on target, but only half a unit of it counts
+    (2.0, 1.0, 2.0, 0.25, 0.0),  # on target, but only half a unit of the change counts
     (1.75, 1.0, 2.0, 0.25, 0.0),  # moved past the range: gains nothing more
     (0.0, 1.0, 2.0, 4.0, -4.0),  # moved the wrong way: pulled back in full
     (-2.0, 0.0, -2.0, 2.25, 0.0),  # the same on the lower side
@@ -204,7 +204,7 @@ def test_explained_variance_of_a_rounded_constant_target(value):
 
 # Around 1000: a spread of less than 1e-5 of that, squared, is rounding.
 @pytest.mark.parametrize("spread, expected", [(0.0122, 1.0), (0.008, 0.0)])
-def test_explained_variance_counts_a_spread_relative_to_its_mean(spread, expected):
+def test_explained_variance_ignores_spread_at_rounding_level(spread, expected):
     target = 1000.0 + jnp.float32([spread, -spread, spread, -spread])
     assert losses.explained_variance(target, target) == expected
 
@@ -219,6 +219,6 @@ def test_gradient_of_a_huge_clipped_ratio_is_zero():
 
 
 @pytest.mark.parametrize("gap, advantage", [(30.0, -1.0), (-30.0, 1.0)])
-def test_ratios_are_held_within_what_a_float_can_hold(gap, advantage):
+def test_log_ratio_is_clipped_to_finite_ratios(gap, advantage):
     loss = losses.clipped_surrogate(jnp.array([gap]), jnp.zeros(1), jnp.array([advantage]), CLIP)
     np.testing.assert_allclose(loss, -advantage * np.exp(20.0 * np.sign(gap)), rtol=1e-5)

@@ -1,4 +1,4 @@
-"""Check that minibatches deal out every row once and pick what plain indexing picks."""
+"""Check that minibatches cover every row once and match plain indexing."""
 
 import jax
 import jax.numpy as jnp
@@ -29,9 +29,9 @@ def _global_rows(rows, num_rows, num_shards):
 @pytest.mark.parametrize(("num_rows", "num_minibatches", "num_shards"), SIZES)
 def test_every_row_exactly_once(num_rows, num_minibatches, num_shards):
     rows = minibatch.shuffled_rows(jax.random.key(3), num_rows, num_minibatches, num_shards)
-    # The same share of every shard in every minibatch follows from the shape,
+    # The shape shows that every minibatch takes equally many rows of every shard,
     assert rows.shape == (num_minibatches, num_shards, num_rows // (num_minibatches * num_shards))
-    # and that indices are local from their range.
+    # and the range shows that indices are local.
     assert rows.min() == 0
     assert rows.max() == num_rows // num_shards - 1
     for shard in range(num_shards):
@@ -94,18 +94,18 @@ def test_gather_rows_by_hand():
     np.testing.assert_array_equal(gathered, [[2, 0, 4, 4], [12, 10, 14, 14]])
 
 
-def test_minibatches_that_do_not_fit_raise():
+def test_indivisible_minibatches_raise():
     with pytest.raises(ValueError, match="10 rows cannot be split into 4 × 1 parts"):
         minibatch.shuffled_rows(jax.random.key(0), 10, 4)
     assert minibatch.shuffled_rows(jax.random.key(0), 8, 4).shape == (4, 1, 2)
 
 
-def test_shards_that_do_not_fit_raise():
+def test_indivisible_shards_raise():
     with pytest.raises(ValueError, match="10 rows cannot be split into 2 × 4 parts"):
         minibatch.shuffled_rows(jax.random.key(0), 10, 2, 4)
 
 
-def test_a_pass_is_dealt_as_its_minibatches_one_by_one():
+def test_gather_minibatches_equals_gathering_one_by_one():
     batch = {"x": jnp.arange(24.0).reshape(2, 12), "y": jnp.arange(48).reshape(2, 12, 2)}
     rows = minibatch.shuffled_rows(jax.random.key(0), 12, 3, 2)
     gathered = minibatch.gather_minibatches(batch, rows)

@@ -1,4 +1,4 @@
-"""Check the running stats against NumPy over all data at once."""
+"""Check running statistics against NumPy over all data at once."""
 
 import jax
 import jax.numpy as jnp
@@ -50,8 +50,8 @@ def test_order_does_not_matter():
         np.testing.assert_allclose(a, b, rtol=1e-5)
 
 
-def test_nothing_seen_changes_nothing():
-    x = jnp.array([[-50.0, 0.0, 0.1], [1.0, 2.5, 50.0]])  # nor are they clipped
+def test_initial_statistics_leave_data_unchanged():
+    x = jnp.array([[-50.0, 0.0, 0.1], [1.0, 2.5, 50.0]])  # nothing is clipped either
     stats = normalizer.init(jax.ShapeDtypeStruct((3,), jnp.float32))
     np.testing.assert_array_equal(normalizer.normalize(stats, x), x)
 
@@ -65,7 +65,7 @@ def test_normalized_data_has_mean_0_and_std_1():
     np.testing.assert_allclose(z, expected, atol=5e-3)
 
 
-def test_far_off_means_stay_accurate():
+def test_large_means_stay_accurate():
     data = _random(3, (2000, 2), 1e4, 1.0)
     exact = data.astype(np.float64)
     for stats in (_merge([data]), _merge(np.split(data, 50))):
@@ -113,7 +113,7 @@ def test_dict_observations():
         np.testing.assert_allclose(z[name], expected, rtol=1e-3, atol=1e-4)
 
 
-def test_scalar_moments():
+def test_scalar_statistics():
     data = _random(8, (5, 7), 3.0, 2.0)
     stats = update(update(normalizer.init(jnp.zeros(())), data[:2]), data[2:])
     assert stats.count == 35
@@ -139,7 +139,7 @@ def test_clip():
     np.testing.assert_allclose(z, [[1.5, 1.5], [-1.5, 1.5], [1.5, -1.5]], rtol=1e-6)
 
 
-def test_long_runs_keep_their_statistics():
+def test_statistics_stay_accurate_at_large_counts():
     before = normalizer.RunningStats(
         jnp.float32(1e9), jnp.array([1.0, -1.0]), jnp.array([2.0, 0.5])
     )
@@ -151,13 +151,13 @@ def test_long_runs_keep_their_statistics():
     np.testing.assert_allclose(after.mean, before.mean + gap * weight, atol=1e-5)
     expected = np.array([2.0, 0.5]) * (1 - weight) + weight * (100 + gap**2 * (1 - weight))
     np.testing.assert_allclose(after.variance, expected, rtol=1e-3)
-    # Even if the count can no longer grow, one row leaves the statistics finite and in place.
+    # One row leaves the statistics in place, even if float32 can no longer count it.
     last = update(before, _random(10, (1, 2)))
     np.testing.assert_allclose(last.mean, before.mean, rtol=1e-6)
     np.testing.assert_allclose(last.variance, before.variance, rtol=1e-6)
 
 
-def test_structure_survives_a_scan():
+def test_update_works_in_a_scan():
     example = {"a": jnp.zeros(3), "b": jnp.zeros(())}
     batches = {"a": _random(11, (4, 6, 3)), "b": _random(12, (4, 6))}
     stats, _ = jax.lax.scan(
@@ -167,7 +167,7 @@ def test_structure_survives_a_scan():
     np.testing.assert_allclose(stats.variance["b"], batches["b"].var(), rtol=1e-5)
 
 
-def test_a_number_too_large_to_square_is_not_remembered():
+def test_values_that_overflow_when_squared_are_ignored():
     stats = normalizer.update(normalizer.init(jnp.zeros(2)), jnp.ones((5, 2)))
     after = normalizer.update(stats, jnp.array([[1e30, 1.0], [1.0, 1.0]]))
     np.testing.assert_array_equal(after.mean, stats.mean)
@@ -175,7 +175,7 @@ def test_a_number_too_large_to_square_is_not_remembered():
     assert after.count == 5
 
 
-def test_bytes_are_neither_counted_nor_scaled():
+def test_uint8_observations_are_not_normalized():
     tokens = jnp.array([[3, 250], [7, 0]], jnp.uint8)
     example = {"token": jax.ShapeDtypeStruct((2,), jnp.uint8), "x": jnp.zeros(1)}
     batch = {"token": tokens, "x": jnp.array([[1.0], [3.0]])}
@@ -188,10 +188,10 @@ def test_bytes_are_neither_counted_nor_scaled():
     np.testing.assert_allclose(seen["x"], [[-1.0], [1.0]], rtol=1e-5)
 
 
-def test_a_deviation_is_never_zero():
+def test_std_is_never_zero():
     stats = normalizer.RunningStats(jnp.float32(1), jnp.zeros(2), jnp.array([0.0, 3e-8]))
     np.testing.assert_allclose(normalizer.std(stats), [1e-4, 2e-4], rtol=1e-5)
-    # One row is enough to be normalised by.
+    # Normalization starts after one row.
     np.testing.assert_allclose(normalizer.normalize(stats, jnp.array([5e-4, 0.0])), [5.0, 0.0])
 
 
@@ -201,10 +201,10 @@ def test_huge_and_denormal_observations_stay_finite():
     z = np.asarray(normalizer.normalize(stats, data))
     assert np.isfinite(z).all() and np.all(normalizer.std(stats) > 0)
     np.testing.assert_allclose(z[:, 0].std(), 1, rtol=1e-3)
-    assert np.abs(z[:, 1]).max() < 1e-3  # no more than a constant
+    assert np.abs(z[:, 1]).max() < 1e-3  # treated as a constant
 
 
-def test_half_precision_is_summed_in_full():
+def test_float16_is_accumulated_in_float32():
     """300² is too large for a float16."""
     x = jnp.array([[-300.0], [300.0]], jnp.float16)
     stats = normalizer.update(normalizer.init(jnp.zeros(1)), x)

@@ -1,4 +1,4 @@
-"""Compare the guarded step with Optax's own Adam, and feed it what must not get through."""
+"""Compare the guarded step with Optax's Adam, and check that it skips non-finite gradients."""
 
 import jax
 import jax.numpy as jnp
@@ -56,7 +56,7 @@ def test_equals_optax(max_grad_norm):
     params = expected = _params()
     state, reference_state = transform.init(params), reference.init(params)
     for i in range(5):
-        # Sizes differ from step to step, so that clipping matters to Adam.
+        # Norms differ between steps, so that clipping affects Adam.
         grads = _grads(i, scale=10.0 ** (i - 3))
         out = step(params, state, grads)
         params, state = out.params, out.opt_state
@@ -105,16 +105,16 @@ def test_learning_rate_is_traced():
 def test_non_finite_gradients_change_nothing(bad, max_grad_norm):
     transform, step = _stepper(max_grad_norm)
     first = step(_params(), transform.init(_params()), _grads(0))
-    spoilt = _grads(1)
-    spoilt["b"]["c"] = spoilt["b"]["c"].at[1].set(bad)
-    held = step(first.params, first.opt_state, spoilt)
-    assert not held.finite
-    assert held.finite.dtype == bool
-    assert held.grad_norm == 0
-    _assert_identical(held.params, first.params)
-    _assert_identical(held.opt_state, first.opt_state)
-    # The next good step is the one that would have come without the bad one.
-    after, without = (step(s.params, s.opt_state, _grads(2)) for s in (held, first))
+    bad_grads = _grads(1)
+    bad_grads["b"]["c"] = bad_grads["b"]["c"].at[1].set(bad)
+    skipped = step(first.params, first.opt_state, bad_grads)
+    assert not skipped.finite
+    assert skipped.finite.dtype == bool
+    assert skipped.grad_norm == 0
+    _assert_identical(skipped.params, first.params)
+    _assert_identical(skipped.opt_state, first.opt_state)
+    # The next finite step is the same as without the skipped one.
+    after, without = (step(s.params, s.opt_state, _grads(2)) for s in (skipped, first))
     assert after.finite
     assert not np.array_equal(after.params["w"], first.params["w"])
     _assert_identical(after, without)
@@ -123,25 +123,25 @@ def test_non_finite_gradients_change_nothing(bad, max_grad_norm):
 def test_step_not_allowed_changes_nothing():
     transform, step = _stepper()
     first = step(_params(), transform.init(_params()), _grads(0))
-    held = step(first.params, first.opt_state, _grads(1), allowed=False)
-    assert held.finite  # nothing was wrong with the gradient
-    np.testing.assert_allclose(held.grad_norm, _norm(_grads(1)), rtol=1e-5)
-    _assert_identical(held.params, first.params)
-    _assert_identical(held.opt_state, first.opt_state)
-    after = step(held.params, held.opt_state, _grads(1), allowed=True)
+    skipped = step(first.params, first.opt_state, _grads(1), allowed=False)
+    assert skipped.finite  # the gradient itself was finite
+    np.testing.assert_allclose(skipped.grad_norm, _norm(_grads(1)), rtol=1e-5)
+    _assert_identical(skipped.params, first.params)
+    _assert_identical(skipped.opt_state, first.opt_state)
+    after = step(skipped.params, skipped.opt_state, _grads(1), allowed=True)
     assert not np.array_equal(after.params["w"], first.params["w"])
 
 
-def test_allowed_does_not_let_bad_gradients_through():
+def test_allowed_does_not_override_non_finite_gradients():
     transform, step = _stepper()
     bad = jax.tree.map(lambda g: g * jnp.nan, _grads(0))
     for allowed in (True, False):
-        held = step(_params(), transform.init(_params()), bad, allowed=allowed)
-        assert not held.finite
-        _assert_identical(held.params, _params())
+        skipped = step(_params(), transform.init(_params()), bad, allowed=allowed)
+        assert not skipped.finite
+        _assert_identical(skipped.params, _params())
 
 
-def test_one_bad_member_of_a_population_stops_alone():
+def test_non_finite_member_does_not_affect_the_others():
     transform, _ = _stepper()
     params = jax.tree.map(lambda p: jnp.stack([p, p]), _params())
     grads = jax.tree.map(lambda g: jnp.stack([g, g * jnp.nan]), _grads(0))
@@ -162,7 +162,7 @@ def test_select():
     _assert_identical(optimizer.select(jnp.array(False), yes, no), no)
 
 
-def test_muon_takes_orthogonal_steps_in_matrices_and_adams_elsewhere():
+def test_muon_orthogonalizes_matrices_and_uses_adam_elsewhere():
     params = {"matrix": jnp.zeros((4, 3)), "bias": jnp.zeros(3)}
     flat, unravel = ravel_pytree(params)
     transform = optimizer.muon(0.0, 1e-8, unravel)
@@ -172,12 +172,12 @@ def test_muon_takes_orthogonal_steps_in_matrices_and_adams_elsewhere():
     }
     updates, _ = transform.update(ravel_pytree(grads)[0], transform.init(flat), flat)
     steps = unravel(updates)
-    # Newton and Schulz bring all singular values near each other; Adam's first step is a sign.
+    # Newton-Schulz brings all singular values close together; Adam's first step is a sign.
     values = np.linalg.svd(np.asarray(steps["matrix"]), compute_uv=False)
     assert (values / values.mean() > 0.6).all() and (values / values.mean() < 1.4).all()
     assert np.sum(np.asarray(steps["matrix"] * grads["matrix"])) > 0
     np.testing.assert_allclose(steps["bias"] / steps["bias"][0], [1.0, -1.0, 1.0], rtol=1e-3)
-    # Optax takes a step of this size down the slope; ours is only the direction.
+    # Optax's update includes the negative learning rate; ours is only the direction.
     reference = optax.contrib.muon(1.0, eps=1e-8)
     expected, _ = reference.update(grads, reference.init(params), params)
     np.testing.assert_allclose(steps["bias"], -expected["bias"], rtol=1e-5)

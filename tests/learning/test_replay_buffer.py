@@ -1,4 +1,4 @@
-"""The ring and its episodes against plain Python lists."""
+"""The replay ring and its episode index against plain Python lists."""
 
 import itertools
 
@@ -14,7 +14,7 @@ ROWS, SIZE = 3, 12
 
 
 def _steps(numbers):
-    """Steps that tell where they come from: [T, rows, 2] of (row, number)."""
+    """Steps that encode their origin: [T, rows, 2] of (row, number)."""
     rows = np.broadcast_to(np.arange(ROWS), (len(numbers), ROWS))
     return jnp.asarray(np.stack([rows, np.broadcast_to(numbers[:, None], rows.shape)], -1))
 
@@ -30,10 +30,12 @@ def test_ring_holds_the_newest_steps(chunk):
         np.testing.assert_array_equal(first, max(0, start + chunk - SIZE))
         numbers = np.arange(int(first[0]), int(end[0]))
         for row in range(ROWS):
-            taken = replay_buffer.gather(
+            gathered = replay_buffer.gather(
                 ring.steps, jnp.full(len(numbers), row), jnp.asarray(numbers)
             )
-            np.testing.assert_array_equal(taken, np.stack([np.full_like(numbers, row), numbers], 1))
+            np.testing.assert_array_equal(
+                gathered, np.stack([np.full_like(numbers, row), numbers], 1)
+            )
 
 
 def test_chunks_must_fit_the_ring():
@@ -42,7 +44,7 @@ def test_chunks_must_fit_the_ring():
         replay_buffer.add(ring, _steps(np.arange(5)))
 
 
-def test_every_step_is_drawn_equally_often():
+def test_steps_are_sampled_uniformly():
     first, end = jnp.array([5, 7, 0]), jnp.array([9, 7, 2])
     row, number = jax.jit(lambda k: replay_buffer.sample(k, first, end, (6000,)))(jax.random.key(0))
     drawn = list(zip(np.asarray(row).tolist(), np.asarray(number).tolist(), strict=True))
@@ -52,8 +54,8 @@ def test_every_step_is_drawn_equally_often():
     assert stats.chisquare(counts).pvalue > 1e-3
 
 
-def test_writing_copies_nothing_large():
-    """Many writes in one program stay in place: the ring is large, the program's memory small."""
+def test_add_makes_no_large_copies():
+    """Many writes in one program happen in place: the ring is large, temporary memory small."""
     ring = jax.eval_shape(
         lambda: replay_buffer.init(jax.ShapeDtypeStruct((16,), jnp.float32), ROWS, 120_000)
     )
@@ -75,40 +77,40 @@ def test_writing_copies_nothing_large():
 
 
 class _Lists:
-    """Episodes kept by the obvious means."""
+    """A reference implementation of the episode index."""
 
     def __init__(self):
-        self.written, self.now = 0, [[] for _ in range(ROWS)]
-        self.whole = [[] for _ in range(ROWS)]  # (first number, rewards)
+        self.written, self.current = 0, [[] for _ in range(ROWS)]
+        self.complete = [[] for _ in range(ROWS)]  # (first number, rewards)
 
     def add(self, reward, ended):
         for t in range(len(reward)):
             for row in range(ROWS):
-                self.now[row].append(float(reward[t, row]))
+                self.current[row].append(float(reward[t, row]))
                 if ended[t, row]:
-                    rewards = self.now[row]
-                    self.whole[row].append((self.written + t + 1 - len(rewards), rewards))
-                    self.now[row] = []
+                    rewards = self.current[row]
+                    self.complete[row].append((self.written + t + 1 - len(rewards), rewards))
+                    self.current[row] = []
         self.written += len(reward)
         oldest = self.written - SIZE
-        self.whole = [[e for e in row if e[0] >= oldest] for row in self.whole]
+        self.complete = [[e for e in row if e[0] >= oldest] for row in self.complete]
 
     def restart(self):
-        """What is unfinished changes places with all that is whole."""
+        """Move the unfinished steps before the complete episodes."""
         for row in range(ROWS):
-            cut = len(self.now[row])
-            self.whole[row] = [(start + cut, rewards) for start, rewards in self.whole[row]]
-            self.now[row] = []
+            cut = len(self.current[row])
+            self.complete[row] = [(start + cut, rewards) for start, rewards in self.complete[row]]
+            self.current[row] = []
 
 
 def _assert_same(index, ring, lists):
     """Compare with lists; return how many episodes were compared."""
     index, ring, (first, end) = jax.device_get((index, ring, episode_index.complete_range(index)))
     for row in range(ROWS):
-        expected = lists.whole[row]
+        expected = lists.complete[row]
         numbers = [n for start, rs in expected for n in range(start, start + len(rs))]
         assert list(range(first[row], end[row])) == numbers
-        assert first[row] <= end[row]  # what is drawn from counts end − first
+        assert first[row] <= end[row]  # sampling counts end − first
         for start, rewards in expected:
             places = (start + np.arange(len(rewards))) % SIZE
             assert int(index.length[row, start % SIZE]) == len(rewards)
@@ -117,41 +119,41 @@ def _assert_same(index, ring, lists):
             )
             np.testing.assert_array_equal(index.age[row, places], np.arange(len(rewards)))
             np.testing.assert_array_equal(ring.steps[row, places], np.float32(rewards))
-    return sum(map(len, lists.whole))
+    return sum(map(len, lists.complete))
 
 
 @pytest.mark.parametrize(
-    "chunk, chance, restarts",
+    "chunk, end_rate, restart_rate",
     [
         *itertools.product((1, 3, 6), (0.05, 0.2, 0.6), (0.0, 0.15)),
         (SIZE, 0.6, 0.0),  # every write replaces the whole ring
     ],
 )
-def test_index_holds_exactly_the_complete_episodes(chunk, chance, restarts):
-    """Also those that were finished before all environments were reset, again and again."""
-    random, lists, seen = np.random.default_rng(0), _Lists(), 0
+def test_index_holds_exactly_the_complete_episodes(chunk, end_rate, restart_rate):
+    """Including episodes finished before repeated resets of all environments."""
+    random, lists, compared = np.random.default_rng(0), _Lists(), 0
     index = episode_index.init(ROWS, SIZE)
     ring = replay_buffer.init(jax.ShapeDtypeStruct((), jnp.float32), ROWS, SIZE)
     add, write = jax.jit(episode_index.add), jax.jit(replay_buffer.add)
     restart = jax.jit(episode_index.restart_episodes, static_argnums=2)
     for _ in range(90 // chunk):
         reward = random.normal(size=(chunk, ROWS)).astype(np.float32)
-        ended = random.random((chunk, ROWS)) < chance
+        ended = random.random((chunk, ROWS)) < end_rate
         index = add(index, ring.written, reward, ended)
         ring = write(ring, reward)
         lists.add(reward, ended)
-        seen += _assert_same(index, ring, lists)
-        if random.random() < restarts:
+        compared += _assert_same(index, ring, lists)
+        if random.random() < restart_rate:
             before = np.sort(ring.steps, axis=1)
             index, ring = restart(index, ring, chunk)
             lists.restart()
             _assert_same(index, ring, lists)
-            np.testing.assert_array_equal(np.sort(ring.steps, axis=1), before)  # none is lost
-    assert seen > 5
+            np.testing.assert_array_equal(np.sort(ring.steps, axis=1), before)  # no step is lost
+    assert compared > 5
 
 
-def test_a_restart_keeps_the_only_step():
-    """Whether its episode is finished or not."""
+def test_restart_keeps_a_single_step():
+    """Whether its episode is complete or not."""
     index = episode_index.init(ROWS, SIZE)
     ring = replay_buffer.init(jax.ShapeDtypeStruct((), jnp.float32), ROWS, SIZE)
     reward, ended = jnp.array([[1.0, 2.0, 3.0]]), jnp.array([[True, False, False]])
@@ -162,8 +164,8 @@ def test_a_restart_keeps_the_only_step():
     np.testing.assert_array_equal(episode_index.complete_range(index), [[0, 1, 1], [1, 1, 1]])
 
 
-def test_samples_come_from_one_episode_and_long_ones_more_often():
-    """Episodes of 2 and 6 steps: samples stay inside, and 3 of 4 are of the long one."""
+def test_samples_stay_in_one_episode_weighted_by_length():
+    """Episodes of 2 and 6 steps: samples stay inside one, and 3 of 4 use the long one."""
     ring = replay_buffer.init(jax.ShapeDtypeStruct((2,), jnp.int32), ROWS, SIZE)
     index = episode_index.init(ROWS, SIZE)
     ended = np.zeros((SIZE, ROWS), bool)
@@ -178,19 +180,19 @@ def test_samples_come_from_one_episode_and_long_ones_more_often():
     np.testing.assert_array_equal(samples.episode_return, length)
     assert set(short.ravel()) == {0, 1} and set(long.ravel()) == set(range(2, 8))
     assert len(long) == pytest.approx(3000, abs=150)
-    # Three of six without replacement, three of two with.
-    assert all(len(set(piece)) == 3 for piece in long.tolist())
-    triples = [tuple(sorted(piece)) for piece in long.tolist()]
+    # Three of six are drawn without replacement, three of two with.
+    assert all(len(set(sample)) == 3 for sample in long.tolist())
+    triples = [tuple(sorted(sample)) for sample in long.tolist()]
     counts = [triples.count(triple) for triple in set(triples)]
     assert len(counts) == 20 and stats.chisquare(counts).pvalue > 1e-3
-    whole = episode_index.sample_episodes(index, ring, jax.random.key(2), 400, longest=8)
-    for steps, length, episode_return in zip(*(np.asarray(x) for x in whole), strict=True):
+    episodes = episode_index.sample_episodes(index, ring, jax.random.key(2), 400, longest=8)
+    for steps, length, episode_return in zip(*(np.asarray(x) for x in episodes), strict=True):
         assert (steps[:length, 0] == 1).all() and episode_return == length
         np.testing.assert_array_equal(steps[:length, 1], {2: [0, 1], 6: range(2, 8)}[int(length)])
-    assert np.sum(whole.length == 6) == pytest.approx(300, abs=50)
+    assert np.sum(episodes.length == 6) == pytest.approx(300, abs=50)
 
 
-def test_a_single_step_is_always_found_and_rows_always_exist():
+def test_sample_of_a_single_step_and_of_an_empty_ring():
     row, number = replay_buffer.sample(
         jax.random.key(0), jnp.array([2, 3, 1]), jnp.array([2, 4, 1]), (50,)
     )
@@ -201,7 +203,7 @@ def test_a_single_step_is_always_found_and_rows_always_exist():
     assert np.asarray(row).max() < 2
 
 
-def test_subsets_repeat_nothing_unless_they_must():
+def test_subset_repeats_steps_only_in_short_episodes():
     length, number = jnp.array([1, 2, 3, 5]), 40
     for size in (3, 5, 6):
         keys = jax.random.split(jax.random.key(size), number)

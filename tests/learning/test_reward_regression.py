@@ -1,4 +1,4 @@
-"""A linear reward is found from returns alone: exactly, and where gradients do not find it."""
+"""Linear reward regression recovers step rewards from episode returns."""
 
 import jax
 import jax.numpy as jnp
@@ -11,18 +11,18 @@ N = 6
 update = jax.jit(reward_regression.update)
 
 
-def _episodes(random, number, weights, constant, longest=40, quality=5.0):
-    """Draw episodes that differ mostly in one thing; what lies beyond their ends is rubbish."""
+def _episodes(random, number, weights, constant, longest=40, offset_scale=5.0):
+    """Draw episodes that differ mostly along one direction; padding steps are NaN."""
     length = random.integers(5, longest + 1, number)
-    good = quality * random.normal(size=(number, 1, 1)) * np.ones(N)
-    features = good + random.normal(size=(number, longest, N))
+    offset = offset_scale * random.normal(size=(number, 1, 1)) * np.ones(N)
+    features = offset + random.normal(size=(number, longest, N))
     inside = np.arange(longest)[None] < length[:, None]
-    returned = np.where(inside, features @ weights + constant, 0.0).sum(axis=1)
+    episode_return = np.where(inside, features @ weights + constant, 0.0).sum(axis=1)
     features[~inside] = np.nan
-    return jnp.asarray(features, jnp.float32), jnp.asarray(length), jnp.asarray(returned)
+    return jnp.asarray(features, jnp.float32), jnp.asarray(length), jnp.asarray(episode_return)
 
 
-def test_weights_and_constant_are_found():
+def test_recovers_weights_and_constant():
     random = np.random.default_rng(0)
     weights, constant = random.normal(size=N), 0.7
     fit = reward_regression.init(N)
@@ -37,16 +37,18 @@ def test_weights_and_constant_are_found():
     )
 
 
-def test_the_solution_is_that_of_least_squares_with_a_ridge():
-    """Averages over unequal episodes, absorbed in parts, against all of them at once in NumPy."""
+def test_solution_equals_ridge_regression():
+    """Updates in parts, with episodes of unequal length, against one solve in NumPy."""
     random = np.random.default_rng(1)
-    parts = [_episodes(random, 8, random.normal(size=N), 0.3) for _ in range(3)]  # no one truth
+    parts = [
+        _episodes(random, 8, random.normal(size=N), 0.3) for _ in range(3)
+    ]  # each part has other weights
     fit = reward_regression.init(N)
     for part in parts:
         fit = update(fit, *part)
     means, squares, rewards = [], [], []
-    for features, length, returned in parts:
-        for steps, n, total in zip(np.float64(features), length, returned, strict=True):
+    for features, length, episode_return in parts:
+        for steps, n, total in zip(np.float64(features), length, episode_return, strict=True):
             means.append(steps[:n].mean(axis=0))
             squares.append((steps[:n] ** 2).mean(axis=0))
             rewards.append(float(total) / int(n))
@@ -66,25 +68,25 @@ def _unequal_episodes(seed, longest=7):
     return jnp.float32(features), jnp.asarray(length), jnp.float32(random.normal(size=5) * length)
 
 
-def test_averages_are_those_of_all_episodes_at_once():
+def test_incremental_averages_equal_batch_averages():
     parts, fit = [_unequal_episodes(seed) for seed in range(3)], reward_regression.init(N)
     for part in parts:
         fit = update(fit, *part)
     steps = [np.float64(f[:n]) for part in parts for f, n in zip(*part[:2], strict=True)]
     m = np.array([x.mean(axis=0) for x in steps])
     r = np.concatenate([np.float64(part[2] / part[1]) for part in parts])
-    apart = m - m.mean(axis=0)
+    centered = m - m.mean(axis=0)
     assert float(fit.count) == 3
     close = {"rtol": 1e-3, "atol": 1e-4}
     np.testing.assert_allclose(fit.mean, m.mean(axis=0), **close)
     np.testing.assert_allclose(fit.target, r.mean(), **close)
-    np.testing.assert_allclose(fit.covariance, apart.T @ apart / len(m), **close)
-    np.testing.assert_allclose(fit.cross, apart.T @ (r - r.mean()) / len(m), **close)
+    np.testing.assert_allclose(fit.covariance, centered.T @ centered / len(m), **close)
+    np.testing.assert_allclose(fit.cross, centered.T @ (r - r.mean()) / len(m), **close)
     variance = np.mean([((x - m.mean(axis=0)) ** 2).mean(axis=0) for x in steps], axis=0)
     np.testing.assert_allclose(fit.variance, variance, **close)
 
 
-def test_a_large_ridge_shrinks_by_the_variance_of_steps(monkeypatch):
+def test_ridge_is_scaled_by_the_variance_of_steps(monkeypatch):
     monkeypatch.setattr(reward_regression, "_RIDGE", 0.5)
     fit = jax.jit(lambda *x: reward_regression.update(*x))(
         reward_regression.init(N), *_unequal_episodes(3)
@@ -100,37 +102,37 @@ def test_a_large_ridge_shrinks_by_the_variance_of_steps(monkeypatch):
     )
 
 
-def test_old_episodes_are_forgotten_slowly_and_broken_ones_never_taken_in(monkeypatch):
+def test_old_episodes_decay_and_non_finite_ones_are_ignored(monkeypatch):
     monkeypatch.setattr(reward_regression, "_MEMORY", 5)
     random, fit = np.random.default_rng(2), reward_regression.init(N)
-    forgetful = jax.jit(lambda fit, *episodes: reward_regression.update(fit, *episodes))
+    update_short_memory = jax.jit(lambda fit, *episodes: reward_regression.update(fit, *episodes))
     for weights in (np.ones(N), -np.ones(N)):
         for _ in range(40):
-            fit = forgetful(fit, *_episodes(random, 8, weights, 0.0))
+            fit = update_short_memory(fit, *_episodes(random, 8, weights, 0.0))
     np.testing.assert_allclose(fit.weights, -1.0, atol=0.02)
-    features, length, returned = _episodes(random, 8, np.ones(N), 0.0)
-    same = forgetful(fit, features.at[0, 0, 0].set(jnp.nan), length, returned)
+    features, length, episode_return = _episodes(random, 8, np.ones(N), 0.0)
+    same = update_short_memory(fit, features.at[0, 0, 0].set(jnp.nan), length, episode_return)
     jax.tree.map(np.testing.assert_array_equal, same, fit)
 
 
-@pytest.mark.parametrize("far", [0.01, 1.0, 30.0, 100.0])
-def test_features_far_from_zero_that_hardly_change_explain_nothing(far):
-    """Not every observation is normalised, and some never change."""
+@pytest.mark.parametrize("offset", [0.01, 1.0, 30.0, 100.0])
+def test_weights_are_recovered_despite_offsets_and_constants(offset):
+    """Observations may be unnormalized, and some are constant."""
     random, fit = np.random.default_rng(3), reward_regression.init(N)
     weights = np.array([1.0, -2.0, 0.5, 0.0, 1.0, -1.0])
     for _ in range(30):
-        features, length, _ = _episodes(random, 8, weights, 0.0, quality=1.0)
-        features = (features + far).at[..., 3].set(far)
-        returned = np.nansum(np.float64(features) @ weights, axis=1)
-        fit = update(fit, features, length, jnp.asarray(returned))
-    assert fit.count == 30  # whatever cannot be solved is not taken in
+        features, length, _ = _episodes(random, 8, weights, 0.0, offset_scale=1.0)
+        features = (features + offset).at[..., 3].set(offset)
+        episode_return = np.nansum(np.float64(features) @ weights, axis=1)
+        fit = update(fit, features, length, jnp.asarray(episode_return))
+    assert fit.count == 30  # updates that cannot be solved are not counted
     np.testing.assert_allclose(np.delete(fit.weights, 3), np.delete(weights, 3), atol=0.02)
     inside = features[:, :5]  # no episode is shorter
     np.testing.assert_allclose(reward_regression.predict(fit, inside), inside @ weights, atol=0.1)
 
 
-def test_products_are_not_left_to_the_precision_of_a_device():
-    """TF32 has ten bits: with it nothing could be solved."""
+def test_products_use_the_highest_precision():
+    """TF32 has ten bits, too few for the solve."""
     episodes = _episodes(np.random.default_rng(4), 8, np.ones(N), 0.0)
     program = str(jax.make_jaxpr(reward_regression.update)(reward_regression.init(N), *episodes))
     program += str(

@@ -39,7 +39,7 @@ def test_ends_and_monotonicity(kind, floor):
     assert factor[0] == 1
     np.testing.assert_allclose(factor[-1], end, atol=1e-6)
     assert np.all(np.diff(factor) < 0)
-    # Beyond the run's end (or before its start) nothing changes any more.
+    # Progress is clipped to [0, 1].
     np.testing.assert_array_equal(_factor(kind, [-1.0, 2.0], floor), factor[[0, -1]])
 
 
@@ -47,7 +47,7 @@ def test_halfway_by_hand():
     np.testing.assert_allclose(_factor("linear", 0.5, 0.2), 0.6, rtol=1e-6)
     np.testing.assert_allclose(_factor("cosine", 0.5, 0.2), 0.6, rtol=1e-6)
     np.testing.assert_allclose(_factor("exponential", 0.5, 0.25), 0.5, rtol=1e-6)
-    # The cosine lingers at both ends.
+    # The cosine is flat at both ends.
     np.testing.assert_allclose(_factor("cosine", 1 / 3, 0.0), 0.75, rtol=1e-6)
     np.testing.assert_allclose(_factor("cosine", 2 / 3, 0.0), 0.25, rtol=1e-6)
 
@@ -102,8 +102,8 @@ def test_adapt_to_kl_factor_and_shape():
     assert rate.dtype == jnp.float32
 
 
-def test_the_rate_stays_at_the_thresholds_themselves():
-    desired = 0.5  # so that both are exact numbers
+def test_rate_is_unchanged_at_the_exact_thresholds():
+    desired = 0.5  # both thresholds are exact floats
     for kl in (0.25, 1.0):
         rate = schedules.adapt_to_kl(*(jnp.float32(x) for x in (0.1, kl, desired, 0.0, 1.0)))
         assert rate == jnp.float32(0.1)

@@ -1,4 +1,4 @@
-"""Targets by hand, and the projection of distributions against a plain loop."""
+"""TD targets by hand, and the C51 projection against a plain loop."""
 
 import jax
 import jax.numpy as jnp
@@ -8,13 +8,13 @@ import pytest
 from jaxrl.learning import td
 
 
-def test_only_a_true_end_cuts_the_bootstrap():
+def test_only_termination_cuts_the_bootstrap():
     reward, value = jnp.array([1.0, 1.0]), jnp.array([10.0, 10.0])
     found = td.target(reward, value, jnp.array([False, True]), gamma=0.9)
     np.testing.assert_allclose(found, [10.0, 1.0])
 
 
-def _project_slowly(reward, probs, terminated, atoms, gamma):
+def _project_by_loop(reward, probs, terminated, atoms, gamma):
     gap, result = atoms[1] - atoms[0], np.zeros_like(probs)
     for j, p in enumerate(probs):
         moved = reward + gamma * (0.0 if terminated else atoms[j])
@@ -26,7 +26,7 @@ def _project_slowly(reward, probs, terminated, atoms, gamma):
     return result
 
 
-def test_projection_is_that_of_a_plain_loop():
+def test_projection_matches_plain_loop():
     random = np.random.default_rng(0)
     atoms = np.asarray(td.support(-2.0, 3.0, 11))
     probs = random.dirichlet(np.ones(11), size=6).astype(np.float32)
@@ -34,12 +34,12 @@ def test_projection_is_that_of_a_plain_loop():
     ended = np.array([0, 1, 0, 0, 1, 0], bool)
     found = td.projected(reward, probs, ended, jnp.asarray(atoms), gamma=0.9)
     for i in range(6):
-        expected = _project_slowly(reward[i], probs[i], ended[i], atoms, 0.9)
+        expected = _project_by_loop(reward[i], probs[i], ended[i], atoms, 0.9)
         np.testing.assert_allclose(found[i], expected, atol=1e-5)
     np.testing.assert_allclose(np.sum(found, axis=-1), 1.0, atol=1e-5)
 
 
-def test_mean_of_a_projection_is_the_target_while_it_fits():
+def test_projection_mean_is_the_td_target_within_support():
     atoms = td.support(-10.0, 10.0, 51)
     logits = jax.random.normal(jax.random.key(0), (4, 51)) - jnp.abs(atoms)[None]
     reward, ended = jnp.array([0.5, -1.0, 0.0, 2.0]), jnp.array([False, False, True, False])
@@ -49,14 +49,14 @@ def test_mean_of_a_projection_is_the_target_while_it_fits():
     np.testing.assert_allclose(mean, expected, atol=1e-4)
 
 
-def test_cross_entropy_is_least_where_the_distributions_agree():
+def test_cross_entropy_is_minimal_for_equal_distributions():
     probs = jnp.array([0.2, 0.5, 0.3])
     best = td.cross_entropy(jnp.log(probs), probs)
     assert float(best) == pytest.approx(-float(jnp.sum(probs * jnp.log(probs))))
     assert td.cross_entropy(jnp.zeros(3), probs) > best
 
 
-def test_cross_entropy_and_mean_of_several_distributions():
+def test_cross_entropy_and_mean_of_batched_distributions():
     logits = np.random.default_rng(3).normal(size=(2, 3, 4))
     probs = np.random.default_rng(4).dirichlet(np.ones(4), size=(2, 3))
     q = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)
@@ -68,5 +68,5 @@ def test_cross_entropy_and_mean_of_several_distributions():
     np.testing.assert_allclose(found, q @ atoms, rtol=1e-4, atol=1e-6)
 
 
-def test_a_target_network_keeps_the_rate_of_itself():
+def test_polyak_rate_weights_the_target_network():
     assert float(td.polyak(jnp.float32(10.0), jnp.float32(20.0), 0.75)) == 12.5

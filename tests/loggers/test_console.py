@@ -1,4 +1,4 @@
-"""What a person sees, on a terminal and elsewhere."""
+"""Console output on a terminal and elsewhere."""
 
 import io
 import re
@@ -26,10 +26,10 @@ def test_durations(seconds, text):
 
 
 def test_plain_lines_without_a_terminal(capsys):
-    shown = Console(total_steps=1000)
-    shown.training_begins(0)
-    shown(500, METRICS)
-    shown.close()
+    console = Console(total_steps=1000)
+    console.training_begins(0)
+    console(500, METRICS)
+    console.close()
     line = capsys.readouterr().out
     assert "500 steps" in line and "return 12.5" in line and "1,000 steps/s" in line
     assert "left" in line and "\x1b" not in line
@@ -39,22 +39,22 @@ def test_table_and_progress_on_a_terminal(monkeypatch):
     out = io.StringIO()
     terminal = RichConsole(file=out, force_terminal=True, width=100, color_system=None)
     monkeypatch.setattr("jaxrl.loggers.console.RichConsole", lambda **_: terminal)
-    shown = Console(total_steps=1000)
-    shown.training_begins(100)
-    shown(500, METRICS)
-    shown.close()
+    console = Console(total_steps=1000)
+    console.training_begins(100)
+    console(500, METRICS)
+    console.close()
     text = out.getvalue()
     assert "rollout/" in text and "ep_rew_mean" in text and "12.5" in text
     assert "50%" in text and "1,000 steps/s" in text
 
 
-def test_a_narrow_terminal_is_not_overrun(monkeypatch):
+def test_output_fits_a_narrow_terminal(monkeypatch):
     out = io.StringIO()
     terminal = RichConsole(file=out, force_terminal=True, width=20, color_system=None)
     monkeypatch.setattr("jaxrl.loggers.console.RichConsole", lambda **_: terminal)
-    shown = Console(total_steps=1000)
-    shown.training_begins(0)
-    shown(500, METRICS)
-    shown.close()
+    console = Console(total_steps=1000)
+    console.training_begins(0)
+    console(500, METRICS)
+    console.close()
     plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", out.getvalue()).replace("\r", "\n")
     assert "12.5" in plain and max(map(len, plain.splitlines())) <= 20

@@ -1,4 +1,4 @@
-"""Who may write to a run folder, with the kernel's lock and without."""
+"""Locks of run folders, with flock and with a heartbeat file."""
 
 import errno
 import json
@@ -27,7 +27,7 @@ def refuse_flock(monkeypatch, number):
 
 
 @pytest.mark.parametrize("number", [errno.ENOTSUP, errno.ENOLCK, errno.EINVAL, errno.ENOSYS])
-def test_without_flock_a_lock_file_takes_its_place(tmp_path, monkeypatch, capsys, number):
+def test_lock_file_is_used_without_flock(tmp_path, monkeypatch, capsys, number):
     refuse_flock(monkeypatch, number)
     with folders.locked(tmp_path) as lock:
         assert "has no flock: a lock file with a heartbeat" in capsys.readouterr().out
@@ -41,19 +41,19 @@ def test_without_flock_a_lock_file_takes_its_place(tmp_path, monkeypatch, capsys
 
 
 @pytest.mark.parametrize(
-    ("number", "told"),
+    ("number", "message"),
     [
         (errno.EWOULDBLOCK, "Another process is training"),
         (errno.EIO, "cannot be locked: Input/output error"),
     ],
 )
-def test_only_a_lock_that_is_held_is_another_process(tmp_path, monkeypatch, number, told):
+def test_only_ewouldblock_means_another_process(tmp_path, monkeypatch, number, message):
     refuse_flock(monkeypatch, number)
-    with pytest.raises(UserError, match=told), folders.locked(tmp_path):
+    with pytest.raises(UserError, match=message), folders.locked(tmp_path):
         pass
 
 
-def test_the_kernels_lock_needs_no_heartbeat(tmp_path):
+def test_flock_needs_no_heartbeat_file(tmp_path):
     with folders.locked(tmp_path) as lock:
         assert lock is None and not (tmp_path / lock_file.NAME).exists()
         with pytest.raises(UserError, match="Another process"), folders.locked(tmp_path):
@@ -61,7 +61,7 @@ def test_the_kernels_lock_needs_no_heartbeat(tmp_path):
 
 
 @pytest.mark.parametrize("text", ['{"host": "gone", "pid": 1, "token": "x"}', "", "[1]"])
-def test_a_lock_without_a_heartbeat_is_taken_over(tmp_path, without_flock, text):
+def test_stale_lock_is_taken_over(tmp_path, without_flock, text):
     file = tmp_path / lock_file.NAME
     file.write_text(text)
     with pytest.raises(UserError, match="Another process"), folders.locked(tmp_path):
@@ -73,7 +73,7 @@ def test_a_lock_without_a_heartbeat_is_taken_over(tmp_path, without_flock, text)
     assert not file.exists()
 
 
-def test_the_heart_beats_until_another_process_takes_over(tmp_path, without_flock, monkeypatch):
+def test_heartbeat_runs_until_another_process_takes_over(tmp_path, without_flock, monkeypatch):
     monkeypatch.setattr(lock_file, "BEAT", 0.01)
     file = tmp_path / lock_file.NAME
     with folders.locked(tmp_path) as lock:
@@ -85,11 +85,11 @@ def test_the_heart_beats_until_another_process_takes_over(tmp_path, without_floc
         file.write_text(json.dumps({"host": "other", "pid": 7, "token": "x"}))
         with pytest.raises(lock_file.LockLost, match="process 7 on other"):
             lock.check()
-    assert json.loads(file.read_text())["pid"] == 7  # theirs stays
+    assert json.loads(file.read_text())["pid"] == 7  # the other process's lock is kept
 
 
 @pytest.mark.parametrize("name", [".lock", lock_file.NAME])
-def test_links_are_not_followed(tmp_path, without_flock, name):
+def test_symbolic_links_are_not_followed(tmp_path, without_flock, name):
     victim = tmp_path / "victim"
     victim.write_text("precious")
     run = tmp_path / "run"

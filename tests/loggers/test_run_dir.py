@@ -1,4 +1,4 @@
-"""Run folders of unknown origin: they import nothing and write nothing outside themselves."""
+"""Untrusted run folders: reading one imports no code and writes nothing outside it."""
 
 import dataclasses
 import json
@@ -52,12 +52,12 @@ def hostile(tmp_path, monkeypatch):
     ],
     ids=["evaluate", "render", "record", "resume", "reset-steps"],
 )
-def test_code_that_a_file_names_is_not_imported(hostile, capsys, command):
+def test_code_named_in_a_config_is_not_imported(hostile, capsys, command):
     assert command(str(hostile)) == 2
     assert f"To allow its import, add --task.randomize {HOSTILE}" in capsys.readouterr().err
 
 
-def test_code_is_allowed_by_naming_it_again(hostile):
+def test_naming_the_code_again_allows_its_import(hostile):
     config = folders.read_config(hostile, randomize=HOSTILE)
     assert config.task.randomize == HOSTILE
     with pytest.raises(UserError, match="--task.randomize other:f: the run in .* has"):
@@ -83,7 +83,7 @@ def test_resume_command_names_all_code():
 
 @pytest.fixture
 def linked(tmp_path):
-    """A run folder one part of which leads to a file outside; that file must stay as it is."""
+    """A run folder with a symbolic link to a file outside, which must not change."""
     victim, run = tmp_path / "victim", tmp_path / "run"
     victim.write_text("precious")
     run.mkdir()
@@ -105,7 +105,7 @@ def linked(tmp_path):
     ],
     ids=["evaluate", "render", "report", "export", "resume", "init-from"],
 )
-def test_a_part_that_leads_out_of_the_run_is_refused(linked, capsys, monkeypatch, command):
+def test_links_out_of_the_run_folder_are_refused(linked, capsys, monkeypatch, command):
     monkeypatch.chdir(linked.parent)
     for part in ("policies", "checkpoints"):
         (linked / part).mkdir()
@@ -117,12 +117,12 @@ def test_a_part_that_leads_out_of_the_run_is_refused(linked, capsys, monkeypatch
     assert not (linked.parent / "new").exists()
 
 
-def test_the_lock_follows_no_link(linked):
+def test_lock_does_not_follow_links(linked):
     with pytest.raises(UserError, match="symbolic link"), folders.locked(linked):
         pass
 
 
-def test_the_lock_removes_drafts_and_keeps_what_it_finds(tmp_path):
+def test_lock_removes_temporary_files_and_keeps_its_content(tmp_path):
     (tmp_path / ".jaxrl-0.tmp").touch()
     os.utime(tmp_path / ".jaxrl-0.tmp", (0, 0))
     (tmp_path / ".lock").write_text("of another version")
@@ -136,7 +136,7 @@ def evaluation(episodes=2):
     return Episodes(numbers, numbers.astype(np.int32), numbers)
 
 
-def test_evaluations_that_are_none_are_replaced(tmp_path):
+def test_invalid_evaluations_file_is_replaced(tmp_path):
     path = tmp_path / "evaluations.npz"
     whole = {"timesteps": np.array([5]), "results": np.zeros((1, 2)), "ep_lengths": np.ones((1, 2))}
     changes = [
@@ -156,7 +156,7 @@ def test_evaluations_that_are_none_are_replaced(tmp_path):
             assert data["timesteps"].tolist() == [20], change
 
 
-def test_evaluations_without_successes_are_put_aside(tmp_path):
+def test_evaluations_without_successes_are_moved_aside(tmp_path):
     path = tmp_path / "evaluations.npz"
     EvalLog(path, None).add(5, evaluation()._replace(successes=None))
     EvalLog(path, 10).add(20, evaluation())
@@ -171,7 +171,7 @@ WRONG += [["x"], [2**63], {"x": 1}, [[]], "a\0b", "\ud800", "\x1b[2J"]
 
 
 def settings_with(value):
-    """Yield the settings with every field in turn, sections too, replaced."""
+    """Yield the settings with each field or section in turn replaced by a value."""
     for name, part in SETTINGS.items():
         yield name, SETTINGS | {name: value}
         if isinstance(part, dict):
@@ -180,8 +180,8 @@ def settings_with(value):
 
 
 @pytest.mark.parametrize("number", range(len(WRONG)))
-def test_settings_of_wrong_types_are_refused_in_a_sentence(tmp_path, number):
-    """Whatever is read has passed the checks of numbers; all else is a UserError."""
+def test_wrongly_typed_settings_raise_a_user_error(tmp_path, number):
+    """Settings that load have passed validation; all others raise a UserError."""
     some = list(settings_with(WRONG[number]))[number % 6 :: 6]
     for name, settings in some:
         (tmp_path / "config.json").write_text(json.dumps(settings))
@@ -212,9 +212,9 @@ def test_settings_of_wrong_types_are_refused_in_a_sentence(tmp_path, number):
         ('{"format": 1, "iterations": 0}', "--iterations must be at least 1"),
     ],
 )
-def test_settings_that_cannot_be_read_are_named(tmp_path, capsys, text, message):
+def test_unreadable_settings_are_reported(tmp_path, capsys, text, message):
     (tmp_path / "config.json").write_text(text)
     for command in (evaluate.main, render.main, report.main):
         assert command([str(tmp_path)]) == 2
-        told = capsys.readouterr().err
-        assert "config.json" in told and message in told and "Traceback" not in told
+        err = capsys.readouterr().err
+        assert "config.json" in err and message in err and "Traceback" not in err

@@ -1,4 +1,4 @@
-"""What opening a log brings along, and what not."""
+"""Log sinks: damaged logs, non-finite values, full disks and clock changes."""
 
 import contextlib
 import json
@@ -19,7 +19,7 @@ from jaxrl.loggers.eval_log import EvalLog
 
 
 def resumed(path, at):
-    """Open a log with a row every 10 steps, of a run that goes on at a step."""
+    """Open the log of a run that has a row every 10 steps and resumes at a step."""
     with contextlib.ExitStack() as stack:
         sink = sinks.jsonl(path, stack, at, 10)
         sink(at + 10, {"x": 2.0})
@@ -32,7 +32,7 @@ def rows(*steps):
 
 
 @pytest.mark.parametrize("damage", [b'{"step": 20, "\xff": 1}\n', b"[1]\n", b'{"x": 1}\n', b"\n"])
-def test_damaged_rows_are_dropped_on_resume_and_kept_beside(tmp_path, damage):
+def test_damaged_rows_are_dropped_on_resume_and_backed_up(tmp_path, damage):
     path = tmp_path / "metrics.jsonl"
     data = rows(10) + damage + rows(30, 40)
     path.write_bytes(data)
@@ -42,7 +42,7 @@ def test_damaged_rows_are_dropped_on_resume_and_kept_beside(tmp_path, damage):
     assert resumed(path, 40)[1] == [f"1 row missing from {path}, the first at step 20"]
 
 
-def test_missing_rows_are_told_on_resume(tmp_path):
+def test_missing_rows_are_reported_on_resume(tmp_path):
     path = tmp_path / "metrics.jsonl"
     path.write_bytes(rows(10, 20))
     assert resumed(path, 20) == ([10, 20, 30], [])
@@ -54,8 +54,8 @@ def test_missing_rows_are_told_on_resume(tmp_path):
     assert resumed(path, 20)[1] == [f"2 rows missing from {path}, the first at step 10"]
 
 
-def test_tensorboard_does_not_bring_pytorch(tmp_path, monkeypatch):
-    """Where it is installed, tensorboardX would load it at every start of a run."""
+def test_tensorboard_sink_does_not_import_pytorch(tmp_path, monkeypatch):
+    """tensorboardX would import an installed PyTorch at every start of a run."""
     (tmp_path / "torch.py").write_text("class Tensor: pass")
     monkeypatch.syspath_prepend(tmp_path)
     for name in [name for name in sys.modules if name.partition(".")[0] == "torch"]:
@@ -67,7 +67,7 @@ def test_tensorboard_does_not_bring_pytorch(tmp_path, monkeypatch):
     assert "torch" not in sys.modules and any((tmp_path / "events").iterdir())
 
 
-def test_steps_that_no_int32_holds_are_logged_as_they_are(tmp_path):
+def test_steps_beyond_int32_are_logged_exactly(tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     with contextlib.ExitStack() as stack:
@@ -82,9 +82,9 @@ def test_steps_that_no_int32_holds_are_logged_as_they_are(tmp_path):
     assert np.load(tmp_path / "evaluations.npz")["timesteps"] == [2**40]
 
 
-def test_what_is_not_finite_is_null_and_is_read_as_nan(tmp_path):
+def test_non_finite_values_are_null_and_read_as_nan(tmp_path):
     path = tmp_path / "metrics.jsonl"
-    for resumed_at in (None, 1):  # the second rewrites what the first wrote
+    for resumed_at in (None, 1):  # the second rewrites the first's row
         with contextlib.ExitStack() as stack:
             sinks.jsonl(path, stack, resumed_at)(1 + bool(resumed_at), {"a": math.nan, "b": 1.0})
     assert path.read_text().splitlines() == [
@@ -105,26 +105,26 @@ def full_disk():
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_a_full_disk_ends_tensorboard_with_one_warning_and_training_goes_on(tmp_path, capsys):
-    """tensorboardX's thread would end, its queue fill up, and the next write wait for ever."""
+def test_full_disk_disables_tensorboard_with_one_warning(tmp_path, capsys):
+    """Otherwise tensorboardX's thread would end, its queue fill up and the next write block."""
     with contextlib.ExitStack() as stack:
         sink = sinks.tensorboard(tmp_path / "events", stack, None)
         with full_disk():
             for step in range(30):
                 sink(step, {"train/loss": 0.5})
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1 and "File too large; metrics.jsonl has the same values" in said
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1 and "File too large; metrics.jsonl has the same values" in err
 
 
-def test_a_full_disk_stops_the_log_and_names_its_file(tmp_path):
+def test_full_disk_error_names_the_log_file(tmp_path):
     with contextlib.ExitStack() as stack:
         sink = sinks.jsonl(tmp_path / "metrics.jsonl", stack, None)
         with full_disk(), pytest.raises(OSError, match="File too large.*metrics.jsonl"):
             sink(1, {"train/loss": 0.5})
 
 
-def test_a_clock_that_runs_backwards_stops_nothing(tmp_path, monkeypatch):
-    """The order of event files, by name, stays that of the resumes."""
+def test_event_files_stay_ordered_with_a_backwards_clock(tmp_path, monkeypatch):
+    """Sorted by name, event files are in the order of the resumes."""
     now = iter(range(1_800_000_000, 0, -10_000_000))
     monkeypatch.setattr(time, "time", lambda: float(next(now)))
     for resumed_at in (None, 10, 10):
@@ -137,9 +137,10 @@ def test_a_clock_that_runs_backwards_stops_nothing(tmp_path, monkeypatch):
     assert [name[-1] for name in names[1:]] == ["10", "10"] != names[0][-1]
 
 
-def test_runs_that_start_in_the_same_second_have_folders_of_their_own(tmp_path, monkeypatch):
+def test_runs_started_in_the_same_second_get_distinct_folders(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(time, "strftime", lambda form: "now")
-    monkeypatch.setattr(Path, "exists", lambda path: False)  # each looks before the others make it
+    # As if each checked for the folder before any of them created it.
+    monkeypatch.setattr(Path, "exists", lambda path: False)
     made = [folders.create(TrainConfig()).name for _ in range(3)]
     assert made == ["custom-s0-now", "custom-s0-now-2", "custom-s0-now-3"]

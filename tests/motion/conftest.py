@@ -1,4 +1,4 @@
-"""What the tests of motion share: our humanoid, and captured clips where they are at hand."""
+"""Fixtures of the motion tests: our humanoid, and captured clips if available."""
 
 from pathlib import Path
 
@@ -22,5 +22,5 @@ def bones(model):
 @pytest.fixture(scope="session")
 def motions():
     if not MOTIONS.is_dir():
-        pytest.skip("no captured motions at hand")
+        pytest.skip("no captured motions available")
     return MOTIONS

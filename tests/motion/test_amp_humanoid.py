@@ -1,4 +1,4 @@
-"""The humanoid of IsaacGymEnvs and MimicKit, against models built as their files describe them."""
+"""Motions of the IsaacGymEnvs and MimicKit humanoid against models built from their files."""
 
 import pickle
 
@@ -42,37 +42,39 @@ def _tree(out=False):
     return tree
 
 
-def _places(tree, root, turns):
-    """Return where bodies are, by products of matrices: `turns` are local, by body."""
+def _positions(tree, root, rotations):
+    """Return body positions by matrix products; `rotations` maps bodies to local rotations."""
     found, frames = {}, {}
     for body, parent, offset in tree:
         base, frame = (root, np.eye(3)) if parent is None else (found[parent], frames[parent])
         found[body] = base + frame @ np.array(offset)
-        frames[body] = frame @ turns.get(body, Rotation.identity()).as_matrix()
+        frames[body] = frame @ rotations.get(body, Rotation.identity()).as_matrix()
     return found
 
 
-def _drawn(seed, out=False):
-    """Draw local turns of one pose; knees and elbows bend about their hinges only."""
+def _random_pose(seed, out=False):
+    """Draw local rotations of one pose; knees and elbows bend about their hinges only."""
     rng = np.random.default_rng(seed)
-    turns = {body: Rotation.random(rng=rng) for body, _, _ in _tree() if "hand" not in body}
+    rotations = {body: Rotation.random(rng=rng) for body, _, _ in _tree() if "hand" not in body}
     for side, sign in (("right", 1), ("left", -1)):
         elbow = [0, 0, sign] if out else [0, -1, 0]
-        turns[f"{side}_lower_arm"] = Rotation.from_rotvec(rng.uniform(0.1, 2.5) * np.array(elbow))
-        turns[f"{side}_shin"] = Rotation.from_rotvec([0, rng.uniform(0.1, 2.5), 0])
-    return turns
+        rotations[f"{side}_lower_arm"] = Rotation.from_rotvec(
+            rng.uniform(0.1, 2.5) * np.array(elbow)
+        )
+        rotations[f"{side}_shin"] = Rotation.from_rotvec([0, rng.uniform(0.1, 2.5), 0])
+    return rotations
 
 
 def _skeleton_motion(tree, poses, root, local=True):
     names = [body for body, _, _ in tree]
     parents = [names.index(parent) if parent else -1 for _, parent, _ in tree]
     rows = []
-    for turns in poses:
-        each = [turns.get(name, Rotation.identity()) for name in names]
+    for rotations in poses:
+        each = [rotations.get(name, Rotation.identity()) for name in names]
         for i, parent in enumerate(parents):
             if not local and parent >= 0:
                 each[i] = each[parent] * each[i]
-        rows.append([turn.as_quat() for turn in each])
+        rows.append([rotation.as_quat() for rotation in each])
     offsets = np.array([offset for _, _, offset in tree], float)
     return SkeletonMotion(
         "m", tuple(names), np.array(parents), offsets, np.array(rows), local, root, 60.0
@@ -81,18 +83,20 @@ def _skeleton_motion(tree, poses, root, local=True):
 
 def _check(clip, bones, tree, root, poses):
     data = mujoco.MjData(bones.model)
-    for i, turns in enumerate(poses):
+    for i, rotations in enumerate(poses):
         data.qpos[:] = clip.qpos[i]
         mujoco.mj_kinematics(bones.model, data)
-        for body, place in _places(tree, root[i], turns).items():
-            np.testing.assert_allclose(data.body(OURS[body]).xpos, place, atol=1e-6, err_msg=body)
+        for body, position in _positions(tree, root[i], rotations).items():
+            np.testing.assert_allclose(
+                data.body(OURS[body]).xpos, position, atol=1e-6, err_msg=body
+            )
 
 
 @pytest.mark.parametrize("local", [True, False])
 @pytest.mark.parametrize("out", [False, True])
-def test_bodies_of_a_skeleton_motion_are_where_its_own_tree_puts_them(bones, out, local):
+def test_skeleton_motion_body_positions_match_its_tree(bones, out, local):
     poses, root = (
-        [_drawn(seed, out) for seed in range(3)],
+        [_random_pose(seed, out) for seed in range(3)],
         np.random.default_rng(0).normal(0, 1, (3, 3)),
     )
     motion = _skeleton_motion(_tree(out), poses, root, local)
@@ -103,23 +107,26 @@ def test_bodies_of_a_skeleton_motion_are_where_its_own_tree_puts_them(bones, out
     assert (clip.qpos[:, bones.joint("left_elbow").qpos] > 0).all()
 
 
-def _row(root, turns):
-    parts = [root, turns["pelvis"].as_rotvec(), turns["torso"].as_rotvec()]
-    parts += [turns["head"].as_rotvec()]
+def _row(root, rotations):
+    parts = [root, rotations["pelvis"].as_rotvec(), rotations["torso"].as_rotvec()]
+    parts += [rotations["head"].as_rotvec()]
     for side in ("right", "left"):
         parts += [
-            turns[f"{side}_upper_arm"].as_rotvec(),
-            turns[f"{side}_lower_arm"].as_rotvec()[2:],
+            rotations[f"{side}_upper_arm"].as_rotvec(),
+            rotations[f"{side}_lower_arm"].as_rotvec()[2:],
         ]
     for side in ("right", "left"):
-        parts += [turns[f"{side}_thigh"].as_rotvec(), turns[f"{side}_shin"].as_rotvec()[1:2]]
-        parts += [turns[f"{side}_foot"].as_rotvec()]
+        parts += [
+            rotations[f"{side}_thigh"].as_rotvec(),
+            rotations[f"{side}_shin"].as_rotvec()[1:2],
+        ]
+        parts += [rotations[f"{side}_foot"].as_rotvec()]
     return np.concatenate(parts)
 
 
-def test_bodies_of_rows_are_where_mimickits_model_puts_them(bones):
+def test_row_motion_body_positions_match_mimickits_model(bones):
     poses, root = (
-        [_drawn(seed, out=True) for seed in range(3)],
+        [_random_pose(seed, out=True) for seed in range(3)],
         np.random.default_rng(1).normal(0, 1, (3, 3)),
     )
     rows = np.stack([_row(*pair) for pair in zip(root, poses, strict=True)])
@@ -128,14 +135,14 @@ def test_bodies_of_rows_are_where_mimickits_model_puts_them(bones):
     _check(clip, bones, _tree(out=True), root, poses)
 
 
-def test_strides_are_as_long_as_legs(bones):
+def test_root_translation_scales_with_leg_length(bones):
     tree = [(body, parent, tuple(2 * np.array(offset))) for body, parent, offset in _tree()]
     root = np.array([[0.0, 0, 1.7], [2.0, 0, 1.7]])
     clip = amp_humanoid.from_skeleton_motion(_skeleton_motion(tree, [{}, {}], root), bones)
     np.testing.assert_allclose(clip.qpos[:, :3], root / 2)
 
 
-def test_other_skeletons_are_refused(bones):
+def test_unknown_skeletons_are_rejected(bones):
     motion = _skeleton_motion(_tree(), [{}, {}], np.zeros((2, 3)))
     renamed = tuple(name.replace("shin", "shins") for name in motion.bodies)
     with pytest.raises(UserError, match="'right_shin' is missing. Did you mean 'right_shins'"):
@@ -146,7 +153,7 @@ def test_other_skeletons_are_refused(bones):
         amp_humanoid.from_skeleton_motion(motion._replace(offsets=forward), bones)
 
 
-def test_both_layouts_from_file_to_file(tmp_path, bones):
+def test_convert_reads_both_layouts(tmp_path, bones):
     motion = _skeleton_motion(_tree(), [{}, {}], np.array([[0, 0, 0.9], [0.1, 0, 0.9]]))
     contents = {
         "rotation": {"arr": motion.rotations},

@@ -1,4 +1,4 @@
-"""Clips: captured ones as measured elsewhere, other rates, cycles, the ground, and bad ones."""
+"""Clips: captured speeds, resampling, cycles, ground contact and validation."""
 
 import json
 
@@ -12,23 +12,23 @@ from jaxrl.motion import formats, ground, synthetic
 from jaxrl.motion.clip import Clip
 
 
-def _walk(motions, bones, name="walk"):
+def _captured(motions, bones, name="walk"):
     return formats.read(motions / f"humanoid3d_{name}.txt", bones)[0]
 
 
 @pytest.mark.parametrize(("name", "speed"), [("walk", 0.98), ("run", 3.56)])
 def test_speeds_and_lengths_of_captured_clips(motions, bones, name, speed):
-    clip = _walk(motions, bones, name)
+    clip = _captured(motions, bones, name)
     content = json.loads((motions / f"humanoid3d_{name}.txt").read_text())
     assert clip.seconds == pytest.approx(sum(row[0] for row in content["Frames"]), abs=1e-3)
-    gone = clip.qpos[-1, :2] - clip.qpos[0, :2]
-    assert gone[0] / clip.seconds == pytest.approx(speed, abs=0.01)
-    assert abs(gone[1]) < 0.05  # straight ahead
+    displacement = clip.qpos[-1, :2] - clip.qpos[0, :2]
+    assert displacement[0] / clip.seconds == pytest.approx(speed, abs=0.01)
+    assert abs(displacement[1]) < 0.05  # straight ahead
     assert clip.loops
 
 
-def test_a_captured_walk_is_upright_and_on_its_feet(motions, bones, model):
-    clip = _walk(motions, bones)
+def test_captured_walk_is_upright_and_on_the_ground(motions, bones, model):
+    clip = _captured(motions, bones)
     assert 0.845 < clip.qpos[:, 2].min() < clip.qpos[:, 2].max() < 0.875
     knees = [bones.joint(f"{side}_knee").qpos for side in ("left", "right")]
     assert (clip.qpos[:, knees] <= 0).all()
@@ -41,14 +41,14 @@ def test_a_captured_walk_is_upright_and_on_its_feet(motions, bones, model):
 
 @pytest.mark.parametrize("name", ["run", "crawl", "sideflip"])
 def test_clips_below_the_ground_are_lifted_without_floating(motions, bones, model, name):
-    clip = _walk(motions, bones, name)
+    clip = _captured(motions, bones, name)
     assert ground.lowest_points(model, clip.qpos).min() < -0.06
     low = ground.lowest_points(model, ground.put_on_ground(clip, model).qpos)
     assert low.min() > -1e-9
     assert np.quantile(low, 0.2) < 0.025
 
 
-def test_another_rate_keeps_the_motion(bones, model):
+def test_resampling_preserves_the_motion(bones, model):
     clip = synthetic.stepping(bones)
     finer = clips.resample(clip, 90.0, model)
     assert finer.seconds == pytest.approx(clip.seconds)
@@ -59,7 +59,7 @@ def test_another_rate_keeps_the_motion(bones, model):
     assert len(coarse.qpos) == 15 and coarse.fps == 7.0
 
 
-def test_cycles_go_on_where_the_last_ended(bones, model):
+def test_repeated_cycles_continue_from_the_last_pose(bones, model):
     """A turning, travelling loop continues along its circle."""
     base = synthetic.stepping(bones)
     time = np.linspace(0.0, 1.0, len(base.qpos))
@@ -77,26 +77,26 @@ def test_cycles_go_on_where_the_last_ended(bones, model):
     np.testing.assert_allclose(long.qpos[60:121, 7:], qpos[:, 7:], atol=1e-9)
 
 
-def test_cycles_close_the_gap_of_captured_loops(motions, bones, model):
-    clip = _walk(motions, bones)
+def test_repeated_cycles_of_captured_loops_are_continuous(motions, bones, model):
+    clip = _captured(motions, bones)
     long = clips.repeat_cycles(clip, 3, model)
     steps = np.abs(np.diff(long.qpos[:, 7:], axis=0)).max(-1)
     own = np.abs(np.diff(clip.qpos[:, 7:], axis=0)).max()
     assert steps.max() < 1.5 * own
-    gone = long.qpos[-1, 0] - long.qpos[0, 0]
-    assert gone / long.seconds == pytest.approx(0.98, abs=0.02)
+    displacement = long.qpos[-1, 0] - long.qpos[0, 0]
+    assert displacement / long.seconds == pytest.approx(0.98, abs=0.02)
     with pytest.raises(UserError, match="does not loop"):
         clips.repeat_cycles(clip._replace(loops=False), 2, model)
 
 
-def test_hinges_are_kept_within_limits(bones):
+def test_hinges_are_clamped_to_limits(bones):
     clip = synthetic.stepping(bones)
     knee = bones.joint("left_knee").qpos
     clip.qpos[3, knee] = 0.3
     assert clips.clamp_to_limits(clip, bones).qpos[3, knee] == 0.0
 
 
-def test_signs_of_rotations_do_not_jump(bones):
+def test_quaternion_signs_are_made_continuous(bones):
     clip = synthetic.stepping(bones)
     expected = clip.qpos.copy()
     clip.qpos[5:9, 7:11] *= -1.02
@@ -112,12 +112,12 @@ def test_signs_of_rotations_do_not_jump(bones):
         (lambda c: c._replace(fps=0.0), "0.0 frames per second"),
     ],
 )
-def test_bad_clips_are_refused(bones, change, message):
+def test_bad_clips_are_rejected(bones, change, message):
     with pytest.raises(UserError, match=message):
         clips.validate(change(synthetic.stepping(bones)), bones, "f.txt")
 
 
-def test_bad_numbers_are_named_by_joint_and_frame(bones):
+def test_bad_values_are_reported_by_joint_and_frame(bones):
     clip = synthetic.stepping(bones)
     knee = bones.joint("left_knee").qpos
 
@@ -134,7 +134,7 @@ def test_bad_numbers_are_named_by_joint_and_frame(bones):
         clips.validate(changed(bones.joint("neck").columns, 1.0), bones, "f")
 
 
-def test_rotations_that_drift_from_unit_length_are_repairs_and_told(bones):
+def test_drifting_quaternion_norms_are_repaired_and_reported(bones):
     clip = synthetic.stepping(bones)
     neck = bones.joint("neck").columns
     away = np.concatenate([np.linspace(1.0, 0.6, 6), np.linspace(0.6, 1.0, 6)])
@@ -144,14 +144,14 @@ def test_rotations_that_drift_from_unit_length_are_repairs_and_told(bones):
         qpos[:12, neck] *= np.broadcast_to(by, 12)[:, None]
         return clip._replace(qpos=qpos)
 
-    repairs = clips.validate(scaled(away), bones, "f")
-    np.testing.assert_allclose(repairs.qpos, clip.qpos, atol=1e-12)
-    assert repairs.repairs == ("neck: quaternions as far from unit length as 0.60, 6 frames",)
+    repaired = clips.validate(scaled(away), bones, "f")
+    np.testing.assert_allclose(repaired.qpos, clip.qpos, atol=1e-12)
+    assert repaired.repairs == ("neck: quaternions as far from unit length as 0.60, 6 frames",)
     assert clips.validate(clip, bones, "f").repairs == ()
-    for wrong in (0.7, 0.45, np.linspace(0.4, 1.0, 12)):  # it jumps back, or is too far away
+    for wrong in (0.7, 0.45, np.linspace(0.4, 1.0, 12)):  # jumps back, or too far from 1
         with pytest.raises(UserError, match="'neck' in frame 0 has the length 0"):
             clips.validate(scaled(wrong), bones, "f")
-    with pytest.raises(UserError, match="'neck' in frame 0 has the length 0.7"):  # nowhere one
+    with pytest.raises(UserError, match="'neck' in frame 0 has the length 0.7"):  # never 1
         qpos = clip.qpos.copy()
         qpos[:, neck] *= 0.7
         clips.validate(clip._replace(qpos=qpos), bones, "f")

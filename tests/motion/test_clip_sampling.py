@@ -1,4 +1,4 @@
-"""Weights of clips against tables worked out by hand."""
+"""Clip sampling weights against hand-computed tables."""
 
 import jax
 import numpy as np
@@ -8,7 +8,7 @@ from jaxrl.motion import clip_sampling
 
 update = jax.jit(clip_sampling.update)
 
-# Four clips, floor 0.2 (0.05 each), decay 0.5. Evaluation after evaluation:
+# Four clips, floor 0.2 (0.05 each), decay 0.5. One row per evaluation:
 # (failed, failures afterwards, weights afterwards)
 TABLE = [
     ([0, 0, 0, 0], [0, 0, 0, 0], [0.25, 0.25, 0.25, 0.25]),
@@ -20,7 +20,7 @@ TABLE = [
 
 
 @pytest.mark.parametrize("dtype", [bool, np.float32, np.int32])
-def test_hand_computed(dtype):
+def test_weights_match_a_hand_computed_table(dtype):
     state = clip_sampling.init(4)
     np.testing.assert_array_equal(state.weights, [0.25] * 4)
     for number, (failed, failures, weights) in enumerate(TABLE, start=1):
@@ -33,19 +33,19 @@ def test_hand_computed(dtype):
 @pytest.mark.parametrize(
     "floor, decay, expected",
     [
-        (0.0, 1.0, [2 / 3, 1 / 3, 0, 0]),  # PHC's soft rule, where learnt clips starve
-        (0.0, 0.0, [1, 0, 0, 0]),  # only what failed just now
+        (0.0, 1.0, [2 / 3, 1 / 3, 0, 0]),  # PHC's soft rule: clips that never fail get no weight
+        (0.0, 0.0, [1, 0, 0, 0]),  # only the latest failures
         (1.0, 1.0, [0.25] * 4),  # failures ignored
     ],
 )
-def test_the_ends_of_the_settings(floor, decay, expected):
+def test_extreme_floor_and_decay(floor, decay, expected):
     state = clip_sampling.init(4)
     for failed in [[1, 1, 0, 0], [1, 0, 0, 0]]:
         state = update(state, np.array(failed, bool), floor=floor, decay=decay)
     np.testing.assert_allclose(state.weights, expected, rtol=1e-6)
 
 
-def test_no_clip_starves_and_weights_stay_a_distribution():
+def test_weights_stay_above_the_floor_and_sum_to_one():
     rng = np.random.default_rng(0)
     state = clip_sampling.init(50)
     for _ in range(30):
@@ -54,8 +54,8 @@ def test_no_clip_starves_and_weights_stay_a_distribution():
         assert state.weights.sum() == pytest.approx(1.0, rel=1e-5)
 
 
-def test_failures_long_past_fade_to_even_weights():
-    """Halved 300 times, failures vanish; weights must end even, never NaN."""
+def test_old_failures_decay_to_uniform_weights():
+    """Halved 300 times, failures underflow; weights must become uniform, never NaN."""
     state = update(clip_sampling.init(3), np.array([True, False, False]), floor=0.3, decay=0.5)
     for _ in range(300):
         state = update(state, np.zeros(3, bool), floor=0.3, decay=0.5)

@@ -1,4 +1,4 @@
-"""Damping as a part of inertia is implicit damping."""
+"""Damping added to the inertia matches MuJoCo's implicit damping."""
 
 import mujoco
 import numpy as np
@@ -13,7 +13,7 @@ PENDULUM = """<mujoco><option gravity="0 0 0" timestep="{}" integrator="implicit
   <actuator><position joint="j" kp="50" kv="{}" ctrlrange="-1 1"/></actuator></mujoco>"""
 
 
-def swung(model, steps):
+def simulate(model, steps):
     data = mujoco.MjData(model)
     data.ctrl[:] = 0.5
     for _ in range(steps):
@@ -21,17 +21,17 @@ def swung(model, steps):
     return np.array([data.qpos[7], data.qvel[6]])
 
 
-def test_it_moves_as_mujocos_implicit_integrator_moves_it():
+def test_damping_matches_mujocos_implicit_integrator():
     step = 0.01
     model = mujoco.MjModel.from_xml_string(PENDULUM.format(step, 1.5, 20.0))
-    expected = swung(model, 15)
-    np.testing.assert_allclose(swung(damped_implicitly(model, step), 15), expected, atol=2e-3)
+    expected = simulate(model, 15)
+    np.testing.assert_allclose(simulate(damped_implicitly(model, step), 15), expected, atol=2e-3)
     assert model.opt.integrator == mujoco.mjtIntegrator.mjINT_IMPLICIT  # the model is not changed
     assert 0.01 < expected[0] < 0.5
 
 
-def test_without_it_the_same_steps_explode():
+def test_explicit_damping_is_unstable_at_the_same_timestep():
     model = mujoco.MjModel.from_xml_string(PENDULUM.format(0.01, 0.0, 20.0))
     model.opt.integrator = mujoco.mjtIntegrator.mjINT_EULER
-    assert np.abs(swung(model, 15)).max() > 10.0
-    assert np.abs(swung(damped_implicitly(model, 0.01), 15)).max() < 10.0
+    assert np.abs(simulate(model, 15)).max() > 10.0
+    assert np.abs(simulate(damped_implicitly(model, 0.01), 15)).max() < 10.0

@@ -19,14 +19,14 @@ FPS, SUBSTEPS = 30.0, 4
 @pytest.fixture(scope="module")
 def humanoid(model):
     model = copy.copy(model)
-    # So many that both solvers come to the same end, which the one of training need not.
+    # Enough iterations for both solvers to converge, which training does not need.
     model.opt.iterations, model.opt.ls_iterations = 20, 20
     return Humanoid(model, FPS, SUBSTEPS)
 
 
 @pytest.fixture(scope="module")
 def move(humanoid):
-    """Compiled once, since that is what takes time."""
+    """Compile `humanoid.move` once, since compiling is slow."""
     jitted = jax.jit(humanoid.move)
 
     def run(pose, target):
@@ -37,7 +37,7 @@ def move(humanoid):
 
 
 @pytest.fixture(scope="module")
-def shown(humanoid):
+def body_motion(humanoid):
     jitted = jax.jit(humanoid.body_motion)
 
     def run(pose):
@@ -48,7 +48,7 @@ def shown(humanoid):
 
 
 def _pose(humanoid, seed=0, height=1.0):
-    """Return a pose of the clip, on the ground or tilted in the air, with speeds of any kind."""
+    """Return a pose of the clip, on the ground or tilted in the air, with random velocities."""
     rng = np.random.default_rng(seed)
     qpos = synthetic.stepping(humanoid.skeleton).qpos[7].copy()
     qpos[2] += height
@@ -62,13 +62,13 @@ def _start(humanoid, qpos, qvel):
     return humanoid.start(jnp.asarray(qpos, jnp.float32), jnp.asarray(qvel, jnp.float32))
 
 
-def test_a_control_step_takes_one_frame(humanoid):
+def test_control_step_lasts_one_frame(humanoid):
     assert humanoid.model.opt.timestep * SUBSTEPS == pytest.approx(1 / FPS)
     assert humanoid.num_actuators == 28
     np.testing.assert_array_equal(humanoid.low, np.float32(humanoid.model.actuator_ctrlrange[:, 0]))
 
 
-def test_actuators_measure_what_mujoco_says(humanoid):
+def test_actuator_angles_match_mujoco(humanoid):
     qpos, qvel = _pose(humanoid)
     data = mujoco.MjData(humanoid.model)
     data.qpos[:], data.qvel[:] = qpos, qvel
@@ -77,7 +77,7 @@ def test_actuators_measure_what_mujoco_says(humanoid):
     np.testing.assert_allclose(found, data.actuator_length, atol=1e-5)
 
 
-def test_bodies_move_as_mujoco_says(humanoid, shown):
+def test_body_motion_matches_mujoco(humanoid, body_motion):
     qpos, qvel = _pose(humanoid)
     data = mujoco.MjData(humanoid.model)
     data.qpos[:], data.qvel[:] = qpos, qvel
@@ -85,7 +85,7 @@ def test_bodies_move_as_mujoco_says(humanoid, shown):
     motion = np.empty((15, 6))
     for body, row in enumerate(motion):
         mujoco.mj_objectVelocity(humanoid.model, data, mujoco.mjtObj.mjOBJ_XBODY, body + 1, row, 0)
-    found = shown(_start(humanoid, qpos, qvel))
+    found = body_motion(_start(humanoid, qpos, qvel))
     np.testing.assert_allclose(found.position, data.xpos[1:], atol=1e-5)
     np.testing.assert_allclose(found.rotation, data.xquat[1:], atol=1e-5)
     np.testing.assert_allclose(found.velocity, motion[:, 3:], atol=2e-5)
@@ -93,20 +93,24 @@ def test_bodies_move_as_mujoco_says(humanoid, shown):
     assert np.abs(motion[:, 3:]).max() > 0.5
 
 
-def test_bodies_move_as_their_places_change(humanoid, shown):
-    """A moment later, by differences of positions and of rotations."""
+def test_body_velocities_match_finite_differences(humanoid, body_motion):
+    """Central differences of positions and rotations."""
     qpos, qvel = _pose(humanoid, seed=1)
-    places, turns, eps = [], [], 1e-6
+    positions, rotations, eps = [], [], 1e-6
     for step in (-eps, eps):
         data = mujoco.MjData(humanoid.model)
         data.qpos[:] = qpos
         mujoco.mj_integratePos(humanoid.model, data.qpos, qvel, step)
         mujoco.mj_kinematics(humanoid.model, data)
-        places.append(data.xpos[1:].copy())
-        turns.append(data.xmat[1:].reshape(-1, 3, 3).copy())
-    found = shown(_start(humanoid, qpos, qvel))
-    np.testing.assert_allclose(found.velocity, (places[1] - places[0]) / (2 * eps), atol=2e-5)
-    change = (turns[1] - turns[0]) / (2 * eps) @ np.swapaxes(0.5 * (turns[0] + turns[1]), 1, 2)
+        positions.append(data.xpos[1:].copy())
+        rotations.append(data.xmat[1:].reshape(-1, 3, 3).copy())
+    found = body_motion(_start(humanoid, qpos, qvel))
+    np.testing.assert_allclose(found.velocity, (positions[1] - positions[0]) / (2 * eps), atol=2e-5)
+    change = (
+        (rotations[1] - rotations[0])
+        / (2 * eps)
+        @ np.swapaxes(0.5 * (rotations[0] + rotations[1]), 1, 2)
+    )
     spin = np.stack([change[:, 2, 1], change[:, 0, 2], change[:, 1, 0]], -1)
     np.testing.assert_allclose(found.spin, spin, atol=2e-5)
 
@@ -123,11 +127,11 @@ def _stepped(humanoid, qpos, qvel, targets):
 
 
 @pytest.mark.parametrize("height", [1.0, -0.003])
-def test_it_moves_as_mujoco_moves_it(humanoid, move, height):
-    """In the air, and on a foot, a little pressed so that rounding does not decide on contact.
+def test_move_matches_mujoco(humanoid, move, height):
+    """In the air, and on a foot pressed down so that rounding does not decide on contact.
 
-    Servos stay below their largest forces: of those at them, MuJoCo leaves the damping out of its
-    implicit step, and MJX does not.
+    Servos stay below their force limits: MuJoCo leaves the damping of saturated servos out of its
+    implicit step, MJX does not.
     """
     qpos, qvel = _pose(humanoid, height=height)
     qvel *= 0.2 if height > 0 else 0.02
@@ -145,7 +149,7 @@ def test_it_moves_as_mujoco_moves_it(humanoid, move, height):
         assert float(power) == pytest.approx(spent, rel=1e-3) and spent > 1.0
 
 
-def test_targets_are_kept_within_what_servos_take(humanoid, move):
+def test_targets_are_clipped_to_the_control_range(humanoid, move):
     qpos, qvel = _pose(humanoid)
     start = _start(humanoid, qpos, qvel)
     beyond, power = move(start, humanoid.high + 5.0)
@@ -154,7 +158,7 @@ def test_targets_are_kept_within_what_servos_take(humanoid, move):
     assert power == same
 
 
-def test_the_solver_goes_on_from_its_last_answer(humanoid, move):
+def test_solver_warm_start_is_carried(humanoid, move):
     qpos, qvel = _pose(humanoid)
     pose, _ = move(_start(humanoid, qpos, qvel), np.zeros(28))
     assert isinstance(pose, Pose) and np.abs(pose.warmstart).max() > 0.0
@@ -174,7 +178,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("actuator", WRONG)
-def test_actuators_that_cannot_be_aimed_are_named(actuator):
+def test_unsupported_actuators_are_reported_by_name(actuator):
     kind = "ball" if "1 1 0" in actuator else "hinge"
     model = mujoco.MjModel.from_xml_string(BODY.format(kind=kind, actuator=actuator))
     with pytest.raises(UserError, match=WRONG[actuator]):

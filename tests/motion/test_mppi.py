@@ -1,4 +1,4 @@
-"""Planning: what is planned really happens, and follows better than servos alone."""
+"""MPPI planning: plans are reproducible in MuJoCo and track better than servos alone."""
 
 import itertools
 
@@ -29,7 +29,7 @@ def humanoid(model):
 
 @pytest.fixture(scope="module")
 def hop(bones, model):
-    """A jump that gravity would not allow: half a second at one height, 5 cm up."""
+    """A jump that gravity does not allow: half a second, mostly at a constant height of 5 cm."""
     clip = synthetic.stepping(bones, seconds=0.5)._replace(name="hop", loops=False)
     qpos = clip.qpos.copy()
     qpos[:, 2] += np.where(np.arange(len(qpos)) < 4, 0.0, 0.05)
@@ -37,7 +37,7 @@ def hop(bones, model):
 
 
 @pytest.fixture(scope="module")
-def shown(hop, model):
+def reference(hop, model):
     return jax.tree.map(lambda x: np.asarray(x[0]), library.build([hop], model, FPS).captured)
 
 
@@ -47,15 +47,15 @@ def planner(humanoid):
 
 
 @pytest.fixture(scope="module")
-def planned(planner, shown):
+def planned(planner, reference):
     ticks = []
-    made = planner.plan(shown, lambda: ticks.append(None))
-    assert len(ticks) == len(shown.qpos) - 1
+    made = planner.plan(reference, lambda: ticks.append(None))
+    assert len(ticks) == len(reference.qpos) - 1
     return made
 
 
 def _simulated(humanoid, start, targets):
-    """Return the poses [F, nq] that MuJoCo itself goes through."""
+    """Return the poses [F, nq] of a rollout in MuJoCo."""
     data = mujoco.MjData(humanoid.model)
     data.qpos[:], data.qvel[:] = start
     poses = [data.qpos.copy()]
@@ -72,69 +72,72 @@ def _servo_target(humanoid, qpos, qvel):
     )
 
 
-def test_what_is_planned_happens(humanoid, shown, planned):
-    """Pushes added to the planned poses are what brings a humanoid from each to the next."""
+def test_plan_is_reproduced_by_mujoco(humanoid, reference, planned):
+    """Servo targets plus feedforward bring the humanoid from each planned pose to the next."""
     targets = _servo_target(humanoid, planned.qpos, planned.qvel) + planned.feedforward
-    poses = _simulated(humanoid, (shown.qpos[0], shown.qvel[0]), targets)
+    poses = _simulated(humanoid, (reference.qpos[0], reference.qvel[0]), targets)
     np.testing.assert_allclose(planned.qpos, poses, atol=2e-3)
-    np.testing.assert_array_equal(planned.qpos[0], np.float64(shown.qpos[0]))
+    np.testing.assert_array_equal(planned.qpos[0], np.float64(reference.qpos[0]))
 
 
-def test_looking_ahead_follows_better_than_servos_alone(humanoid, hop, shown, planned):
-    aims = _servo_target(humanoid, shown.qpos, shown.qvel)
-    alone = _simulated(humanoid, (shown.qpos[0], shown.qvel[0]), aims)
+def test_plan_tracks_better_than_servos_alone(humanoid, hop, reference, planned):
+    targets = _servo_target(humanoid, reference.qpos, reference.qvel)
+    alone = _simulated(humanoid, (reference.qpos[0], reference.qvel[0]), targets)
 
-    def miss(poses):
+    def mean_error(poses):
         built = library.build([hop._replace(qpos=poses)], humanoid.model, FPS)
-        return np.linalg.norm(built.captured.position[0] - shown.position, axis=-1).mean()
+        return np.linalg.norm(built.captured.position[0] - reference.position, axis=-1).mean()
 
-    assert miss(planned.qpos) < 0.75 * miss(alone), (miss(planned.qpos), miss(alone))
+    assert mean_error(planned.qpos) < 0.75 * mean_error(alone), (
+        mean_error(planned.qpos),
+        mean_error(alone),
+    )
 
 
-def test_every_frame_is_aimed_at_for_its_own_time(humanoid, shown, monkeypatch):
-    """Step k ends in frame k; what would come after the last one does not count."""
+def test_planning_goals_are_the_upcoming_frames(humanoid, reference, monkeypatch):
+    """Step k ends in frame k; frames after the last one are masked."""
     planner, goals = Planner(humanoid, SMALL), []
 
-    def noted(best, body, goal, rng):
+    def record(best, body, goal, rng):
         goals.append(goal)
         return best
 
-    monkeypatch.setattr(planner, "_improve", noted)
-    planner.plan(shown)
-    last = len(shown.qpos) - 1
+    monkeypatch.setattr(planner, "_improve", record)
+    planner.plan(reference)
+    last = len(reference.qpos) - 1
     for step, goal in enumerate(goals, start=1):
         frames = np.minimum(step + np.arange(SMALL.frames), last)
-        np.testing.assert_array_equal(goal.reference.qpos, np.float64(shown.qpos[frames]))
+        np.testing.assert_array_equal(goal.reference.qpos, np.float64(reference.qpos[frames]))
         np.testing.assert_allclose(
-            goal.servo_target, _servo_target(humanoid, shown.qpos, shown.qvel)[frames]
+            goal.servo_target, _servo_target(humanoid, reference.qpos, reference.qvel)[frames]
         )
         assert goal.valid.sum() == min(SMALL.frames, last - step + 1)
 
 
-def test_the_same_seed_plans_the_same(planner, shown):
-    start = jax.tree.map(lambda x: x[:4], shown)
+def test_same_seed_gives_the_same_plan(planner, reference):
+    start = jax.tree.map(lambda x: x[:4], reference)
     for once, again in zip(planner.plan(start), planner.plan(start), strict=True):
         np.testing.assert_array_equal(once, again)
 
 
-def test_the_best_draws_make_the_next_one():
-    drawn = np.arange(20.0)[:, None]
-    cost = np.abs(drawn[:, 0] - 7.0)
+def test_average_favors_low_cost_samples():
+    samples = np.arange(20.0)[:, None]
+    cost = np.abs(samples[:, 0] - 7.0)
     cost[3] = np.nan
-    assert mppi._average(drawn, cost)[0] == pytest.approx(7.0, abs=0.01)
-    one_sided = np.where(drawn[:, 0] < 7, np.inf, cost)
-    assert 7.0 < mppi._average(drawn, one_sided)[0] < 7.6
-    assert np.isfinite(mppi._average(drawn, np.full(20, np.nan))).all()
+    assert mppi._average(samples, cost)[0] == pytest.approx(7.0, abs=0.01)
+    one_sided = np.where(samples[:, 0] < 7, np.inf, cost)
+    assert 7.0 < mppi._average(samples, one_sided)[0] < 7.6
+    assert np.isfinite(mppi._average(samples, np.full(20, np.nan))).all()
 
 
-def test_draws_of_neighbouring_frames_are_alike():
+def test_noise_is_correlated_over_frames():
     noise = mppi._correlate(np.random.default_rng(0).normal(size=(20_000, 5, 2)))
     flat = noise.transpose(1, 0, 2).reshape(5, -1)
     np.testing.assert_allclose(np.corrcoef(flat)[0], 0.6 ** np.arange(5), atol=0.02)
     np.testing.assert_allclose(flat.std(1), 1.0, atol=0.02)
 
 
-def test_the_command_writes_what_training_reads(tmp_path, bones, hop, model, capsys):
+def test_plan_command_writes_clips_that_training_reads(tmp_path, bones, hop, model, capsys):
     short = hop._replace(qpos=hop.qpos[:4], fps=60.0)
     native.write(tmp_path / "hop.npz", short, bones)
     arguments = [str(tmp_path), str(tmp_path / "out"), "--samples", "8", "--frames", "2"]
@@ -150,7 +153,7 @@ def test_the_command_writes_what_training_reads(tmp_path, bones, hop, model, cap
     assert (tmp_path / "out" / "hop.npz").read_bytes() == before
 
 
-def test_planned_clips_can_be_planned_again_by_other_physics(tmp_path, bones, hop, capsys):
+def test_planned_clips_can_be_replanned_with_other_substeps(tmp_path, bones, hop, capsys):
     once, twice = tmp_path / "once", tmp_path / "twice"
     short = hop._replace(qpos=hop.qpos[:3])
     (tmp_path / "clips").mkdir()
@@ -168,9 +171,9 @@ def test_planned_clips_can_be_planned_again_by_other_physics(tmp_path, bones, ho
     assert "was planned with --substeps 5, not 3: name another folder" in capsys.readouterr().err
 
 
-def test_what_is_lost_stays_without_a_plan_and_is_tried_again(tmp_path, bones, hop, capsys):
+def test_failed_clips_get_no_plan_and_are_retried(tmp_path, bones, hop, capsys):
     qpos = hop.qpos[:6].copy()
-    qpos[1:, 0] += 40.0  # there is no way to follow this
+    qpos[1:, 0] += 40.0  # impossible to follow
     native.write(tmp_path / "hop.npz", hop._replace(qpos=qpos), bones)
     arguments = [str(tmp_path), str(tmp_path / "out"), "--samples", "8", "--frames", "2"]
     for _ in range(2):
@@ -180,14 +183,12 @@ def test_what_is_lost_stays_without_a_plan_and_is_tried_again(tmp_path, bones, h
         assert found.plan is None and len(found.qpos) == 6
 
 
-def test_physics_that_explodes_makes_no_plan(planner, shown):
-    wild = shown._replace(qvel=shown.qvel * np.float32(1e12) + np.float32(1e12))
+def test_diverging_physics_gives_no_plan(planner, reference):
+    wild = reference._replace(qvel=reference.qvel * np.float32(1e12) + np.float32(1e12))
     assert planner.plan(wild) is None
 
 
-def test_training_on_several_clips_without_plans_says_that_there_could_be(
-    tmp_path, bones, hop, planned, capsys
-):
+def test_training_on_unplanned_clips_suggests_planning(tmp_path, bones, hop, planned, capsys):
     config = TrainConfig(env="imitation", motion=MotionConfig(clips=tmp_path))
     native.write(tmp_path / "a.npz", hop, bones)
     train._print_clip_hints(config)
@@ -200,15 +201,17 @@ def test_training_on_several_clips_without_plans_says_that_there_could_be(
     assert not capsys.readouterr().out
 
 
-def test_a_policy_that_is_used_to_plans_is_told_apart(tmp_path, bones, hop, planned, capsys):
+def test_evaluating_on_unplanned_clips_warns_after_planned_training(
+    tmp_path, bones, hop, planned, capsys
+):
     clips = {"bare": hop, "planned": hop._replace(plan=planned)}
     for name, clip in clips.items():
         (tmp_path / name).mkdir()
         native.write(tmp_path / name / "hop.npz", clip, bones)
     for trained, given in itertools.product(clips, clips):
         evaluate._warn_of_plans(tmp_path / trained, tmp_path / given)
-        said = "Plan them first" in capsys.readouterr().out
-        assert said == (trained == "planned" and given == "bare")
+        warned = "Plan them first" in capsys.readouterr().out
+        assert warned == (trained == "planned" and given == "bare")
     (tmp_path / "emptied").mkdir()
     evaluate._warn_of_plans(tmp_path / "emptied", tmp_path / "bare")
     evaluate._warn_of_plans(None, tmp_path / "bare")
@@ -227,14 +230,14 @@ def test_a_policy_that_is_used_to_plans_is_told_apart(tmp_path, bones, hop, plan
         (["{here}/out", "--loop-seconds", "inf"], "--loop-seconds must not be negative"),
     ],
 )
-def test_what_cannot_be_planned(tmp_path, bones, hop, capsys, arguments, complaint):
+def test_invalid_plan_arguments_are_rejected(tmp_path, bones, hop, capsys, arguments, complaint):
     native.write(tmp_path / "hop.npz", hop, bones)
     given = [str(tmp_path), *(word.format(here=tmp_path) for word in arguments)]
     assert plan.main(given) == 2
     assert complaint in capsys.readouterr().err
 
 
-def test_two_clips_of_one_name_are_refused(tmp_path, bones, hop, capsys):
+def test_duplicate_clip_names_are_rejected(tmp_path, bones, hop, capsys):
     native.write(tmp_path / "hop.npz", hop, bones)
     (tmp_path / "hop.txt").write_text("{}")
     assert plan.main([str(tmp_path), str(tmp_path / "out")]) == 2

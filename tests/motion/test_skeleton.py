@@ -1,4 +1,4 @@
-"""Forward kinematics against MuJoCo's, and what our humanoid is."""
+"""Forward kinematics against MuJoCo's, and properties of our humanoid."""
 
 import jax
 import jax.numpy as jnp
@@ -50,8 +50,8 @@ def test_forward_kinematics_agrees_with_mujoco(xml):
     model = skeleton.load_model() if xml is None else mujoco.MjModel.from_xml_string(xml)
     bones = skeleton.describe(model)
     qpos = _random_qpos(model, 6)
-    moved = jax.jit(lambda qpos: skeleton.forward_kinematics(bones, qpos))
-    position, rotation = moved(jnp.asarray(qpos).reshape(2, 3, -1))
+    forward = jax.jit(lambda qpos: skeleton.forward_kinematics(bones, qpos))
+    position, rotation = forward(jnp.asarray(qpos).reshape(2, 3, -1))
     assert position.shape == (2, 3, len(bones.bodies), 3)
     data = mujoco.MjData(model)
     position, rotation = np.asarray(position).reshape(6, -1, 3), rotation.reshape(6, -1, 4)
@@ -63,7 +63,7 @@ def test_forward_kinematics_agrees_with_mujoco(xml):
         np.testing.assert_allclose(alike, 1.0, atol=1e-6)
 
 
-def test_our_humanoid_is_as_described():
+def test_humanoid_model_properties():
     model = skeleton.load_model()
     bones = skeleton.describe(model)
     assert len(bones.bodies) == 15
@@ -81,8 +81,8 @@ def test_our_humanoid_is_as_described():
 
 def _angles(model, data):
     bones = skeleton.describe(model)
-    shown = jax.jit(lambda qpos: skeleton.joint_angles(bones, qpos))
-    return np.asarray(shown(jnp.asarray(data.qpos, jnp.float32)))
+    compute = jax.jit(lambda qpos: skeleton.joint_angles(bones, qpos))
+    return np.asarray(compute(jnp.asarray(data.qpos, jnp.float32)))
 
 
 def test_servos_measure_the_joint_angles():
@@ -115,7 +115,7 @@ def test_servos_pull_a_ball_joint_to_its_target():
     np.testing.assert_allclose(angles[free], target[free], atol=0.02)
 
 
-def test_servos_on_a_ball_joint_work_alike_in_mjx():
+def test_ball_joint_servos_reach_their_target_in_mjx():
     """Three servos with unit gears reach an exponential map, and MJX measures it as MuJoCo does."""
     xml = """<mujoco><option gravity="0 0 0" integrator="implicitfast" timestep="0.02"/>
       <worldbody><body><joint name="j" type="ball"/><geom size="0.1 0.2" type="capsule"/></body>
@@ -144,7 +144,7 @@ def test_the_humanoid_stays_finite_with_targets_at_rest():
     assert np.isfinite(data.qpos).all()
 
 
-def test_models_that_do_not_serve_are_refused(tmp_path):
+def test_unusable_models_are_rejected(tmp_path):
     with pytest.raises(UserError, match="no such file"):
         skeleton.load_model(str(tmp_path / "none.xml"))
     (tmp_path / "bad.xml").write_text("<mujoco><worldbody><body/>")

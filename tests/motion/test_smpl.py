@@ -1,4 +1,4 @@
-"""The SMPL body: orders, rotations there and back, and PHC's motions in AMASS' terms."""
+"""The SMPL body: joint orders, rotation round trips, and PHC motions as AMASS fields."""
 
 import numpy as np
 import pytest
@@ -7,17 +7,17 @@ from scipy.spatial.transform import Rotation
 from jaxrl.motion import smpl
 from jaxrl.motion.formats.pickled import SmplMotion
 
-# The tree as SMPL's own model file has it: the parent's number of each joint.
+# The tree of SMPL's own model file: the parent index of each joint.
 PARENTS = [-1, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 9, 9, 12, 13, 14, 16, 17, 18, 19, 20, 21]
 
 
 def _poses(frames=5, seed=0):
-    """Draw rotations of less than half a turn, which axis-angles say in one way only."""
+    """Draw rotations of less than half a turn, whose axis-angles are unique."""
     vectors = np.random.default_rng(seed).normal(size=(frames, 24, 3))
     return (vectors * 3.0 / np.linalg.norm(vectors, axis=-1, keepdims=True)).reshape(frames, 72)
 
 
-def test_orders_and_tree():
+def test_joint_orders_and_tree():
     assert len(set(smpl.JOINTS)) == 24
     assert set(smpl.JOINTS) == set(smpl.MUJOCO_BODIES) == set(smpl.PARENT)
     named = [None if p < 0 else smpl.JOINTS[p] for p in PARENTS]
@@ -26,7 +26,7 @@ def test_orders_and_tree():
     assert [smpl.MUJOCO_BODIES[i] for i in smpl.MUJOCO_TO_SMPL] == list(smpl.JOINTS)
 
 
-def test_there_and_back():
+def test_local_and_global_rotations_round_trip():
     poses = _poses()
     rotations = smpl.global_rotations(poses)
     assert rotations.shape == (5, 24, 4)
@@ -49,7 +49,7 @@ def test_global_rotations_equal_products_of_matrices():
             np.testing.assert_allclose(found[t, body], product @ upright.T, atol=1e-12)
 
 
-def test_a_body_that_stands_facing_x_is_not_turned():
+def test_upright_body_facing_x_has_identity_rotations():
     poses = np.zeros((1, 72))
     poses[0, :3] = Rotation.from_quat(smpl.UPRIGHT).as_rotvec()
     np.testing.assert_allclose(np.abs(smpl.global_rotations(poses)[..., 3]), 1.0)

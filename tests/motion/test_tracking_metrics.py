@@ -1,4 +1,4 @@
-"""Tracking errors against loops written one frame at a time, and SciPy's rotation fit."""
+"""Tracking errors against per-frame Python loops and SciPy's rotation fit."""
 
 import jax
 import jax.numpy as jnp
@@ -31,7 +31,7 @@ def _similarity(p, q):
     return np.linalg.norm(scale * turned - q, axis=1)
 
 
-def _slow(played, reference, frames, root=0):
+def _reference_errors(played, reference, frames, root=0):
     """Return {name: one list of frame values per clip}."""
     found = {n: [] for n in ("mpjpe", "mpjpe_local", "mpjpe_aligned", "velocity", "acceleration")}
     for p, q, n in zip(played.astype(float), reference.astype(float), frames, strict=True):
@@ -58,23 +58,23 @@ def _slow(played, reference, frames, root=0):
 
 
 @pytest.mark.parametrize("seed, noise, root", [(0, 0.1, 0), (1, 0.01, 2), (2, 2.0, 4)])
-def test_equal_to_loops(seed, noise, root):
-    """Noise of 2 m makes the best fit a reflection now and then, which must not be taken."""
+def test_errors_match_python_loops(seed, noise, root):
+    """With noise of 2 m the best fit is sometimes a reflection, which must not be used."""
     played, reference, frames = _motions(seed, noise)
-    slow = _slow(played, reference, frames, root)
-    fast = errors(played, reference, frames, root=root)
-    assert set(fast) == set(slow)
-    for name, clips in slow.items():
+    expected = _reference_errors(played, reference, frames, root)
+    found = errors(played, reference, frames, root=root)
+    assert set(found) == set(expected)
+    for name, clips in expected.items():
         everything = np.concatenate(clips)
-        mean = tracking_metrics.pooled(fast[name])
+        mean = tracking_metrics.pooled(found[name])
         assert mean.count == len(everything)
         np.testing.assert_allclose(mean.total / mean.count, everything.mean(), rtol=2e-4)
         own = [np.mean(c) if c else np.nan for c in clips]
-        np.testing.assert_allclose(tracking_metrics.per_clip(fast[name]), own, rtol=2e-4)
+        np.testing.assert_allclose(tracking_metrics.per_clip(found[name]), own, rtol=2e-4)
 
 
-def test_hand_computed():
-    """A body 3-4-0 off from frame 1 on, in mm; the other one right."""
+def test_errors_match_hand_computed_values():
+    """One of two bodies is off by (3, 4, 0) mm from frame 1 on."""
     reference = np.zeros((1, 4, 2, 3), np.float32)
     reference[:, :, 1, 2] = 1.0
     played = reference.copy()
@@ -87,7 +87,7 @@ def test_hand_computed():
     assert result["mpjpe_local"] == pytest.approx(5 / 2 * 3 / 4, rel=1e-3)
     assert result["velocity"] == pytest.approx(5 / 2 / 3, rel=1e-3)  # one jump in three steps
     assert result["acceleration"] == pytest.approx(5 / 2 / 2, rel=1e-3)  # one bend of two
-    # With the body that is off as the root, it is the other one that is off from there.
+    # With the displaced body as the root, the other body is the one that is off.
     away = {
         k: tracking_metrics.per_clip(v)[0]
         for k, v in errors(played, reference, frames, root=1).items()
@@ -107,17 +107,17 @@ def test_alignment_undoes_any_similarity():
 
 
 def test_alignment_never_mirrors():
-    """A mirrored body is not the body: what is left is what a search over rotations leaves."""
+    """For a mirrored body, the error equals that of a search over rotations."""
     rng = np.random.default_rng(3)
     reference = rng.normal(size=(BODIES, 3))
     mirrored = reference * [1, 1, -1]
     p, q = mirrored - mirrored.mean(0), reference - reference.mean(0)
 
-    def left(x):
+    def residual(x):
         return np.sum((np.exp(x[3]) * Rotation.from_rotvec(x[:3]).apply(p) - q) ** 2)
 
     starts = np.concatenate([rng.normal(size=(20, 3)), np.zeros((20, 1))], axis=1)
-    best = min(minimize(left, start).fun for start in starts)
+    best = min(minimize(residual, start).fun for start in starts)
     fit = tracking_metrics.aligned(jnp.float32(mirrored)[None], jnp.float32(reference)[None])[0]
     assert best > 0.1
     assert np.sum((np.asarray(fit) - reference) ** 2) == pytest.approx(best, rel=1e-4)
@@ -130,7 +130,7 @@ def test_points_without_extent_are_moved_to_the_centre():
     np.testing.assert_allclose(fit, centre, atol=1e-6)
 
 
-def test_what_follows_the_end_does_not_count():
+def test_frames_after_the_end_are_ignored():
     played, reference, frames = _motions()
     clean = errors(played, reference, frames)
     near = tracking_metrics.within_training_limit(played, reference, frames, limit=10.0)
@@ -144,7 +144,7 @@ def test_what_follows_the_end_does_not_count():
     assert np.all(after)
 
 
-def test_pooling_weighs_clips_by_their_frames():
+def test_pooling_weights_clips_by_their_frames():
     """Two clips of 1 and 3 frames, off by 4 mm and 0: pooled 1, mean of means 2."""
     reference = np.zeros((2, 3, 2, 3), np.float32)
     played = reference.copy()
@@ -155,8 +155,8 @@ def test_pooling_weighs_clips_by_their_frames():
     assert np.mean(tracking_metrics.per_clip(error)) == pytest.approx(2.0)
 
 
-# name: (distances of three bodies in the worst frame, near in training, near when evaluated
-# by bodies 0 and 1, near when evaluated by all)
+# name: (distances of three bodies in the worst frame, within the training limit, within the
+# evaluation limit for bodies 0 and 1, within the evaluation limit for all bodies)
 SUCCESS = {
     "on it": ([0.0, 0.0, 0.0], True, True, True),
     "one body 0.26 off": ([0.26, 0.0, 0.0], False, True, True),
@@ -170,8 +170,8 @@ SUCCESS = {
 
 @pytest.mark.parametrize("name", SUCCESS)
 @pytest.mark.parametrize("frame", [0, 2])
-def test_success(name, frame):
-    """A single frame decides; the same frame after the clip's end does not."""
+def test_success_limits(name, frame):
+    """A single frame decides; the same frame after the clip's end is ignored."""
     distances, *expected = SUCCESS[name]
     reference = np.zeros((2, 4, 3, 3), np.float32)
     played = reference.copy()
@@ -197,8 +197,8 @@ def test_shapes_are_checked():
             tracking_metrics.tracking_errors(*wrong)
 
 
-def test_hands_and_toes_are_left_out_however_they_are_spelt():
-    """Of SMPL's 24 bodies 20 are left, as in PHC: wrists count there."""
+def test_success_bodies_exclude_hands_and_toes():
+    """20 of SMPL's 24 bodies remain, as in PHC; wrists are included."""
     kept = [
         n for n in smpl.JOINTS if tracking_metrics.success_bodies(smpl.JOINTS)[smpl.JOINTS.index(n)]
     ]
@@ -214,4 +214,4 @@ def test_hands_and_toes_are_left_out_however_they_are_spelt():
     assert tracking_metrics.success_bodies(["root", "left_wrist"]) == [
         True,
         False,
-    ]  # it has no hands
+    ]  # without hands, wrists are excluded

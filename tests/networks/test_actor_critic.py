@@ -1,4 +1,4 @@
-"""Check actor and critic: shapes, start values, and who sees what."""
+"""Check actor and critic: shapes, initial values, and the inputs of each."""
 
 import flax.linen as nn
 import jax
@@ -20,7 +20,7 @@ SMALL = {"hidden": (16, 8), "critic_hidden": (12, 6)}
 def _build(obs=FLAT, discrete=False, **settings):
     spec = EnvSpec(obs, ActionSpec(ACTIONS, discrete))
     networks = actor_critic.build(spec, NetworkConfig(**{**SMALL, **settings}))
-    # One program each: much quicker here than compiling every operation by itself.
+    # One program each is faster here than compiling every operation.
     return networks._replace(actor=_compiled(networks.actor), critic=_compiled(networks.critic))
 
 
@@ -38,8 +38,8 @@ def _leaves(params, name):
     return {jax.tree_util.keystr(path): x for path, x in paths if name in str(path[-1])}
 
 
-def _start_std(**settings):
-    """Return the deviations of a fresh policy at ordinary normalised observations."""
+def _initial_std(**settings):
+    """Return the standard deviations of an initial policy at normalized observations."""
     networks = _build(**settings)
     obs = jax.random.normal(KEY, (200, OBS))
     out, _ = networks.actor.apply(networks.actor.init(jax.random.key(1)), obs, ())
@@ -50,7 +50,7 @@ def _start_std(**settings):
 @pytest.mark.parametrize("distribution", ["normal", "tanh_normal"])
 @pytest.mark.parametrize("init", ["lecun", "orthogonal"])
 def test_free_std_starts_at_init_std(init_std, distribution, init):
-    std = _start_std(
+    std = _initial_std(
         state_dependent_std=False, init_std=init_std, distribution=distribution, init=init
     )
     np.testing.assert_allclose(std, init_std, rtol=1e-5)
@@ -70,13 +70,13 @@ def test_state_dependent_std_starts_at_init_std_for_zero_features(init_std, init
 @pytest.mark.parametrize("init_std", [0.05, 0.7, 2.0])
 @pytest.mark.parametrize("init", ["lecun", "orthogonal"])
 def test_state_dependent_std_starts_at_init_std(init_std, init):
-    std = _start_std(init_std=init_std, init=init)
+    std = _initial_std(init_std=init_std, init=init)
     np.testing.assert_allclose(std, init_std, rtol=0.05)
 
 
 @pytest.mark.parametrize("discrete", [False, True])
 @pytest.mark.parametrize("init", ["lecun", "orthogonal"])
-def test_fresh_policy_hardly_depends_on_the_observation(init, discrete):
+def test_initial_policy_hardly_depends_on_the_observation(init, discrete):
     networks = _build(init=init, discrete=discrete)
     obs = jax.random.normal(KEY, (200, OBS))
     out, _ = networks.actor.apply(networks.actor.init(KEY), obs, ())
@@ -107,11 +107,11 @@ def test_free_log_std_is_a_parameter():
     np.testing.assert_allclose(networks.distribution.std(out), [[0.1, 0.2, 0.3]] * 4, rtol=1e-5)
     grad = jax.grad(lambda p: jnp.sum(networks.actor.apply(p, jnp.zeros((4, OBS)), ())[0]))(params)
     np.testing.assert_allclose(grad["params"]["log_std"], 4.0)
-    # A network that chooses the spread has no such number.
+    # With a state-dependent std there is no such parameter.
     assert "log_std" not in _build().actor.init(KEY)["params"]
 
 
-def test_orthogonal_start():
+def test_orthogonal_init():
     networks = _build(init="orthogonal")
     for network, head_gain in ((networks.actor, 0.01), (networks.critic, 1.0)):
         kernels = _leaves(network.init(KEY), "kernel")
@@ -123,7 +123,7 @@ def test_orthogonal_start():
             np.testing.assert_allclose(gram, gain**2 * np.eye(min(rows, columns)), atol=1e-5)
 
 
-def test_lecun_start():
+def test_lecun_init():
     networks = _build(obs=jax.ShapeDtypeStruct((300,), jnp.float32), critic_hidden=(200, 100))
     for path, kernel in _leaves(networks.critic.init(KEY), "kernel").items():
         if "head" not in path:
@@ -137,7 +137,7 @@ def test_layer_norm(layer_norm):
         params = network.init(KEY)
         scales = [x.shape for x in _leaves(params, "scale").values()]
         assert sorted(scales) == (sorted((w,) for w in widths) if layer_norm else [])
-        # A first layer without bias in front of LayerNorm cannot tell the size of its input.
+        # With zero biases, LayerNorm removes the scale of the input.
         one, _ = network.apply(params, jnp.ones((1, OBS)), ())
         two, _ = network.apply(params, 3 * jnp.ones((1, OBS)), ())
         assert np.allclose(one, two, atol=1e-3) == layer_norm
@@ -177,7 +177,7 @@ def test_mlp_equals_numpy(activation):
     np.testing.assert_allclose(jax.jit(mlp.apply)(params, x), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_privileged_state_is_for_the_critic_alone():
+def test_only_the_critic_sees_privileged_state():
     networks = _build(_dict_spec(state=4, extra=2, privileged_state=6))
     keys = jax.random.split(KEY, 6)
     names = {"state": 4, "extra": 2, "privileged_state": 6}
@@ -203,7 +203,7 @@ def test_privileged_state_is_for_the_critic_alone():
     }
 
 
-def test_dict_without_privileged_state_is_joined_for_both():
+def test_dict_obs_are_concatenated_for_both_networks():
     networks = _build(_dict_spec(b=2, a=3))
     a, b = jax.random.normal(KEY, (4, 3)), jax.random.normal(jax.random.key(1), (4, 2))
     flat = _build()
@@ -252,7 +252,7 @@ def test_leading_axes_and_rows(state_dependent, layer_norm):
                 np.testing.assert_allclose(whole[t, n], row, rtol=1e-5, atol=1e-5)
 
 
-def test_carry_passes_through():
+def test_feedforward_carry_is_empty():
     networks = _build()
     for network in (networks.actor, networks.critic):
         assert network.initial_carry(8) == ()
@@ -260,7 +260,7 @@ def test_carry_passes_through():
         assert carry == ()
 
 
-def test_parameters_follow_their_key():
+def test_parameters_depend_on_the_key():
     actor = _build().actor
     first, again, other = (
         actor.init(jax.random.key(seed))["params"]["head"]["kernel"] for seed in (1, 1, 2)
@@ -272,17 +272,17 @@ def test_parameters_follow_their_key():
 @pytest.mark.parametrize(
     "settings",
     [
-        {"hidden": (8, 8), "critic_hidden": (8, 8)},  # side by side
+        {"hidden": (8, 8), "critic_hidden": (8, 8)},  # equal widths: one batched product per layer
         {
             "hidden": (8, 8),
             "critic_hidden": (8, 8),
             "layer_norm": True,
             "state_dependent_std": False,
         },
-        {},  # one by one
+        {},  # different widths: separate products
     ],
 )
-def test_both_equals_actor_and_critic_alone(settings):
+def test_forward_equals_separate_actor_and_critic(settings):
     networks = _build(**settings)
     params = {"actor": networks.actor.init(KEY), "critic": networks.critic.init(KEY)}
     obs = jax.random.normal(KEY, (3, 5, OBS))
@@ -304,7 +304,7 @@ def test_both_equals_actor_and_critic_alone(settings):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
 
-def test_bfloat16_is_close_and_stays_inside():
+def test_bfloat16_is_internal_and_close_to_float32():
     exact, coarse = _build(), _build(precision="bfloat16")
     params, obs = exact.actor.init(KEY), jax.random.normal(KEY, (16, OBS))
     for leaf in jax.tree.leaves(coarse.actor.init(KEY)):

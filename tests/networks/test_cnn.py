@@ -1,4 +1,4 @@
-"""Pictures: who counts as one, what a change of pictures is, and networks that look at them."""
+"""Image observations: detection, differences of images, and networks that read them."""
 
 import jax
 import jax.numpy as jnp
@@ -14,18 +14,18 @@ VECTOR = jax.ShapeDtypeStruct((4,), jnp.float32)
 NETWORK = NetworkConfig((8,), (8,))
 
 
-def _picture(seed, *lead):
+def _image(seed, *lead):
     random = np.random.default_rng(seed)
     return jnp.asarray(random.integers(0, 256, (*lead, 10, 6, 3)), jnp.uint8)
 
 
-def test_bytes_with_height_width_and_channels_are_pictures():
+def test_uint8_height_width_channels_is_an_image():
     assert cnn.is_image(IMAGE)
     assert not cnn.is_image(VECTOR)
     assert not cnn.is_image(jax.ShapeDtypeStruct((49, 3), jnp.uint8))  # tokens
 
 
-def test_change_is_in_light_and_keeps_its_sign():
+def test_image_change_is_scaled_and_signed():
     before = cnn.ImageObs((jnp.full((1, 2, 2, 1), 51, jnp.uint8),), jnp.array([[3.0]]))
     after = cnn.ImageObs((jnp.full((1, 2, 2, 1), 102, jnp.uint8),), jnp.array([[1.0]]))
     changed = cnn.image_change(before, after)
@@ -34,25 +34,25 @@ def test_change_is_in_light_and_keeps_its_sign():
     np.testing.assert_allclose(changed.vector, [[3.0, 2.0]])
 
 
-def test_change_of_bytes_that_are_no_picture_keeps_its_sign():
-    """0 − 1 is −1, as for the same numbers in single precision, also beside a picture."""
+def test_uint8_vector_change_is_signed():
+    """0 − 1 is −1, as for the same numbers in float32, also in a reward network."""
     before, after = jnp.array([[0, 5, 9]], jnp.uint8), jnp.array([[1, 5, 7]], jnp.uint8)
     changed = cnn.image_change(cnn.ImageObs((), before), cnn.ImageObs((), after)).vector
     np.testing.assert_array_equal(changed, [[0, 5, 9, -1, 0, 2]])
 
     @jax.jit
-    def guess(before, after):
+    def predict(before, after):
         spec = EnvSpec(jax.ShapeDtypeStruct((3,), before.dtype), ActionSpec(1, False))
         network = reward_network.build(spec, NETWORK)
         return network.apply(network.init(jax.random.key(0)), before, jnp.zeros((1, 1)), after)
 
-    numbers = guess(before.astype(jnp.float32), after.astype(jnp.float32))
-    np.testing.assert_allclose(guess(before, after), numbers, rtol=1e-6)
+    numbers = predict(before.astype(jnp.float32), after.astype(jnp.float32))
+    np.testing.assert_allclose(predict(before, after), numbers, rtol=1e-6)
 
 
 @pytest.mark.parametrize("discrete", [True, False])
 @pytest.mark.parametrize("obs", [IMAGE, {"camera": IMAGE, "joints": VECTOR}])
-def test_all_networks_look_at_pictures_and_numbers(obs, discrete):
+def test_all_networks_read_images_and_vectors(obs, discrete):
     spec = EnvSpec(obs, ActionSpec(2, discrete))
     networks = actor_critic.build(spec, NETWORK)
     critic, reward = (
@@ -60,31 +60,33 @@ def test_all_networks_look_at_pictures_and_numbers(obs, discrete):
         reward_network.build(spec, NETWORK),
     )
 
-    def look(seed):
+    def observe(seed):
         joints = jax.random.normal(jax.random.key(seed), (5, 4))
-        picture = _picture(seed, 5)
-        return {"camera": picture, "joints": joints} if isinstance(obs, dict) else picture
+        image = _image(seed, 5)
+        return {"camera": image, "joints": joints} if isinstance(obs, dict) else image
 
     @jax.jit
-    def values(now, then):
+    def values(current, next_obs):
         keys = jax.random.split(jax.random.key(0), 4)
         params = {"actor": networks.actor.init(keys[0]), "critic": networks.critic.init(keys[1])}
         action = jnp.zeros(5, jnp.int32) if discrete else jnp.zeros((5, 2))
-        output, value = networks.forward(params, now, {"actor": (), "critic": ()}, None)
-        worth = critic.apply(critic.init(keys[2]), now, action)
-        return output, value, worth, reward.apply(reward.init(keys[3]), now, action, then)
+        output, value = networks.forward(params, current, {"actor": (), "critic": ()}, None)
+        q = critic.apply(critic.init(keys[2]), current, action)
+        return output, value, q, reward.apply(reward.init(keys[3]), current, action, next_obs)
 
-    now, then, other = look(0), look(1), look(2)
-    output, value, worth, paid = values(now, then)
-    assert (output.shape[0], value.shape, worth.shape, paid.shape) == (5, (5,), (2, 5), (5,))
-    for first, second in zip(values(now, then), values(other, then), strict=True):
-        assert not np.allclose(first, second)  # what is seen matters to every one of them
-    assert not np.allclose(paid, values(now, other)[3])  # and what follows, to the reward
+    current, next_obs, other = observe(0), observe(1), observe(2)
+    output, value, q, predicted = values(current, next_obs)
+    assert (output.shape[0], value.shape, q.shape, predicted.shape) == (5, (5,), (2, 5), (5,))
+    for first, second in zip(values(current, next_obs), values(other, next_obs), strict=True):
+        assert not np.allclose(first, second)  # every output depends on the observation
+    assert not np.allclose(
+        predicted, values(current, other)[3]
+    )  # the reward also depends on the next observation
 
 
-def test_a_critic_may_see_numbers_where_the_actor_sees_a_picture():
+def test_critic_may_read_vectors_while_actor_reads_images():
     spec = EnvSpec({"camera": IMAGE, "privileged_state": VECTOR}, ActionSpec(2, False))
     critic = q_network.build(spec, NETWORK, layer_norm=False)
-    obs = {"camera": _picture(0, 3), "privileged_state": jnp.ones((3, 4))}
+    obs = {"camera": _image(0, 3), "privileged_state": jnp.ones((3, 4))}
     value = jax.jit(lambda: critic.apply(critic.init(jax.random.key(0)), obs, jnp.zeros((3, 2))))()
     assert value.shape == (2, 3)

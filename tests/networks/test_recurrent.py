@@ -1,4 +1,4 @@
-"""The recurrent layers against flax's own cells, step by step and over whole segments."""
+"""The recurrent layers against Flax cells, for single steps and whole segments."""
 
 import flax.linen as nn
 import jax
@@ -24,7 +24,7 @@ def _carry(kind):
 
 
 def _flax_params(kind, params):
-    """Give our weights to flax's cell, which has one small matrix per gate."""
+    """Convert our weights to those of a Flax cell, which has one matrix per gate."""
     into, recurrent = params["input"], params["recurrent"]
     names = "ifgo" if kind == "lstm" else "rzn"
 
@@ -52,7 +52,7 @@ def _random(params):
 
 
 @pytest.mark.parametrize("kind", ["lstm", "gru"])
-def test_one_step_is_flaxs_cell(kind):
+def test_one_step_matches_flax_cell(kind):
     module, carry = RNN(kind, SIZE), _carry(kind)
     params = _random(module.init(KEYS[0], X[0], carry)["params"])
     out, _, after = module.apply({"params": params}, X[0], carry)
@@ -64,33 +64,33 @@ def test_one_step_is_flaxs_cell(kind):
 
 
 @pytest.mark.parametrize("kind", ["lstm", "gru"])
-def test_segments_equal_single_steps_with_forgetting(kind):
+def test_segments_equal_single_steps_with_resets(kind):
     module, carry = RNN(kind, SIZE), _carry(kind)
     params = {"params": _random(module.init(KEYS[0], X[0], carry)["params"])}
-    out, beside, after = module.apply(params, X, carry, ENDED, OTHER)
+    out, other_out, after = module.apply(params, X, carry, ENDED, OTHER)
     assert ENDED.any() and not ENDED.all()
     for t in range(T):
         expected, _, carry = module.apply(params, X[t], carry)
         np.testing.assert_allclose(out[t], expected, rtol=1e-5, atol=1e-6)
-        tried, *_ = module.apply(params, OTHER[t], carry)
-        np.testing.assert_allclose(beside[t], tried, rtol=1e-5, atol=1e-6)
+        other_expected, *_ = module.apply(params, OTHER[t], carry)
+        np.testing.assert_allclose(other_out[t], other_expected, rtol=1e-5, atol=1e-6)
         carry = jax.tree.map(lambda leaf, t=t: np.where(ENDED[t][:, None], 0, leaf), carry)
     for a, b in zip(jax.tree.leaves(after), jax.tree.leaves(carry), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["lstm", "gru"])
-def test_gradients_are_those_of_single_steps(kind):
+def test_segment_gradients_equal_single_steps(kind):
     module, carry = RNN(kind, SIZE), _carry(kind)
     params = {"params": _random(module.init(KEYS[0], X[0], carry)["params"])}
 
-    def weigh(outputs, carry):
+    def weighted_sum(outputs, carry):
         weights = jnp.cos(jnp.arange(T * N * SIZE)).reshape(T, N, SIZE)
         return jnp.sum(weights * jnp.stack(outputs)) + sum(map(jnp.sum, jax.tree.leaves(carry)))
 
     def at_once(params, carry, x):
         out, _, after = module.apply(params, x, carry, ENDED)
-        return weigh(list(out), after)
+        return weighted_sum(list(out), after)
 
     def step_by_step(params, carry, x):
         outputs = []
@@ -98,7 +98,7 @@ def test_gradients_are_those_of_single_steps(kind):
             out, _, carry = module.apply(params, x[t], carry)
             outputs.append(out)
             carry = jax.tree.map(lambda leaf, t=t: jnp.where(ENDED[t][:, None], 0.0, leaf), carry)
-        return weigh(outputs, carry)
+        return weighted_sum(outputs, carry)
 
     ours, plain = (
         jax.tree.leaves(jax.grad(function, (0, 1, 2))(params, carry, X))
@@ -108,7 +108,7 @@ def test_gradients_are_those_of_single_steps(kind):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
 
-def test_forget_gates_start_open_and_recurrent_weights_orthogonal():
+def test_lstm_init_opens_forget_gates_and_is_orthogonal():
     params = RNN("lstm", SIZE).init(KEYS[0], X[0], _carry("lstm"))["params"]
     bias = np.asarray(params["input"]["bias"]).reshape(4, SIZE)
     np.testing.assert_array_equal(bias, [[0] * SIZE, [1] * SIZE, [0] * SIZE, [0] * SIZE])
@@ -118,7 +118,7 @@ def test_forget_gates_start_open_and_recurrent_weights_orthogonal():
 
 @pytest.mark.parametrize("who", ["actor", "critic", "both"])
 @pytest.mark.parametrize("kind", ["lstm", "gru"])
-def test_actor_and_critic_remember_as_told(kind, who):
+def test_rnn_of_selects_the_recurrent_networks(kind, who):
     spec = EnvSpec(jax.ShapeDtypeStruct((F,), jnp.float32), ActionSpec(2, False))
     config = NetworkConfig((6,), (6,), rnn=kind, rnn_size=SIZE, rnn_of=who)
     networks = actor_critic.build(spec, config)
@@ -128,7 +128,7 @@ def test_actor_and_critic_remember_as_told(kind, who):
         assert bool(jax.tree.leaves(network.initial_carry(N))) == (who in (name, "both"))
     start = {name: _carry(kind) if who in (name, "both") else () for name in nets}
     output, value = networks.forward(params, X, start, ENDED)
-    judged, then, _ = networks.values(params["critic"], X, OTHER, start["critic"], ENDED)
+    values, next_values, _ = networks.values(params["critic"], X, OTHER, start["critic"], ENDED)
     carry = start
     for t in range(T):
         (out_t, carry_a), (value_t, carry_c) = (
@@ -136,9 +136,9 @@ def test_actor_and_critic_remember_as_told(kind, who):
         )
         np.testing.assert_allclose(output[t], out_t, rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(value[t], value_t, rtol=1e-4, atol=1e-5)
-        np.testing.assert_allclose(judged[t], value_t, rtol=1e-4, atol=1e-5)
-        then_t, _ = networks.critic.apply(params["critic"], OTHER[t], carry_c)
-        np.testing.assert_allclose(then[t], then_t, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(values[t], value_t, rtol=1e-4, atol=1e-5)
+        next_value_t, _ = networks.critic.apply(params["critic"], OTHER[t], carry_c)
+        np.testing.assert_allclose(next_values[t], next_value_t, rtol=1e-4, atol=1e-5)
         carry = jax.tree.map(
             lambda leaf, t=t: jnp.where(ENDED[t][:, None], 0, leaf),
             {"actor": carry_a, "critic": carry_c},

@@ -1,4 +1,4 @@
-"""Exported policies act as the trained ones do: from JAX's format, and where there is no JAX."""
+"""Exported policies act like the trained ones, as JAX programs and in NumPy."""
 
 import dataclasses
 import json
@@ -28,11 +28,11 @@ def vector(size, dtype=jnp.float32):
     return jax.ShapeDtypeStruct((size,), dtype)
 
 
-NUMBERS, CHOICES = ActionSpec(3, discrete=False), ActionSpec(3, discrete=True)
-PLAIN = EnvSpec(vector(5), NUMBERS)
-PARTS = EnvSpec({"b": vector(2), "a": vector(3), "privileged_state": vector(7)}, CHOICES)
-BYTES = EnvSpec({"a": vector(3), "raw": vector(2, jnp.uint8)}, NUMBERS)
-TOKENS = EnvSpec(jax.ShapeDtypeStruct((4, 2), jnp.uint8), CHOICES, tokens=(3, 5))
+CONTINUOUS, DISCRETE = ActionSpec(3, discrete=False), ActionSpec(3, discrete=True)
+PLAIN = EnvSpec(vector(5), CONTINUOUS)
+PARTS = EnvSpec({"b": vector(2), "a": vector(3), "privileged_state": vector(7)}, DISCRETE)
+BYTES = EnvSpec({"a": vector(3), "raw": vector(2, jnp.uint8)}, CONTINUOUS)
+TOKENS = EnvSpec(jax.ShapeDtypeStruct((4, 2), jnp.uint8), DISCRETE, tokens=(3, 5))
 SMALL = NetworkConfig(hidden=(8, 6), rnn_size=4)
 KINDS = {
     **{name: (PLAIN, {"activation": name}) for name in ("swish", "relu", "tanh", "elu", "gelu")},
@@ -45,7 +45,7 @@ KINDS = {
     "tokens": (TOKENS, {}),
     "lstm": (PLAIN, {"rnn": "lstm"}),
     "gru": (PARTS, {"rnn": "gru"}),
-    "memory of the critic": (PLAIN, {"rnn": "gru", "rnn_of": "critic"}),
+    "recurrent critic": (PLAIN, {"rnn": "gru", "rnn_of": "critic"}),
 }
 
 
@@ -61,44 +61,44 @@ def observations(spec, number, seed):
 
 
 def write_policy(path, spec, **changes):
-    """Write a policy with random weights, all of them away from zero, and a used normaliser."""
+    """Write a policy with random nonzero weights and a used normalizer."""
     config = dataclasses.replace(SMALL, **changes)
     networks = actor_critic.build(spec, config)
     actor = networks.actor.init(jax.random.key(0))
     leaves, structure = jax.tree.flatten(actor)
     rng = np.random.default_rng(4)
     leaves = [rng.normal(0, 0.5, leaf.shape).astype(np.float32) for leaf in leaves]
-    moments = normalizer.update(normalizer.init(spec.obs), observations(spec, 50, seed=2))
-    params = PolicyParams(jax.tree.unflatten(structure, leaves), moments)
+    stats = normalizer.update(normalizer.init(spec.obs), observations(spec, 50, seed=2))
+    params = PolicyParams(jax.tree.unflatten(structure, leaves), stats)
     files.write(path, params, spec, config, {})
     return load.load_policy(path)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_both_forms_act_like_the_policy(kind, tmp_path):
+def test_both_exports_match_the_policy(kind, tmp_path):
     spec, changes = KINDS[kind]
     policy = write_policy(tmp_path / "policy.npz", spec, **changes)
     policy_export.write(tmp_path / "policy.npz", tmp_path / "out")
     program = jax_export.deserialize((tmp_path / "out" / "policy.jax").read_bytes()).call
-    plain = Policy(tmp_path / "out" / "policy.npz")
-    carry = by_program = policy.initial_carry(24)
-    by_numpy, seen = None, set()
+    numpy_policy = Policy(tmp_path / "out" / "policy.npz")
+    carry = program_carry = policy.initial_carry(24)
+    numpy_carry, seen = None, set()
     for step in range(4):
         obs = observations(spec, 24, seed=10 + step)
         action, carry = policy.step(obs, carry)
         if jax.tree.leaves(carry):
-            again, by_program = program(obs, by_program)
+            program_action, program_carry = program(obs, program_carry)
         else:
-            again = program(obs)
-        by_hand, by_numpy = plain.step(obs, by_numpy)
-        np.testing.assert_allclose(again, action, atol=1e-5)
-        np.testing.assert_allclose(by_hand, action, atol=2e-5)
-        assert by_hand.shape == action.shape
+            program_action = program(obs)
+        numpy_action, numpy_carry = numpy_policy.step(obs, numpy_carry)
+        np.testing.assert_allclose(program_action, action, atol=1e-5)
+        np.testing.assert_allclose(numpy_action, action, atol=2e-5)
+        assert numpy_action.shape == action.shape
         seen |= set(np.asarray(action).ravel().tolist())
-    assert len(seen) > 1  # it does react
+    assert len(seen) > 1  # actions depend on observations
 
 
-def test_one_observation_and_batches_of_any_size(tmp_path):
+def test_exports_accept_single_and_batched_observations(tmp_path):
     policy = write_policy(tmp_path / "policy.npz", PLAIN)
     policy_export.write(tmp_path / "policy.npz", tmp_path)
     program = jax_export.deserialize((tmp_path / "policy.jax").read_bytes())
@@ -106,11 +106,11 @@ def test_one_observation_and_batches_of_any_size(tmp_path):
     for number in (1, 3, 17):
         obs = observations(PLAIN, number, seed=number)
         np.testing.assert_allclose(program.call(obs), policy(obs), atol=1e-6)
-    plain, one = Policy(tmp_path / "policy.npz"), obs[0]
-    np.testing.assert_allclose(plain(one), policy(one), atol=2e-5)
+    numpy_policy, one = Policy(tmp_path / "policy.npz"), obs[0]
+    np.testing.assert_allclose(numpy_policy(one), policy(one), atol=2e-5)
 
 
-def test_a_policy_without_statistics_sees_what_is_there(tmp_path):
+def test_export_without_statistics_does_not_normalize(tmp_path):
     policy = write_policy(tmp_path / "policy.npz", PLAIN)
     fresh = policy.params._replace(obs_stats=normalizer.init(PLAIN.obs))
     files.write(tmp_path / "policy.npz", fresh, PLAIN, SMALL, {})
@@ -120,19 +120,19 @@ def test_a_policy_without_statistics_sees_what_is_there(tmp_path):
     np.testing.assert_allclose(Policy(tmp_path / "out" / "policy.npz")(obs), policy(obs), atol=1e-4)
 
 
-def test_image_policies_have_a_program_only(tmp_path):
-    spec = EnvSpec(jax.ShapeDtypeStruct((16, 16, 1), jnp.uint8), CHOICES)
+def test_image_policies_export_only_the_jax_program(tmp_path):
+    spec = EnvSpec(jax.ShapeDtypeStruct((16, 16, 1), jnp.uint8), DISCRETE)
     policy = write_policy(tmp_path / "policy.npz", spec)
-    remarks = policy_export.write(tmp_path / "policy.npz", tmp_path / "out")
-    assert "image observations" in remarks[-1] and not (tmp_path / "out" / "policy.npz").exists()
+    messages = policy_export.write(tmp_path / "policy.npz", tmp_path / "out")
+    assert "image observations" in messages[-1] and not (tmp_path / "out" / "policy.npz").exists()
     program = jax_export.deserialize((tmp_path / "out" / "policy.jax").read_bytes()).call
     obs = observations(spec, 5, seed=3)
     np.testing.assert_array_equal(program(obs), policy(obs))
 
 
-@pytest.mark.parametrize("memory", ["none", "lstm"])
-def test_a_trained_policy_acts_alike_in_a_process_without_jax(memory, tmp_path):
-    settings = ["--network.rnn", memory, "--network.rnn-size", "4", "--epochs", "1"]
+@pytest.mark.parametrize("rnn", ["none", "lstm"])
+def test_trained_policy_matches_in_a_process_without_jax(rnn, tmp_path):
+    settings = ["--network.rnn", rnn, "--network.rnn-size", "4", "--epochs", "1"]
     folder = tiny.run(tmp_path / "run", *settings, "--eval.num-envs", "0")
     assert export.main([str(folder), "--out", str(tmp_path / "out")]) == 0
     policy = load.load_policy(folder)
@@ -148,9 +148,9 @@ def test_a_trained_policy_acts_alike_in_a_process_without_jax(memory, tmp_path):
             sys.modules[name] = None  # an import of it fails
         import numpy as np
         from policy import Policy
-        policy, memory, actions = Policy(), None, []
+        policy, carry, actions = Policy(), None, []
         for step in np.load(sys.argv[1]):
-            action, memory = policy.step(step, memory)
+            action, carry = policy.step(step, carry)
             actions.append(action.tolist())
         print(json.dumps(actions))
     """
@@ -160,6 +160,6 @@ def test_a_trained_policy_acts_alike_in_a_process_without_jax(memory, tmp_path):
     assert json.loads(done.stdout) == actions
 
 
-def test_missing_policies_are_named(tmp_path, capsys):
+def test_missing_policy_is_reported(tmp_path, capsys):
     assert export.main([str(tmp_path)]) == 2
     assert "No policy at" in capsys.readouterr().err

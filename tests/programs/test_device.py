@@ -1,4 +1,4 @@
-"""Compiled programs: what they are fed, and what follows from it."""
+"""Compiled device programs: start states, shapes, tracing and unrolling."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -28,7 +28,7 @@ def assert_same(one, two):
         np.testing.assert_array_equal(a, b)
 
 
-def test_longer_cycles_train_alike_from_the_same_start_states(tiny_program):
+def test_one_long_cycle_equals_two_short_cycles(tiny_program):
     pool = tiny_program.env.sample_pool(jax.random.key(1))
     start = tiny_program.algorithm.init(jax.random.key(0), pool)
 
@@ -49,25 +49,25 @@ def executor(tiny_program):
     return device.compile_programs(tiny_program)
 
 
-def test_start_states_follow_from_seed_purpose_and_number(executor):
-    def drawn(*which):
+def test_start_states_depend_on_stream_and_number(executor):
+    def pool(*which):
         return np.asarray(executor._pool(*which, ())[0])
 
-    np.testing.assert_array_equal(drawn(1, 5), drawn(1, 5))
-    assert not np.isin(drawn(1, 5), drawn(1, 6)).any()
-    assert not np.isin(drawn(1, 5), drawn(2, 5)).any()
+    np.testing.assert_array_equal(pool(1, 5), pool(1, 5))
+    assert not np.isin(pool(1, 5), pool(1, 6)).any()
+    assert not np.isin(pool(1, 5), pool(2, 5)).any()
 
 
-def test_every_environment_starts_in_a_state_of_its_own(executor):
+def test_every_environment_has_a_distinct_start_state(executor):
     obs = np.asarray(executor.init_state().collector.env.packed.obs)
     assert len(np.unique(obs, axis=0)) == len(obs) == 8
 
 
-def test_abstract_state_is_what_the_program_makes(executor):
+def test_abstract_state_matches_the_initial_state(executor):
     made = executor.init_state()
-    promised = executor.program.abstract_state()
-    assert jax.tree.structure(made) == jax.tree.structure(promised)
-    for a, b in zip(jax.tree.leaves(made), jax.tree.leaves(promised), strict=True):
+    abstract = executor.program.abstract_state()
+    assert jax.tree.structure(made) == jax.tree.structure(abstract)
+    for a, b in zip(jax.tree.leaves(made), jax.tree.leaves(abstract), strict=True):
         assert (a.shape, a.dtype, a.sharding) == (b.shape, b.dtype, b.sharding)
 
 
@@ -95,17 +95,17 @@ def test_physics_is_traced_once_for_all_programs(monkeypatch):
     for name in ("reset", "step"):
         function = getattr(classic.CartPole, name)
         monkeypatch.setattr(classic.CartPole, name, counted(name, function))
-    flags = [*tiny.FLAGS, "--num-envs", "4"]  # no program that another test has made
+    flags = [*tiny.FLAGS, "--num-envs", "4"]  # not a program that another test has compiled
     made = device.compile_programs(programs.build(train._parse(flags).config))
     made.wait()
     assert sorted(traced) == ["reset", "step"]
 
 
 @pytest.mark.parametrize(
-    "members, how", [((), "minibatches are dealt again"), ((1, 2), "last bits")]
+    "members, text", [((), "minibatches are dealt again"), ((1, 2), "last bits")]
 )
-def test_how_much_another_number_of_devices_changes(members, how, tiny_program, monkeypatch):
-    """Rows are shuffled on the device they lie on: with other devices come other minibatches."""
+def test_resume_with_another_device_count_warns(members, text, tiny_program, monkeypatch):
+    """Rows are shuffled per device: another device count gives other minibatches."""
     key = jax.random.key(0)
     one, two = (minibatch.shuffled_rows(key, 8, 2, num_shards) for num_shards in (1, 2))
     assert not np.array_equal(np.ravel(one), np.ravel(two))
@@ -113,7 +113,7 @@ def test_how_much_another_number_of_devices_changes(members, how, tiny_program, 
     monkeypatch.setattr(device.DeviceProgram, "abstract_state", lambda made: SimpleNamespace())
     monkeypatch.setattr(resume, "checkpointed_part", lambda config, state: state)
     *_, (remark,) = resume.restore_state(replace(tiny_program, members=members), saved)
-    assert "another number of devices" in remark and how in remark
+    assert "another number of devices" in remark and text in remark
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Environments on the host: what is collected, how it is learnt from, what is refused."""
+"""Gymnasium environments: rollouts, training, non-finite values and refused settings."""
 
 import dataclasses
 import os
@@ -12,7 +12,7 @@ import pytest
 
 from jaxrl import evaluate, programs, train
 from jaxrl.config import NetworkConfig, env_names, presets, validate
-from jaxrl.envs.gymnasium import env as host
+from jaxrl.envs.gymnasium import env as gym_env
 from jaxrl.errors import UserError
 from jaxrl.programs import gymnasium
 from jaxrl.training import nan_guard
@@ -40,64 +40,64 @@ def _program(name, **changes):
 
 
 @pytest.fixture(scope="module")
-def cut():
-    """Three rollouts of two groups of two, episodes cut after three steps."""
+def rollouts():
+    """Two rollouts of two groups of two environments, with truncation after three steps."""
     executor = gymnasium.GymnasiumExecutor(_program("Cut-v0"))
     state = executor.init_state()
     params = executor.program.algorithm.policy_params(state.learner)
-    return executor, state, [executor.collect(params, turn) for turn in range(2)]
+    return executor, state, [executor.collect(params, number) for number in range(2)]
 
 
-def test_evaluations_have_other_seeds_than_training():
-    training = {host._seed(seed, group, 0) for seed in (0, 1) for group in range(4)}
-    judging = {host._seed(seed, cycle) for seed in (0, 1) for cycle in range(4)}
-    by_command = {host._seed(seed) for seed in (0, 1)}
-    assert len(training | judging | by_command) == 8 + 8 + 2
+def test_training_and_evaluation_seeds_are_distinct():
+    training = {gym_env._seed(seed, group, 0) for seed in (0, 1) for group in range(4)}
+    evaluation = {gym_env._seed(seed, cycle) for seed in (0, 1) for cycle in range(4)}
+    by_command = {gym_env._seed(seed) for seed in (0, 1)}
+    assert len(training | evaluation | by_command) == 8 + 8 + 2
 
 
-def test_rollouts_join_time_and_groups(cut):
-    _, _, (first, second) = cut
+def test_rollouts_concatenate_time_and_groups(rollouts):
+    _, _, (first, second) = rollouts
     assert first.obs.shape == (8, 4, 1) and first.carry[0].shape == (2, 4, 4)
     steps = np.arange(16) % 3
     obs = np.concatenate([first.obs, second.obs])[..., 0]
     np.testing.assert_array_equal(obs, np.repeat(steps[:, None], 4, axis=1))
     next_obs = np.concatenate([first.next_obs, second.next_obs])[..., 0]
-    np.testing.assert_array_equal(next_obs, obs + 1)  # the true successor, also at the cut
+    np.testing.assert_array_equal(next_obs, obs + 1)  # the true successor, also at truncation
     reward = np.concatenate([first.reward, second.reward])
     np.testing.assert_array_equal(reward, next_obs)
     truncated = np.concatenate([first.truncated, second.truncated])
     np.testing.assert_array_equal(truncated, next_obs == 3)
     assert not first.terminated.any()
-    assert len(np.unique(first.action[..., 0])) == 32  # every row its own noise
+    assert len(np.unique(first.action[..., 0])) == 32  # independent noise per row
 
 
-def test_statistics_are_of_whole_episodes(cut):
-    _, _, (first, second) = cut
+def test_statistics_count_complete_episodes(rollouts):
+    _, _, (first, second) = rollouts
     for one, ended in ((first, 8), (second, 12)):
         assert one.episodes["rollout/ep_rew_mean"].count == ended
         assert one.episodes["rollout/ep_rew_mean"].total == 6 * ended
         assert one.episodes["rollout/ep_len_mean"].total == 3 * ended
 
 
-def test_memory_is_kept_before_segments_and_emptied_at_endings(cut):
-    _, _, (first, second) = cut
+def test_rnn_carry_is_stored_per_segment_and_reset_at_ends(rollouts):
+    _, _, (first, second) = rollouts
     cell = np.concatenate([first.carry[0], second.carry[0]])  # before steps 0, 4, 8 and 12
-    assert not cell[0].any() and not cell[3].any()  # at the beginning, and twelve is 4 · 3
-    assert cell[2].any(axis=-1).all()  # two steps into an episode; the first one shows a zero
+    assert not cell[0].any() and not cell[3].any()  # at the start, and at step 12 = 4 · 3
+    assert cell[2].any(axis=-1).all()  # two steps into an episode; the first observation is zero
 
 
-def test_learning_agrees_with_acting(cut):
-    executor, state, (first, _) = cut
-    still = state.learner.replace(learning_rate=state.learner.learning_rate * 0)
+def test_learner_recomputes_the_actor_log_probs(rollouts):
+    executor, state, (first, _) = rollouts
+    frozen = state.learner.replace(learning_rate=state.learner.learning_rate * 0)
     learn = executor._learning.result()
     hparams = {**state.learner.hparams, "learning_rate": np.float32(0)}
-    copied = jax.tree.map(jax.numpy.copy, state.replace(learner=still.replace(hparams=hparams)))
+    copied = jax.tree.map(jax.numpy.copy, state.replace(learner=frozen.replace(hparams=hparams)))
     _, metrics = learn(copied, first)
     assert float(metrics["train/approx_kl"].total) < 1e-11
 
 
-def test_terminations_are_told_from_cuts():
-    env = host.build("gym:tests.helpers.toys:Ends-v0", 2, 1)
+def test_termination_is_distinguished_from_truncation():
+    env = gym_env.build("gym:tests.helpers.toys:Ends-v0", 2, 1)
     group = env.group(2, 0)
     steps = [group.step(np.zeros((2, 2))) for _ in range(5)]
     assert [bool(s.terminated.all()) for s in steps] == [False, False, False, True, False]
@@ -122,7 +122,7 @@ def test_a_run_trains_resumes_and_is_evaluated(tmp_path, capsys):
     assert "mean_reward" in capsys.readouterr().out
 
 
-def test_off_policy_learning_collects_on_the_host_too(tmp_path):
+def test_off_policy_algorithms_train_on_gymnasium_envs(tmp_path):
     flags = shlex.split(
         "gym-cartpole --algo dqn --num-envs 4 --epochs 1 --cycles 1 --iterations 12 "
         "--eval.num-envs 0 --offpolicy.warmup 20 --train-batches 2 --batch-size 8"
@@ -132,8 +132,8 @@ def test_off_policy_learning_collects_on_the_host_too(tmp_path):
     assert np.isfinite(row["train/q_loss"]) and row["replay/steps"] > 20
 
 
-def test_a_resume_keeps_the_episodes_that_were_finished(tmp_path):
-    """Episodes of 4 steps are cut after 2: what is finished stays enough to learn from."""
+def test_resume_keeps_finished_episodes_in_replay(tmp_path):
+    """The run stops 2 steps into episodes of 4: the finished ones suffice for updates."""
     folder = tmp_path / "run"
     flags = shlex.split(
         "rrd-quick --env gym:tests.helpers.toys:Ends-v0 --task.no-episodic-reward --devices 1 "
@@ -145,24 +145,24 @@ def test_a_resume_keeps_the_episodes_that_were_finished(tmp_path):
     more = ["--env", "gym:tests.helpers.toys:Ends-v0", "--epochs", "2"]
     assert train.main(["--resume", str(folder), *more]) == 0
     before, after = (row["train/n_updates"] for row in tiny.rows(folder))
-    # 2 rows had 16 steps of whole episodes each: every iteration after the resume learns.
+    # 2 environments had 16 steps of complete episodes each: every resumed iteration updates.
     assert 0 < before < 18 and after == before + 18
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("changes", "message"),
     [
         ({"env": "gym:NoSuch-v9"}, "cannot make"),
         ({"env": "gym:Blackjack-v1"}, "observes"),
     ],
 )
-def test_what_gymnasium_or_we_cannot_do_is_named(changes, words):
-    with pytest.raises(UserError, match=words):
-        host.build(changes["env"], 2, 1)
+def test_unsupported_environments_are_refused(changes, message):
+    with pytest.raises(UserError, match=message):
+        gym_env.build(changes["env"], 2, 1)
 
 
-def test_discrete_observations_are_zeros_and_ones():
-    group = host.build("gym:FrozenLake-v1", 3, 1).group(3, 0)
+def test_discrete_observations_are_one_hot():
+    group = gym_env.build("gym:FrozenLake-v1", 3, 1).group(3, 0)
     steps = [group.step(np.full(3, 1)) for _ in range(40)]
     assert any(step.terminated.any() for step in steps)
     for step in steps:
@@ -170,17 +170,17 @@ def test_discrete_observations_are_zeros_and_ones():
     group.close()
 
 
-def test_without_a_time_limit_one_must_be_given():
+def test_env_without_time_limit_requires_episode_length():
     with pytest.raises(UserError, match="--task.episode-length"):
-        host.build("gym:CliffWalking-v1", 2, 1)
-    group = host.build("gym:CliffWalking-v1", 2, 1, limit=3).group(2, 0)
-    cut = [group.step(np.zeros(2, int)).truncated.all() for _ in range(3)]
-    assert cut == [False, False, True]
+        gym_env.build("gym:CliffWalking-v1", 2, 1)
+    group = gym_env.build("gym:CliffWalking-v1", 2, 1, limit=3).group(2, 0)
+    truncated = [group.step(np.zeros(2, int)).truncated.all() for _ in range(3)]
+    assert truncated == [False, False, True]
     group.close()
 
 
-def test_what_diverges_starts_anew_and_is_counted():
-    group = host.build("gym:tests.helpers.toys:Breaks-v0", 2, 1).group(2, 0)
+def test_non_finite_envs_are_reset_and_counted():
+    group = gym_env.build("gym:tests.helpers.toys:Breaks-v0", 2, 1).group(2, 0)
     steps = [group.step(np.zeros((2, 2))) for _ in range(4)]
     assert [step.terminated.tolist() for step in steps] == [[False] * 2, [True] * 2] * 2
     assert np.isfinite([step.next_obs for step in steps]).all() and group.episodes.diverged == 4
@@ -190,17 +190,17 @@ def test_what_diverges_starts_anew_and_is_counted():
 
 @pytest.mark.parametrize("name, steps", [("NanStart", 1), ("NanDone", 2), ("Huge", 2)])
 def test_every_non_finite_value_is_counted(name, steps):
-    group = host.build(f"gym:tests.helpers.toys:{name}-v0", 2, 1).group(2, 0)
+    group = gym_env.build(f"gym:tests.helpers.toys:{name}-v0", 2, 1).group(2, 0)
     assert np.isfinite(group.obs).all()
-    played = [group.step(np.zeros((2, 2))) for _ in range(4)]
-    assert [step.terminated[0] for step in played] == [(t + 1) % steps == 0 for t in range(4)]
+    results = [group.step(np.zeros((2, 2))) for _ in range(4)]
+    assert [step.terminated[0] for step in results] == [(t + 1) % steps == 0 for t in range(4)]
     assert group.episodes.diverged == 2 * 4 // steps
-    for step in played:
+    for step in results:
         assert np.isfinite(step.next_obs).all() and np.isfinite(step.reward).all()
     group.close()
 
 
-def test_non_finite_values_stop_the_run_where_asked_to():
+def test_on_nan_stop_stops_the_run():
     config = presets.get("gym-cartpole")
     config = dataclasses.replace(config, task=dataclasses.replace(config.task, on_nan="stop"))
     validate.check(config)
@@ -213,30 +213,30 @@ def test_non_finite_values_stop_the_run_where_asked_to():
         nan_guard.check_environments(run, None, 1)
 
 
-def test_signals_reach_the_run_not_its_environments():
-    remote = host.build("gym:CartPole-v1", 2, 1).worker(2, 0)
-    remote.wait_ready()
-    os.kill(remote._process.pid, signal.SIGINT)
-    os.kill(remote._process.pid, signal.SIGTERM)
-    remote.send(np.zeros(2, int))
-    assert remote.receive().reward.tolist() == [1, 1]
-    remote._process.kill()
+def test_env_workers_ignore_signals():
+    worker = gym_env.build("gym:CartPole-v1", 2, 1).worker(2, 0)
+    worker.wait_ready()
+    os.kill(worker._process.pid, signal.SIGINT)
+    os.kill(worker._process.pid, signal.SIGTERM)
+    worker.send(np.zeros(2, int))
+    assert worker.receive().reward.tolist() == [1, 1]
+    worker._process.kill()
     with pytest.raises(UserError, match="exit code -9"):
         for _ in range(2):
-            remote.send(np.zeros(2, int))
-            remote.receive()
-    remote.close()
+            worker.send(np.zeros(2, int))
+            worker.receive()
+    worker.close()
 
 
-def test_environments_that_name_a_module_are_not_imported_from_a_file():
+def test_imports_code_detects_env_names_with_modules():
     assert env_names.imports_code("gym:module:Env-v0") and env_names.imports_code("module:Class")
     assert not env_names.imports_code("gym:CartPole-v1") and not env_names.is_custom("gym:CartPole")
 
 
-def test_settings_without_meaning_are_refused():
+def test_unsupported_settings_are_refused():
     config = presets.get("gym-cartpole")
     task = dataclasses.replace(config.task, reset_pool=5, async_factor=3, action_repeat=2)
     problems = validate.validate(dataclasses.replace(config, task=task, devices=2), 2)
     text = " ".join(problems)
-    for words in ("use 30 or 33", "--devices 1", "--task.reset-pool", "--task.action-repeat"):
-        assert words in text
+    for message in ("use 30 or 33", "--devices 1", "--task.reset-pool", "--task.action-repeat"):
+        assert message in text

@@ -1,4 +1,4 @@
-"""The whole circle: train, record, learn the reward from returns alone, judge it."""
+"""Offline reward learning end to end: train, record, learn from returns, evaluate."""
 
 import json
 import shlex
@@ -20,14 +20,14 @@ from tests.helpers import tiny
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory):
-    """Episodes of a hardly trained pendulum, of 30 steps; what it is paid can be seen."""
+    """Recorded 30-step pendulum episodes of a barely trained policy; rewards are observable."""
     place = tmp_path_factory.mktemp("circle")
-    words = shlex.split(
+    flags = shlex.split(
         "pendulum --devices 1 --num-envs 8 --epochs 1 --cycles 1 --iterations 2 --eval.num-envs 0 "
         "--network.hidden 8 --network.critic-hidden 8 --ppo.num-minibatches 2 "
         "--ppo.rollout-length 8 --task.episode-length 30"
     )
-    assert train.main([*words, "--run-dir", str(place / "run")]) == 0
+    assert train.main([*flags, "--run-dir", str(place / "run")]) == 0
     command = [str(place / "run"), "--policy", "final", "--out", str(place / "data.hdf5")]
     assert record.main([*command, "--episodes", "90", "--noise", "0", "0.5", "1"]) == 0
     return place / "data.hdf5"
@@ -46,29 +46,29 @@ def _learn(data, folder, *extra):
 
 
 @pytest.fixture(scope="module")
-def learnt(recorded, tmp_path_factory):
+def trained(recorded, tmp_path_factory):
     return _learn(recorded, tmp_path_factory.mktemp("runs") / "learnt")
 
 
-def test_recorded_episodes_are_those_of_the_environment(recorded):
+def test_recorded_episodes_match_the_environment(recorded):
     places = hdf5.list_episodes(recorded)
     assert len(places) == 90 and len(hdf5.list_episodes(recorded, "valid")) == 9
     for place in places[::9]:
         episode = hdf5.read(place)
-        state, then = episode.obs["state"], episode.next_obs["state"]
+        state, next_obs = episode.obs["state"], episode.next_obs["state"]
         assert len(state) == 30 and np.abs(episode.action).max() <= 1
-        np.testing.assert_array_equal(then[:-1], state[1:])
+        np.testing.assert_array_equal(next_obs[:-1], state[1:])
         angle = np.arctan2(state[:, 1], state[:, 0])
         cost = angle**2 + 0.1 * state[:, 2] ** 2 + 0.001 * (2 * episode.action[:, 0]) ** 2
         np.testing.assert_allclose(episode.reward, -cost, rtol=1e-3, atol=1e-3)
 
 
-def test_as_many_episodes_are_recorded_as_asked_for_where_trials_are_fixed(tmp_path):
-    """Three clips: evaluation plays each of them once, a recording draws its starts."""
-    own = ["--env", "tests.helpers.custom_envs:Drill", "--task.episode-length", "8"]
+def test_record_honors_episode_count_with_fixed_trials(tmp_path):
+    """Evaluation plays each of the three clips once; recording samples start states."""
+    env_flags = ["--env", "tests.helpers.custom_envs:Drill", "--task.episode-length", "8"]
     short = ["--epochs", "1", "--cycles", "1", "--eval.num-envs", "0"]
-    assert train.main([*tiny.FLAGS, *own, *short, "--run-dir", str(tmp_path / "run")]) == 0
-    command = [str(tmp_path / "run"), "--policy", "final", "--env", own[1], "--noise", "0"]
+    assert train.main([*tiny.FLAGS, *env_flags, *short, "--run-dir", str(tmp_path / "run")]) == 0
+    command = [str(tmp_path / "run"), "--policy", "final", "--env", env_flags[1], "--noise", "0"]
     out = tmp_path / "data.hdf5"
     assert record.main([*command, "--episodes", "7", "--out", str(out)]) == 0
     lengths = [len(hdf5.read(place).reward) for place in hdf5.list_episodes(out)]
@@ -84,7 +84,7 @@ def test_as_many_episodes_are_recorded_as_asked_for_where_trials_are_fixed(tmp_p
         (["--noise", "2"], "--noise: fractions between 0 and 1"),
     ],
 )
-def test_what_cannot_be_recorded_is_said_before_anything_is_played(
+def test_invalid_record_flags_are_refused_before_playing(
     recorded, flags, complaint, capsys, monkeypatch
 ):
     monkeypatch.setattr(record, "play", lambda *_: pytest.fail("played"))
@@ -95,31 +95,33 @@ def test_what_cannot_be_recorded_is_said_before_anything_is_played(
 
 
 @pytest.mark.learning
-def test_rewards_of_held_out_steps_are_found(learnt):
-    found = json.loads((learnt / "rewards.json").read_text())
+def test_learned_reward_predicts_held_out_steps(trained):
+    found = json.loads((trained / "rewards.json").read_text())
     assert found["episodes"] == 9 and found["pearson"] > 0.8
-    assert (learnt / "plots" / "rewards.png").stat().st_size > 10_000
-    assert (learnt / "plots" / "learning_curve.png").exists()
+    assert (trained / "plots" / "rewards.png").stat().st_size > 10_000
+    assert (trained / "plots" / "learning_curve.png").exists()
 
 
-def test_episodes_without_steps_to_tell_apart_say_nothing_of_steps(tmp_path, monkeypatch):
-    """Of these four one is too short, and one is paid the same throughout."""
+def test_within_episode_correlation_skips_constant_rewards(tmp_path, monkeypatch):
+    """Of these four episodes one is too short and one has a constant reward."""
     true = [np.float32(r) for r in ([1.0], [0.1] * 7, [1.0, 2.0, 3.0], [0.0, 0.0, 1.0])]
-    played = [Episode({}, {}, np.float32([[len(r)]]), r) for r in true]
-    guesses = {1: true[0], 7: np.arange(7.0), 3: np.float32([1.0, 2.0, 3.0])}
+    episodes = [Episode({}, {}, np.float32([[len(r)]]), r) for r in true]
+    predictions = {1: true[0], 7: np.arange(7.0), 3: np.float32([1.0, 2.0, 3.0])}
     monkeypatch.setattr(
-        reward_files, "load_reward", lambda _: lambda obs, action, then: guesses[int(action[0, 0])]
+        reward_files,
+        "load_reward",
+        lambda _: lambda obs, action, next_obs: predictions[int(action[0, 0])],
     )
-    data = types.SimpleNamespace(held_out=range(4), read=played.__getitem__)
+    data = types.SimpleNamespace(held_out=range(4), read=episodes.__getitem__)
     found = reward_files.report(tmp_path, data)
     assert found["episodes"] == 4
-    wanted = (1.0 + np.corrcoef([1, 2, 3], [0, 0, 1])[0, 1]) / 2
-    assert found["pearson_within_episodes"] == pytest.approx(wanted)
+    expected = (1.0 + np.corrcoef([1, 2, 3], [0, 0, 1])[0, 1]) / 2
+    assert found["pearson_within_episodes"] == pytest.approx(expected)
 
 
-def test_losses_are_there_by_iteration_cycle_and_epoch(learnt):
-    rows = tiny.rows(learnt)
-    lines = (learnt / "iterations.jsonl").read_text().splitlines()
+def test_losses_are_logged_by_iteration_cycle_and_epoch(trained):
+    rows = tiny.rows(trained)
+    lines = (trained / "iterations.jsonl").read_text().splitlines()
     each = [json.loads(line) for line in lines]
     assert [row["step"] for row in rows] == [300, 600, 900, 1200]  # gradient steps
     assert [line["step"] for line in each] == list(range(1, 21))
@@ -130,38 +132,38 @@ def test_losses_are_there_by_iteration_cycle_and_epoch(learnt):
     np.testing.assert_allclose(found, epochs, rtol=1e-4)
 
 
-def test_resume_equals_one_long_run(recorded, learnt, tmp_path):
-    """The data goes through in two pieces, another one in each cycle."""
+def test_resume_equals_one_long_run(recorded, trained, tmp_path):
+    """The data is read in two chunks, one per cycle."""
     parts = _learn(recorded, tmp_path / "parts", "--epochs", "1")
     assert train.main(["--resume", str(parts), "--epochs", "2"]) == 0
-    assert tiny.rows(parts) == tiny.rows(learnt)
-    assert (parts / "iterations.jsonl").read_text() == (learnt / "iterations.jsonl").read_text()
-    places = [folder / "rewards" / "final.npz" for folder in (parts, learnt)]
+    assert tiny.rows(parts) == tiny.rows(trained)
+    assert (parts / "iterations.jsonl").read_text() == (trained / "iterations.jsonl").read_text()
+    places = [folder / "rewards" / "final.npz" for folder in (parts, trained)]
     ours, theirs = (dict(np.load(place)) for place in places)
     for name in ours:
         np.testing.assert_array_equal(ours[name], theirs[name])
 
 
-def test_a_run_that_goes_on_as_another_is_judged_by_the_same_episodes(learnt, tmp_path):
-    """It has another seed: drawn again, its held-out episodes would be what it was taught."""
-    words = ["--resume", str(learnt), "--reset-steps", "--epochs", "1"]
-    assert train.main([*words, "--run-dir", str(tmp_path / "on")]) == 0
-    configs = [folders.read_config(run) for run in (learnt, tmp_path / "on")]
+def test_reset_steps_keeps_the_held_out_episodes(trained, tmp_path):
+    """The new run has another seed: held-out episodes sampled again would be training data."""
+    flags = ["--resume", str(trained), "--reset-steps", "--epochs", "1"]
+    assert train.main([*flags, "--run-dir", str(tmp_path / "on")]) == 0
+    configs = [folders.read_config(run) for run in (trained, tmp_path / "on")]
     assert configs[0].seed != configs[1].seed
     first, second = (offline.build(config).data.held_out for config in configs)
     assert len(first) == 9 and first == second
 
 
-def test_the_best_reward_is_not_that_of_the_easiest_piece(tmp_path, capsys):
-    """Of two files, one pays a thousand times as much; every epoch sees one of them."""
-    random = np.random.default_rng(0)
+def test_best_reward_model_is_selected_over_all_chunks(tmp_path, capsys):
+    """Rewards of one file are a thousand times larger; every epoch reads one of two files."""
+    rng = np.random.default_rng(0)
     for name, scale in (("a", 10.0), ("b", 0.01)):
         episodes = []
         for _ in range(10):
-            state = random.normal(size=(9, 2)).astype(np.float32)
-            paid = scale * (state[:-1, 0] + random.normal())
+            state = rng.normal(size=(9, 2)).astype(np.float32)
+            reward = scale * (state[:-1, 0] + rng.normal())
             action = np.zeros((8, 1), np.float32)
-            episodes.append(Episode({"state": state[:-1]}, {"state": state[1:]}, action, paid))
+            episodes.append(Episode({"state": state[:-1]}, {"state": state[1:]}, action, reward))
         hdf5.write(tmp_path / "data" / f"{name}.hdf5", episodes, {}, {})
     short = "--epochs 5 --cycles 1 --iterations 2 --train-batches 10 --rrd.batch-size 32"
     short += " --offpolicy.buffer-size 80 --data.holdout 0 --seed 1"
@@ -172,24 +174,24 @@ def test_the_best_reward_is_not_that_of_the_easiest_piece(tmp_path, capsys):
     fits = [row["train/R_fit"] for row in tiny.rows(folder)]
     both = [np.mean(fits[i - 1 : i + 1]) for i in range(1, 5)]
     best = 2 + int(np.argmin(both))
-    assert best != 1 + np.argmin(fits), "of another seed: here one could be taken for the other"
+    assert best != 1 + np.argmin(fits), "use another seed: this one cannot tell the two apart"
     assert load_reward(folder, "best").info["env_steps"] == best * 20
-    # Stopped after an odd number of epochs, it remembers what the piece before lost.
+    # Stopped after an odd number of epochs, it restores the loss of the previous chunk.
     parts = _learn(tmp_path / "data", tmp_path / "parts", *extra, "--epochs", "3")
     assert train.main(["--resume", str(parts), "--epochs", "5"]) == 0
     assert load_reward(parts, "best").info == load_reward(folder, "best").info
 
 
-def test_pieces_that_are_never_read_are_told(recorded, capsys):
-    words = [*FLAGS, "--data.path", str(recorded), "--offpolicy.buffer-size", "500", "--dry-run"]
-    assert train.main(words) == 0
+def test_chunks_that_are_never_read_are_warned_about(recorded, capsys):
+    flags = [*FLAGS, "--data.path", str(recorded), "--offpolicy.buffer-size", "500", "--dry-run"]
+    assert train.main(flags) == 0
     assert "but there are 4 cycles: 2 pieces are never read. Use --cycles 6" in _flat(capsys)
-    assert train.main([*words, "--total-steps", "900"]) == 0
+    assert train.main([*flags, "--total-steps", "900"]) == 0
     assert "but there are 3 cycles: 3 pieces are never read. Use --total-steps 1800" in _flat(
         capsys
     )
     for enough in (["--cycles", "6"], ["--total-steps", "1800", "--cycles", "6"]):
-        assert train.main([*words, *enough]) == 0
+        assert train.main([*flags, *enough]) == 0
         assert "warning" not in _flat(capsys)
 
 
@@ -197,16 +199,16 @@ def _flat(capsys):
     return " ".join(capsys.readouterr().out.split())
 
 
-def test_a_learnt_reward_can_be_called(recorded, learnt):
-    reward, episode = load_reward(learnt), hdf5.read(hdf5.list_episodes(recorded)[0])
-    guess = reward(episode.obs, episode.action, episode.next_obs)
-    assert guess.shape == (30,) and np.isfinite(guess).all()
-    # The recording has one key, so a bare array can only be that.
+def test_load_reward_accepts_dicts_and_bare_arrays(recorded, trained):
+    reward, episode = load_reward(trained), hdf5.read(hdf5.list_episodes(recorded)[0])
+    predicted = reward(episode.obs, episode.action, episode.next_obs)
+    assert predicted.shape == (30,) and np.isfinite(predicted).all()
+    # The recording has one key, so a bare array is unambiguous.
     bare = reward(episode.obs["state"], episode.action, episode.next_obs["state"])
-    np.testing.assert_array_equal(bare, guess)
+    np.testing.assert_array_equal(bare, predicted)
     more = {"other": np.zeros(30)}
     also = reward(episode.obs | more, episode.action, episode.next_obs | more)
-    np.testing.assert_array_equal(also, guess)
+    np.testing.assert_array_equal(also, predicted)
     with pytest.raises(UserError, match="next_obs lacks 'state': .* dictionary of state"):
         reward(episode.obs, episode.action, more)
     two = reward._replace(spec=reward.spec._replace(obs=reward.spec.obs | {"zoom": 1}))
@@ -214,8 +216,8 @@ def test_a_learnt_reward_can_be_called(recorded, learnt):
         two(episode.obs["state"], episode.action, episode.next_obs["state"])
 
 
-def test_a_linear_part_is_solved_for_and_kept(recorded, tmp_path):
-    """So few gradient steps teach nothing: what is known is what was solved for."""
+def test_linear_part_of_the_reward_is_solved_for(recorded, tmp_path):
+    """So few gradient steps learn nothing: the fit comes from the linear solve."""
     few = ["--train-batches", "1", "--rrd.batch-size", "300", "--iterations", "8"]
     found = {}
     for kind in ("quadratic", "none"):
@@ -225,7 +227,7 @@ def test_a_linear_part_is_solved_for_and_kept(recorded, tmp_path):
     assert found["quadratic"] > 0.8 > 0.6 > found["none"], found
 
 
-def test_what_cannot_be_is_said(recorded, learnt, tmp_path, capsys):
+def test_invalid_offline_commands_are_refused(recorded, trained, tmp_path, capsys):
     assert train.main(["rrd-offline"]) == 2
     assert "--data.path: which file" in capsys.readouterr().err
     assert train.main(["pendulum", "--data.path", str(recorded)]) == 2
@@ -234,12 +236,12 @@ def test_what_cannot_be_is_said(recorded, learnt, tmp_path, capsys):
     assert "'obs/stat' is missing. Did you mean 'state'" in capsys.readouterr().err
     assert train.main([*FLAGS, "--data.path", str(recorded), "--dry-run"]) == 0
     assert "in 2 chunk(s)" in capsys.readouterr().out
-    assert evaluate.main([str(learnt)]) == 2
+    assert evaluate.main([str(trained)]) == 2
     assert "No policy" in capsys.readouterr().err
-    assert record.main([str(learnt), "--out", str(tmp_path / "x.hdf5")]) == 2
+    assert record.main([str(trained), "--out", str(tmp_path / "x.hdf5")]) == 2
     assert "and has no policy" in capsys.readouterr().err
-    (learnt / "rewards" / "best.npz").rename(tmp_path / "best.npz")  # as if stopped early
-    assert load_reward(learnt).spec == load_reward(tmp_path / "best.npz").spec
-    (tmp_path / "best.npz").rename(learnt / "rewards" / "best.npz")
+    (trained / "rewards" / "best.npz").rename(tmp_path / "best.npz")  # as if stopped early
+    assert load_reward(trained).spec == load_reward(tmp_path / "best.npz").spec
+    (tmp_path / "best.npz").rename(trained / "rewards" / "best.npz")
     with pytest.raises(UserError, match="No learnt reward"):
         load_reward(tmp_path)

@@ -1,4 +1,4 @@
-"""Runs that share executor are still runs of their own."""
+"""Runs that share compiled programs keep their own settings."""
 
 from jaxrl import programs, train
 from tests.helpers import sharing, tiny
@@ -8,7 +8,7 @@ def _programs(*flags):
     return sharing.compile_once(programs.build(train._parse(tiny.flags("x", *flags)).config))
 
 
-def test_only_what_the_program_does_not_depend_on_may_differ():
+def test_programs_are_shared_unless_compiled_settings_differ():
     short, long = _programs("--epochs", "2"), _programs("--epochs", "5", "--seed", "3")
     assert long._cycle is short._cycle and long.program.config.seed == 3
     assert short.init_state().learner.total_iterations == 8

@@ -1,4 +1,4 @@
-"""Kept programs: the second run of the same settings traces nothing, and trains the same."""
+"""Trace cache: a second run with the same settings traces nothing and trains identically."""
 
 import os
 from dataclasses import replace
@@ -21,8 +21,8 @@ MESH = sharding.make_mesh(1)
 
 
 @pytest.fixture
-def keeping(tmp_path, monkeypatch):
-    """Keep programs in a folder of the test's own."""
+def cache_dir(tmp_path, monkeypatch):
+    """Enable the trace cache in a temporary folder."""
     monkeypatch.setenv("JAXRL_KEEP_PROGRAMS", "1")
     before = jax.config.jax_compilation_cache_dir
     jax.config.update("jax_compilation_cache_dir", str(tmp_path / "cache"))
@@ -36,15 +36,15 @@ def no_environment(*_, **__):
 
 @pytest.fixture
 def plain(tmp_path, devices):
-    """A run that keeps nothing, as all other tests have it, and the cache that they share."""
+    """A run without the trace cache, which is off by default in tests."""
     return tiny.run(tmp_path / "plain", "--devices", devices, "--epochs", "1")
 
 
 @pytest.mark.parametrize("devices, damaged", [("1", True), ("4", False)])
-def test_second_run_needs_no_environment_and_is_the_same(
-    plain, keeping, tmp_path, monkeypatch, devices, damaged
+def test_second_run_builds_no_environment_and_is_identical(
+    plain, cache_dir, tmp_path, monkeypatch, devices, damaged
 ):
-    """Also where the first finds a file that cannot be read: it is written anew."""
+    """Also if the first run finds an unreadable file, which it replaces."""
     flags = ["--devices", devices, "--epochs", "1"]
     path = trace_cache.location(
         train._parse([*tiny.FLAGS, *flags]).config, sharding.make_mesh(int(devices))
@@ -54,7 +54,7 @@ def test_second_run_needs_no_environment_and_is_the_same(
         path.write_bytes(b"not what it should be")
         assert trace_cache.load(path) is None
     first = tiny.run(tmp_path / "first", *flags)
-    assert list(keeping.glob("*.npz")) == [path]
+    assert list(cache_dir.glob("*.npz")) == [path]
     assert set(trace_cache.load(path).programs) == {"run_cycle", "draw", "init", "play"}
     monkeypatch.setattr(registry, "make", no_environment)
     second = tiny.run(tmp_path / "second", *flags)
@@ -63,24 +63,24 @@ def test_second_run_needs_no_environment_and_is_the_same(
         tiny.assert_same_policy(run, plain)
 
 
-def test_nothing_is_kept_where_that_is_not_wanted(keeping, monkeypatch):
+def test_trace_cache_can_be_disabled(cache_dir, monkeypatch):
     assert trace_cache.find(presets.get("cartpole"), MESH) is not None
     monkeypatch.setenv("JAXRL_KEEP_PROGRAMS", "0")
     assert trace_cache.find(presets.get("cartpole"), MESH) is None
 
 
-def test_what_programs_depend_on_names_the_file(keeping, monkeypatch):
+def test_cache_key_covers_what_programs_depend_on(cache_dir, monkeypatch):
     base = presets.get("cartpole")
-    where = trace_cache.location(base, MESH)
-    assert where == trace_cache.location(base, MESH)
-    free = [
+    path = trace_cache.location(base, MESH)
+    assert path == trace_cache.location(base, MESH)
+    irrelevant = [
         replace(base, seed=5),
         replace(base, preset="other"),
         replace(base, log=replace(base.log, tensorboard=False)),
         replace(base, checkpoint=replace(base.checkpoint, keep_last=1)),
     ]
-    assert {trace_cache.location(config, MESH) for config in free} == {where}
-    bound = [
+    assert {trace_cache.location(config, MESH) for config in irrelevant} == {path}
+    relevant = [
         replace(base, num_envs=512),
         replace(base, ppo=replace(base.ppo, gamma=0.5)),
         replace(base, network=replace(base.network, hidden=(7,))),
@@ -88,18 +88,18 @@ def test_what_programs_depend_on_names_the_file(keeping, monkeypatch):
         replace(base, eval=replace(base.eval, num_envs=3)),
         replace(base, epochs=77),
     ]
-    places = {trace_cache.location(config, MESH) for config in bound}
-    assert len(places) == len(bound) and where not in places
-    assert trace_cache.location(base, sharding.make_mesh(2)) != where
+    paths = {trace_cache.location(config, MESH) for config in relevant}
+    assert len(paths) == len(relevant) and path not in paths
+    assert trace_cache.location(base, sharding.make_mesh(2)) != path
     monkeypatch.setattr(trace_cache, "_version", lambda name: "another")
-    assert trace_cache.location(base, MESH) != where
+    assert trace_cache.location(base, MESH) != path
 
 
-def test_code_of_ones_own_is_never_kept(keeping):
+def test_custom_code_is_never_cached(cache_dir):
     base = presets.get("cartpole")
     assert trace_cache.location(replace(base, env="module:Class"), MESH) is None
-    own = replace(base, task=replace(base.task, randomize="module:function"))
-    assert trace_cache.location(own, MESH) is None
+    custom = replace(base, task=replace(base.task, randomize="module:function"))
+    assert trace_cache.location(custom, MESH) is None
 
 
 def shape(*dims, dtype=np.float32):
@@ -107,7 +107,7 @@ def shape(*dims, dtype=np.float32):
 
 
 @pytest.mark.parametrize("obs", [shape(3), {"state": shape(2), "pixels": shape(4, 4, dtype="u1")}])
-def test_templates_come_back_as_they_were(tmp_path, obs):
+def test_template_round_trip(tmp_path, obs):
     shapes = PackedEnvState(obs, {"success": shape()}, (shape(2, 3), shape(dtype=np.int32)))
     stored = trace_cache.CachedPrograms(
         Template(
@@ -125,14 +125,14 @@ def test_templates_come_back_as_they_were(tmp_path, obs):
 
 
 @pytest.fixture(scope="module")
-def kept_programs():
-    """Real programs of no use, under the names that a run needs."""
+def cached_programs():
+    """Trivial exported programs under the names that a run needs."""
     program = bytes(export.export(jax.jit(lambda x: x + 1))(shape(2)).serialize())
     return dict.fromkeys(("run_cycle", "draw", "init", "play"), program)
 
 
-def junk_files(path, stored):
-    """Yield after putting junk of many kinds into the place of kept programs."""
+def corrupt_files(path, stored):
+    """Replace the cache file by many kinds of corrupt content in turn."""
     trace_cache.save(path, stored)
     whole = path.read_bytes()
     with np.load(path) as data:
@@ -149,7 +149,7 @@ def junk_files(path, stored):
     for data in (b"", b"junk", whole[:-50], whole[:100] + bytes(8) + whole[108:]):
         path.write_bytes(data)
         yield data[:10]
-    programs = dict.fromkeys(stored.programs, b"no program")  # with a right digest
+    programs = dict.fromkeys(stored.programs, b"no program")  # with a valid digest
     trace_cache.save(path, stored._replace(programs=programs))
     yield "no program"
     trace_cache.save(path, stored._replace(programs={}))
@@ -163,18 +163,18 @@ def junk_files(path, stored):
     yield "a pipe"
 
 
-def test_junk_is_ignored_and_replaced(keeping, kept_programs):
+def test_corrupt_files_are_ignored_and_replaced(cache_dir, cached_programs):
     config = presets.get("cartpole")
     path = trace_cache.location(config, MESH)
     template = Template(PackedEnvState(shape(4), {}, ()), ActionSpec(2, True), 500, ())
-    stored = trace_cache.CachedPrograms(template, kept_programs)
-    for junk in junk_files(path, stored):
-        assert trace_cache.find(config, MESH) == (path, None), junk
+    stored = trace_cache.CachedPrograms(template, cached_programs)
+    for corruption in corrupt_files(path, stored):
+        assert trace_cache.find(config, MESH) == (path, None), corruption
         trace_cache.save(path, stored)
-        assert trace_cache.find(config, MESH) == (path, stored), junk
+        assert trace_cache.find(config, MESH) == (path, stored), corruption
 
 
-def test_the_oldest_are_let_go(tmp_path, monkeypatch):
+def test_oldest_files_are_evicted(tmp_path, monkeypatch):
     monkeypatch.setattr(trace_cache, "MAX_FILES", 2)
     shapes = PackedEnvState(shape(1), {}, ())
     stored = trace_cache.CachedPrograms(Template(shapes, ActionSpec(1, False), 1, ()), {})
@@ -184,7 +184,7 @@ def test_the_oldest_are_let_go(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("given, whole", [(None, False), ("true", True)])
-def test_operations_name_one_line_unless_the_user_wants_the_whole_way(given, whole, monkeypatch):
+def test_full_tracebacks_are_off_unless_set_by_the_user(given, whole, monkeypatch):
     name = "JAX_INCLUDE_FULL_TRACEBACKS_IN_LOCATIONS"
     monkeypatch.delenv(name, raising=False)
     if given:

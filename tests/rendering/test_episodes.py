@@ -1,4 +1,4 @@
-"""Rendering: the episodes of an evaluation, those that failed, and every kind of file."""
+"""Rendering of evaluation episodes, failed episodes, and every output format."""
 
 import importlib.machinery
 import importlib.util
@@ -38,45 +38,49 @@ def drill(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def recorded(run):
-    """The settings of a run, its policy, its environment, and three episodes."""
+    """Return the config of a run, its policy, its environment, and three episodes."""
     config = run_dir.read_config(run, None)
     policy, env = load.load_policy(run), episodes.build_env(config)
     return config, policy, env, episodes.record_episodes(policy, config, env, number=3, seed=5)
 
 
-def test_episodes_are_those_of_an_evaluation(recorded):
-    config, policy, env, shown = recorded
-    judged = load.run_episodes(policy, config, episodes=3, seed=5, env=env)
-    for i, one in enumerate(shown):
-        assert len(one.rewards) == judged.lengths[i] == len(one.states["qpos"]) - 1
-        assert one.rewards.sum() == pytest.approx(float(judged.returns[i]))
+def test_recorded_episodes_match_the_evaluation(recorded):
+    config, policy, env, played = recorded
+    evaluated = load.run_episodes(policy, config, episodes=3, seed=5, env=env)
+    for i, one in enumerate(played):
+        assert len(one.rewards) == evaluated.lengths[i] == len(one.states["qpos"]) - 1
+        assert one.rewards.sum() == pytest.approx(float(evaluated.returns[i]))
         assert one.number == i + 1 and one.success is None
-        assert np.abs(one.states["qpos"][0]).max() <= 0.05  # the start is shown too
-    assert len({tuple(one.states["qpos"][0]) for one in shown}) == 3
+        assert np.abs(one.states["qpos"][0]).max() <= 0.05  # the start is recorded too
+    assert len({tuple(one.states["qpos"][0]) for one in played}) == 3
 
 
-def test_without_success_failures_are_the_poorest(recorded):
+def test_without_a_success_metric_failures_have_the_lowest_returns(recorded):
     config, policy, env, _ = recorded
-    poor = episodes.record_episodes(policy, config, env, number=4, failures=True)
-    every = load.run_episodes(policy, config, episodes=episodes.SEARCHED, env=env)
-    assert [one.rewards.sum() for one in poor] == sorted(every.returns.tolist())[:4]
-    for one in poor:
-        assert every.returns[one.number - 1] == one.rewards.sum()
+    worst = episodes.record_episodes(policy, config, env, number=4, failures=True)
+    searched = load.run_episodes(policy, config, episodes=episodes.SEARCHED, env=env)
+    assert [one.rewards.sum() for one in worst] == sorted(searched.returns.tolist())[:4]
+    for one in worst:
+        assert searched.returns[one.number - 1] == one.rewards.sum()
 
 
-def test_clips_by_name_and_those_that_failed(drill, tmp_path, capsys):
+def test_render_clips_by_name_and_failed_clips(drill, tmp_path, capsys):
     given = [str(drill), "--env", DRILL, "--policy", "final", "--out", str(tmp_path / "video.html")]
     assert render.main([*given, "--clip", "slow"]) == 0
-    assert "episode 1, slow: return" in (said := capsys.readouterr().out)
-    assert "success, 8 steps" in said
+    assert "episode 1, slow: return" in (output := capsys.readouterr().out)
+    assert "success, 8 steps" in output
     assert render.main([*given, "--failures", "--episodes", "3"]) == 0
-    said = capsys.readouterr().out
-    assert "episode 3, fast: return" in said and "failed, 10 steps" in said and "slow" not in said
+    output = capsys.readouterr().out
+    assert (
+        "episode 3, fast: return" in output
+        and "failed, 10 steps" in output
+        and "slow" not in output
+    )
     assert render.main([*given, "--clip", "slo"]) == 2
     assert "Did you mean 'slow'?" in capsys.readouterr().err
 
 
-def test_no_failures_are_said_so():
+def test_no_failures_is_an_error():
     good = episodes.RecordedEpisode(1, None, True, np.ones(3), np.zeros((4, 1)))
     bad = good._replace(number=2, success=False)
     assert episodes._failed([good, bad, bad], 1) == [bad]
@@ -84,31 +88,31 @@ def test_no_failures_are_said_so():
         episodes._failed([good], 1)
 
 
-def test_a_page_lists_every_episode(recorded, tmp_path):
-    _, _, env, shown = recorded
-    video.write(video.VideoSpec(env, "cartpole"), shown, tmp_path / "new" / "page.html")
+def test_html_page_lists_every_episode(recorded, tmp_path):
+    _, _, env, played = recorded
+    video.write(video.VideoSpec(env, "cartpole"), played, tmp_path / "new" / "page.html")
     (found,) = re.findall(
         r"const DATA = (.*);</script>", (tmp_path / "new" / "page.html").read_text()
     )
     listed = json.loads(found)["episodes"]
-    assert [one["title"] for one in listed] == [one.title for one in shown]
-    assert [one["steps"] for one in listed] == [len(one.rewards) for one in shown]
+    assert [one["title"] for one in listed] == [one.title for one in played]
+    assert [one["steps"] for one in listed] == [len(one.rewards) for one in played]
     assert listed[0]["stride"] == 2 and listed[0]["pause"] == pytest.approx(0.04)
 
 
-def test_videos_and_images(recorded, tmp_path):
-    _, _, env, shown = recorded
-    video.write(video.VideoSpec(env, "x"), shown[:2], tmp_path / "video.gif")
+def test_gif_and_png_output(recorded, tmp_path):
+    _, _, env, played = recorded
+    video.write(video.VideoSpec(env, "x"), played[:2], tmp_path / "video.gif")
     with Image.open(tmp_path / "video.gif") as gif:
-        steps = [len(one.rewards) for one in shown[:2]]
+        steps = [len(one.rewards) for one in played[:2]]
         assert gif.n_frames <= sum(len(np.unique([*range(0, n, 2), n])) for n in steps)
         assert gif.info["duration"] == 40 and gif.size == (480, 360)
-    video.write(video.VideoSpec(env, "x", seconds=0.1), shown, tmp_path / "video.png")
+    video.write(video.VideoSpec(env, "x", seconds=0.1), played, tmp_path / "video.png")
     with Image.open(tmp_path / "video.png") as image:
         assert image.size == (4 * 480, 3 * 360)
 
 
-def test_an_episode_is_shown_until_it_becomes_non_finite(recorded):
+def test_episode_is_rendered_until_it_becomes_non_finite(recorded):
     _, _, env, (one, *_) = recorded
     qpos = one.states["qpos"].copy()
     qpos[4:] = np.nan
@@ -120,29 +124,29 @@ def _no_ffmpeg():
     raise RuntimeError("No ffmpeg exe could be found.")
 
 
-def test_without_ffmpeg_a_hint_is_given(monkeypatch):
-    def refused():
+def test_missing_ffmpeg_gives_an_install_hint(monkeypatch):
+    def assert_hint():
         with pytest.raises(UserError, match=r"pip install 'jaxrl\[video\]'"):
             images.check_video_support(Path("video.mp4"))
 
     with monkeypatch.context() as without:
         without.setattr(importlib.util, "find_spec", lambda name: None)
-        refused()
+        assert_hint()
     for name in ("imageio", "imageio_ffmpeg"):  # both packages, but no FFmpeg inside
         module = types.ModuleType(name)
         module.__spec__ = importlib.machinery.ModuleSpec(name, None)
         monkeypatch.setitem(sys.modules, name, module)
     monkeypatch.setattr(sys.modules["imageio_ffmpeg"], "get_ffmpeg_exe", _no_ffmpeg, raising=False)
-    refused()
+    assert_hint()
 
 
-def test_videos_are_written(tmp_path):
+def test_mp4_is_written(tmp_path):
     pytest.importorskip("imageio_ffmpeg", reason="the extra `video` is not installed")
     images.save([np.zeros((33, 41, 3), np.uint8)] * 5, tmp_path / "video.mp4", 25.0)
     assert (tmp_path / "video.mp4").stat().st_size
 
 
-REFUSED = {
+INVALID = {
     "--out episode.mp3": "must end in .html, .gif, .mp4, .png",
     "--episodes 0": "--episodes must lie between 1 and",
     "--seconds 0": "--seconds must be greater than 0",
@@ -154,12 +158,12 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("flags", REFUSED)
-def test_what_cannot_be_shown_is_refused(flags, run, capsys):
+@pytest.mark.parametrize("flags", INVALID)
+def test_invalid_arguments_are_rejected(flags, run, capsys):
     assert render.main([str(run), *flags.split()]) == 2
-    assert REFUSED[flags] in capsys.readouterr().err
+    assert INVALID[flags] in capsys.readouterr().err
 
 
-def test_gymnasium_environments_draw_themselves():
+def test_gymnasium_environments_are_rejected():
     with pytest.raises(UserError, match="gymnasium.make"):
         episodes.build_env(TrainConfig(env="gym:CartPole-v1"))

@@ -1,4 +1,4 @@
-"""What is seen of a model, where the camera is put, and where the ground is."""
+"""Visible geoms of a model, camera placement and ground height."""
 
 import mujoco
 import numpy as np
@@ -30,16 +30,16 @@ def model():
     return mujoco.MjModel.from_xml_string(XML)
 
 
-def test_parts_have_the_colours_that_mujoco_shows(model):
+def test_geom_colours_match_mujoco(model):
     box, textured, own, hand, goal = geoms.visible_geoms(model)
     np.testing.assert_allclose(box.colour, [0.1, 0.2, 0.3, 1], atol=1e-6)
     np.testing.assert_allclose(textured.colour, [0.5, 0.5, 0, 1], atol=0.01)
     np.testing.assert_allclose(own.colour, [0, 0, 1, 1])
     np.testing.assert_allclose(goal.colour, [0, 1, 0, 0.5])
-    assert [part.moves for part in (box, textured, own, hand, goal)] == [0, 1, 1, 1, 0]
+    assert [geom.moves for geom in (box, textured, own, hand, goal)] == [0, 1, 1, 1, 0]
 
 
-def test_bodies_go_where_joints_and_hands_put_them(model):
+def test_body_poses_follow_joints_and_mocap(model):
     qpos, held = np.array([[0.0], [2.0]]), np.array([[[0, 0, 3.0]], [[0, 4.0, 3]]])
     turn = np.tile([0.0, 0, 0, 1], (2, 1, 1))
     found = geoms.body_poses(model, qpos, held, turn)
@@ -48,7 +48,7 @@ def test_bodies_go_where_joints_and_hands_put_them(model):
     np.testing.assert_allclose(found.quat[1, 2], [0, 0, 0, 1])
 
 
-def test_the_ground_is_where_the_plane_is_or_below_everything(model):
+def test_ground_is_the_plane_or_below_all_geoms(model):
     assert geoms.ground_height(model) == pytest.approx(-0.3)
     ball = '<body pos="0 0 2"><joint/><geom size="0.5"/></body>'
     bare = mujoco.MjModel.from_xml_string(f"<mujoco><worldbody>{ball}</worldbody></mujoco>")
@@ -60,23 +60,25 @@ def test_the_ground_is_where_the_plane_is_or_below_everything(model):
     np.testing.assert_allclose(seen.aim, np.tile([0, 0, 2.0], (3, 1)), atol=1e-9)
 
 
-def _boxes(way, size=1.0):
-    middle = np.stack([way, 0 * way, 0.5 + 0 * way], -1)
+def _boxes(path, size=1.0):
+    middle = np.stack([path, 0 * path, 0.5 + 0 * path], -1)
     half = 0.5 * size * np.array([1, 1, 1])
     return middle - half, middle + half
 
 
-def test_the_camera_follows_what_travels_and_stays_where_little_happens():
+def test_camera_follows_only_travelling_bodies():
     far, near = np.linspace(0, 50, 200), np.linspace(-0.5, 0.5, 200)
     followed, stayed = camera.make_view(*_boxes(far)), camera.make_view(*_boxes(near))
     np.testing.assert_allclose(followed.aim[:, 0], far, atol=0.5)
     assert np.ptp(stayed.aim, axis=0).max() == 0
     walls = np.array([[-3.0, -3, 0], [3, 3, 0.2]])
     assert camera.make_view(*_boxes(near), walls).radius > 2 * stayed.radius
-    assert camera.make_view(*_boxes(near), 100 * walls).radius == stayed.radius  # a whole landscape
+    assert (
+        camera.make_view(*_boxes(near), 100 * walls).radius == stayed.radius
+    )  # too large to be framed
 
 
-def test_everything_that_is_looked_at_is_in_the_image():
+def test_all_bodies_are_inside_the_image():
     low, high = _boxes(np.linspace(-0.5, 0.5, 5))
     for size in ((400, 300), (300, 400)):
         for i, seen in enumerate(camera.fixed_cameras(camera.make_view(low, high), size)):
@@ -86,7 +88,7 @@ def test_everything_that_is_looked_at_is_in_the_image():
             assert (places > -0.05 * max(size)).all() and (places < 1.05 * np.array(size)).all()
 
 
-def test_flat_things_are_seen_from_above():
+def test_flat_scenes_are_viewed_from_above():
     low, high = _boxes(np.linspace(-0.5, 0.5, 5))
     flat = camera.make_view(low * [1, 1, 0.02], high * [1, 1, 0.02])
     assert flat.elevation > 2 * camera.make_view(low, high).elevation

@@ -1,4 +1,4 @@
-"""The page: all it needs is inside, and in a real browser it plays."""
+"""The HTML viewer is self-contained and plays in a real browser."""
 
 import base64
 import json
@@ -28,8 +28,8 @@ def _episode(number, title=None, success=None):
 
 
 @pytest.fixture(scope="module")
-def made():
-    """Two episodes, one with a ghost; and what they were made of."""
+def viewer():
+    """Return a page of two episodes, one with a ghost, and their poses."""
     model = mujoco.MjModel.from_xml_string(XML)
     qpos = np.tile(model.qpos0, (FRAMES, 1))
     qpos[:, 0] = np.linspace(0, 1, FRAMES)
@@ -46,8 +46,8 @@ def _data(text):
     return json.loads(found)
 
 
-def test_poses_come_back_as_they_were(made):
-    text, poses = made
+def test_poses_round_trip(viewer):
+    text, poses = viewer
     one, two = _data(text)["episodes"]
     numbers = np.frombuffer(base64.b64decode(one["poses"]), "<i2").reshape(FRAMES, 1, 7)
     place = one["origin"] + one["scale"] * numbers[..., :3]
@@ -58,21 +58,21 @@ def test_poses_come_back_as_they_were(made):
     assert one["ghost"] is None and two["ghost"]
 
 
-def test_nothing_outside_is_named_and_no_text_ends_a_script(made):
-    text, _ = made
+def test_page_has_no_external_urls_and_escapes_text(viewer):
+    text, _ = viewer
     assert set(re.findall(r"https?://[^\s\"'`]+", text)) == {"http://www.w3.org/1999/xhtml"}
     assert "A &lt;title&gt; &amp; $more" in text
     images = [np.zeros((4, 4, 3), np.uint8)] * FRAMES
-    sly = html_viewer.image_page("x", [(_episode(1, "</script><b>$data"), images)])
-    assert _data(sly)["episodes"][0]["title"] == "</script><b>$data"
-    assert "</script><b>" not in sly
-    assert len(sly) < 100_000  # images need no 3-D
+    escaped = html_viewer.image_page("x", [(_episode(1, "</script><b>$data"), images)])
+    assert _data(escaped)["episodes"][0]["title"] == "</script><b>$data"
+    assert "</script><b>" not in escaped
+    assert len(escaped) < 100_000  # images need no 3-D
     assert len(text) < 700_000
 
 
 @pytest.fixture
 def tab(tmp_path):
-    """Return what opens a page in a browser."""
+    """Return a function that opens a page in a browser."""
     if browser.found() is None:
         pytest.skip(f"no Chromium here: none of {', '.join(browser.NAMES)} is installed")
 
@@ -94,8 +94,8 @@ def _red(image):
 
 
 @pytest.mark.slow
-def test_a_browser_plays_pauses_and_turns(tab, made):
-    with tab(made[0]) as page:
+def test_browser_plays_pauses_and_scrubs(tab, viewer):
+    with tab(viewer[0]) as page:
         page.until("document.body.dataset.frame > 5")  # it plays by itself
         page.ask("document.getElementById('play').click()")
         stopped = _frame(page)
@@ -115,8 +115,8 @@ def test_a_browser_plays_pauses_and_turns(tab, made):
 
 
 @pytest.mark.slow
-def test_a_browser_shows_other_episodes_ghosts_and_sides(tab, made):
-    with tab(made[0]) as page:
+def test_browser_switches_episodes_ghosts_and_views(tab, viewer):
+    with tab(viewer[0]) as page:
         page.until("document.body.dataset.frame !== undefined")
         choose = (
             "find('which').value = 1; find('which').onchange({target: find('which')}); play(false)"
@@ -140,7 +140,7 @@ def test_a_browser_shows_other_episodes_ghosts_and_sides(tab, made):
 
 
 @pytest.mark.slow
-def test_a_browser_shows_images(tab):
+def test_browser_shows_images(tab):
     images = [np.full((20, 20, 3), [0, 5 * i, 200], np.uint8) for i in range(FRAMES)]
     with tab(page_text := html_viewer.image_page("board", [(_episode(1), images)])) as shown:
         assert "THREE=" not in page_text

@@ -14,7 +14,7 @@ def test_pixels_are_enlarged():
     assert images[1].mean() == np.float64(255 / 50) and images[0].max() == 0
 
 
-def test_numbers_are_bars_up_and_down_on_one_scale():
+def test_vectors_are_drawn_as_bars_on_one_scale():
     seen = {"a": np.array([[1.0, -2.0], [np.nan, 0.0]]), "b": np.array([[4], [0]])}
     first, second = obs_image.draw_observations(seen)
 

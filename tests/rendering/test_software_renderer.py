@@ -1,4 +1,4 @@
-"""Images: what is drawn is where a pinhole camera would see it, in the model's colours."""
+"""The software renderer against a pinhole camera, in the model's colours."""
 
 import mujoco
 import numpy as np
@@ -24,7 +24,7 @@ def _model(more=""):
 
 
 def _coloured(image):
-    """Return which pixels are of no shade of grey, [height, width]."""
+    """Return a mask [height, width] of pixels that are not grey."""
     image = image.astype(int)
     return image.max(-1) - image.min(-1) > 40
 
@@ -40,19 +40,19 @@ def _blue(image):
 
 
 def _box(mask):
-    """Return left, top, right and bottom of what a mask covers."""
+    """Return left, top, right and bottom of a mask."""
     rows, columns = np.flatnonzero(mask.any(1)), np.flatnonzero(mask.any(0))
     return np.array([columns[0], rows[0], columns[-1] + 1, rows[-1] + 1])
 
 
 def _pinhole(view, point):
-    """Return where a point is seen: solved from eye + s (focal · into + x · right − y · up)."""
+    """Return pixel and depth of a point, from eye + s (focal · into + x · right − y · up)."""
     right, up, into = view.axes
     towards = np.linalg.solve(np.stack([right, -up, view.focal * into], 1), point - view.eye)
     return np.array(view.size) / 2 + towards[:2] / towards[2], view.focal * towards[2]
 
 
-def test_the_camera_sees_a_figure_that_heads_along_x_from_its_right():
+def test_camera_views_a_humanoid_facing_x_from_its_right():
     (view,) = camera.tracking_cameras(np.array([[3.0, 2.0, 0.9]]), 0.0, 1.6, SIZE)
     np.testing.assert_allclose(view.axes @ view.axes.T, np.eye(3), atol=1e-12)
     assert view.eye[1] < 2.0 - 3.0
@@ -67,20 +67,20 @@ def test_the_camera_sees_a_figure_that_heads_along_x_from_its_right():
     assert far[1] == pytest.approx(view.horizon, abs=0.01)
 
 
-def test_the_camera_turns_with_the_first_pose_and_follows_without_shaking():
-    way = np.stack([np.zeros(90), np.linspace(0, 3, 90), 0.9 + np.zeros(90)], -1)
-    shaken = way + 0.05 * np.random.default_rng(0).normal(size=way.shape) * [1, 1, 0]
-    views = camera.tracking_cameras(shaken, np.pi / 2, 1.6, SIZE)
+def test_camera_follows_smoothly_from_the_side():
+    path = np.stack([np.zeros(90), np.linspace(0, 3, 90), 0.9 + np.zeros(90)], -1)
+    noisy = path + 0.05 * np.random.default_rng(0).normal(size=path.shape) * [1, 1, 0]
+    views = camera.tracking_cameras(noisy, np.pi / 2, 1.6, SIZE)
     x, _ = zip(
-        *(view.project(place)[0] for view, place in zip(views, way, strict=True)), strict=True
+        *(view.project(place)[0] for view, place in zip(views, path, strict=True)), strict=True
     )
-    assert np.abs(np.array(x) - 80).max() < 5  # seen from the side all along, in the middle
+    assert np.abs(np.array(x) - 80).max() < 5  # always centred, seen from the side
     eyes = np.array([view.eye for view in views])
-    assert np.abs(np.diff(eyes, axis=0) - np.diff(way, axis=0)).max() < 0.01
+    assert np.abs(np.diff(eyes, axis=0) - np.diff(path, axis=0)).max() < 0.01
 
 
 @pytest.mark.parametrize("place", [[0.0, 0.0, 1.0], [5.0, -2.0, 0.6]])
-def test_a_ball_covers_the_pixels_that_the_projection_says(place):
+def test_ball_covers_its_projected_pixels(place):
     model = _model()
     pose = np.array([[*place, 1, 0, 0, 0]])
     (image,) = software_renderer.render_poses(model, pose, size=SIZE)
@@ -92,7 +92,7 @@ def test_a_ball_covers_the_pixels_that_the_projection_says(place):
     np.testing.assert_allclose(_box(_coloured(image)), expected, atol=1.5)
 
 
-def test_the_near_part_covers_the_far_one():
+def test_near_geom_occludes_the_far_one():
     (view,) = camera.tracking_cameras(np.zeros((1, 3)), 0.0, 1.25, SIZE)
     for distance, seen in ((-0.6, [0.1, 0.1, 0.9]), (0.6, [0.9, 0.1, 0.1])):
         where = " ".join(map(str, distance * view.axes[2]))
@@ -128,7 +128,7 @@ def _lowest_row(model, pose, foot):
     return max(_pinhole(view, data.geom(foot).xpos + corner)[0][1] for corner in corners)
 
 
-def test_a_raised_foot_moves_the_pixels(model):
+def test_raised_foot_moves_its_pixels(model):
     """The right leg is red and the left one blue, as in the model's file."""
     raised = _pose(model, right_hip=-1.0, right_knee=-1.5)
     standing, lifted = (
@@ -145,12 +145,12 @@ def test_a_raised_foot_moves_the_pixels(model):
     assert _box(_red(lifted))[3] < _box(_red(standing))[3] - 6
 
 
-def test_a_second_figure_is_grey_and_beside_or_a_ghost(model):
+def test_reference_is_drawn_grey_beside_or_as_a_ghost(model):
     poses = np.tile(model.qpos0, (2, 1))
     alone = software_renderer.render_poses(model, poses, size=SIZE)
     beside = software_renderer.render_poses(model, poses, poses, size=SIZE)
     assert len(alone) == len(beside) == 2
-    # It stands to the right, where nothing else but ground and sky would be.
+    # It stands to the right, where only ground and sky would be otherwise.
     left, _, right, _ = _box(_coloured(beside[0]))
     assert right < 80
     dark = beside[0].astype(int).max(-1) < 165
@@ -163,7 +163,7 @@ def test_a_second_figure_is_grey_and_beside_or_a_ghost(model):
     assert changed.sum() > 100 and _box(changed)[2] > _box(_coloured(alone[0]))[2] + 10
 
 
-def test_figures_that_cannot_be_seen(model):
+def test_hidden_ghosts_and_invalid_poses(model):
     poses = np.tile(model.qpos0, (1, 1))
     away = poses.copy()
     away[:, 1] -= 8.0  # behind the camera
@@ -178,7 +178,7 @@ def test_figures_that_cannot_be_seen(model):
         software_renderer.render_poses(model, poses * np.nan)
 
 
-def test_chosen_frames_are_the_same_images(model):
+def test_selected_frames_match_the_full_render(model):
     poses = np.tile(model.qpos0, (5, 1))
     poses[:, 0] = np.arange(5)
     every, some = (
@@ -198,7 +198,7 @@ def test_chosen_frames_are_the_same_images(model):
         ('type="mesh" mesh="m"', 0.3),
     ],
 )
-def test_every_kind_of_part(geom, upwards):
+def test_every_geom_type_is_drawn(geom, upwards):
     mesh = '<asset><mesh name="m" vertex="-.1 0 0 .1 0 0 0 -.1 0 0 .1 0 0 0 -.3 0 0 .3"/></asset>'
     xml = f"""<mujoco>{mesh}<worldbody><body pos="0 0 1"><freejoint/>
       <geom rgba="0.1 0.1 0.9 1" {geom}/>
@@ -207,7 +207,7 @@ def test_every_kind_of_part(geom, upwards):
     body = primitives.model_shapes(model)
     (shape,) = primitives.place_shapes(
         body, geoms.body_poses(model, model.qpos0[None])
-    )  # the large one is for collisions only
+    )  # the large geom is for collisions only
     assert shape.points[:, 2].max() + shape.radius == pytest.approx(1 + upwards, abs=0.01)
     (image,) = software_renderer.render_poses(model, model.qpos0[None], size=SIZE)
     height = software_renderer.height(body)

@@ -1,4 +1,4 @@
-"""Charts: round ticks, points where they belong, gaps, and long curves kept in shape."""
+"""Charts: ticks, coordinates, gaps and downsampling."""
 
 import json
 import re
@@ -15,12 +15,12 @@ from jaxrl.reports.charts import Line, Span
 @pytest.mark.parametrize(
     ("low", "high"), [(0, 1), (-3.2, 17), (0, 458_752), (1e-14, 9e-14), (999.9, 1000.2), (-1e9, -5)]
 )
-def test_ticks_are_those_of_matplotlib_or_near_them(low, high):
+def test_ticks_are_round_numbers_as_in_matplotlib(low, high):
     found = charts.ticks(low, high)
     assert 2 <= len(found) <= 6 and low <= found[0] and found[-1] <= high
-    # One of the steps that matplotlib may choose too, and a multiple of it.
-    every = [MaxNLocator(n, steps=[1, 2, 5, 10]).tick_values(low, high) for n in range(2, 12)]
-    sizes = [values[1] - values[0] for values in every]
+    # The step is one that matplotlib may choose, and ticks are multiples of it.
+    candidates = [MaxNLocator(n, steps=[1, 2, 5, 10]).tick_values(low, high) for n in range(2, 12)]
+    sizes = [values[1] - values[0] for values in candidates]
     size = found[1] - found[0]
     assert any(np.isclose(size, other) for other in sizes)
     np.testing.assert_allclose(np.array(found) / size, np.round(np.array(found) / size), atol=1e-4)
@@ -37,44 +37,44 @@ def _path(text, kind='line c0"'):
     return found[0] if found else ""
 
 
-def test_points_are_where_they_belong():
+def test_points_have_the_right_coordinates():
     x, y = np.array([0.0, 50.0, 100.0]), np.array([0.0, 10.0, 5.0])
     text = charts.chart("t", [Line("a", x, y)])
-    places = [tuple(map(float, p.split(","))) for p in _path(text)[1:].split("L")]
-    room = 0.06 * 10
-    for (px, py), vx, vy in zip(places, x, y, strict=True):
+    points = [tuple(map(float, p.split(","))) for p in _path(text)[1:].split("L")]
+    margin = 0.06 * 10
+    for (px, py), vx, vy in zip(points, x, y, strict=True):
         assert px == pytest.approx(vx)
-        assert py == pytest.approx(100 - 100 * (vy + room) / (10 + 2 * room), abs=0.01)
+        assert py == pytest.approx(100 - 100 * (vy + margin) / (10 + 2 * margin), abs=0.01)
 
 
-def test_where_there_is_no_number_there_is_no_line():
+def test_non_finite_values_are_gaps():
     y = np.array([1.0, 2.0, np.nan, 3.0, np.inf, 4.0, 5.0])
     text = charts.chart("t", [Line("a", np.arange(7.0), y)])
     assert [piece.count("L") for piece in _path(text).split("M")[1:]] == [1, 1]
     assert _path(text, 'line dot c0"').count("h0") == 1  # the 3, alone between gaps
-    told = json.loads(unescape(re.search(r'data-lines="([^"]*)"', text)[1]))
-    assert told[0]["y"] == [1, 2, None, 3, None, 4, 5]
+    lines = json.loads(unescape(re.search(r'data-lines="([^"]*)"', text)[1]))
+    assert lines[0]["y"] == [1, 2, None, 3, None, 4, 5]
     for empty in (np.zeros(0), np.full(3, np.nan)):
         assert 'class="line' not in charts.chart("t", [Line("a", np.arange(len(empty)), empty)])
 
 
-def test_one_point_is_a_dot_and_constants_have_room():
+def test_single_points_are_dots_and_constants_are_drawn():
     text = charts.chart("t", [Line("a", np.array([5.0]), np.array([-2.0]))])
     assert _path(text, 'line dot c0"') == "M0.00,50.00h0"
     assert charts.chart("t", [Line("a", np.arange(3.0), np.zeros(3))])
 
 
-def test_wide_ranges_are_drawn_by_their_logarithm():
+def test_wide_ranges_have_a_log_scale():
     x = np.arange(3.0)
     text = charts.chart("t", [Line("a", x, np.array([1e-4, 1.0, 1e4]))])
     heights = [float(p.split(",")[1]) for p in _path(text)[1:].split("L")]
     assert heights[1] == pytest.approx(50, abs=0.01) and "<small>log</small>" in text
     assert "<small>log</small>" not in charts.chart("t", [Line("a", x, np.array([-1.0, 1, 1e4]))])
-    # Asked for, but there is no logarithm of 0.
+    # A log scale is requested, but 0 has no logarithm.
     assert "log" not in charts.chart("t", [Line("a", x, np.array([0.0, 1, 2]))], log=True)
 
 
-def test_long_curves_keep_their_ends_extremes_and_gaps():
+def test_downsampling_keeps_ends_extremes_and_gaps():
     rng = np.random.default_rng(0)
     y = rng.normal(size=100_000)
     y[777], y[50_000], y[300:302] = 99.0, -99.0, np.nan
@@ -87,7 +87,7 @@ def test_long_curves_keep_their_ends_extremes_and_gaps():
     assert charts.downsample(short, 200) is short
 
 
-def test_bands_spans_and_text_of_others():
+def test_bands_spans_and_escaped_labels():
     x = np.array([0.0, 10.0])
     line = Line("<b>", x, x, low=x - 1, high=x + 1)
     text = charts.chart('"t" & more', [line], spans=[Span("1", 0, 4), Span("2", 4, 10)])

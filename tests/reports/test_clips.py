@@ -1,4 +1,4 @@
-"""Evaluating a motion tracker: every clip whole, figures, files, and what is said of failures."""
+"""Evaluation of motion trackers: every clip, metrics, files and failures."""
 
 import csv
 import json
@@ -26,17 +26,21 @@ def run(tmp_path_factory):
 
 def test_every_clip_is_reported(run, capsys):
     assert evaluate.main([str(run), "--env", DRILL, "--policy", "final", "--episodes", "7"]) == 0
-    said = capsys.readouterr().out
-    assert "--episodes is ignored: each clip is played once, 3 in all" in said
-    assert "success rate                          66.7%" in said
-    assert "failed: fast\n" in said and "failed strictly: fast\n" in said
-    assert "to plan feasible versions of clips" in said
+    stdout = capsys.readouterr().out
+    assert "--episodes is ignored: each clip is played once, 3 in all" in stdout
+    assert "success rate                          66.7%" in stdout
+    assert "failed: fast\n" in stdout and "failed strictly: fast\n" in stdout
+    assert "to plan feasible versions of clips" in stdout
     report = json.loads((run / "evaluation-final.json").read_text())
-    assert report["episodes"] == 3 and report["lengths"] == [5, 8, 10]  # 8 was training's limit
+    assert report["episodes"] == 3 and report["lengths"] == [
+        5,
+        8,
+        10,
+    ]  # training stopped episodes at 8
     assert report["failed_clips"] == report["strictly_failed_clips"] == ["fast"]
     for name in ("mpjpe", "mpjpel", "mpjpe_pa", "vel_dist", "accel_dist"):
         assert {f"{name}_all", f"{name}_succ"} <= report.keys()
-        assert f"{report[f'{name}_all']:.2f}" in said
+        assert f"{report[f'{name}_all']:.2f}" in stdout
     with open(run / "evaluation-final.tsv") as file:
         rows = list(csv.DictReader(file, delimiter="\t"))
     assert [row["name"] for row in rows] == ["still", "slow", "fast"]
@@ -60,13 +64,13 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("flags", REFUSED)
-def test_what_cannot_be_done_is_said_before_playing(flags, run, capsys):
+def test_invalid_flags_are_refused_before_evaluation(flags, run, capsys):
     given = [str(run), "--env", DRILL, "--policy", "final", *flags.split()]
     assert evaluate.main(given) == 2
     assert REFUSED[flags] in capsys.readouterr().err
 
 
-def test_other_clips_replace_those_of_the_run(tmp_path):
+def test_clips_flag_replaces_the_clips_of_the_run(tmp_path):
     config = evaluate.TrainConfig(env="imitation")
     command = evaluate.EvaluateArgs(run=tmp_path, clips=tmp_path / "others")
     assert evaluate._with_clips(config, command).motion.clips == tmp_path / "others"
@@ -81,7 +85,7 @@ def _trace(far):
     return {"position": played, "captured": np.zeros_like(played), "success_bodies": bodies}
 
 
-def test_frames_after_the_end_do_not_count_and_errors_pool_over_frames():
+def test_errors_are_means_over_frames_before_the_episode_end():
     far = np.float32([[0.1, 0.4], [0.1, 0.2], [0.1, 9.0], [0.3, np.nan]])
     found = tracking.evaluate(_trace(far), np.int32([4, 2]))
     np.testing.assert_allclose(found.max_distance, [300.0, 400.0], rtol=1e-6)
@@ -95,7 +99,7 @@ def test_frames_after_the_end_do_not_count_and_errors_pool_over_frames():
     assert summary["eval/accel_dist_all"] == pytest.approx(100 / 2, rel=1e-5)
 
 
-def test_a_non_finite_clip_failed_and_has_no_errors():
+def test_non_finite_clip_fails_and_has_no_errors():
     far = np.float32([[0.0, 0.1], [0.0, np.nan], [0.0, 0.0], [0.0, 0.0]])
     result = Episodes(np.zeros(2), np.int32([4, 2]), None, _trace(far))
     library = SimpleNamespace(names=("good", "bad"), planned=("bad",), fps=30.0)
@@ -107,7 +111,7 @@ def test_a_non_finite_clip_failed_and_has_no_errors():
     assert json.loads(json.dumps(clips, allow_nan=False)) == clips
 
 
-def test_a_video_shows_the_played_clip_beside_its_reference(tmp_path, monkeypatch):
+def test_video_shows_the_clip_beside_its_reference(tmp_path, monkeypatch):
     drawn = {}
 
     def render_poses(model, qpos, reference=None):
@@ -115,8 +119,8 @@ def test_a_video_shows_the_played_clip_beside_its_reference(tmp_path, monkeypatc
         return [np.zeros((4, 4, 3), np.uint8)] * len(qpos)
 
     monkeypatch.setattr(software_renderer, "render_poses", render_poses)
-    meant = np.arange(2 * 5 * 3.0).reshape(2, 5, 3)  # [clips, frames, nq]
-    reference = SimpleNamespace(qpos=meant)
+    reference_qpos = np.arange(2 * 5 * 3.0).reshape(2, 5, 3)  # [clips, frames, nq]
+    reference = SimpleNamespace(qpos=reference_qpos)
     library = SimpleNamespace(names=("a", "b"), fps=30.0, captured=reference)
     inner = Imitation.__new__(Imitation)
     inner.library, inner.humanoid = library, SimpleNamespace(model="model")
@@ -126,4 +130,4 @@ def test_a_video_shows_the_played_clip_beside_its_reference(tmp_path, monkeypatc
     clip_report.write_video(result, SimpleNamespace(env=env), "b", tmp_path / "video.gif")
     assert (tmp_path / "video.gif").stat().st_size
     np.testing.assert_array_equal(drawn["qpos"], qpos[:3, 1])
-    np.testing.assert_array_equal(drawn["reference"], meant[1, 1:4])
+    np.testing.assert_array_equal(drawn["reference"], reference_qpos[1, 1:4])

@@ -1,4 +1,4 @@
-"""Pages in a real browser, as wide as a desk and as narrow as a phone."""
+"""Report pages in a real browser, at desktop and phone sizes."""
 
 import numpy as np
 import pytest
@@ -11,16 +11,16 @@ from tests.helpers import run_folders as folders
 
 pytestmark = pytest.mark.slow
 
-PHONE, DESK = (390, 844), (1200, 900)
-# How far anything reaches beyond the screen; what scrolls by itself may.
-OVERHANG = """Math.max(...[...document.querySelectorAll("main *")]
+PHONE, DESKTOP = (390, 844), (1200, 900)
+# How far elements extend beyond the window, except inside scrollable ones.
+OVERFLOW = """Math.max(...[...document.querySelectorAll("main *")]
   .filter((e) => !e.closest(".scroll") || e.matches(".scroll"))
   .map((e) => e.getBoundingClientRect().right)) - innerWidth"""
 
 
 @pytest.fixture(scope="module")
 def tab(tmp_path_factory):
-    """Two pages, one of all there is and one that compares; shown in one browser."""
+    """A browser tab, and a folder with the page of one run and a comparison."""
     if browser.found() is None:
         pytest.skip(f"no Chromium here: none of {', '.join(browser.NAMES)} is installed")
     place = tmp_path_factory.mktemp("pages")
@@ -38,79 +38,79 @@ def tab(tmp_path_factory):
     (run / "look.html").write_text(video)
     pages.write([run], place / "one.html")
     pages.write(sorted(place.glob("seed-*")), place / "all.html")
-    with browser.opened(place / "one.html", place / "home") as shown:
-        yield shown, place
+    with browser.opened(place / "one.html", place / "home") as tab:
+        yield tab, place
 
 
-def _settled(tab, size, dark=False):
+def _resize(tab, size, dark=False):
     tab.resize(*size, dark=dark)
     tab.until(f"innerWidth === {size[0]}")
 
 
 @pytest.mark.parametrize("name", ["one", "all"])
-def test_nothing_reaches_beyond_a_phone_and_nothing_is_fetched(tab, name):
+def test_pages_fit_a_phone_and_make_no_requests(tab, name):
     tab, place = tab
-    _settled(tab, PHONE)
+    _resize(tab, PHONE)
     tab.go(place / f"{name}.html")
     assert tab.ask("document.documentElement.scrollWidth") <= 390
-    assert tab.ask(OVERHANG) <= 0
+    assert tab.ask(OVERFLOW) <= 0
     narrow = tab.picture()
-    _settled(tab, DESK)
-    assert tab.ask(OVERHANG) <= 0
+    _resize(tab, DESKTOP)
+    assert tab.ask(OVERFLOW) <= 0
     wide = tab.picture()
-    for picture, size in ((narrow, PHONE), (wide, DESK)):
+    for picture, size in ((narrow, PHONE), (wide, DESKTOP)):
         assert picture.shape == (size[1], size[0], 3) and picture.std() > 10
     assert not tab.errors
     assert [url for url in tab.requests if not url.startswith(("file:///", "data:"))] == []
 
 
-def test_letters_keep_their_size_and_curves_use_the_room(tab):
+def test_font_size_is_fixed_and_charts_use_the_width(tab):
     tab, place = tab
     tab.go(place / "one.html")
     seen = []
-    for size in (PHONE, DESK):
-        _settled(tab, size)
+    for size in (PHONE, DESKTOP):
+        _resize(tab, size)
         box = 'document.querySelector(".large svg").getBoundingClientRect()'
-        letters = 'getComputedStyle(document.querySelector(".plot .x")).fontSize'
-        seen.append((tab.ask(f"{box}.width"), tab.ask(letters)))
+        font = 'getComputedStyle(document.querySelector(".plot .x")).fontSize'
+        seen.append((tab.ask(f"{box}.width"), tab.ask(font)))
     (narrow, small), (wide, large) = seen
     assert small == large == "11px"
     assert narrow > 250 and wide > 900
 
 
-def test_a_pointer_reads_the_values_beneath_it(tab):
+def test_hovering_shows_the_values_at_the_pointer(tab):
     tab, place = tab
     tab.go(place / "one.html")
-    _settled(tab, DESK)
-    told = 'document.querySelector(".large figcaption").innerText.replace(/\\s+/g, " ")'
-    assert "evaluation 45" in tab.ask(told)
+    _resize(tab, DESKTOP)
+    caption = 'document.querySelector(".large figcaption").innerText.replace(/\\s+/g, " ")'
+    assert "evaluation 45" in tab.ask(caption)
     box = 'document.querySelector(".large svg").getBoundingClientRect()'
     x, y, width = (tab.ask(f"{box}.{side}") for side in ("x", "y", "width"))
     tab.move(x + 0.31 * width, y + 50)  # nearest to the third of ten points
-    tab.until(f"{told}.includes('at 3,000')")
-    assert "evaluation 10" in tab.ask(told)
+    tab.until(f"{caption}.includes('at 3,000')")
+    assert "evaluation 10" in tab.ask(caption)
     tab.move(5, 5)
-    tab.until(f"{told}.includes('evaluation 45')")
+    tab.until(f"{caption}.includes('evaluation 45')")
 
 
-def test_a_video_plays_within_the_page(tab):
+def test_video_plays_in_a_sandboxed_frame(tab):
     tab, place = tab
     tab.go(place / "one.html")
-    _settled(tab, DESK)
-    tab.ask("onmessage = (event) => { window.heard = event.data; }; 0")
+    _resize(tab, DESKTOP)
+    tab.ask("onmessage = (event) => { window.received = event.data; }; 0")
     frame = 'document.querySelector("iframe")'
-    assert tab.ask(f"{frame}.contentDocument") is None  # it cannot reach this page
-    tab.ask(f"{frame}.srcdoc += ' '; 0")  # once more, now that somebody listens
+    assert tab.ask(f"{frame}.contentDocument") is None  # sandboxed: it cannot access this page
+    tab.ask(f"{frame}.srcdoc += ' '; 0")  # reloads it, now that the listener is installed
     tab.ask(f"{frame}.scrollIntoView()")
-    tab.until("window.heard === 'plays'")
+    tab.until("window.received === 'plays'")
 
 
-def test_night_has_its_own_colours(tab):
+def test_dark_mode_has_its_own_colors(tab):
     tab, place = tab
     tab.go(place / "one.html")
-    _settled(tab, DESK)
-    day = tab.picture()
-    _settled(tab, DESK, dark=True)
-    night = tab.picture()
-    assert np.median(day) > 230 and np.median(night) < 50
-    assert night.max() > 180  # and letters that can be read
+    _resize(tab, DESKTOP)
+    light_image = tab.picture()
+    _resize(tab, DESKTOP, dark=True)
+    dark_image = tab.picture()
+    assert np.median(light_image) > 230 and np.median(dark_image) < 50
+    assert dark_image.max() > 180  # readable text

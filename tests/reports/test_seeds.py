@@ -1,4 +1,4 @@
-"""Runs taken together: by their settings, with intervals that a plain loop finds too."""
+"""Grouping of runs by settings, and aggregation over seeds."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ def _records(tmp_path, **runs):
     return [load_runs.read(folders.make(tmp_path / name, **c)) for name, c in runs.items()]
 
 
-def test_runs_are_grouped_by_all_but_their_seed(tmp_path):
+def test_runs_are_grouped_by_settings_except_the_seed(tmp_path):
     low = {"ppo": PPOConfig(gamma=0.9)}
     records = _records(
         tmp_path, a={"seed": 0}, b=low, c={"seed": 7, "run_dir": tmp_path}, d=low | {"seed": 1}
@@ -24,7 +24,7 @@ def test_runs_are_grouped_by_all_but_their_seed(tmp_path):
     assert len({group.color for group in found}) == 2
 
 
-def test_groups_are_named_by_what_differs_if_that_is_short(tmp_path):
+def test_groups_are_named_by_their_differences_if_short(tmp_path):
     runs = _records(
         tmp_path, a={}, b={"num_envs": 64}, c={"num_envs": 64, "cycles": 9, "epochs": 9}
     )
@@ -39,19 +39,19 @@ def _curves():
     return [Curve(np.arange(4.0), rng.normal(size=4)) for _ in range(5)]
 
 
-def test_the_middle_and_its_interval_are_those_of_the_statistics():
+def test_aggregate_is_the_iqm_and_its_interval():
     curves = _curves()
     steps, iqm, low, high = seeds.aggregate(curves)
     values = np.stack([curve.values for curve in curves])
     assert steps.tolist() == [0, 1, 2, 3]
     for i in range(4):
-        inner = np.sort(values[:, i])[1:-1]  # of five, one falls away on each side
+        inner = np.sort(values[:, i])[1:-1]  # of five, one is trimmed on each side
         assert iqm[i] == pytest.approx(inner.mean())
         assert low[i] < iqm[i] < high[i]
     np.testing.assert_array_equal([low, high], stats.iqm_interval(values, 500))
 
 
-def test_only_common_steps_count_and_what_is_no_number_is_worst():
+def test_aggregate_uses_common_steps_and_ranks_nan_worst():
     curves = _curves()
     curves[0] = Curve(curves[0].steps[:3], curves[0].values[:3])  # was interrupted
     curves[1].values[1] = np.nan
@@ -66,21 +66,21 @@ def test_only_common_steps_count_and_what_is_no_number_is_worst():
     )
 
 
-def test_long_curves_are_thinned_alike():
+def test_long_curves_are_downsampled_to_the_same_steps():
     long = [Curve(np.arange(5000.0), np.full(5000, float(i))) for i in range(3)]
     steps, iqm, *_ = seeds.aggregate(long)
     assert len(steps) == 150 and steps[0] == 0 and steps[-1] == 4999
     np.testing.assert_array_equal(iqm, 1.0)
 
 
-def test_curves_over_time_are_read_off_at_the_same_moments(tmp_path):
+def test_curves_over_time_are_resampled_at_common_times(tmp_path):
     (record,) = _records(tmp_path, a={})
     curve = seeds.over_time(record, "eval/mean_reward", "time/time_elapsed")
     np.testing.assert_allclose(60 * curve.steps, [11, 17, 23])
     later = Curve(curve.steps + 0.1, curve.values)
     one, two = seeds.resample_times([curve, later])
     np.testing.assert_array_equal(one.steps, two.steps)
-    # A straight line is read off exactly.
+    # Interpolation of a straight line is exact.
     np.testing.assert_allclose(one.values, 22 + 22 * (60 * one.steps - 11) / 6)
     np.testing.assert_allclose(two.values, 22 + 22 * (60 * (two.steps - 0.1) - 11) / 6)
     apart = Curve(curve.steps + 9, curve.values)

@@ -1,4 +1,4 @@
-"""Callbacks: when they are called, what they may ask for, and that they cannot do harm."""
+"""Callbacks: when they are called, what they may request, and how their errors are handled."""
 
 import dataclasses
 import sys
@@ -21,23 +21,23 @@ def settings(folder, *extra):
     return train._parse(tiny.flags(folder, *extra)).config
 
 
-class Diary:
-    """Note every event; `answers` are returned at them."""
+class EventRecorder:
+    """Record every event and return its entry of `responses`, or raise it if it is an error."""
 
-    def __init__(self, **answers):
-        self.moments, self.answers = [], answers
+    def __init__(self, **responses):
+        self.contexts, self.responses = [], responses
         for event in callbacks.EVENTS:
-            setattr(self, f"on_{event}", self.note)
+            setattr(self, f"on_{event}", self.record)
 
-    def note(self, moment):
-        self.moments.append(moment)
-        answer = self.answers.get(moment.event)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+    def record(self, context):
+        self.contexts.append(context)
+        response = self.responses.get(context.event)
+        if isinstance(response, Exception):
+            raise response
+        return response
 
     def events(self):
-        return [(m.event, m.step) for m in self.moments]
+        return [(m.event, m.step) for m in self.contexts]
 
 
 @pytest.fixture(scope="module")
@@ -45,11 +45,11 @@ def plain(tmp_path_factory):
     return tiny.run(tmp_path_factory.mktemp("plain") / "run")
 
 
-def test_events_come_in_order_and_change_nothing(plain, tmp_path):
-    diary, rows = Diary(), []
-    result = jaxrl.fit(settings(tmp_path / "run"), callbacks=[diary, rows.append])
+def test_events_fire_in_order_without_affecting_training(plain, tmp_path):
+    recorder, rows = EventRecorder(), []
+    result = jaxrl.fit(settings(tmp_path / "run"), callbacks=[recorder, rows.append])
     assert result.env_steps == 512 and result.stopped_because == ""
-    events = [event for event in diary.events() if event[0] != "new_best"]
+    events = [event for event in recorder.events() if event[0] != "new_best"]
     assert events == [
         ("training_start", 0),
         ("cycle", 128),
@@ -66,8 +66,8 @@ def test_events_come_in_order_and_change_nothing(plain, tmp_path):
         ("log", 512),
         ("training_end", 512),
     ]
-    assert diary.events()[diary.events().index(("evaluation", 256)) + 1] == ("new_best", 256)
-    assert [m.event for m in rows] == ["log"] * 4  # a plain function sees whole rows
+    assert recorder.events()[recorder.events().index(("evaluation", 256)) + 1] == ("new_best", 256)
+    assert [m.event for m in rows] == ["log"] * 4  # a plain function gets complete rows
     logged = tiny.rows(tmp_path / "run")
     seen = [dict(m.metrics) for m in rows]
     shown = [{k: v for k, v in row.items() if k in logged[0] | logged[1]} for row in seen]
@@ -76,68 +76,72 @@ def test_events_come_in_order_and_change_nothing(plain, tmp_path):
     tiny.assert_same_policy(tmp_path / "run", plain)
 
 
-def test_a_script_is_noted_as_what_was_run(monkeypatch):
+def test_command_line_names_the_script_that_was_run(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["my study.py", "--fast"])
     assert run_dir.command_line() == "python 'my study.py' --fast"
     monkeypatch.setattr(sys, "argv", ["/anywhere/jaxrl/train.py", "ant"])
     assert run_dir.command_line() == "python -m jaxrl.train ant"
 
 
-def test_what_callbacks_see_is_read_only_and_made_of_floats(tmp_path):
-    diary = Diary()
-    jaxrl.fit(settings(tmp_path / "run", "--epochs", "1"), callbacks=[diary])
-    moment = diary.moments[-2]
-    assert all(type(value) in (float, int) for value in moment.metrics.values())
+def test_callback_context_is_read_only_with_float_metrics(tmp_path):
+    recorder = EventRecorder()
+    jaxrl.fit(settings(tmp_path / "run", "--epochs", "1"), callbacks=[recorder])
+    context = recorder.contexts[-2]
+    assert all(type(value) in (float, int) for value in context.metrics.values())
     with pytest.raises(TypeError):
-        moment.metrics["train/loss"] = 0.0
+        context.metrics["train/loss"] = 0.0
     with pytest.raises(dataclasses.FrozenInstanceError):
-        moment.config.seed = 3
+        context.config.seed = 3
     with pytest.raises(dataclasses.FrozenInstanceError):
-        moment.step = 3
-    assert moment.folder == tmp_path / "run" and moment.epoch == 1 and moment.elapsed > 0
+        context.step = 3
+    assert context.folder == tmp_path / "run" and context.epoch == 1 and context.elapsed > 0
 
 
-def test_false_stops_and_the_run_can_be_resumed_to_the_same_end(plain, tmp_path):
+def test_returning_false_stops_and_resume_matches_full_run(plain, tmp_path):
     folder = tmp_path / "run"
-    result = jaxrl.fit(settings(folder), callbacks=[lambda moment: moment.cycle < 1])
+    result = jaxrl.fit(settings(folder), callbacks=[lambda context: context.cycle < 1])
     assert result.env_steps == 128 and result.stopped_because == "<lambda>: asked to stop"
     assert (folder / "policies" / "final.npz").exists()
-    diary = Diary()
-    assert jaxrl.resume(folder, callbacks=[diary]).env_steps == 512
-    assert diary.events()[:2] == [("training_start", 128), ("cycle", 256)]
+    recorder = EventRecorder()
+    assert jaxrl.resume(folder, callbacks=[recorder]).env_steps == 512
+    assert recorder.events()[:2] == [("training_start", 128), ("cycle", 256)]
     assert tiny.rows(folder) == tiny.rows(plain)
     tiny.assert_same_policy(folder, plain)
 
 
 @pytest.mark.parametrize("event", ["cycle", "evaluation", "log", "training_end"])
-def test_a_failing_callback_ends_the_run_with_everything_saved(plain, tmp_path, event):
-    folder, after = tmp_path / "run", Diary()
-    with pytest.raises(CallbackError, match=f"callback Diary failed at '{event}'") as caught:
-        jaxrl.fit(settings(folder), callbacks=[Diary(**{event: ZeroDivisionError("oh")}), after])
+def test_failing_callback_stops_the_run_and_saves_state(plain, tmp_path, event):
+    folder, after = tmp_path / "run", EventRecorder()
+    with pytest.raises(
+        CallbackError, match=f"callback EventRecorder failed at '{event}'"
+    ) as caught:
+        jaxrl.fit(
+            settings(folder), callbacks=[EventRecorder(**{event: ZeroDivisionError("oh")}), after]
+        )
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
     assert "The state was saved" in caught.value.__notes__[0]
     failed_at = {"cycle": 128, "log": 128, "evaluation": 256, "training_end": 512}[event]
     assert [row["step"] for row in tiny.rows(folder)][-1] == failed_at
-    assert (event, failed_at) not in after.events()  # nobody is called after a failure
+    assert (event, failed_at) not in after.events()  # no callback is called after a failure
     jaxrl.resume(folder)
     assert tiny.rows(folder) == tiny.rows(plain)
     tiny.assert_same_policy(folder, plain)
 
 
-def test_metrics_of_the_users_own_are_logged(tmp_path):
+def test_callback_metrics_are_logged(tmp_path):
     def ratio(metrics):
         return {"per_update": metrics["rollout/episodes"] / metrics["train/n_updates"]}
 
     folder = tmp_path / "run"
-    own = [callbacks.LogMetrics(ratio), lambda moment: {"mine/cycle": moment.cycle}]
-    jaxrl.fit(settings(folder, "--epochs", "1"), callbacks=own)
+    user_callbacks = [callbacks.LogMetrics(ratio), lambda context: {"mine/cycle": context.cycle}]
+    jaxrl.fit(settings(folder, "--epochs", "1"), callbacks=user_callbacks)
     rows = tiny.rows(folder)
     assert [row["mine/cycle"] for row in rows] == [1.0, 2.0]
     assert rows[1]["custom/per_update"] == rows[1]["rollout/episodes"] / rows[1]["train/n_updates"]
 
 
 @pytest.mark.parametrize(
-    ("answer", "text"),
+    ("response", "text"),
     [
         ({"train/loss": 1.0}, "logged already"),
         ({"name": "text"}, "no number"),
@@ -146,9 +150,9 @@ def test_metrics_of_the_users_own_are_logged(tmp_path):
         (callbacks.CallbackAction(evaluate=True), "at 'cycle' only"),
     ],
 )
-def test_wrong_answers_are_named(tmp_path, answer, text):
+def test_invalid_return_values_are_rejected(tmp_path, response, text):
     with pytest.raises(CallbackError, match=text):
-        jaxrl.fit(settings(tmp_path / "run"), callbacks=[lambda moment: answer])
+        jaxrl.fit(settings(tmp_path / "run"), callbacks=[lambda context: response])
     assert len(tiny.rows(tmp_path / "run")) == 1
 
 
@@ -160,7 +164,7 @@ def test_wrong_answers_are_named(tmp_path, answer, text):
         (type("Own", (), {"on_evaluate": print})(), "Did you mean 'on_evaluation'?"),
     ],
 )
-def test_what_would_never_be_called_is_refused_at_once(tmp_path, callback, text):
+def test_invalid_callbacks_are_rejected_before_training(tmp_path, callback, text):
     with pytest.raises(UserError, match=text):
         jaxrl.fit(settings(tmp_path / "run"), callbacks=[callback])
     assert not (tmp_path / "run").exists()
@@ -168,16 +172,16 @@ def test_what_would_never_be_called_is_refused_at_once(tmp_path, callback, text)
 
 def test_checkpoints_and_evaluations_on_request(plain, tmp_path):
     folder = tmp_path / "run"
-    asked = [callbacks.CheckpointEvery(cycles=3), callbacks.EvaluateEvery(cycles=1)]
-    jaxrl.fit(settings(folder), callbacks=asked)
+    requested = [callbacks.CheckpointEvery(cycles=3), callbacks.EvaluateEvery(cycles=1)]
+    jaxrl.fit(settings(folder), callbacks=requested)
     assert sorted(p.name for p in (folder / "checkpoints").iterdir()) == ["256", "384", "512"]
     assert all("eval/mean_reward" in row for row in tiny.rows(folder))
     tiny.assert_same_policy(folder, plain)
     with pytest.raises(CallbackError, match="set --eval.num-envs > 0"):
-        jaxrl.fit(settings(tmp_path / "blind", "--eval.num-envs", "0"), callbacks=asked)
+        jaxrl.fit(settings(tmp_path / "blind", "--eval.num-envs", "0"), callbacks=requested)
 
 
-def test_stopping_on_reward_time_and_no_improvement(tmp_path):
+def test_stop_on_reward_and_stop_on_time(tmp_path):
     def fit(name, callback, *extra):
         return jaxrl.fit(settings(tmp_path / name, *extra), callbacks=[callback])
 
@@ -188,21 +192,21 @@ def test_stopping_on_reward_time_and_no_improvement(tmp_path):
     assert result.env_steps == 128 and "0 minutes are over" in result.stopped_because
 
 
-def test_no_improvement_counts_evaluations_in_a_row():
+def test_stop_on_no_improvement_counts_consecutive_evaluations():
     stop = callbacks.StopOnNoImprovement(2, at_least=1)
 
-    def moment(best, event="evaluation"):
-        nothing: dict[str, float] = {}
+    def context(best, event="evaluation"):
+        empty: dict[str, float] = {}
         return callbacks.CallbackContext(
-            event, 0, 0, 0, 0.0, nothing, nothing, best, None, settings("x")
+            event, 0, 0, 0, 0.0, empty, empty, best, None, settings("x")
         )
 
-    stop.on_training_start(moment(5.0, "training_start"))
-    answers = [stop.on_evaluation(moment(b)).stop for b in (5.0, 5.0, 6.0, 6.0, 6.0)]
-    assert answers[:4] == [""] * 4 and "in 2 evaluations" in answers[4]
+    stop.on_training_start(context(5.0, "training_start"))
+    responses = [stop.on_evaluation(context(b)).stop for b in (5.0, 5.0, 6.0, 6.0, 6.0)]
+    assert responses[:4] == [""] * 4 and "in 2 evaluations" in responses[4]
 
 
-def test_callbacks_that_need_evaluations_are_refused_without(tmp_path):
+def test_evaluation_callbacks_require_evaluation_envs(tmp_path):
     config = settings(tmp_path / "run", "--eval.num-envs", "0")
     start = SimpleNamespace(config=config, best=None)
     for callback in (
@@ -214,9 +218,9 @@ def test_callbacks_that_need_evaluations_are_refused_without(tmp_path):
             callback.on_training_start(start)
 
 
-def test_no_number_has_reached_a_threshold():
-    moment = SimpleNamespace(evaluation={"eval/mean_reward": float("nan")})
-    assert not callbacks.StopOnReward(1.0).on_evaluation(moment).stop
+def test_nan_reward_does_not_reach_the_threshold():
+    context = SimpleNamespace(evaluation={"eval/mean_reward": float("nan")})
+    assert not callbacks.StopOnReward(1.0).on_evaluation(context).stop
 
 
 def test_videos_are_rendered_at_the_end_of_epochs(tmp_path, monkeypatch):
@@ -225,19 +229,20 @@ def test_videos_are_rendered_at_the_end_of_epochs(tmp_path, monkeypatch):
     folder = tmp_path / "run"
     jaxrl.fit(settings(folder), callbacks=[callbacks.RecordVideo(epochs=2)])
     assert [(call[0], call[2]) for call in calls] == [(folder, folder / "videos" / "step-512.gif")]
-    (folder / "seed-3" / "policies").mkdir(parents=True)  # of several, the first is shown
+    # With several members, the first is rendered.
+    (folder / "seed-3" / "policies").mkdir(parents=True)
     many = SimpleNamespace(epoch=2, step=9, best=1.0, folder=folder, config=settings(folder))
     callbacks.RecordVideo(epochs=2).on_epoch(many)
     assert (calls[1][0], calls[1][2]) == (folder / "seed-3", folder / "videos" / "step-9.gif")
 
 
-def test_a_video_that_cannot_be_made_stops_nothing(tmp_path, monkeypatch, capsys):
+def test_failed_video_does_not_stop_training(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(images, "_VIDEO_PACKAGES", ("no_such_package",))
     folder = tmp_path / "run"
     result = jaxrl.fit(settings(folder), callbacks=[callbacks.RecordVideo(1, suffix=".mp4")])
     assert result.env_steps == 512 and not (folder / "videos").exists()
-    said = capsys.readouterr().err
-    assert said.count("pip install 'jaxrl[video]'") == 2
-    assert "warning: no video of step 256, training continues: " in said
+    err = capsys.readouterr().err
+    assert err.count("pip install 'jaxrl[video]'") == 2
+    assert "warning: no video of step 256, training continues: " in err
     with pytest.raises(UserError, match=r"suffix must be one of \.html, \.gif, \.mp4, \.png"):
         callbacks.RecordVideo(epochs=1, suffix=".tiff")

@@ -1,4 +1,4 @@
-"""Clips that fail come up more often: the state changes before it is saved, and stays in place."""
+"""Curricula: failed clips are sampled more often, and start states widen with success."""
 
 from types import SimpleNamespace
 
@@ -18,17 +18,17 @@ from tests.helpers import tiny
 pytestmark = pytest.mark.usefixtures("shared_programs")
 
 DRILL = "tests.helpers.custom_envs:Drill"
-# A time limit of training below the longest clip: trials are not cut by it.
-OWN = ("--env", DRILL, "--task.episode-length", "8", "--eval.num-envs", "1")
+# The training time limit is below the longest clip: it must not truncate trials.
+DRILL_FLAGS = ("--env", DRILL, "--task.episode-length", "8", "--eval.num-envs", "1")
 
 
 @pytest.fixture(scope="module")
 def long(tmp_path_factory):
-    """A run of three epochs in one go."""
-    return tiny.run(tmp_path_factory.mktemp("run") / "long", *OWN, "--epochs", "3")
+    """A run of three epochs without interruption."""
+    return tiny.run(tmp_path_factory.mktemp("run") / "long", *DRILL_FLAGS, "--epochs", "3")
 
 
-def test_failed_clips_gain_weight_and_it_is_logged(long):
+def test_failed_clips_gain_weight_and_weights_are_logged(long):
     rows = [row for row in tiny.rows(long, timed=True) if "curriculum/max_weight" in row]
     assert [row["time/cycle"] for row in rows] == [2, 4, 6]  # at the ends of epochs
     for row in rows:
@@ -38,22 +38,22 @@ def test_failed_clips_gain_weight_and_it_is_logged(long):
         assert row["eval/mean_ep_length"] == pytest.approx((5 + 8 + 10) / 3)
 
 
-def test_training_draws_by_the_new_weights(long):
-    """A step's mean number of its clip is 1 or so at first, and near 1.8 with the new weights."""
-    drawn = [row["rollout/ep_clip"] / row["rollout/ep_len_mean"] for row in tiny.rows(long)]
-    assert max(drawn[:2]) < 1.4 < np.mean(drawn[2:])
+def test_training_samples_clips_by_the_new_weights(long):
+    """The mean clip index per step is about 1 at first and near 1.8 with the new weights."""
+    clip_index = [row["rollout/ep_clip"] / row["rollout/ep_len_mean"] for row in tiny.rows(long)]
+    assert max(clip_index[:2]) < 1.4 < np.mean(clip_index[2:])
 
 
-def test_a_resumed_run_goes_on_alike(long, tmp_path):
-    folder = tiny.run(tmp_path / "short", *OWN, "--epochs", "1")
+def test_resume_equals_uninterrupted_run(long, tmp_path):
+    folder = tiny.run(tmp_path / "short", *DRILL_FLAGS, "--epochs", "1")
     assert train.main(["--resume", str(folder), "--env", DRILL, "--epochs", "3"]) == 0
     assert tiny.rows(folder) == tiny.rows(long)
     tiny.assert_same_policy(folder, long)
 
 
-def test_settings_of_evaluations_do_not_change_training(long, tmp_path):
-    """Resampling plays trials of its own, also where nothing is evaluated."""
-    folder = tiny.run(tmp_path / "other", *OWN, "--eval.num-envs", "0", "--epochs", "2")
+def test_evaluation_settings_do_not_change_training(long, tmp_path):
+    """Resampling plays its own trials, even without evaluations."""
+    folder = tiny.run(tmp_path / "other", *DRILL_FLAGS, "--eval.num-envs", "0", "--epochs", "2")
 
     def trained(folder):
         rows = tiny.rows(folder)[:4]
@@ -63,8 +63,10 @@ def test_settings_of_evaluations_do_not_change_training(long, tmp_path):
     assert trained(folder) == trained(long)
 
 
-def test_it_can_be_switched_off(tmp_path):
-    folder = tiny.run(tmp_path / "even", *OWN, "--motion.resample-interval", "0", "--epochs", "1")
+def test_resampling_can_be_disabled(tmp_path):
+    folder = tiny.run(
+        tmp_path / "even", *DRILL_FLAGS, "--motion.resample-interval", "0", "--epochs", "1"
+    )
     assert not [name for name in tiny.rows(folder)[-1] if name.startswith("curriculum/")]
 
 
@@ -73,63 +75,65 @@ WIDENING = "tests.helpers.custom_envs:Widening"
 
 @pytest.fixture(scope="module")
 def widened(tmp_path_factory):
-    """A run whose starts grow with the success of training."""
+    """A run whose start states widen with training success."""
     folder = tmp_path_factory.mktemp("run") / "wide"
     return tiny.run(folder, "--env", WIDENING, "--task.episode-length", "4", "--epochs", "3")
 
 
-def test_the_level_follows_training_cycle_by_cycle(widened):
+def test_level_rises_with_training_success_each_cycle(widened):
     rows = tiny.rows(widened)
     levels = [row["curriculum/level"] for row in rows]
     assert levels == [0.375, 0.5, 0.625, 0.75, 0.875, 1.0]
-    paid = [row["rollout/ep_rew_mean"] / 4 for row in rows]
-    assert paid[0] == 0.25 and paid == sorted(paid) and paid[-1] > 0.8
+    reward = [row["rollout/ep_rew_mean"] / 4 for row in rows]
+    assert reward[0] == 0.25 and reward == sorted(reward) and reward[-1] > 0.8
 
 
-def test_evaluations_are_on_the_whole_spread(widened):
+def test_evaluation_uses_the_full_start_distribution(widened):
     assert {row["eval/mean_reward"] for row in tiny.rows(widened) if "eval/mean_reward" in row} == {
         4.0
     }
 
 
-def test_a_resumed_run_keeps_its_level(widened, tmp_path):
-    own = ("--env", WIDENING, "--task.episode-length", "4")
-    folder = tiny.run(tmp_path / "short", *own, "--epochs", "1")
+def test_resume_restores_the_level(widened, tmp_path):
+    flags = ("--env", WIDENING, "--task.episode-length", "4")
+    folder = tiny.run(tmp_path / "short", *flags, "--epochs", "1")
     assert train.main(["--resume", str(folder), "--env", WIDENING, "--epochs", "3"]) == 0
     assert tiny.rows(folder) == tiny.rows(widened)
 
 
 @pytest.mark.parametrize("interval, due", [(0, []), (1, [3, 6, 9]), (2, [6])])
-def test_it_is_due_at_the_ends_of_whole_epochs(interval, due):
+def test_resampling_is_due_at_epoch_ends(interval, due):
     motion = SimpleNamespace(resample_interval=interval)
     config = SimpleNamespace(cycles=3, total_cycles=10, motion=motion)
     assert [cycles for cycles in range(1, 11) if curriculum.is_due(config, cycles)] == due
 
 
-def _updated(answer):
-    """Update a state on two devices, by an environment that gives this answer."""
+def _updated(returned):
+    """Update a curriculum on two devices with an environment that returns `returned`."""
     mesh = sharding.make_mesh(2)
     first = jax.device_put(clip_sampling.init(3), sharding.replicated(mesh))
     state = TrainState(*4 * [None], first)
-    env = SimpleNamespace(update_curriculum_from_trials=lambda *_: (answer, {"count": np.int64(2)}))
+    env = SimpleNamespace(
+        update_curriculum_from_trials=lambda *_: (returned, {"count": np.int64(2)})
+    )
     env = SimpleNamespace(env=env, template=SimpleNamespace(curriculum=first))
     program = DeviceProgram(None, mesh, env=env, algorithm=None)
     return first, curriculum.update_from_trials(program, state, [None])
 
 
-def test_every_array_keeps_its_place_and_type():
-    answer = clip_sampling.Resampling([1, 0, 0], np.int64(1), np.float64([0.5, 0.25, 0.25]))
-    answer = answer.replace(failures=np.asarray(answer.failures))
-    before, (after, (values,)) = _updated(answer)
+def test_update_preserves_sharding_and_dtype():
+    returned = clip_sampling.Resampling([1, 0, 0], np.int64(1), np.float64([0.5, 0.25, 0.25]))
+    returned = returned.replace(failures=np.asarray(returned.failures))
+    before, (after, (values,)) = _updated(returned)
     for old, new, given in zip(
-        *map(jax.tree.leaves, (before, after.curriculum, answer)), strict=True
+        *map(jax.tree.leaves, (before, after.curriculum, returned)), strict=True
     ):
         assert new.dtype == old.dtype and new.sharding == old.sharding and new.committed
         np.testing.assert_array_equal(new, given)
     assert values == {"curriculum/count": 2.0} and type(values["curriculum/count"]) is float
 
 
-def test_another_shape_or_structure_is_refused():
+def test_changed_shape_or_structure_is_refused():
     with pytest.raises(UserError, match=r"\(3,\) of its curriculum into one \(4,\)"):
         _updated(clip_sampling.init(4))
     with pytest.raises(UserError, match="must return a curriculum of the same structure"):

@@ -1,4 +1,4 @@
-"""A whole run: what it leaves behind, and what must not change it."""
+"""Whole training runs: output files, reproducibility, resume and error handling."""
 
 import importlib.machinery
 import json
@@ -61,7 +61,7 @@ def finished(tmp_path_factory):
     return tiny.run(tmp_path_factory.mktemp("loop") / "run")
 
 
-def test_folder_holds_everything(finished):
+def test_run_folder_is_complete(finished):
     for name in [
         "config.json",
         "command.txt",
@@ -88,7 +88,7 @@ def test_metrics_have_sb3_names_and_increasing_steps(finished):
 
 
 def events(folder):
-    """Return what TensorBoard reads in a run folder."""
+    """Read a run's TensorBoard events."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     found = EventAccumulator(str(folder / "tensorboard"))
@@ -105,7 +105,7 @@ def test_tensorboard_can_be_read_back(finished):
     assert "_hparams_/session_start_info" in found.summary_metadata
 
 
-def test_evaluations_have_the_known_layout(finished):
+def test_evaluations_file_has_sb3_layout(finished):
     with np.load(finished / "evaluations.npz") as data:
         assert data["timesteps"].tolist() == [256, 512]
         assert data["results"].shape == data["ep_lengths"].shape == (2, 4)
@@ -114,23 +114,23 @@ def test_evaluations_have_the_known_layout(finished):
         assert data["results"][0].mean() == pytest.approx(mean)
 
 
-def test_damaged_records_are_told_on_resume(finished, tmp_path, capsys):
+def test_resume_warns_of_damaged_logs(finished, tmp_path, capsys):
     folder = shutil.copytree(finished, tmp_path / "run")
     log, record = folder / "metrics.jsonl", folder / "evaluations.npz"
     lines = log.read_bytes().splitlines(keepends=True)
     log.write_bytes(lines[0] + b"\xff" + b"".join(lines[1:2] + lines[3:]))
     record.write_bytes(record.read_bytes()[:200])
     assert train.main(["--resume", str(folder)]) == 0
-    said = capsys.readouterr().out
-    assert f"warning: 1 damaged row of {log} dropped" in said
-    assert f"warning: 2 rows missing from {log}, the first at step 256" in said
-    assert f"warning: {record} is damaged and was moved to evaluations.npz.damaged-1" in said
+    output = capsys.readouterr().out
+    assert f"warning: 1 damaged row of {log} dropped" in output
+    assert f"warning: 2 rows missing from {log}, the first at step 256" in output
+    assert f"warning: {record} is damaged and was moved to evaluations.npz.damaged-1" in output
     assert (folder / "evaluations.npz.damaged-1").stat().st_size == 200
     assert [row["step"] for row in tiny.rows(folder)] == [128, 512]
 
 
 @pytest.mark.parametrize("log", [b'{"step": 1280}\n', b"\xff\n" * 9])
-def test_a_run_that_lost_rows_and_checkpoints_does_not_start_over(tmp_path, log):
+def test_run_with_lost_checkpoints_does_not_restart(tmp_path, log):
     config = train._parse(tiny.flags(tmp_path)).config
     (tmp_path / "metrics.jsonl").write_bytes(log)
     nothing = types.SimpleNamespace(steps=lambda: [])
@@ -139,17 +139,17 @@ def test_a_run_that_lost_rows_and_checkpoints_does_not_start_over(tmp_path, log)
     assert resume.never_saved(config, nothing, tmp_path)
 
 
-def test_another_number_of_episodes_puts_earlier_evaluations_aside(tmp_path):
-    def played(number):
+def test_changed_episode_count_moves_earlier_evaluations_aside(tmp_path):
+    def episodes(number):
         return Episodes(np.ones(number, np.float32), np.full(number, 9), None)
 
     path = tmp_path / "evaluations.npz"
     before = EvalLog(path, None)
-    before.add(1, played(4))
-    before.add(2, played(4))
+    before.add(1, episodes(4))
+    before.add(2, episodes(4))
     after = EvalLog(path, 2)  # resumed, with another --eval.num-envs
-    after.add(3, played(6))
-    after.add(4, played(6))
+    after.add(3, episodes(6))
+    after.add(4, episodes(6))
     for file, steps, number in (
         (path, [3, 4], 6),
         (tmp_path / "evaluations-until-2.npz", [1, 2], 4),
@@ -159,8 +159,8 @@ def test_another_number_of_episodes_puts_earlier_evaluations_aside(tmp_path):
             assert data["results"].shape == (2, number)
 
 
-def test_same_seed_same_run_other_seed_other_run(finished, tmp_path, monkeypatch):
-    monkeypatch.setattr(device, "compile_programs", compile_programs)  # not shared
+def test_seed_determines_the_run(finished, tmp_path, monkeypatch):
+    monkeypatch.setattr(device, "compile_programs", compile_programs)  # compile again, not shared
     again = tiny.run(tmp_path / "again")
     other = tiny.run(tmp_path / "other", "--seed", "1")
     assert tiny.rows(again) == tiny.rows(finished)
@@ -188,11 +188,11 @@ def test_profile_writes_a_trace_and_changes_nothing(finished, tmp_path):
 @pytest.mark.parametrize("asked, done", [(1, 128), (300, 384)])
 def test_total_steps_replaces_epochs(asked, done, tmp_path):
     folder = tiny.run(tmp_path / "run", "--total-steps", str(asked))
-    assert tiny.rows(folder)[-1]["step"] == done  # whole cycles of 128, one at least
+    assert tiny.rows(folder)[-1]["step"] == done  # whole cycles of 128 steps, at least one
 
 
 @pytest.mark.parametrize("longer", ["--epochs 2", "--total-steps 512"])
-def test_a_resume_that_is_longer_equals_one_long_run(longer, finished, tmp_path):
+def test_extended_resume_equals_one_long_run(longer, finished, tmp_path):
     folder = tiny.run(tmp_path / "run", "--epochs", "1")
     assert tiny.rows(folder)[-1]["step"] == 256
     assert train.main(["--resume", str(folder), *longer.split()]) == 0
@@ -200,12 +200,12 @@ def test_a_resume_that_is_longer_equals_one_long_run(longer, finished, tmp_path)
     tiny.assert_same_policy(folder, finished)
     with np.load(folder / "evaluations.npz") as data:
         assert data["timesteps"].tolist() == [256, 512]
-    # Finished already: nothing is run again, nothing is lost.
+    # Already finished: no cycle is repeated and no row is lost.
     assert train.main(["--resume", str(folder)]) == 0
     assert tiny.rows(folder) == tiny.rows(finished)
 
 
-MOMENTS = {
+PHASES = {
     "compiling": (device, "compile_programs"),
     "training": (device.DeviceExecutor, "run_cycle"),
     "evaluating": (device.DeviceExecutor, "evaluate"),
@@ -213,23 +213,23 @@ MOMENTS = {
 }
 
 
-@pytest.mark.parametrize("moment", MOMENTS)
-def test_ctrl_c_at_any_moment_resumes_to_the_same_end(moment, finished, tmp_path, monkeypatch):
-    folder, noted = tmp_path / "run", threading.Event()
-    owner, name = MOMENTS[moment]
+@pytest.mark.parametrize("phase", PHASES)
+def test_resume_after_ctrl_c_equals_uninterrupted_run(phase, finished, tmp_path, monkeypatch):
+    folder, received = tmp_path / "run", threading.Event()
+    owner, name = PHASES[phase]
     function, note = getattr(owner, name), signals.StopRequest.note
 
-    def noting(self, number):
+    def note_and_set(self, number):
         note(self, number)
-        noted.set()
+        received.set()
 
     def interrupted(*arguments):
-        if not noted.is_set():
+        if not received.is_set():
             os.kill(os.getpid(), signal.SIGINT)
-            assert noted.wait(60)
+            assert received.wait(60)
         return function(*arguments)
 
-    monkeypatch.setattr(signals.StopRequest, "note", noting)
+    monkeypatch.setattr(signals.StopRequest, "note", note_and_set)
     monkeypatch.setattr(owner, name, interrupted)
     assert train.main(tiny.flags(folder)) == 130
     monkeypatch.setattr(owner, name, function)
@@ -238,7 +238,7 @@ def test_ctrl_c_at_any_moment_resumes_to_the_same_end(moment, finished, tmp_path
     tiny.assert_same_policy(folder, finished)
 
 
-def test_damaged_newest_checkpoint_falls_back_and_says_so(finished, tmp_path, capsys):
+def test_damaged_checkpoint_falls_back_with_a_warning(finished, tmp_path, capsys):
     folder = shutil.copytree(finished, tmp_path / "run")
     data = max((folder / "checkpoints" / "512").rglob("*"), key=lambda p: p.stat().st_size)
     broken = bytearray(data.read_bytes())
@@ -249,11 +249,11 @@ def test_damaged_newest_checkpoint_falls_back_and_says_so(finished, tmp_path, ca
     assert "512 is damaged and was skipped" in capsys.readouterr().out
     assert tiny.rows(folder) == tiny.rows(finished)
     tiny.assert_same_policy(folder, finished)
-    scalars = events(folder).Scalars("train/loss")  # the repeated steps are there once
+    scalars = events(folder).Scalars("train/loss")  # repeated steps appear once
     assert [scalar.step for scalar in scalars] == [128, 256, 384, 512]
 
 
-def test_without_a_whole_checkpoint_nothing_starts_over(finished, tmp_path, capsys):
+def test_resume_without_intact_checkpoint_is_refused(finished, tmp_path, capsys):
     folder = shutil.copytree(finished, tmp_path / "run")
     for manifest in folder.glob("checkpoints/*/manifest.json"):
         manifest.write_text("{")
@@ -263,18 +263,18 @@ def test_without_a_whole_checkpoint_nothing_starts_over(finished, tmp_path, caps
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 
 
-def test_speed_leaves_out_compiling_and_counts_every_environment_step(tmp_path, monkeypatch):
+def test_fps_excludes_compilation_and_counts_env_steps(tmp_path, monkeypatch):
     wait = device.DeviceExecutor.wait
 
-    def slowly(self):
+    def slow_wait(self):
         time.sleep(1.0)
         wait(self)
 
-    monkeypatch.setattr(device.DeviceExecutor, "wait", slowly)
+    monkeypatch.setattr(device.DeviceExecutor, "wait", slow_wait)
     folder = tiny.run(tmp_path / "run", "--epochs", "1", "--cycles", "1")
     (row,) = tiny.rows(folder, timed=True)
     assert row["time/compile_seconds"] >= 1 > row["time/cycle_seconds"]
-    # Two iterations of 8 steps in 8 environments; a repeated action is several steps.
+    # Two iterations of 8 steps in 8 environments; a repeated action counts as several steps.
     assert row["time/fps"] == pytest.approx(128 / row["time/cycle_seconds"])
     once = train._parse(tiny.FLAGS).config
     thrice = replace(once, task=replace(once.task, action_repeat=3))
@@ -299,7 +299,7 @@ def test_nothing_compiles_after_the_first_epoch(tmp_path, monkeypatch):
     assert counts[256] == counts[384] == counts[768]
 
 
-def test_an_error_in_training_saves_the_state(finished, tmp_path, monkeypatch):
+def test_error_in_training_saves_the_state(finished, tmp_path, monkeypatch):
     folder = tmp_path / "run"
 
     def failing(self, cycles):
@@ -317,8 +317,8 @@ def test_an_error_in_training_saves_the_state(finished, tmp_path, monkeypatch):
     assert tiny.rows(folder) == tiny.rows(finished)
 
 
-def test_an_error_before_logging_loses_no_row(finished, tmp_path, monkeypatch):
-    """A state whose row is missing is not saved: the cycle is simply run again."""
+def test_error_before_logging_loses_no_row(finished, tmp_path, monkeypatch):
+    """A state whose row was not logged is not saved, so the cycle is run again."""
     folder = tmp_path / "run"
     add = EvalLog.add
 
@@ -343,7 +343,7 @@ def test_persistent_non_finite_gradients_stop_the_run(tmp_path, capsys):
     )
     assert train.main(tiny.flags(tmp_path / "run", *shlex.split(flags))) == 2
     message = capsys.readouterr().err
-    # Bad from the 5th iteration on, 4 updates each: 8 in a row at step 384, 16 at 512.
+    # Non-finite from iteration 5 on, 4 updates each: 8 consecutive at step 384, 16 at 512.
     assert "diverged at step 512: 16 consecutive non-finite updates" in message
     assert "train/loss" in message
     assert "checkpoint at step 256 is untouched" in message
@@ -362,7 +362,7 @@ def test_disk_errors_are_readable(tmp_path, monkeypatch, capsys):
     assert "No space left on device" in capsys.readouterr().err
 
 
-def test_policy_loads_in_three_lines_and_acts_like_the_run(finished):
+def test_load_policy_acts_on_single_and_batched_observations(finished):
     act = jaxrl.load_policy(finished)
     one, many = act(np.zeros(4)), act(np.zeros((3, 4)))
     assert one.shape == () and many.shape == (3,)
@@ -390,7 +390,7 @@ def test_summary_names_the_next_commands(finished):
 
 
 @pytest.mark.parametrize("env", ["mine:Env", "gym:mine:Env-v0"])
-def test_commands_to_go_on_allow_code_of_ones_own(finished, env):
+def test_suggested_commands_repeat_the_custom_env_flag(finished, env):
     config = replace(train._parse(tiny.flags("x")).config, env=env)
     lines = summary.text(summary.Result(finished, 512, None, {}), config).splitlines()
     for command in ("jaxrl.evaluate", "--resume"):
@@ -416,7 +416,7 @@ OTHER_SHAPES = {
 
 
 @pytest.mark.parametrize("change", OTHER_SHAPES)
-def test_resume_into_another_shape_is_refused(change, finished, tmp_path, capsys):
+def test_resume_with_changed_shapes_is_refused(change, finished, tmp_path, capsys):
     folder = shutil.copytree(finished, tmp_path / "run")
     config = json.loads((folder / "config.json").read_text())
     *path, name, value = change.split("/")
@@ -430,7 +430,7 @@ def test_resume_into_another_shape_is_refused(change, finished, tmp_path, capsys
 
 
 def test_wandb_sink_sends_the_same_points(tmp_path, monkeypatch):
-    """With a stand-in for the client: names, steps and the run's identity."""
+    """With a fake client: check names, steps and the run id."""
     sent, opened = [], []
 
     class Run:
@@ -456,7 +456,7 @@ def test_wandb_sink_sends_the_same_points(tmp_path, monkeypatch):
     assert not (folder / "tensorboard").exists()
 
 
-def test_resume_refuses_to_shrink_and_to_mix_settings(finished, tmp_path, capsys):
+def test_resume_refuses_fewer_epochs_and_changed_settings(finished, tmp_path, capsys):
     folder = tmp_path / "run"
     shutil.copytree(finished, folder)
     before = sorted(str(p) for p in folder.rglob("*"))
@@ -472,11 +472,11 @@ def test_resume_refuses_to_shrink_and_to_mix_settings(finished, tmp_path, capsys
     assert sorted(str(p) for p in folder.rglob("*")) == before
 
 
-def test_a_run_killed_before_its_first_checkpoint_starts_over(finished, tmp_path, capsys):
+def test_run_killed_before_first_checkpoint_restarts(finished, tmp_path, capsys):
     folder = tmp_path / "run"
     shutil.copytree(finished, folder)
     shutil.rmtree(folder / "checkpoints")
-    assert train.main(["--resume", str(folder)]) == 2  # it had finished: something was removed
+    assert train.main(["--resume", str(folder)]) == 2  # it had finished: checkpoints were deleted
     assert "no checkpoint in" in capsys.readouterr().err
     (folder / "policies" / "final.npz").unlink()
     rows = (folder / "metrics.jsonl").read_text().splitlines()
@@ -487,8 +487,8 @@ def test_a_run_killed_before_its_first_checkpoint_starts_over(finished, tmp_path
     tiny.assert_same_policy(folder, finished)
 
 
-def test_a_first_checkpoint_may_be_lost_until_the_second_is_due(tmp_path):
-    """It is written in the background, however long that takes; the second one waits for it."""
+def test_missing_first_checkpoint_is_tolerated_until_second_is_due(tmp_path):
+    """The first save runs in the background and may be slow; the second save waits for it."""
     config = train._parse(tiny.flags(tmp_path, "--epochs", "9")).config  # saved every 2 cycles
     checkpoints = CheckpointManager(tmp_path / "checkpoints")
     found = {}
@@ -510,8 +510,8 @@ def test_resuming_a_finished_run_changes_nothing(finished, tmp_path, capsys):
     assert sorted(p.name for p in (folder / "checkpoints").iterdir()) == ["256", "512"]
 
 
-def test_resume_with_memory_and_priorities_equals_one_long_run(tmp_path):
-    # β would depend on how long a run is to be, as every schedule does: from 1 it cannot rise.
+def test_resume_with_lstm_and_prioritized_sampling_is_exact(tmp_path):
+    # β is scheduled over the length of the run, which differs here: start it at its maximum.
     settings = shlex.split(
         "--network.rnn lstm --network.rnn-size 4 --ppo.bptt-horizon 4 --eval.num-envs 0 "
         "--ppo.sampling prioritized --ppo.prio-beta0 1.0 --ppo.advantage vtrace"
@@ -523,7 +523,7 @@ def test_resume_with_memory_and_priorities_equals_one_long_run(tmp_path):
     tiny.assert_same_policy(parts, whole)
 
 
-def test_a_teacher_leads_a_run_and_its_continuation(finished, tmp_path, capsys):
+def test_teacher_is_used_after_resume(finished, tmp_path, capsys):
     settings = ["--ppo.teacher", str(finished), "--eval.num-envs", "0"]
     folder = tiny.run(tmp_path / "run", *settings, "--epochs", "1")
     assert train.main(["--resume", str(folder), "--epochs", "2"]) == 0
@@ -532,11 +532,11 @@ def test_a_teacher_leads_a_run_and_its_continuation(finished, tmp_path, capsys):
     assert "--ppo.teacher" in capsys.readouterr().err
 
 
-LONG = "n" * 200
+LONG_NAME = "n" * 200
 
 
-@pytest.mark.parametrize("name", ["spaces and ünïcode 模型", f"{LONG}/{LONG}", "link"])
-def test_a_run_may_be_anywhere(name, tmp_path, monkeypatch):
+@pytest.mark.parametrize("name", ["spaces and ünïcode 模型", f"{LONG_NAME}/{LONG_NAME}", "link"])
+def test_run_folder_may_have_any_path(name, tmp_path, monkeypatch):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "link").symlink_to("elsewhere")
     monkeypatch.chdir(tmp_path)
@@ -545,37 +545,37 @@ def test_a_run_may_be_anywhere(name, tmp_path, monkeypatch):
     assert [row["step"] for row in tiny.rows(tmp_path / name)] == [128, 256]
 
 
-def test_names_that_are_too_long_are_refused(tmp_path, capsys):
+def test_too_long_folder_names_are_refused(tmp_path, capsys):
     assert train.main(tiny.flags(tmp_path / ("n" * 300))) == 2
     assert "File name too long" in capsys.readouterr().err
 
 
-def test_events_that_are_deleted_meanwhile_stop_nothing(finished, tmp_path):
+def test_deleted_tensorboard_events_do_not_stop_training(finished, tmp_path):
     folder = tmp_path / "run"
 
-    def delete(moment):
+    def delete(context):
         shutil.rmtree(folder / "tensorboard", ignore_errors=True)
 
     jaxrl.fit(train._parse(tiny.flags(folder)).config, callbacks=[delete])
     assert tiny.rows(folder) == tiny.rows(finished)
 
 
-def test_no_array_is_left_behind_by_a_cycle(tmp_path):
-    """What a cycle leaves on the device, a long run would drown in."""
+def test_cycles_do_not_leak_device_arrays(tmp_path):
+    """A leak per cycle would fill the device memory in a long run."""
     alive = []
     config = train._parse(tiny.flags(tmp_path / "run", "--epochs", "6")).config
-    jaxrl.fit(config, callbacks=[lambda moment: alive.append(len(jax.live_arrays()))])
+    jaxrl.fit(config, callbacks=[lambda context: alive.append(len(jax.live_arrays()))])
     assert len(alive) == 12 and alive[2:] == 5 * alive[2:4]  # every second cycle is evaluated
 
 
-def test_nothing_reaches_for_the_network(tmp_path, monkeypatch):
-    reached = []  # asserted at the end: whoever connects may also catch the error
+def test_training_opens_no_network_connection(tmp_path, monkeypatch):
+    connections = []  # asserted at the end: the caller may catch the error
 
     def refuse(*address, **_):
-        reached.append(address)
+        connections.append(address)
         raise OSError("no network in this test")
 
     monkeypatch.setattr(socket.socket, "connect", lambda self, address: refuse(address))
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
     tiny.run(tmp_path / "run", "--epochs", "1")
-    assert not reached
+    assert not connections

@@ -1,4 +1,4 @@
-"""When numbers or memory run out: what is said, and what is left to look at."""
+"""Non-finite values and exhausted memory: errors, warnings and dumped states."""
 
 import json
 import math
@@ -26,7 +26,7 @@ BREAKS = shlex.split(
 )
 
 
-def test_an_environment_that_breaks_stops_the_run_and_leaves_its_state(tmp_path, capsys):
+def test_on_nan_stop_dumps_the_broken_environment_state(tmp_path, capsys):
     folder = tmp_path / "run"
     assert train.main(tiny.flags(folder, *BREAKS, "--task.on-nan", "stop")) == 2
     message = capsys.readouterr().err
@@ -39,10 +39,10 @@ def test_an_environment_that_breaks_stops_the_run_and_leaves_its_state(tmp_path,
         assert data["action"].shape == (1,) and data["action"].any()
 
 
-def test_by_default_it_is_restarted_counted_and_warned_of(tmp_path, capsys):
+def test_non_finite_envs_are_reset_and_counted_by_default(tmp_path, capsys):
     folder = tiny.run(tmp_path / "run", *BREAKS)
     rows = tiny.rows(folder)
-    # Means over iterations: 8 environments break three times in the 16 steps of two.
+    # Mean over two iterations: 8 environments break three times each in their 16 steps.
     assert [row["rollout/diverged"] for row in rows] == [12.0, 12.0]
     assert not (folder / "broken").exists()
     out = capsys.readouterr().out
@@ -56,20 +56,20 @@ def test_by_default_it_is_restarted_counted_and_warned_of(tmp_path, capsys):
 NAN_START = [flag.replace("Breaks", "NanStart") for flag in BREAKS]
 
 
-def test_a_run_whose_every_step_is_non_finite_does_not_end_well(tmp_path, capsys):
+def test_run_with_only_non_finite_steps_fails(tmp_path, capsys):
     assert train.main(tiny.flags(tmp_path / "run", *NAN_START)) == 2
     message = capsys.readouterr().err
     assert "non-finite values at every step in the cycle up to step 128" in message
 
 
-def test_a_reset_that_is_nan_stops_the_run_where_asked_to(tmp_path, capsys):
+def test_nan_reset_stops_the_run_with_on_nan_stop(tmp_path, capsys):
     assert train.main(tiny.flags(tmp_path / "run", *NAN_START, "--task.on-nan", "stop")) == 2
     message = capsys.readouterr().err
     assert "environment 0 produced non-finite values at step 1" in message
     assert "after its reset, obs[0] is nan" in message
 
 
-def test_stopping_changes_nothing_where_nothing_breaks(tmp_path):
+def test_on_nan_stop_does_not_change_a_finite_run(tmp_path):
     plain, careful = tiny.run(tmp_path / "a"), tiny.run(tmp_path / "b", "--task.on-nan", "stop")
     tiny.assert_same_policy(plain, careful)
     assert tiny.rows(plain) == tiny.rows(careful)
@@ -79,7 +79,7 @@ def test_stopping_changes_nothing_where_nothing_breaks(tmp_path):
     assert train.main(["--resume", str(careful), "--epochs", "3"]) == 0
 
 
-def test_a_run_that_ends_with_non_finite_gradients_says_so(tmp_path, monkeypatch, capsys):
+def test_run_ending_with_non_finite_gradients_fails(tmp_path, monkeypatch, capsys):
     real = device.DeviceExecutor.run_cycle
 
     def bad_at_the_end(self, state, number):
@@ -94,14 +94,14 @@ def test_a_run_that_ends_with_non_finite_gradients_says_so(tmp_path, monkeypatch
     monkeypatch.setattr(device.DeviceExecutor, "run_cycle", bad_at_the_end)
     folder = tmp_path / "run"
     assert train.main(tiny.flags(folder)) == 2
-    said = capsys.readouterr()
-    assert "4 gradient updates of this cycle were non-finite and were skipped" in said.out
-    assert "no checkpoint was saved: the last updates were non-finite" in said.out
-    assert "diverged at step 512: 4 consecutive non-finite updates" in said.err
+    captured = capsys.readouterr()
+    assert "4 gradient updates of this cycle were non-finite and were skipped" in captured.out
+    assert "no checkpoint was saved: the last updates were non-finite" in captured.out
+    assert "diverged at step 512: 4 consecutive non-finite updates" in captured.err
     assert (folder / "policies" / "final.npz").exists() and (folder / "checkpoints/512").is_dir()
 
 
-def test_an_evaluation_that_is_not_finite_is_warned_of(tmp_path, monkeypatch, capsys):
+def test_non_finite_evaluation_is_warned_about(tmp_path, monkeypatch, capsys):
     real = device.DeviceExecutor.evaluate
 
     def bad(self, params, number):
@@ -111,13 +111,13 @@ def test_an_evaluation_that_is_not_finite_is_warned_of(tmp_path, monkeypatch, ca
 
     monkeypatch.setattr(device.DeviceExecutor, "evaluate", bad)
     folder = tiny.run(tmp_path / "run")
-    said = capsys.readouterr().out
-    assert said.count("3 episodes of the evaluation ended in non-finite values") == 2
-    assert said.count("the mean return of the evaluation is not finite") == 2
+    output = capsys.readouterr().out
+    assert output.count("3 episodes of the evaluation ended in non-finite values") == 2
+    assert output.count("the mean return of the evaluation is not finite") == 2
     assert not (folder / "policies" / "best.npz").exists()
 
 
-def test_a_loss_that_is_nan_does_not_keep_the_state_from_the_disk(tmp_path):
+def test_nan_loss_does_not_prevent_saving(tmp_path):
     def member():
         config = train._parse(tiny.flags(tmp_path)).config
         return Member(config, None, tmp_path, [], None, lambda *row: None)
@@ -131,7 +131,7 @@ def test_a_loss_that_is_nan_does_not_keep_the_state_from_the_disk(tmp_path):
     np.testing.assert_array_equal(two.recent, [1.0, math.nan])
 
 
-def test_a_report_without_a_number_is_valid_json():
+def test_non_finite_report_values_become_null():
     nan, inf = float("nan"), float("inf")
     report = {"mean": nan, "returns": [1.0, inf], "success": {"mean": [nan, 2]}, "name": "x"}
     assert json.loads(json.dumps(evaluate._nan_to_null(report), allow_nan=False)) == {
@@ -142,7 +142,7 @@ def test_a_report_without_a_number_is_valid_json():
     }
 
 
-def test_the_most_memory_is_no_less_than_what_is_in_use(monkeypatch):
+def test_peak_memory_is_at_least_memory_in_use(monkeypatch):
     """The kernel's two counts can be a page apart."""
     counts = {"VmRSS": 3810.246, "VmHWM": 3810.242}
     monkeypatch.setattr(device_memory, "_of_process", counts.get)
@@ -150,7 +150,7 @@ def test_the_most_memory_is_no_less_than_what_is_in_use(monkeypatch):
     assert values["time/peak_memory_mb"] == values["time/memory_mb"] == 3810.246
 
 
-def test_memory_of_the_device_and_of_the_process_are_two_numbers(monkeypatch):
+def test_device_and_host_memory_are_logged_separately(monkeypatch):
     class Device:
         def __init__(self, used):
             self.used = used
@@ -164,11 +164,11 @@ def test_memory_of_the_device_and_of_the_process_are_two_numbers(monkeypatch):
     assert 20 < values["time/host_memory_mb"] < 1e6
 
 
-def test_too_little_memory_names_what_is_large_and_how_to_shrink_it(tmp_path, monkeypatch):
-    def greedy(self, state, number):
+def test_out_of_memory_error_names_large_arrays_and_flags(tmp_path, monkeypatch):
+    def out_of_memory(self, state, number):
         raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 1 byte.")
 
-    monkeypatch.setattr(device.DeviceExecutor, "run_cycle", greedy)
+    monkeypatch.setattr(device.DeviceExecutor, "run_cycle", out_of_memory)
     config = train._parse(tiny.flags(tmp_path / "run")).config
     with pytest.raises(UserError, match="Out of memory") as caught:
         jaxrl.fit(config)
@@ -177,25 +177,23 @@ def test_too_little_memory_names_what_is_large_and_how_to_shrink_it(tmp_path, mo
     assert any("step 0" in note for note in caught.value.__notes__)
 
 
-def test_a_state_larger_than_the_memory_is_refused_before_there_is_a_folder(
-    tmp_path, monkeypatch, capsys
-):
+def test_state_too_large_for_memory_is_refused_before_writing(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(device_memory, "of_all_devices", lambda number: 100)
     assert train.main(tiny.flags(tmp_path / "run")) == 2
-    said = capsys.readouterr().err
-    assert "This run needs 0.0 MiB of memory at least; there are 0.0 MiB." in said
-    assert "rollout/obs float32[8, 8, 4]: lower --num-envs, --ppo.rollout-length" in said
+    output = capsys.readouterr().err
+    assert "This run needs 0.0 MiB of memory at least; there are 0.0 MiB." in output
+    assert "rollout/obs float32[8, 8, 4]: lower --num-envs, --ppo.rollout-length" in output
     assert not list(tmp_path.iterdir())
 
 
-def test_limits_of_the_process_count_as_memory_of_a_cpu(monkeypatch):
+def test_process_memory_limit_applies_to_cpu_devices(monkeypatch):
     monkeypatch.setattr(host_memory.resource, "getrlimit", lambda kind: (2**20, 2**20))
     monkeypatch.setattr(host_memory, "meminfo", {"SwapTotal": 7}.get)
     assert device_memory.of_device() == 2**20
     assert device_memory.of_all_devices(8) == 2**20 + 7  # CPU devices share one memory
 
 
-def test_the_largest_array_of_replay_is_named():
+def test_memory_estimate_names_the_largest_replay_array():
     flags = "dqn-catch --devices 1 --offpolicy.buffer-size 1000000"
     program = fit.build(train._parse(shlex.split(flags)).config)
     found = memory_estimate.largest(program)

@@ -1,4 +1,4 @@
-"""Runs of off-policy learning: resumed exactly, with and without replay, on several devices."""
+"""Off-policy runs: exact resume, checkpoints without replay, and refused settings."""
 
 import json
 import shlex
@@ -44,50 +44,50 @@ def test_resume_equals_one_long_run(whole, tmp_path):
     assert tiny.rows(parts) == tiny.rows(whole)
     tiny.assert_same_policy(parts, whole)
     last = tiny.rows(whole)[-1]
-    assert last["train/R_loss"] > 0 and 0 < last["train/n_updates"] < 96  # none while it waited
-    # The ring was full before the end: what was overwritten is part of the test.
+    assert last["train/R_loss"] > 0 and 0 < last["train/n_updates"] < 96  # no updates during warmup
+    # The replay buffer was full before the end: overwriting is part of the test.
     assert last["time/iterations"] * 4 > 160 > last["replay/steps"] > 20
     assert last["rollout/episodes"] > 10
 
 
-def test_checkpoints_without_replay_are_small_and_go_on(whole, tmp_path, capsys):
+def test_checkpoint_without_replay_can_be_resumed(whole, tmp_path, capsys):
     folder = run(tmp_path / "run", "--epochs", "1", "--checkpoint.no-replay")
     assert "of replay" not in capsys.readouterr().out
-    # What is kept, not how many bytes that takes: files of such small arrays differ by chance.
-    without, everything = (
+    # Compare leaves, not file sizes: with such small arrays sizes vary by chance.
+    without_replay, with_replay = (
         {leaf["path"] for leaf in _manifest(place)["leaves"]} for place in (folder, whole)
     )
-    replay = {path for path in everything if path.startswith("collector/replay")}
-    assert replay and without == everything - replay
+    replay = {path for path in with_replay if path.startswith("collector/replay")}
+    assert replay and without_replay == with_replay - replay
     assert train.main(["--resume", str(folder), "--epochs", "2"]) == 0
     rows = tiny.rows(folder)
     assert rows[-1]["time/iterations"] == 48
-    assert rows[1]["replay/steps"] > rows[2]["replay/steps"]  # filled anew
-    # What the episodes in progress did before is lost: a resume must not count them as whole.
+    assert rows[1]["replay/steps"] > rows[2]["replay/steps"]  # the buffer refills
+    # The start of running episodes is lost: a resume must not count them as complete.
     program = programs.build(folders.read_config(folder))
-    with CheckpointManager(folder / "checkpoints") as kept:
-        state = resume.restore(program, kept).state
+    with CheckpointManager(folder / "checkpoints") as checkpoints:
+        state = resume.restore(program, checkpoints).state
     stored = state.collector.replay
     assert (np.asarray(stored.index.current_age) == 40).all() and not stored.ring.written.any()
-    # Whenever there was something to learn from, what is linear in it was solved for.
+    # Every iteration with updates also solves for the linear part of the reward model.
     fit = state.learner.params["reward"]["fit"]
     assert float(fit.count) * 2 == rows[-1]["train/n_updates"] > 0 and fit.weights.any()
 
 
-def test_policies_are_loaded_and_judged(whole, capsys):
+def test_saved_policy_loads_and_evaluates(whole, capsys):
     policy = jaxrl.load_policy(whole)
     assert np.abs(policy(np.zeros(3, np.float32))).max() <= 1
     assert evaluate.main([str(whole), "--episodes", "3"]) == 0
     assert "mean_reward" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("words", ["--devices 2", "--algo td3 --offpolicy.reward ircr"])
-def test_variants_run(words, tmp_path):
-    folder = run(tmp_path / "run", *shlex.split(words), "--epochs", "1", "--eval.num-envs", "0")
+@pytest.mark.parametrize("flags", ["--devices 2", "--algo td3 --offpolicy.reward ircr"])
+def test_variants_run(flags, tmp_path):
+    folder = run(tmp_path / "run", *shlex.split(flags), "--epochs", "1", "--eval.num-envs", "0")
     assert np.isfinite(tiny.rows(folder)[-1]["train/q_loss"])
 
 
-def test_memory_is_told_beforehand(capsys):
+def test_dry_run_reports_replay_memory(capsys):
     assert train.main([*FLAGS, "--dry-run"]) == 0
     out = capsys.readouterr().out
     assert "160 (4 rows × 40 steps × 33 bytes)" in out
@@ -98,7 +98,7 @@ def test_memory_is_told_beforehand(capsys):
 
 
 @pytest.mark.parametrize(
-    "words, complaint",
+    "flags, complaint",
     [
         ("--algo dqn", "use sac or td3"),
         ("--offpolicy.buffer-size 3", "less than one rollout: use at least 4"),
@@ -106,7 +106,7 @@ def test_memory_is_told_beforehand(capsys):
         ("--rrd.sample-size 16", "--rrd.batch-size 8 is less than"),
         ("--offpolicy.buffer-size 80", "room for 20 steps of each environment"),
         ("--offpolicy.warmup 100", "may never be reached"),
-        # Three rows keep 53 steps each, 159 in all.
+        # Three environments store 53 steps each, 159 in total.
         (
             "--offpolicy.reward env --num-envs 3 --offpolicy.warmup 160",
             "Use --offpolicy.warmup 159 or less, or --offpolicy.buffer-size 162 or more",
@@ -118,22 +118,22 @@ def test_memory_is_told_beforehand(capsys):
         ("--devices 2 --batch-size 7", "--batch-size 7 must both divide over 2 devices"),
     ],
 )
-def test_what_cannot_be_run_is_named(words, complaint, capsys):
-    assert train.main([*FLAGS, *shlex.split(words)]) == 2
+def test_unsupported_settings_are_refused(flags, complaint, capsys):
+    assert train.main([*FLAGS, *shlex.split(flags)]) == 2
     assert complaint in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    "words, number",
+    "flags, number",
     [
         ("--offpolicy.warmup 1 --offpolicy.rollout-length 3 --offpolicy.buffer-size 80", 96),
         ("--offpolicy.warmup 90", 172),
         ("--offpolicy.reward env --num-envs 3 --offpolicy.warmup 160", 162),
     ],
 )
-def test_the_buffer_size_an_error_asks_for_is_enough(words, number, capsys):
-    """It is cut to whole rollouts of every row: a number between two of them would fail again."""
-    words = [*FLAGS, "--dry-run", *shlex.split(words)]
-    assert train.main(words) == 2
+def test_buffer_size_suggested_by_an_error_is_accepted(flags, number, capsys):
+    """Sizes are rounded down to whole rollouts per environment: other ones would fail again."""
+    flags = [*FLAGS, "--dry-run", *shlex.split(flags)]
+    assert train.main(flags) == 2
     assert f"{number} or more" in capsys.readouterr().err
-    assert train.main([*words, "--offpolicy.buffer-size", str(number)]) == 0
+    assert train.main([*flags, "--offpolicy.buffer-size", str(number)]) == 0

@@ -52,7 +52,7 @@ def alone():
 
 
 def for_seed(executor, seed):
-    """Return the executor of one run for another seed, which is an argument of theirs."""
+    """Return a run's executor for another seed, which is an argument of its programs."""
     config = replace(executor.program.config, seed=seed)
     return replace(executor, program=replace(executor.program, config=config))
 
@@ -68,23 +68,23 @@ def returns(executor, state):
 
 
 @pytest.mark.parametrize("name", FLAGS)
-def test_each_seed_learns_what_it_learns_alone(ppo, alone, name):
+def test_each_member_trains_as_it_would_alone(ppo, alone, name):
     many, one = ppo, alone
     if name != "ppo":
         many, one = together(name), device.compile_programs(programs.build(members(name)[0]))
     both, metrics = two_cycles(many)
     played = returns(many, both) if name == "sac" else None
-    for place, seed in enumerate(SEEDS):
-        mine = for_seed(one, seed)
-        state, own = two_cycles(mine)
-        assert_close(many.program.split(jax.device_get(both.learner))[place], state.learner)
-        for key, mean in own.items():
-            total = metrics[key].total[place]
+    for index, seed in enumerate(SEEDS):
+        single = for_seed(one, seed)
+        state, single_metrics = two_cycles(single)
+        assert_close(many.program.split(jax.device_get(both.learner))[index], state.learner)
+        for key, mean in single_metrics.items():
+            total = metrics[key].total[index]
             np.testing.assert_allclose(total, mean.total, rtol=1e-2, atol=1e-2, err_msg=key)
         if name in ("sac", "td3"):
-            assert state.learner.updates > 0  # it had enough to learn from
+            assert state.learner.updates > 0  # past warmup
         if played is not None:
-            np.testing.assert_allclose(played[place], returns(mine, state), rtol=1e-3)
+            np.testing.assert_allclose(played[index], returns(single, state), rtol=1e-3)
     assert played is None or np.abs(played[0] - played[1]).min() > 0.1
 
 
@@ -93,7 +93,7 @@ def assert_close(one, two):
         np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
 
 
-def test_members_are_split_over_devices_and_do_not_talk(ppo):
+def test_members_are_sharded_without_communication(ppo):
     split = together("ppo", devices=2)
     one, _ = two_cycles(ppo)
     two, _ = two_cycles(split)
@@ -105,22 +105,24 @@ def test_members_are_split_over_devices_and_do_not_talk(ppo):
         split._cycle.result().program.as_text(),
         split._evaluate.result().program.as_text(),
     ):
-        assert not any(f" {talk}(" in text for talk in ("all-reduce", "all-gather", "all-to-all"))
+        assert not any(
+            f" {collective}(" in text for collective in ("all-reduce", "all-gather", "all-to-all")
+        )
 
 
-def test_the_memory_of_a_cycle_grows_with_the_seeds(ppo, alone):
+def test_cycle_memory_scales_with_members(ppo, alone):
     assert ppo.cycle_bytes() == pytest.approx(2 * alone.cycle_bytes(), rel=0.25)
 
 
 @pytest.mark.parametrize(
     "number, asked, used", [(8, None, 8), (6, None, 6), (9, None, 3), (6, 2, 2)]
 )
-def test_as_many_devices_as_share_evenly(number, asked, used):
+def test_device_count_divides_members_evenly(number, asked, used):
     config = replace(members("ppo")[0], devices=asked)
-    assert population.devices_for([config] * number) == used  # of eight
+    assert population.devices_for([config] * number) == used  # of 8
 
 
-def test_devices_that_cannot_share_evenly_are_refused():
+def test_uneven_device_counts_are_refused():
     config = members("ppo")[0]
     with pytest.raises(UserError, match="use 6 members, or another number of devices"):
         population.devices_for([replace(config, devices=3)] * 5)
@@ -128,7 +130,7 @@ def test_devices_that_cannot_share_evenly_are_refused():
         population.devices_for([replace(config, devices=16)] * 16)
 
 
-def test_nobody_and_members_of_two_algorithms_are_no_population():
+def test_empty_and_mixed_algorithm_populations_are_refused():
     config = members("ppo")[0]
     with pytest.raises(UserError, match="not in --algo"):
         population.build([config, replace(config, algo="sac")])
@@ -136,13 +138,13 @@ def test_nobody_and_members_of_two_algorithms_are_no_population():
         population.build([])
 
 
-def test_what_is_played_on_the_host_has_no_population():
+def test_gymnasium_envs_do_not_support_populations():
     config = train._parse(["gym-cartpole"]).config
     with pytest.raises(UserError, match="does not run on the device"):
         population.build([replace(config, seed=seed) for seed in SEEDS])
 
 
-def test_every_member_has_a_curriculum_of_its_own():
+def test_each_member_has_its_own_curriculum():
     mesh = sharding.make_mesh(2)
     level = jax.device_put({"level": np.float32([0.25, 0.5])}, sharding.rows(mesh))
     state = TrainState(*4 * [None], level)
@@ -156,10 +158,10 @@ def test_every_member_has_a_curriculum_of_its_own():
     assert values == [{"curriculum/level": 0.25}, {"curriculum/level": 0.625}]
 
 
-def test_episodes_in_progress_are_given_up_in_all_members_alike():
+def test_exclude_current_handles_stacked_members():
     stored = jax.tree.map(lambda leaf: jnp.stack([leaf] * 2), episode_index.init(3, 5))
-    alone = jax.vmap(episode_index.exclude_current)(stored)
+    per_member = jax.vmap(episode_index.exclude_current)(stored)
     for a, b in zip(
-        *map(jax.tree.leaves, (episode_index.exclude_current(stored), alone)), strict=True
+        *map(jax.tree.leaves, (episode_index.exclude_current(stored), per_member)), strict=True
     ):
         np.testing.assert_array_equal(a, b)

@@ -1,4 +1,4 @@
-"""Runs that are interrupted in every way, in processes of their own."""
+"""Runs in separate processes that are interrupted, killed and resumed."""
 
 import os
 import random
@@ -22,7 +22,7 @@ LONG = ["--epochs", "20", "--ppo.schedule", "linear"]
 
 def start(*arguments):
     environment = os.environ | {
-        # Nothing is replaced in these processes: they may keep and share what they trace.
+        # No code is patched in these processes: they may cache and share traces.
         "JAXRL_KEEP_PROGRAMS": "1",
         "JAX_COMPILATION_CACHE_DIR": str(ROOT / ".cache" / "jax"),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
@@ -39,7 +39,7 @@ def start(*arguments):
 
 
 def wait_for_rows(process, folder, number):
-    """Wait until a run has logged so many cycles."""
+    """Wait until a run has logged `number` cycles."""
     path = Path(folder) / "metrics.jsonl"
     while process.poll() is None:
         if path.exists() and path.read_text().count("\n") >= number:
@@ -71,7 +71,7 @@ def assert_equals_uninterrupted(path, uninterrupted):
     tiny.assert_same_policy(path, uninterrupted)
 
 
-def test_polite_stops_save_and_resume_bit_for_bit(uninterrupted, tmp_path):
+def test_sigint_and_sigterm_save_and_resume_exactly(uninterrupted, tmp_path):
     path = tmp_path / "run with space"
     process = start(*tiny.flags(path, *LONG))
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -87,14 +87,14 @@ def test_polite_stops_save_and_resume_bit_for_bit(uninterrupted, tmp_path):
     assert_equals_uninterrupted(path, uninterrupted)
 
 
-def test_killed_again_and_again_it_still_arrives(uninterrupted, tmp_path):
+def test_run_killed_repeatedly_resumes_exactly(uninterrupted, tmp_path):
     path = tmp_path / "run"
-    chance = random.Random(0)
+    rng = random.Random(0)
     process = start(*tiny.flags(path, *LONG))
     for saved in (1, 2, 3):
         while process.poll() is None and count_checkpoints(path) < saved:
             time.sleep(0.001)
-        time.sleep(chance.random() * 0.05)  # often while the next one is being written
+        time.sleep(rng.random() * 0.05)  # often while the next one is being written
         process.kill()
         process.communicate()
         process = start("--resume", path)
@@ -105,7 +105,7 @@ def test_killed_again_and_again_it_still_arrives(uninterrupted, tmp_path):
     assert steps == sorted(set(steps))
 
 
-def test_the_soak_notices_what_differs(uninterrupted, tmp_path):
+def test_kill_soak_detects_differences(uninterrupted, tmp_path):
     path = shutil.copytree(uninterrupted, tmp_path / "run")
     rows = (path / "metrics.jsonl").read_text().splitlines()
     changed = rows[3].replace('"train/loss": ', '"train/loss": 1')
@@ -127,7 +127,7 @@ def test_second_interrupt_exits_at_once(tmp_path):
     process.send_signal(signal.SIGINT)
     time.sleep(0.5)
     began = time.monotonic()
-    while process.poll() is None:  # the first is noted only when Python gets its turn
+    while process.poll() is None:  # Python handles the first only between bytecodes
         process.send_signal(signal.SIGINT)
         time.sleep(0.5)
     process.communicate()
@@ -135,7 +135,7 @@ def test_second_interrupt_exits_at_once(tmp_path):
     assert time.monotonic() - began < 60
 
 
-def test_a_second_process_is_kept_out(uninterrupted):
+def test_second_process_cannot_open_a_locked_run(uninterrupted):
     with folders.locked(uninterrupted):
         process = start("--resume", uninterrupted)
         output = finish(process)

@@ -1,4 +1,4 @@
-"""A run folder that is deleted during the run: what is saved elsewhere, and what is said."""
+"""A run folder deleted during the run: the state is saved in a new folder."""
 
 import errno
 import shutil
@@ -16,12 +16,12 @@ from tests.helpers import tiny
 pytestmark = pytest.mark.usefixtures("shared_programs")
 
 
-class Deletes:
-    """Delete a path at an event of a cycle."""
+class DeletePath:
+    """Callback that deletes a path at one event of one cycle."""
 
     def __init__(self, path, event, cycle):
-        def delete(moment):
-            if moment.cycle == cycle:
+        def delete(context):
+            if context.cycle == cycle:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
 
         setattr(self, f"on_{event}", delete)
@@ -32,15 +32,15 @@ def finished(tmp_path_factory):
     return tiny.run(tmp_path_factory.mktemp("whole") / "run")
 
 
-def fit_and_lose(folder, *where, lost=""):
-    # No save may be under way: it would meet a folder that is half deleted.
+def fit_with_deletion(folder, *where, deleted=""):
+    # No save may be in progress: it would find a half-deleted folder.
     config = train._parse(tiny.flags(folder, "--checkpoint.save-freq", "9")).config
     with pytest.raises((recovery.RunFolderLost, OSError)) as caught:
-        jaxrl.fit(config, [Deletes(folder / lost, *where)])
+        jaxrl.fit(config, [DeletePath(folder / deleted, *where)])
     return "\n".join([str(caught.value), *getattr(caught.value, "__notes__", [])])
 
 
-def assert_goes_on(folder, finished):
+def assert_resumes_exactly(folder, finished):
     assert train.main(["--resume", str(folder)]) == 0
     assert tiny.rows(folder) == tiny.rows(finished)
     tiny.assert_same_policy(folder, finished)
@@ -49,20 +49,20 @@ def assert_goes_on(folder, finished):
 
 
 @pytest.mark.parametrize(
-    ("event", "cycle", "lost"),
+    ("event", "cycle", "deleted"),
     [("log", 3, ""), ("cycle", 3, "metrics.jsonl"), ("training_end", 4, "")],
 )
-def test_a_lost_folder_is_noticed_at_the_next_write(finished, tmp_path, event, cycle, lost):
-    message = fit_and_lose(tmp_path / "run", event, cycle, lost=lost)
+def test_deleted_folder_is_detected_at_the_next_write(finished, tmp_path, event, cycle, deleted):
+    message = fit_with_deletion(tmp_path / "run", event, cycle, deleted=deleted)
     new = tmp_path / "run-recovered"
     assert "was deleted during the run" in message
     assert f"saved in {new} at step {128 * cycle}" in message
     assert f"--resume {new}" in message
-    assert_goes_on(new, finished)
+    assert_resumes_exactly(new, finished)
 
 
-def test_one_that_is_lost_before_an_evaluation_is_saved_too(finished, tmp_path):
-    message = fit_and_lose(tmp_path / "run", "cycle", 4)
+def test_folder_deleted_before_an_evaluation_is_recovered(finished, tmp_path):
+    message = fit_with_deletion(tmp_path / "run", "cycle", 4)
     assert "evaluations.npz" in message and "saved in" in message
     new = tmp_path / "run-recovered"
     assert [row["step"] for row in tiny.rows(new)] == [128, 256, 384]
@@ -70,13 +70,13 @@ def test_one_that_is_lost_before_an_evaluation_is_saved_too(finished, tmp_path):
     tiny.assert_same_policy(new, finished)
 
 
-def test_a_run_whose_lock_was_taken_over_writes_no_more(tmp_path, monkeypatch):
-    """On a file system without flock, after being suspended for long."""
+def test_run_stops_writing_when_its_lock_is_taken_over(tmp_path, monkeypatch):
+    """On a file system without flock, after a long suspension."""
 
     def without_flock(*arguments):
         raise OSError(errno.ENOTSUP, "Operation not supported")
 
-    def take_over(moment):
+    def take_over(context):
         (folder / lock_file.NAME).write_text('{"host": "other", "pid": 7, "token": "x"}')
 
     folder = tmp_path / "run"
@@ -88,7 +88,7 @@ def test_a_run_whose_lock_was_taken_over_writes_no_more(tmp_path, monkeypatch):
     assert not (folder / "checkpoints").exists() and (folder / lock_file.NAME).exists()
 
 
-def test_where_nothing_can_be_made_beside_it_a_temporary_folder_is(tmp_path, monkeypatch):
+def test_recovery_falls_back_to_a_temporary_folder(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setattr(recovery.tempfile, "tempdir", str(tmp_path))
     found = recovery._new_folder(tmp_path / "file" / "run")

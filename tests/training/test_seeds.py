@@ -1,4 +1,4 @@
-"""Whole runs of several seeds: what each leaves behind, what all do, and how they go on."""
+"""Runs of several seeds or varied settings: output files, aggregates, resume and errors."""
 
 import json
 import math
@@ -33,19 +33,19 @@ def both(tmp_path_factory):
 
 
 def assert_same_runs(one, two):
-    """The same numbers, bit for bit, of all seeds and of them together."""
+    """Assert bit-identical rows and policies of each seed, and of the aggregate."""
     for place in ("", "seed-0", "seed-1"):
         assert tiny.rows(one / place) == tiny.rows(two / place)
     for place in ("seed-0", "seed-1"):
         tiny.assert_same_policy(one / place, two / place)
 
 
-def test_every_seed_leaves_an_ordinary_run_folder(both, tmp_path):
+def test_every_seed_has_an_ordinary_run_folder(both, tmp_path):
     alone = tiny.run(tmp_path / "alone", "--seed", "1")
     one = both / "seed-1"
-    left = {p.relative_to(alone) for p in alone.rglob("*") if p.is_file()}
-    missing = {p for p in left if not (one / p).exists() and "tensorboard" not in str(p)}
-    assert {p.parts[0] for p in missing} == {"checkpoints", ".lock"}  # of all together
+    expected = {p.relative_to(alone) for p in alone.rglob("*") if p.is_file()}
+    missing = {p for p in expected if not (one / p).exists() and "tensorboard" not in str(p)}
+    assert {p.parts[0] for p in missing} == {"checkpoints", ".lock"}  # shared by all seeds
     assert (both / "report.html").exists()
     config = json.loads((one / "config.json").read_text())
     assert config["seed"] == 1 and config["num_envs"] == 8
@@ -57,12 +57,12 @@ def test_every_seed_leaves_an_ordinary_run_folder(both, tmp_path):
         np.testing.assert_allclose(mine[name], theirs[name], rtol=1e-3, atol=1e-4)
 
 
-def test_seeds_whose_folder_is_deleted_are_saved_in_another(both, tmp_path):
+def test_deleted_population_folder_is_recovered(both, tmp_path):
     folder = tmp_path / "run"
     config = train._parse(tiny.flags(folder, "--checkpoint.save-freq", "9")).config
 
-    def delete(moment):
-        if moment.cycle == 3:
+    def delete(context):
+        if context.cycle == 3:
             shutil.rmtree(folder)
 
     with pytest.raises(recovery.RunFolderLost, match="run-recovered at step 384"):
@@ -72,7 +72,7 @@ def test_seeds_whose_folder_is_deleted_are_saved_in_another(both, tmp_path):
     assert_same_runs(new, both)
 
 
-def test_its_policy_is_used_as_any_other(both, capsys):
+def test_policy_of_one_seed_loads_and_evaluates(both, capsys):
     policy = jaxrl.load_policy(both / "seed-1")
     assert policy(np.zeros(4, np.float32)).shape == ()
     assert evaluate.main([str(both / "seed-1"), "--episodes", "2"]) == 0
@@ -81,7 +81,7 @@ def test_its_policy_is_used_as_any_other(both, capsys):
     assert f"name one of them, as {both / 'seed-0'}" in capsys.readouterr().err
 
 
-def test_all_together_are_means_and_middles(both):
+def test_aggregate_rows_are_means_and_iqms(both):
     top, *seeds = (tiny.rows(both / place, timed=True) for place in ("", "seed-0", "seed-1"))
     for together, one, two in zip(top, *seeds, strict=True):
         for name in ("rollout/ep_rew_mean", "train/loss", "eval/mean_reward"):
@@ -117,9 +117,9 @@ def test_resume_with_more_epochs_equals_one_long_run(both, tmp_path, capsys):
         jaxrl.resume(folder, epochs=3)
 
 
-def test_ctrl_c_finishes_the_cycle_and_the_rest_follows_exactly(both, tmp_path):
-    def interrupt(moment):
-        if moment.cycle == 1:
+def test_ctrl_c_finishes_the_cycle_and_resume_is_exact(both, tmp_path):
+    def interrupt(context):
+        if context.cycle == 1:
             os.kill(os.getpid(), signal.SIGINT)
 
     config = train._parse(tiny.flags(tmp_path / "run")).config
@@ -130,7 +130,7 @@ def test_ctrl_c_finishes_the_cycle_and_the_rest_follows_exactly(both, tmp_path):
     assert_same_runs(result.folder, both)
 
 
-def test_settings_may_be_varied_one_by_one_or_together():
+def test_vary_accepts_several_settings_and_repeated_flags():
     one, other = "ppo.gamma=0.9,0.8", "ppo.lam=0.5,0.7"
     for words in (["--vary", one, other], ["--vary", one, "--seed", "3", f"--vary={other}"]):
         assert train._parse(["cartpole", *words]).vary == (one, other)
@@ -155,20 +155,20 @@ def test_settings_vary_by_member(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("text", ['["../run"]', '[".."]', "[3]", "{", "[]"])
-def test_members_are_folders_inside(tmp_path, text):
+def test_invalid_member_folders_are_refused(tmp_path, text):
     (tmp_path / "members.json").write_text(text)
     with pytest.raises(UserError, match="members.json"):
         folders.read_members(tmp_path)
 
 
-def test_levels_follow_training_in_every_seed(tmp_path):
-    own = ("--env", "tests.helpers.custom_envs:Widening", "--task.episode-length", "4")
-    folder = tiny.run(tmp_path / "run", *own, *SEEDS)
+def test_curriculum_level_follows_training_in_every_seed(tmp_path):
+    flags = ("--env", "tests.helpers.custom_envs:Widening", "--task.episode-length", "4")
+    folder = tiny.run(tmp_path / "run", *flags, *SEEDS)
     for name in ("seed-0", "seed-1"):
         rows = tiny.rows(folder / name)
         assert [row["curriculum/level"] for row in rows] == [0.375, 0.5, 0.625, 0.75]
-        paid = [row["rollout/ep_rew_mean"] / 4 for row in rows]
-        assert paid[0] == 0.25 and paid == sorted(paid) and paid[-1] > 0.45
+        reward = [row["rollout/ep_rew_mean"] / 4 for row in rows]
+        assert reward[0] == 0.25 and reward == sorted(reward) and reward[-1] > 0.45
 
 
 @pytest.mark.parametrize(
@@ -192,14 +192,14 @@ def test_levels_follow_training_in_every_seed(tmp_path):
         ),
     ],
 )
-def test_what_cannot_be_one_program_is_refused(tmp_path, flags, text):
+def test_invalid_population_flags_are_refused(tmp_path, flags, text):
     command = train._parse(tiny.flags(tmp_path / "run", *flags))
     with pytest.raises(UserError, match=text):
         train._start(command)
     assert not (tmp_path / "run").exists()
 
 
-def test_a_new_run_starts_from_one_of_several(both, tmp_path):
+def test_init_from_a_population_needs_one_member(both, tmp_path):
     with pytest.raises(UserError, match=f"holds several runs: name one of them, as {both}/seed-0"):
         train._start(train._parse(tiny.flags(tmp_path / "run", "--init-from", str(both))))
     assert tiny.rows(tiny.run(tmp_path / "two", "--init-from", str(both / "seed-0")))
@@ -208,11 +208,11 @@ def test_a_new_run_starts_from_one_of_several(both, tmp_path):
 def test_traced_booleans_vary():
     config = train._parse(["cartpole"]).config
     for values in ("0,1", "False,True", "false,true"):
-        cut, seen = overrides.members(config, 1, [f"ppo.bootstrap-truncated={values}"])
-        assert (cut.ppo.bootstrap_truncated, seen.ppo.bootstrap_truncated) == (False, True)
+        disabled, enabled = overrides.members(config, 1, [f"ppo.bootstrap-truncated={values}"])
+        assert (disabled.ppo.bootstrap_truncated, enabled.ppo.bootstrap_truncated) == (False, True)
 
 
-def test_names_variants_and_their_middles():
+def test_variant_names_and_aggregates():
     config = train._parse(["cartpole", "--seed", "7"]).config
     members = overrides.members(config, 4, ["ppo.gamma=0.9,0.99"])
     assert variants.folder_names(members)[3:5] == ["ppo.gamma=0.9,seed-10", "ppo.gamma=0.99,seed-7"]
@@ -224,7 +224,7 @@ def test_names_variants_and_their_middles():
     rewards = [1.0, 2.0, 4.0, 100.0, 5.0, 5.0, 5.0, 5.0]
     rows = [{"eval/mean_reward": r, "eval/iqm_reward": 0.0, "time/fps": 10.0} for r in rewards]
     found = overview.figures(members, rows)
-    assert found["ppo.gamma=0.9/eval/iqm_reward"] == 3.0  # of 2 and 4, the middle half
+    assert found["ppo.gamma=0.9/eval/iqm_reward"] == 3.0  # the mean of 2 and 4
     assert found["ppo.gamma=0.99/eval/iqm_low"] == found["ppo.gamma=0.99/eval/iqm_high"] == 5.0
     assert found["eval/max_reward"] == 100.0 and "time/fps" not in found
     assert overview.joined(rows)["time/fps"] == 80.0
@@ -232,7 +232,7 @@ def test_names_variants_and_their_middles():
 
 
 def test_a_diverged_member_does_not_stop_the_others():
-    said = []
+    messages = []
     logged = []
     members = [
         SimpleNamespace(
@@ -245,21 +245,23 @@ def test_a_diverged_member_does_not_stop_the_others():
     run = SimpleNamespace(
         members=members,
         config=train._parse(["cartpole"]).config,
-        console=SimpleNamespace(say=said.append),
+        console=SimpleNamespace(say=messages.append),
         checkpoints=SimpleNamespace(wait=lambda: None, steps=lambda: []),
         env_steps=lambda cycles: cycles,
     )
     members[1].nonfinite_streak = run.config.ppo.max_bad_updates
     for cycles in (1, 2):
         nan_guard.check_updates(run, [{}, {}], cycles)
-    assert len(said) == 1 and "seed-1 diverged: 50 consecutive non-finite updates" in said[0]
+    assert (
+        len(messages) == 1 and "seed-1 diverged: 50 consecutive non-finite updates" in messages[0]
+    )
     members[0].nonfinite_streak = run.config.ppo.max_bad_updates
     with pytest.raises(nan_guard.TrainingDiverged, match="No checkpoint yet"):
         nan_guard.check_updates(run, [{"train/loss": math.nan}, {}], 3)
     assert [(cycles, row["train/diverged"]) for cycles, row in logged] == [(3, 1.0), (3, 1.0)]
 
 
-def test_how_many_fit_is_said_beforehand(monkeypatch, capsys):
+def test_dry_run_reports_how_many_seeds_fit(monkeypatch, capsys):
     config = train._parse(tiny.FLAGS).config
     peak = memory_estimate.estimated_peak(fit.build(config))
     monkeypatch.setattr(device_memory, "free", lambda: 5 * peak + 1)
@@ -274,18 +276,18 @@ def test_how_many_fit_is_said_beforehand(monkeypatch, capsys):
     assert "lower --num-seeds" in memory_estimate.too_large(six)
 
 
-def test_the_estimate_is_near_what_the_compiler_needs():
+def test_memory_estimate_is_within_2x_of_compiled_size():
     wide = "--network.hidden 64 --network.critic-hidden 64 64 --num-envs 128 --eval.num-envs 0"
     program = fit.build(train._parse([*tiny.FLAGS, *wide.split()]).config)
     needed = device.compile_programs(program).cycle_bytes()
     assert needed / 2 < memory_estimate.estimated_peak(program) < needed * 2
 
 
-def test_the_device_has_some_memory():
+def test_free_device_memory_is_plausible():
     assert 2**28 < device_memory.free() < device_memory.of_device() < 2**50
 
 
-def test_closing_words_of_a_population(tmp_path):
+def test_population_summary_text(tmp_path):
     seeds = tuple(
         summary.Result(tmp_path / f"seed-{i}", 512, 3.0 + i, {"eval/mean_reward": 2.0 + i})
         for i in range(2)

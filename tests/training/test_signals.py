@@ -1,4 +1,4 @@
-"""Which signals stop a run."""
+"""Signals that request a stop, and others that do not."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ def wait_for(stop, seconds=60.0):
     return stop.signal
 
 
-def test_sigterm_asks_for_a_stop_and_handlers_are_given_back():
+def test_sigterm_requests_stop_and_handlers_are_restored():
     before = signal.getsignal(signal.SIGTERM)
     with signals.listening() as stop:
         assert not stop
@@ -23,13 +23,13 @@ def test_sigterm_asks_for_a_stop_and_handlers_are_given_back():
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_other_signals_are_other_peoples_business():
-    heard = []
-    before = signal.signal(signal.SIGUSR1, lambda *_: heard.append(1))
+def test_handlers_of_other_signals_still_run():
+    received = []
+    before = signal.signal(signal.SIGUSR1, lambda *_: received.append(1))
     try:
         with signals.listening() as stop:
             os.kill(os.getpid(), signal.SIGUSR1)
             wait_for(stop, 0.3)
-            assert heard and not stop
+            assert received and not stop
     finally:
         signal.signal(signal.SIGUSR1, before)

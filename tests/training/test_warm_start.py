@@ -1,4 +1,4 @@
-"""Runs that start from other runs: with their full state, or with what they have learnt."""
+"""Runs started from other runs: from their full state, or from learned weights only."""
 
 import importlib
 import json
@@ -11,7 +11,7 @@ import pytest
 from jaxrl import train
 from jaxrl.checkpoint.manager import CheckpointManager
 from tests.helpers import tiny
-from tests.training import test_off_policy_runs as test_replay_runs
+from tests.training import test_off_policy_runs as off_policy_runs
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
 
@@ -38,7 +38,7 @@ def files(folder):
     return {str(p): p.read_bytes() for p in folder.rglob("*") if p.is_file() and p.name != ".lock"}
 
 
-def test_a_full_state_goes_on_in_a_new_run_that_counts_from_0(source, tmp_path, capsys):
+def test_reset_steps_keeps_the_state_and_counts_from_zero(source, tmp_path, capsys):
     before = files(source)
     folder = restarted(source, tmp_path / "new", "--epochs", "1")
     assert "at step 512, counted from 0" in capsys.readouterr().out
@@ -53,8 +53,8 @@ def test_a_full_state_goes_on_in_a_new_run_that_counts_from_0(source, tmp_path, 
     assert config["seed"] == 1 and config["epochs"] == 1
 
 
-def test_the_seed_of_a_new_run_is_that_of_its_choices_too(source, tmp_path):
-    """Not only of its start states: where these never differ, all seeds would be one run."""
+def test_reset_steps_seed_changes_the_random_key(source, tmp_path):
+    """Start states are not enough: where these are fixed, all seeds would train identically."""
     states = {
         seed: leaves(restarted(source, tmp_path / seed, "--epochs", "1", "--seed", seed), 0)
         for seed in ("5", str(2**32 - 1))
@@ -63,7 +63,7 @@ def test_the_seed_of_a_new_run_is_that_of_its_choices_too(source, tmp_path):
     assert {name for name in one if not np.array_equal(one[name], two[name])} == {"key"}
 
 
-def test_it_can_be_interrupted_and_resumed_like_any_other(source, tmp_path):
+def test_reset_steps_run_can_be_resumed(source, tmp_path):
     whole = restarted(source, tmp_path / "whole", "--epochs", "2")
     parts = restarted(source, tmp_path / "parts", "--epochs", "1")
     early = shutil.copytree(parts, tmp_path / "early")
@@ -76,35 +76,38 @@ def test_it_can_be_interrupted_and_resumed_like_any_other(source, tmp_path):
         tiny.assert_same_policy(folder, whole)
 
 
-def test_a_new_run_begins_with_what_another_has_learnt(source, tmp_path):
-    learnt = ("learner/params", "learner/observations", "learner/values", "learner/returns")
+def test_init_from_copies_what_was_learned(source, tmp_path):
+    parts = ("params", "obs_stats", "value_stats", "return_stats")
     folder = tiny.run(
         tmp_path / "new", "--init-from", str(source), "--epochs", "1", "--ppo.l2-init-coef", "0.1"
     )
     old, new = leaves(source, 512), leaves(folder, 0)
-    for name in (n for n in old if n.startswith(learnt)):
-        np.testing.assert_array_equal(new[name], old[name], err_msg=name)
+    for part in parts:
+        names = [name for name in old if name.startswith(f"learner/{part}/")]
+        assert names, part
+        for name in names:
+            np.testing.assert_array_equal(new[name], old[name], err_msg=name)
     actor = "params/critic/params/head/kernel"
     np.testing.assert_array_equal(new[f"learner/initial_{actor}"], old[f"learner/{actor}"])
     assert all(not data.any() for name, data in new.items() if "/mu" in name or "/nu" in name)
     assert [row["step"] for row in tiny.rows(folder)] == [128, 256]
 
 
-def test_a_damaged_checkpoint_of_the_other_run_is_told(source, tmp_path, capsys):
+def test_init_from_warns_of_a_damaged_checkpoint(source, tmp_path, capsys):
     other = shutil.copytree(source, tmp_path / "other")
     (other / "checkpoints" / "512" / "manifest.json").write_text("{}")
     tiny.run(tmp_path / "new", "--init-from", str(other), "--epochs", "1")
-    told = capsys.readouterr().out.replace("\n", "")  # however wide the console is
-    assert "is damaged and was skipped" in told and "had learnt at step 256" in told
+    output = capsys.readouterr().out.replace("\n", "")  # independent of the console's width
+    assert "is damaged and was skipped" in output and "had learnt at step 256" in output
 
 
-def test_the_other_run_need_not_be_writable(source, tmp_path, monkeypatch):
+def test_source_run_may_be_read_only(source, tmp_path, monkeypatch):
     access = os.access
 
-    def shut(path, mode):  # root may write everywhere
+    def read_only(path, mode):  # root may write everywhere
         return access(path, mode) and not (mode & os.W_OK and source in (path, *path.parents))
 
-    monkeypatch.setattr(os, "access", shut)
+    monkeypatch.setattr(os, "access", read_only)
     before = files(source)
     new = tiny.run(tmp_path / "new", "--init-from", str(source), "--epochs", "1")
     again = restarted(source, tmp_path / "again", "--epochs", "1")
@@ -112,7 +115,7 @@ def test_the_other_run_need_not_be_writable(source, tmp_path, monkeypatch):
     assert files(source) == before
 
 
-def test_a_policy_file_gives_the_policy_alone(source, tmp_path, capsys):
+def test_init_from_policy_file_copies_only_the_actor(source, tmp_path, capsys):
     file = source / "policies" / "final.npz"
     wider = ("--network.critic-hidden", "16", "--epochs", "1")
     folder = tiny.run(tmp_path / "new", "--init-from", str(file), *wider)
@@ -134,9 +137,7 @@ def test_a_policy_file_gives_the_policy_alone(source, tmp_path, capsys):
         ("--init-from /does/not/exist", "No policy at"),
     ],
 )
-def test_what_does_not_fit_is_named_before_anything_is_written(
-    source, tmp_path, capsys, extra, text
-):
+def test_mismatched_source_is_refused_before_writing(source, tmp_path, capsys, extra, text):
     flags = tiny.flags(tmp_path / "new", "--init-from", str(source), *extra.split())
     assert train.main(flags) == 2
     message = capsys.readouterr().err
@@ -188,37 +189,37 @@ def test_a_checkpoint_with_nan_weights_is_refused(source, tmp_path, capsys, monk
     assert not (tmp_path / "new").exists()
 
 
-def test_flags_of_a_new_run_need_one(source, tmp_path, capsys):
+def test_reset_steps_and_new_run_flags_need_each_other(source, tmp_path, capsys):
     assert train.main(["--resume", str(source), "--seed", "3"]) == 2
     assert "add --reset-steps" in capsys.readouterr().err
     assert train.main(tiny.flags(tmp_path / "new", "--reset-steps")) == 2
     assert "belongs to --resume" in capsys.readouterr().err
 
 
-def test_off_policy_runs_take_along_replay_or_only_what_was_learnt(tmp_path):
-    source = test_replay_runs.run(tmp_path / "source", "--epochs", "1")
+def test_off_policy_warm_start_with_and_without_replay(tmp_path):
+    source = off_policy_runs.run(tmp_path / "source", "--epochs", "1")
     (step,) = (int(p.name) for p in (source / "checkpoints").iterdir())
     old, updates = leaves(source, step), tiny.rows(source)[-1]["train/n_updates"]
     again = restarted(source, tmp_path / "again", "--epochs", "1")
-    # Replay is full enough from the start: nothing waits, and the count of updates goes on.
+    # The replay buffer is past warmup: updates start at once and their count continues.
     first = tiny.rows(again)[0]
     assert first["train/n_updates"] == updates + 2 * 12 and first["time/iterations"] == 12
-    kept = leaves(again, 0)
+    restored = leaves(again, 0)
     for name in (n for n in old if n.startswith("collector/replay")):
-        np.testing.assert_array_equal(kept[name], old[name], err_msg=name)
+        np.testing.assert_array_equal(restored[name], old[name], err_msg=name)
     flags = ("--init-from", str(source), "--epochs", "1")
-    new = leaves(test_replay_runs.run(tmp_path / "new", *flags), 0)
+    new = leaves(off_policy_runs.run(tmp_path / "new", *flags), 0)
     for name in (n for n in old if n.startswith(("learner/params", "learner/target_params"))):
         np.testing.assert_array_equal(new[name], old[name], err_msg=name)
     assert new["learner/updates"] == 0
 
 
-def test_another_algorithm_takes_the_policy_alone(tmp_path, capsys):
+def test_init_from_another_algorithm_copies_only_the_actor(tmp_path, capsys):
     same = ("--network.activation", "relu", "--task.episode-length", "10", "--epochs", "1")
     source = tiny.run(tmp_path / "ppo", "--env", "pendulum", "--eval.num-envs", "0", *same)
     capsys.readouterr()
     flags = ("--init-from", str(source), "--network.distribution", "tanh_normal", *same)
-    folder = test_replay_runs.run(tmp_path / "sac", *flags)
+    folder = off_policy_runs.run(tmp_path / "sac", *flags)
     assert "the critic is initialised" in capsys.readouterr().out
     new, policy = leaves(folder, 0), tiny.policy(source)
     for name, data in policy.items():

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, and are never written through a link."""
+"""Atomic file writes that never follow symbolic links."""
 
 import os
 import time
@@ -11,7 +11,7 @@ from jaxrl.utils import atomic_io
 
 @pytest.fixture
 def victim(tmp_path):
-    """A file outside of a folder, which must stay as it is."""
+    """A file outside the run folder, which must not change."""
     file = tmp_path / "victim"
     file.write_text("precious")
     (tmp_path / "run").mkdir()
@@ -24,14 +24,14 @@ def run(victim):
     return victim.parent / "run"
 
 
-@pytest.mark.parametrize("planted", ["x.json", "x.json.tmp"])
-def test_writing_follows_no_link(run, victim, planted):
-    (run / planted).symlink_to(victim)
+@pytest.mark.parametrize("link_name", ["x.json", "x.json.tmp"])
+def test_write_does_not_follow_links(run, victim, link_name):
+    (run / link_name).symlink_to(victim)
     atomic_io.write_text(run / "x.json", "new")
     assert (run / "x.json").read_text() == "new" and not (run / "x.json").is_symlink()
 
 
-def test_appending_follows_no_link(run, victim):
+def test_append_refuses_links(run, victim):
     (run / "metrics.jsonl").symlink_to(victim)
     with pytest.raises(UserError, match="metrics.jsonl' is a symbolic link: remove it"):
         atomic_io.appending(run / "metrics.jsonl")
@@ -44,7 +44,7 @@ def test_a_pipe_is_refused_and_does_not_block(run):
             use(run / "pipe")
 
 
-def test_a_failed_write_leaves_the_old_file_and_no_other(run):
+def test_failed_write_keeps_the_old_file(run):
     atomic_io.write_text(run / "x", "old")
     with pytest.raises(ZeroDivisionError), atomic_io.replacing(run / "x") as file:
         file.write(b"half")
@@ -59,7 +59,7 @@ def test_written_files_have_the_usual_permissions(run):
     assert (run / "a").stat().st_mode == (run / "b").stat().st_mode
 
 
-def test_drafts_of_killed_processes_are_removed_others_stay(run):
+def test_stale_temporary_files_are_removed(run):
     (run / "policies").mkdir()
     names = [".jaxrl-0.tmp", "policies/.jaxrl-1.tmp", ".jaxrl-young.tmp", "x.tmp", ".lock"]
     for name in names:
@@ -71,7 +71,7 @@ def test_drafts_of_killed_processes_are_removed_others_stay(run):
     assert left == {"policies", ".jaxrl-young.tmp", "x.tmp", ".lock"}
 
 
-def test_text_has_a_limit_and_an_encoding(run):
+def test_read_text_checks_size_and_encoding(run):
     (run / "x").write_bytes(b"12345")
     assert atomic_io.read_text(run / "x", 5) == "12345"
     with pytest.raises(UserError, match="x' is larger than 4 bytes"):
@@ -88,7 +88,7 @@ PARTS = [".lock", "metrics.jsonl", "policies", "policies/best.npz", "checkpoints
 
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("target", ["victim", "nowhere", "/dev/null", "../run/../victim"])
-def test_parts_that_lead_out_of_the_folder_are_named(run, part, target):
+def test_links_out_of_the_folder_are_refused(run, part, target):
     (run / part).parent.mkdir(parents=True, exist_ok=True)
     target = os.path.relpath(run.parent / target, (run / part).parent)
     (run / part).symlink_to(target)
@@ -105,7 +105,7 @@ def test_links_within_the_folder_and_to_the_folder_are_allowed(run):
     atomic_io.check_folder(run.parent / "link")
 
 
-def test_pipes_and_sockets_in_the_folder_are_named(run):
+def test_pipes_in_the_folder_are_refused(run):
     (run / "policies").mkdir()
     os.mkfifo(run / "policies" / "best.npz")
     with pytest.raises(UserError, match=r"policies/best.npz' is neither a file nor a folder"):

@@ -1,4 +1,4 @@
-"""Arrays of .npz files from elsewhere: what they declare is checked before it is read."""
+"""Untrusted .npz files: declared shapes and types are checked before data is read."""
 
 import io
 import os
@@ -14,7 +14,7 @@ from jaxrl.utils import host_memory, npz
 
 
 def header(shape, descr="<f4"):
-    """Return the first bytes of an array, of which no more may follow."""
+    """Return the .npy header of an array, without its data."""
     file = io.BytesIO()
     npy.write_array_header_1_0(file, {"descr": descr, "fortran_order": False, "shape": shape})
     return file.getvalue()
@@ -26,7 +26,7 @@ def write(path, **members):
             archive.writestr(f"{name}.npy", data)
 
 
-def test_arrays_come_back_as_they_were(tmp_path):
+def test_array_round_trip(tmp_path):
     arrays = {
         "matrix": np.arange(6.0).reshape(2, 3),
         "text": np.array("words"),
@@ -56,7 +56,7 @@ def test_arrays_come_back_as_they_were(tmp_path):
         (b"\x93NUMPY\x01\x00\xff\xff" + b"(" * 65535, "large"),
     ],
 )
-def test_what_an_array_says_of_itself_must_be_so(tmp_path, member, message):
+def test_inconsistent_array_headers_are_refused(tmp_path, member, message):
     write(tmp_path / "x.npz", bad=member)
     with npz.opened(tmp_path / "x.npz") as archive:
         for use in (archive.header, archive.read):
@@ -66,7 +66,7 @@ def test_what_an_array_says_of_itself_must_be_so(tmp_path, member, message):
             archive.read("other")
 
 
-def test_what_unpacks_to_more_than_there_is_memory_is_not_read(tmp_path, monkeypatch):
+def test_arrays_larger_than_memory_are_not_read(tmp_path, monkeypatch):
     np.savez_compressed(tmp_path / "x.npz", zeros=np.zeros(2**22, np.uint8))
     assert (tmp_path / "x.npz").stat().st_size < 2**14
     monkeypatch.setattr(host_memory, "available", lambda: 2**23 - 1)
@@ -76,7 +76,7 @@ def test_what_unpacks_to_more_than_there_is_memory_is_not_read(tmp_path, monkeyp
         archive.read("zeros")
 
 
-def test_other_files_are_refused(tmp_path):
+def test_files_that_are_not_npz_are_refused(tmp_path):
     np.save(tmp_path / "one.npz.npy", np.zeros(3))
     (tmp_path / "one.npz.npy").rename(tmp_path / "one.npz")
     (tmp_path / "pickle.npz").write_bytes(pickle.dumps("code"))
@@ -90,8 +90,8 @@ def test_other_files_are_refused(tmp_path):
             pass
 
 
-def test_damaged_bytes_never_end_in_a_traceback(tmp_path):
-    """Bytes all over a small file are changed in turn; it is read, or it is a UserError."""
+def test_damaged_bytes_raise_only_user_errors(tmp_path):
+    """Invert every third byte of a small file in turn: it is read, or a UserError is raised."""
     path = tmp_path / "x.npz"
     np.savez_compressed(path, a=np.arange(5), b=np.array("text"))
     whole = path.read_bytes()
@@ -109,7 +109,7 @@ def test_damaged_bytes_never_end_in_a_traceback(tmp_path):
     assert refused > len(whole) // 6
 
 
-def test_available_memory_is_known_here():
+def test_available_memory_is_detected():
     assert 2**20 < host_memory.available() < 2**50
     host_memory.check_fits("x", 0)
     with pytest.raises(UserError, match=r"x is 1,024\.0 GiB, too large"):

@@ -1,4 +1,4 @@
-"""Several devices: the same functions, the same numbers within rounding."""
+"""Training on several devices gives the same results up to rounding."""
 
 from dataclasses import replace
 
@@ -30,7 +30,7 @@ CONFIG = replace(
 
 
 def two_cycles(devices):
-    """Train on so many devices; rows are dealt in 8 blocks everywhere, so that all see the same."""
+    """Train on N devices, always with 8 shards of rows, so that minibatches are the same."""
     env = environments.build(CONFIG)
     networks = actor_critic.build(env.spec, CONFIG.network)
     algorithm = ppo.make(CONFIG.ppo, env, networks, 4, num_shards=8)
@@ -59,7 +59,7 @@ def test_devices_agree_on_gradients_statistics_and_metrics(runs, devices):
 
 
 @pytest.mark.parametrize("devices", [2, 4])
-def test_rows_are_split_and_all_else_is_replicated(runs, devices):
+def test_env_rows_are_sharded_and_the_learner_is_replicated(runs, devices):
     program, state, _, _ = runs[devices]
     for leaf in jax.tree.leaves(state.collector):
         assert len(leaf.sharding.device_set) == devices
@@ -69,15 +69,15 @@ def test_rows_are_split_and_all_else_is_replicated(runs, devices):
     assert sharding.shardings(program.mesh, state) == jax.tree.map(lambda x: x.sharding, state)
 
 
-def test_rollout_needs_no_talk_between_devices(runs):
+def test_rollouts_are_not_gathered_across_devices(runs):
     """Only learning averages over devices: minibatches never move rows between them."""
     program, state, _, _ = runs[4]
-    everywhere = sharding.replicated(program.mesh)
-    pool = jax.device_put(program.env.sample_pool(jax.random.key(0)), everywhere)
+    replicated = sharding.replicated(program.mesh)
+    pool = jax.device_put(program.env.sample_pool(jax.random.key(0)), replicated)
     step = jax.jit(program.algorithm.train_step).lower(state, pool).compile()
     text = step.as_text()
     assert "all-reduce" in text  # gradients
-    # What is gathered is small: never a rollout's observations, 8 steps of 32 rows of 3.
+    # Only small arrays are gathered, never a rollout's observations: 8 steps of 32 rows of 3.
     for line in text.splitlines():
         if " all-gather(" in line or " all-to-all(" in line:
             shape = line.split("=")[1].split("[")[1].split("]")[0]

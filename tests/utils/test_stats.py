@@ -1,4 +1,4 @@
-"""Figures over seeds, against SciPy and by hand."""
+"""Statistics over seeds, checked against SciPy and by hand."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ def test_interquartile_mean():
         )
 
 
-def test_interval():
+def test_iqm_interval():
     values = [1.0, 2.0, 3.0, 4.0, 100.0]
     low, high = statistics.iqm_interval(np.array(values))
     other = stats.bootstrap(
@@ -26,14 +26,14 @@ def test_interval():
     assert low < 3.0 < high
 
 
-def test_intervals_of_curves_draw_whole_seeds():
+def test_curve_intervals_resample_whole_seeds():
     curves = np.random.default_rng(1).normal(size=(6, 4))
     low, high = statistics.iqm_interval(np.concatenate([curves, curves], axis=1))
     np.testing.assert_array_equal(low[:4], low[4:])
     assert low.shape == high.shape == (8,)
 
 
-def test_what_is_no_number_is_worst():
+def test_nan_counts_as_the_worst_value():
     values = np.array([1.0, 2.0, np.nan, 4.0, 5.0])
     for sign, lower in ((1.0, False), (-1.0, True)):
         last = sign * np.where(np.isnan(values), -1e9, values)
@@ -45,11 +45,11 @@ def test_what_is_no_number_is_worst():
     for one in (np.array([np.nan, 3.0]), np.array([np.nan, -3.0])):
         lower = bool(one[1] < 0)
         better = statistics.probability_of_improvement(one, one[:1], lower_is_better=lower)
-        assert better == 0.75  # a tie of two that broke, and one that did not
+        assert better == 0.75  # a tie of two diverged runs, and one win
 
 
-def test_of_few_seeds_iqm_and_interval_are_mean_and_range():
-    """Which is why they are called so; of four, they are not any more."""
+def test_iqm_of_few_seeds_is_mean_and_range():
+    """Labels say mean and range up to three seeds; from four on the values differ."""
     for number in range(1, 6):
         values = np.random.default_rng(number).normal(size=number)
         expected = (np.mean(values), np.min(values), np.max(values))
@@ -57,7 +57,7 @@ def test_of_few_seeds_iqm_and_interval_are_mean_and_range():
         assert same == (statistics.labels(number).interval == "range")
 
 
-def test_points_without_a_number_do_not_spoil_the_others_of_a_curve():
+def test_nan_points_do_not_affect_other_points_of_a_curve():
     curves = np.ones((4, 3))
     curves[:, 1] = np.nan
     for each in statistics.iqm_with_interval(curves):
@@ -75,8 +75,8 @@ def test_probability_of_improvement(new, old, expected):
 
 
 @pytest.mark.parametrize("broken", [np.nan, np.inf, -np.inf])
-def test_a_run_without_a_number_counts_in_every_aggregate(broken):
-    """Of three seeds nothing is left out, so the one without a number decides."""
+def test_diverged_run_counts_in_every_aggregate(broken):
+    """The IQM of three seeds trims none, so the diverged one decides."""
     values = np.array([100.0, 110.0, broken])
     mean, low, high = statistics.iqm_with_interval(values)
     assert np.isnan(mean) and np.isnan(low) and high == 110.0
@@ -87,7 +87,7 @@ def test_a_run_without_a_number_counts_in_every_aggregate(broken):
     assert statistics.nonfinite_as_worst(values, lower_is_better=True)[-1] == np.inf
 
 
-def test_intervals_against_known_ones():
+def test_intervals_match_published_values():
     low, high = statistics.wilson_interval(10, 10)
     assert (low, high) == pytest.approx((0.7225, 1.0), abs=1e-4)  # Newcombe, 1998, method 3
     assert statistics.wilson_interval(81, 263) == pytest.approx((0.2553, 0.3662), abs=1e-4)

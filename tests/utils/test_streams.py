@@ -1,4 +1,4 @@
-"""Random streams: no key is used twice in a run, nor by commands that go with it."""
+"""Random streams: no key is used twice in a run or by the commands that evaluate it."""
 
 from collections import Counter
 
@@ -16,33 +16,33 @@ from jaxrl.programs import device, gymnasium
 from jaxrl.utils import streams
 from tests.helpers import tiny
 
-# What takes random numbers from a key; split and fold_in only make other keys of it.
+# Functions that consume a key; split and fold_in only derive new ones.
 CONSUMERS = ("uniform", "normal", "bits", "randint", "categorical", "bernoulli", "gumbel")
 DRILL = "tests.helpers.custom_envs:Drill"
 
 
 @pytest.fixture
 def used(monkeypatch):
-    """Count how often every key is used, also inside compiled executor."""
+    """Count how often every key is used, also inside compiled programs."""
     found: Counter = Counter()
 
-    def note(key):
+    def count(key):
         typed = jax.numpy.issubdtype(key.dtype, jax.dtypes.prng_key)
         data = jax.random.key_data(key) if typed else key
         jax.debug.callback(lambda x: found.update(map(bytes, np.reshape(x, (-1, 2)))), data)
 
-    def noting(function):
-        def noted(key, *arguments, **settings):
-            note(key)
+    def counting(function):
+        def counted(key, *arguments, **settings):
+            count(key)
             return function(key, *arguments, **settings)
 
-        return noted
+        return counted
 
     for name in CONSUMERS:
-        monkeypatch.setattr(jax.random, name, noting(getattr(jax.random, name)))
+        monkeypatch.setattr(jax.random, name, counting(getattr(jax.random, name)))
     init = nn.Module.init
     monkeypatch.setattr(
-        nn.Module, "init", lambda module, key, *x: note(key) or init(module, key, *x)
+        nn.Module, "init", lambda module, key, *x: count(key) or init(module, key, *x)
     )
     return found
 
@@ -53,14 +53,14 @@ def _assert_distinct(used, at_least):
     assert [times for times in used.values() if times > 1] == []
 
 
-def test_folding_is_splitting():
-    """This is why every key must have one user."""
+def test_fold_in_yields_the_same_keys_as_split():
+    """Hence every key must have a single consumer."""
     key = jax.random.key(3)
     folded = [jax.random.key_data(jax.random.fold_in(key, i)) for i in range(4)]
     np.testing.assert_array_equal(folded, jax.random.key_data(jax.random.split(key, 4)))
 
 
-def test_every_stream_and_number_has_a_key_of_its_own():
+def test_every_stream_and_number_has_a_distinct_key():
     keys = [
         streams.key(seed, stream, number)
         for seed in range(3)
@@ -71,9 +71,9 @@ def test_every_stream_and_number_has_a_key_of_its_own():
 
 
 def test_a_run_uses_no_key_twice(used):
-    words = [*tiny.FLAGS, "--env", DRILL, "--backend", "None", "--eval.no-deterministic"]
-    words += ["--motion.no-resample-deterministic", "--ppo.update-epochs", "1"]
-    config = train._parse([*words, "--task.episode-length", "8"]).config
+    flags = [*tiny.FLAGS, "--env", DRILL, "--backend", "None", "--eval.no-deterministic"]
+    flags += ["--motion.no-resample-deterministic", "--ppo.update-epochs", "1"]
+    config = train._parse([*flags, "--task.episode-length", "8"]).config
     built = programs.build(config)
     executor = device.compile_programs(built)
     state = executor.init_state()
@@ -85,7 +85,7 @@ def test_a_run_uses_no_key_twice(used):
     _assert_distinct(used, 50)
 
 
-def test_a_run_of_environments_on_the_host_uses_no_key_twice(used):
+def test_a_gymnasium_run_uses_no_key_twice(used):
     flags = "gym-cartpole --env gym:tests.helpers.toys:Cut-v0 --num-envs 4 --iterations 1 "
     flags += "--ppo.rollout-length 8 --ppo.num-minibatches 2 --ppo.update-epochs 1 "
     flags += (
@@ -102,7 +102,7 @@ def test_a_run_of_environments_on_the_host_uses_no_key_twice(used):
     _assert_distinct(used, 30)
 
 
-def test_episodes_of_a_command_start_in_other_states_than_training_did(used):
+def test_evaluation_commands_use_other_keys_than_training(used):
     """Both have the same seed by default."""
     config = train._parse(tiny.FLAGS).config
     built = programs.build(config)
@@ -110,6 +110,6 @@ def test_episodes_of_a_command_start_in_other_states_than_training_did(used):
     params = networks.actor.init(jax.random.key(99)), normalizer.init(built.env.spec.obs)
     policy = load._bind(networks, PolicyParams(*params), built.env.spec, {})
     jax.jit(built.env.sample_pool)(streams.key(config.seed, streams.INIT))
-    asked = {"episodes": 4, "seed": config.seed, "deterministic": False, "env": built.env}
-    load.run_episodes(policy, config, **asked)
+    options = {"episodes": 4, "seed": config.seed, "deterministic": False, "env": built.env}
+    load.run_episodes(policy, config, **options)
     _assert_distinct(used, 13)

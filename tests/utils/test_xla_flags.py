@@ -1,3 +1,5 @@
+"""XLA flags that jaxrl adds to the environment, by jaxlib version."""
+
 import os
 import subprocess
 import sys
@@ -17,18 +19,18 @@ EIGEN = "--xla_cpu_multi_thread_eigen"
         ("--xla_a=1", "0.12.0.1", f"--xla_a=1 {EIGEN}=false"),
         (f"{EIGEN}=true", "0.12.0.1", f"{EIGEN}=true"),  # the user's value wins
         (f"{EIGEN}_more=1", "0.10.2", f"{EIGEN}_more=1 {EIGEN}=false"),  # another flag
-        ("--xla_a=1", "0.13.0", "--xla_a=1"),  # may not know the flag, and would not start
+        ("--xla_a=1", "0.13.0", "--xla_a=1"),  # may not know the flag and would fail to start
         ("--xla_a=1", "1.0.0", "--xla_a=1"),
     ],
 )
-def test_flags_are_added_where_jaxlib_knows_them(monkeypatch, before, jaxlib, after):
+def test_flags_are_added_if_jaxlib_supports_them(monkeypatch, before, jaxlib, after):
     monkeypatch.setenv("XLA_FLAGS", before)
     monkeypatch.setattr(xla_flags, "version", lambda _: jaxlib)
     xla_flags.add(xla_cpu_multi_thread_eigen=False)
     assert os.environ["XLA_FLAGS"] == after
 
 
-def test_the_flag_that_jaxlib_0_12_dropped_is_left_out(monkeypatch):
+def test_flag_removed_in_jaxlib_0_12_is_omitted(monkeypatch):
     monkeypatch.setenv("XLA_FLAGS", "")
     monkeypatch.setattr(xla_flags, "version", lambda _: "0.12.0.1")
     xla_flags.add(xla_cpu_use_fusion_emitters=False, xla_backend_optimization_level=0)
@@ -44,18 +46,18 @@ def run(code, **env):
     return done.stdout.strip()
 
 
-def test_the_installed_jaxlib_accepts_every_flag_that_the_table_grants_it():
+def test_installed_jaxlib_accepts_every_supported_flag():
     values = {
         "xla_force_host_platform_device_count": 1,
         "xla_backend_optimization_level": 0,
         "xla_cpu_parallel_codegen_split_count": 1,
     }
-    granted = xla_flags.supported(version("jaxlib"))
-    assert granted, "this jaxlib was never tried: add it to jaxrl/utils/xla_flags.py"
-    flags = " ".join(f"--{name}={values.get(name, 'false')}" for name in granted)
+    supported = xla_flags.supported(version("jaxlib"))
+    assert supported, "untested jaxlib version: add it to jaxrl/utils/xla_flags.py"
+    flags = " ".join(f"--{name}={values.get(name, 'false')}" for name in supported)
     assert run("import jax; print(jax.device_count())", XLA_FLAGS=flags) == "1"
 
 
-def test_importing_the_package_is_enough():
+def test_importing_jaxrl_sets_the_flags():
     found = run("import os, jaxrl; print(os.environ['XLA_FLAGS'])")
     assert found == "--xla_cpu_enable_concurrency_optimized_scheduler=false"

@@ -1,4 +1,4 @@
-"""An off-policy iteration in its parts: who moves when, what is counted, when learning begins."""
+"""One off-policy iteration: update intervals, keys, warm-up and reward models."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -27,15 +27,15 @@ CONFIG = OffPolicyConfig(
     warmup=10,
     normalize_obs=True,
 )
-HYPER = {"pi_lr": 0.1, "q_lr": 0.2, "r_lr": 0.4, "polyak": 0.75, "reward_scale": 3.0}
+HPARAMS = {"pi_lr": 0.1, "q_lr": 0.2, "r_lr": 0.4, "polyak": 0.75, "reward_scale": 3.0}
 OBS = jnp.zeros(1)
 
 
 def _losses(params, target_params, batch, key, hparams):
-    """Pull "a" to the mean reward, "b" to what is seen next and to the target network."""
+    """Pull "a" to the mean reward, "b" to the mean next observation plus the target network."""
     gap = params["a"]["x"] - jnp.mean(batch.reward)
-    follows = params["b"]["x"] - jnp.mean(batch.next_obs) - target_params["b"]["x"]
-    total = jnp.sum(jnp.square(gap)) + jnp.sum(jnp.square(follows))
+    next_gap = params["b"]["x"] - jnp.mean(batch.next_obs) - target_params["b"]["x"]
+    total = jnp.sum(jnp.square(gap)) + jnp.sum(jnp.square(next_gap))
     return total, {"train/reward": Mean.of(jnp.mean(batch.reward))}
 
 
@@ -75,7 +75,7 @@ def _learning(config=CONFIG, model=None, size=10, **parts):
 
 def _learner(learning, **changes):
     learner = off_policy.init(learning, jax.random.key(0)).learner
-    hparams = learner.hparams | {name: jnp.float32(x) for name, x in HYPER.items()}
+    hparams = learner.hparams | {name: jnp.float32(x) for name, x in HPARAMS.items()}
     return learner.replace(hparams=hparams, **changes)
 
 
@@ -93,7 +93,7 @@ def _vectors(learner, updates=0):
 
 
 @pytest.mark.parametrize("updates", range(6))
-def test_networks_move_by_their_own_rates_when_it_is_their_turn(updates):
+def test_each_network_updates_at_its_own_rate_and_interval(updates):
     learning = _learning()
     learner = _vectors(_learner(learning), updates)
     grads = {"a": jnp.array([2.0]), "b": jnp.array([-3.0, 4.0])}
@@ -110,12 +110,12 @@ def test_networks_move_by_their_own_rates_when_it_is_their_turn(updates):
     assert int(after.skipped_updates) == 3 and int(after.nonfinite_streak) == 0
     found = {name: float(m.total) for name, m in metrics.items()}
     assert found == pytest.approx({"train/a_grad_norm": 2.0, "train/b_grad_norm": 5.0})
-    # The optimiser of a network that waits does not move either.
+    # A network that skips this step keeps its optimizer state too.
     moments = {name: np.abs(jax.tree.leaves(after.optimizer[name])[1]).max() for name in grads}
     assert (moments["a"] > 0) == (updates % 3 == 0) and moments["b"] > 0
 
 
-def test_one_broken_gradient_holds_all_networks_back():
+def test_one_non_finite_gradient_skips_all_networks():
     learning = _learning()
     learner = _vectors(_learner(learning))
     grads = {"a": jnp.array([2.0]), "b": jnp.array([jnp.nan, 4.0])}
@@ -130,7 +130,7 @@ def test_one_broken_gradient_holds_all_networks_back():
 
 
 def _model():
-    """A reward that is r × what is seen next; samples pull r to their return."""
+    """A reward of r × next observation; the loss pulls r to the mean return."""
 
     def loss(params, samples):
         total = jnp.sum(jnp.square(params["x"] - jnp.mean(samples.episode_return)))
@@ -144,27 +144,27 @@ def _model():
 
 
 def _gradients(learning, batch, learner):
-    """Return the gradients that a step applies: the first moments of Adam are a tenth of them."""
+    """Return the gradients that a step applies, from the first moments of Adam."""
     unravel = {name: lambda vector: {"x": vector} for name in learner.params}
     after, metrics = off_policy.gradient_step(learning, unravel, learner, batch)
-    # The first array of the state is Adam's count, the second its mean of gradients.
+    # The first array of the state is Adam's count, the second a tenth of the gradient.
     means = {name: jax.tree.leaves(after.optimizer[name])[1] / 0.1 for name in learner.params}
     return means, {name: float(m.total) for name, m in metrics.items()}
 
 
-def test_rewards_are_scaled_and_target_networks_used():
+def test_losses_use_scaled_rewards_and_target_networks():
     learning, steps = _learning(), _steps()
     learner = _vectors(_learner(learning))
     batch = off_policy.Batch(steps, (), jax.random.key(0))
     found, metrics = _gradients(learning, batch, learner)
     reward = 3.0 * float(steps.reward.mean())
     np.testing.assert_allclose(found["a"], [2 * (1.0 - reward)], rtol=1e-4)
-    follows = 2 * (1.0 - float(steps.next_obs.mean()) - np.array([5.0, 6.0]))
-    np.testing.assert_allclose(found["b"], follows, rtol=1e-4)
+    expected = 2 * (1.0 - float(steps.next_obs.mean()) - np.array([5.0, 6.0]))
+    np.testing.assert_allclose(found["b"], expected, rtol=1e-4)
     assert metrics["train/reward"] == pytest.approx(reward, rel=1e-4)
 
 
-def test_a_learnt_reward_pays_and_is_taught_by_its_own_loss_alone():
+def test_learned_reward_replaces_env_reward_and_has_its_own_loss():
     learning, steps = _learning(model=_model()), _steps()
     learner = _vectors(_learner(learning))
     samples = EpisodeSamples((), jnp.ones(2), jnp.array([7.0, 9.0]))
@@ -190,20 +190,20 @@ def _state(learning, iteration=4):
     return state.replace(iteration=jnp.int32(iteration), learner=_learner(learning))
 
 
-@pytest.mark.parametrize("size, enough", [(0, False), (1, True)])
-def test_without_a_warm_up_one_step_is_enough(size, enough):
+@pytest.mark.parametrize("size, learns", [(0, False), (1, True)])
+def test_without_warmup_one_stored_step_starts_learning(size, learns):
     learning = _learning(replace(CONFIG, warmup=0), size=size)
     after, _ = off_policy.learn(learning, _state(learning), _experience())
-    assert int(after.learner.updates) == (BATCHES if enough else 0)
+    assert int(after.learner.updates) == (BATCHES if learns else 0)
 
 
-def test_collecting_and_learning_have_keys_of_their_own(monkeypatch):
-    """`key` folded with 2 × iteration, and one more to learn; both change with the iteration."""
+def test_collecting_and_learning_use_separate_keys(monkeypatch):
+    """Collecting folds 2 × iteration into `key`, learning folds 2 × iteration + 1."""
     seen = {}
 
     def collect(env, policy, params, collector, key, length, pool):
         seen["key"] = key
-        seen["asked"] = policy, length, pool, params.actor
+        seen["args"] = policy, length, pool, params.actor
         return collector.replace(carry=jnp.float32(7.0)), _experience()
 
     def sample(replay, key, batches):
@@ -217,8 +217,8 @@ def test_collecting_and_learning_have_keys_of_their_own(monkeypatch):
         after, metrics = off_policy.train_step(learning, state, "pool")
         expected = jax.random.fold_in(state.key, 2 * iteration)
         np.testing.assert_array_equal(*map(jax.random.key_data, (seen["key"], expected)))
-        assert seen["asked"][:3] == (False, CONFIG.rollout_length, "pool")
-        assert seen["asked"][3] is state.learner.params["a"]
+        assert seen["args"][:3] == (False, CONFIG.rollout_length, "pool")
+        assert seen["args"][3] is state.learner.params["a"]
         assert float(after.collector.carry) == 7.0
         key = jax.random.split(jax.random.fold_in(state.key, 2 * iteration + 1), 4)[0]
         reward = 3.0 * float(jax.random.uniform(key, (BATCHES, B)).mean())
@@ -228,7 +228,7 @@ def test_collecting_and_learning_have_keys_of_their_own(monkeypatch):
 
 @pytest.mark.parametrize("size", [9, 10])
 @pytest.mark.parametrize("normalize", [True, False])
-def test_learning_begins_once_there_are_enough_steps(size, normalize):
+def test_learning_starts_after_warmup(size, normalize):
     learning = _learning(replace(CONFIG, normalize_obs=normalize), size=size)
     state: TrainState = _state(learning)
     after, metrics = off_policy.learn(learning, state, _experience())
@@ -240,15 +240,15 @@ def test_learning_begins_once_there_are_enough_steps(size, normalize):
     assert float(metrics["train/reward"].count) == (BATCHES if enough else 0)
     assert float(metrics["replay/steps"].total) == size
     assert float(metrics["rollout/ep"].total) == 4.0
-    # Exploration follows the run once something is learnt: 5 of 20 iterations are over.
+    # Exploration follows progress once learning has started: 5 of 20 iterations are done.
     assert float(learner.params["a"]["epsilon"]) == (0.25 if enough else 0.0)
     assert float(learner.obs_stats.count) == (6.0 if normalize else 0.0)
     if normalize:
         np.testing.assert_allclose(learner.obs_stats.mean, [2.5])
 
 
-def test_batches_are_normalised_and_taken_one_after_the_other():
-    """Rewards reach "a" through two steps of Adam, each by its own batch."""
+def test_update_normalizes_and_applies_batches_in_order():
+    """Two steps of Adam, each on its own batch."""
     learning = _learning()
     stats = normalizer.RunningStats(jnp.float32(5), jnp.float32([0.5]), jnp.float32([4.0]))
     learner = _learner(learning, obs_stats=stats)
@@ -258,12 +258,12 @@ def test_batches_are_normalised_and_taken_one_after_the_other():
         3.0 * float(steps.reward.mean()) * 2
     )
     assert int(after.updates) == 2
-    # "b" is pulled to the target network and to what is seen next, normalised.
+    # "b" is pulled to the target network plus the normalized next observation.
     b, target_params = np.ones(2), np.ones(2)
     mean, square = np.zeros(2), np.zeros(2)
     for i in range(BATCHES):
-        seen_next = np.mean((np.asarray(steps.next_obs[i]) - 0.5) / 2.0)
-        grad = 2 * (b - seen_next - target_params)
+        next_mean = np.mean((np.asarray(steps.next_obs[i]) - 0.5) / 2.0)
+        grad = 2 * (b - next_mean - target_params)
         mean, square = 0.9 * mean + 0.1 * grad, 0.999 * square + 0.001 * grad**2
         t = i + 1
         b = b - 0.2 * (mean / (1 - 0.9**t)) / (np.sqrt(square / (1 - 0.999**t)) + 1e-8)
@@ -273,8 +273,8 @@ def test_batches_are_normalised_and_taken_one_after_the_other():
     )
 
 
-def test_whole_episodes_are_absorbed_before_any_step():
-    """Both kinds of draws are normalised: 7 is seen as 3, and 11 as 5."""
+def test_closed_form_update_runs_before_gradient_steps():
+    """Episodes and step samples are both normalized: 7 becomes 3, and 11 becomes 5."""
 
     def update(params, episodes):
         return {"x": params["x"] + jnp.mean(episodes.steps.obs) * episodes.length}
@@ -300,13 +300,13 @@ def test_whole_episodes_are_absorbed_before_any_step():
     learner = _learner(learning, obs_stats=stats)
     frozen = learner.replace(hparams=learner.hparams | {"r_lr": jnp.float32(0.0)})
     after, metrics = off_policy.update(learning, frozen, (), jax.random.key(1))
-    # 2 and 3 that was absorbed: what samples say too, so that nothing is left to learn.
+    # 2 plus 3 from the closed-form update; samples have the same target, so the loss is 0.
     np.testing.assert_allclose(after.params["reward"]["x"], [5.0])
     assert float(metrics["train/R_loss"].total) == 0.0
 
 
-def test_ircr_learns_from_normalised_returns():
-    """Episodes return −2, 2 and 6: each of their steps is paid 0, ½ or 1 before scaling."""
+def test_ircr_learns_from_normalized_returns():
+    """Episodes return −2, 2 and 6: their steps have rewards 0, ½ and 1 before scaling."""
     settings = {"reward": "ircr", "rollout_length": 4, "buffer_size": 8, "batch_size": 16}
     config = replace(CONFIG, warmup=1, **settings)
     spec = EnvSpec(jax.ShapeDtypeStruct((1,), jnp.float32), ActionSpec(1, False))
@@ -337,13 +337,13 @@ def test_ircr_learns_from_normalised_returns():
     assert set(np.unique(returns)) == {-2.0, 2.0, 6.0}
     reward = np.mean(3.0 * (np.asarray(returns) + 2.0) / 8.0, axis=1)
     assert float(total) == pytest.approx(reward.sum(), rel=1e-5)
-    # "a" takes the first step alone; Adam's first moment is a tenth of its gradient.
+    # "a" is updated in the first step only; Adam's first moment is a tenth of its gradient.
     np.testing.assert_allclose(jax.tree.leaves(optimizer)[1], [0.2 * (1.0 - reward[0])], rtol=1e-4)
 
 
 @pytest.mark.parametrize("reward", ["ircr", "rrd"])
-def test_ircr_leaves_out_rows_that_start_amid_an_episode(reward):
-    """Two rows for each environment; a counter as old as the ring marks an unknown beginning."""
+def test_ircr_excludes_rows_that_start_mid_episode(reward):
+    """Two rows per environment; an age equal to the ring's length marks an unknown start."""
     config = replace(CONFIG, reward=reward, rollout_length=4, buffer_size=6 * 4)
     buffer = ReplayBuffer(config, EnvSpec(OBS, ActionSpec(1, False)), 6, 4, 1)
     env: Any = SimpleNamespace(rows=6)
@@ -351,26 +351,28 @@ def test_ircr_leaves_out_rows_that_start_amid_an_episode(reward):
     replay = off_policy._empty_replay(learning, SimpleNamespace(age=jnp.array([0, 1, 3])))
     expected = [0, 0, 4, 4, 4, 4] if reward == "ircr" else [0] * 6
     np.testing.assert_array_equal(replay.index.current_age, expected)
-    # Gymnasium's environments have no age: they start at the beginning.
+    # Gymnasium environments have no age: their episodes start at step 0.
     np.testing.assert_array_equal(
         off_policy._empty_replay(learning, SimpleNamespace()).index.current_age, 0
     )
 
 
-def test_the_first_state():
+def test_initial_state():
     learning = _learning(model=_model())
     state = off_policy.init(learning, jax.random.key(0))
     learner = state.learner
     assert learner.params.keys() == {"a", "b", "reward"} and learner.target_params.keys() == {"b"}
     np.testing.assert_array_equal(learner.target_params["b"]["x"], learner.params["b"]["x"])
-    for number in (
+    for counter in (
         state.iteration,
         learner.updates,
         learner.skipped_updates,
         learner.nonfinite_streak,
     ):
-        assert int(number) == 0
+        assert int(counter) == 0
     assert int(learner.total_iterations) == 20 and float(learner.obs_stats.count) == 0.0
     assert float(learner.hparams["gamma"]) == pytest.approx(CONFIG.gamma)
-    given = off_policy.policy_params(learning, learner)
-    assert given.actor is learner.params["a"] and given.obs_stats is learner.obs_stats
+    policy_params = off_policy.policy_params(learning, learner)
+    assert (
+        policy_params.actor is learner.params["a"] and policy_params.obs_stats is learner.obs_stats
+    )

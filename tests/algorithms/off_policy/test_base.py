@@ -1,4 +1,4 @@
-"""The losses of critics on tables: a stub network says what the table says."""
+"""Critic losses on tables: a stub network returns table entries."""
 
 from types import SimpleNamespace
 
@@ -15,11 +15,11 @@ from jaxrl.networks.q_network import Critic
 from jaxrl.types import Mean
 
 B, ATOMS, GAMMA = 5, 6, 0.9
-NOW, NEXT = 0, 1  # which part of a table a stub reads
+NOW, NEXT = 0, 1  # the two states of a table
 
 
 def _table(params, obs, action):
-    """Read a table [2 critics, states, B, ...] at a state; the action is added."""
+    """Read a table [2 critics, states, B, ...] at a state; the action is ignored."""
     del action
     return jnp.take_along_axis(params, obs.reshape(1, 1, B, *[1] * (params.ndim - 3)), axis=1)[:, 0]
 
@@ -39,7 +39,7 @@ def _batch():
 
 
 def _project(values, probs, atoms):
-    """Share each value between its two neighbours among the atoms."""
+    """Split the probability of each value between its two neighboring atoms."""
     result, gap = np.zeros(len(atoms)), atoms[1] - atoms[0]
     for value, p in zip(values, probs, strict=True):
         place = (np.clip(value, atoms[0], atoms[-1]) - atoms[0]) / gap
@@ -55,8 +55,8 @@ def _softmax(logits):
 
 
 @pytest.mark.parametrize("pessimism", ["min", "mean"])
-def test_distributional_loss_by_loops(pessimism):
-    """The target is the distribution of the critic that expects less (or of both, mixed)."""
+def test_c51_loss_matches_loops(pessimism):
+    """The target is the distribution of the critic with the lower mean, or the mixture."""
     config = OffPolicyConfig(
         critic="c51", v_min=-2.0, v_max=3.0, num_atoms=ATOMS, pessimism=pessimism
     )
@@ -68,39 +68,39 @@ def test_distributional_loss_by_loops(pessimism):
         probs = _softmax(target_params[:, NEXT, b])
         lower.append(int(np.argmin(probs @ atoms)))
         chosen = probs[lower[-1]] if pessimism == "min" else probs.mean(axis=0)
-        follows = 0.0 if batch.terminated[b] else GAMMA * (atoms + extra[b])
-        goal = _project(batch.reward[b] + follows * np.ones(ATOMS), chosen, atoms)
+        bootstrap = 0.0 if batch.terminated[b] else GAMMA * (atoms + extra[b])
+        target = _project(batch.reward[b] + bootstrap * np.ones(ATOMS), chosen, atoms)
         for q in _softmax(logits[:, NOW, b]):
-            expected += -np.sum(goal * np.log(q)) / B
+            expected += -np.sum(target * np.log(q)) / B
             mean.append(q @ atoms)
     assert {lower[b] for b in range(B) if not batch.terminated[b]} == {0, 1}
     value = base.TwinCritic(config, CRITIC)
     arguments = jnp.asarray(target_params), batch, (), jnp.asarray(extra), jnp.float32(GAMMA)
-    loss, noted = value.loss(jnp.asarray(logits), *arguments)
+    loss, metrics = value.loss(jnp.asarray(logits), *arguments)
     np.testing.assert_allclose(loss, expected, rtol=1e-5)
-    np.testing.assert_allclose(noted["train/q_mean"].total, np.mean(mean), rtol=1e-4)
+    np.testing.assert_allclose(metrics["train/q_mean"].total, np.mean(mean), rtol=1e-4)
 
 
 @pytest.mark.parametrize("pessimism", ["min", "mean"])
-def test_squared_loss_by_loops(pessimism):
+def test_squared_loss_matches_loops(pessimism):
     random, batch = np.random.default_rng(2), _batch()
     now, target_params = random.normal(size=(2, 2, 2, B)).astype(np.float32)
     extra = random.normal(size=B).astype(np.float32)
     expected = 0.0
     for b in range(B):
-        follows = (min if pessimism == "min" else np.mean)(target_params[:, NEXT, b]) + extra[b]
-        goal = batch.reward[b] + (0.0 if batch.terminated[b] else GAMMA * follows)
-        expected += sum(0.5 * (now[i, NOW, b] - goal) ** 2 / B for i in range(2))
+        next_q = (min if pessimism == "min" else np.mean)(target_params[:, NEXT, b]) + extra[b]
+        target = batch.reward[b] + (0.0 if batch.terminated[b] else GAMMA * next_q)
+        expected += sum(0.5 * (now[i, NOW, b] - target) ** 2 / B for i in range(2))
     value = base.TwinCritic(OffPolicyConfig(pessimism=pessimism), CRITIC)
     arguments = jnp.asarray(target_params), batch, (), jnp.asarray(extra), jnp.float32(GAMMA)
-    loss, noted = value.loss(jnp.asarray(now), *arguments)
+    loss, metrics = value.loss(jnp.asarray(now), *arguments)
     np.testing.assert_allclose(loss, expected, rtol=1e-5)
-    np.testing.assert_allclose(noted["train/q_mean"].total, now[:, NOW].mean(), rtol=1e-4)
+    np.testing.assert_allclose(metrics["train/q_mean"].total, now[:, NOW].mean(), rtol=1e-4)
 
 
 @pytest.mark.parametrize("critic", ["mse", "c51"])
-def test_targets_are_fixed_even_where_both_networks_are_one(critic):
-    """Without a separate target network only the value of the present moves."""
+def test_targets_have_no_gradient(critic):
+    """If both networks share parameters, only the current value has a gradient."""
     shape = (2, 2, B, ATOMS) if critic == "c51" else (2, 2, B)
     params = jax.random.normal(jax.random.key(0), shape)
     value = base.TwinCritic(
@@ -112,7 +112,7 @@ def test_targets_are_fixed_even_where_both_networks_are_one(critic):
 
 
 def _dqn(double):
-    """Q-values from a table [states, actions] and a last column, which is no value."""
+    """Q-values from a table [states, actions]; its last column is epsilon."""
     actor = SimpleNamespace(apply=lambda table, obs, carry: (table[obs], ()), init=None)
     return dqn.make(OffPolicyConfig(double=double), SimpleNamespace(actor=actor))
 
@@ -120,11 +120,11 @@ def _dqn(double):
 # States 0 and 1. In state 1 the online network prefers action 2, the target network action 0;
 # in state 0 both prefer action 1.
 ONLINE = jnp.array([[1.0, 4.0, 2.0, 99.0], [0.0, 3.0, 5.0, 99.0]])
-SLOW = jnp.array([[7.0, 8.0, 7.0, 99.0], [6.0, 1.0, 2.0, 99.0]])
+TARGET = jnp.array([[7.0, 8.0, 7.0, 99.0], [6.0, 1.0, 2.0, 99.0]])
 
 
-@pytest.mark.parametrize("double, follows", [(True, 2.0), (False, 6.0)])
-def test_double_dqn_chooses_online_and_evaluates_by_the_target(double, follows):
+@pytest.mark.parametrize("double, next_q", [(True, 2.0), (False, 6.0)])
+def test_double_dqn_selects_online_and_evaluates_with_target(double, next_q):
     batch = Transition(
         obs=jnp.array([0, 0]),
         action=jnp.array([1, 2]),
@@ -133,7 +133,7 @@ def test_double_dqn_chooses_online_and_evaluates_by_the_target(double, follows):
         next_obs=jnp.array([1, 1]),
     )
     hparams = {"gamma": jnp.float32(GAMMA)}
-    errors = [4.0 - (0.5 + GAMMA * follows), 2.0 - -1.0]
+    errors = [4.0 - (0.5 + GAMMA * next_q), 2.0 - -1.0]
     huber = [0.5 * e**2 if abs(e) <= 1 else abs(e) - 0.5 for e in errors]
 
     def loss(online, target_params):
@@ -141,26 +141,26 @@ def test_double_dqn_chooses_online_and_evaluates_by_the_target(double, follows):
             {"critic": online}, {"critic": target_params}, batch, None, hparams
         )
 
-    found, noted = loss(ONLINE, SLOW)
+    found, metrics = loss(ONLINE, TARGET)
     np.testing.assert_allclose(found, np.mean(huber), rtol=1e-6)
-    np.testing.assert_allclose(noted["train/q_loss"].total, np.mean(huber), rtol=1e-6)
-    assert float(noted["train/q_mean"].total) == 3.0
+    np.testing.assert_allclose(metrics["train/q_loss"].total, np.mean(huber), rtol=1e-6)
+    assert float(metrics["train/q_mean"].total) == 3.0
     grads = jax.grad(lambda table: loss(table, table)[0])(ONLINE)
-    assert np.flatnonzero(grads).tolist() == [1, 2]  # the values of what was done, and no target
+    assert np.flatnonzero(grads).tolist() == [1, 2]  # the taken actions, not the targets
 
 
-def test_transitions_are_normalised_before_networks_read_them():
-    seen = normalizer.RunningStats(jnp.float32(9), jnp.float32([1.0]), jnp.float32([4.0]))
+def test_normalize_scales_only_observations():
+    stats = normalizer.RunningStats(jnp.float32(9), jnp.float32([1.0]), jnp.float32([4.0]))
     steps = Transition(jnp.float32([[3.0]]), (), jnp.ones(1), (), jnp.float32([[7.0]]))
-    found = base.normalize(seen, steps)
+    found = base.normalize(stats, steps)
     np.testing.assert_allclose([found.obs, found.next_obs], [[[1.0]], [[3.0]]], rtol=1e-6)
     assert found.reward is steps.reward
 
 
-def test_updates_follow_one_another_and_their_metrics_add_up():
+def test_scan_updates_carries_state_and_sums_metrics():
     def update(state, batch):
-        noted = {"b": Mean.of(batch), "a": Mean.of(10.0 * state)}
-        return state + batch, noted
+        metrics = {"b": Mean.of(batch), "a": Mean.of(10.0 * state)}
+        return state + batch, metrics
 
     end, found = base.scan_updates(update, jnp.float32(1.0), jnp.array([2.0, 3.0, 4.0]))
     assert float(end) == 10.0  # the states before each were 1, 3 and 6

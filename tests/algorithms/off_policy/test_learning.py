@@ -1,4 +1,4 @@
-"""SAC, TD3 and DQN on environments with known answers, and their losses against other code."""
+"""SAC, TD3 and DQN on probe environments, and their losses against a second implementation."""
 
 import jax
 import jax.numpy as jnp
@@ -35,8 +35,8 @@ SETTINGS = {
 }
 
 
-class Choices(probes.PROBES["truncation"]):
-    """The same for ever, whichever of two things is done."""
+class DiscreteTruncation(probes.PROBES["truncation"]):
+    """The truncation probe with two actions that have no effect."""
 
     num_actions = 2
     action_size = 2
@@ -81,15 +81,15 @@ def _values(learner, networks, obs):
 
 
 @pytest.mark.learning
-def test_dqn_chooses_by_what_it_sees():
+def test_dqn_action_depends_on_observation():
     _, _, action = train("dqn", probes.PROBES["obs_action"], 100)
     np.testing.assert_array_equal(action(column(-1.0, 1.0)), [0, 1])
 
 
 @pytest.mark.learning
 @pytest.mark.parametrize("double", [False, True])
-def test_dqn_bootstraps_at_a_time_out(double):
-    learner, networks, _ = train("dqn", Choices, 300, double=double)
+def test_dqn_bootstraps_at_truncation(double):
+    learner, networks, _ = train("dqn", DiscreteTruncation, 300, double=double)
     np.testing.assert_allclose(_values(learner, networks, column(1.0)), 1 / (1 - GAMMA), rtol=0.05)
 
 
@@ -98,7 +98,7 @@ def test_dqn_bootstraps_at_a_time_out(double):
     "algo, changes",
     [("sac", {}), ("td3", {}), ("sac", {"critic": "c51", "v_min": -3.0, "v_max": 0.5})],
 )
-def test_continuous_actions_find_their_target(algo, changes):
+def test_continuous_actions_reach_the_target(algo, changes):
     _, _, action = train(algo, probes.PROBES["continuous_action"], 250, **changes)
     targets = column(-0.6, 0.0, 0.6)
     np.testing.assert_allclose(action(targets), targets, atol=0.12)
@@ -106,7 +106,7 @@ def test_continuous_actions_find_their_target(algo, changes):
 
 @pytest.mark.learning
 @pytest.mark.parametrize("critic", ["mse", "c51"])
-def test_td3_bootstraps_at_a_time_out(critic):
+def test_td3_bootstraps_at_truncation(critic):
     env_class, bounds = probes.PROBES["truncation"], {"v_min": 0.0, "v_max": 12.0}
     learner, _, _ = train("td3", env_class, 300, critic=critic, **bounds)
     spec = VectorEnv(env_class(), 1, 4).spec
@@ -119,7 +119,7 @@ def test_td3_bootstraps_at_a_time_out(critic):
 
 @pytest.fixture(scope="module")
 def delayed():
-    """TD3 whose actor takes every third gradient step, its slow copies every second."""
+    """TD3 with a policy delay of 3 and a target update interval of 2."""
     changes = {"policy_delay": 3, "target_update_interval": 2, "train_batches": 1, "warmup": 1}
     config = TrainConfig(
         algo="td3", network=NETWORK, offpolicy=OffPolicyConfig(**SETTINGS | changes)
@@ -128,19 +128,19 @@ def delayed():
     return Compiled(registry.make(config, env, registry.build_networks(config, env.spec)))
 
 
-def test_a_checkpoint_between_two_turns_of_the_actor_goes_on_alike(delayed, tmp_path):
+def test_checkpoint_between_delayed_updates_resumes_exactly(delayed, tmp_path):
     with CheckpointManager(tmp_path) as checkpoints:
         checkpoints.save(2, delayed.steps(2)[0], {})
     target = jax.eval_shape(delayed.init, jax.random.key(0))
     state = CheckpointManager(tmp_path).restore(target).state
     for _ in range(4):
         state, _ = delayed.step(state)
-    whole, _ = delayed.steps(6)
-    assert _same(state.learner, whole.learner)
-    assert _same(state.collector.replay, whole.collector.replay)
+    uninterrupted, _ = delayed.steps(6)
+    assert _same(state.learner, uninterrupted.learner)
+    assert _same(state.collector.replay, uninterrupted.collector.replay)
 
 
-def test_networks_move_and_slow_copies_follow_when_it_is_their_turn(delayed):
+def test_networks_and_target_networks_update_on_schedule(delayed):
     step, state = delayed.step, delayed.start()
     moved = []
     for _ in range(6):
@@ -149,7 +149,7 @@ def test_networks_move_and_slow_copies_follow_when_it_is_their_turn(delayed):
         pairs = [(before.params[n], after.params[n]) for n in ("critic", "actor")]
         pairs += [(before.target_params[n], after.target_params[n]) for n in ("critic", "actor")]
         moved.append([not _same(*pair) for pair in pairs])
-        # What follows is a tenth of the way to where its network is now.
+        # A target network moves a tenth of the way to its online network.
         if moved[-1][2]:
             for old, new, now in zip(
                 *map(jax.tree.leaves, (before.target_params, after.target_params)),
@@ -168,8 +168,8 @@ def test_networks_move_and_slow_copies_follow_when_it_is_their_turn(delayed):
 
 
 @pytest.fixture(scope="module")
-def decomposing():
-    """SAC with a learnt reward and no warm-up; an episode takes two iterations."""
+def sac_rrd():
+    """SAC with an RRD reward and no warm-up; an episode takes two iterations."""
     changes = {"warmup": 0, "train_batches": 1, "batch_size": 64, "buffer_size": 32}
     changes |= {"reward": "rrd", "rrd_batch_size": 8, "rrd_sample_size": 4}
     config = TrainConfig(algo="sac", network=NETWORK, offpolicy=OffPolicyConfig(**changes))
@@ -177,21 +177,21 @@ def decomposing():
     return Compiled(registry.make(config, env, registry.build_networks(config, env.spec)))
 
 
-def test_nothing_is_drawn_before_an_episode_is_complete(decomposing):
-    """Nor is a batch larger than the store, or a piece longer than its episode, a problem."""
-    state, first = decomposing.steps(1)
+def test_no_updates_before_an_episode_is_complete(sac_rrd):
+    """Batches larger than the buffer and samples longer than an episode are allowed."""
+    state, first = sac_rrd.steps(1)
     assert first[0]["replay/steps"] == 0 == int(state.learner.updates)
-    assert _same(state.learner.params, decomposing.start().learner.params)
-    state, (_, second) = decomposing.steps(2)
+    assert _same(state.learner.params, sac_rrd.start().learner.params)
+    state, (_, second) = sac_rrd.steps(2)
     assert second["replay/steps"] == 8 and int(state.learner.updates) == 1
     assert not int(state.learner.skipped_updates) and second["train/R_loss"] >= 0
-    assert not _same(state.learner.params, decomposing.start().learner.params)
+    assert not _same(state.learner.params, sac_rrd.start().learner.params)
 
 
-def test_an_infinite_alpha_is_skipped_and_counted(decomposing):
-    state, _ = decomposing.steps(1)
+def test_infinite_alpha_skips_and_counts_the_update(sac_rrd):
+    state, _ = sac_rrd.steps(1)
     params = state.learner.params | {"alpha": {"log": jnp.float32(200.0)}}  # e^200 overflows
-    after, _ = decomposing.step(state.replace(learner=state.learner.replace(params=params)))
+    after, _ = sac_rrd.step(state.replace(learner=state.learner.replace(params=params)))
     assert int(after.learner.skipped_updates) == int(after.learner.nonfinite_streak) == 1
     for name in ("actor", "critic", "alpha"):
         assert _same(after.learner.params[name], params[name])
@@ -199,10 +199,10 @@ def test_an_infinite_alpha_is_skipped_and_counted(decomposing):
 
 
 @pytest.mark.parametrize("target, rises", [(-100.0, False), (100.0, True)])
-def test_alpha_falls_above_the_target_entropy_and_rises_below(decomposing, target, rises):
-    state, _ = decomposing.steps(1)
+def test_alpha_falls_above_the_target_entropy_and_rises_below(sac_rrd, target, rises):
+    state, _ = sac_rrd.steps(1)
     hparams = state.learner.hparams | {"target_entropy": jnp.float32(target)}
-    after, _ = decomposing.step(state.replace(learner=state.learner.replace(hparams=hparams)))
+    after, _ = sac_rrd.step(state.replace(learner=state.learner.replace(hparams=hparams)))
     before, now = (x.learner.params["alpha"]["log"] for x in (state, after))
     assert before != now and (now > before) == rises
 
@@ -210,7 +210,7 @@ def test_alpha_falls_above_the_target_entropy_and_rises_below(decomposing, targe
 @pytest.mark.parametrize(
     "fraction, expected", [(0.0, [1.0, 0.1, 0.1, 0.1]), (0.5, [1.0, 0.55, 0.1, 0.1])]
 )
-def test_dqn_acts_by_chance_until_learning_begins(fraction, expected):
+def test_dqn_epsilon_decays_over_its_fraction(fraction, expected):
     spec = EnvSpec(jax.ShapeDtypeStruct((3,), jnp.float32), ActionSpec(2, discrete=True))
     networks = actor_critic.build(spec, NetworkConfig((4,), (4,), distribution="greedy"))
     explore = dqn.make(
@@ -228,10 +228,10 @@ def _same(one, other):
     return all(np.array_equal(a, b) for a, b in pairs)
 
 
-# The losses again, written with other means: one network at a time, sums over numpy-like layers.
+# A second implementation of the losses: one network at a time, layers as plain products.
 
 SPEC = EnvSpec(jax.ShapeDtypeStruct((3,), jnp.float32), ActionSpec(2, False))
-HYPER = {
+HPARAMS = {
     "gamma": jnp.asarray(0.97),
     "target_entropy": jnp.asarray(-1.0),
     "target_noise": jnp.asarray(0.3),
@@ -279,30 +279,32 @@ def _make(algo):
     return td3.make(settings, networks, critic)
 
 
-def _slow(method):
-    other = jax.jit(method.init)(jax.random.key(3))
-    return {name: other[name] for name in method.targets}
+def _target_params(algorithm):
+    other = jax.jit(algorithm.init)(jax.random.key(3))
+    return {name: other[name] for name in algorithm.targets}
 
 
-def _compare(method, target_params, key, separate):
-    """Each loss's gradient, taken by itself, is that part of the gradient of the sum."""
+def _compare(algorithm, target_params, key, separate):
+    """Check that each separate loss has the gradient of its network in the sum."""
 
     @jax.jit
-    def both():
-        params, batch = method.init(jax.random.key(2)), _batch()
-        grads, _ = jax.grad(method.losses, has_aux=True)(params, target_params, batch, key, HYPER)
+    def gradients():
+        params, batch = algorithm.init(jax.random.key(2)), _batch()
+        grads, _ = jax.grad(algorithm.losses, has_aux=True)(
+            params, target_params, batch, key, HPARAMS
+        )
         losses = separate(params, batch)
         return grads, {name: jax.grad(loss)(params[name]) for name, loss in losses.items()}
 
-    grads, expected = both()
+    grads, expected = gradients()
     assert grads.keys() == expected.keys()
     for a, b in zip(jax.tree.leaves(grads), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
 
 
-def test_sac_losses_are_those_of_another_account():
-    method, key = _make("sac"), jax.random.key(9)
-    target_params, (now, then) = _slow(method), jax.random.split(key)
+def test_sac_losses_match_second_implementation():
+    algorithm, key = _make("sac"), jax.random.key(9)
+    target_params, (actor_key, next_key) = _target_params(algorithm), jax.random.split(key)
 
     def act(params, obs, key):
         hidden = _mlp(params["params"], obs)
@@ -310,38 +312,38 @@ def test_sac_losses_are_those_of_another_account():
         raw_std = _linear(params["params"]["std_head"], hidden) + np.log(np.expm1(0.7))
         std = jnp.log1p(jnp.exp(raw_std)) + 0.001
         x = mean + std * jax.random.normal(key, mean.shape)
-        density = jax.scipy.stats.norm.logpdf(x, mean, std) - jnp.log(1 - jnp.tanh(x) ** 2)
-        return jnp.tanh(x), density.sum(axis=1)
+        log_prob = jax.scipy.stats.norm.logpdf(x, mean, std) - jnp.log(1 - jnp.tanh(x) ** 2)
+        return jnp.tanh(x), log_prob.sum(axis=1)
 
     def separate(params, batch):
         alpha = jnp.exp(params["alpha"]["log"])
-        action, density = act(params["actor"], batch.next_obs, then)
-        lower = jnp.minimum(
+        action, log_prob = act(params["actor"], batch.next_obs, next_key)
+        next_q = jnp.minimum(
             *(_q(target_params["critic"], i, batch.next_obs, action) for i in range(2))
         )
-        goal = batch.reward + 0.97 * (1 - batch.terminated) * (lower - alpha * density)
+        target = batch.reward + 0.97 * (1 - batch.terminated) * (next_q - alpha * log_prob)
 
         def critic(p):
             return sum(
-                0.5 * jnp.mean((_q(p, i, batch.obs, batch.action) - goal) ** 2) for i in range(2)
+                0.5 * jnp.mean((_q(p, i, batch.obs, batch.action) - target) ** 2) for i in range(2)
             )
 
         def actor(p):
-            action, density = act(p, batch.obs, now)
-            worth = jnp.minimum(*(_q(params["critic"], i, batch.obs, action) for i in range(2)))
-            return jnp.mean(alpha * density - worth)
+            action, log_prob = act(p, batch.obs, actor_key)
+            q = jnp.minimum(*(_q(params["critic"], i, batch.obs, action) for i in range(2)))
+            return jnp.mean(alpha * log_prob - q)
 
-        def weight(p):  # the density is not its to change
-            return -p["log"] * (jnp.mean(act(params["actor"], batch.obs, now)[1]) - 2)
+        def alpha_loss(p):  # the log-probability is constant here
+            return -p["log"] * (jnp.mean(act(params["actor"], batch.obs, actor_key)[1]) - 2)
 
-        return {"critic": critic, "actor": actor, "alpha": weight}
+        return {"critic": critic, "actor": actor, "alpha": alpha_loss}
 
-    _compare(method, target_params, key, separate)
+    _compare(algorithm, target_params, key, separate)
 
 
-def test_td3_losses_are_those_of_another_account():
-    method, key = _make("td3"), jax.random.key(9)
-    target_params = _slow(method)
+def test_td3_losses_match_second_implementation():
+    algorithm, key = _make("td3"), jax.random.key(9)
+    target_params = _target_params(algorithm)
 
     def act(params, obs):
         return jnp.tanh(_linear(params["params"]["head"], _mlp(params["params"], obs)))
@@ -349,14 +351,14 @@ def test_td3_losses_are_those_of_another_account():
     def separate(params, batch):
         noise = jnp.clip(0.3 * jax.random.normal(key, (7, 2)), -0.4, 0.4)
         action = jnp.clip(act(target_params["actor"], batch.next_obs) + noise, -1, 1)
-        lower = jnp.minimum(
+        next_q = jnp.minimum(
             *(_q(target_params["critic"], i, batch.next_obs, action) for i in range(2))
         )
-        goal = batch.reward + 0.97 * (1 - batch.terminated) * lower
+        target = batch.reward + 0.97 * (1 - batch.terminated) * next_q
 
         def critic(p):
             return sum(
-                0.5 * jnp.mean((_q(p, i, batch.obs, batch.action) - goal) ** 2) for i in range(2)
+                0.5 * jnp.mean((_q(p, i, batch.obs, batch.action) - target) ** 2) for i in range(2)
             )
 
         def actor(p):
@@ -364,12 +366,12 @@ def test_td3_losses_are_those_of_another_account():
 
         return {"critic": critic, "actor": actor}
 
-    _compare(method, target_params, key, separate)
+    _compare(algorithm, target_params, key, separate)
 
 
 @pytest.mark.parametrize("reward", ["ircr", "rrd"])
-def test_ircr_ranks_no_episode_that_was_cut_by_a_random_first_age(reward):
-    """Counters pay 1, 2, ..., 10. Cut ones pay less, which ranks low here; on others it is high."""
+def test_ircr_excludes_episodes_cut_by_random_first_age(reward):
+    """Counters pay 1, 2, ..., 10. Cut episodes return less; with other rewards, it may be more."""
     settings = {"rollout_length": 20, "buffer_size": 16 * 40, "rrd_sample_size": 4}
     config = TrainConfig(
         env="Counter",

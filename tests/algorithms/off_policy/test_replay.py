@@ -1,4 +1,4 @@
-"""The replay of off-policy learning: samples from shards, returns of episodes, learnt rewards."""
+"""The off-policy replay buffer: sampling from shards, episode returns and learned rewards."""
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +22,7 @@ ROWS, T = 4, 5
 SPEC = EnvSpec(jax.ShapeDtypeStruct((2,), jnp.float32), ActionSpec(1, False))
 
 
-def _rollout(random, start, pay=lambda obs, action: obs[..., 0]):
+def _rollout(random, start, reward_fn=lambda obs, action: obs[..., 0]):
     """T steps of random numbers; episodes end every 5 steps in row 0, every 10 in the others."""
     obs = random.normal(size=(T, ROWS, 2)).astype(np.float32)
     action = random.uniform(-1, 1, size=(T, ROWS, 1)).astype(np.float32)
@@ -31,7 +31,7 @@ def _rollout(random, start, pay=lambda obs, action: obs[..., 0]):
     return Rollout(
         obs=obs,
         action=action,
-        reward=pay(obs, action).astype(np.float32),
+        reward=reward_fn(obs, action).astype(np.float32),
         terminated=number % period == 0,
         truncated=np.zeros((T, ROWS), bool),
         next_obs=obs + 1,
@@ -55,24 +55,24 @@ SETTINGS = {"rollout_length": T, "buffer_size": ROWS * 20 + 3, "batch_size": 8}
 
 
 @pytest.mark.parametrize("num_shards", [1, 2])
-def test_drawn_transitions_are_stored_ones(num_shards):
+def test_samples_are_stored_transitions(num_shards):
     buffer, replay, rollouts = _filled(SETTINGS, num_shards)
     assert buffer.length == 20 and int(buffer.size(replay)) == ROWS * 20
     sampled = jax.jit(lambda s: buffer.sample(s, jax.random.key(0), 6))(replay)
     assert sampled.obs.shape == (6, 8, 2) and sampled.action.shape == (6, 8, 1)
-    kept = np.concatenate([r.obs for r in rollouts[-4:]])  # the newest 20 steps
+    stored = np.concatenate([r.obs for r in rollouts[-4:]])  # the newest 20 steps
     for t in range(6):
         for i, obs in enumerate(np.asarray(sampled.obs[t])):
-            _, row = np.argwhere((kept == obs).all(axis=-1))[0]
-            # Each block gives its share of every batch.
+            _, row = np.argwhere((stored == obs).all(axis=-1))[0]
+            # Each shard supplies an equal part of every batch.
             assert num_shards == 1 or (row < 2) == (i < 4)
     np.testing.assert_allclose(sampled.next_obs, sampled.obs + 1)
     np.testing.assert_allclose(sampled.reward, sampled.obs[..., 0])
 
 
 @pytest.mark.parametrize("num_shards", [1, 2])
-def test_whole_episodes_are_drawn_from_every_shard(num_shards):
-    """As many as have the steps of all samples: 2 × 20 of episodes of up to 10."""
+def test_whole_episodes_are_sampled_from_every_shard(num_shards):
+    """Enough to hold the steps of all samples: 2 × 20 steps in episodes of up to 10."""
     settings = SETTINGS | {"reward": "rrd", "rrd_batch_size": 20, "rrd_sample_size": 5}
     buffer, replay, rollouts = _filled(settings, num_shards)
     whole, other = (buffer.sample_episodes(replay, jax.random.key(i), 2) for i in (0, 1))
@@ -88,12 +88,12 @@ def test_whole_episodes_are_drawn_from_every_shard(num_shards):
         assert length == (5 if row == 0 else 10) and start % length == 0
         np.testing.assert_array_equal(obs[:length], played[start : start + length, row])
         assert episode_return == pytest.approx(obs[:length, 0].sum(), abs=1e-5)
-    share = ROWS // num_shards
-    assert all(row // share == i // (4 // num_shards) for i, row in enumerate(rows))
+    rows_per_shard = ROWS // num_shards
+    assert all(row // rows_per_shard == i // (4 // num_shards) for i, row in enumerate(rows))
 
 
 @pytest.mark.parametrize("reward, newest", [("rrd", 35), ("ircr", 30)])
-def test_critics_learn_from_unfinished_episodes_where_the_reward_is_learnt(reward, newest):
+def test_rrd_samples_unfinished_episodes_but_ircr_does_not(reward, newest):
     buffer, replay, rollouts = _filled(SETTINGS | {"reward": reward}, times=7)
     everything = np.concatenate([r.obs for r in rollouts])[:, 1:]  # rows that end at 10, 20, 30
     sampled = jax.jit(lambda s: buffer.sample(s, jax.random.key(0), 40))(replay)
@@ -102,8 +102,8 @@ def test_critics_learn_from_unfinished_episodes_where_the_reward_is_learnt(rewar
     assert max(place[0][0] for place in found if len(place)) == newest - 1
 
 
-def test_keeping_episodes_copies_nothing_large():
-    """One step at a time, as the presets do it: the program's memory stays small."""
+def test_add_makes_no_large_copies():
+    """Adding one step at a time, as the presets do, needs little temporary memory."""
     settings = OffPolicyConfig(buffer_size=ROWS * 50_000, batch_size=8, reward="rrd")
     buffer = ReplayBuffer(settings, SPEC, ROWS, 10, 1)
     step = jax.tree.map(lambda x: x[:1], _rollout(np.random.default_rng(0), 0))
@@ -121,8 +121,8 @@ def test_keeping_episodes_copies_nothing_large():
     assert compiled.memory_analysis().temp_size_in_bytes < 50_000
 
 
-def test_an_episode_without_its_beginning_never_counts():
-    """What was done before is lost, but its return would come whole: it must not be believed."""
+def test_episode_with_unknown_start_is_excluded():
+    """Its first steps were never stored, so they do not match its return."""
     buffer, _, _ = _filled(SETTINGS | {"reward": "rrd"}, times=1)
     replay, random = exclude_current(buffer.empty()), np.random.default_rng(0)
     for i in range(4):  # rows end at 5, 10, 15, 20, or at 10 and 20
@@ -132,8 +132,8 @@ def test_an_episode_without_its_beginning_never_counts():
     np.testing.assert_array_equal(end, [20, 20, 20, 20])
 
 
-def test_a_restart_keeps_what_there_is_to_learn_from():
-    """Rows are amid episodes of 10 when their environments start anew."""
+def test_restart_keeps_stored_steps():
+    """The environments are reset in the middle of episodes of 10 steps."""
     buffer, replay, rollouts = _filled(SETTINGS | {"reward": "rrd"}, times=7)
     before = int(buffer.size(replay))
     sample = jax.jit(lambda s: buffer.sample(s, jax.random.key(0), 100))
@@ -150,7 +150,7 @@ def test_a_restart_keeps_what_there_is_to_learn_from():
     np.testing.assert_array_equal(first, 25)
 
 
-def test_a_restart_forgets_an_episode_without_its_beginning():
+def test_restart_drops_episode_with_unknown_start():
     buffer = ReplayBuffer(OffPolicyConfig(**SETTINGS | {"reward": "rrd"}), SPEC, ROWS, 10, 1)
     for a, b in zip(
         *map(
@@ -166,7 +166,7 @@ def test_a_restart_forgets_an_episode_without_its_beginning():
     np.testing.assert_array_equal(end, [10, 5, 5, 5])
 
 
-def test_ircr_pays_every_step_its_episodes_return():
+def test_ircr_reward_of_a_step_is_its_episode_return():
     buffer, replay, rollouts = _filled(SETTINGS | {"reward": "ircr"})
     everything = np.concatenate([r.obs for r in rollouts])
     reward = np.concatenate([r.reward for r in rollouts])
@@ -191,8 +191,8 @@ def test_ircr_pays_every_step_its_episodes_return():
     "changes",
     [{}, {"rrd_bias_correction": True}, {"rrd_whole_return": True, "rrd_bias_correction": True}],
 )
-def test_rewards_of_steps_are_found_from_returns_alone(changes):
-    """Only sums over 5 or 10 steps are known; the network finds what each step was paid."""
+def test_rrd_recovers_step_rewards_from_returns(changes):
+    """Only sums over 5 or 10 steps are known; the network predicts the reward of each step."""
     settings = SETTINGS | {
         "buffer_size": ROWS * 400,
         "reward": "rrd",
@@ -201,10 +201,10 @@ def test_rewards_of_steps_are_found_from_returns_alone(changes):
         **changes,
     }
 
-    def pay(obs, action):
+    def reward_fn(obs, action):
         return np.sin(2 * obs[..., 0]) + obs[..., 1] * action[..., 0]
 
-    buffer, replay, _ = _filled(settings, times=80, pay=pay)
+    buffer, replay, _ = _filled(settings, times=80, reward_fn=reward_fn)
     network = NetworkConfig((32,), (32, 32), activation="tanh")
     model = reward_model.rrd_model(buffer.config, reward_network.build(SPEC, network))
     transform = optax.adam(5e-3)
@@ -224,7 +224,7 @@ def test_rewards_of_steps_are_found_from_returns_alone(changes):
         return params
 
     params = learn(replay, jax.random.key(0))
-    fresh = _rollout(np.random.default_rng(1), 0, pay)
+    fresh = _rollout(np.random.default_rng(1), 0, reward_fn)
     steps = buffer.sample(replay, jax.random.key(1), 1)
     predicted = model.reward(
         params, steps._replace(obs=fresh.obs, action=fresh.action, next_obs=fresh.next_obs)

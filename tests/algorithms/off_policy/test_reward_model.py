@@ -1,4 +1,4 @@
-"""Learnt rewards: the loss on samples of episodes, and learning from recorded ones alone."""
+"""RRD reward models: the loss on samples of episodes, and training on recorded episodes."""
 
 from functools import partial
 from types import SimpleNamespace
@@ -36,7 +36,7 @@ def _samples():
 
 @pytest.mark.parametrize("whole_return", [False, True])
 @pytest.mark.parametrize("corrected", [False, True])
-def test_loss_and_metrics_by_loops(whole_return, corrected):
+def test_loss_and_metrics_match_loops(whole_return, corrected):
     config = OffPolicyConfig(rrd_whole_return=whole_return, rrd_bias_correction=corrected)
     model = reward_model.rrd_model(config, RewardNetwork(lambda key: "params", _predict))
     samples = _samples()
@@ -53,21 +53,21 @@ def test_loss_and_metrics_by_loops(whole_return, corrected):
     expected = {"train/R_loss": error, "train/R_var": variance, "train/R_fit": error - variance}
     assert found == pytest.approx(expected, rel=1e-4)
     assert model.update is None and model.init(None) == "params"
-    slope = jax.grad(lambda p: model.loss(p, samples)[1]["train/R_loss"].total)(jnp.float32(0.5))
-    assert float(slope) == 0.0  # a metric teaches nothing
+    grad = jax.grad(lambda p: model.loss(p, samples)[1]["train/R_loss"].total)(jnp.float32(0.5))
+    assert float(grad) == 0.0  # metrics have no gradient
 
 
-def test_whole_episodes_are_taken_in_as_networks_read_them():
+def test_closed_form_update_gets_normalized_episodes():
     def update(params, obs, action, next_obs, length, episode_return):
-        return {"was": params, "with": (obs, action, next_obs, length, episode_return)}
+        return {"params": params, "inputs": (obs, action, next_obs, length, episode_return)}
 
     config, samples = OffPolicyConfig(), _samples()
     model = reward_model.rrd_model(config, RewardNetwork(lambda key: 0, _predict, update))
 
-    def normal(steps):
+    def normalize(steps):
         return steps._replace(obs=steps.obs + 10.0)
 
-    found = reward_model.update_params(model, 7, lambda: samples, normal)
+    found = reward_model.update_params(model, 7, lambda: samples, normalize)
     steps = samples.steps
     expected = (
         steps.obs + 10.0,
@@ -76,14 +76,14 @@ def test_whole_episodes_are_taken_in_as_networks_read_them():
         samples.length,
         samples.episode_return,
     )
-    assert found["was"] == 7
-    jax.tree.map(np.testing.assert_array_equal, found["with"], expected)
+    assert found["params"] == 7
+    jax.tree.map(np.testing.assert_array_equal, found["inputs"], expected)
 
-    def never():
-        raise AssertionError("no part is solved in closed form: no episodes are sampled")
+    def fail():
+        raise AssertionError("episodes were sampled though nothing is solved in closed form")
 
     plain = reward_model.rrd_model(config, RewardNetwork(lambda key: 0, _predict))
-    assert reward_model.update_params(plain, 7, never, normal) == 7
+    assert reward_model.update_params(plain, 7, fail, normalize) == 7
 
 
 BATCHES = 3
@@ -91,7 +91,7 @@ STATS = normalizer.RunningStats(jnp.float32(4), jnp.float32([1.0]), jnp.float32(
 
 
 def _learning(normalize=True, reward=lambda samples: samples.episode_return, **samplers):
-    """A reward of two numbers, fitted to samples; `update` adds the mean of whole episodes."""
+    """A reward of two parameters fitted to samples; `update` adds the mean of episodes."""
     config = OffPolicyConfig(
         train_batches=BATCHES,
         r_lr=0.05,
@@ -122,7 +122,7 @@ def _learning(normalize=True, reward=lambda samples: samples.episode_return, **s
 
 
 @pytest.mark.parametrize("normalize", [True, False])
-def test_a_reward_is_learnt_from_recorded_episodes(normalize):
+def test_reward_is_learned_from_recorded_episodes(normalize):
     learning = _learning(normalize)
     state = learning.init(jax.random.key(0))
     samples = _samples()._replace(episode_return=jnp.float32([1.0, 2.0, 3.0]))
@@ -145,14 +145,14 @@ def test_a_reward_is_learnt_from_recorded_episodes(normalize):
     assert found == pytest.approx(expected, rel=1e-4)
     assert int(after.iteration) == 1 and int(after.learner.total_iterations) == 9
     assert int(after.learner.skipped_updates) == int(after.learner.nonfinite_streak) == 0
-    given = learning.policy_params(after.learner)
-    assert given.reward is after.learner.params
-    assert float(given.obs_stats.count) == (4.0 if normalize else 0.0)
+    policy_params = learning.policy_params(after.learner)
+    assert policy_params.reward is after.learner.params
+    assert float(policy_params.obs_stats.count) == (4.0 if normalize else 0.0)
 
 
 @pytest.mark.parametrize("iteration", [0, 3])
-def test_pieces_and_whole_episodes_are_drawn_by_keys_of_their_own(iteration):
-    """`key` folded with 2 × iteration, and one more for whole episodes."""
+def test_step_and_episode_samples_use_separate_keys(iteration):
+    """Steps fold 2 × iteration into `key`, episodes fold 2 × iteration + 1."""
     used, samples = {}, _samples()
 
     def sample(name, replay, key, batches):
@@ -168,7 +168,7 @@ def test_pieces_and_whole_episodes_are_drawn_by_keys_of_their_own(iteration):
         np.testing.assert_array_equal(*map(jax.random.key_data, (used[name], expected)))
 
 
-def test_non_finite_gradients_of_a_reward_are_counted():
+def test_non_finite_reward_gradients_are_counted():
     learning = _learning(reward=lambda samples: jnp.where(samples.episode_return > 3, jnp.nan, 1.0))
     state = learning.init(jax.random.key(0))
     # Returns double with every batch: the last one has a NaN, or the last two.

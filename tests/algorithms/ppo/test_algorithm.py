@@ -1,4 +1,4 @@
-"""Properties of one PPO iteration that hold whatever the task."""
+"""Properties of one PPO iteration that hold for any task."""
 
 from dataclasses import replace
 
@@ -26,7 +26,7 @@ def build(config=CONFIG, env=None, total=10, num_envs=16):
 
 @pytest.fixture(scope="module")
 def standard():
-    """CONFIG's programs; what differs in traced settings alone shares them."""
+    """CONFIG's programs, shared by runs that differ only in traced settings."""
     return build()
 
 
@@ -42,8 +42,8 @@ def leaves(tree):
     ]
 
 
-def test_ratio_is_one_when_nothing_is_learned():
-    """Frozen statistics: the training inputs are the acting inputs, at every iteration."""
+def test_ratio_is_one_at_zero_learning_rate():
+    """Statistics are frozen within an iteration: training sees the inputs of acting."""
     _, metrics = build(replace(CONFIG, learning_rate=0.0, normalize_reward=True)).steps(4)
     for row in metrics:
         assert row["train/approx_kl"] < 1e-12
@@ -57,7 +57,7 @@ def test_learning_changes_the_policy_and_statistics(plain):
     assert int(state.iteration) == 3
 
 
-def test_same_seed_same_numbers_other_seed_other_numbers(standard, plain):
+def test_runs_are_deterministic_and_depend_on_the_seed(standard, plain):
     again, _ = standard.steps(3)
     other, _ = standard.steps(3, seed=1)
     for a, b in zip(leaves(plain[0]), leaves(again), strict=True):
@@ -67,8 +67,8 @@ def test_same_seed_same_numbers_other_seed_other_numbers(standard, plain):
 
 
 @pytest.mark.parametrize("x64", [False, True])
-def test_state_keeps_shapes_types_and_weakness(x64):
-    """What comes out goes in again: otherwise every run compiles twice."""
+def test_train_step_preserves_shapes_dtypes_and_weak_types(x64):
+    """Otherwise every run would compile twice."""
     with jax.enable_x64(x64):
         algorithm = build().algorithm
         first = jax.eval_shape(algorithm.init, jax.random.key(0))
@@ -80,7 +80,7 @@ def test_state_keeps_shapes_types_and_weakness(x64):
 
 
 def distance(start, end):
-    """Return how far apart the parameters of two states are, squared."""
+    """Return the squared distance between the parameters of two states."""
     pairs = zip(leaves(start.learner.params), leaves(end.learner.params), strict=True)
     return sum(np.sum(np.square(a - b)) for a, b in pairs)
 
@@ -94,7 +94,7 @@ def test_target_kl_skips_remaining_updates(standard):
     assert distance(start, tight) < distance(start, loose)
 
 
-def test_adaptive_rate_moves_both_ways_and_respects_the_cap():
+def test_adaptive_learning_rate_rises_to_its_cap_and_falls():
     shared = {"schedule": "adaptive_kl", "max_learning_rate": 2e-3}
     programs = build(replace(CONFIG, learning_rate=1e-5, desired_kl=0.1, **shared))
     _, grows = programs.steps(4)
@@ -108,7 +108,7 @@ def test_schedules_reach_their_floor(schedule):
     config = replace(CONFIG, schedule=schedule, schedule_floor=0.1)
     algorithm = build(config, total=4).algorithm
 
-    @jax.jit  # nothing but the rate is asked for: XLA leaves out all the rest
+    @jax.jit  # only the rate is returned, so XLA removes the rest
     def rate(iteration):
         state = algorithm.init(jax.random.key(0)).replace(iteration=iteration)
         return algorithm.train_step(state)[1]["train/learning_rate"].total
@@ -117,18 +117,18 @@ def test_schedules_reach_their_floor(schedule):
     assert float(rate(4)) == pytest.approx(1e-4)
 
 
-def test_l2_to_initial_pulls_back():
+def test_l2_to_initial_limits_parameter_drift():
     programs = build(replace(CONFIG, l2_init_coef=10.0, learning_rate=1e-2))
     start, (pulled, _) = programs.start(), programs.steps(3)
     free, _ = programs.steps(3, l2_init_coef=0.0)
     assert distance(start, pulled) < 0.5 * distance(start, free)
 
 
-def test_reward_scale_leaves_logged_returns_alone(standard, plain):
+def test_reward_scale_does_not_change_logged_returns(standard, plain):
     _, one = plain
     _, less = standard.steps(3, reward_scale=1e-3)
     assert less[0]["train/value_loss"] < 0.01 * one[0]["train/value_loss"]
-    # Early episodes are acted by nearly the same policy: the log shows plain rewards.
+    # The policies of the first episodes are nearly equal; logged rewards are unscaled.
     first = [
         next(r["rollout/ep_rew_mean"] for r in m if "rollout/ep_rew_mean" in r) for m in (one, less)
     ]
@@ -167,8 +167,8 @@ def test_non_finite_gradients_are_skipped_and_counted():
         np.testing.assert_array_equal(a, b)
 
 
-def test_one_huge_observation_does_not_blind_the_agent():
-    """Physics that blows up passes 1e20 before it is NaN: that must not reach the statistics."""
+def test_huge_observation_does_not_reach_the_statistics():
+    """Diverging physics passes 1e20 before it becomes NaN."""
     env = VectorEnv(probes.Exploding(k=3, value=1e20, in_reward=False), 8, 6, pool_size=4)
     state, metrics = build(replace(CONFIG, num_minibatches=2), env=env).steps(3)
     assert metrics[-1]["rollout/diverged"] > 0
@@ -177,7 +177,7 @@ def test_one_huge_observation_does_not_blind_the_agent():
         assert np.all(np.isfinite(leaf)) and np.all(np.abs(leaf) < 1e6)
 
 
-def test_observations_pass_unchanged_when_not_normalised():
+def test_observations_are_unchanged_without_normalization():
     programs = build(replace(CONFIG, normalize_obs=False))
     state, algorithm = programs.steps(1)[0], programs.algorithm
     act = algorithm.policy(True)
@@ -189,7 +189,7 @@ def test_observations_pass_unchanged_when_not_normalised():
 
 
 def test_one_environment_one_step_one_minibatch():
-    """The deviation of a single advantage is 0, and so is that of rewards that are all alike."""
+    """The standard deviation of one advantage is 0, and so is that of equal rewards."""
     config = replace(
         CONFIG,
         rollout_length=1,

@@ -1,4 +1,4 @@
-"""From a rollout to a batch: values, advantages and targets by loops, segments in their places."""
+"""Batches from rollouts: values, advantages and targets against loops, and segment layout."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -78,15 +78,15 @@ def _learner(**more) -> Any:
     )
 
 
-def _expected(experience, reward, center=0.0, spread=1.0, memory=None):
-    """Return values, advantages, targets, and the critic's memory before each step."""
+def _expected(experience, reward, center=0.0, spread=1.0, carry=None):
+    """Return values, advantages, targets, and the critic's carry before each step."""
     x, after = (
         (np.float64(o["x"][..., 0]) - 0.5) / 2 for o in (experience.obs, experience.next_obs)
     )
     ended = np.asarray(experience.terminated | experience.truncated)
     value, next_value, before = SCALE * x, SCALE * after, []
-    if memory is not None:
-        total = np.float64(memory)
+    if carry is not None:
+        total = np.float64(carry)
         for t in range(T):
             before.append(total)
             total = total + x[t]
@@ -103,7 +103,7 @@ def _expected(experience, reward, center=0.0, spread=1.0, memory=None):
 
 
 def _cut(x):
-    """Lay [T, N, ...] out as segments [H, N · T / H, ...], a row's segments side by side."""
+    """Cut [T, N, ...] into segments [H, N · T / H, ...]; segments of a row are adjacent."""
     x = np.asarray(x)
     return np.stack([x[p * H : (p + 1) * H, n] for n in range(N) for p in range(T // H)], axis=1)
 
@@ -116,7 +116,7 @@ def _cut(x):
     ],
     ids=["plain", "normalised"],
 )
-def test_batches_without_memory(config):
+def test_batch_of_feedforward_networks(config):
     experience = _experience()
     reward = jnp.float32(np.random.default_rng(1).normal(size=(T, N)))
     batch, after = make_batch(_ppo(config), _learner(), experience, reward, ())
@@ -124,42 +124,42 @@ def test_batches_without_memory(config):
     value, advantage, target, _ = _expected(experience, reward, *units)
     if config.normalize_advantage == "batch":
         advantage = (advantage - advantage.mean()) / advantage.std()
-    lay = _cut if config.bptt_horizon else np.asarray
+    layout = _cut if config.bptt_horizon else np.asarray
     assert (
         after == ()
         and batch.ended == ()
         and batch.weight == batch.noise == batch.teacher_output == ()
     )
     close = {"rtol": 1e-4, "atol": 1e-5}
-    np.testing.assert_allclose(batch.value, lay(value), **close)
-    np.testing.assert_allclose(batch.advantage, lay(advantage), **close)
-    np.testing.assert_allclose(batch.target, lay(target), **close)
-    np.testing.assert_allclose(batch.obs["x"], lay((experience.obs["x"] - 0.5) / 2), **close)
+    np.testing.assert_allclose(batch.value, layout(value), **close)
+    np.testing.assert_allclose(batch.advantage, layout(advantage), **close)
+    np.testing.assert_allclose(batch.target, layout(target), **close)
+    np.testing.assert_allclose(batch.obs["x"], layout((experience.obs["x"] - 0.5) / 2), **close)
     assert list(batch.obs) == ["x"]
-    np.testing.assert_array_equal(batch.raw_action, lay(experience.extras.raw_action))
-    np.testing.assert_array_equal(batch.log_prob, lay(experience.extras.log_prob))
+    np.testing.assert_array_equal(batch.raw_action, layout(experience.extras.raw_action))
+    np.testing.assert_array_equal(batch.log_prob, layout(experience.extras.log_prob))
 
 
-def test_memory_goes_on_from_segment_to_segment():
+def test_critic_carry_continues_across_segments():
     experience, config = _experience(), replace(CONFIG, bptt_horizon=H)
     reward, start = jnp.ones((T, N)), jnp.array([0.5, -1.0])
     networks: Any = SimpleNamespace(values=_values, is_recurrent=True)
     ppo = _ppo(config, networks)
     batch, after = make_batch(ppo, _learner(), experience, reward, [start])
-    value, advantage, target, before = _expected(experience, reward, memory=start)
+    value, advantage, target, before = _expected(experience, reward, carry=start)
     np.testing.assert_allclose(batch.value, _cut(value), rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(batch.advantage, _cut(advantage), rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(batch.target, _cut(target), rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(after[0], before[-1], rtol=1e-4, atol=1e-6)
     np.testing.assert_array_equal(batch.ended, _cut(experience.terminated | experience.truncated))
-    # Memory before each segment: of the critic as it was found, of the actor as it was collected.
+    # The carry before each segment: recomputed for the critic, as collected for the actor.
     starts = [before[p * H][n] for n in range(N) for p in range(T // H)]
     np.testing.assert_allclose(batch.carry["critic"][0], [starts], rtol=1e-4, atol=1e-6)
     carried = [experience.carry[p, n] for n in range(N) for p in range(T // H)]
     np.testing.assert_array_equal(batch.carry["actor"], np.array([carried]))
 
 
-def test_a_teacher_sees_observations_as_it_knows_them():
+def test_teacher_uses_its_own_observation_statistics():
     experience = _experience()
     stats = normalizer.RunningStats(
         jnp.float32(9),

@@ -1,4 +1,4 @@
-"""PPO's loss on one minibatch, against the same sum in NumPy; networks say what they are told."""
+"""PPO's loss on one minibatch of stub outputs matches NumPy."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +16,7 @@ from jaxrl.config import PPOConfig
 from jaxrl.learning import distributions
 
 T, N = 3, 4
-HYPER = {
+HPARAMS = {
     name: jnp.float32(x)
     for name, x in {"clip": 0.2, "value_clip": 0.3, "value_coef": 0.7, "bound_coef": 0.4}.items()
 }
@@ -29,9 +29,9 @@ FULL = replace(PLAIN, value_clip=1.0, bound_coef=1.0, l2_init_coef=1.0, teacher=
 
 
 def _forward(params, obs, carry, ended):
-    """Outputs that show whether carry and endings arrived: they are added."""
-    seen = obs + ended + carry["actor"][None]
-    out = params["actor"] + seen[..., None]
+    """Add carry and episode ends to the outputs, to show that they arrive."""
+    inputs = obs + ended + carry["actor"][None]
+    out = params["actor"] + inputs[..., None]
     return out, params["critic"] + carry["critic"][None]
 
 
@@ -46,7 +46,7 @@ def _inputs():
 
     params = {"actor": normal(T, N, 2) * 0.3, "critic": normal(T, N)}
     learner: Any = SimpleNamespace(
-        hparams=HYPER, initial_params={"actor": normal(T, N, 2), "critic": normal(T, N)}
+        hparams=HPARAMS, initial_params={"actor": normal(T, N, 2), "critic": normal(T, N)}
     )
     batch = Batch(
         obs=normal(T, N),
@@ -66,14 +66,16 @@ def _inputs():
 
 
 @pytest.mark.parametrize("config", [PLAIN, FULL], ids=["plain", "full"])
-def test_loss_and_metrics_are_those_of_numpy(config):
+def test_loss_and_metrics_match_numpy(config):
     params, learner, batch = _inputs()
-    total, noted = loss.loss(config, NETWORKS, params, learner, batch, WEIGHTS)
-    out, value = (np.float64(x) for x in _forward(params, batch.obs, _first(batch), batch.ended))
+    total, metrics = loss.loss(config, NETWORKS, params, learner, batch, WEIGHTS)
+    out, value = (
+        np.float64(x) for x in _forward(params, batch.obs, _first_carry(batch), batch.ended)
+    )
     mean, std = out[..., 0], np.exp(out[..., 1])
     log_prob = scipy.stats.norm.logpdf(np.asarray(batch.raw_action)[..., 0], mean, std)
-    gap = log_prob - np.asarray(batch.log_prob)
-    ratio, advantage = np.exp(gap), np.float64(batch.advantage)
+    log_ratio = log_prob - np.asarray(batch.log_prob)
+    ratio, advantage = np.exp(log_ratio), np.float64(batch.advantage)
     policy = -np.minimum(ratio * advantage, np.clip(ratio, 0.8, 1.2) * advantage).mean()
     target, old = np.float64(batch.target), np.float64(batch.value)
     squares = (value - target) ** 2
@@ -95,7 +97,7 @@ def test_loss_and_metrics_are_those_of_numpy(config):
         "train/policy_gradient_loss": policy,
         "train/value_loss": squares.mean(),
         "train/entropy_loss": -entropy,
-        "train/approx_kl": (ratio - 1 - gap).mean(),
+        "train/approx_kl": (ratio - 1 - log_ratio).mean(),
         "train/clip_fraction": outside,
         "train/std": std.mean(),
         "train/teacher_kl": kl,
@@ -103,14 +105,14 @@ def test_loss_and_metrics_are_those_of_numpy(config):
     assert 0 < outside < 1
     np.testing.assert_allclose(total, expected, rtol=1e-4)
     assert tuple(wanted) == loss.METRICS
-    np.testing.assert_allclose(noted, list(wanted.values()), rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(metrics, list(wanted.values()), rtol=1e-3, atol=1e-5)
 
 
-def _first(batch):
+def _first_carry(batch):
     return {name: leaf[0] for name, leaf in batch.carry.items()}
 
 
-def test_coefficients_fall_to_their_fraction():
+def test_coefficients_anneal_to_their_end_fraction():
     config = replace(PLAIN, entropy_coef_end=0.5, l2_init_coef_end=1.0, teacher_coef_end=0.0)
     hparams = {name: jnp.array(2.0) for name in WEIGHTS}
     for progress, expected in ((-1.0, (2, 2, 2)), (0.25, (1.75, 2, 1.5)), (1.5, (1, 2, 0))):

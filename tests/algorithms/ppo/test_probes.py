@@ -1,4 +1,4 @@
-"""PPO on environments with known answers: only a correct learner finds them."""
+"""PPO on probe environments with known answers."""
 
 import jax
 import jax.numpy as jnp
@@ -77,10 +77,10 @@ def test_value_is_discounted():
     np.testing.assert_allclose(value(column(0.0, 1.0)), [GAMMA, 1.0], atol=0.04)
 
 
-# The value of 1 for ever; if the limit of 4 counts as an ending, something between the mean of what
-# is left after each step (lambda 1) and 1 + gamma · 3/4 · V = V (lambda 0).
+# A reward of 1 forever is worth 10. If the limit of 4 steps counts as termination, the value lies
+# between the mean of the remaining returns (lambda 1) and V = 1 + gamma · 3/4 · V (lambda 0).
 @pytest.mark.parametrize("bootstrap, low, high", [(True, 9.4, 10.6), (False, 2.26, 3.08)])
-def test_time_out_bootstraps(bootstrap, low, high):
+def test_truncation_bootstraps_unless_disabled(bootstrap, low, high):
     _, value, _, _ = train("truncation", iterations=150, lam=0.95, bootstrap_truncated=bootstrap)
     assert low < value(column(1.0)) < high
 
@@ -116,12 +116,12 @@ def test_continuous_action_matches_observation(distribution):
     np.testing.assert_allclose(action(wanted), wanted, atol=0.12)
 
 
-def test_critic_sees_the_privileged_part():
+def test_critic_sees_privileged_observations():
     _, value, _, _ = train("dict_obs")
     obs = {"state": jnp.zeros((2, 2)), "privileged_state": column(-1.0, 1.0)}
     np.testing.assert_allclose(value(obs), [-1.0, 1.0], atol=0.1)
 
 
-def test_normalised_observations_and_rewards_still_find_the_action():
+def test_normalization_still_finds_the_action():
     _, _, action, _ = train("obs_action", normalize_obs=True, normalize_reward=True)
     np.testing.assert_array_equal(action(column(-1.0, 1.0)), [0, 1])

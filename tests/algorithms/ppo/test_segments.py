@@ -1,4 +1,4 @@
-"""Memory, segments and the ways of sampling them."""
+"""Recurrent policies, BPTT segments, V-trace and minibatch sampling."""
 
 import functools
 from dataclasses import replace
@@ -37,7 +37,7 @@ def build(config=CONFIG, network=SMALL, teacher=None, total=10):
 
 @functools.cache
 def collected(network, horizon=None):
-    """Return one rollout of a fresh policy, and the state it was collected by."""
+    """Return an initial state and one rollout of its policy."""
     algorithm = build(replace(CONFIG, bptt_horizon=horizon), network)
 
     @jax.jit
@@ -56,9 +56,9 @@ def learning(config, network):
 
 
 def params_after(config, network=SMALL, horizon=None, **hparams):
-    """Return all parameters after learning twice from one and the same rollout.
+    """Return all parameters after learning twice from the same rollout.
 
-    `hparams` are traced settings other than those of `config`: they need no program of their own.
+    `hparams` override traced settings of `config` without compiling another program.
     """
     learn = learning(replace(config, bptt_horizon=horizon), network)
     state, experience = collected(network, horizon)
@@ -72,8 +72,8 @@ def params_after(config, network=SMALL, horizon=None, **hparams):
 
 
 @pytest.mark.parametrize("network", [LSTM, replace(LSTM, rnn="gru", rnn_of="actor")])
-def test_with_memory_the_ratio_is_one_when_nothing_is_learned(network):
-    """Acting and training agree on the memory at every step, across segments and endings."""
+def test_recurrent_ratio_is_one_at_zero_learning_rate(network):
+    """Acting and training agree on the carry at every step, across segments and episodes."""
     _, experience = collected(network, 4)
     ended = np.asarray(experience.terminated | experience.truncated)
     assert ended[1:3].any() and ended[5:7].any()  # inside both segments
@@ -84,21 +84,21 @@ def test_with_memory_the_ratio_is_one_when_nothing_is_learned(network):
     assert float(metrics["train/clip_fraction"].total) == 0.0
 
 
-def test_accumulated_gradients_are_those_of_the_whole_minibatch():
-    """Also where the entropy is estimated by noise."""
+def test_accumulated_gradients_equal_full_minibatch():
+    """Also if the entropy is estimated from noise."""
     config = replace(CONFIG, num_minibatches=2, max_grad_norm=0.1, entropy_coef=0.1)
     network = replace(SMALL, distribution="tanh_normal")
     whole, _ = params_after(config, network)
-    pieces, _ = params_after(replace(config, accumulate=4), network)
+    accumulated, _ = params_after(replace(config, accumulate=4), network)
     start = np.asarray(ravel_pytree(collected(network)[0].learner.params)[0])
-    np.testing.assert_allclose(pieces, whole, atol=2e-6)
+    np.testing.assert_allclose(accumulated, whole, atol=2e-6)
     assert np.abs(whole - start).max() > 1e-3
 
 
-def test_vtrace_begins_as_gae():
-    """On the first and only minibatch all ratios are one.
+def test_vtrace_equals_gae_on_the_first_minibatch():
+    """All ratios are one on the first and only minibatch.
 
-    Adam makes much of gradients that are rounding errors; a discount off by 0.01 makes 4e-4.
+    Adam amplifies rounding errors; a discount off by 0.01 makes a difference of 4e-4.
     """
     config = replace(CONFIG, update_epochs=1, num_minibatches=1)
     plain, _ = params_after(config, LSTM)
@@ -108,7 +108,7 @@ def test_vtrace_begins_as_gae():
 
 @functools.cache
 def batch_of(horizon):
-    """Return the parts of V-trace for one rollout: settings, learner, rollout, batch."""
+    """Return settings, learner, rollout and batch for V-trace on one rollout."""
     config = replace(CONFIG, advantage="vtrace", bptt_horizon=horizon, normalize_value=True)
     state, experience = collected(SMALL, horizon)
     stats = normalizer.update(state.learner.value_stats, jnp.arange(9.0))
@@ -124,7 +124,7 @@ def _ppo(config):
 
 
 @pytest.mark.parametrize("horizon", [None, 4, 1])
-def test_vtrace_at_ratio_one_is_gae_over_the_rollout_whatever_the_segments(horizon):
+def test_vtrace_at_ratio_one_equals_gae_for_any_segment_length(horizon):
     config, learner, _, batch = batch_of(horizon)
     cache = ppo_update.init_cache(config, batch)
     found = ppo_update.vtrace_advantages(config, learner, batch, cache)
@@ -133,8 +133,8 @@ def test_vtrace_at_ratio_one_is_gae_over_the_rollout_whatever_the_segments(horiz
     np.testing.assert_allclose(whole, batch_of(None)[3].advantage, rtol=1e-5, atol=1e-5)
 
 
-def test_vtrace_of_a_minibatch_reaches_into_the_next_segment():
-    """The rest of the rollout counts with its cached ratios and values."""
+def test_vtrace_continues_into_the_next_segment():
+    """The rest of the rollout enters with its cached ratios and values."""
     config, learner, experience, batch = batch_of(4)
     ratio = jax.random.uniform(jax.random.key(1), batch.value.shape, minval=0.5, maxval=1.5)
     cache = ppo_update.init_cache(config, batch)._replace(ratio=ratio)
@@ -150,15 +150,15 @@ def test_vtrace_of_a_minibatch_reaches_into_the_next_segment():
     value, next_value = (
         segments.join(x, 8) * std + mean for x in (batch.value, batch.vtrace.next_value)
     )
-    over = experience.terminated, experience.truncated
+    ends = experience.terminated, experience.truncated
     settings = {"gamma": learner.hparams["gamma"], "lam": learner.hparams["lam"]}
     expected, _ = gae(
-        experience.reward, value, next_value, *over, rho=clipped, c=clipped, **settings
+        experience.reward, value, next_value, *ends, rho=clipped, c=clipped, **settings
     )
     np.testing.assert_allclose(part.advantage, expected[:4], rtol=1e-4, atol=1e-4)
 
 
-def test_vtrace_follows_the_policy_as_it_moves():
+def test_vtrace_clips_ratios_of_the_updated_policy():
     config = replace(CONFIG, learning_rate=1e-2, advantage="vtrace", update_epochs=1)
     free, _ = params_after(config, rho_clip=100.0, c_clip=100.0)
     bound, metrics = params_after(config)
@@ -166,7 +166,7 @@ def test_vtrace_follows_the_policy_as_it_moves():
     assert np.abs(free - bound).max() > 1e-5
 
 
-def test_prioritized_without_priorities_is_uniform():
+def test_prioritized_sampling_with_alpha_zero_is_uniform():
     uniform, _ = params_after(replace(CONFIG, sampling="uniform"))
     config = replace(CONFIG, sampling="prioritized", prio_alpha=0.0)
     np.testing.assert_allclose(params_after(config)[0], uniform, atol=1e-6)
@@ -176,7 +176,7 @@ def test_prioritized_without_priorities_is_uniform():
     assert np.isfinite(params_after(config, LSTM, horizon=4)[0]).all()
 
 
-def test_a_teacher_is_followed_until_its_weight_is_gone():
+def test_teacher_kl_decreases_and_needs_a_teacher():
     network = actor_critic.build(ENV.spec, SMALL).actor
     params = network.init(jax.random.key(7))
     params["params"]["head"]["bias"] += 0.5
@@ -189,7 +189,7 @@ def test_a_teacher_is_followed_until_its_weight_is_gone():
     assert "train/approx_kl" in without and "train/teacher_kl" not in without
 
 
-def test_weights_fall_to_their_share():
+def test_coefficients_anneal_to_their_end_fraction():
     from jaxrl.algorithms.ppo.loss import coefficients
 
     config = replace(CONFIG, entropy_coef_end=0.5, l2_init_coef_end=1.0, teacher_coef_end=0.0)
@@ -200,8 +200,8 @@ def test_weights_fall_to_their_share():
         np.testing.assert_allclose([found[name] for name in names], expected)
 
 
-def _answers(env, network, iterations, **settings):
-    """Train; return the share of right answers in the last rollouts."""
+def _mean_return(env, network, iterations, **settings):
+    """Train; return the mean episode return of the last ten iterations."""
     networks = actor_critic.build(env.spec, network)
     config = PPOConfig(gamma=0.9, num_minibatches=4, normalize_obs=False, **settings)
     algorithm = ppo.make(config, env, networks, iterations)
@@ -219,13 +219,13 @@ def _answers(env, network, iterations, **settings):
 
 @pytest.mark.learning
 @pytest.mark.parametrize("kind", ["lstm", "none"])
-def test_only_memory_recalls_what_was_shown_long_ago(kind):
-    """64 steps and more back, and further than one segment of 16 and one rollout of 32."""
+def test_only_recurrent_policies_solve_recall(kind):
+    """The cue is 64 or more steps old: older than a segment of 16 and a rollout of 32."""
     env = VectorEnv(recall.Recall(), 64, 80, pool_size=64)
     network = NetworkConfig((16,), (16,), rnn=kind, rnn_size=16)
     settings = {"rollout_length": 32, "bptt_horizon": 16, "entropy_coef": 0.01}
-    # Six seeds of six end above 79.5; without a falling rate, what was learnt is lost at times.
-    found = _answers(env, network, 60, learning_rate=5e-3, schedule="linear", **settings)
+    # Six of six seeds end above 79.5; without a decaying rate, some lose it again.
+    found = _mean_return(env, network, 60, learning_rate=5e-3, schedule="linear", **settings)
     if kind == "none":
         assert found < 1 + 79 / 4 + 8
     else:
@@ -238,4 +238,4 @@ def test_muon_learns():
     env = VectorEnv(env_class(), 32, env_class.episode_length, pool_size=32)
     network = NetworkConfig((16,), (16,), activation="tanh")
     settings = {"rollout_length": 8, "optimizer": "muon", "learning_rate": 2e-2}
-    assert _answers(env, network, 60, **settings) > 0.9
+    assert _mean_return(env, network, 60, **settings) > 0.9

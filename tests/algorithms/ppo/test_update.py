@@ -1,7 +1,7 @@
-"""PPO's gradient steps against a second implementation: loops in NumPy, losses written out.
+"""PPO's gradient steps against a second implementation with NumPy loops and explicit losses.
 
-One minibatch holds all rows, so the order in which they are drawn does not matter, and every visit
-after the first sees a policy that has moved.
+One minibatch holds all rows, so sampling order does not matter, and every step after the first sees
+a changed policy.
 """
 
 import functools
@@ -82,7 +82,7 @@ def _experience():
     )
 
 
-def _density(params, obs, raw):
+def _log_prob(params, obs, raw):
     out = NETWORKS.actor.apply(params, obs, ())[0]
     mean, std = out[..., :1], jnp.exp(out[..., 1:])
     return jax.scipy.stats.norm.logpdf(raw, mean, std)[..., 0], mean, std
@@ -90,16 +90,18 @@ def _density(params, obs, raw):
 
 @functools.cache
 def _start(config):
-    """Return a state amid a run, and a rollout of a policy a little apart from it."""
+    """Return a mid-run state, and a rollout of a slightly different policy."""
     algorithm, experience = ppo.make(config, ENV, NETWORKS, TOTAL), _experience()
     state = jax.jit(algorithm.init)(jax.random.key(1))
-    seen = normalizer.RunningStats(jnp.float32(50), jnp.array([0.2, -0.1, 0.0]), jnp.full(3, 0.5))
-    values = normalizer.RunningStats(jnp.float32(50), jnp.float32(0.3), jnp.float32(4.0))
-    learner = state.learner.replace(obs_stats=seen, value_stats=values)
-    # Far from where it began: pulled back.
+    obs_stats = normalizer.RunningStats(
+        jnp.float32(50), jnp.array([0.2, -0.1, 0.0]), jnp.full(3, 0.5)
+    )
+    value_stats = normalizer.RunningStats(jnp.float32(50), jnp.float32(0.3), jnp.float32(4.0))
+    learner = state.learner.replace(obs_stats=obs_stats, value_stats=value_stats)
+    # Away from the initial parameters, so that the L2 term counts.
     learner = learner.replace(params=jax.tree.map(lambda x: 1.3 * x + 0.05, learner.params))
-    obs = normalizer.normalize(seen, experience.obs)
-    log_prob, *_ = _density(learner.params["actor"], obs, experience.extras.raw_action)
+    obs = normalizer.normalize(obs_stats, experience.obs)
+    log_prob, *_ = _log_prob(learner.params["actor"], obs, experience.extras.raw_action)
     drift = jnp.float32(0.1 * np.random.default_rng(5).normal(size=(T, N)))
     experience = experience._replace(extras=experience.extras._replace(log_prob=log_prob + drift))
     state = state.replace(iteration=jnp.int32(ITERATION), learner=learner)
@@ -116,8 +118,8 @@ def _advantages(config, data, value, next_value, ratio):
         for t in range(T):
             weight = 1.0
             for k in range(t, T):
-                follows = 0.0 if data.terminated[k, n] else config.gamma * next_value[k, n]
-                error = data.reward[k, n] + follows - value[k, n]
+                bootstrap = 0.0 if data.terminated[k, n] else config.gamma * next_value[k, n]
+                error = data.reward[k, n] + bootstrap - value[k, n]
                 result[t, n] += weight * rho[k, n] * error
                 if data.terminated[k, n] or data.truncated[k, n]:
                     break
@@ -131,15 +133,17 @@ def _standard(x):
 
 def _loss(config, learner, data, obs, params, advantage, old_value, target):
     done = ITERATION / TOTAL
-    log_prob, mean, std = _density(params["actor"], obs, data.extras.raw_action)
+    log_prob, mean, std = _log_prob(params["actor"], obs, data.extras.raw_action)
     ratio = jnp.exp(log_prob - data.extras.log_prob)
-    held = jnp.clip(ratio, 1 - config.clip, 1 + config.clip)
-    total = -jnp.mean(jnp.minimum(ratio * advantage, held * advantage))
+    clipped = jnp.clip(ratio, 1 - config.clip, 1 + config.clip)
+    total = -jnp.mean(jnp.minimum(ratio * advantage, clipped * advantage))
     value = NETWORKS.critic.apply(params["critic"], obs, ())[0]
     square = (value - target) ** 2
     if config.value_clip:
-        near = old_value + jnp.clip(value - old_value, -config.value_clip, config.value_clip)
-        square = jnp.maximum(square, (near - target) ** 2)
+        clipped_value = old_value + jnp.clip(
+            value - old_value, -config.value_clip, config.value_clip
+        )
+        square = jnp.maximum(square, (clipped_value - target) ** 2)
     total += config.value_coef * jnp.mean(square)
     entropy = jnp.mean(jnp.log(std) + 0.5 * np.log(2 * np.pi * np.e))
     total -= config.entropy_coef * (1 - (1 - config.entropy_coef_end) * done) * entropy
@@ -151,8 +155,8 @@ def _loss(config, learner, data, obs, params, advantage, old_value, target):
     return total
 
 
-def _second_account(config, learner, data):
-    """Return the parameters after all gradient steps."""
+def _reference_update(config, learner, data):
+    """Return the parameters after all gradient steps, by the second implementation."""
     obs, next_obs = (
         (x - learner.obs_stats.mean[None, None]) / jnp.sqrt(0.5 + 1e-8)
         for x in (data.obs, data.next_obs)
@@ -160,54 +164,56 @@ def _second_account(config, learner, data):
     center, spread = (0.3, np.sqrt(4.0 + 1e-8)) if config.normalize_value else (0.0, 1.0)
 
     @jax.jit
-    def look(params):
+    def evaluate(params):
         value, after = (NETWORKS.critic.apply(params["critic"], x, ())[0] for x in (obs, next_obs))
-        log_prob, *_ = _density(params["actor"], obs, data.extras.raw_action)
+        log_prob, *_ = _log_prob(params["actor"], obs, data.extras.raw_action)
         return value, after, jnp.exp(log_prob - data.extras.log_prob)
 
-    slope = jax.jit(jax.grad(functools.partial(_loss, config, learner, data, obs)))
+    gradient = jax.jit(jax.grad(functools.partial(_loss, config, learner, data, obs)))
     parts = [optax.adam(config.learning_rate, eps=config.adam_epsilon)]
     if config.max_grad_norm:
         parts.insert(0, optax.clip_by_global_norm(config.max_grad_norm))
     transform, params = optax.chain(*parts), learner.params
     state = transform.init(params)
     data = jax.tree.map(np.asarray, data)
-    judged, after, _ = map(np.asarray, look(params))
+    old_value, after, _ = map(np.asarray, evaluate(params))
     ended = data.terminated | data.truncated
-    values, ratios = judged, np.ones((T, N))  # as they were when last seen
-    plain = _advantages(config, data, judged * spread + center, after * spread + center, ratios)
-    target = (plain + judged * spread + center - center) / spread
+    values, ratios = old_value, np.ones((T, N))  # of the last visit
+    plain = _advantages(config, data, old_value * spread + center, after * spread + center, ratios)
+    target = (plain + old_value * spread + center - center) / spread
     if config.advantage == "vtrace":
         # Targets of the critic are those of GAE.
         once = replace(config, advantage="gae")
-        target = _advantages(once, data, judged, after, ratios) + judged
+        target = _advantages(once, data, old_value, after, ratios) + old_value
     for _ in range(config.update_epochs):
-        now_value, _, now_ratio = map(np.asarray, look(params))
+        now_value, _, now_ratio = map(np.asarray, evaluate(params))
         advantage, weight = plain, np.ones((1, N))
         if config.advantage == "vtrace":
-            following = np.concatenate([values[1:], after[-1:]])
-            following = np.where(ended, after, following)
-            last_seen = _advantages(config, data, values, following, ratios)
-            chance = np.abs(last_seen).sum(axis=0) ** config.prio_alpha + 1e-6
-            chance /= chance.sum()
+            next_value = np.concatenate([values[1:], after[-1:]])
+            next_value = np.where(ended, after, next_value)
+            last_seen = _advantages(config, data, values, next_value, ratios)
+            probs = np.abs(last_seen).sum(axis=0) ** config.prio_alpha + 1e-6
+            probs /= probs.sum()
             beta = config.prio_beta0
             beta += (1 - beta) * config.prio_alpha * ITERATION / TOTAL
-            weight = (N * chance[None]) ** -beta
-            advantage = _advantages(config, data, values, following, now_ratio)
+            weight = (N * probs[None]) ** -beta
+            advantage = _advantages(config, data, values, next_value, now_ratio)
             values, ratios = now_value, now_ratio
         advantage = _standard(advantage) * weight
-        grads = slope(params, jnp.float32(advantage), jnp.float32(judged), jnp.float32(target))
+        grads = gradient(
+            params, jnp.float32(advantage), jnp.float32(old_value), jnp.float32(target)
+        )
         updates, state = transform.update(grads, state, params)
         params = optax.apply_updates(params, updates)
     return params
 
 
 @pytest.mark.parametrize("config", [REUSE, EVERYTHING], ids=["reuse", "everything"])
-def test_gradient_steps_are_those_of_a_second_account(config):
+def test_gradient_steps_match_second_implementation(config):
     algorithm, state, experience = _start(config)
     after, _ = jax.jit(algorithm.learn)(state, experience)
     found = ravel_pytree(after.learner.params)[0]
-    expected = ravel_pytree(_second_account(config, state.learner, experience))[0]
+    expected = ravel_pytree(_reference_update(config, state.learner, experience))[0]
     start = ravel_pytree(state.learner.params)[0]
     assert np.abs(expected - start).max() > 0.02
     np.testing.assert_allclose(found, expected, atol=2e-4)

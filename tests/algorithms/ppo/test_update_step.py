@@ -1,4 +1,4 @@
-"""One gradient step of PPO: what it changes, what stops it, what it counts and logs."""
+"""One PPO gradient step: parameters, early stopping, learning rate and metrics."""
 
 from dataclasses import replace
 from functools import partial
@@ -27,7 +27,7 @@ CONFIG = PPOConfig(
 START = {"actor": jnp.float32([0.5, -0.3]), "critic": jnp.float32([0.8])}
 FLAT, UNRAVEL = ravel_pytree(START)
 WEIGHTS = {name: jnp.float32(0.1) for name in ("entropy_coef", "l2_init_coef", "teacher_coef")}
-HYPER = {
+HPARAMS = {
     "clip": 0.2,
     "value_coef": 0.5,
     "target_kl": 0.0,
@@ -78,7 +78,7 @@ def _part(scale=1.0):
 
 def _learner(config=CONFIG, rate=0.1, **hparams) -> PPOState:
     zero = jnp.zeros((), jnp.int32)
-    hparams = {name: jnp.float32(x) for name, x in (HYPER | hparams).items()}
+    hparams = {name: jnp.float32(x) for name, x in (HPARAMS | hparams).items()}
     nothing: Any = ()
     return PPOState(
         params=FLAT,
@@ -108,7 +108,7 @@ def _step(
     return after[:3], dict(zip(names, map(float, metrics), strict=True))
 
 
-def _slope(part, config=CONFIG, kind="normal"):
+def _loss_gradient(part, config=CONFIG, kind="normal"):
     def loss(flat):
         networks = _networks(kind)
         return ppo_loss.loss(config, networks, UNRAVEL(flat), _learner(), part, WEIGHTS)
@@ -116,9 +116,9 @@ def _slope(part, config=CONFIG, kind="normal"):
     return jax.grad(loss, has_aux=True)(FLAT)
 
 
-def test_a_step_is_adams_and_reports_the_loss():
+def test_step_is_adam_and_reports_the_loss():
     (learner, first, stopped), logged = _step()
-    grads, metrics = _slope(_part())
+    grads, metrics = _loss_gradient(_part())
     # Adam's first step is g / (|g| + ε).
     np.testing.assert_allclose(
         learner.params, FLAT - 0.1 * grads / (np.abs(grads) + 1e-5), rtol=1e-4
@@ -143,14 +143,14 @@ def test_advantages_are_standardised_then_weighted(sampling, standard):
         expected = expected * np.asarray(part.weight)
     config = replace(CONFIG, sampling=sampling, normalize_advantage=standard)
     _, logged = _step(config)
-    _, metrics = _slope(part._replace(advantage=jnp.asarray(expected)))
+    _, metrics = _loss_gradient(part._replace(advantage=jnp.asarray(expected)))
     np.testing.assert_allclose([logged[name] for name in ppo_loss.METRICS], metrics, rtol=1e-3)
 
 
-def test_entropy_is_estimated_by_noise_of_the_steps_key():
+def test_entropy_estimate_uses_noise_from_the_step_key():
     _, logged = _step(kind="tanh_normal")
     part = _part()._replace(noise=jax.random.normal(KEY, (T, N, 1)))
-    _, metrics = _slope(part, kind="tanh_normal")
+    _, metrics = _loss_gradient(part, kind="tanh_normal")
     np.testing.assert_allclose([logged[name] for name in ppo_loss.METRICS], metrics, rtol=1e-4)
 
 
@@ -163,16 +163,16 @@ def test_entropy_is_estimated_by_noise_of_the_steps_key():
         (0.0, False, False),
     ],
 )
-def test_steps_stop_once_kl_passes_one_and_a_half_times_its_target(times, already, stops):
+def test_updates_stop_above_1_5_times_target_kl(times, already, stops):
     kl = _step()[1]["train/approx_kl"]
     (learner, _, stopped), logged = _step(stopped=already, target_kl=kl / times if times else 0.0)
     assert bool(stopped) is stops and logged["stopped"] == stops
     assert np.array_equal(learner.params, FLAT) is stops
-    assert int(learner.skipped_updates) == 4 and logged["bad"] == 0.0  # nothing was wrong with it
+    assert int(learner.skipped_updates) == 4 and logged["bad"] == 0.0  # stopped, not non-finite
 
 
 @pytest.mark.parametrize("beyond, stops", [(0.0, False), (1e-3, True)])
-def test_steps_go_on_at_exactly_one_and_a_half_times_the_target(monkeypatch, beyond, stops):
+def test_updates_continue_at_exactly_1_5_times_target_kl(monkeypatch, beyond, stops):
     metrics = jnp.zeros(len(ppo_loss.METRICS)).at[ppo_update._KL].set(1.5 + beyond)
     monkeypatch.setattr(ppo_update, "gradients", lambda *_: (jnp.ones_like(FLAT), metrics))
     (_, _, stopped), _ = _step(target_kl=1.0)
@@ -195,7 +195,7 @@ def test_non_finite_steps_are_counted():
         (False, True, 0.1, 0.1),
     ],
 )
-def test_the_rate_follows_kl_but_not_before_the_policy_moves(first, stopped, desired, rate):
+def test_learning_rate_follows_kl_after_the_first_step(first, stopped, desired, rate):
     config = replace(CONFIG, schedule="adaptive_kl")
     assert 0.002 < _step()[1]["train/approx_kl"] < 0.05
     (learner, *_), _ = _step(config, first=first, stopped=stopped, desired_kl=desired)
@@ -204,7 +204,7 @@ def test_the_rate_follows_kl_but_not_before_the_policy_moves(first, stopped, des
     assert float(learner.learning_rate) == pytest.approx(0.1)
 
 
-def test_the_rate_stays_within_its_bounds():
+def test_learning_rate_stays_within_bounds():
     config = replace(CONFIG, schedule="adaptive_kl")
     for desired, bounds, rate in (
         (0.1, {"max_learning_rate": 0.12}, 0.12),
@@ -215,17 +215,17 @@ def test_the_rate_stays_within_its_bounds():
 
 
 @pytest.mark.parametrize("num_shards", [1, 2])
-def test_accumulated_pieces_are_the_whole(num_shards):
+def test_accumulated_gradients_equal_full_minibatch(num_shards):
     (whole, *_), expected = _step()
-    (pieces, *_), logged = _step(replace(CONFIG, accumulate=4), num_shards=num_shards)
-    found, wanted = (optax.tree.get(x.optimizer, "mu") for x in (pieces, whole))
+    (accumulated, *_), logged = _step(replace(CONFIG, accumulate=4), num_shards=num_shards)
+    found, wanted = (optax.tree.get(x.optimizer, "mu") for x in (accumulated, whole))
     np.testing.assert_allclose(found, wanted, rtol=1e-4)
     for name in logged:
         assert logged[name] == pytest.approx(expected[name], rel=1e-3, abs=1e-6)
 
 
 @pytest.mark.parametrize("pieces", [1, 2, 4])
-def test_losses_see_one_piece_at_a_time(monkeypatch, pieces):
+def test_loss_sees_one_accumulation_piece_at_a_time(monkeypatch, pieces):
     seen = []
 
     def loss(config, networks, params, learner, part, weights):
@@ -241,8 +241,8 @@ def test_losses_see_one_piece_at_a_time(monkeypatch, pieces):
 
 
 @pytest.mark.parametrize("kind", ["adam", "muon"])
-def test_the_optimiser_is_the_one_asked_for(kind):
-    """Muon's step in a matrix is orthogonal; Adam's first one is a matrix of signs."""
+def test_optimizer_follows_config(kind):
+    """Muon's step for a matrix is orthogonal; Adam's first step is a matrix of signs."""
     matrix = {"w": jnp.diag(jnp.array([3.0, 1.0]))}
     flat, unravel = ravel_pytree(matrix)
     config = replace(CONFIG, optimizer=kind, adam_epsilon=1e-12, max_grad_norm=1e-3)
@@ -256,8 +256,8 @@ def test_the_optimiser_is_the_one_asked_for(kind):
 
 
 @pytest.mark.parametrize("sampling", ["sequential", "uniform"])
-def test_passes_are_planned_and_noise_is_made_by_keys_of_their_own(sampling):
-    """Step by step: each pass has a key to plan it by, then one for each of its minibatches."""
+def test_epoch_plans_and_noise_use_separate_keys(sampling):
+    """Each epoch has one key for its plan and one for the noise of each minibatch."""
     config = replace(CONFIG, num_minibatches=2, update_epochs=2, sampling=sampling)
     ppo, progress = _ppo(config, "tanh_normal"), jnp.float32(0.0)
     learner, part = _learner(rate=0.01), _part()._replace(weight=())
@@ -276,8 +276,8 @@ def test_passes_are_planned_and_noise_is_made_by_keys_of_their_own(sampling):
 
 
 @pytest.mark.parametrize("sampling", ["sequential", "uniform"])
-def test_every_pass_and_minibatch_is_visited_and_averaged(sampling):
-    """At a rate of 0 all visits see one policy: their mean is that of the whole batch."""
+def test_metrics_average_all_epochs_and_minibatches(sampling):
+    """At learning rate 0 all steps see one policy: their mean is that of the whole batch."""
     config = replace(CONFIG, num_minibatches=4, update_epochs=2, sampling=sampling)
     part = _part()._replace(weight=())
     learner = _learner(rate=0.0).replace(params=START)
@@ -287,7 +287,7 @@ def test_every_pass_and_minibatch_is_visited_and_averaged(sampling):
     jax.tree.map(np.testing.assert_array_equal, after.params, START)
     assert "train/teacher_kl" not in logged and "train/bad_updates" in logged
     assert int(optax.tree.get(after.optimizer, "count")) == 8
-    _, metrics = _slope(part)
+    _, metrics = _loss_gradient(part)
     found = [float(logged[name].total / logged[name].count) for name in ppo_loss.METRICS[:-1]]
     exactly = np.allclose(found, metrics[:-1], rtol=1e-3)
     assert exactly if sampling == "sequential" else not exactly

@@ -1,4 +1,4 @@
-"""The arena against a slow twin with a map, and its rules one by one."""
+"""The arena against a plain Python implementation of its rules."""
 
 import jax
 import jax.numpy as jnp
@@ -18,8 +18,8 @@ def _cells(places):
     return [tuple(int(n) for n in place) for place in np.asarray(places)]
 
 
-class Twin:
-    """The same rules, one agent after the other, on a map."""
+class ReferenceArena:
+    """The same rules in plain Python, one agent after the other."""
 
     def __init__(self, state):
         self.place, self.heading = _cells(state.place), np.asarray(state.heading).tolist()
@@ -33,20 +33,20 @@ class Twin:
 
     def step(self, actions):
         actions = [arena.NOOP if f else a for a, f in zip(actions, self.frozen, strict=True)]
-        pay = [0.0] * 4
+        rewards = [0.0] * 4
         ready = {place for place, wait in self.mines.items() if wait == 0}
         self.mines = {place: max(wait - 1, 0) for place, wait in self.mines.items()}
         for i, action in enumerate(actions):
             if action == arena.USE and self.ahead(i) in ready and self.ore[i] < 3:
-                self.ore[i], pay[i] = self.ore[i] + 1, 0.1
+                self.ore[i], rewards[i] = self.ore[i] + 1, 0.1
                 ready.remove(self.ahead(i))
                 self.mines[self.ahead(i)] = 20
             elif action == arena.USE and self.ahead(i) in self.altars and self.ore[i]:
-                self.ore[i], pay[i] = self.ore[i] - 1, 1.0
+                self.ore[i], rewards[i] = self.ore[i] - 1, 1.0
         self._fight(actions)
         self._give(actions)
         self._move(actions)
-        return pay
+        return rewards
 
     def _victim(self, i):
         return self.place.index(self.ahead(i)) if self.ahead(i) in self.place else None
@@ -111,7 +111,7 @@ class Twin:
         return (arena.EMPTY if inside and cell not in self.walls else arena.WALL), 0, 0
 
 
-def test_nothing_starts_on_top_of_another():
+def test_reset_puts_everything_on_its_own_cell():
     state = jax.jit(jax.vmap(ENV.reset))(jax.random.split(jax.random.key(0), 50)).pipeline_state
     for i in range(50):
         lists = (state.place, state.walls, state.mines, state.altars)
@@ -119,33 +119,33 @@ def test_nothing_starts_on_top_of_another():
         assert len(set(cells)) == len(cells) == 30
 
 
-def test_it_plays_as_its_slow_twin(monkeypatch):
-    # Everything close together, so that everything happens.
+def test_steps_match_the_reference_implementation(monkeypatch):
+    # A small map, so that every kind of event happens.
     for name, number in (("size", 5), ("num_walls", 2), ("num_mines", 4), ("num_altars", 2)):
         monkeypatch.setattr(ENV, name, number)
-    happened, step, reset = np.zeros(5), jax.jit(ENV.step), jax.jit(ENV.reset)
+    events, step, reset = np.zeros(5), jax.jit(ENV.step), jax.jit(ENV.reset)
     for seed in range(3):
         state, rng = reset(jax.random.key(seed)), np.random.default_rng(seed)
-        twin = Twin(state.pipeline_state)
+        reference = ReferenceArena(state.pipeline_state)
         for _ in range(150):
             weights = [1, 4, 2, 2, 8, 2, 6]
             actions = rng.choice(7, 4, p=np.array(weights) / sum(weights))
             state = step(state, jnp.asarray(actions, jnp.int32))
-            pay = twin.step(actions.tolist())
+            rewards = reference.step(actions.tolist())
             inside = state.pipeline_state
-            assert _cells(inside.place) == twin.place
-            assert inside.heading.tolist() == twin.heading
-            assert inside.ore.tolist() == twin.ore
-            assert inside.frozen.tolist() == twin.frozen
-            assert inside.refill.tolist() == list(twin.mines.values())
-            np.testing.assert_allclose(state.reward, pay, rtol=1e-6)
+            assert _cells(inside.place) == reference.place
+            assert inside.heading.tolist() == reference.heading
+            assert inside.ore.tolist() == reference.ore
+            assert inside.frozen.tolist() == reference.frozen
+            assert inside.refill.tolist() == list(reference.mines.values())
+            np.testing.assert_allclose(state.reward, rewards, rtol=1e-6)
             for i in range(4):
-                np.testing.assert_array_equal(state.obs[i], twin.look(i))
-            happened += [float(state.metrics[name]) for name in sorted(state.metrics)]
-    assert (happened > 0.5).all()  # mined, delivered, stolen, shared and moved, all of it often
+                np.testing.assert_array_equal(state.obs[i], reference.look(i))
+            events += [float(state.metrics[name]) for name in sorted(state.metrics)]
+    assert (events > 0.5).all()  # mined, delivered, stolen, shared and moved
 
 
-def test_the_number_of_agents_is_known_before_anything_is_built():
+def test_number_of_agents_matches_env_names():
     assert {"arena": Arena.num_agents} == env_names.AGENTS
 
 

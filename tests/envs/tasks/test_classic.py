@@ -1,4 +1,4 @@
-"""Compare the classic control tasks with Gymnasium, step by step."""
+"""The classic control tasks against Gymnasium, step by step."""
 
 import gymnasium
 import jax
@@ -34,7 +34,7 @@ def _oracle(name: str):
 
 
 @pytest.mark.parametrize("env_class", [classic.CartPole, classic.Pendulum])
-def test_step_keeps_structure_shapes_and_types(env_class):
+def test_step_preserves_structure_shapes_and_dtypes(env_class):
     env = env_class()
     is_discrete = hasattr(env, "num_actions")
     action = jnp.zeros((), jnp.int32) if is_discrete else jnp.zeros(env.action_size)
@@ -47,7 +47,7 @@ def test_step_keeps_structure_shapes_and_types(env_class):
 
 
 @pytest.mark.parametrize("env_class", [classic.CartPole, classic.Pendulum])
-def test_step_keeps_what_wrappers_put_into_the_state(env_class):
+def test_step_preserves_info_and_metrics_of_wrappers(env_class):
     env = env_class()
     state = env.reset(jax.random.key(0))
     state = state.replace(info={"mark": jnp.float32(3)}, metrics={"mark": jnp.float32(4)})
@@ -77,7 +77,7 @@ def test_time_limit_and_sizes_match_gymnasium(env_class, name):
     ("env_class", "name"),
     [(classic.CartPole, "CartPole-v1"), (classic.Pendulum, "Pendulum-v1")],
 )
-def test_start_states_cover_gymnasiums_ranges(env_class, name):
+def test_start_state_distribution_matches_gymnasium(env_class, name):
     oracle, env = _oracle(name), env_class()
     states = jax.vmap(env.reset)(jax.random.split(jax.random.key(1), 2000))
     ours = np.stack(jax.tree.leaves(states.pipeline_state), axis=1)
@@ -117,7 +117,7 @@ def test_cartpole_episodes_match_gymnasium():
     assert total > 400
 
 
-def test_cartpole_single_steps_match_gymnasium_from_anywhere():
+def test_cartpole_single_steps_match_gymnasium_from_random_states():
     """Terminations by cart position are too rare in random episodes, so start near every limit."""
     oracle, env = _oracle("CartPole-v1"), classic.CartPole()
     step = jax.jit(env.step)
@@ -142,7 +142,7 @@ def test_cartpole_single_steps_match_gymnasium_from_anywhere():
 @pytest.mark.parametrize("joint", [0, 2])
 @pytest.mark.parametrize("side", [-1, 1])
 @pytest.mark.parametrize("scale", [0.9999, 1.0001])
-def test_cartpole_limits_are_gymnasiums(joint, side, scale):
+def test_cartpole_limits_match_gymnasium(joint, side, scale):
     oracle, env = _oracle("CartPole-v1"), classic.CartPole()
     limit = {0: oracle.x_threshold, 2: oracle.theta_threshold_radians}[joint]
     start = np.zeros(4, np.float32)
@@ -170,7 +170,7 @@ def test_pendulum_episodes_match_gymnasium():
             assert bool(state.done) == terminated
 
 
-def test_pendulum_single_steps_match_gymnasium_from_anywhere():
+def test_pendulum_single_steps_match_gymnasium_from_random_states():
     """Cover wrapped angles, the speed limit and actions beyond the torque limit."""
     oracle, env = _oracle("Pendulum-v1"), classic.Pendulum()
     step = jax.jit(env.step)

@@ -1,4 +1,4 @@
-"""Going where one is told: what is paid, what is seen, and when an episode was a success."""
+"""The heading task: rewards, observations and success."""
 
 import dataclasses
 import math
@@ -19,8 +19,8 @@ from jaxrl.motion.humanoid import Humanoid
 from tests.helpers.playing import in_physics
 
 
-class _Carried(Humanoid):
-    """No physics: the first three of its targets are the root's velocity, in metres a second."""
+class _KinematicHumanoid(Humanoid):
+    """No physics: the first three targets are the root's velocity in m/s."""
 
     def move(self, pose, target):
         return pose.replace(qpos=pose.qpos.at[:3].add(target[:3] / FPS)), jnp.zeros(())
@@ -32,7 +32,7 @@ def env():
     clip = synthetic.stepping(skeleton.describe(model))
     heading = Heading(
         MotionConfig(power_coef=0.0, random_heading=False),
-        _Carried(model, FPS, 1),
+        _KinematicHumanoid(model, FPS, 1),
         libraries.build([clip], model, FPS),
     )
     heading.absolute_target = lambda action: action
@@ -41,7 +41,7 @@ def env():
 
 @pytest.fixture(scope="module")
 def play(env):
-    """Return a function of velocities [steps, 3] that gives the states after each step."""
+    """Return a function from velocities [steps, 3] to the states after each step."""
 
     def episode(direction, speed, velocities):
         state = strong(env.reset(jax.random.key(0)))
@@ -66,7 +66,7 @@ STEPS = 120  # four seconds, of which the last two count
 
 
 @pytest.mark.parametrize(
-    "speeds, kept",
+    "speeds, success",
     [
         ([1.0] * STEPS, True),
         ([0.85] * STEPS, True),
@@ -76,18 +76,18 @@ STEPS = 120  # four seconds, of which the last two count
         ([-1.0] * STEPS, False),
         ([-1.0] * 60 + [1.0] * 60, True),  # it had to turn first
         ([1.0] * 60 + [0.0] * 60, False),
-        ([0.0] * 60 + [0.5, 1.5] * 30, True),  # swaying, but on average
+        ([0.0] * 60 + [0.5, 1.5] * 30, True),  # right on average
     ],
 )
-def test_keeping_the_commanded_speed_is_a_success(play, speeds, kept):
+def test_success_requires_the_commanded_speed(play, speeds, success):
     states = play(2.0, 1.0, _along(2.0, speeds))
-    assert not states.metrics["success"][:59].any()  # too early to tell
-    assert states.metrics["success"][-1] == kept
+    assert not states.metrics["success"][:59].any()  # less than two seconds
+    assert states.metrics["success"][-1] == success
     np.testing.assert_allclose(states.metrics["speed"], speeds, atol=1e-4)
     np.testing.assert_allclose(states.metrics["command"], 1.0)
 
 
-def test_falling_is_no_success(play):
+def test_falling_is_not_a_success(play):
     velocity = _along(0.0, [1.0] * STEPS)
     velocity[-1, 2] = -0.5 * FPS  # half a metre down at once
     states = play(0.0, 1.0, velocity)
@@ -95,7 +95,7 @@ def test_falling_is_no_success(play):
     assert states.metrics["success"][-2] == 1.0 and states.metrics["success"][-1] == 0.0
 
 
-def test_reward_falls_with_the_wrong_speed_and_less_with_sideways_speed(play):
+def test_reward_penalizes_sideways_speed_less_than_wrong_speed(play):
     straight = play(0.5, 1.0, _along(0.5, [1.0, 0.5, 1.5] + [1.0] * (STEPS - 3)))
     np.testing.assert_allclose(
         straight.reward[:3], np.exp(-2.0 * np.array([0.0, 0.25, 0.25])), atol=1e-4
@@ -104,23 +104,23 @@ def test_reward_falls_with_the_wrong_speed_and_less_with_sideways_speed(play):
     np.testing.assert_allclose(play(0.5, 1.0, aside).reward, math.exp(-2.0 * 0.1 * 0.25), atol=1e-4)
 
 
-def test_the_way_is_seen_from_where_one_faces(env, play):
-    """The last three numbers: the direction, ahead and to the left, and the speed."""
+def test_target_direction_is_observed_in_the_heading_frame(env, play):
+    """The last three entries are the direction (forward, leftward) and the speed."""
     states = play(0.0, 0.8, _along(0.0, [0.8] * STEPS))
     facing = dataclasses.replace(
         states, info={**states.info, "direction": jnp.full(STEPS, math.pi / 2)}
     )
-    look = jax.vmap(lambda s: env._observe(env.humanoid.body_motion(s.pipeline_state), s.info))
-    left = in_physics(jax.jit(look))
-    heading = math.atan2(states.obs[0, -2], states.obs[0, -3])  # of the direction, as one sees it
-    seen = left(facing)
+    single = jax.vmap(lambda s: env._observe(env.humanoid.body_motion(s.pipeline_state), s.info))
+    observe = in_physics(jax.jit(single))
+    heading = math.atan2(states.obs[0, -2], states.obs[0, -3])  # the observed direction
+    seen = observe(facing)
     np.testing.assert_allclose(seen[:, -1], 0.8, atol=1e-6)
     turned = heading + math.pi / 2
     expected = np.broadcast_to([math.cos(turned), math.sin(turned)], (STEPS, 2))
     np.testing.assert_allclose(seen[:, -3:-1], expected, atol=1e-4)
 
 
-def test_style_needs_a_clip_with_a_whole_history(env):
+def test_amp_needs_a_clip_longer_than_its_history(env):
     config = MotionConfig(amp_frames=999)
     with pytest.raises(UserError, match="--motion.amp-frames 999: the longest clip has 61"):
         Heading(config, env.humanoid, env.library, use_amp=True)

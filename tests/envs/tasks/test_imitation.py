@@ -1,4 +1,4 @@
-"""Following clips: what is seen and paid, where episodes start, and how they end."""
+"""The imitation task: observations, rewards, start states and termination."""
 
 import copy
 import dataclasses
@@ -27,7 +27,7 @@ STEPS = 4  # of the short clip: it has one frame more
 
 @pytest.fixture(scope="module")
 def env():
-    """Three clips: two seconds that go somewhere and turn, five frames, and five planned ones."""
+    """Three clips: two seconds that move and rotate, five frames, and five frames with a plan."""
     model = skeleton.load_model()
     clip = synthetic.stepping(skeleton.describe(model))
     time, qpos = np.arange(len(clip.qpos)) / FPS, clip.qpos.copy()
@@ -41,7 +41,7 @@ def env():
 
 
 def _plan(humanoid, qpos):
-    """Return what happens, by MuJoCo itself, when all servos are told to go somewhere."""
+    """Return the plan that MuJoCo executes for random servo targets."""
     data = mujoco.MjData(humanoid.model)
     data.qpos[:] = qpos
     data.ctrl[:] = np.random.default_rng(0).uniform(-0.4, 0.4, 28)
@@ -51,13 +51,13 @@ def _plan(humanoid, qpos):
         mujoco.mj_step(humanoid.model, data, humanoid.substeps)
         states.append((data.qpos.copy(), data.qvel.copy()))
     qpos, qvel = (np.array(x) for x in zip(*states, strict=True))
-    aims = jax.vmap(humanoid.servo_target)(jnp.array(qpos), jnp.array(qvel))
-    return Plan(qpos, qvel, data.ctrl - np.asarray(aims), humanoid.substeps)
+    servo_targets = jax.vmap(humanoid.servo_target)(jnp.array(qpos), jnp.array(qvel))
+    return Plan(qpos, qvel, data.ctrl - np.asarray(servo_targets), humanoid.substeps)
 
 
 @pytest.fixture(scope="module")
 def play(env):
-    """Every function compiled once: physics takes its time."""
+    """Compile each function once, since compiling physics is slow."""
 
     def step(state, action):
         return typed_like(env.step(state, action), state)
@@ -73,18 +73,18 @@ def play(env):
     return SimpleNamespace(**{name: in_physics(jax.jit(f)) for name, f in functions.items()})
 
 
-def _at(play, clip=0, time=0.0, turn=0.0):
-    return play.begin(jnp.int32(clip), jnp.float32(time), jnp.float32(turn))
+def _at(play, clip=0, time=0.0, yaw=0.0):
+    return play.begin(jnp.int32(clip), jnp.float32(time), jnp.float32(yaw))
 
 
-def _aside(state, metres, axis=1):
-    """Carry the humanoid off to the side, or up."""
+def _shifted(state, metres, axis=1):
+    """Shift the humanoid sideways, or up."""
     pose = state.pipeline_state
     moved = pose.replace(qpos=pose.qpos.at[axis].add(metres))
     return dataclasses.replace(state, pipeline_state=moved)
 
 
-NOTHING = jnp.zeros(28)
+ZERO_ACTION = jnp.zeros(28)
 
 
 def test_sizes(env, play):
@@ -94,21 +94,21 @@ def test_sizes(env, play):
     with physics():
         seen = jax.eval_shape(far.trial, jnp.int32(0)).obs
     assert seen.shape == (far.observation_size,) == (223 + 3 * 360,)
-    # As long as the longest clip, and then some: the clip's end comes first.
+    # Longer than the longest clip, so that the clip's end comes first.
     assert env.episode_length >= 60
 
 
-def test_an_episode_starts_in_a_moment_of_a_clip(env, play):
+def test_reset_starts_at_a_frame_of_a_clip(env, play):
     keys = jax.random.split(jax.random.PRNGKey(0), 64)
     state = play.resets(keys, clip_sampling.init(3))
     frame = np.asarray(state.info["time"]) * FPS
-    clip, turn = np.asarray(state.info["clip"]), np.asarray(state.info["yaw"])
+    clip, yaw = np.asarray(state.info["clip"]), np.asarray(state.info["yaw"])
     np.testing.assert_allclose(frame, np.round(frame), atol=1e-4)
     assert set(clip) == {0, 1, 2}
     assert frame.min() >= 0 and (frame <= np.where(clip == 0, 59.01, STEPS - 0.99)).all()
     assert len(set(np.round(frame[clip == 0]))) > 15
-    assert turn.min() < -2 and turn.max() > 2
-    # The humanoid is where the clip is, and as fast.
+    assert yaw.min() < -2 and yaw.max() > 2
+    # The humanoid has the clip's pose and velocity.
     qpos, qvel = env.library.reference.qpos, env.library.reference.qvel
     rows = clip, np.round(frame).astype(int)
     np.testing.assert_allclose(state.pipeline_state.qpos[:, 7:], qpos[rows][:, 7:], atol=1e-5)
@@ -118,44 +118,44 @@ def test_an_episode_starts_in_a_moment_of_a_clip(env, play):
     np.testing.assert_allclose(found["position"][captured], found["captured"][captured], atol=2e-5)
 
 
-def test_a_plan_is_tracked_without_a_policy_and_the_clip_is_rewarded(env, play):
-    """Servos that are told nothing more go where MuJoCo went; all judging is by the clip."""
+def test_zero_actions_follow_the_plan_and_reward_uses_the_clip(env, play):
+    """With zero actions the servos reproduce MuJoCo's plan; rewards compare with the clip."""
     state = _at(play, clip=2)
     for frame in range(1, STEPS + 1):
-        state = play.step(state, NOTHING)
+        state = play.step(state, ZERO_ACTION)
         found = play.record(state)
         np.testing.assert_allclose(
             found["position"], env.library.reference.position[2, frame], atol=2e-3
         )
-        meant = env.library.reference.position[1, frame]
-        np.testing.assert_allclose(found["captured"], meant, atol=1e-6)
-    assert float(state.metrics["distance"]) < 2e-3  # to the plan: that is not to be strayed from
-    miss = np.mean(np.square(found["position"] - found["captured"]))
-    assert miss > 1e-3
-    paid = 0.5 * np.exp(-100.0 * miss)
-    assert float(state.metrics["reward_position"]) == pytest.approx(paid, rel=2e-3)
+        expected = env.library.reference.position[1, frame]
+        np.testing.assert_allclose(found["captured"], expected, atol=1e-6)
+    assert float(state.metrics["distance"]) < 2e-3  # distance to the plan
+    error = np.mean(np.square(found["position"] - found["captured"]))
+    assert error > 1e-3
+    term = 0.5 * np.exp(-100.0 * error)
+    assert float(state.metrics["reward_position"]) == pytest.approx(term, rel=2e-3)
     ghost = play.render_state(state)["ghost"]
     np.testing.assert_allclose(ghost, env.library.captured.qpos[2, STEPS], atol=1e-6)
 
 
-def test_of_a_planned_clip_the_plan_is_seen_and_not_to_be_strayed_from(env, play):
-    """Both clips begin alike, and go on differently."""
+def test_planned_clip_observes_and_terminates_by_its_plan(env, play):
+    """Both clips start alike and then differ."""
     seen, planned = _at(play, clip=1).obs, _at(play, clip=2).obs
     assert np.abs(seen[223:] - planned[223:]).max() > 0.05
-    # On the way that is planned, up to 0.1 m from the clip, one may be 0.2 m off, not 0.3.
+    # The plan is up to 0.1 m from the clip: 0.2 m from the plan is allowed, 0.3 m is not.
     for metres, lost in ((0.2, False), (0.3, True)):
-        state = _aside(_at(play, clip=2, time=(STEPS - 2) / FPS), metres)
-        assert bool(play.step(state, NOTHING).done) == lost
+        state = _shifted(_at(play, clip=2, time=(STEPS - 2) / FPS), metres)
+        assert bool(play.step(state, ZERO_ACTION).done) == lost
 
 
-def test_clips_are_drawn_by_the_curriculum(env, play):
+def test_clips_are_sampled_by_curriculum_weights(env, play):
     keys = jax.random.split(jax.random.PRNGKey(1), 64)
     only = clip_sampling.init(3).replace(weights=jnp.asarray([0.0, 1.0, 0.0]))
     assert (play.resets(keys, only).info["clip"] == 1).all()
 
 
 @pytest.mark.parametrize("start, fraction", [("start", 1.0), ("hybrid", 0.75)])
-def test_starts_at_the_start(env, start, fraction):
+def test_start_modes_start_at_the_first_frame(env, start, fraction):
     config = dataclasses.replace(
         env.config, start=start, hybrid_fraction=0.75, random_heading=False
     )
@@ -163,100 +163,100 @@ def test_starts_at_the_start(env, start, fraction):
     keys = jax.random.split(jax.random.PRNGKey(2), 400)
     with physics():
         info = jax.jit(jax.vmap(lambda key: other.reset(key).info))(keys)
-    # Of those drawn anywhere, one in sixty or one in four is at the start by chance.
+    # Of uniform starts, one in sixty or one in four is at time 0 by chance.
     assert fraction <= np.mean(info["time"] == 0.0) + 0.06 <= fraction + 0.2
     assert (info["yaw"] == 0).all()
 
 
-def test_time_goes_on_by_one_frame(play):
+def test_each_step_advances_time_by_one_frame(play):
     state = _at(play, time=0.5)
     for i in range(1, 4):
-        state = play.step(state, NOTHING)
+        state = play.step(state, ZERO_ACTION)
         assert float(state.info["time"]) == pytest.approx(0.5 + i / FPS, abs=1e-6)
         assert state.info["clip"] == 0 and not state.done
 
 
-def test_the_clips_end_cuts_the_episode(play):
+def test_end_of_the_clip_truncates_the_episode(play):
     state = _at(play, clip=1)
     for i in range(1, STEPS + 1):
-        state = play.step(state, NOTHING)
+        state = play.step(state, ZERO_ACTION)
         assert state.done == state.info["truncation"] == (i == STEPS)
 
 
-def test_straying_ends_it(play):
-    """A body that is 0.25 m off: nothing follows, and the clip's end makes no difference."""
-    near, far = (_aside(_at(play), metres) for metres in (0.2, 0.3))
-    assert not play.step(near, NOTHING).done
-    lost = play.step(far, NOTHING)
+def test_exceeding_the_distance_limit_terminates(play):
+    """A body more than 0.25 m off terminates, also in the last frame of a clip."""
+    near, far = (_shifted(_at(play), metres) for metres in (0.2, 0.3))
+    assert not play.step(near, ZERO_ACTION).done
+    lost = play.step(far, ZERO_ACTION)
     assert lost.done and not lost.info["truncation"]
-    last = play.step(_aside(_at(play, 1, (STEPS - 1) / FPS), 0.3), NOTHING)
+    last = play.step(_shifted(_at(play, 1, (STEPS - 1) / FPS), 0.3), ZERO_ACTION)
     assert last.done and not last.info["truncation"]
 
 
-def test_a_trial_goes_on_to_its_end_however_bad(play):
-    state = _aside(play.trial(jnp.int32(1)), 3.0)
+def test_trial_runs_to_the_clips_end_without_termination(play):
+    state = _shifted(play.trial(jnp.int32(1)), 3.0)
     assert state.info["clip"] == 1 and state.info["time"] == 0 and state.info["yaw"] == 0
     for i in range(1, STEPS + 1):
-        state = play.step(state, NOTHING)
+        state = play.step(state, ZERO_ACTION)
         assert state.done == state.info["truncation"] == (i == STEPS)
 
 
-@pytest.mark.parametrize("turn", [1.0, -2.7])
-def test_the_world_may_be_turned(play, turn):
-    """The same is seen and earned in any direction, before and after a step.
+@pytest.mark.parametrize("yaw", [1.0, -2.7])
+def test_observation_and_reward_are_invariant_to_yaw(play, yaw):
+    """Observation and reward are the same in any direction, before and after a step.
 
-    The step is in the air: friction, a pyramid, is not quite the same in all directions.
+    The step is in the air: pyramidal friction is not quite isotropic.
     """
     action = jnp.asarray(np.random.default_rng(0).uniform(-0.1, 0.1, 28), jnp.float32)
-    plain, turned = _at(play, time=0.5), _at(play, time=0.5, turn=turn)
+    plain, turned = _at(play, time=0.5), _at(play, time=0.5, yaw=yaw)
     assert np.abs(plain.pipeline_state.qpos[:7] - turned.pipeline_state.qpos[:7]).max() > 0.05
     np.testing.assert_allclose(turned.obs, plain.obs, atol=2e-5)
-    plain, turned = (play.step(_aside(one, 0.1, axis=2), action) for one in (plain, turned))
+    plain, turned = (play.step(_shifted(one, 0.1, axis=2), action) for one in (plain, turned))
     np.testing.assert_allclose(turned.obs, plain.obs, atol=1e-3)
     assert float(turned.reward) == pytest.approx(float(plain.reward), abs=1e-4)
 
 
-def _shown(env, qpos, qvel):
-    """Return what MuJoCo itself says of the bodies: places, turns, speeds and spins."""
+def _body_motion(env, qpos, qvel):
+    """Return MuJoCo's positions, rotations, velocities and angular velocities of the bodies."""
     data, motion = mujoco.MjData(env.humanoid.model), np.empty((15, 6))
     data.qpos[:], data.qvel[:] = qpos, qvel
     mujoco.mj_forward(env.humanoid.model, data)
     for body, row in enumerate(motion):
         kind = mujoco.mjtObj.mjOBJ_XBODY
         mujoco.mj_objectVelocity(env.humanoid.model, data, kind, body + 1, row, 0)
-    turns = Rotation.from_quat(data.xquat[1:], scalar_first=True)
-    return data.xpos[1:].copy(), turns, motion[:, 3:], motion[:, :3]
+    rotations = Rotation.from_quat(data.xquat[1:], scalar_first=True)
+    return data.xpos[1:].copy(), rotations, motion[:, 3:], motion[:, :3]
 
 
-def test_a_step_pays_by_what_mujoco_says_of_the_bodies(env, play):
-    """Each term from poses and speeds alone, in doubles, with SciPy's rotations."""
+def test_reward_terms_match_mujocos_body_motion(env, play):
+    """Recompute each term in float64 with SciPy's rotations."""
     action = jnp.asarray(np.random.default_rng(1).uniform(-0.3, 0.3, 28), jnp.float32)
     start, frame = _at(play, time=0.5), 16
     after = play.step(start, action)
-    now = _shown(env, after.pipeline_state.qpos, after.pipeline_state.qvel)
+    now = _body_motion(env, after.pipeline_state.qpos, after.pipeline_state.qvel)
     reference = env.library.reference
-    meant = _shown(env, reference.qpos[0, frame], reference.qvel[0, frame])
-    errors = [np.mean((a - b) ** 2) for a, b in zip(now, meant, strict=True) if a is not now[1]]
-    errors.insert(1, np.mean((now[1] * meant[1].inv()).magnitude() ** 2))
+    expected = _body_motion(env, reference.qpos[0, frame], reference.qvel[0, frame])
+    errors = [np.mean((a - b) ** 2) for a, b in zip(now, expected, strict=True) if a is not now[1]]
+    errors.insert(1, np.mean((now[1] * expected[1].inv()).magnitude() ** 2))
     weights, scales = (0.5, 0.3, 0.1, 0.1), (100.0, 10.0, 0.1, 0.1)
-    paid = [w * np.exp(-k * e) for w, k, e in zip(weights, scales, errors, strict=True)]
+    terms = [w * np.exp(-k * e) for w, k, e in zip(weights, scales, errors, strict=True)]
     names = ("position", "rotation", "velocity", "spin")
-    for name, value in zip(names, paid, strict=True):
+    for name, value in zip(names, terms, strict=True):
         assert float(after.metrics[f"reward_{name}"]) == pytest.approx(value, rel=2e-3), name
         assert value < 0.999 * weights[names.index(name)], "the step should not be perfect"
     cost = float(after.metrics["reward_power"])
     assert cost < 0
-    assert float(after.reward) == pytest.approx(sum(paid) + cost, abs=1e-3)
-    apart = np.linalg.norm(now[0] - meant[0], axis=-1).mean()
-    assert float(after.metrics["distance"]) == pytest.approx(apart, rel=1e-3)
+    assert float(after.reward) == pytest.approx(sum(terms) + cost, abs=1e-3)
+    distance = np.linalg.norm(now[0] - expected[0], axis=-1).mean()
+    assert float(after.metrics["distance"]) == pytest.approx(distance, rel=1e-3)
 
 
-def test_power_is_what_mujoco_says(env, play):
-    """In the air, where nothing but the servos acts, after MuJoCo's own steps."""
-    start = _aside(_at(play, time=0.5), 0.1, axis=2)
-    meant = jax.tree.map(lambda x: x[0, 16], env.library.reference)
+def test_power_cost_matches_mujoco(env, play):
+    """In the air, where only the servos act, after the same steps in MuJoCo."""
+    start = _shifted(_at(play, time=0.5), 0.1, axis=2)
+    reference = jax.tree.map(lambda x: x[0, 16], env.library.reference)
     target = np.clip(
-        env._target(meant, jnp.zeros(28), NOTHING), env.humanoid.low, env.humanoid.high
+        env._target(reference, jnp.zeros(28), ZERO_ACTION), env.humanoid.low, env.humanoid.high
     )
     data = mujoco.MjData(env.humanoid.model)
     data.qpos[:], data.qvel[:] = start.pipeline_state.qpos, start.pipeline_state.qvel
@@ -265,28 +265,30 @@ def test_power_is_what_mujoco_says(env, play):
         mujoco.mj_step(env.humanoid.model, data)
     assert (np.abs(data.actuator_force) < env.humanoid.model.actuator_forcerange[:, 1]).all()
     watts = np.abs(data.qfrc_actuator * data.qvel).sum()
-    cost = float(play.step(start, NOTHING).metrics["reward_power"])
+    cost = float(play.step(start, ZERO_ACTION).metrics["reward_power"])
     assert watts > 1.0 and cost == pytest.approx(-0.0005 * watts, rel=1e-2)
 
 
-def test_perfect_tracking_pays_the_sum_of_the_weights(env, play):
-    """By a humanoid that is moved by hand to where the clip is, at no cost."""
+def test_perfect_tracking_earns_the_sum_of_the_weights(env, play):
+    """The humanoid is placed on the clip directly, at no power cost."""
     there = jax.tree.map(lambda x: x[0, 16], env.library.reference)
     puppet = copy.copy(env.humanoid)
     puppet.move = lambda pose, target: (puppet.start(there.qpos, there.qvel), jnp.zeros(()))
     config = dataclasses.replace(env.config, weights=(0.4, 0.3, 0.2, 0.05))
     with physics():
-        after = jax.jit(Imitation(config, puppet, env.library).step)(_at(play, time=0.5), NOTHING)
+        after = jax.jit(Imitation(config, puppet, env.library).step)(
+            _at(play, time=0.5), ZERO_ACTION
+        )
     assert float(after.reward) == pytest.approx(0.95, abs=1e-5)
     assert float(after.metrics["distance"]) == pytest.approx(0.0, abs=1e-5)
 
 
-def test_failed_clips_are_those_that_training_would_have_ended(env):
-    """By the worst body of any frame that counts, and the limit of the settings."""
+def test_failed_clips_exceed_the_training_distance(env):
+    """The worst body of any valid frame is compared with the configured limit."""
     played = np.zeros((5, 3, 15, 3), np.float32)
     played[4, 0, 3, 0] = 0.26
     played[4, 1, 3, 0] = 9.0  # after the end
-    # What was captured does not count here: training ends by what is followed.
+    # `captured` is ignored here: training terminates by the distance to `reference`.
     trace = {
         "position": played,
         "reference": np.zeros_like(played),
@@ -305,28 +307,28 @@ def test_failed_clips_are_those_that_training_would_have_ended(env):
 
 
 def _trial(env, play, clip):
-    """Play a clip to its end with a policy that does nothing; return what was recorded, padded.
+    """Play a clip to its end with zero actions; return its length and the padded trace.
 
-    Evaluation plays all of them in one program, which tests/reports/test_clips.py does with
-    an environment that is quicker to compile than this one.
+    Evaluation plays all clips in one program, which tests/reports/test_clips.py tests with an
+    environment that compiles faster.
     """
     state, found = play.trial(jnp.int32(clip)), []
     while not state.done:
-        state = play.step(state, NOTHING)
+        state = play.step(state, ZERO_ACTION)
         found.append(jax.device_get(play.record(state)))
     more = [found[-1]] * (env.episode_length - len(found))
     return len(found), jax.tree.map(lambda *each: np.stack(each), *found, *more)
 
 
-def test_all_clips_are_played_whole_and_judged(env, play):
-    """With a policy that does nothing: the servos follow the clips well for a while."""
+def test_trials_play_every_clip_to_its_end_and_report_it(env, play):
+    """With zero actions the servos follow the clips well for a while."""
     lengths, traces = zip(*(_trial(env, play, clip) for clip in range(env.num_trials)), strict=True)
     assert lengths == (60, STEPS, STEPS)
     trace = jax.tree.map(lambda *each: np.stack(each, axis=1), *traces)
     assert trace["position"].shape == (env.episode_length, 3, 15, 3)
-    meant = env.library.reference.position
-    np.testing.assert_allclose(trace["captured"][:60, 0], meant[0, 1:61], atol=2e-5)
-    np.testing.assert_allclose(trace["captured"][:STEPS, 1], meant[1, 1 : STEPS + 1], atol=2e-5)
+    expected = env.library.reference.position
+    np.testing.assert_allclose(trace["captured"][:60, 0], expected[0, 1:61], atol=2e-5)
+    np.testing.assert_allclose(trace["captured"][:STEPS, 1], expected[1, 1 : STEPS + 1], atol=2e-5)
     left_out = np.asarray(env.humanoid.skeleton.bodies)[~trace["success_bodies"][0, 0]]
     assert sorted(left_out) == ["left_wrist", "right_wrist"]  # our humanoid has no toes
     episodes = Episodes(np.zeros(3), np.int32(lengths), None, trace)
@@ -335,7 +337,7 @@ def test_all_clips_are_played_whole_and_judged(env, play):
     assert clips[1]["strict_success"] and 0 < clips[1]["mpjpe"] < 50
 
 
-def test_absolute_actions_span_the_servos_around_the_pose_at_rest(env):
+def test_absolute_actions_span_the_servo_range_around_rest(env):
     humanoid = env.humanoid
     none, full = jnp.zeros(28), jnp.ones(28)
     np.testing.assert_allclose(env.absolute_target(none), humanoid.angles(humanoid.model.qpos0))
@@ -343,7 +345,7 @@ def test_absolute_actions_span_the_servos_around_the_pose_at_rest(env):
     np.testing.assert_allclose(env.absolute_target(-2.0 * full), humanoid.low, rtol=1e-6)
 
 
-def test_time_keeps_to_the_frames_of_long_clips():
+def test_time_does_not_drift_over_long_clips():
     frames = 8 * 60 * 30
     end = jax.lax.fori_loop(0, frames, lambda _, time: next_frame(time), jnp.zeros(()))
     assert float(end) == pytest.approx(frames / 30.0, abs=1e-4)

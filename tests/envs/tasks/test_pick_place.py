@@ -1,4 +1,4 @@
-"""Picking and placing: grip, rewards, endings, starts, and how the spread of starts grows."""
+"""The pick-and-place task: grip, rewards, termination, start states and curriculum."""
 
 import dataclasses
 from types import SimpleNamespace
@@ -19,7 +19,7 @@ from jaxrl.envs.tasks.pick_place.reward import Snapshot, Task
 from tests.helpers.playing import in_physics
 
 CONFIG = PickConfig()
-# The arm with its cup at the top of a cube in the usual place, pointing down.
+# Joint angles with the cup on top of a cube in the usual place, pointing down.
 ABOVE = np.float32([-0.291, 0.921, 0.0, -1.733, 0.0, 0.488, 0.0])
 ON, OFF = 1.0, -1.0
 FIXED = ("geom_xpos", "geom_xmat", "site_xpos", "site_xmat")
@@ -32,7 +32,7 @@ def env():
 
 @pytest.fixture(scope="module")
 def play(env):
-    """Every function compiled once: physics takes its time."""
+    """Compile each function once, since compiling physics is slow."""
 
     def step(state, action):
         return typed_like(env.step(state, action), state)
@@ -54,7 +54,7 @@ def _at_cube(play, target=TARGET.usual):
     return _begin(play, joints=ABOVE, target=target)
 
 
-def _times(play, state, action, number):
+def _repeat(play, state, action, number):
     for _ in range(number):
         state = play.step(state, action)
     return state
@@ -64,7 +64,7 @@ def _cube(state):
     return np.asarray(state.pipeline_state.qpos[7:10])
 
 
-def test_bodies_are_where_mujoco_has_them(env):
+def test_kinematics_match_mujoco(env):
     random, theirs = np.random.default_rng(0), mujoco.MjData(env.arm.model)
     for _ in range(3):
         qpos = random.normal(size=14).astype(np.float32)
@@ -79,7 +79,7 @@ def test_bodies_are_where_mujoco_has_them(env):
             np.testing.assert_allclose(got, expected, atol=1e-5, err_msg=name)
 
 
-def test_the_arm_has_the_measures_of_the_robot():
+def test_arm_dimensions_and_masses_match_the_robot():
     model = mujoco.MjModel.from_xml_path(str(arm.MODEL))
     data = mujoco.MjData(model)
     mujoco.mj_kinematics(model, data)
@@ -91,44 +91,44 @@ def test_the_arm_has_the_measures_of_the_robot():
     np.testing.assert_allclose(masses, [4, 4, 3, 2.7, 1.7, 1.8, 0.33], atol=1e-9)
 
 
-def test_commanded_speeds_are_reached_and_ranges_kept(play):
+def test_commanded_speeds_are_reached_within_joint_limits(play):
     state = _begin(play)
-    state = _times(play, state, _action(OFF, 0.5, 0, 0, 0, 0, 0, -1.0), 5)
+    state = _repeat(play, state, _action(OFF, 0.5, 0, 0, 0, 0, 0, -1.0), 5)
     speeds = state.pipeline_state.qvel[:7]
     np.testing.assert_allclose(speeds, [0.75, 0, 0, 0, 0, 0, -1.5], atol=0.05)
-    state = _times(play, state, _action(OFF, 0, 0, 0, 0, 0, 0, -1.0), 70)
+    state = _repeat(play, state, _action(OFF, 0, 0, 0, 0, 0, 0, -1.0), 70)
     assert -3.06 < state.pipeline_state.qpos[6] < -3.0
 
 
-def test_a_held_cube_follows_and_a_released_one_falls(play):
+def test_held_cube_follows_and_released_cube_falls(play):
     state = play.step(_at_cube(play), _action(ON))
     assert state.info["held"] and state.metrics["held"] == 1
-    state = _times(play, state, _action(0.0, 0, -0.5), 12)  # lift, with the suction left alone
+    state = _repeat(play, state, _action(0.0, 0, -0.5), 12)  # lift with a suction command of 0
     assert state.info["held"] and _cube(state)[2] > 0.15
-    beside = np.linalg.norm(_cube(state) - np.asarray(state.info["tip"]))
-    assert beside == pytest.approx(arm.TOUCHING, abs=0.005)
+    gap = np.linalg.norm(_cube(state) - np.asarray(state.info["tip"]))
+    assert gap == pytest.approx(arm.TOUCHING, abs=0.005)
     height = _cube(state)[2]
     state = play.step(state, _action(OFF))
     assert not state.info["held"] and state.metrics["drops"] == 1
-    state = _times(play, state, _action(OFF), 40)
+    state = _repeat(play, state, _action(OFF), 40)
     assert _cube(state)[2] == pytest.approx(0.025, abs=0.003) and height > 0.15
     assert abs(state.pipeline_state.qvel[9]) < 0.05  # at rest on the table
 
 
-def test_a_cube_is_held_as_it_was_taken(play):
-    """The cup comes in at a slant: the cube stays level, and is drawn in until it touches."""
-    slanted = [-0.677, 0.906, 0.371, -2.017, 0.624, -0.158, 0.8]  # by 24 degrees
+def test_grasp_preserves_the_cubes_orientation(play):
+    """With a slanted cup, the cube stays level and is pulled in until it touches."""
+    slanted = [-0.677, 0.906, 0.371, -2.017, 0.624, -0.158, 0.8]  # 24 degrees
     state = play.step(_begin(play, joints=slanted), _action(ON))
     assert state.info["held"]
-    state = _times(play, state, _action(ON), 10)
+    state = _repeat(play, state, _action(ON), 10)
     assert abs(state.pipeline_state.qpos[10]) > 0.995  # still level
     assert np.max(np.abs(state.pipeline_state.qvel[7:])) < 0.2
-    state = _times(play, state, _action(ON, 0, -0.5), 10)
-    beside = np.linalg.norm(_cube(state) - np.asarray(state.info["tip"]))
-    assert _cube(state)[2] > 0.12 and beside == pytest.approx(arm.TOUCHING, abs=0.005)
+    state = _repeat(play, state, _action(ON, 0, -0.5), 10)
+    gap = np.linalg.norm(_cube(state) - np.asarray(state.info["tip"]))
+    assert _cube(state)[2] > 0.12 and gap == pytest.approx(arm.TOUCHING, abs=0.005)
 
 
-def test_a_held_cube_pressed_onto_the_table_stays_calm(play):
+def test_held_cube_pressed_onto_the_table_is_stable(play):
     state = play.step(_at_cube(play), _action(ON))
     fastest, lowest = 0.0, 1.0
     for _ in range(25):
@@ -138,7 +138,7 @@ def test_a_held_cube_pressed_onto_the_table_stays_calm(play):
     assert state.info["held"] and fastest < 1.5 and lowest > 0.005
 
 
-def test_the_cup_takes_hold_only_when_near_and_on(play):
+def test_cup_grips_only_when_near_and_on(play):
     far = _begin(play)
     assert not play.step(far, _action(ON)).info["held"]
     near = _at_cube(play)
@@ -146,14 +146,14 @@ def test_the_cup_takes_hold_only_when_near_and_on(play):
     assert not play.step(near, _action(-0.1)).info["held"]
 
 
-def test_the_cube_lies_still_until_it_is_taken(play):
+def test_cube_is_at_rest_until_gripped(play):
     state = _begin(play)
-    state = _times(play, state, _action(ON, 0.3), 20)
+    state = _repeat(play, state, _action(ON, 0.3), 20)
     np.testing.assert_allclose(_cube(state), CUBE.usual, atol=1e-3)
 
 
-def test_few_iterations_do_as_many_do(play):
-    """The same motion in MuJoCo itself, solved with care: grasped, lifted, carried."""
+def test_few_solver_iterations_match_many(play):
+    """Grasp, lift and carry against MuJoCo with many solver iterations."""
     model = mujoco.MjModel.from_xml_path(str(arm.MODEL))
     model.opt.timestep, model.opt.iterations, model.opt.ls_iterations = 0.04 / 20, 100, 50
     data = mujoco.MjData(model)
@@ -169,26 +169,26 @@ def test_few_iterations_do_as_many_do(play):
     np.testing.assert_allclose(_cube(state), data.qpos[7:10], atol=0.02)
 
 
-def test_a_cube_that_stays_at_the_target_is_success(play):
+def test_cube_held_at_the_target_is_a_success(play):
     cube = np.asarray(CUBE.usual)
     state = _at_cube(play, target=cube + [0, 0, 0.045])
-    after = _times(play, state, _action(ON), CONFIG.hold - 1)
+    after = _repeat(play, state, _action(ON), CONFIG.hold - 1)
     assert after.metrics["success"] == 0 and after.done == 0 and after.info["held"]
     after = play.step(after, _action(ON))
     assert after.metrics["success"] == 1 and after.done == 1 and not after.info["held"]
     assert after.metrics["reward_success"] == CONFIG.success_reward
-    unheld = _times(play, state, _action(OFF), CONFIG.hold)
+    unheld = _repeat(play, state, _action(OFF), CONFIG.hold)
     assert unheld.metrics["success"] == 0 and unheld.done == 0
 
 
-def test_a_cube_out_of_reach_ends_the_episode_without_success(play):
+def test_cube_out_of_reach_terminates_without_success(play):
     state = _begin(play, cube=[1.1, 0.0, 0.025])
     state = play.step(state, _action(OFF))
     assert state.done == 1 and state.metrics["success"] == 0
     assert state.metrics["reward_drop"] == -CONFIG.drop_cost
 
 
-def test_what_is_seen(env, play):
+def test_observation_layout(env, play):
     state = play.step(_at_cube(play), _action(ON))
     joints, speeds, tip, cube, target, to_cube, to_target, held, stayed = np.split(
         np.asarray(state.obs), np.cumsum([7, 7, 3, 3, 3, 3, 3, 1])
@@ -206,28 +206,32 @@ def test_what_is_seen(env, play):
 TASK = Task(target=jnp.asarray([0.5, 0.4, 0.125]), start=jnp.asarray([0.5, 0.0, 0.025]))
 
 
-def _moment(tip, cube, held):
+def _snapshot(tip, cube, held):
     return Snapshot(jnp.asarray(tip), jnp.asarray(cube), jnp.asarray(held))
 
 
 def _terms(before, now, success=False, lost=False):
-    paid = reward.terms(CONFIG, before, now, TASK, jnp.asarray(success, float), jnp.asarray(lost))
-    return {name: pytest.approx(float(value), abs=1e-4) for name, value in paid._asdict().items()}
+    rewards = reward.terms(
+        CONFIG, before, now, TASK, jnp.asarray(success, float), jnp.asarray(lost)
+    )
+    return {
+        name: pytest.approx(float(value), abs=1e-4) for name, value in rewards._asdict().items()
+    }
 
 
-def test_coming_closer_pays_and_going_away_costs_as_much():
-    far = _moment([0.5, 0.0, 0.325], TASK.start, False)
-    near = _moment([0.5, 0.0, 0.125], TASK.start, False)
+def test_approach_reward_is_symmetric():
+    far = _snapshot([0.5, 0.0, 0.325], TASK.start, False)
+    near = _snapshot([0.5, 0.0, 0.125], TASK.start, False)
     nothing = {"grasp": 0, "lift": 0, "place": 0, "success": 0, "drop": 0, "time": -0.02}
     assert _terms(far, near) == nothing | {"approach": 0.2 * 5}
     assert _terms(near, far) == nothing | {"approach": -0.2 * 5}
 
 
-def test_taking_hold_lifting_and_carrying_pay():
-    free = _moment([0.5, 0.0, 0.065], TASK.start, False)
-    held = _moment([0.5, 0.0, 0.065], TASK.start, True)
-    up = _moment([0.5, 0.0, 0.165], [0.5, 0.0, 0.125], True)
-    there = _moment([0.5, 0.4, 0.165], TASK.target, True)
+def test_grasp_lift_and_place_rewards():
+    free = _snapshot([0.5, 0.0, 0.065], TASK.start, False)
+    held = _snapshot([0.5, 0.0, 0.065], TASK.start, True)
+    up = _snapshot([0.5, 0.0, 0.165], [0.5, 0.0, 0.125], True)
+    there = _snapshot([0.5, 0.4, 0.165], TASK.target, True)
     begun, lifted, carried = _terms(free, held), _terms(held, up), _terms(up, there, success=True)
     assert begun["grasp"] == 2.0 and begun["approach"] == 0.04 * 5 and begun["lift"] == 0.0
     assert lifted["lift"] == 1.0 and lifted["grasp"] == 0.0 and lifted["approach"] == 0.0
@@ -235,8 +239,8 @@ def test_taking_hold_lifting_and_carrying_pay():
     assert carried["place"] == 5 * 0.4 and carried["success"] == 10.0 and carried["lift"] == 0.0
 
 
-def test_letting_go_costs_what_was_earned_and_more():
-    up = _moment([0.5, 0.2, 0.165], [0.5, 0.2, 0.125], True)
+def test_dropping_reverses_rewards_and_costs_extra():
+    up = _snapshot([0.5, 0.2, 0.165], [0.5, 0.2, 0.125], True)
     dropped = _terms(up, up._replace(held=jnp.asarray(False)))
     assert dropped["grasp"] == -2.0 and dropped["lift"] == -1.0 and dropped["drop"] == -0.5
     assert dropped["place"] == -5 * (np.hypot(0.4, 0.1) - 0.2)
@@ -267,16 +271,16 @@ def _assert_spread(places, area, level):
         ("medium", None, 1.0, 0.0),
         ("hard", None, 1.0, 1.0),
         ("curriculum", 0.3, 0.3, 0.3),
-        ("curriculum", None, 1.0, 1.0),  # as policies are judged
+        ("curriculum", None, 1.0, 1.0),  # as in evaluation
     ],
 )
-def test_difficulties_spread_cube_and_target(difficulty, level, cube, target):
+def test_difficulty_sets_the_spread_of_cube_and_target(difficulty, level, cube, target):
     cubes, targets = _starts(difficulty, level)
     _assert_spread(cubes, CUBE, cube)
     _assert_spread(targets, TARGET, target)
 
 
-def test_the_spread_grows_with_success_and_never_shrinks():
+def test_curriculum_level_grows_with_success_and_never_shrinks():
     env = PickPlace(dataclasses.replace(CONFIG, difficulty="curriculum", raise_by=0.4))
     now, seen = env.first_curriculum(), []
     assert now["level"] == np.float32(pick_place.FIRST_LEVEL)
@@ -294,7 +298,7 @@ def test_fixed_difficulties_have_no_curriculum(difficulty):
     assert env.first_curriculum() == env.last_curriculum() == ()
 
 
-def test_it_can_be_drawn_and_tells_where_it_starts(env, play):
+def test_render_state_and_start_position(env, play):
     state = _begin(play, cube=(0.4, -0.2, 0.025), target=(0.5, 0.1, 0.2))
     shown = env.render_state(state)
     assert shown["qpos"].shape == (env.mj_model.nq,)

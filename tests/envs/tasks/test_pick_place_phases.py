@@ -1,4 +1,4 @@
-"""Phases of picking, on curves whose phases are known."""
+"""Learning phases of pick-and-place, on curves with known phases."""
 
 import numpy as np
 import pytest
@@ -23,36 +23,36 @@ def _phases(successes, grasps=None, steps=None):
     return [tuple(p)[:3] for p in phases.split(np.array(steps), grasps, np.array(successes))]
 
 
-def test_each_phase_ends_where_its_fraction_is_reached():
+def test_phase_ends_where_its_threshold_is_reached():
     ends = [30.0, 50.0, 70.0, 90.0, 100.0]
     starts = [0.0, *ends[:-1]]
     assert _phases(SUCCESSES, GRASPS) == list(zip(NAMES, starts, ends, strict=True))
 
 
 @pytest.mark.parametrize("reached", range(1, 6))
-def test_phases_that_were_not_reached_are_left_out(reached):
+def test_unreached_phases_are_omitted(reached):
     upto = [2, 4, 6, 8, 10][reached - 1]
     found = _phases(SUCCESSES[:upto], GRASPS[:upto])
     assert [name for name, *_ in found] == NAMES[:reached]
     assert found[-1][2] == 10.0 * upto
 
 
-def test_a_fall_does_not_bring_a_phase_back():
+def test_a_drop_does_not_return_to_an_earlier_phase():
     found = _phases([0.0, 0.6, 0.1, 0.0, 0.96, 0.2])
     assert found == [
         ("initialisation", 0.0, 20.0),
-        ("optimisation", 20.0, 50.0),  # what was passed at once lasted no time
+        ("optimisation", 20.0, 50.0),  # phases passed within one row are omitted
         ("convergence", 50.0, 60.0),
     ]
 
 
-def test_success_counts_where_grasping_has_no_reward():
+def test_success_is_used_where_grasping_has_no_reward():
     rows = folders.picking([0.0, 0.1, 0.2], [0.0, 0.0, 0.0])
     report = phases.learning_phases(_config(0.0), rows)
     assert [p.name for p in report.phases] == ["initialisation", "skill"]
 
 
-def test_the_fraction_of_grasps_follows_from_their_reward():
+def test_grasp_rate_is_computed_from_its_reward():
     rows = folders.picking(SUCCESSES, GRASPS)
     report = phases.learning_phases(_config(2.0), rows)
     assert [p.end for p in report.phases] == [3000.0, 5000.0, 7000.0, 9000.0, 10000.0]
@@ -60,20 +60,20 @@ def test_the_fraction_of_grasps_follows_from_their_reward():
     assert phases.learning_phases(_config(20.0), rows).phases[0].end == 5000.0  # 8 %, 9 %, ...
 
 
-def test_runs_without_these_terms_have_no_phases(tmp_path):
+def test_runs_without_reward_terms_have_no_phases(tmp_path):
     assert phases.learning_phases(_config(2.0), folders.points()) is None
     other = folders.make(tmp_path / "run")
     assert plots.learning_phases(other, _config(2.0)) is None
     assert not (other / "plots").exists()
 
 
-def test_rows_before_the_first_episode_ended_are_left_out():
+def test_rows_without_finished_episodes_are_omitted():
     rows = [{"step": 500}, *folders.picking(SUCCESSES, GRASPS)]
     rows.insert(3, rows[3] | {"step": 2500, phases.SUCCESS: float("nan")})
     assert len(phases.learning_phases(_config(2.0), rows).steps) == len(SUCCESSES)
 
 
-def test_the_plot_shows_all_phases(tmp_path, monkeypatch):
+def test_plot_shows_all_phases(tmp_path, monkeypatch):
     from matplotlib.axes import Axes
 
     shaded = []

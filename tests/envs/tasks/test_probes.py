@@ -1,4 +1,4 @@
-"""Check the probes' own dynamics by hand; learning on them is tested elsewhere."""
+"""Dynamics of the probe environments; learning on them is tested elsewhere."""
 
 import functools
 import math
@@ -45,7 +45,7 @@ def _resets(env, count=2000):
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("make_key", [jax.random.PRNGKey, jax.random.key])
-def test_step_keeps_structure_shapes_and_types(name, make_key):
+def test_step_preserves_structure_shapes_and_dtypes(name, make_key):
     env = probes.PROBES[name]()
     state = jax.eval_shape(env.reset, make_key(0))
     assert isinstance(env, envs.Env)
@@ -69,7 +69,7 @@ def test_sizes_match_observations(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_runs_jitted_and_vmapped_as_one_by_one(name):
+def test_jit_and_vmap_match_single_steps(name):
     env = probes.PROBES[name]()
     keys = jax.random.split(jax.random.key(3), 4)
     actions = jnp.stack([_action(env, value) for value in (0, 1, 1, 0)])
@@ -84,7 +84,7 @@ def test_runs_jitted_and_vmapped_as_one_by_one(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_step_keeps_what_wrappers_put_into_the_state(name):
+def test_step_preserves_info_and_metrics_of_wrappers(name):
     env = probes.PROBES[name]()
     state = env.reset(jax.random.key(0))
     metrics = {**state.metrics, "mark": jnp.float32(4)}
@@ -206,7 +206,7 @@ def test_exploding_in_one_place_only():
     assert np.isnan(_play(probes.Exploding(k=0), [0])[0])
 
 
-def test_success_counts_down_to_the_judged_step():
+def test_success_counts_down_to_the_scored_step():
     env = probes.Success(min_steps=3, max_steps=3)
     first, obs, rewards, dones = _play(env, [0, 0, 1])
     assert [first[0], *obs[:, 0]] == [3, 2, 1, 0]
@@ -253,6 +253,6 @@ def test_counter():
         lambda: probes.Success(3, 2),
     ],
 )
-def test_impossible_arguments_are_refused(build):
+def test_invalid_arguments_are_rejected(build):
     with pytest.raises(ValueError, match="needs"):
         build()

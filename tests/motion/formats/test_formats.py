@@ -1,4 +1,4 @@
-"""Motion files: what is written is read, other people's layouts, and all that can be wrong."""
+"""Motion files: round trips, third-party layouts, and errors."""
 
 import json
 import pickle
@@ -46,7 +46,7 @@ def _deepmimic(path, frames=3, loop="wrap", **changed):
     return content
 
 
-def test_our_own_files_are_read_as_written(tmp_path, bones):
+def test_native_files_round_trip(tmp_path, bones):
     clip = synthetic.stepping(bones)._replace(name="a", fps=47.5)
     native.write(tmp_path / "a.npz", clip, bones)
     (found,) = formats.read(tmp_path / "a.npz", bones)
@@ -57,11 +57,11 @@ def test_our_own_files_are_read_as_written(tmp_path, bones):
 def _planned(bones):
     clip = synthetic.stepping(bones)
     rng, count, model = np.random.default_rng(0), len(clip.qpos), bones.model
-    qvel, push = rng.normal(size=(count, model.nv)), rng.normal(size=(count, model.nu))
-    return clip._replace(plan=Plan(clip.qpos + 0.01, qvel, push, 5))
+    qvel, feedforward = rng.normal(size=(count, model.nv)), rng.normal(size=(count, model.nu))
+    return clip._replace(plan=Plan(clip.qpos + 0.01, qvel, feedforward, 5))
 
 
-def test_plans_are_read_as_written(tmp_path, bones):
+def test_plans_round_trip(tmp_path, bones):
     clip = _planned(bones)
     native.write(tmp_path / "a.npz", clip, bones)
     (found,) = formats.read(tmp_path / "a.npz", bones)
@@ -69,7 +69,7 @@ def test_plans_are_read_as_written(tmp_path, bones):
         np.testing.assert_array_equal(got, put)
 
 
-def test_bad_plans_are_refused(tmp_path, bones):
+def test_bad_plans_are_rejected(tmp_path, bones):
     path, clip = tmp_path / "a.npz", _planned(bones)
     native.write(path, clip, bones)
     good = dict(np.load(path))
@@ -102,8 +102,8 @@ def test_folders_are_read_in_order(tmp_path, bones):
     assert [clip.name for clip in formats.read(tmp_path, bones)] == ["a", "b", "c"]
 
 
-def test_frames_of_deepmimic_last_as_long_as_they_say(tmp_path, bones):
-    """Y is up in the file; frames of 0.1 s and 0.3 s become steps of a thirtieth."""
+def test_deepmimic_frame_durations_are_respected(tmp_path, bones):
+    """Y is up in the file; frames of 0.1 s and 0.3 s become steps of 1/30 s."""
     content = _deepmimic(tmp_path / "c.txt", loop="none")
     rows = content["Frames"]
     rows[1][0], rows[2][0] = 0.3, 0.0
@@ -122,8 +122,8 @@ def test_frames_of_deepmimic_last_as_long_as_they_say(tmp_path, bones):
     np.testing.assert_allclose(clip.qpos[:, bones.joint("right_knee").qpos], -expected, atol=1e-9)
 
 
-def test_plain_files_have_the_root_of_their_own_model(tmp_path):
-    """Six root joints of the model they were made for, against the free root of ours."""
+def test_plain_files_with_six_root_joints_map_to_the_free_root(tmp_path):
+    """The file's model has six root joints, ours has a free root."""
     theirs = mujoco.MjModel.from_xml_string(HINGED.replace("ROOT", SIX))
     qpos = np.random.default_rng(0).normal(size=(5, theirs.nq))
     names = [theirs.joint(i).name for i in range(theirs.njnt)]
@@ -141,29 +141,29 @@ def test_plain_files_have_the_root_of_their_own_model(tmp_path):
         np.testing.assert_allclose(b.xmat, a.xmat, atol=1e-9)
 
 
-def _amass(path, frames=2, **turns):
-    """Write SMPL standing in its rest pose (facing -y once it is upright), but for some turns."""
+def _amass(path, frames=2, **rotations):
+    """Write SMPL in its rest pose (facing -y once upright), except for the given rotations."""
     numbers = {"root": 0, "left_knee": 4, "left_shoulder": 16, "right_elbow": 19, "spine": 6}
     poses = np.zeros((frames, 52, 3))
     poses[:, 0] = [np.pi / 2, 0, 0]  # y up becomes z up
-    for name, turn in turns.items():
-        poses[:, numbers[name]] = turn
+    for name, rotation in rotations.items():
+        poses[:, numbers[name]] = rotation
     trans = np.tile([0.0, 0.223, 0.93 - 0.028], (frames, 1))
     np.savez(path, poses=poses.reshape(frames, -1), trans=trans, mocap_framerate=120.0)
 
 
-def _places(clip, bones):
+def _body_positions(clip, bones):
     data = mujoco.MjData(bones.model)
     data.qpos[:] = clip.qpos[0]
     mujoco.mj_kinematics(bones.model, data)
     return lambda name: data.body(name).xpos
 
 
-def test_the_rest_pose_of_amass_has_its_arms_stretched_out(tmp_path, bones):
+def test_amass_rest_pose_has_arms_stretched_out(tmp_path, bones):
     _amass(tmp_path / "t.npz")
     (clip,) = formats.read(tmp_path / "t.npz", bones)
     assert clip.fps == 120.0
-    at = _places(clip, bones)
+    at = _body_positions(clip, bones)
     np.testing.assert_allclose(at("root"), [0, 0, bones.model.qpos0[2]], atol=3e-3)
     arm = at("left_wrist") - at("left_shoulder")  # it faces -y, so its left is +x
     np.testing.assert_allclose(arm, [0.533735, 0, 0], atol=1e-6)
@@ -171,7 +171,7 @@ def test_the_rest_pose_of_amass_has_its_arms_stretched_out(tmp_path, bones):
     np.testing.assert_allclose((at("left_ankle") - at("left_hip"))[:2], 0.0, atol=1e-6)
 
 
-def test_limbs_of_amass_bend_as_they_should(tmp_path, bones):
+def test_amass_limbs_bend_in_the_right_direction(tmp_path, bones):
     """Seen in SMPL's axes (x left, y up, z forward)."""
     _amass(
         tmp_path / "t.npz",
@@ -181,7 +181,7 @@ def test_limbs_of_amass_bend_as_they_should(tmp_path, bones):
         spine=[0, 0, 0],
     )
     (clip,) = formats.read(tmp_path / "t.npz", bones)
-    at = _places(clip, bones)
+    at = _body_positions(clip, bones)
     forward, down = np.array([0, -1, 0]), np.array([0, 0, -1])
     np.testing.assert_allclose(at("left_ankle") - at("left_knee"), -0.40987 * forward, atol=1e-6)
     forearm = at("right_wrist") - at("right_elbow")
@@ -190,7 +190,7 @@ def test_limbs_of_amass_bend_as_they_should(tmp_path, bones):
     np.testing.assert_allclose(arm, 0.533735 * down, atol=1e-6)
 
 
-def test_files_of_another_skeleton_name_the_joint(tmp_path, bones):
+def test_files_of_another_skeleton_report_the_joint(tmp_path, bones):
     other = _hinged()
     qpos = np.tile(other.model.qpos0, (3, 1))
     native.write(tmp_path / "h.npz", synthetic.stepping(bones)._replace(qpos=qpos), other)
@@ -211,7 +211,7 @@ def test_files_of_another_skeleton_name_the_joint(tmp_path, bones):
         formats.read(tmp_path / "q.npz", other)
 
 
-def test_paths_without_motions_are_refused(tmp_path, bones):
+def test_paths_without_motions_are_rejected(tmp_path, bones):
     with pytest.raises(UserError, match="no such file"):
         formats.read(tmp_path / "none.txt", bones)
     (tmp_path / "empty").mkdir()
@@ -235,14 +235,14 @@ def test_paths_without_motions_are_refused(tmp_path, bones):
         (json.dumps({"Frames": [[0.0] * 44] * 3}), "'root' in frame 0 has the length 0"),
     ],
 )
-def test_bad_files_of_deepmimic_are_refused(tmp_path, bones, text, message):
+def test_bad_deepmimic_files_are_rejected(tmp_path, bones, text, message):
     (tmp_path / "c.txt").write_text(text)
     with pytest.raises(UserError, match=message):
         formats.read(tmp_path / "c.txt", bones)
 
 
 @pytest.mark.parametrize("duration", [0.0, float("inf"), 1e9])
-def test_bad_durations_are_refused(tmp_path, bones, duration):
+def test_bad_durations_are_rejected(tmp_path, bones, duration):
     content = _deepmimic(tmp_path / "c.txt")
     content["Frames"][1][0] = duration
     (tmp_path / "c.txt").write_text(json.dumps(content))
@@ -250,7 +250,7 @@ def test_bad_durations_are_refused(tmp_path, bones, duration):
         formats.read(tmp_path / "c.txt", bones)
 
 
-def test_bad_arrays_are_refused(tmp_path, bones):
+def test_bad_arrays_are_rejected(tmp_path, bones):
     path = tmp_path / "a.npz"
     path.write_bytes(pickle.dumps({"poses": 1}))
     with pytest.raises(UserError, match="Pickles are never read"):
@@ -276,7 +276,7 @@ def test_bad_arrays_are_refused(tmp_path, bones):
         formats.read(path, bones)
 
 
-def test_files_of_ours_without_frames_are_refused(tmp_path, bones):
+def test_native_files_without_frames_are_rejected(tmp_path, bones):
     path, clip = tmp_path / "a.npz", synthetic.stepping(bones)
     native.write(path, clip._replace(qpos=clip.qpos[:0]), bones)
     with pytest.raises(UserError, match=r"0 frame\(s\)"):

@@ -1,4 +1,4 @@
-"""Pickles are read without being run: arrays come out right, everything else is refused."""
+"""Pickles are read without executing them: arrays are loaded, all else is rejected."""
 
 import gzip
 import io
@@ -53,7 +53,7 @@ def test_numpy_arrays_of_every_protocol(tmp_path, protocol):
 @pytest.mark.parametrize("aligned", [True, False])
 @pytest.mark.parametrize("compressed", [True, False])
 def test_joblib_dumps(tmp_path, protocol, aligned, compressed):
-    """Arrays lie between the opcodes; files of before joblib 1.2 are not aligned."""
+    """Arrays lie between the opcodes; files from before joblib 1.2 are not aligned."""
     again = {**ARRAYS, "once more": ARRAYS["plain"]}
     data = craft.joblib_dump(again, protocol, aligned, compressed)
     _assert_equal(_load(tmp_path, data), again)
@@ -72,7 +72,7 @@ def test_gzip(tmp_path):
     _assert_equal(_load(tmp_path, gzip.compress(pickle.dumps(ARRAYS))), ARRAYS)
 
 
-def test_values_that_are_no_arrays(tmp_path):
+def test_values_other_than_arrays(tmp_path):
     shared = [1, 2]
     value = {
         "number": np.float64(29.97),
@@ -137,7 +137,7 @@ def test_pytorch_itself(tmp_path):
         (craft.Tensor(np.float32(NUMBERS), "Double"), "24 bytes for float64"),
     ],
 )
-def test_tensors_that_lie(tmp_path, tensor, complaint):
+def test_tensors_with_inconsistent_metadata_are_rejected(tmp_path, tensor, complaint):
     with craft.pretended_torch():
         data = pickle.dumps({"t": tensor}, 2)
     with pytest.raises(UserError, match=complaint) as error:
@@ -156,7 +156,7 @@ class Calls:
 
 
 def _forbidden(folder):
-    """Return a file that must not come to be, and pickles that would make it."""
+    """Return a file that must not be created, and pickles that would create it."""
     mark = folder / "ran"
     make = f"open({str(mark)!r}, 'w').close()"
     return mark, {
@@ -175,7 +175,7 @@ def _forbidden(folder):
 
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
 @pytest.mark.parametrize("name", _forbidden(Path())[1])
-def test_nothing_is_run(tmp_path, name, protocol):
+def test_no_code_is_executed(tmp_path, name, protocol):
     mark, attacks = _forbidden(tmp_path)
     data = pickle.dumps(attacks[name], protocol)
     for packed in (data, zlib.compress(data)):
@@ -185,7 +185,7 @@ def test_nothing_is_run(tmp_path, name, protocol):
 
 
 def test_the_attacks_are_real(tmp_path):
-    """Read by pickle itself they do run, or the test above would show nothing."""
+    """With pickle itself they do run; otherwise the test above would prove nothing."""
     mark, attacks = _forbidden(tmp_path)
     for name in ("os.system", "eval", "as a key", "in an object array"):
         pickle.loads(pickle.dumps(attacks[name]))
@@ -193,7 +193,7 @@ def test_the_attacks_are_real(tmp_path):
         mark.unlink()
 
 
-def test_nothing_is_run_within_a_tensor(tmp_path):
+def test_no_code_is_executed_within_a_tensor(tmp_path):
     """PyTorch would unpickle a storage's bytes by itself."""
     mark, attacks = _forbidden(tmp_path)
 
@@ -210,7 +210,7 @@ def test_nothing_is_run_within_a_tensor(tmp_path):
     assert not mark.exists()
 
 
-def test_nothing_is_imported(tmp_path):
+def test_no_module_is_imported(tmp_path):
     """Importing a module runs it."""
     (tmp_path / "innocent_looking.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
     with (
@@ -240,14 +240,14 @@ HAND_WRITTEN = {
 
 
 @pytest.mark.parametrize("name", HAND_WRITTEN)
-def test_programs_that_make_no_sense(tmp_path, name):
+def test_invalid_pickle_programs_are_rejected(tmp_path, name):
     before = dict(vars(pickle_arrays.PickledObject))
     with pytest.raises(UserError, match=r"motion.pkl' cannot be read: it is damaged"):
         _load(tmp_path, HAND_WRITTEN[name])
     assert dict(vars(pickle_arrays.PickledObject)) == before
 
 
-def test_what_a_file_refers_to_often_is_built_once(tmp_path):
+def test_shared_references_are_built_once(tmp_path):
     """Forty lists, each twice the one before: a tree of 2^40 leaves in 300 bytes."""
     data = b"\x80\x02]" + b"q\x00" + b"".join(b"]q%c(h%ch%ce" % (i + 1, i, i) for i in range(40))
     found = _load(tmp_path, data + b".")
@@ -261,7 +261,7 @@ def test_what_a_file_refers_to_often_is_built_once(tmp_path):
         ("V8", (1,), b"12345678"),  # raw memory
         ("f8,f8", (1,), b"1234567812345678"),
         ("O8", (1,), b"12345678"),  # addresses of objects
-        ("f8", (2,), b"12345678"),  # less data than said
+        ("f8", (2,), b"12345678"),  # less data than declared
         ("f8", (1,), b"1234567812345678"),  # more
         ("f8", (-1,), b"12345678"),
         ("f8", (True,), b"12345678"),
@@ -270,7 +270,7 @@ def test_what_a_file_refers_to_often_is_built_once(tmp_path):
         (8, (1,), b"12345678"),
     ],
 )
-def test_arrays_that_lie(tmp_path, code, shape, data):
+def test_arrays_with_inconsistent_metadata_are_rejected(tmp_path, code, shape, data):
     class Array:
         def __reduce__(self):
             make = np.array([0.0]).__reduce__()[0]
@@ -285,7 +285,7 @@ def test_arrays_that_lie(tmp_path, code, shape, data):
 
 
 @pytest.mark.parametrize("kind", ["pickle", "joblib", "zlib", "npy"])
-def test_truncated_anywhere(tmp_path, kind):
+def test_truncated_files_are_rejected(tmp_path, kind):
     value = {"clip": {"poses": NUMBERS, "fps": 30}}
     npy = io.BytesIO()
     np.save(npy, value, allow_pickle=True)
@@ -300,8 +300,8 @@ def test_truncated_anywhere(tmp_path, kind):
             _load(tmp_path, data[:length])
 
 
-def test_any_damage_is_the_users_to_mend(tmp_path):
-    """Whatever bytes are changed, a value or one readable error comes out."""
+def test_corrupt_bytes_raise_only_user_errors(tmp_path):
+    """Whatever bytes change, the result is a value or one readable error."""
     rng = np.random.default_rng(0)
     data = craft.joblib_dump({"clip": {"poses": NUMBERS, "fps": 30}}, compressed=False)
     for _ in range(500):
@@ -314,14 +314,14 @@ def test_any_damage_is_the_users_to_mend(tmp_path):
             assert "motion.pkl" in str(error)
 
 
-def test_a_small_file_does_not_grow_without_end(tmp_path, monkeypatch):
+def test_decompressed_size_is_limited(tmp_path, monkeypatch):
     monkeypatch.setattr(pickle_arrays, "ALWAYS_FINE", 1000)
     data = zlib.compress(pickle.dumps(bytes(10**6)))
     with pytest.raises(UserError, match="unpacks to more than"):
         _load(tmp_path, data)
 
 
-def test_other_files(tmp_path):
+def test_other_files_are_rejected(tmp_path):
     for data in (
         b"",
         b"not a pickle",

@@ -1,4 +1,4 @@
-"""The three layouts of pickled motions, and all that can be wrong with their contents."""
+"""The three layouts of pickled motions, and validation of their contents."""
 
 import pickle
 from collections import OrderedDict
@@ -66,7 +66,7 @@ def _read(tmp_path, contents, name="motion.pkl"):
 
 
 def test_phc(tmp_path):
-    """As PHC writes it: joblib, compressed, the root's way as a tensor."""
+    """As PHC writes it: joblib, compressed, the root translation as a tensor."""
     first, second = _phc(), _phc(pose_quat_global=None, fps=np.int64(60))
     root = first["root_trans_offset"]
     with craft.pretended_torch():
@@ -134,7 +134,7 @@ BAD[4, 7] = np.inf
         ({"fps": "30"}, "'fps' is 30, not a number"),
     ],
 )
-def test_wrong_phc_contents(tmp_path, changes, complaint):
+def test_invalid_phc_contents_are_rejected(tmp_path, changes, complaint):
     with pytest.raises(UserError, match=complaint) as error:
         _read(tmp_path, {"good": _phc(), "bad clip": _phc(**changes)})
     assert str(error.value).startswith("motion.pkl: bad clip: ")
@@ -157,7 +157,7 @@ def _tree(**changes):
         ({"root_translation": {"arr": np.zeros((FRAMES + 1, 3))}}, "'root_translation' has the sh"),
     ],
 )
-def test_wrong_isaac_gym_contents(tmp_path, changes, complaint):
+def test_invalid_isaac_gym_contents_are_rejected(tmp_path, changes, complaint):
     with pytest.raises(UserError, match=complaint) as error:
         _read(tmp_path, _isaac_gym(**changes), "walk.npy")
     assert "walk.npy" in str(error.value)
@@ -177,13 +177,13 @@ def test_wrong_isaac_gym_contents(tmp_path, changes, complaint):
         ({"frames": "walk"}, "'frames' is a str"),
     ],
 )
-def test_wrong_mimickit_contents(tmp_path, changes, complaint):
+def test_invalid_mimickit_contents_are_rejected(tmp_path, changes, complaint):
     with pytest.raises(UserError, match=complaint) as error:
         _read(tmp_path, _mimickit(**changes))
     assert "motion.pkl" in str(error.value)
 
 
 @pytest.mark.parametrize("contents", [{}, [], 3, "motion", {"a": 1}, np.zeros(3), None])
-def test_other_contents(tmp_path, contents):
+def test_unknown_contents_are_rejected(tmp_path, contents):
     with pytest.raises(UserError, match=r"motion.pkl' holds a .* and no motion of a known layout"):
         _read(tmp_path, contents)
