@@ -21,8 +21,9 @@ from jaxrl.programs import DeviceProgram, device, memory_estimate
 from jaxrl.programs.device import DeviceExecutor, compile_programs
 from jaxrl.training import fit, population
 from tests.docs.reading import ROOT
-from tests.docs.shrinking import STAND_INS, has_physics, shrunk, with_stand_in
+from tests.docs.shrinking import STAND_INS, shrunk, with_stand_in
 from tests.helpers import sharing
+from tests.helpers.stepping import trace_iteration
 
 # Placeholders of a trained run (`RUN`, or a folder with a time stamp or dots), or a folder of runs.
 RUN = re.compile(r"\bRUN\b|\bFOLDER\b|runs/[a-z0-9_-]+-s\d+-[\w.-]+")
@@ -66,10 +67,11 @@ class Commands:
         rule(self, command)
 
     def trains(self, command: str) -> None:
-        """Validate the settings of all members, then train a small version.
+        """Validate the settings of all members, build the run at its full size and trace it.
 
-        Physics environments are built at full size and trained with a cheap stand-in, unless that
-        takes long to compile. Programs that an earlier command ran are skipped.
+        Physics is replaced by a cheap stand-in. Only commands that use another run, or name a
+        folder for a later one, are trained, and only in a small version: tests of other folders
+        train all kinds. Programs that an earlier command used are skipped.
         """
         words = shlex.split(self.substitute_runs(command))[3:]
         if "--help" in words:
@@ -80,11 +82,9 @@ class Commands:
             return self._once(str(flags), lambda folder: _succeeds(train, words))
         command_args = self.parse(words)
         config, members = command_args.config, _members(command_args)
-        if has_physics(config) and not (config.init_from or config.run_dir):
-            full = _program(config, len(members))
-            self._once(full, lambda folder: _check_memory_estimate(self.build, members))
-            if config.algo != "ppo" or config.amp.weight or len(members) > 1:
-                return  # trained in tests/training
+        if not (config.init_from or config.run_dir or config.offline):
+            program = _program(with_stand_in(config), len(members))
+            return self._once(program, lambda folder: _traces(self.build, members))
         program = _program(shrunk(config), len(members), command_args.vary, bool(config.init_from))
         self._once(program, lambda folder: _succeeds(train, [*words, "--run-dir", str(folder)]))
         if config.run_dir:  # a later command may use this folder
@@ -215,11 +215,12 @@ def compile_once(program: DeviceProgram) -> DeviceExecutor:
     return sharing.compile_once(program, _program(program.config, len(program.members)))
 
 
-def _check_memory_estimate(build: Callable, members: list[TrainConfig]) -> None:
+def _traces(build: Callable, members: list[TrainConfig]) -> None:
+    """Build a run at its full size, estimate its memory, and trace an iteration."""
     small = [with_stand_in(member) for member in members]
-    assert memory_estimate.report(
-        fit.build_population(small) if len(small) > 1 else build(small[0])
-    )
+    program = fit.build_population(small) if len(small) > 1 else build(small[0])
+    assert memory_estimate.report(program)
+    trace_iteration(program)
 
 
 def _succeeds(module: Any, words: list[str]) -> None:

@@ -16,10 +16,17 @@ MISSING = {("swimmer", backend) for backend in ("mjx", "positional", "spring")}
 CUSTOM = "tests.helpers.custom_envs"
 
 
+# The rest differ from these in code of Brax alone: `pytest -m sweep tests/envs/test_registry.py`.
+FIRST = {(name, None) for name in env_names.BRAX} | {("hopper", b) for b in env_names.BACKENDS}
 COMBINATIONS = [
-    pytest.param(name, backend, id=f"{name}-{backend}")
+    pytest.param(
+        name,
+        backend,
+        id=f"{name}-{backend}",
+        marks=[] if (name, backend) in FIRST else [pytest.mark.sweep],
+    )
     for name in env_names.BRAX
-    for backend in env_names.BACKENDS
+    for backend in (None, *env_names.BACKENDS)
     if (name, backend) not in MISSING
 ]
 # VectorEnv treats all tasks alike and is slow to trace: one task per backend is enough.
@@ -66,11 +73,6 @@ def test_backend_unsupported_by_brax_is_a_user_error(name, backend):
 @pytest.mark.parametrize("backend", env_names.BACKENDS)
 def test_backend_reaches_brax(backend):
     assert registry.make("inverted_pendulum", backend).backend == backend
-
-
-@pytest.mark.parametrize("name", sorted(set(env_names.BRAX) - {"fast"}))  # `fast` has no physics
-def test_default_backend_is_a_tested_combination(name):
-    assert (name, registry.make(name).backend) in [param.values for param in COMBINATIONS]
 
 
 def test_brax_names_match_brax():

@@ -6,36 +6,73 @@ import re
 
 import pytest
 
-from experiments import report, run
+from experiments import report, results, run, study
 from experiments.notebooks.__main__ import HERE, ROOT, executed, main
+from experiments.results import Record
+from jaxrl.training import fit, population
+from tests.docs.shrinking import with_stand_in
+from tests.helpers.stepping import trace_iteration
 
 NOTEBOOKS = {path.stem: path for path in sorted(HERE.glob("*.ipynb"))}
 STUDIES = re.findall(r"run\.results\(\W+(\w+)", " ".join(p.read_text() for p in NOTEBOOKS.values()))
 LOCAL_PATHS = re.compile(r"/(?:home|root|tmp|usr|work|mnt|Users)/")  # absolute paths of one machine
 
 
-@pytest.mark.parametrize("name", NOTEBOOKS)
-def test_notebook_runs_from_top_to_bottom(name, monkeypatch):
-    """Studies are read from their stored tables; other training is a smoke test."""
+def test_notebooks_run_from_top_to_bottom(tmp_path, monkeypatch):
+    """All in one kernel, which imports everything once; variables are reset in between.
+
+    Studies are read from their stored tables; other training is a smoke test.
+    """
     pytest.importorskip("nbclient")
     pytest.importorskip("ipykernel")
+    nbformat = pytest.importorskip("nbformat")
     flags = [flag for flag in os.environ["XLA_FLAGS"].split() if "device_count" not in flag]
     monkeypatch.setenv("XLA_FLAGS", " ".join(flags))
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".cache" / "jax"))
     monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
-    if "run.results" not in NOTEBOOKS[name].read_text():
-        monkeypatch.setenv("JAXRL_SMOKE", "1")
-    assert "image/png" in executed(NOTEBOOKS[name])  # an error in a cell is raised
+    whole = nbformat.v4.new_notebook()
+    for path in NOTEBOOKS.values():
+        smoke = "" if "run.results" in path.read_text() else "1"
+        setting = f'import os\nos.environ["JAXRL_SMOKE"] = "{smoke}"\n%reset -f'
+        cells = nbformat.read(path, as_version=4).cells
+        whole.cells += [nbformat.v4.new_code_cell(setting, id=f"begin-{path.stem}"), *cells]
+    for number, cell in enumerate(whole.cells):
+        cell.outputs = [] if cell.cell_type == "code" else cell.get("outputs")
+        cell.id = f"cell-{number}"
+    nbformat.write(whole, tmp_path / "whole.ipynb")
+    made = nbformat.reads(executed(tmp_path / "whole.ipynb"), as_version=4)  # errors are raised
+    parts = json.dumps(made).split("%reset -f")[1:]
+    assert [name for name, part in zip(NOTEBOOKS, parts, strict=True) if "image/png" in part] == [
+        *NOTEBOOKS
+    ]
 
 
 @pytest.mark.parametrize("name", STUDIES)
-def test_studies_of_notebooks_run_as_smoke_tests(name, monkeypatch):
-    """In this process: every kernel would import everything again."""
+def test_studies_of_notebooks_can_be_trained(name, monkeypatch):
+    """Every program is built and traced; a cheap environment replaces physics."""
     monkeypatch.setenv("JAXRL_SMOKE", "1")
-    study, records = run.results(name)
-    assert {(record.variant, record.seed) for record in records} == set(study.cells())
-    assert report.table(study, records) and report.draw_curves(study, records)
-    assert report.draw_finals(study, records)
+    cells = study.load(name).smoke_test().cells()
+    configs = [with_stand_in(config) for config in cells.values()]
+    for first, *_ in population.groups(configs):  # members of a group share a program
+        trace_iteration(fit.build(configs[first]))
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_notebooks_run_and_draw_a_study_without_stored_results(name, monkeypatch):
+    """Training is replaced by made-up returns."""
+
+    def execute(name, chosen, out):
+        metrics = {chosen.metric: [1.0, 2.0]}
+        made = [Record(variant, seed, [10, 20], metrics) for variant, seed in chosen.cells()]
+        results.write_table(made, out / "results.csv")
+
+    monkeypatch.setenv("JAXRL_SMOKE", "1")
+    monkeypatch.setattr(run, "execute", execute)
+    chosen, records = run.results(name)
+    assert chosen.is_smoke_test
+    assert {(record.variant, record.seed) for record in records} == set(chosen.cells())
+    assert report.table(chosen, records) and report.draw_curves(chosen, records)
+    assert report.draw_finals(chosen, records)
 
 
 def test_every_notebook_except_the_tour_shows_a_study():

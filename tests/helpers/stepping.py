@@ -5,6 +5,8 @@ import functools
 import jax
 import jax.numpy as jnp
 
+from jaxrl.programs import DeviceProgram, gymnasium
+
 # For programs that run for many seconds, where compiler optimization pays off.
 jit_for_long = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 1})
 
@@ -34,3 +36,15 @@ class Compiled:
             values = jax.device_get(values)
             metrics.append({k: float(m.total / m.count) for k, m in values.items() if m.count > 0})
         return state, metrics
+
+
+def trace_iteration(program):
+    """Trace one iteration of a run, of a single member, without compiling it."""
+    alone = program.alone
+    if isinstance(alone, DeviceProgram):
+        step, data = alone.algorithm.train_step, alone.env.abstract_pool()
+    else:
+        step, data = alone.algorithm.learn, gymnasium.abstract_rollout(alone)
+    state = alone.abstract_state()
+    after, _ = jax.eval_shape(step, state, data)
+    assert jax.tree.structure(after) == jax.tree.structure(state)
