@@ -97,7 +97,7 @@ class Study:
         # A round trip through JSON checks the types of values.
         config = serialization.from_json(serialization.to_json(config), "the study")
         validate.check(config)
-        if env_names.is_hosted(config.env) or config.offline:
+        if env_names.is_hosted(config.env) or (config.offline and not config.evaluates):
             raise UserError(
                 f"'{config.env}' does not run on the device alone, so its runs cannot share a "
                 "program, as a study requires. Train them one after another with "

@@ -12,7 +12,7 @@ from jaxrl.callbacks import CallbackContext
 from jaxrl.checkpoint.snapshot import CheckpointError
 from jaxrl.config import TrainConfig, serialization
 from jaxrl.loggers import metrics_log, run_dir
-from jaxrl.programs import DeviceProgram, Executor
+from jaxrl.programs import Executor, Program
 from jaxrl.training import fit, population
 from jaxrl.training.nan_guard import EnvironmentBroke, TrainingDiverged
 
@@ -27,7 +27,7 @@ class Curve(NamedTuple):
 class Started(NamedTuple):
     """A program that is being compiled."""
 
-    program: DeviceProgram
+    program: Program
     executor: Executor
     indices: list[int]  # member of the program for each run: equal settings are trained once
 

@@ -100,7 +100,7 @@ def _at_least_one(name: str, value: int) -> None:
 
 
 def _needs_evaluations(context: CallbackContext) -> None:
-    if not context.config.eval.num_envs:
+    if not context.config.evaluates:
         raise UserError("this callback needs evaluations; set --eval.num-envs > 0.")
 
 

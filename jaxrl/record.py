@@ -8,7 +8,9 @@ policy as trained, 1 is uniformly random. Rewards can be learnt from data of mix
 
 import dataclasses
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -28,7 +30,7 @@ from jaxrl.errors import UserError, check_episodes, exit_status
 from jaxrl.loggers import run_dir
 from jaxrl.policies import load
 from jaxrl.programs import memory_estimate
-from jaxrl.types import Key, Policy, PyTree
+from jaxrl.types import Array, Key, Policy, PyTree
 from jaxrl.utils import streams
 
 
@@ -58,13 +60,13 @@ class RecordArgs:
     """Needed only for networks of your own: the module:build that may be imported."""
 
 
-def play(
-    env: VectorEnv, policy: Policy, params: PyTree, carry: PyTree, key: Key, noise: float
-) -> list[Episode]:
-    """Play one episode in each environment, with a fraction `noise` of random actions."""
+def player(
+    env: VectorEnv, policy: Policy, params: PyTree, carry: PyTree
+) -> Callable[[Key, float], list[Episode]]:
+    """Return (key, noise) -> one episode of each environment; `noise` of the actions are random."""
     spec = env.spec.action
 
-    def step(state: tuple, key: Key):
+    def step(noise: Array, state: tuple, key: Key):
         env_state, carry = state
         key_act, key_is_random, key_random = jax.random.split(key, 3)
         obs = env.observe(env_state)
@@ -79,15 +81,18 @@ def play(
         return (env_state, carry), (obs, action, result)
 
     @jax.jit
-    def run(key: Key):
+    def run(key: Key, noise: Array):
         key_start, key_steps = jax.random.split(key)
         start = env.reset(key_start, stagger=False)
         keys = jax.random.split(key_steps, env.longest_episode)
-        return jax.lax.scan(step, (start, carry), keys)[1]
+        return jax.lax.scan(partial(step, noise), (start, carry), keys)[1]
 
-    obs, action, result = jax.device_get(run(key))
-    ended = result.terminated | result.truncated
-    return [_episode(row, obs, action, result, ended) for row in range(ended.shape[1])]
+    def play(key: Key, noise: float) -> list[Episode]:
+        obs, action, result = jax.device_get(run(key, jnp.float32(noise)))
+        ended = result.terminated | result.truncated
+        return [_episode(row, obs, action, result, ended) for row in range(ended.shape[1])]
+
+    return play
 
 
 def _episode(
@@ -108,8 +113,8 @@ def _episode(
 
 def _check(command: RecordArgs, config: TrainConfig) -> None:
     """Raise UserError if the run cannot be recorded, before anything is played."""
-    if config.offline:
-        raise UserError(f"'{command.run}' learnt from recorded episodes and has no policy.")
+    if config.env == env_names.OFFLINE:
+        raise UserError(f"'{command.run}' learnt from recorded episodes and has no environment.")
     if env_names.is_hosted(config.env):
         raise UserError(f"{config.env} is a Gymnasium environment and cannot be recorded.")
     if not command.noise or not all(0 <= n <= 1 for n in command.noise):
@@ -137,10 +142,9 @@ def _record(command: RecordArgs) -> None:
     if env.template.agents:
         raise UserError(f"{config.env} has several agents; only single agents can be recorded.")
     act = acting.make_policy(policy.networks, deterministic=True)
-    played = []
+    play, played = player(env, act, policy.params, policy.initial_carry(env.rows)), []
     for number, noise in enumerate(command.noise):
-        key = streams.key(command.seed, streams.RECORD, number)
-        played += play(env, act, policy.params, policy.initial_carry(env.rows), key, noise)
+        played += play(streams.key(command.seed, streams.RECORD, number), noise)
     order = np.random.default_rng(command.seed).permutation(len(played))[: command.episodes]
     episodes = [played[i] for i in order]
     num_valid = min(round(command.valid * len(episodes)), len(episodes) - 1)

@@ -15,6 +15,10 @@ PyTree = Any
 Policy = Callable[[PyTree, PyTree, PyTree, Key], tuple[Array, PyTree, Any]]
 
 
+# (obs, action, next_obs) -> reward [...], of any number of steps.
+RewardFn = Callable[[PyTree, Array, PyTree], Array]
+
+
 class Mean(NamedTuple):
     """A mean as total and count, so that metrics of iterations and devices add up."""
 
@@ -103,3 +107,4 @@ class Algorithm(NamedTuple):
     policy: Callable[[bool], Policy]  # deterministic -> Policy
     policy_params: Callable[[Any], PyTree]  # learner -> params of the policy
     initial_carry: Callable[[int], PyTree]
+    reward_params: Callable[[Any], PyTree] | None = None  # learner -> params of a learnt reward

@@ -31,9 +31,10 @@ from pathlib import Path
 
 from mutations import ROOT, Mutant, excuse, mutants_of
 
-ALGORITHMS = ["amp", "offline_reward", "ppo.batch", "ppo.loss", "ppo.update"]
+ALGORITHMS = ["amp", "ppo.batch", "ppo.loss", "ppo.update"]
 ALGORITHMS += [
-    f"off_policy.{n}" for n in ("algorithm", "base", "dqn", "reward_model", "sac", "td3")
+    f"off_policy.{n}"
+    for n in ("algorithm", "base", "bc", "dqn", "iql", "offline", "reward_model", "sac", "td3")
 ]
 # Test files of modules that need other files than the one of their name, in the order they run.
 TESTS = {
@@ -42,7 +43,6 @@ TESTS = {
         "algorithms/off_policy/test_replay.py",
     ],
     "learning.minibatch": ["learning/test_minibatch.py", "learning/test_prioritized_sampling.py"],
-    "algorithms.offline_reward": ["algorithms/off_policy/test_reward_model.py"],
 } | {
     f"algorithms.{package}.{name}": [f"algorithms/{package}/test_{test}.py" for test in tests]
     for package, modules in {
@@ -52,7 +52,10 @@ TESTS = {
             "update": ["update_step", "update_sampling", "update", "segments"],
         },
         "off_policy": {
+            "bc": ["offline"],
             "dqn": ["base", "learning"],
+            "iql": ["offline"],
+            "offline": ["reward_model", "offline"],
             "algorithm": ["algorithm", "learning"],
             "sac": ["actor_losses"],
             "td3": ["actor_losses"],

@@ -265,7 +265,6 @@ EQUIVALENT = {
     "learning.distributions": {
         "(mean - jnp.exp(log_std) * jax.random.normal(": "the noise is symmetric",
         "log_det_tanh((mean - jnp.exp(log_std) * noise))": "the noise is symmetric",
-        "(jnp.tanh(mean) - jnp.exp(log_std) * noise)": "the noise is symmetric",
         "choice.shape) <= params[..., -1])": "a sample equals the probability once in 2²³ times",
     },
     "learning.reward_regression": {

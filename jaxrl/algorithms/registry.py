@@ -3,10 +3,9 @@
 import math
 from dataclasses import replace
 
-from jaxrl.algorithms import offline_reward
 from jaxrl.algorithms.amp import AMP
 from jaxrl.algorithms.off_policy import algorithm as off_policy
-from jaxrl.algorithms.off_policy import dqn, reward_model, sac, td3
+from jaxrl.algorithms.off_policy import bc, dqn, iql, offline, reward_model, sac, td3
 from jaxrl.algorithms.off_policy.base import OffPolicyAlgorithm
 from jaxrl.algorithms.off_policy.replay import ReplayBuffer
 from jaxrl.algorithms.ppo import algorithm as ppo
@@ -23,8 +22,10 @@ from jaxrl.utils import user_code
 def network_config(config: TrainConfig) -> NetworkConfig:
     """Return the settings of the networks, with the distribution that the algorithm needs."""
     network, settings = config.network, config.offpolicy
-    if config.algo == "td3":
+    if config.algo in ("td3", "bc"):
         return replace(network, distribution="noisy", init_std=settings.exploration_noise)
+    if config.algo == "iql":
+        return replace(network, distribution="noisy")
     if config.algo == "dqn":
         return replace(network, distribution="greedy", layer_norm=settings.layer_norm)
     return network
@@ -43,7 +44,6 @@ def make(
     if config.algo == "ppo":
         total, amp = config.total_iterations, _amp(config, env)
         return ppo.make(config.ppo, env, networks, total, num_shards, teacher, amp)
-    _check_actions(config, env.spec)
     algorithm = _off_policy_algorithm(config, env.spec, networks)
     return make_off_policy(config, env, networks, algorithm, num_shards)
 
@@ -63,14 +63,19 @@ def _make_custom(
 def _off_policy_algorithm(
     config: TrainConfig, spec: EnvSpec, networks: ActorCritic
 ) -> OffPolicyAlgorithm:
+    _check_actions(config, spec)
     settings = config.offpolicy
     if config.algo == "dqn":
         return dqn.make(settings, networks)
+    if config.algo == "bc":
+        return bc.make(networks, discrete=spec.action.discrete)
     atoms = settings.num_atoms if settings.critic == "c51" else 1
     network = network_config(config)
     critic = q_network.build(spec, network, layer_norm=settings.layer_norm, atoms=atoms)
     if config.algo == "sac":
         return sac.make(settings, networks, critic, spec.action.size)
+    if config.algo == "iql":
+        return iql.make(settings, networks, critic)
     return td3.make(settings, networks, critic)
 
 
@@ -99,14 +104,32 @@ def _amp(config: TrainConfig, env: VectorEnv) -> AMP | None:
     return AMP(config.amp, env.env.demonstrations, spec[actor_critic.AMP_OBS].shape[0])
 
 
-def make_reward(
-    config: TrainConfig, spec: EnvSpec, obs_stats: RunningStats, longest: int
-) -> offline_reward.RewardLearning:
-    """Compose the learning of a reward alone, from recorded episodes."""
-    settings = config.offpolicy
-    model = _reward_model(config, spec)
+def make_offline(
+    config: TrainConfig,
+    spec: EnvSpec,
+    obs_stats: RunningStats,
+    longest: int,
+    reward_factor: float = 1.0,
+) -> offline.OfflineAlgorithm:
+    """Compose the learning of a policy, a reward or both from recorded episodes.
+
+    Args:
+      config: settings of the run.
+      spec: of the data's observations and actions.
+      obs_stats: of the data's observations.
+      longest: steps of the longest episode.
+      reward_factor: of the rewards that values are learnt from.
+    """
+    settings, networks = config.offpolicy, build_networks(config, spec)
+    if settings.rrd_reward_only:
+        algorithm = offline.REWARD_ONLY
+    else:
+        algorithm = _off_policy_algorithm(config, spec, networks)
+    model = _reward_model(config, spec) if settings.reward == "rrd" else None
     buffer = ReplayBuffer(settings, spec, rows=1, longest=longest)
-    return offline_reward.make(settings, model, buffer, obs_stats, config.total_iterations)
+    total = config.total_iterations
+    run = off_policy.OffPolicy(settings, networks, algorithm, model, buffer, total, reward_factor)
+    return offline.make(run, obs_stats)
 
 
 def _reward_model(config: TrainConfig, spec: EnvSpec) -> reward_model.RewardModel:
@@ -119,12 +142,14 @@ def _reward_model(config: TrainConfig, spec: EnvSpec) -> reward_model.RewardMode
 
 
 def _check_actions(config: TrainConfig, spec: EnvSpec) -> None:
-    if spec.action.discrete != (config.algo == "dqn"):
-        kind, fit = ("discrete", "dqn") if spec.action.discrete else ("continuous", "sac or td3")
-        raise UserError(
-            f"--algo {config.algo} does not fit {config.env}, whose actions are {kind}: "
-            f"use {fit}, or ppo."
-        )
+    if config.algo in ("iql", "bc") or spec.action.discrete == (config.algo == "dqn"):
+        return
+    kind, fit = ("discrete", "dqn") if spec.action.discrete else ("continuous", "sac or td3")
+    where, other = (str(config.data.path), "iql or bc") if config.offline else (config.env, "ppo")
+    raise UserError(
+        f"--algo {config.algo} does not fit {where}, whose actions are {kind}: use {fit}, or "
+        f"{other}."
+    )
 
 
 def _check_buffer_size(config: TrainConfig, buffer: ReplayBuffer) -> None:

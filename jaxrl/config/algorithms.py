@@ -16,7 +16,13 @@ _C51 = ("offpolicy.critic", "c51")
 _SAC = ("algo", "sac")
 _TD3 = ("algo", "td3")
 _DQN = ("algo", "dqn")
+_IQL = ("algo", "iql")
+_VALUES = ("algo", "sac", "td3", "dqn", "iql")  # whatever learns Q values
+_TWIN = ("algo", "sac", "td3", "iql")
 _RRD = ("offpolicy.reward", "rrd")
+# What makes a setting useless (`unless`).
+_DATA = ("data.path",)
+_REWARD_ONLY = ("offpolicy.rrd_reward_only",)
 
 
 @dataclass(frozen=True)
@@ -31,6 +37,12 @@ class PPOConfig:
     )
     update_epochs: int = setting(4, "Passes over each rollout.", at_least=1)
     num_minibatches: int = setting(8, "Minibatches of segments per pass.", at_least=1)
+    batch_size: int | None = setting(
+        None,
+        "Steps per minibatch, as the other way to say --ppo.num-minibatches. Without a recurrent "
+        "layer, V-trace and prioritized sampling, single steps are then shuffled.",
+        at_least=1,
+    )
     sampling: Literal["sequential", "uniform", "prioritized"] = setting(
         "sequential",
         "Segments of a minibatch: each once per pass, sampled uniformly, or sampled by advantage.",
@@ -224,14 +236,16 @@ class AMPConfig:
 
 @dataclass(frozen=True)
 class OffPolicyConfig:
-    """SAC, TD3 and DQN, and where their rewards come from."""
+    """SAC, TD3, DQN, IQL and behaviour cloning, and where their rewards come from."""
 
-    rollout_length: int = setting(1, "Steps per environment and iteration.", at_least=1)
+    rollout_length: int = setting(
+        1, "Steps per environment and iteration.", at_least=1, unless=_DATA
+    )
     train_batches: Annotated[int, named_flag("train-batches")] = setting(
         64, "Gradient steps per iteration.", at_least=1
     )
     batch_size: Annotated[int, named_flag("batch-size")] = setting(
-        256, "Transitions per gradient step.", at_least=1
+        256, "Transitions per gradient step.", at_least=1, unless=_REWARD_ONLY
     )
     buffer_size: int = setting(
         1_000_000,
@@ -239,16 +253,40 @@ class OffPolicyConfig:
         "them.",
         at_least=1,
     )
-    warmup: int = setting(10_000, "Steps stored before learning begins.", at_least=0)
-    gamma: float = setting(0.99, "Discount per action.", at_least=0, at_most=1, traced=True)
+    warmup: int = setting(10_000, "Steps stored before learning begins.", at_least=0, unless=_DATA)
+    gamma: float = setting(
+        0.99,
+        "Discount per action.",
+        at_least=0,
+        at_most=1,
+        traced=True,
+        only_if=_VALUES,
+        unless=_REWARD_ONLY,
+    )
     reward_scale: float = setting(
         1.0,
         "Factor of the rewards that are learnt from; logs show them without it.",
         above=0,
         traced=True,
+        only_if=_VALUES,
+        unless=_REWARD_ONLY,
     )
-    pi_lr: float = setting(3e-4, "Adam's step size for the actor.", at_least=0, traced=True)
-    q_lr: float = setting(3e-4, "Adam's step size for the critics.", at_least=0, traced=True)
+    pi_lr: float = setting(
+        3e-4,
+        "Adam's step size for the actor.",
+        at_least=0,
+        traced=True,
+        only_if=("algo", "sac", "td3", "iql", "bc"),
+        unless=_REWARD_ONLY,
+    )
+    q_lr: float = setting(
+        3e-4,
+        "Adam's step size for the critics.",
+        at_least=0,
+        traced=True,
+        only_if=_VALUES,
+        unless=_REWARD_ONLY,
+    )
     max_grad_norm: float = setting(
         0.0,
         "Gradients of each network are scaled down to this norm; 0 switches it off.",
@@ -261,14 +299,28 @@ class OffPolicyConfig:
         at_least=0,
         at_most=1,
         traced=True,
+        only_if=_VALUES,
+        unless=_REWARD_ONLY,
     )
     target_update_interval: int = setting(
-        1, "Gradient steps between updates of the target networks.", at_least=1
+        1,
+        "Gradient steps between updates of the target networks.",
+        at_least=1,
+        only_if=_VALUES,
+        unless=_REWARD_ONLY,
     )
-    layer_norm: bool = setting(True, "Normalise the layers of the critics (dqn: of its network).")
+    layer_norm: bool = setting(
+        True,
+        "Normalise the layers of the critics (dqn: of its network).",
+        only_if=_VALUES,
+        unless=_REWARD_ONLY,
+    )
     normalize_obs: bool = setting(True, "Normalise observations by running statistics.")
     critic: Literal["mse", "c51"] = setting(
-        "mse", "Critics predict a value, or a distribution over values (not for dqn)."
+        "mse",
+        "Critics predict a value, or a distribution over values (not for dqn).",
+        only_if=("algo", "sac", "td3"),
+        unless=_REWARD_ONLY,
     )
     num_atoms: int = setting(
         101, "Values that the distribution is spread over.", at_least=2, only_if=_C51
@@ -276,7 +328,7 @@ class OffPolicyConfig:
     v_min: float = setting(-10.0, "The lowest value, in scaled rewards.", only_if=_C51)
     v_max: float = setting(10.0, "The highest value, in scaled rewards.", only_if=_C51)
     pessimism: Literal["min", "mean"] = setting(
-        "min", "How the values of the two critics are combined."
+        "min", "How the values of the two critics are combined.", only_if=_TWIN, unless=_REWARD_ONLY
     )
     alpha_init: float = setting(1.0, "Weight of the entropy at the start.", above=0, only_if=_SAC)
     alpha_lr: float = setting(
@@ -305,6 +357,30 @@ class OffPolicyConfig:
     target_noise_clip: float = setting(
         0.5, "Bound of that noise.", at_least=0, traced=True, only_if=_TD3
     )
+    bc_alpha: float = setting(
+        0.0,
+        "TD3+BC: weight of Q values beside the squared distance from recorded actions (2.5 in the "
+        "paper); 0: TD3 without that distance.",
+        at_least=0,
+        traced=True,
+        zero_is_static=True,
+        only_if=_TD3,
+    )
+    expectile: float = setting(
+        0.7,
+        "Expectile of Q values that V approaches; 0.5 is their mean.",
+        above=0,
+        below=1,
+        traced=True,
+        only_if=_IQL,
+    )
+    awr_beta: float = setting(
+        3.0,
+        "Inverse temperature of the weights exp(beta × advantage) of recorded actions.",
+        at_least=0,
+        traced=True,
+        only_if=_IQL,
+    )
     double: bool = setting(
         True,
         "Double DQN: the network selects the next action, the target network evaluates it.",
@@ -326,8 +402,9 @@ class OffPolicyConfig:
     )
     reward: Literal["env", "rrd", "ircr"] = setting(
         "env",
-        "What critics learn from: the environment's rewards; rewards learnt from episode returns "
-        "by randomized return decomposition; or each episode's rank among those seen.",
+        "What critics learn from: the rewards of the environment or data; rewards learnt from "
+        "episode returns by randomized return decomposition; or each episode's rank among those "
+        "seen.",
     )
     r_lr: float = setting(
         3e-4, "Adam's step size for the reward network.", at_least=0, traced=True, only_if=_RRD

@@ -31,7 +31,9 @@ motion from these clips and train on it:
   python -m jaxrl.clips.plan {clips} PLANNED
   python -m jaxrl.train imitate --motion.clips PLANNED
 """
-ALGORITHMS = ("ppo", "sac", "td3", "dqn")
+ALGORITHMS = ("ppo", "sac", "td3", "dqn", "iql", "bc")
+OFF_POLICY = ALGORITHMS[1:]
+DATA_ONLY = ("iql", "bc")  # these learn from recorded episodes
 ARM = ("pick_place",)  # an arm on a table
 CLASSIC = ("arena", "cartpole", "catch", "pendulum", "recall")
 

@@ -45,6 +45,8 @@ class Setting:
     only_if: tuple[str, ...] = ()
     """Has an effect only if another setting, named first, has one of the values named after it;
     without values: if it is neither None, False nor 0."""
+    unless: tuple[str, ...] = ()
+    """Has no effect, and is an error, if another setting has such a value."""
     own_flag: str = ""
     """Flag on the command line if not --<section>.<name>; `walk` reads it from the annotation."""
 
@@ -122,10 +124,10 @@ def plain_flag(path: str) -> str:
     return "--" + path.replace("_", "-")
 
 
-def condition_text(condition: tuple[str, ...]) -> str:
-    """Return a condition as flags, as in `--algo sac or td3`."""
+def condition_text(condition: tuple[str, ...], flag: str = "") -> str:
+    """Return a condition as flags, as in `--algo sac or td3`; `flag` if its flag has a name."""
     path, *values = condition
-    return " ".join([plain_flag(path), " or ".join(values)]).strip()
+    return " ".join([flag or plain_flag(path), " or ".join(values)]).strip()
 
 
 @functools.cache

@@ -28,10 +28,13 @@ def _replaced(part: Any, steps: list[str], value: Any, path: str) -> Any:
 
 
 def refuse_unused(config: TrainConfig, preset: TrainConfig) -> None:
-    """Raise a UserError for changes of a preset in a section that this run does not use."""
+    """Raise a UserError for changes of a preset that this run does not use."""
     problems = []
     for path in _changes(config, preset):
-        section = SECTIONS.get(path.partition(".")[0])
+        section, unless = SECTIONS.get(path.partition(".")[0]), SETTINGS[path].unless
+        if unless and settings.applies(config, unless):
+            without = metadata.condition_text(unless, settings.flag(unless[0]))
+            problems.append(f"  {settings.flag(path)} has no effect with {without}: leave it out.")
         if section and not settings.applies(config, section.only_if):
             needs = metadata.condition_text(section.only_if)
             value = getattr(config, section.only_if[0])

@@ -6,7 +6,7 @@ state: members of a population may differ in them without compiling again. All o
 structure.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -197,7 +197,11 @@ class NetworkConfig:
     """Actor and critic."""
 
     hidden: tuple[int, ...] = setting(
-        (64, 64, 64), "Widths of the actor's layers.", at_least=1, weights_of="actor"
+        (64, 64, 64),
+        "Widths of the actor's layers.",
+        at_least=1,
+        weights_of="actor",
+        unless=("offpolicy.rrd_reward_only",),
     )
     critic_hidden: tuple[int, ...] = setting(
         (128, 128, 128), "Widths of the critic's layers.", at_least=1, weights_of="critic"
@@ -281,10 +285,12 @@ class CheckpointConfig:
 
 @dataclass(frozen=True)
 class DataConfig:
-    """Recorded episodes to learn from."""
+    """Recorded episodes to learn from, instead of environments."""
 
     path: Path | None = setting(
-        None, "HDF5 file, or a folder of them, in robomimic's or LIBERO's layout."
+        None,
+        "HDF5 file, or a folder of them, in robomimic's or LIBERO's layout. --env then evaluates "
+        "the policy; --task.episodic-reward replaces recorded rewards by their sum at the end.",
     )
     obs_keys: tuple[str, ...] = setting((), "Observations to read; all of them if none is named.")
     part: str | None = setting(None, "Read only the episodes of this mask (train, valid, ...).")
@@ -293,6 +299,10 @@ class DataConfig:
         "Fraction of the episodes held out for evaluation: the same ones for all seeds.",
         at_least=0,
         below=1,
+    )
+    normalize_returns: bool = setting(
+        True,
+        "Scale the rewards that values are learnt from so that the returns of the data span 1,000.",
     )
 
 
@@ -312,17 +322,21 @@ class TrainConfig:
     env: str = setting(
         "inverted_pendulum",
         "One of Brax's, one of ours (arena, cartpole, catch, imitation, pendulum, pick_place, "
-        "recall, heading), Gymnasium's as gym:<id>, or your own as module:Class.",
+        "recall, heading), Gymnasium's as gym:<id>, or your own as module:Class; with --data.path "
+        "it only evaluates, and offline stands for none.",
     )
     backend: str | None = setting(
         None, "Brax physics: generalized, mjx, positional or spring; None: the environment's own."
     )
     algo: str = setting(
         "ppo",
-        "Learning algorithm: ppo, sac, td3 or dqn, or your own as module:make. --ppo holds the "
-        "settings of the first, --offpolicy of all others.",
+        "Learning algorithm: ppo, sac, td3 or dqn; from recorded episodes (--data.path) also iql "
+        "and bc; or your own as module:make. --ppo holds the settings of the first, --offpolicy of "
+        "all others.",
     )
-    num_envs: int = setting(2048, "Number of parallel environments.", at_least=1)
+    num_envs: int = setting(
+        2048, "Number of parallel environments.", at_least=1, unless=("data.path",)
+    )
     seed: int = setting(
         0,
         "Seed of all random numbers.",
@@ -364,6 +378,11 @@ class TrainConfig:
         compiled=False,
         free_on_resume=True,
     )
+    reward_from: Path | None = setting(
+        None,
+        "Learn from the rewards that another run has learnt (rewards/best.npz of its folder, or "
+        "such a file) instead of the environment's or the data's.",
+    )
     profile: bool = setting(
         False,
         "Write a trace of one cycle into profile/, for TensorBoard's profiler or ui.perfetto.dev.",
@@ -383,7 +402,7 @@ class TrainConfig:
     network: NetworkConfig = section(NetworkConfig)
     ppo: PPOConfig = section(PPOConfig, only_if=("algo", "ppo"))
     amp: AMPConfig = section(AMPConfig)
-    offpolicy: OffPolicyConfig = section(OffPolicyConfig, only_if=("algo", "sac", "td3", "dqn"))
+    offpolicy: OffPolicyConfig = section(OffPolicyConfig, only_if=("algo", *env_names.OFF_POLICY))
     data: DataConfig = section(DataConfig)
     eval: EvalConfig = section(EvalConfig, free_on_resume=True)
     checkpoint: CheckpointConfig = section(CheckpointConfig, compiled=False, free_on_resume=True)
@@ -395,6 +414,28 @@ class TrainConfig:
         free_on_resume=True,
         identity=True,
     )
+
+    def __post_init__(self) -> None:
+        """Let --ppo.batch-size set the number of minibatches, if it divides the rollout."""
+        ppo, size = self.ppo, self.ppo.batch_size
+        if size is None or not all(
+            isinstance(count, int) and count > 0
+            for count in (size, self.num_envs, ppo.rollout_length)
+        ):
+            return  # not given, or an error that validation names
+        steps = self.rows * ppo.rollout_length
+        if steps % size:
+            return
+        ppo = replace(ppo, num_minibatches=steps // size)
+        plain = ppo.advantage == "gae" and ppo.sampling != "prioritized"
+        if ppo.bptt_horizon is None and self.network.rnn == "none" and plain:
+            ppo = replace(ppo, bptt_horizon=1)
+        object.__setattr__(self, "ppo", ppo)
+
+    @property
+    def rows(self) -> int:
+        """Agents of all environments."""
+        return self.num_envs * env_names.AGENTS.get(self.env, 1)
 
     @property
     def algo_section(self) -> Literal["ppo", "offpolicy"]:
@@ -408,12 +449,17 @@ class TrainConfig:
 
     @property
     def offline(self) -> bool:
-        """Whether there is no environment, only recorded episodes."""
-        return self.offpolicy.rrd_reward_only
+        """Whether the run learns from recorded episodes instead of environments."""
+        return self.data.path is not None or self.env == env_names.OFFLINE
+
+    @property
+    def evaluates(self) -> bool:
+        """Whether policies are evaluated in an environment."""
+        return self.eval.num_envs > 0 and self.env != env_names.OFFLINE
 
     @property
     def steps_per_iteration(self) -> int:
-        """Environment steps in one iteration; gradient steps where there is no environment."""
+        """Environment steps in one iteration; gradient steps of recorded episodes."""
         if self.offline:
             return self.offpolicy.train_batches
         return self.num_envs * self.learning.rollout_length * self.task.action_repeat

@@ -130,7 +130,7 @@ def _motion_problems(config: TrainConfig) -> list[str]:
 def _size_problems(config: TrainConfig, device_count: int | None) -> list[str]:
     """Check that numbers fit each other, the counters and the devices."""
     problems = _count_problems(config)
-    shards = config.devices or device_count or 1
+    shards = config.devices or (1 if config.offline else device_count) or 1
     if device_count is not None and shards > device_count:
         problems.append(f"--devices {shards}: this machine has {device_count}.")
     problems += (_segment_problems if config.algo == "ppo" else _replay_problems)(config, shards)
@@ -153,25 +153,62 @@ def _size_problems(config: TrainConfig, device_count: int | None) -> list[str]:
 
 def _segment_problems(config: TrainConfig, shards: int) -> list[str]:
     """Check that rollouts cut into segments, and segments into minibatches, without a remainder."""
-    ppo = config.ppo
-    horizon = ppo.horizon
-    if ppo.rollout_length % horizon:
+    ppo, length = config.ppo, config.ppo.rollout_length
+    if ppo.batch_size is not None and config.rows * length % ppo.batch_size:
         return [
-            f"--ppo.bptt-horizon {horizon} must divide --ppo.rollout-length "
-            f"{ppo.rollout_length}: use a rollout length of {_near(ppo.rollout_length, horizon)}."
+            f"--ppo.batch-size {ppo.batch_size} must divide the {config.rows * length:,} steps of "
+            f"a rollout (--num-envs × --ppo.rollout-length): use "
+            f"{_near_divisors(config.rows * length, ppo.batch_size)}."
+        ]
+    if length % ppo.horizon:
+        return [
+            f"--ppo.bptt-horizon {ppo.horizon} must divide --ppo.rollout-length {length}: use a "
+            f"rollout length of {_near(length, ppo.horizon)}."
         ]
     # Each row of environments gives `per_row` segments; they are split on every device.
-    per_row, parts = ppo.rollout_length // horizon, shards * ppo.num_minibatches * ppo.accumulate
-    per_row *= env_names.AGENTS.get(config.env, 1)
-    unit = math.lcm(shards, parts // math.gcd(parts, per_row))
-    if config.num_envs % unit == 0:
+    parts, agents = shards * ppo.num_minibatches * ppo.accumulate, config.rows // config.num_envs
+
+    def unit(horizon: int) -> int:
+        """Return what --num-envs must be a multiple of."""
+        per_row = length // horizon * agents
+        return math.lcm(shards, parts // math.gcd(parts, per_row))
+
+    if config.num_envs % unit(ppo.horizon) == 0:
         return []
+    given = "batch_size" if ppo.batch_size is not None else "num_minibatches"
     taken = f" of --ppo.accumulate {ppo.accumulate} parts" if ppo.accumulate > 1 else ""
+    ways = [f"--num-envs {_near(config.num_envs, unit(ppo.horizon))}"]
+    segments = config.rows * (length // ppo.horizon)
+    most = segments // (shards * ppo.accumulate)
+    if config.num_envs % shards == 0 and segments % (shards * ppo.accumulate) == 0:
+        if given == "batch_size":
+            ways.append(f"--ppo.batch-size {config.rows * length // _divisor(most, parts)}")
+        else:
+            ways.append(f"--ppo.num-minibatches {_divisor(most, ppo.num_minibatches)}")
+    shorter = [h for h in range(1, ppo.horizon) if length % h == 0]
+    fits = [h for h in shorter if config.num_envs % unit(h) == 0]
+    if fits:
+        ways.append(f"--ppo.bptt-horizon {max(fits)}")
+    ways += ["fewer --devices"] if shards > 1 else []
     return [
-        f"--num-envs {config.num_envs} cannot be split into --ppo.num-minibatches "
-        f"{ppo.num_minibatches}{taken} on {shards} device(s): use {_near(config.num_envs, unit)}"
-        + (", or fewer --devices." if shards > 1 else ".")
+        f"--num-envs {config.num_envs} make {segments:,} segments of {ppo.horizon} steps, which "
+        f"cannot be split into {flag(f'ppo.{given}')} {getattr(ppo, given)}{taken} on {shards} "
+        f"device(s): use {', or '.join(ways)}."
     ]
+
+
+def _divisor(number: int, at_most: int) -> int:
+    """Return the largest divisor of a number that is no larger than `at_most`."""
+    return max(d for d in range(1, min(number, at_most) + 1) if number % d == 0)
+
+
+def _near_divisors(number: int, near: int) -> str:
+    """Name the divisors of a number next to another."""
+    divisors = {
+        d for n in range(1, math.isqrt(number) + 1) if number % n == 0 for d in (n, number // n)
+    }
+    below, above = [d for d in divisors if d < near], [d for d in divisors if d > near]
+    return " or ".join(str(d) for d in [max(below, default=0), min(above, default=0)] if d)
 
 
 def _replay_problems(config: TrainConfig, shards: int) -> list[str]:
@@ -203,8 +240,8 @@ def _replay_problems(config: TrainConfig, shards: int) -> list[str]:
         problems.append("--rrd.bias-correction needs --rrd.sample-size 2 or more.")
     if c.critic == "c51" and c.v_min >= c.v_max:
         problems.append("--offpolicy.critic c51 needs --offpolicy.v-min below --offpolicy.v-max.")
-    if c.critic == "c51" and config.algo == "dqn":
-        problems.append("--offpolicy.critic c51 is for sac and td3: use mse with dqn.")
+    if c.critic == "c51" and config.algo not in ("sac", "td3"):
+        problems.append(f"--offpolicy.critic c51 is for sac and td3: use mse with {config.algo}.")
     if c.reward == "rrd" and c.rrd_batch_size // c.rrd_sample_size % shards:
         problems.append(
             f"--rrd.batch-size {c.rrd_batch_size} // --rrd.sample-size {c.rrd_sample_size} do not "
@@ -216,20 +253,37 @@ def _replay_problems(config: TrainConfig, shards: int) -> list[str]:
 
 
 def _data_problems(config: TrainConfig, shards: int) -> list[str]:
-    """Check that recorded episodes and learning from them alone go together."""
-    problems, alone = [], config.offline
-    if alone != (config.env == env_names.OFFLINE):
-        problems.append(f"--rrd.reward-only goes with --env {env_names.OFFLINE}, and only with it.")
-    if not alone and config.data.path is not None:
-        problems.append("--data.path is for --rrd.reward-only: see the preset rrd-offline.")
-    if alone and (config.algo == "ppo" or config.offpolicy.reward != "rrd"):
-        problems.append("--rrd.reward-only needs --algo sac and --offpolicy.reward rrd.")
-    if alone and config.eval.num_envs:
+    """Check what learning from recorded episodes needs."""
+    problems, algo, c = [], config.algo, config.offpolicy
+    if config.reward_from is not None and c.reward != "env" and algo != "ppo":
         problems.append(
-            "--rrd.reward-only has no environment to evaluate in: use --eval.num-envs 0."
+            f"--reward-from replaces the rewards that --offpolicy.reward {c.reward} would learn: "
+            "use --offpolicy.reward env."
         )
-    if alone and shards > 1:
-        problems.append("--rrd.reward-only runs on one device: use --devices 1.")
+    if config.reward_from is not None and c.rrd_reward_only:
+        problems.append("--reward-from is of no use to --rrd.reward-only, which learns a reward.")
+    if not config.offline:
+        if algo in env_names.DATA_ONLY:
+            problems.append(
+                f"--algo {algo} learns from recorded episodes: name them by --data.path."
+            )
+        if c.rrd_reward_only and algo != "ppo":
+            problems.append("--rrd.reward-only learns from recorded episodes: use --data.path.")
+        return problems
+    if algo not in env_names.OFF_POLICY:
+        problems.append(
+            f"--data.path is for {', '.join(env_names.OFF_POLICY)}, not for --algo {algo}."
+        )
+    if c.rrd_reward_only and c.reward != "rrd":
+        problems.append("--rrd.reward-only needs --offpolicy.reward rrd.")
+    if c.rrd_reward_only and config.env != env_names.OFFLINE:
+        problems.append(
+            f"--rrd.reward-only has no policy to evaluate: use --env {env_names.OFFLINE}."
+        )
+    if algo == "bc" and c.reward != "env":
+        problems.append("--algo bc reads no rewards: use --offpolicy.reward env.")
+    if shards > 1:
+        problems.append("--data.path runs on one device: use --devices 1.")
     return problems
 
 

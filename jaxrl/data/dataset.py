@@ -33,6 +33,8 @@ class Dataset:
     lengths: dict[EpisodeRef, int]
     returns: dict[EpisodeRef, float]
     chunk_size: int  # most steps in one chunk
+    max_action: float  # largest absolute value of a continuous action
+    summed: bool = False  # pay each episode's return at its end, and 0 before
     _cached: dict[int, tuple[Ring, EpisodeIndex]] = field(default_factory=dict)
 
     @property
@@ -67,24 +69,50 @@ class Dataset:
         """Steps of the largest chunk: all are padded to it, so that one program serves them."""
         return max(sum(self.lengths[e] for e in chunk) for chunk in self.chunks)
 
+    @property
+    def return_span(self) -> float:
+        """Difference between the highest and the lowest return."""
+        values = [self.returns[episode] for episode in self.training]
+        return max(values) - min(values)
+
     def returns_vary(self) -> bool:
         """Return whether returns differ: no reward can be learnt from equal ones."""
         values = np.array([self.returns[episode] for episode in self.training])
         return bool(values.std() > 1e-6 * max(1.0, np.abs(values).max()))
 
     def read(self, ref: EpisodeRef) -> Episode:
-        """Read one episode as networks take it: discrete actions are int32 [T]."""
+        """Read one episode as networks take it.
+
+        An observation with one key is an array, and discrete actions are int32 [T].
+        """
         episode = hdf5.read(ref, self.keys)
+        if not isinstance(self.spec.obs, dict):
+            (key,) = self.keys
+            episode = episode._replace(obs=episode.obs[key], next_obs=episode.next_obs[key])
         if not self.spec.action.discrete:
             return episode
         return episode._replace(action=episode.action[:, 0].astype(np.int32))
+
+    def held_out_steps(self, max_bytes: int) -> Transition | None:
+        """Return transitions of held-out episodes, as many as fit; None if there are none."""
+        episodes, size = [], 0
+        for ref in self.held_out:
+            episodes.append(self.read(ref))
+            size += sum(leaf.nbytes for leaf in jax.tree.leaves(episodes[-1][:3]))
+            if size > max_bytes:
+                break
+        if not episodes:
+            return None
+        steps = sum(len(e.reward) for e in episodes)
+        ring, _ = _as_replay(episodes, steps, summed=self.summed)
+        return jax.tree.map(lambda leaf: leaf[0], ring.steps)
 
     def chunk(self, number: int) -> tuple[Ring, EpisodeIndex]:
         """Return a chunk as a replay buffer with one row; the last one read is cached."""
         if number not in self._cached:
             self._cached.clear()
             episodes = [self.read(ref) for ref in self.chunks[number]]
-            self._cached[number] = _as_replay(episodes, self.chunk_steps)
+            self._cached[number] = _as_replay(episodes, self.chunk_steps, summed=self.summed)
         return self._cached[number]
 
 
@@ -95,6 +123,7 @@ def scan(
     part: str | None,
     holdout: float,
     chunk_size: int,
+    summed: bool = False,
     progress: Callable[[list[EpisodeRef]], Iterable[EpisodeRef]] = lambda refs: refs,
 ) -> Dataset:
     """Read every episode once: validate it, and collect lengths, returns and statistics."""
@@ -102,12 +131,13 @@ def scan(
     discrete = _discrete_actions(refs)
     held_out = _held_out(refs, holdout)
     training = set(refs) - set(held_out)
-    sums, lengths, returns, shapes = _Sums(), {}, {}, None
+    sums, lengths, returns, shapes, max_action = _Sums(), {}, {}, None, 0.0
     for ref in progress(refs):
         episode = hdf5.read(ref, keys)
         keys = keys or tuple(sorted(episode.obs))  # those of the first, which all must have
         shapes = _same_shapes(ref, episode, shapes)
         _check_discrete(ref, episode.action, discrete)
+        max_action = max(max_action, float(np.abs(episode.action).max()))
         lengths[ref], returns[ref] = len(episode.reward), float(episode.reward.sum())
         if ref in training:
             sums.add(episode.obs)
@@ -116,10 +146,15 @@ def scan(
             f"--offpolicy.buffer-size {chunk_size} is less than the longest episode, "
             f"{longest} steps."
         )
+    assert shapes is not None  # there is an episode: `list_episodes`
     spec = _spec(shapes, discrete)
     used = [ref for ref in refs if ref in training]
-    stats = sums.stats(spec.obs)
-    return Dataset(keys, used, held_out, spec, stats, lengths, returns, chunk_size)
+    stats = sums.stats(shapes[0])
+    if len(keys) == 1:
+        stats = stats.replace(mean=stats.mean[keys[0]], variance=stats.variance[keys[0]])
+    return Dataset(
+        keys, used, held_out, spec, stats, lengths, returns, chunk_size, max_action, summed
+    )
 
 
 def _held_out(refs: list[EpisodeRef], fraction: float) -> list[EpisodeRef]:
@@ -138,7 +173,9 @@ def _held_out(refs: list[EpisodeRef], fraction: float) -> list[EpisodeRef]:
 
 
 def _spec(shapes: Any, discrete: ActionSpec | None) -> EnvSpec:
+    """Return the spec of the data; an observation with one key is an array."""
     obs, actions = shapes
+    obs = next(iter(obs.values())) if len(obs) == 1 else obs
     return EnvSpec(obs, discrete or ActionSpec(actions, discrete=False))
 
 
@@ -231,7 +268,14 @@ def _endings(episode: Episode) -> np.ndarray:
     return (np.arange(steps) == steps - 1) & episode.terminated
 
 
-def _as_replay(episodes: list[Episode], steps: int) -> tuple[Ring, EpisodeIndex]:
+def _summed(reward: np.ndarray) -> np.ndarray:
+    """Return an episode's rewards with all of them paid at its last step."""
+    return np.where(np.arange(len(reward)) == len(reward) - 1, reward.sum(), 0.0).astype(np.float32)
+
+
+def _as_replay(
+    episodes: list[Episode], steps: int, *, summed: bool = False
+) -> tuple[Ring, EpisodeIndex]:
     """Store episodes end to end in one row of `steps`; the padding is never sampled."""
 
     def row(arrays: list[np.ndarray]) -> np.ndarray:
@@ -248,7 +292,7 @@ def _as_replay(episodes: list[Episode], steps: int) -> tuple[Ring, EpisodeIndex]
     transitions: dict[str, Any] = {
         "obs": rows([e.obs for e in episodes]),
         "action": row([e.action for e in episodes]),
-        "reward": row([e.reward for e in episodes]),
+        "reward": row([_summed(e.reward) if summed else e.reward for e in episodes]),
         "terminated": row([_endings(e) for e in episodes]),
         "next_obs": rows([e.next_obs for e in episodes]),
     }

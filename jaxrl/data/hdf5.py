@@ -38,8 +38,8 @@ class EpisodeRef(NamedTuple):
 class Episode(NamedTuple):
     """One recorded episode of T steps."""
 
-    obs: dict[str, np.ndarray]  # [T, ...] each
-    next_obs: dict[str, np.ndarray]
+    obs: Any  # dict of arrays [T, ...], or one array (`Dataset.read`)
+    next_obs: Any
     action: np.ndarray  # [T, actions]
     reward: np.ndarray  # float32 [T]
     terminated: bool = False  # by its last step; otherwise the episode was truncated there

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 def build(config: TrainConfig, cached_template: Template | None = None) -> VectorEnv | GymnasiumEnv:
     """Build the training environments; with a cached template, physics is not traced for it."""
     task = config.task
+    if config.env == env_names.OFFLINE:
+        raise UserError("This run learnt from recorded episodes: name an environment by --env.")
     if env_names.is_hosted(config.env):
         return gymnasium_env.build(
             config.env, config.num_envs, task.async_factor, task.episode_length
@@ -72,6 +74,7 @@ def for_evaluation(env: VectorEnv, num_envs: int, *, trials: bool = True) -> Vec
         random_first_age=False,
         fresh_resets=True,
         capture_nonfinite=False,
+        reward_fn=None,
     )
     if not trials or not env.template.trials:
         return env

@@ -39,7 +39,7 @@ from jaxrl.envs.rows import (
     split_agents,
     zero_nonfinite,
 )
-from jaxrl.types import ActionSpec, Array, EnvSpec, Key, Metrics, PyTree
+from jaxrl.types import ActionSpec, Array, EnvSpec, Key, Metrics, PyTree, RewardFn
 
 if TYPE_CHECKING:
     from brax.envs.base import State
@@ -81,6 +81,7 @@ class VectorEnv:
     fresh_resets: bool = True  # False: every environment returns to its own first state
     random_first_age: bool = True
     episodic_reward: bool = False  # pay the sum of rewards when the episode ends, 0 before
+    reward_fn: RewardFn | None = None  # replaces the environment's reward, except in statistics
     capture_nonfinite: bool = False  # store the first step that became non-finite
     trials: bool = False  # start in the environment's fixed starts, one in each copy
     trial_numbers: tuple[int, ...] | None = None  # which of them; None: the first `num_envs`
@@ -254,6 +255,9 @@ class VectorEnv:
         statistics = episode_stats.update(
             state.statistics, after.metrics, mean_reward, steps, terminated | truncated, finite
         )
+        if self.reward_fn is not None:
+            learnt = self.reward_fn(zero_nonfinite(before.obs), action, obs)
+            reward = jnp.where(as_mask(finite, learnt), learnt, 0.0)
         pending_reward = state.pending_reward
         if self.episodic_reward:
             ended = as_mask(terminated | truncated, reward)

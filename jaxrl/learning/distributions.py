@@ -130,15 +130,20 @@ def categorical(size: int) -> Distribution:
 
 
 def noisy(size: int) -> Distribution:
-    """Build tanh(x) plus normal noise; the environment gets actions clipped to [-1, 1]."""
+    """Build a normal around tanh(x); the environment gets actions clipped to [-1, 1]."""
 
-    def sample(params: Array, key: Key) -> Array:
+    def bounded(params: Array) -> Array:
         mean, log_std = _split(params)
-        noise = jax.random.normal(key, mean.shape, mean.dtype)
-        return jnp.tanh(mean) + jnp.exp(log_std) * noise
+        return jnp.concatenate([jnp.tanh(mean), log_std], axis=-1)
 
-    return normal(size)._replace(
-        sample=sample, mode=lambda params: jnp.tanh(_split(params)[0]), kind="noisy"
+    plain = normal(size)
+    return plain._replace(
+        sample=lambda params, key: plain.sample(bounded(params), key),
+        mode=lambda params: plain.mode(bounded(params)),
+        log_prob=lambda params, raw: plain.log_prob(bounded(params), raw),
+        mean_of_raw=lambda params: plain.mean_of_raw(bounded(params)),
+        kl=lambda p, q: plain.kl(bounded(p), bounded(q)),
+        kind="noisy",
     )
 
 

@@ -12,9 +12,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from jaxrl.config import TrainConfig, serialization, validate, variants
+from jaxrl.config import TrainConfig, env_names, serialization, validate, variants
 from jaxrl.errors import UserError
 from jaxrl.loggers import lock_file
 from jaxrl.utils import atomic_io
@@ -212,7 +213,8 @@ def read_config(
 
     A file must not decide which code is imported. The user names such code again: `env`,
     `randomize` and `network` are the values of --env, --task.randomize and --network.module on the
-    command line. `algo` is that of --algo; by default the caller imports no algorithm.
+    command line. `algo` is that of --algo; by default the caller imports no algorithm. A run that
+    learnt from recorded episodes alone may be given any environment.
     """
     if not path.exists():
         raise UserError(f"'{path}' does not exist.")
@@ -224,6 +226,8 @@ def read_config(
     atomic_io.check_folder(path)
     config = serialization.from_json(atomic_io.read_text(file), str(file))
     validate.check_ranges(config, str(file))
+    if config.env == env_names.OFFLINE and env is not None:  # a policy of recorded episodes
+        config = replace(config, env=env)
     allowed = {"--env": env, "--task.randomize": randomize, "--network.module": network}
     _check_code(path, config, allowed | ({} if algo == "" else {"--algo": algo}))
     return config

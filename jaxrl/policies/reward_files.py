@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from jaxrl.algorithms.offline_reward import RewardParams
+from jaxrl.algorithms.off_policy.reward_model import RewardParams
 from jaxrl.data.dataset import Dataset
 from jaxrl.errors import UserError
 from jaxrl.learning import normalizer
 from jaxrl.networks import reward_network
 from jaxrl.policies import files as network_files
-from jaxrl.types import Array, EnvSpec, PyTree
+from jaxrl.types import Array, EnvSpec, PyTree, RewardFn
 from jaxrl.utils import atomic_io
 
 _PLOTTED = 4  # episodes
@@ -39,18 +39,20 @@ class LoadedReward(NamedTuple):
 
     def _by_key(self, name: str, obs: Any) -> Any:
         """Return an observation with the keys of the training data and no others."""
-        keys = list(self.spec.obs) if isinstance(self.spec.obs, dict) else []
-        if not keys:
-            return obs
+        is_dict = isinstance(self.spec.obs, dict)
+        keys = list(self.spec.obs) if is_dict else self.info.get("obs_keys", [])
         if isinstance(obs, dict):
             problem = next((f"lacks '{key}'" for key in keys if key not in obs), None)
         else:
-            obs, problem = {keys[0]: obs}, "is one array" if len(keys) > 1 else None
+            problem = "is one array" if is_dict and len(keys) > 1 else None
+            obs = dict.fromkeys(keys[:1], obs) or obs
         if problem:
             raise UserError(
                 f"{name} {problem}: this reward was learnt from a dictionary of {', '.join(keys)}."
             )
-        return {key: obs[key] for key in keys}
+        if not keys:
+            return obs
+        return {key: obs[key] for key in keys} if is_dict else obs[keys[0]]
 
 
 def load_reward(path: str | Path, which: str = "best") -> LoadedReward:
@@ -72,6 +74,18 @@ def load_reward(path: str | Path, which: str = "best") -> LoadedReward:
         return network.apply(params.reward, before, action, after)
 
     return LoadedReward(predict, spec, info)
+
+
+def reward_fn(path: Path, spec: EnvSpec) -> RewardFn:
+    """Load the reward that --reward-from names, for observations and actions of `spec`."""
+    reward = load_reward(path)
+    shapes = [jax.tree.map(lambda s: s.shape, obs) for obs in (reward.spec.obs, spec.obs)]
+    if shapes[0] != shapes[1] or reward.spec[1:] != spec[1:]:
+        raise UserError(
+            f"--reward-from: the reward of '{path}' was learnt from observations {shapes[0]} and "
+            f"{reward.spec.action}; this run has {shapes[1]} and {spec.action}."
+        )
+    return reward.predict
 
 
 def _find(path: Path, which: str) -> Path:

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from jaxrl.config import TrainConfig, env_names
+from jaxrl.config import env_names
 from jaxrl.envs import factory as environments
 from jaxrl.envs import hooks
 from jaxrl.envs.nan_capture import NonFiniteCapture
@@ -31,7 +31,7 @@ from jaxrl.envs.vector_env import VectorEnv
 from jaxrl.evaluation import episodes as evaluation
 from jaxrl.programs import trace_cache
 from jaxrl.programs.compiler import Builder
-from jaxrl.programs.program import Program, run_iterations
+from jaxrl.programs.program import Program, run_iterations, with_settings
 from jaxrl.types import Algorithm, Array, EnvSpec, Mean, Metrics, PyTree, TrainState
 from jaxrl.utils import device_memory, sharding, streams
 
@@ -75,6 +75,10 @@ class DeviceProgram(Program):
     def policy_params(self, learner: Any) -> PyTree:
         """Return the part of a learner that is saved and evaluated."""
         return self.algorithm.policy_params(learner)
+
+    def reward_params(self, learner: Any) -> PyTree:
+        """Return the learnt reward; None where rewards are the environment's."""
+        return self.algorithm.reward_params and self.algorithm.reward_params(learner)
 
     def start(self, cycles: int = 0) -> "DeviceExecutor":
         """Begin to compile."""
@@ -129,7 +133,7 @@ class DeviceExecutor:
         pool = self._pool(streams.INIT, 0, first)
         state = jax.tree.unflatten(self._state, self._init.result()(self._seed, pool))
         members = self.program.members
-        return state.replace(learner=_with_settings(state.learner, members)) if members else state
+        return state.replace(learner=with_settings(state.learner, members)) if members else state
 
     def run_cycle(self, state: TrainState, number: int) -> tuple[TrainState, Metrics]:
         """Run cycle `number`; `state` is donated."""
@@ -258,21 +262,6 @@ class _Many(NamedTuple):
         if not self.program.members:
             return function
         return sharding.vmap_members(function, self.program.mesh, *axes)
-
-
-def _with_settings(learner: Any, members: tuple[TrainConfig, ...]) -> Any:
-    """Give every member the settings that are arrays of its own."""
-    hparams = {
-        name: jax.device_put(
-            np.asarray([getattr(member.learning, name) for member in members], old.dtype),
-            old.sharding,
-            may_alias=False,
-        )
-        for name, old in learner.hparams.items()
-    }
-    if hasattr(learner, "learning_rate"):  # PPO's, which moves from there by its schedule
-        learner = learner.replace(learning_rate=hparams["learning_rate"].copy())
-    return learner.replace(hparams=hparams)
 
 
 def _fits_into_a_graph(program: DeviceProgram) -> bool:

@@ -11,6 +11,7 @@ from jaxrl.config import TrainConfig
 from jaxrl.envs.gymnasium.env import GymnasiumEnv
 from jaxrl.envs.vector_env import VectorEnv
 from jaxrl.errors import UserError
+from jaxrl.networks.actor_critic import has_images
 from jaxrl.networks.recurrent import GATES
 from jaxrl.programs import gymnasium
 from jaxrl.programs.device import DeviceProgram
@@ -201,17 +202,26 @@ def largest(program: Program, number: int = 5) -> list[tuple[str, jax.ShapeDtype
 
 
 def _offline(program: OfflineProgram) -> str:
-    """Describe recorded episodes and what a piece of them takes."""
-    data, state, c = program.data, program.abstract_state(), program.config.offpolicy
+    """Describe recorded episodes, and what a chunk of them and an iteration's batches take."""
+    data, config, number = program.data, program.config, max(len(program.members), 1)
+    c, state = config.offpolicy, program.abstract_state()
     step = 2 * num_bytes(data.spec.obs) + 4 * data.spec.action.size + 4 + 1
-    taken = c.rrd_batch_size // c.rrd_sample_size * c.rrd_sample_size * step
+    sampled = 0 if c.rrd_reward_only else c.batch_size
+    if c.reward == "rrd":
+        sampled += c.rrd_batch_size // c.rrd_sample_size * c.rrd_sample_size
+    at_once = 1 if has_images(data.spec) else c.train_batches
+    batches, chunk = at_once * sampled * step, data.chunk_steps * step
     rows = [
         ("training steps", f"{data.steps:,} in {len(data.chunks)} chunk(s)"),
-        ("a chunk", f"{data.chunk_steps:,} steps × {step:,} bytes"),
-        ("", megabytes(data.chunk_steps * step)),
-        ("batch", f"{taken:,} bytes × {c.train_batches} = {megabytes(c.train_batches * taken)}"),
-        ("reward network", megabytes(num_bytes(state.learner.params))),
-        ("gradient steps in all", f"{program.config.total_iterations * c.train_batches:,}"),
+        ("a chunk", f"{data.chunk_steps:,} steps × {step:,} bytes = {megabytes(chunk)}"),
+        (
+            "batches sampled at once",
+            f"{at_once} × {sampled:,} steps × {step:,} bytes = {megabytes(batches)}",
+        ),
+        ("networks", megabytes(num_bytes(state.learner.params))),
+        # Samples have a normalised twin.
+        ("estimated peak", megabytes(chunk + number * 2 * batches + num_bytes(state))),
+        ("gradient steps in all", f"{config.total_iterations * c.train_batches:,}"),
     ]
     return "\n".join(f"  {name:<31} {value}" for name, value in rows)
 

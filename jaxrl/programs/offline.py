@@ -1,34 +1,45 @@
-"""Learning from recorded episodes: a program without environments.
+"""Learning from recorded episodes: a program without environments, but for evaluation.
 
-Data that does not fit goes through the device piece by piece, another one in every cycle; while
+Data that does not fit goes through the device chunk by chunk, another one in every cycle; while
 one is learnt from, the next is read.
 """
 
-from collections.abc import Iterable, Sequence
+import functools
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Self
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from rich import progress
 
 from jaxrl.algorithms import registry as algorithms
+from jaxrl.algorithms.off_policy.offline import OfflineAlgorithm
 from jaxrl.algorithms.off_policy.replay import ReplayState
-from jaxrl.algorithms.offline_reward import RewardLearning
-from jaxrl.config import TrainConfig, validate
+from jaxrl.config import TrainConfig, env_names, validate
 from jaxrl.data import dataset
 from jaxrl.data.dataset import Dataset
 from jaxrl.data.hdf5 import EpisodeRef
+from jaxrl.envs import factory as environments
+from jaxrl.envs.gymnasium.env import GymnasiumEnv
+from jaxrl.envs.vector_env import VectorEnv
 from jaxrl.errors import UserError
+from jaxrl.evaluation import episodes as evaluation
+from jaxrl.evaluation import gymnasium
 from jaxrl.evaluation.episodes import Episodes
-from jaxrl.loggers import sinks
+from jaxrl.learning.replay_buffer import Transition
+from jaxrl.loggers import run_dir, sinks
 from jaxrl.policies import reward_files
-from jaxrl.programs.program import Program, run_iterations
-from jaxrl.types import EnvSpec, Metrics, PyTree, TrainState
+from jaxrl.programs.program import Program, run_iterations, with_settings
+from jaxrl.types import Array, EnvSpec, Metrics, PyTree, RewardFn, TrainState
 from jaxrl.utils import sharding, streams
 from jaxrl.utils.xla_options import compile_for_devices
+
+_HELD_OUT_BYTES = 2**25  # of held-out observations, on the device during the whole run
+_BLOCK = 256  # held-out steps at once
 
 
 def _bar(places: list[EpisodeRef]) -> Iterable[EpisodeRef]:
@@ -37,10 +48,12 @@ def _bar(places: list[EpisodeRef]) -> Iterable[EpisodeRef]:
 
 @dataclass(frozen=True, kw_only=True)
 class OfflineProgram(Program):
-    """A reward is learnt from recorded episodes."""
+    """A policy, a reward or both are learnt from recorded episodes."""
 
     data: Dataset
-    algorithm: RewardLearning
+    algorithm: OfflineAlgorithm
+    env: VectorEnv | GymnasiumEnv | None = None  # to evaluate in
+    reward_fn: RewardFn | None = None  # replaces recorded rewards
 
     @property
     def spec(self) -> EnvSpec:
@@ -48,38 +61,58 @@ class OfflineProgram(Program):
         return self.data.spec
 
     @property
-    def output(self) -> Literal["rewards"]:
-        """What is learnt, and the name of the folder that it is saved in."""
-        return "rewards"
+    def alone(self) -> Self:
+        """The program of a single member."""
+        return replace(self, members=()) if self.members else self
 
     @property
     def loss_window(self) -> int:
-        """Return an epoch, in whole passes over the data.
+        """Return an epoch, in whole passes over the data, if only a reward is learnt.
 
-        By an epoch alone the best reward would be the one that saw the easiest piece.
+        By an epoch alone the best reward would be the one that saw the easiest chunk.
         """
+        if self.algorithm.policy_params:
+            return 0
         return _whole_rounds(self.config.cycles, len(self.data.chunks))
 
     def abstract_state(self) -> TrainState:
         """Return shapes, types and shardings of the training state."""
+        if self.members:
+            alone = self.alone.abstract_state()
+            return sharding.with_member_axis(alone, len(self.members), self.mesh)
         state = jax.eval_shape(self.algorithm.init, jax.eval_shape(jax.random.key, 0))
         return sharding.abstract(self.mesh, state)
 
     def policy_params(self, learner: Any) -> PyTree:
-        """Return the learnt reward."""
-        return self.algorithm.policy_params(learner)
+        """Return the part of a learner that is evaluated; None where there is no policy."""
+        return self.algorithm.policy_params and self.algorithm.policy_params(learner)
+
+    def reward_params(self, learner: Any) -> PyTree:
+        """Return the learnt reward; None where rewards are recorded."""
+        return self.algorithm.reward_params and self.algorithm.reward_params(learner)
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """The keys of the data's observations: networks that read one key see a plain array."""
+        return {"obs_keys": list(self.data.keys)}
 
     def start(self, cycles: int = 0) -> "OfflineExecutor":
         """Begin to read the data."""
         del cycles
         return OfflineExecutor(self)
 
+    def summarize(self, result: Episodes) -> dict[str, float]:
+        """Return the metrics of an evaluation, with those of the environment's trials."""
+        return evaluation.summarize(result, self.env)
+
     def write_report(self, folder: Path) -> Sequence[str]:
         """Compare the learnt reward with the recorded one, on episodes that were held out."""
-        if not self.data.held_out:
+        if not self.data.held_out or not self.algorithm.reward_params:
             return ()
-        found = reward_files.report(folder, self.data)
-        return (f"held-out episodes: correlation of rewards {found['pearson']:.3f}",)
+        folders = run_dir.of_members(folder, self.members) or [folder]
+        found = [reward_files.report(each, self.data)["pearson"] for each in folders]
+        each = ", ".join(f"{value:.3f}" for value in found)
+        return (f"held-out episodes: correlation of rewards {each}",)
 
 
 def build(config: TrainConfig) -> OfflineProgram:
@@ -94,20 +127,69 @@ def build(config: TrainConfig) -> OfflineProgram:
         part=config.data.part,
         holdout=config.data.holdout,
         chunk_size=config.offpolicy.buffer_size,
+        # RRD and IRCR read returns; steps keep their rewards, for comparison.
+        summed=config.task.episodic_reward and config.offpolicy.reward == "env",
         progress=_bar,
     )
-    print("\n".join([*_described(data), *_unread(config, data)]), flush=True)
-    algorithm = algorithms.make_reward(config, data.spec, data.obs_stats, data.longest)
-    return OfflineProgram(config, sharding.make_mesh(1), data=data, algorithm=algorithm)
+    print("\n".join([*_described(config, data), *_unread(config, data)]), flush=True)
+    return OfflineProgram(
+        config,
+        sharding.make_mesh(1),
+        data=data,
+        algorithm=algorithms.make_offline(
+            config, data.spec, data.obs_stats, data.longest, _reward_factor(config, data)
+        ),
+        env=_evaluation_env(config, data) if config.evaluates else None,
+        reward_fn=config.reward_from and reward_files.reward_fn(config.reward_from, data.spec),
+    )
 
 
-def _described(data: Dataset) -> list[str]:
+def _reward_factor(config: TrainConfig, data: Dataset) -> float:
+    """Return what makes the returns of the data span 1,000; IRCR's rewards have their own scale."""
+    if not config.data.normalize_returns or config.offpolicy.reward == "ircr":
+        return 1.0
+    return 1000.0 / data.return_span if data.returns_vary() else 1.0
+
+
+def _evaluation_env(config: TrainConfig, data: Dataset) -> VectorEnv | GymnasiumEnv:
+    """Build the environment that evaluates policies; the data must be of its kind."""
+    env = environments.build(replace(config, num_envs=config.eval.num_envs))
+    shapes = [jax.tree.map(lambda s: s.shape, spec.obs) for spec in (env.spec, data.spec)]
+    if shapes[0] != shapes[1] or env.spec.action != data.spec.action:
+        raise UserError(
+            f"--env {config.env} has observations {shapes[0]} and {_actions(env.spec)}, the data "
+            f"has {shapes[1]} and {_actions(data.spec)}: choose observations by --data.obs-keys, "
+            f"or use --env {env_names.OFFLINE}."
+        )
+    return env
+
+
+def _actions(spec: EnvSpec) -> str:
+    kind = "discrete actions" if spec.action.discrete else "numbers as an action"
+    return f"{spec.action.size} {kind}"
+
+
+def _described(config: TrainConfig, data: Dataset) -> list[str]:
     values = [data.returns[place] for place in data.training]
     lines = [
         f"{len(data.training):,} episodes, {data.steps:,} steps, in {len(data.chunks)} chunk(s); "
         f"{len(data.held_out):,} held out; returns {min(values):.4g} to {max(values):.4g}"
     ]
-    if not data.returns_vary():
+    if data.max_action > 1 + 1e-3 and not data.spec.action.discrete:
+        lines.append(
+            f"warning: recorded actions reach ±{data.max_action:.4g}, but policies act within "
+            "[-1, 1]: rescale the data."
+        )
+    if (
+        config.algo in ("sac", "dqn")
+        and not config.offpolicy.rrd_reward_only
+        or (config.algo == "td3" and not config.offpolicy.bc_alpha)
+    ):
+        lines.append(
+            f"warning: {config.algo} may overestimate actions that are not in the data: bc, iql, "
+            "and td3 with --offpolicy.bc-alpha are made for recorded episodes."
+        )
+    if config.offpolicy.keeps_episodes and not data.returns_vary():
         lines.append(
             "warning: every episode has the same return: any reward that adds up to it fits, and "
             "nothing can be learnt about single steps. Add episodes that went worse or better."
@@ -139,56 +221,134 @@ def _whole_rounds(cycles: int, pieces: int) -> int:
 
 
 class OfflineExecutor:
-    """Learns from one piece of the data in each cycle, and reads the next one meanwhile."""
+    """Learns from one chunk of the data in each cycle, and reads the next one meanwhile."""
 
     def __init__(self, program: OfflineProgram):
         self.program, self._data = program, program.data
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="read")
-        self._next = self._threads.submit(self._piece, 0)
+        self._next = self._threads.submit(self._chunk, 0)
         self._loaded: tuple[int, ReplayState] | None = None
-        self._compiled = None
+        self._compiled = self._held_out = None
+        held_out = self._data.held_out_steps(_HELD_OUT_BYTES)
+        self._other_steps = held_out and jax.device_put(held_out)
 
-    def _piece(self, number: int) -> tuple[int, ReplayState]:
+    def _chunk(self, number: int) -> tuple[int, ReplayState]:
         return number, ReplayState(*self._data.chunk(number))
 
     def _stored(self, number: int) -> ReplayState:
-        """Return piece `number` on the device, and begin to read the one after it."""
+        """Return chunk `number` on the device, and begin to read the one after it."""
         if self._loaded is None or self._loaded[0] != number:
             read = self._next.result()
             if read[0] != number:
-                read = self._piece(number)
+                read = self._chunk(number)
             self._loaded = None  # there may not be room for two
-            self._loaded = number, jax.device_put(read[1])
+            self._loaded = number, self._relabel(jax.device_put(read[1]))
             if (count := len(self._data.chunks)) > 1:
-                self._next = self._threads.submit(self._piece, (number + 1) % count)
+                self._next = self._threads.submit(self._chunk, (number + 1) % count)
         return self._loaded[1]
+
+    def _relabel(self, replay: ReplayState) -> ReplayState:
+        """Replace recorded rewards by those of another run, if one is named."""
+        if self.program.reward_fn is None:
+            return replay
+        steps = replay.ring.steps
+        reward = self.program.reward_fn(steps.obs, steps.action, steps.next_obs)
+        return replay.replace(ring=replay.ring.replace(steps=steps._replace(reward=reward)))
+
+    def _per_member(self, function: Callable, *axes: int | None) -> Callable:
+        """Return a function for all members at once; without members it stays as it is."""
+        return jax.vmap(function, axes) if self.program.members else function
+
+    @property
+    def _seeds(self) -> Array:
+        program = self.program
+        seeds = [member.seed for member in program.members] or program.config.seed
+        return jnp.asarray(seeds, jnp.uint32)
 
     def init_state(self) -> TrainState:
         """Return the state a new run begins with."""
-        key = streams.key(self.program.config.seed, streams.INIT, 1)
-        return jax.jit(self.program.algorithm.init)(key)
+
+        def init(seed: Array) -> TrainState:
+            return self.program.algorithm.init(streams.key(seed, streams.INIT, 1))
+
+        state = jax.jit(self._per_member(init, 0))(self._seeds)
+        members = self.program.members
+        return state.replace(learner=with_settings(state.learner, members)) if members else state
 
     def wait(self) -> None:
         """Return when training can begin."""
         step, iterations = self.program.algorithm.train_step, self.program.config.iterations
-        run = jax.jit(lambda s, d, n: run_iterations(step, iterations, n, s, d), donate_argnums=0)
+
+        def cycle(state: TrainState, data: ReplayState, count: Array):
+            return run_iterations(step, iterations, count, state, data)
+
+        run = jax.jit(self._per_member(cycle, 0, None, None), donate_argnums=0)
         shapes = jax.eval_shape(lambda d: d, self._stored(0))
-        lowered = run.lower(self.program.abstract_state(), shapes, np.uint32(iterations))
-        self._compiled = compile_for_devices(lowered)
+        state = self.program.abstract_state()
+        self._compiled = compile_for_devices(run.lower(state, shapes, np.uint32(iterations)))
+        self._held_out = jax.jit(self._per_member(self._errors, 0, None, None))
+
+    def _errors(self, learner: Any, steps: Transition, number: Array) -> Metrics:
+        """Return the means of held-out errors over steps, a block at a time."""
+        size = min(_BLOCK, len(steps.reward))
+        count = len(steps.reward) // size
+        blocks = jax.tree.map(
+            lambda leaf: leaf[: count * size].reshape(count, size, *leaf.shape[1:]), steps
+        )
+        key = streams.key(0, streams.EVALUATE, number)  # the same for all members
+
+        def block(pair: tuple[Transition, Array]) -> Metrics:
+            return self.program.algorithm.held_out(learner, *pair)
+
+        each = jax.lax.map(block, (blocks, jax.random.split(key, count)))
+        return jax.tree.map(lambda x: jnp.sum(x, axis=0), each)
 
     def run_cycle(self, state: TrainState, number: int) -> tuple[TrainState, Metrics]:
-        """Run cycle `number`; `state` is donated."""
+        """Run cycle `number`; `state` is donated. An epoch ends with errors on held-out steps."""
+        config = self.program.config
         stored = self._stored(number % len(self._data.chunks))
-        iterations = np.uint32(self.program.config.iterations)
-        return self._compiled(state, stored, iterations)  # type: ignore[misc]
+        assert self._compiled is not None and self._held_out is not None, "wait() comes first"
+        state, metrics = self._compiled(state, stored, np.uint32(config.iterations))
+        epoch_ends = (number + 1) % config.cycles == 0 or number + 1 == config.total_cycles
+        if self._other_steps is not None and epoch_ends:
+            metrics |= self._held_out(state.learner, self._other_steps, np.uint32(number))
+        return state, metrics
+
+    @functools.cached_property
+    def _play(self) -> Callable[..., Episodes]:
+        """Play whole episodes: (params, seeds, number) -> Episodes."""
+        program, settings = self.program, self.program.config.eval
+        policy, env = program.algorithm.policy(settings.deterministic), program.env
+        if isinstance(env, GymnasiumEnv):
+            act = jax.jit(gymnasium.make_act(policy))
+            seed, carry = program.config.seed, program.algorithm.initial_carry(settings.num_envs)
+
+            def play_on_cpu(params: PyTree, seeds: Array, number: int) -> Episodes:
+                del seeds
+                key, count = streams.key(seed, streams.PLAY, int(number)), settings.num_envs
+                return gymnasium.play(env, act, params, carry, count, (seed, int(number)), key)
+
+            return play_on_cpu
+        if env is None:
+            raise NotImplementedError("there is no environment to evaluate in")
+        copies = environments.for_evaluation(env, settings.num_envs)
+        episodes = evaluation.episodes(copies, policy, program.algorithm.initial_carry(copies.rows))
+
+        def play(params: PyTree, seed: Array, number: Array) -> Episodes:
+            return episodes(params, streams.key(seed, streams.PLAY, number))
+
+        run = jax.jit(self._per_member(play, 0, 0, None))
+        shapes = program.policy_params(program.abstract_state().learner)
+        lowered = run.lower(shapes, jax.eval_shape(lambda: self._seeds), np.uint32(0))
+        return compile_for_devices(lowered)
 
     def evaluate(self, params: PyTree, number: int) -> Episodes:
-        """Recorded episodes cannot be played."""
-        raise NotImplementedError("there is no environment to evaluate in")
+        """Play whole episodes with the policy after cycle `number`."""
+        return self._play(params, self._seeds, np.uint32(number))
 
     def evaluate_trials(self, params: PyTree, number: int) -> Episodes:
-        """Recorded episodes cannot be played."""
-        raise NotImplementedError("there is no environment to evaluate in")
+        """No curriculum follows trials here."""
+        raise NotImplementedError("recorded episodes have no curriculum")
 
     def close(self) -> None:
         """Stop reading ahead."""

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -51,7 +51,21 @@ class Program(abc.ABC):
 
     @abc.abstractmethod
     def policy_params(self, learner: Any) -> PyTree:
-        """Return the part of a learner that is saved and evaluated."""
+        """Return the part of a learner that is evaluated; None where only a reward is learnt."""
+
+    def reward_params(self, learner: Any) -> PyTree:
+        """Return the reward that a learner has learnt; None where it learns none."""
+        del learner
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """What files of networks say of their origin, as JSON values, besides the environment."""
+        return {}
+
+    def networks(self, learner: Any) -> dict[str, PyTree]:
+        """Return the networks that are saved, by the folders that they are saved in."""
+        found = {"policies": self.policy_params(learner), "rewards": self.reward_params(learner)}
+        return {folder: params for folder, params in found.items() if params is not None}
 
     @abc.abstractmethod
     def start(self, cycles: int = 0) -> "Executor":
@@ -66,11 +80,6 @@ class Program(abc.ABC):
     def agents(self) -> int:
         """Agents in each environment."""
         return 1
-
-    @property
-    def output(self) -> Literal["policies", "rewards"]:
-        """What is learnt, and the name of the folder that it is saved in."""
-        return "policies"
 
     @property
     def loss_window(self) -> int:
@@ -149,3 +158,18 @@ def run_iterations(
 
 def _zeros(shapes: PyTree, *axis: int) -> PyTree:
     return jax.tree.map(lambda s: jnp.zeros((*axis, *s.shape), s.dtype), shapes)
+
+
+def with_settings(learner: Any, members: tuple[TrainConfig, ...]) -> Any:
+    """Give every member the settings that are arrays of its own."""
+    hparams = {
+        name: jax.device_put(
+            np.asarray([getattr(member.learning, name) for member in members], old.dtype),
+            old.sharding,
+            may_alias=False,
+        )
+        for name, old in learner.hparams.items()
+    }
+    if hasattr(learner, "learning_rate"):  # PPO's, which moves from there by its schedule
+        learner = learner.replace(learning_rate=hparams["learning_rate"].copy())
+    return learner.replace(hparams=hparams)

@@ -76,13 +76,13 @@ def _are_programs(stored: CachedPrograms, needed: set[str]) -> bool:
 def location(config: TrainConfig, mesh: Mesh) -> Path | None:
     """Return the file for these settings, or None where nothing can be cached.
 
-    Code of the user's own may change without notice, and so may a teacher's policy or a motion
-    clip: programs made of them are always traced again.
+    Code of the user's own may change without notice, and so may a teacher's policy, a learnt reward
+    or a motion clip: programs made of them are always traced again.
     """
     directory = jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]
     elsewhere = env_names.is_custom(config.env) or env_names.is_hosted(config.env)
     clips = config.env in env_names.MOTION
-    own = elsewhere or clips or config.task.randomize or config.ppo.teacher
+    own = elsewhere or clips or config.task.randomize or config.ppo.teacher or config.reward_from
     own = own or env_names.is_custom(config.algo) or config.network.module
     switched_off = os.environ.get("JAXRL_KEEP_PROGRAMS") == "0"
     if directory is None or own or switched_off or not importlib.util.find_spec("flatbuffers"):

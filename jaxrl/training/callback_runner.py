@@ -43,7 +43,7 @@ class CallbackRunner:
         ask = _as_ask(name, answer)
         self.stopped = self.stopped or (ask.stop and f"{name}: {ask.stop}")
         self.save |= ask.save
-        if ask.evaluate and not context.config.eval.num_envs:
+        if ask.evaluate and not context.config.evaluates:
             raise UserError("this callback needs evaluations; set --eval.num-envs > 0.")
         if ask.evaluate and context.event != "cycle":
             raise UserError("an evaluation can be asked for at 'cycle' only.")

@@ -56,8 +56,8 @@ def finish(run: Run, state: TrainState, cycles: int, stop: signals.StopRequest) 
         run.check_lock()
         recovery.check(run, state, cycles)
         run.save(state, cycles, block=True)
-        for member, policy in zip(run.members, run.networks(state), strict=True):
-            member.save_networks(policy, cycles, "final")
+        for member, networks in zip(run.members, run.networks(state), strict=True):
+            member.save_networks(networks, cycles, "final")
             _describe(run, member)
         if run.overview:
             with _optional(run, f"plots of {run.folder}"):

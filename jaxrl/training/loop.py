@@ -142,11 +142,11 @@ def _make_run(program: Program, to: _Writers, initial: InitialState, resuming: b
         made = Member(
             config=config,
             spec=program.spec,
+            info=program.info,
             folder=folder,
             sinks=[*opened, *also],
             eval_log=eval_log,
             iteration_log=sinks.by_iteration(folder, to.stack, iterations, resuming),
-            output=program.output,
         )
         made.load_state_dict(saved)
         for writer in (*opened, eval_log):

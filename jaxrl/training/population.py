@@ -11,8 +11,9 @@ import jax
 
 from jaxrl import programs
 from jaxrl.config import TrainConfig, settings
+from jaxrl.envs.gymnasium.env import GymnasiumEnv
 from jaxrl.errors import UserError
-from jaxrl.programs import DeviceProgram
+from jaxrl.programs import DeviceProgram, OfflineProgram
 from jaxrl.utils import sharding
 
 
@@ -29,12 +30,14 @@ def groups(configs: Sequence[TrainConfig]) -> list[list[int]]:
     return list(found.values())
 
 
-def build(members: Sequence[TrainConfig]) -> DeviceProgram:
+def build(members: Sequence[TrainConfig]) -> DeviceProgram | OfflineProgram:
     """Build one program for members that differ only in seeds and traced settings."""
     if len(groups(members)) != 1:
         raise UserError(_differing(members))
     # Each member is built for one device: rows of environments are not split, members are.
     program = programs.build(replace(members[0], devices=1))
+    if isinstance(program, OfflineProgram) and not isinstance(program.env, GymnasiumEnv):
+        return replace(program, config=members[0], members=tuple(members))
     if not isinstance(program, DeviceProgram):
         raise UserError(
             f"--num-seeds: '{members[0].env}' does not run on the device, so its seeds cannot "

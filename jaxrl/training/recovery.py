@@ -68,8 +68,8 @@ def save_elsewhere(run: Run, state: TrainState, cycles: int) -> str:
     keep_last = run.config.checkpoint.keep_last
     with CheckpointManager(new / "checkpoints", keep_last=keep_last) as run.checkpoints:
         run.save(state, cycles, block=True)
-    for member, policy in zip(run.members, run.networks(state), strict=True):
-        member.save_networks(policy, cycles, "final")
+    for member, networks in zip(run.members, run.networks(state), strict=True):
+        member.save_networks(networks, cycles, "final")
     return (
         f"The run was saved in {new} at step {run.env_steps(cycles):,}, and stopped. "
         f"Continue with: {resume_command(new, run.config)}"

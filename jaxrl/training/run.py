@@ -35,11 +35,11 @@ class Member:
 
     config: TrainConfig
     spec: EnvSpec
+    info: dict[str, Any]  # of the program, for files of networks
     folder: Path
     sinks: list[Sink]
     eval_log: EvalLog
     iteration_log: Sink  # one row for every iteration
-    output: str = "policies"  # folder of the networks that are saved
     best: float = -math.inf
     best_at: int = -1  # cycles
     episodes: int = 0  # finished, before a resume included
@@ -62,11 +62,13 @@ class Member:
         for write in self.sinks:
             write(self.env_steps(cycles), row)
 
-    def add_evaluation(self, result: Episodes, metrics: Row, policy: PyTree, cycles: int) -> Row:
-        """Log an evaluation, save the policy if it is the best so far, and return the metrics."""
+    def add_evaluation(
+        self, result: Episodes, metrics: Row, networks: dict[str, PyTree], cycles: int
+    ) -> Row:
+        """Log an evaluation, save the networks if they are the best so far; return the metrics."""
         self.eval_log.add(self.env_steps(cycles), result)
         self.last_evaluation = metrics
-        self.save_if_best(policy, cycles, self.last_evaluation["eval/mean_reward"])
+        self.save_if_best(networks, cycles, self.last_evaluation["eval/mean_reward"])
         return self.last_evaluation | {"eval/best_mean_reward": self.best}
 
     def average_losses(self, row: Row, *, epoch_ends: bool) -> None:
@@ -86,10 +88,10 @@ class Member:
         self.recent = [*self.recent, row[name]][-window:] if name in row else []
         return mean(self.recent) if len(self.recent) == window else None
 
-    def save_if_best(self, params: PyTree, cycles: int, score: float) -> None:
+    def save_if_best(self, networks: dict[str, PyTree], cycles: int, score: float) -> None:
         """Write the networks if no score was higher."""
         if self.set_score(score, cycles):
-            self.save_networks(params, cycles, "best")
+            self.save_networks(networks, cycles, "best")
 
     def set_score(self, score: float, cycles: int) -> bool:
         """Store the score of this cycle; tell whether it is the highest so far."""
@@ -99,11 +101,13 @@ class Member:
             return True
         return False
 
-    def save_networks(self, params: PyTree, cycles: int, name: str) -> None:
-        """Write policies/<name>.npz, or rewards/<name>.npz where only a reward is learnt."""
-        info = {"env": self.config.env, "env_steps": self.env_steps(cycles)} | self.last_evaluation
-        network = algorithms.network_config(self.config)
-        files.write(self.folder / self.output / f"{name}.npz", params, self.spec, network, info)
+    def save_networks(self, networks: dict[str, PyTree], cycles: int, name: str) -> None:
+        """Write policies/<name>.npz, and rewards/<name>.npz where a reward is learnt."""
+        info = {"env": self.config.env, "env_steps": self.env_steps(cycles)}
+        info |= self.info | self.last_evaluation
+        config = algorithms.network_config(self.config)
+        for folder, params in networks.items():
+            files.write(self.folder / folder / f"{name}.npz", params, self.spec, config, info)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a resumed run must know of this one, as JSON values."""
@@ -219,17 +223,16 @@ class Run:
         """Tell whether to evaluate here."""
         every = self.config.eval.every
         due = self.is_epoch_end(cycles) or bool(every and cycles % every == 0)
-        return bool(self.config.eval.num_envs) and due
+        return self.config.evaluates and due
 
     def is_due_for_saving(self, cycles: int) -> bool:
         """Tell whether to save the full state here; the end of the run is saved anyway."""
         epoch = math.ceil(cycles / self.config.cycles)
         return self.is_epoch_end(cycles) and epoch % self.config.checkpoint.save_freq == 0
 
-    def networks(self, state: TrainState) -> list[PyTree]:
-        """Return the parameters of every member's policy, on the CPU."""
-        params = self.program.policy_params(state.learner)
-        return self.program.split(jax.device_get(params))
+    def networks(self, state: TrainState) -> list[dict[str, PyTree]]:
+        """Return what every member has learnt, on the CPU, by the folders of a run."""
+        return self.program.split(jax.device_get(self.program.networks(state.learner)))
 
     def evaluate(
         self, executor: Executor, state: TrainState, cycles: int
@@ -237,10 +240,11 @@ class Run:
         """Evaluate every member's policy; return the episodes and metrics of each."""
         params = self.program.policy_params(state.learner)
         results = self.program.split(jax.device_get(executor.evaluate(params, cycles)))
-        policies = self.networks(state)
         rows = [
-            member.add_evaluation(result, self.program.summarize(result), policy, cycles)
-            for member, result, policy in zip(self.members, results, policies, strict=True)
+            member.add_evaluation(result, self.program.summarize(result), networks, cycles)
+            for member, result, networks in zip(
+                self.members, results, self.networks(state), strict=True
+            )
         ]
         return results, rows
 

@@ -5,7 +5,7 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from jaxrl.config import TrainConfig, serialization
+from jaxrl.config import TrainConfig, env_names, serialization
 from jaxrl.reports import pages
 from jaxrl.utils import stats
 
@@ -47,10 +47,15 @@ def text(result: Result, config: TrainConfig) -> str:
     else:
         longer = f" --total-steps {config.total_steps * 2}"
     first = shlex.quote(str((result.members or (result,))[0].folder))
-    evaluate = f"evaluate         python -m jaxrl.evaluate {first} --episodes 100{own}"
-    if config.offline:
+    next_steps = []
+    if not config.offpolicy.rrd_reward_only:
+        where = " --env ENV" if config.env == env_names.OFFLINE else ""
+        next_steps.append(
+            f"evaluate         python -m jaxrl.evaluate {first} --episodes 100{own}{where}"
+        )
+    if config.offline and config.offpolicy.reward == "rrd":
         plot = result.folder / "plots" / "rewards.png"
-        evaluate = f"rewards          {plot if plot.exists() else 'nothing was held out'}"
+        next_steps.append(f"rewards          {plot if plot.exists() else 'nothing was held out'}")
     page = result.folder / pages.NAME
     return "\n".join(
         [
@@ -58,7 +63,7 @@ def text(result: Result, config: TrainConfig) -> str:
             f"run folder       {result.folder}",
             *([f"report           {page}"] if page.exists() else []),
             f"learning curve   {result.folder / 'plots' / 'learning_curve.png'}",
-            evaluate,
+            *next_steps,
             f"resume           {resume_command(result.folder, config, longer)}",
             f"watch            tensorboard --logdir {path}",
         ]

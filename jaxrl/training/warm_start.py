@@ -73,8 +73,8 @@ def load(program: Program) -> WarmStart | None:
     path, config = program.config.init_from, program.config
     if path is None:
         return None
-    if config.offline:
-        raise UserError("--init-from: there is no policy in learning from recorded episodes.")
+    if config.offpolicy.rrd_reward_only:
+        raise UserError("--init-from: --rrd.reward-only learns no policy.")
     if any(path.glob("*/policies/*.npz")):
         policies.find(path)  # says that there are several to choose from
     theirs = _settings_of(path) if (path / "checkpoints").is_dir() else None

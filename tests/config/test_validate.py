@@ -1,4 +1,4 @@
-"""Invalid motion and AMP settings are reported with the fix."""
+"""Invalid sizes, motion and AMP settings are reported with the fix."""
 
 from dataclasses import replace
 
@@ -54,3 +54,55 @@ def test_amp_needs_ppo(preset):
     config = presets.get(preset)
     (problem,) = validate(replace(config, amp=replace(config.amp, weight=1.0)))
     assert problem == f"--amp.weight is for --algo ppo, not {config.algo}."
+
+
+def sized(num_envs, **ppo):
+    config = presets.get("cartpole")
+    return replace(config, num_envs=num_envs, devices=1, ppo=replace(config.ppo, **ppo))
+
+
+def test_minibatches_can_be_given_in_steps():
+    """SB3's n_envs=1, n_steps=2048, batch_size=64: single steps are shuffled."""
+    config = sized(1, rollout_length=2048, batch_size=64, bptt_horizon=None)
+    assert (config.ppo.num_minibatches, config.ppo.horizon) == (32, 1)
+    assert validate(config) == []
+    assert replace(config, num_envs=4).ppo.num_minibatches == 128
+    recurrent = replace(config, network=replace(config.network, rnn="lstm"), ppo=config.ppo)
+    assert recurrent.ppo.batch_size == 64
+
+
+def test_recurrent_minibatches_in_steps_keep_whole_segments():
+    config = presets.get("cartpole")
+    ppo = replace(config.ppo, rollout_length=32, batch_size=64, bptt_horizon=None)
+    network = replace(config.network, rnn="lstm")
+    config = replace(config, num_envs=8, devices=1, network=network, ppo=ppo)
+    assert (config.ppo.num_minibatches, config.ppo.horizon) == (4, 32)
+    assert validate(config) == []
+
+
+@pytest.mark.parametrize(
+    "num_envs, ppo, message",
+    [
+        (
+            1,
+            {"rollout_length": 2048, "num_minibatches": 32, "bptt_horizon": None},
+            "--num-envs 1 make 1 segments of 2048 steps, which cannot be split into "
+            "--ppo.num-minibatches 32 on 1 device(s): use --num-envs 32, or "
+            "--ppo.num-minibatches 1, or --ppo.bptt-horizon 64.",
+        ),
+        (
+            8,
+            {"rollout_length": 16, "batch_size": 60},
+            "--ppo.batch-size 60 must divide the 128 steps of a rollout (--num-envs × "
+            "--ppo.rollout-length): use 32 or 64.",
+        ),
+        (
+            12,
+            {"rollout_length": 16, "num_minibatches": 8, "bptt_horizon": None},
+            "use --num-envs 8 or 16, or --ppo.num-minibatches 6, or --ppo.bptt-horizon 8.",
+        ),
+    ],
+)
+def test_errors_of_minibatches_name_every_way_out(num_envs, ppo, message):
+    (problem,) = validate(sized(num_envs, **ppo))
+    assert message in problem

@@ -51,7 +51,7 @@ def test_recordings_distinguish_truncation_from_termination(tmp_path):
     def policy(params, obs, carry, key):
         return jnp.ones(env.rows, jnp.int32), carry, {}
 
-    played = record.play(env, policy, (), (), jax.random.key(0), 0.0)
+    played = record.player(env, policy, (), ())(jax.random.key(0), 0.0)
     ended = [bool(e.terminated) for e in played]
     assert ended == [e.reward[-1] == 1.0 for e in played]
     assert 3 in {len(e.reward) for e in played if e.terminated} and not all(ended)
@@ -227,8 +227,8 @@ def test_scan_splits_a_folder_into_chunks(tmp_path, file):
     sizes = [sum(data.lengths[ref] for ref in chunk) for chunk in data.chunks]
     assert len(sizes) > 1 and max(sizes) == data.chunk_steps <= 40
     states = np.concatenate([hdf5.read(ref).obs["state"] for ref in data.training])
-    np.testing.assert_allclose(data.obs_stats.mean["state"], states.mean(axis=0), rtol=1e-5)
-    np.testing.assert_allclose(data.obs_stats.variance["state"], states.var(axis=0), rtol=1e-4)
+    np.testing.assert_allclose(data.obs_stats.mean, states.mean(axis=0), rtol=1e-5)
+    np.testing.assert_allclose(data.obs_stats.variance, states.var(axis=0), rtol=1e-4)
     for number, chunk in enumerate(data.chunks):
         ring, index = data.chunk(number)
         assert ring.steps.reward.shape == (1, data.chunk_steps)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import pytest
 
 from jaxrl import programs
+from jaxrl.algorithms.off_policy.replay import ReplayState
 from jaxrl.config import env_names, presets
 from jaxrl.envs import episode_stats as counting
 from jaxrl.envs import registry
@@ -17,7 +18,7 @@ from jaxrl.training import fit
 from tests.docs import running
 from tests.docs.reading import ROOT
 from tests.docs.shrinking import shrunk
-from tests.helpers import tiny
+from tests.helpers import recorded, tiny
 
 # Trained as small runs: their logs include the metrics of the host loop.
 TRAINED = ("imitate-walk", "arena-small", "rrd-quick")
@@ -40,6 +41,9 @@ def logged(tmp_path_factory):
         found |= {key for row in tiny.rows(place / name, timed=True) for key in row}
     for name in TRACED:
         found |= _traced(shrunk(presets.get(name)))
+    data = recorded.write_bandit(place / "data.hdf5", episodes=9)
+    for name in ("iql", "td3-bc"):
+        found |= _of_data(presets.get(name), data)
     student = shrunk(presets.get("imitate-walk"))
     found |= _traced(replace(student, ppo=replace(student.ppo, teacher=place / "imitate-walk")))
     found -= STAND_IN_METRICS
@@ -52,6 +56,19 @@ def logged(tmp_path_factory):
 def _traced(config):
     algorithm, key = programs.build(config).algorithm, jax.eval_shape(jax.random.key, 0)
     return set(jax.eval_shape(lambda key: algorithm.train_step(algorithm.init(key))[1], key))
+
+
+def _of_data(config, data):
+    """Return the metrics of learning from recorded episodes, with a learnt reward."""
+    settings = replace(config.offpolicy, reward="rrd")
+    config = replace(config, data=replace(config.data, path=data), offpolicy=settings)
+    program = programs.build(config)
+    learning, state = program.algorithm, program.abstract_state()
+    ring, index = program.data.chunk(0)
+    found = jax.eval_shape(learning.train_step, state, ReplayState(ring, index))[1]
+    steps = program.data.held_out_steps(2**20)
+    held_out = jax.eval_shape(learning.held_out, state.learner, steps, jax.random.key(0))
+    return {*found, *held_out}
 
 
 def _of_env(config):

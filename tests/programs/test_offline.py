@@ -12,7 +12,7 @@ from jaxrl.data import hdf5
 from jaxrl.data.hdf5 import Episode
 from jaxrl.errors import UserError
 from jaxrl.loggers import run_dir as folders
-from jaxrl.policies import reward_files
+from jaxrl.policies import load_policy, reward_files
 from jaxrl.policies.reward_files import load_reward
 from jaxrl.programs import offline
 from tests.helpers import tiny
@@ -87,7 +87,7 @@ def test_record_honors_episode_count_with_fixed_trials(tmp_path):
 def test_invalid_record_flags_are_refused_before_playing(
     recorded, flags, complaint, capsys, monkeypatch
 ):
-    monkeypatch.setattr(record, "play", lambda *_: pytest.fail("played"))
+    monkeypatch.setattr(record, "player", lambda *_: pytest.fail("played"))
     out = recorded.with_name("none.hdf5")
     assert record.main([str(recorded.with_name("run")), "--out", str(out), *flags]) == 2
     assert complaint in capsys.readouterr().err
@@ -211,7 +211,7 @@ def test_load_reward_accepts_dicts_and_bare_arrays(recorded, trained):
     np.testing.assert_array_equal(also, predicted)
     with pytest.raises(UserError, match="next_obs lacks 'state': .* dictionary of state"):
         reward(episode.obs, episode.action, more)
-    two = reward._replace(spec=reward.spec._replace(obs=reward.spec.obs | {"zoom": 1}))
+    two = reward._replace(spec=reward.spec._replace(obs={"state": 1, "zoom": 1}))
     with pytest.raises(UserError, match="obs is one array: .* dictionary of state, zoom"):
         two(episode.obs["state"], episode.action, episode.next_obs["state"])
 
@@ -231,7 +231,9 @@ def test_invalid_offline_commands_are_refused(recorded, trained, tmp_path, capsy
     assert train.main(["rrd-offline"]) == 2
     assert "--data.path: which file" in capsys.readouterr().err
     assert train.main(["pendulum", "--data.path", str(recorded)]) == 2
-    assert "see the preset rrd-offline" in capsys.readouterr().err
+    assert (
+        "--data.path is for sac, td3, dqn, iql, bc, not for --algo ppo" in capsys.readouterr().err
+    )
     assert train.main([*FLAGS, "--data.path", str(recorded), "--data.obs-keys", "stat"]) == 2
     assert "'obs/stat' is missing. Did you mean 'state'" in capsys.readouterr().err
     assert train.main([*FLAGS, "--data.path", str(recorded), "--dry-run"]) == 0
@@ -239,9 +241,123 @@ def test_invalid_offline_commands_are_refused(recorded, trained, tmp_path, capsy
     assert evaluate.main([str(trained)]) == 2
     assert "No policy" in capsys.readouterr().err
     assert record.main([str(trained), "--out", str(tmp_path / "x.hdf5")]) == 2
-    assert "and has no policy" in capsys.readouterr().err
+    assert "and has no environment" in capsys.readouterr().err
     (trained / "rewards" / "best.npz").rename(tmp_path / "best.npz")  # as if stopped early
     assert load_reward(trained).spec == load_reward(tmp_path / "best.npz").spec
     (tmp_path / "best.npz").rename(trained / "rewards" / "best.npz")
     with pytest.raises(UserError, match="No learnt reward"):
         load_reward(tmp_path)
+
+
+# --- policies
+
+POLICY = shlex.split(
+    "--epochs 2 --cycles 1 --iterations 2 --train-batches 8 --batch-size 32 --eval.num-envs 4 "
+    "--network.hidden 8 --network.critic-hidden 8 --env pendulum --task.episode-length 30"
+)
+
+
+def _train(preset, data, folder, *extra):
+    flags = [preset, "--data.path", str(data), *POLICY, "--run-dir", str(folder), *extra]
+    assert train.main(flags) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def cloned(recorded, tmp_path_factory):
+    return _train("iql", recorded, tmp_path_factory.mktemp("runs") / "cloned")
+
+
+def test_policy_of_recorded_episodes_is_evaluated_in_its_environment(cloned, capsys):
+    rows = tiny.rows(cloned)
+    assert [row["step"] for row in rows] == [16, 32]  # gradient steps
+    for name in ("eval/mean_reward", "heldout/action_error", "heldout/q_loss", "train/v_loss"):
+        assert all(np.isfinite(row[name]) for row in rows), name
+    assert evaluate.main([str(cloned), "--episodes", "3"]) == 0
+    assert load_policy(cloned).info["obs_keys"] == ["state"]
+    assert load_policy(cloned)(np.zeros(3, np.float32)).shape == (1,)
+
+
+def test_policy_resumes_exactly(recorded, cloned, tmp_path):
+    parts = _train("iql", recorded, tmp_path / "parts", "--epochs", "1")
+    assert train.main(["--resume", str(parts), "--epochs", "2"]) == 0
+    assert tiny.rows(parts) == tiny.rows(cloned)
+    tiny.assert_same_policy(parts, cloned)
+
+
+def test_seeds_of_a_population_equal_single_runs(recorded, cloned, tmp_path):
+    both = _train("iql", recorded, tmp_path / "both", "--num-seeds", "2")
+    ours, theirs = (tiny.policy(folder) for folder in (both / "seed-0", cloned))
+    for name in ours:
+        np.testing.assert_allclose(ours[name], theirs[name], rtol=2e-3, atol=2e-5, err_msg=name)
+    assert not np.array_equal(
+        tiny.policy(both / "seed-1")["actor/params/head/kernel"], ours["actor/params/head/kernel"]
+    )
+
+
+def test_without_an_environment_held_out_steps_evaluate(recorded, tmp_path, capsys):
+    folder = _train("bc", recorded, tmp_path / "run", "--env", "offline")
+    rows = tiny.rows(folder)
+    assert "heldout/action_error" in rows[-1] and "eval/mean_reward" not in rows[-1]
+    assert "jaxrl.evaluate" in (out := capsys.readouterr().out) and "--env ENV" in out
+    assert evaluate.main([str(folder)]) == 2
+    assert "name an environment by --env" in capsys.readouterr().err
+    assert evaluate.main([str(folder), "--env", "pendulum", "--episodes", "2"]) == 0
+
+
+def test_recorded_data_must_fit_the_environment(recorded, capsys):
+    flags = ["bc", "--data.path", str(recorded), *POLICY, "--env", "cartpole"]
+    assert train.main(flags) == 2
+    err = " ".join(capsys.readouterr().err.split())
+    assert "--env cartpole has observations (4,) and 2 discrete actions, the data has (3,)" in err
+
+
+def test_policy_learns_from_the_reward_of_another_run(recorded, trained, cloned, tmp_path):
+    """The learnt reward is near the recorded one, so that critics differ a little, not much."""
+    folder = _train("iql", recorded, tmp_path / "run", "--reward-from", str(trained))
+    ours, theirs = (tiny.rows(each)[-1]["train/q_loss"] for each in (folder, cloned))
+    assert ours != theirs and ours == pytest.approx(theirs, rel=0.5)
+
+
+def test_online_training_takes_the_reward_of_another_run(trained, tmp_path, monkeypatch):
+    """Twice the reward network's output: PPO's normalised return doubles, the logged one stays."""
+    flags = shlex.split(
+        "pendulum --devices 1 --num-envs 8 --epochs 1 --cycles 1 --iterations 2 --eval.num-envs 4 "
+        "--network.hidden 8 --network.critic-hidden 8 --ppo.num-minibatches 2 "
+        "--ppo.rollout-length 8 --task.episode-length 8 --task.no-random-first-age"
+    )
+    runs = {}
+    for name, extra in {"env": [], "learnt": ["--reward-from", str(trained)]}.items():
+        assert train.main([*flags, *extra, "--run-dir", str(tmp_path / name)]) == 0
+        runs[name] = tiny.rows(tmp_path / name)[-1]
+    # The first rollout of both is the same; its returns are logged as the environment pays them.
+    assert runs["env"]["rollout/ep_rew_mean"] == pytest.approx(
+        runs["learnt"]["rollout/ep_rew_mean"], rel=0.2
+    )
+    assert runs["env"]["train/value_loss"] != runs["learnt"]["train/value_loss"]
+
+
+@pytest.mark.parametrize(
+    "flags, problem",
+    [
+        (
+            ["custom", "--env", "pendulum", "--algo", "bc"],
+            "--algo bc learns from recorded episodes",
+        ),
+        (
+            ["rrd-offline", "--batch-size", "64"],
+            "--batch-size has no effect with --rrd.reward-only",
+        ),
+        (["rrd-offline", "--offpolicy.gamma", "0.9"], "--offpolicy.gamma has no effect with"),
+        (["iql", "--offpolicy.warmup", "9"], "--offpolicy.warmup has no effect with --data.path"),
+        (["iql", "--num-envs", "9"], "--num-envs has no effect with --data.path"),
+        (["bc", "--offpolicy.reward", "rrd"], "--algo bc reads no rewards"),
+        (["iql", "--offpolicy.critic", "c51"], "c51 is for sac and td3: use mse with iql"),
+        (["rrd-offline", "--env", "pendulum"], "has no policy to evaluate: use --env offline"),
+        (["iql", "--offpolicy.reward", "rrd", "--reward-from", "x"], "--reward-from replaces"),
+    ],
+)
+def test_flags_without_effect_are_refused(flags, problem, recorded, capsys):
+    data = [] if flags[0] == "custom" else ["--data.path", str(recorded)]
+    assert train.main([*flags, *data]) == 2
+    assert problem in " ".join(capsys.readouterr().err.split())

@@ -1,9 +1,9 @@
-"""Off-policy learning as one pure train_step for SAC, TD3 and DQN.
+"""Off-policy learning as one pure train_step, from environments or from recorded episodes.
 
     collect -> replay -> train_batches × (losses of all networks, a step of each) -> statistics
 
 Observations are stored as they are and normalised when sampled. All batches of an iteration are
-sampled at once, before its first gradient step.
+sampled at once, before its first gradient step; batches of images one by one, to save memory.
 """
 
 from dataclasses import dataclass
@@ -18,14 +18,14 @@ from jax.flatten_util import ravel_pytree
 
 from jaxrl.algorithms.off_policy.base import OffPolicyAlgorithm, Params, normalize, scan_updates
 from jaxrl.algorithms.off_policy.replay import ReplayBuffer, ReplayState, return_range
-from jaxrl.algorithms.off_policy.reward_model import RewardModel, update_params
+from jaxrl.algorithms.off_policy.reward_model import RewardModel, RewardParams, update_params
 from jaxrl.algorithms.policy import PolicyParams, make_policy
 from jaxrl.config import OffPolicyConfig, metadata
 from jaxrl.envs.vector_env import VectorEnv
 from jaxrl.learning import episode_index, normalizer, optimizer, rrd, td
 from jaxrl.learning.normalizer import RunningStats
 from jaxrl.learning.replay_buffer import Transition
-from jaxrl.networks.actor_critic import ActorCritic
+from jaxrl.networks.actor_critic import ActorCritic, has_images
 from jaxrl.rollout import collect
 from jaxrl.types import (
     Algorithm,
@@ -47,12 +47,12 @@ class OffPolicy:
     """What an off-policy run is composed of; its stages are pure functions of this."""
 
     config: OffPolicyConfig
-    env: VectorEnv
     networks: ActorCritic
     algorithm: OffPolicyAlgorithm
-    reward_model: RewardModel | None  # None: rewards are the environment's
+    reward_model: RewardModel | None  # None: rewards are those of the replay
     buffer: ReplayBuffer
     total_iterations: int
+    reward_factor: float = 1.0  # of recorded data, besides --offpolicy.reward-scale
 
     @property
     def learning_rates(self) -> dict[str, str]:
@@ -82,17 +82,17 @@ class OffPolicyState(struct.PyTreeNode):
 class Batch(NamedTuple):
     """What one gradient step reads."""
 
-    steps: Transition
+    steps: Any  # Transition, or () if only a reward is learnt
     samples: Any  # EpisodeSamples for the reward model, or ()
     key: Key
 
 
 def train_step(
-    run: OffPolicy, state: TrainState, pool: PyTree = None
+    run: OffPolicy, env: VectorEnv, state: TrainState, pool: PyTree = None
 ) -> tuple[TrainState, Metrics]:
     """Run one iteration: collect a rollout, then learn."""
     collector, experience = collect(
-        run.env,
+        env,
         make_policy(run.networks, deterministic=False),
         policy_params(run, state.learner),
         state.collector,
@@ -135,30 +135,51 @@ def update(
 ) -> tuple[OffPolicyState, Metrics]:
     """Take train_batches gradient steps; networks are vectors meanwhile."""
     number = run.config.train_batches
-    key_steps, key_samples, key_losses, key_episodes = jax.random.split(key, 4)
-    normal = partial(normalize, learner.obs_stats)
-    steps = normal(run.buffer.sample(replay, key_steps, number))
-    if run.config.reward == "ircr":
-        reward = rrd.ircr_reward(steps.reward, *return_range(replay.index))
-        steps = steps._replace(reward=reward)
-    samples = ()
+    keys = jax.random.split(key, 4)
     if run.reward_model:
-        sample = partial(run.buffer.sample_episodes, replay, key_episodes, number)
+        sample = partial(run.buffer.sample_episodes, replay, keys[3], number)
+        normal = partial(normalize, learner.obs_stats)
         params = update_params(run.reward_model, learner.params["reward"], sample, normal)
         learner = learner.replace(params=learner.params | {"reward": params})
-        samples = run.buffer.sample_steps(replay, key_samples, number)
-        samples = samples._replace(steps=normal(samples.steps))
-    batches = Batch(steps, samples, jax.random.split(key_losses, number))
     flat = {name: ravel_pytree(tree) for name, tree in learner.params.items()}
     unravel = {name: pair[1] for name, pair in flat.items()}
     targets = {name: ravel_pytree(tree)[0] for name, tree in learner.target_params.items()}
+    obs_stats = learner.obs_stats
     learner = learner.replace(
         params={name: pair[0] for name, pair in flat.items()}, target_params=targets
     )
-    learner, metrics = scan_updates(partial(gradient_step, run, unravel), learner, batches)
+    step = partial(gradient_step, run, unravel)
+    if has_images(run.buffer.spec):
+
+        def sample_and_step(learner: OffPolicyState, keys: Key) -> tuple[OffPolicyState, Metrics]:
+            batch = sample_batches(run, replay, obs_stats, keys, 1)
+            return step(learner, jax.tree.map(lambda x: x[0], batch))
+
+        each = jax.vmap(lambda key: jax.random.split(key, number))(keys[:3])
+        learner, metrics = scan_updates(sample_and_step, learner, jnp.swapaxes(each, 0, 1))
+    else:
+        batches = sample_batches(run, replay, obs_stats, keys[:3], number)
+        learner, metrics = scan_updates(step, learner, batches)
     params = {name: unravel[name](vector) for name, vector in learner.params.items()}
     targets = {name: unravel[name](vector) for name, vector in learner.target_params.items()}
     return learner.replace(params=params, target_params=targets), metrics
+
+
+def sample_batches(
+    run: OffPolicy, replay: ReplayState, obs_stats: RunningStats, keys: Key, number: int
+) -> Batch:
+    """Sample what `number` gradient steps read, [number, ...]; observations are normalised."""
+    key_steps, key_samples, key_losses = keys
+    steps, samples = (), ()
+    if run.algorithm.rates:  # not for a reward alone
+        steps = normalize(obs_stats, run.buffer.sample(replay, key_steps, number))
+        if run.config.reward == "ircr":
+            reward = rrd.ircr_reward(steps.reward, *return_range(replay.index))
+            steps = steps._replace(reward=reward)
+    if run.reward_model:
+        samples = run.buffer.sample_steps(replay, key_samples, number)
+        samples = samples._replace(steps=normalize(obs_stats, samples.steps))
+    return Batch(steps, samples, jax.random.split(key_losses, number))
 
 
 def gradient_step(
@@ -173,10 +194,13 @@ def gradient_step(
         params, steps, metrics = as_trees(vectors), batch.steps, {}
         reward_loss = jnp.zeros(())
         if run.reward_model:
+            reward_loss, metrics = run.reward_model.loss(params["reward"], batch.samples)
+        if not run.algorithm.rates:
+            return reward_loss, metrics
+        if run.reward_model:
             reward = run.reward_model.reward(jax.lax.stop_gradient(params["reward"]), steps)
             steps = steps._replace(reward=reward)
-            reward_loss, metrics = run.reward_model.loss(params["reward"], batch.samples)
-        steps = steps._replace(reward=steps.reward * learner.hparams["reward_scale"])
+        steps = scale_rewards(run, learner, steps)
         losses, loss_metrics = run.algorithm.losses(
             params, as_trees(learner.target_params), steps, batch.key, learner.hparams
         )
@@ -184,6 +208,12 @@ def gradient_step(
 
     grads, metrics = jax.grad(loss, has_aux=True)(learner.params)
     return apply_grads(run, learner, grads, metrics)
+
+
+def scale_rewards(run: OffPolicy, learner: OffPolicyState, steps: Transition) -> Transition:
+    """Return transitions with the rewards that values are learnt from."""
+    scale = learner.hparams["reward_scale"] * run.reward_factor
+    return steps._replace(reward=steps.reward * scale)
 
 
 def apply_grads(
@@ -227,18 +257,38 @@ def policy_params(run: OffPolicy, learner: OffPolicyState) -> PolicyParams:
     return PolicyParams(learner.params[run.algorithm.actor], learner.obs_stats)
 
 
-def init(run: OffPolicy, key: Key, pool: PyTree = None) -> TrainState:
+def reward_params(run: OffPolicy, learner: OffPolicyState) -> RewardParams:
+    """Return the part of the learner that predicting rewards needs."""
+    return RewardParams(learner.params["reward"], learner.obs_stats)
+
+
+def init(run: OffPolicy, env: VectorEnv, key: Key, pool: PyTree = None) -> TrainState:
     """Return the state before the first iteration."""
     key_env, key_params, key_reward, key_run = jax.random.split(key, 4)
+    learner = init_learner(run, key_params, key_reward)
+    env_state = env.reset(key_env, pool)
+    rollout_state = RolloutState(
+        env=env_state,
+        carry=(),
+        critic_carry=(),
+        discounted_return=(),
+        replay=_empty_replay(run, env.rows, env_state),
+    )
+    zero = jnp.zeros((), jnp.int32)
+    return TrainState(key_run, zero, rollout_state, learner, env.first_curriculum)
+
+
+def init_learner(run: OffPolicy, key_params: Key, key_reward: Key) -> OffPolicyState:
+    """Return the learner before the first gradient step."""
     params = run.algorithm.init(key_params)
     if run.reward_model:
         params = params | {"reward": run.reward_model.init(key_reward)}
     zero = jnp.zeros((), jnp.int32)
-    learner = OffPolicyState(
+    return OffPolicyState(
         params=params,
         target_params={name: params[name] for name in run.algorithm.targets},
         optimizer={n: run.transform.init(ravel_pytree(p)[0]) for n, p in params.items()},
-        obs_stats=normalizer.init(run.env.spec.obs),
+        obs_stats=normalizer.init(run.buffer.spec.obs),
         hparams={
             name: jnp.asarray(value, jnp.float32)
             for name, value in metadata.traced(run.config).items()
@@ -248,18 +298,9 @@ def init(run: OffPolicy, key: Key, pool: PyTree = None) -> TrainState:
         skipped_updates=zero,
         nonfinite_streak=zero,
     )
-    env_state = run.env.reset(key_env, pool)
-    rollout_state = RolloutState(
-        env=env_state,
-        carry=(),
-        critic_carry=(),
-        discounted_return=(),
-        replay=_empty_replay(run, env_state),
-    )
-    return TrainState(key_run, zero, rollout_state, learner, run.env.first_curriculum)
 
 
-def _empty_replay(run: OffPolicy, env_state: Any) -> ReplayState:
+def _empty_replay(run: OffPolicy, rows: int, env_state: Any) -> ReplayState:
     """Return an empty replay.
 
     Environments start at random ages, so the time limit cuts their first episodes short. IRCR
@@ -269,7 +310,7 @@ def _empty_replay(run: OffPolicy, env_state: Any) -> ReplayState:
     replay = run.buffer.empty()
     if run.config.reward != "ircr" or not hasattr(env_state, "age"):  # Gymnasium's start at age 0
         return replay
-    cut = jnp.repeat(env_state.age > 0, run.env.rows // len(env_state.age))
+    cut = jnp.repeat(env_state.age > 0, rows // len(env_state.age))
     return replay.replace(index=episode_index.exclude_current(replay.index, cut))
 
 
@@ -283,12 +324,13 @@ def make(
     total_iterations: int,
 ) -> Algorithm:
     """Compose an off-policy algorithm; without a reward model rewards are the environment's."""
-    run = OffPolicy(config, env, networks, algorithm, reward_model, buffer, total_iterations)
+    run = OffPolicy(config, networks, algorithm, reward_model, buffer, total_iterations)
     return Algorithm(
-        init=partial(init, run),
+        init=partial(init, run, env),
         learn=partial(learn, run),
-        train_step=partial(train_step, run),
+        train_step=partial(train_step, run, env),
         policy=partial(make_policy, networks),
         policy_params=partial(policy_params, run),
         initial_carry=networks.actor.initial_carry,
+        reward_params=partial(reward_params, run) if reward_model else None,
     )

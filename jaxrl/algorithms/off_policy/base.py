@@ -1,4 +1,4 @@
-"""What SAC, TD3 and DQN are made of: a record of losses, and twin critics."""
+"""What off-policy algorithms are made of: a record of losses, and twin critics."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -92,16 +92,22 @@ class TwinCritic(NamedTuple):
         """Return the critics' loss; `bonus` [B] is added to the next state's value."""
         if self.config.critic == "mse":
             next_q = self.min_q(target_params, batch.next_obs, next_action) + bonus
-            target = td.target(batch.reward, next_q, batch.terminated, gamma=gamma)
-            q = self.critic.apply(params, batch.obs, batch.action)
-            error = q - jax.lax.stop_gradient(target)[None]
-            # Half a square for each critic, as is usual.
-            return 0.5 * jnp.sum(jnp.mean(jnp.square(error), axis=1)), _metrics(q)
+            return self.squared_loss(params, batch, next_q, gamma)
         logits = self.critic.apply(target_params, batch.next_obs, next_action)
         target = jax.lax.stop_gradient(self._target_probs(logits, batch, bonus, gamma))
         out = self.critic.apply(params, batch.obs, batch.action)
         loss = td.cross_entropy(out, jnp.broadcast_to(target[None], out.shape))
         return jnp.sum(jnp.mean(loss, axis=1)), _metrics(td.expected(out, self.atoms))
+
+    def squared_loss(
+        self, params: PyTree, batch: Transition, next_value: Array, gamma: Array
+    ) -> tuple[Array, Metrics]:
+        """Return the loss of critics that predict values, given the next state's value [B]."""
+        target = td.target(batch.reward, next_value, batch.terminated, gamma=gamma)
+        q = self.critic.apply(params, batch.obs, batch.action)
+        error = q - jax.lax.stop_gradient(target)[None]
+        # Half a square for each critic, as is usual.
+        return 0.5 * jnp.sum(jnp.mean(jnp.square(error), axis=1)), _metrics(q)
 
     def _target_probs(
         self, logits: Array, batch: Transition, bonus: Array | float, gamma: Array

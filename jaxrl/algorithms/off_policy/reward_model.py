@@ -8,9 +8,17 @@ import jax
 from jaxrl.config import OffPolicyConfig
 from jaxrl.learning import rrd
 from jaxrl.learning.episode_index import EpisodeSamples
+from jaxrl.learning.normalizer import RunningStats
 from jaxrl.learning.replay_buffer import Transition
 from jaxrl.networks.reward_network import RewardNetwork
 from jaxrl.types import Array, Key, Mean, Metrics, PyTree
+
+
+class RewardParams(NamedTuple):
+    """What predicting rewards needs: weights, and the statistics that normalise observations."""
+
+    reward: PyTree
+    obs_stats: RunningStats
 
 
 class RewardModel(NamedTuple):

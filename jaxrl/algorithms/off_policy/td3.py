@@ -1,6 +1,7 @@
 """TD3: twin critics, a deterministic policy that is updated less often, and smoothed targets.
 
-Reference: Fujimoto et al., 2018.
+With `bc_alpha` the policy also stays close to the actions of the batch (TD3+BC), for recorded data.
+References: Fujimoto et al., 2018; Fujimoto and Gu, 2021.
 """
 
 import jax
@@ -38,7 +39,14 @@ def make(config: OffPolicyConfig, networks: ActorCritic, critic: Critic) -> OffP
         )
         action = act(params["actor"], batch.obs)
         # The first critic alone: which of the two is lower says nothing about which is steeper.
-        pi_loss = -jnp.mean(twin.values(fixed["critic"], batch.obs, action)[0])
+        q = twin.values(fixed["critic"], batch.obs, action)[0]
+        pi_loss = -jnp.mean(q)
+        if config.bc_alpha:
+            # Divided by their mean, Q values weigh the same against the actions in every task.
+            scale = hparams["bc_alpha"] / (jnp.mean(jnp.abs(jax.lax.stop_gradient(q))) + 1e-6)
+            bc_loss = jnp.mean(jnp.square(action - batch.action))
+            metrics["train/bc_loss"] = Mean.of(bc_loss)
+            pi_loss = scale * pi_loss + bc_loss
         metrics |= {"train/q_loss": Mean.of(q_loss), "train/pi_loss": Mean.of(pi_loss)}
         return q_loss + pi_loss, metrics
 

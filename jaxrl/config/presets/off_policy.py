@@ -112,12 +112,29 @@ PRESETS["dqn-catch"] = preset(
     under("offpolicy", train_batches=4, batch_size=64, buffer_size=20_000, warmup=500),
     under("offpolicy", q_lr=5e-4, polyak=0.98),
 )
-PRESETS["rrd-offline"] = overrides.changed(
-    TrainConfig(env="offline", algo="sac", num_envs=1, devices=1, iterations=20),
-    {"eval.num_envs": 0}
+# Recorded episodes: 100,000 gradient steps. Name them by --data.path, and by --env an environment
+# to evaluate in.
+_DATA: dict[str, Any] = (
+    {"epochs": 10, "cycles": 5, "iterations": 20, "eval.num_envs": 64}
     | _WIDE
-    | under("offpolicy", train_batches=50, batch_size=32, warmup=0)
-    | under("offpolicy", reward="rrd", rrd_batch_size=1024, rrd_sample_size=64)
+    | under("offpolicy", train_batches=100, batch_size=256, warmup=0)
+)
+_OFFLINE = overrides.changed(TrainConfig(env="offline", num_envs=1), _DATA)
+PRESETS["bc"] = overrides.changed(_OFFLINE, {"algo": "bc"})
+PRESETS["td3-bc"] = overrides.changed(_OFFLINE, {"algo": "td3", "offpolicy.bc_alpha": 2.5})
+PRESETS["iql"] = overrides.changed(_OFFLINE, {"algo": "iql"})
+_REWARD_ONLY = {"algo": "sac"} | under("offpolicy", reward="rrd", rrd_reward_only=True)
+PRESETS["rrd-offline"] = overrides.changed(
+    _OFFLINE,
+    _REWARD_ONLY
+    | {"eval.num_envs": 0}
+    | under("offpolicy", train_batches=50, batch_size=32)
     # Without bias correction rewards are evened out, as acting wants them.
-    | under("offpolicy", rrd_reward_only=True, rrd_bias_correction=True),
+    | under("offpolicy", rrd_batch_size=1024, rrd_sample_size=64, rrd_bias_correction=True),
+)
+# Images of LIBERO's size: batches of 32 steps, and chunks of 1,000 steps (94 MiB of 128 × 128
+# pixels before and after each step).
+PRESETS["rrd-offline-images"] = overrides.changed(
+    PRESETS["rrd-offline"],
+    under("offpolicy", rrd_batch_size=32, rrd_sample_size=32, buffer_size=1000),
 )

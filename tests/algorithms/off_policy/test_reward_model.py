@@ -10,8 +10,8 @@ import numpy as np
 import optax
 import pytest
 
-from jaxrl.algorithms import offline_reward
-from jaxrl.algorithms.off_policy import reward_model
+from jaxrl.algorithms.off_policy import offline, reward_model
+from jaxrl.algorithms.off_policy.algorithm import OffPolicy
 from jaxrl.config import OffPolicyConfig
 from jaxrl.learning import normalizer
 from jaxrl.learning.episode_index import EpisodeSamples
@@ -118,7 +118,9 @@ def _learning(normalize=True, reward=lambda samples: samples.episode_return, **s
 
     samplers = {"sample_steps": sample, "sample_episodes": sample} | samplers
     buffer: Any = SimpleNamespace(spec=SimpleNamespace(obs=jnp.zeros(1)), **samplers)
-    return offline_reward.make(config, model, buffer, STATS, 9)
+    networks: Any = SimpleNamespace(actor=SimpleNamespace(initial_carry=lambda number: ()))
+    run = OffPolicy(config, networks, offline.REWARD_ONLY, model, buffer, 9)
+    return offline.make(run, STATS)
 
 
 @pytest.mark.parametrize("normalize", [True, False])
@@ -139,20 +141,21 @@ def test_reward_is_learned_from_recorded_episodes(normalize):
         norms.append(float(jnp.linalg.norm(grads)))
         updates, inner = transform.update(grads, inner)
         params = params + np.asarray(updates)
-    np.testing.assert_allclose(after.learner.params["w"], params, rtol=1e-4)
+    np.testing.assert_allclose(after.learner.params["reward"]["w"], params, rtol=1e-4)
     found = {name: float(m.total / m.count) for name, m in metrics.items()}
     expected = {"train/R_loss": np.mean(losses), "train/reward_grad_norm": np.mean(norms)}
     assert found == pytest.approx(expected, rel=1e-4)
     assert int(after.iteration) == 1 and int(after.learner.total_iterations) == 9
     assert int(after.learner.skipped_updates) == int(after.learner.nonfinite_streak) == 0
-    policy_params = learning.policy_params(after.learner)
-    assert policy_params.reward is after.learner.params
-    assert float(policy_params.obs_stats.count) == (4.0 if normalize else 0.0)
+    assert learning.policy_params is None
+    reward_params = learning.reward_params(after.learner)
+    assert reward_params.reward is after.learner.params["reward"]
+    assert float(reward_params.obs_stats.count) == (4.0 if normalize else 0.0)
 
 
 @pytest.mark.parametrize("iteration", [0, 3])
 def test_step_and_episode_samples_use_separate_keys(iteration):
-    """Steps fold 2 × iteration into `key`, episodes fold 2 × iteration + 1."""
+    """Both are split from the key of the iteration."""
     used, samples = {}, _samples()
 
     def sample(name, replay, key, batches):
@@ -163,8 +166,8 @@ def test_step_and_episode_samples_use_separate_keys(iteration):
     learning = _learning(**samplers)
     state = learning.init(jax.random.key(5)).replace(iteration=jnp.int32(iteration))
     learning.train_step(state, samples)
-    for use, name in enumerate(("steps", "episodes")):
-        expected = jax.random.fold_in(state.key, 2 * iteration + use)
+    keys = jax.random.split(jax.random.fold_in(state.key, iteration), 4)
+    for expected, name in ((keys[1], "steps"), (keys[3], "episodes")):
         np.testing.assert_array_equal(*map(jax.random.key_data, (used[name], expected)))
 
 
@@ -179,6 +182,6 @@ def test_non_finite_reward_gradients_are_counted():
             int(after.learner.skipped_updates) == skipped_updates
             and int(after.learner.nonfinite_streak) == streak
         )
-        assert np.isfinite(after.learner.params["w"]).all()
+        assert np.isfinite(after.learner.params["reward"]["w"]).all()
     again, _ = learning.train_step(after, _samples()._replace(episode_return=jnp.ones(E) * 0.1))
     assert int(again.learner.skipped_updates) == 2 and int(again.learner.nonfinite_streak) == 0
