@@ -24,6 +24,7 @@ from benchmarks import (
     contacts,
     decomposition,
     off_policy,
+    offline,
     report,
     time_to_return,
 )
@@ -31,6 +32,7 @@ from jaxrl import train
 from jaxrl.config import overrides
 from jaxrl.envs import brax_patches
 from jaxrl.errors import UserError
+from tests.helpers import recorded
 
 ROOT = Path(__file__).parents[2]
 
@@ -221,6 +223,48 @@ def test_decomposition_keeps_other_tasks_and_their_commits(tmp_path):
     (tmp_path / "decomposition.json").write_text(json.dumps(found))
     curves, commits = decomposition.read_results(tmp_path, ["ant"])
     assert curves == {"hopper": {"rrd": {"0": [[10, 1.0]]}}} and commits == {"hopper": "bbb"}
+
+
+def test_offline(run, monkeypatch):
+    """Stand-ins train and record; their flags are parsed as the commands would."""
+    commands, lock = [], threading.Lock()
+
+    def follow(command, env, on_row):
+        place = command.index("--num-seeds")
+        flags = command[3:place] + command[place + 2 :]
+        with lock:
+            commands.append(flags)
+            config = train._parse(flags).config
+        assert config.offline and config.evaluates
+        for value in (0.0, 40.0, 50.0, 60.0):
+            on_row({"step": 1, "returns": [value] * int(command[place + 1])})
+
+    monkeypatch.setattr(offline, "prepare", lambda *_: {"expert": 110.0, "random": 10.0})
+    monkeypatch.setattr(offline, "follow", follow)
+    (row,) = run("offline")
+    assert len(commands) == 7 and {words[0] for words in commands} == set(offline.METHODS)
+    assert row == {"task": "pendulum", "data": "mixed", "bc": "40 ± 0"} | {
+        f"{method} {reward}": "40 ± 0" for method in ("td3-bc", "iql") for reward in offline.REWARDS
+    }
+
+
+def test_offline_prepares_recordings_once(tmp_path, monkeypatch):
+    done = []
+
+    def run(module, *words):
+        done.append((module, words[0]))
+        out = words[words.index("--out" if "--out" in words else "--run-dir") + 1]
+        if module == "jaxrl.record":
+            return recorded.write_bandit(Path(out), episodes=3)
+        Path(out).mkdir()
+        (Path(out) / "metrics.jsonl").write_text('{"step": 1, "eval/mean_reward": 5.0}\n')
+
+    monkeypatch.setattr(offline, "_run", run)
+    ends = offline.prepare("pendulum", ["mixed"], tmp_path / "pendulum", quick=True)
+    assert ends["expert"] == 5.0 and ends["random"] < 0
+    assert [module for module, _ in done] == ["jaxrl.train"] * 2 + ["jaxrl.record"] * 3
+    assert offline.prepare("pendulum", ["mixed"], tmp_path / "pendulum", quick=True) == ends
+    assert len(done) == 5
 
 
 def test_follow_reports_lines_as_they_arrive():
