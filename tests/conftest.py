@@ -62,3 +62,14 @@ def shared_programs():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(device, "compile_programs", sharing.compile_once)
         yield
+
+
+@pytest.fixture(scope="module")
+def no_plots():
+    """Leave out the plots at the end of a run: they take a third of the time of a tiny run."""
+    from jaxrl.reports import plots
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("learning_curve", "learning_phases", "population_curve"):
+            patch.setattr(plots, name, lambda *_: None)
+        yield

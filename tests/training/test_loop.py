@@ -29,7 +29,8 @@ from jaxrl.programs.device import compile_programs
 from jaxrl.training import resume, run, signals, summary
 from tests.helpers import tiny
 
-pytestmark = pytest.mark.usefixtures("shared_programs")
+# In this order: `finished` has plots, the other runs have none.
+pytestmark = pytest.mark.usefixtures("shared_programs", "finished", "no_plots")
 
 SB3_KEYS = [
     "rollout/ep_rew_mean",
@@ -59,6 +60,31 @@ SB3_KEYS = [
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     return tiny.run(tmp_path_factory.mktemp("loop") / "run")
+
+
+@pytest.fixture(scope="module")
+def half(tmp_path_factory, no_plots):
+    """The first of two epochs."""
+    return tiny.run(tmp_path_factory.mktemp("half") / "run", "--epochs", "1")
+
+
+@pytest.fixture(scope="module")
+def recompiled(tmp_path_factory, no_plots):
+    """The same run with programs of its own, and the number of compilations up to each row."""
+    compilations, seen, opened = [], {}, sinks.open_sinks
+
+    def count(name, *_, **__):
+        if "backend_compile" in name:
+            compilations.append(name)
+
+    def counting(*arguments):
+        return [*opened(*arguments), lambda step, _: seen.update({step: len(compilations)})]
+
+    jax.monitoring.register_event_duration_secs_listener(count)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(device, "compile_programs", compile_programs)
+        patch.setattr(sinks, "open_sinks", counting)
+        return tiny.run(tmp_path_factory.mktemp("again") / "run"), seen
 
 
 def test_run_folder_is_complete(finished):
@@ -159,13 +185,18 @@ def test_changed_episode_count_moves_earlier_evaluations_aside(tmp_path):
             assert data["results"].shape == (2, number)
 
 
-def test_seed_determines_the_run(finished, tmp_path, monkeypatch):
-    monkeypatch.setattr(device, "compile_programs", compile_programs)  # compile again, not shared
-    again = tiny.run(tmp_path / "again")
+def test_seed_determines_the_run(finished, recompiled, tmp_path):
+    again, _ = recompiled
     other = tiny.run(tmp_path / "other", "--seed", "1")
     assert tiny.rows(again) == tiny.rows(finished)
     tiny.assert_same_policy(again, finished)
     assert tiny.rows(other) != tiny.rows(finished)
+
+
+def test_nothing_compiles_after_the_first_epoch(recompiled):
+    _, compilations = recompiled
+    assert compilations[128] > 0
+    assert compilations[256] == compilations[384] == compilations[512]
 
 
 def test_evaluation_does_not_change_training(finished, tmp_path):
@@ -176,6 +207,16 @@ def test_evaluation_does_not_change_training(finished, tmp_path):
     trained = [{k: v for k, v in p.items() if "eval/" not in k} for p in tiny.rows(finished)]
     assert tiny.rows(without) == trained
     assert all("eval/mean_reward" in p for p in tiny.rows(often))
+
+
+def test_best_policy_is_the_best_evaluated(tmp_path):
+    folder = tiny.run(tmp_path / "run", "--epochs", "4", "--eval.every", "1")
+    points = tiny.rows(folder)
+    best = max(points, key=lambda p: p["eval/mean_reward"])
+    assert best["eval/mean_reward"] > points[-1]["eval/mean_reward"]
+    policy = jaxrl.load_policy(folder, "best")
+    assert policy.info["eval/mean_reward"] == best["eval/mean_reward"]
+    assert points[-1]["eval/best_mean_reward"] == best["eval/mean_reward"]
 
 
 def test_profile_writes_a_trace_and_changes_nothing(finished, tmp_path):
@@ -192,8 +233,8 @@ def test_total_steps_replaces_epochs(asked, done, tmp_path):
 
 
 @pytest.mark.parametrize("longer", ["--epochs 2", "--total-steps 512"])
-def test_extended_resume_equals_one_long_run(longer, finished, tmp_path):
-    folder = tiny.run(tmp_path / "run", "--epochs", "1")
+def test_extended_resume_equals_one_long_run(longer, finished, half, tmp_path):
+    folder = shutil.copytree(half, tmp_path / "run")
     assert tiny.rows(folder)[-1]["step"] == 256
     assert train.main(["--resume", str(folder), *longer.split()]) == 0
     assert tiny.rows(folder) == tiny.rows(finished)
@@ -279,24 +320,6 @@ def test_fps_excludes_compilation_and_counts_env_steps(tmp_path, monkeypatch):
     once = train._parse(tiny.FLAGS).config
     thrice = replace(once, task=replace(once.task, action_repeat=3))
     assert (once.steps_per_iteration, thrice.steps_per_iteration) == (64, 192)
-
-
-def test_nothing_compiles_after_the_first_epoch(tmp_path, monkeypatch):
-    monkeypatch.setattr(device, "compile_programs", compile_programs)
-    compilations, seen = [], []
-    jax.monitoring.register_event_duration_secs_listener(
-        lambda name, _, **__: compilations.append(name) if "backend_compile" in name else None
-    )
-    opened = sinks.open_sinks
-
-    def spying(*arguments):
-        return [*opened(*arguments), lambda step, _: seen.append((step, len(compilations)))]
-
-    monkeypatch.setattr(sinks, "open_sinks", spying)
-    tiny.run(tmp_path / "run", "--epochs", "3")
-    counts = dict(seen)
-    assert counts[128] > 0
-    assert counts[256] == counts[384] == counts[768]
 
 
 def test_error_in_training_saves_the_state(finished, tmp_path, monkeypatch):
@@ -396,15 +419,6 @@ def test_suggested_commands_repeat_the_custom_env_flag(finished, env):
     for command in ("jaxrl.evaluate", "--resume"):
         assert next(line for line in lines if command in line).endswith(f" --env {env}")
     assert summary.resume_command(finished, config).endswith(f"--resume {finished} --env {env}")
-
-
-def test_best_policy_is_the_best_evaluated(tmp_path):
-    folder = tiny.run(tmp_path / "run", "--epochs", "4", "--eval.every", "1")
-    points = [p for p in tiny.rows(folder) if "eval/mean_reward" in p]
-    best = max(points, key=lambda p: p["eval/mean_reward"])
-    policy = jaxrl.load_policy(folder, "best")
-    assert policy.info["eval/mean_reward"] == best["eval/mean_reward"]
-    assert points[-1]["eval/best_mean_reward"] == best["eval/mean_reward"]
 
 
 OTHER_SHAPES = {
