@@ -12,6 +12,8 @@ from jaxrl import train
 from jaxrl.config.overrides import changed
 from jaxrl.errors import UserError
 
+pytestmark = pytest.mark.usefixtures("shared_programs", "no_plots")
+
 
 def fake_curves(members):
     """Return fake curves: best at learning rate 0.01, and one point more for 8 update epochs."""
@@ -117,7 +119,7 @@ def test_counts_must_be_at_least_one(flag, capsys, tmp_path):
 
 
 def test_suggested_settings_are_trained(tmp_path, monkeypatch):
-    """With real programs: two very small trials."""
+    """With real programs: as many very small trials as a study of other tests has runs."""
     rates, start = [], training.start
 
     def recorded(members):
@@ -128,10 +130,10 @@ def test_suggested_settings_are_trained(tmp_path, monkeypatch):
     small = study.load("cartpole_basics").smoke_test()
     ranges = {"ppo.learning_rate": Between(1e-4, 1e-2, log=True)}
     chosen = Study(small.preset, {}, 1, smoke=small.smoke, is_smoke_test=True, search=ranges)
-    search.execute("y", chosen, tmp_path, trials=2, at_once=2)
+    search.execute("y", chosen, tmp_path, trials=4, at_once=4)
     text = (tmp_path / "search.md").read_text()
-    rows = [[float(x) for x in line.strip("| ").split(" | ")] for line in text.splitlines()[6:8]]
-    assert "2 trials" in text and np.isfinite(rows).all()
+    rows = [[float(x) for x in line.strip("| ").split(" | ")] for line in text.splitlines()[6:10]]
+    assert "4 trials" in text and np.isfinite(rows).all()
     assert sorted(row[1] for row in rows) == pytest.approx(sorted(rates), rel=1e-2)
 
 

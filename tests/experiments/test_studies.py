@@ -23,6 +23,8 @@ from jaxrl.errors import UserError
 from jaxrl.training import population, signals
 from tests.helpers import tiny
 
+pytestmark = pytest.mark.usefixtures("shared_programs", "no_plots")
+
 CONFIG = train._parse([*tiny.FLAGS, "--epochs", "1", "--cycles", "1"]).config
 
 

@@ -16,7 +16,9 @@ from jaxrl.types import TrainState
 
 # The length of a run is part of its initial state, not of its programs.
 _LENGTH = ("epochs", "total_steps", "cycles")
-_COMPILED: dict[str, DeviceExecutor] = {}
+_EVALUATIONS = "eval.num_envs"
+# By what training depends on, and the number of evaluation environments.
+_COMPILED: dict[tuple[str, int], DeviceExecutor] = {}
 
 
 @dataclass(frozen=True)
@@ -34,14 +36,24 @@ def compile_once(program: DeviceProgram, same: str | None = None) -> DeviceExecu
 
     `same` is the key; by default all settings that affect compilation.
     """
-    same = same or _name(program)
-    if same not in _COMPILED:
+    key = (same, 0) if same else _key(program)
+    if key not in _COMPILED:
         compiled = compile_programs(program)
-        _COMPILED[same] = _Shared(**vars(compiled))
-    return replace(_COMPILED[same], program=program)
+        _COMPILED[key] = _Shared(**vars(compiled))
+    found = replace(_COMPILED[key], program=program)
+    return found if same or program.config.eval.num_envs else replace(found, _evaluate=None)
 
 
-def _name(program: DeviceProgram) -> str:
-    flat = [settings.compiled(each) for each in (program.config, *program.members)]
-    same = [{k: v for k, v in one.items() if k not in _LENGTH} for one in flat]
-    return repr((same, program.mesh))
+def _key(program: DeviceProgram) -> tuple[str, int]:
+    """Members differ in values of their state only; evaluations are a program of their own.
+
+    A run without evaluation can therefore use the programs of one that has it.
+    """
+    compiled = settings.compiled(program.config)
+    if program.members:
+        static = settings.static(program.config)
+        compiled = {path: static[path] for path in compiled if path in static}
+    same = {path: x for path, x in compiled.items() if path not in (*_LENGTH, _EVALUATIONS)}
+    training = repr((same, len(program.members), program.mesh))
+    number = program.config.eval.num_envs
+    return training, number or next((n for key, n in _COMPILED if key == training), 0)

@@ -14,7 +14,7 @@ from jaxrl.rendering import images, run
 from jaxrl.training.callback_runner import CallbackError
 from tests.helpers import tiny
 
-pytestmark = pytest.mark.usefixtures("shared_programs")
+pytestmark = pytest.mark.usefixtures("shared_programs", "no_plots")
 
 
 def settings(folder, *extra):
@@ -45,9 +45,16 @@ def plain(tmp_path_factory):
     return tiny.run(tmp_path_factory.mktemp("plain") / "run")
 
 
-def test_events_fire_in_order_without_affecting_training(plain, tmp_path):
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    """The result of a run, all of its events, and those that a plain function gets."""
     recorder, rows = EventRecorder(), []
-    result = jaxrl.fit(settings(tmp_path / "run"), callbacks=[recorder, rows.append])
+    folder = tmp_path_factory.mktemp("recorded") / "run"
+    return jaxrl.fit(settings(folder), callbacks=[recorder, rows.append]), recorder, rows
+
+
+def test_events_fire_in_order_without_affecting_training(plain, recorded):
+    result, recorder, rows = recorded
     assert result.env_steps == 512 and result.stopped_because == ""
     events = [event for event in recorder.events() if event[0] != "new_best"]
     assert events == [
@@ -68,12 +75,12 @@ def test_events_fire_in_order_without_affecting_training(plain, tmp_path):
     ]
     assert recorder.events()[recorder.events().index(("evaluation", 256)) + 1] == ("new_best", 256)
     assert [m.event for m in rows] == ["log"] * 4  # a plain function gets complete rows
-    logged = tiny.rows(tmp_path / "run")
+    logged = tiny.rows(result.folder)
     seen = [dict(m.metrics) for m in rows]
     shown = [{k: v for k, v in row.items() if k in logged[0] | logged[1]} for row in seen]
     assert shown[1].items() >= {k: v for k, v in logged[1].items() if k != "step"}.items()
     assert logged == tiny.rows(plain)
-    tiny.assert_same_policy(tmp_path / "run", plain)
+    tiny.assert_same_policy(result.folder, plain)
 
 
 def test_command_line_names_the_script_that_was_run(monkeypatch):
@@ -83,9 +90,8 @@ def test_command_line_names_the_script_that_was_run(monkeypatch):
     assert run_dir.command_line() == "python -m jaxrl.train ant"
 
 
-def test_callback_context_is_read_only_with_float_metrics(tmp_path):
-    recorder = EventRecorder()
-    jaxrl.fit(settings(tmp_path / "run", "--epochs", "1"), callbacks=[recorder])
+def test_callback_context_is_read_only_with_float_metrics(recorded):
+    result, recorder, _ = recorded
     context = recorder.contexts[-2]
     assert all(type(value) in (float, int) for value in context.metrics.values())
     with pytest.raises(TypeError):
@@ -94,7 +100,7 @@ def test_callback_context_is_read_only_with_float_metrics(tmp_path):
         context.config.seed = 3
     with pytest.raises(dataclasses.FrozenInstanceError):
         context.step = 3
-    assert context.folder == tmp_path / "run" and context.epoch == 1 and context.elapsed > 0
+    assert context.folder == result.folder and context.epoch == 2 and context.elapsed > 0
 
 
 def test_returning_false_stops_and_resume_matches_full_run(plain, tmp_path):
@@ -193,13 +199,11 @@ def test_stop_on_reward_and_stop_on_time(tmp_path):
 
 
 def test_stop_on_no_improvement_counts_consecutive_evaluations():
-    stop = callbacks.StopOnNoImprovement(2, at_least=1)
+    stop, config = callbacks.StopOnNoImprovement(2, at_least=1), settings("x")
 
     def context(best, event="evaluation"):
         empty: dict[str, float] = {}
-        return callbacks.CallbackContext(
-            event, 0, 0, 0, 0.0, empty, empty, best, None, settings("x")
-        )
+        return callbacks.CallbackContext(event, 0, 0, 0, 0.0, empty, empty, best, None, config)
 
     stop.on_training_start(context(5.0, "training_start"))
     responses = [stop.on_evaluation(context(b)).stop for b in (5.0, 5.0, 6.0, 6.0, 6.0)]

@@ -199,9 +199,10 @@ def test_nothing_compiles_after_the_first_epoch(recompiled):
     assert compilations[256] == compilations[384] == compilations[512]
 
 
-def test_evaluation_does_not_change_training(finished, tmp_path):
-    without = tiny.run(tmp_path / "run", "--eval.num-envs", "0")
+def test_evaluation_does_not_change_training(finished, tmp_path, monkeypatch):
     often = tiny.run(tmp_path / "often", "--eval.every", "1")
+    monkeypatch.setattr(device, "compile_programs", compile_programs)  # compile again, not shared
+    without = tiny.run(tmp_path / "run", "--eval.num-envs", "0")
     tiny.assert_same_policy(without, finished)
     tiny.assert_same_policy(often, finished)
     trained = [{k: v for k, v in p.items() if "eval/" not in k} for p in tiny.rows(finished)]
