@@ -5,7 +5,7 @@ import pytest
 from jaxrl import train
 from tests.helpers import tiny
 
-pytestmark = pytest.mark.usefixtures("shared_programs")
+pytestmark = pytest.mark.usefixtures("shared_programs", "no_plots")
 
 PACER = "tests.helpers.custom_envs:Pacer"
 AMP_FLAGS = (

@@ -9,13 +9,14 @@ import pytest
 from jaxrl import train
 from jaxrl.errors import UserError
 from jaxrl.motion import clip_sampling
-from jaxrl.programs import DeviceProgram
+from jaxrl.programs import DeviceProgram, device
+from jaxrl.programs.device import compile_programs
 from jaxrl.training import curriculum
 from jaxrl.types import TrainState
 from jaxrl.utils import sharding
 from tests.helpers import tiny
 
-pytestmark = pytest.mark.usefixtures("shared_programs")
+pytestmark = pytest.mark.usefixtures("shared_programs", "no_plots")
 
 DRILL = "tests.helpers.custom_envs:Drill"
 # The training time limit is below the longest clip: it must not truncate trials.
@@ -51,8 +52,9 @@ def test_resume_equals_uninterrupted_run(long, tmp_path):
     tiny.assert_same_policy(folder, long)
 
 
-def test_evaluation_settings_do_not_change_training(long, tmp_path):
+def test_evaluation_settings_do_not_change_training(long, tmp_path, monkeypatch):
     """Resampling plays its own trials, even without evaluations."""
+    monkeypatch.setattr(device, "compile_programs", compile_programs)  # compile again, not shared
     folder = tiny.run(tmp_path / "other", *DRILL_FLAGS, "--eval.num-envs", "0", "--epochs", "2")
 
     def trained(folder):

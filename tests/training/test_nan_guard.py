@@ -18,7 +18,7 @@ from jaxrl.training.run import Member
 from jaxrl.utils import device_memory, host_memory
 from tests.helpers import tiny
 
-pytestmark = pytest.mark.usefixtures("shared_programs")
+pytestmark = pytest.mark.usefixtures("shared_programs", "no_plots")
 
 BREAKS = shlex.split(
     "--env tests.helpers.nan_envs:Breaks --backend None --task.no-random-first-age --epochs 1 "

@@ -13,7 +13,7 @@ from jaxrl.loggers import run_dir as folders
 from jaxrl.training import recovery
 from tests.helpers import tiny
 
-pytestmark = pytest.mark.usefixtures("shared_programs")
+pytestmark = pytest.mark.usefixtures("shared_programs", "no_plots")
 
 
 class DeletePath:

@@ -21,7 +21,8 @@ from jaxrl.training import fit, nan_guard, overview, population, recovery, summa
 from jaxrl.utils import device_memory, stats
 from tests.helpers import tiny
 
-pytestmark = pytest.mark.usefixtures("shared_programs")
+# In this order: `both` has plots, the other runs have none.
+pytestmark = pytest.mark.usefixtures("shared_programs", "both", "no_plots")
 
 SEEDS = ("--num-seeds", "2")
 LEARNING_RATES = "ppo.learning-rate=0.001,0.01"

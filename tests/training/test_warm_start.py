@@ -5,15 +5,21 @@ import json
 import os
 import shutil
 
+import jax
 import numpy as np
 import pytest
 
-from jaxrl import train
+from jaxrl import programs, train
+from jaxrl.algorithms import registry as algorithms
 from jaxrl.checkpoint.manager import CheckpointManager
+from jaxrl.config import serialization
+from jaxrl.policies import files as policy_files
+from jaxrl.training import warm_start
+from jaxrl.utils import trees
 from tests.helpers import tiny
 from tests.training import test_off_policy_runs as off_policy_runs
 
-pytestmark = pytest.mark.usefixtures("shared_programs")
+pytestmark = pytest.mark.usefixtures("shared_programs", "no_plots")
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +38,20 @@ def restarted(source, folder, *extra):
     flags = ["--resume", str(source), "--reset-steps", "--run-dir", str(folder), *extra]
     assert train.main(flags) == 0
     return folder
+
+
+def initial_learner(*flags):
+    """Return the learner that a run would start from, by name, and the remarks on it.
+
+    Its state before the warm start is zero.
+    """
+    program = programs.build(train._parse(list(flags)).config)
+    state = program.abstract_state()
+    zeros = jax.tree.map(
+        lambda leaf: jax.device_put(np.zeros(leaf.shape, leaf.dtype), leaf.sharding), state.learner
+    )
+    initial = warm_start.apply(state.replace(learner=zeros), warm_start.load(program))
+    return trees.named_leaves(initial.state.learner), " ".join(initial.remarks)
 
 
 def files(folder):
@@ -115,15 +135,16 @@ def test_source_run_may_be_read_only(source, tmp_path, monkeypatch):
     assert files(source) == before
 
 
-def test_init_from_policy_file_copies_only_the_actor(source, tmp_path, capsys):
+def test_init_from_policy_file_copies_only_the_actor(source):
     file = source / "policies" / "final.npz"
-    wider = ("--network.critic-hidden", "16", "--epochs", "1")
-    folder = tiny.run(tmp_path / "new", "--init-from", str(file), *wider)
-    assert "the critic is initialised" in capsys.readouterr().out
-    new = leaves(folder, 0)
+    flags = tiny.flags("x", "--init-from", str(file), "--network.critic-hidden", "16")
+    new, remarks = initial_learner(*flags)
+    assert f"the policy {file}; the critic is initialised" in remarks
     for name, data in tiny.policy(source).items():
         place = name.replace("actor/", "params/actor/", 1)
-        np.testing.assert_array_equal(new[f"learner/{place}"], data, err_msg=name)
+        np.testing.assert_array_equal(new[place], data, err_msg=name)
+    critic = [data for name, data in new.items() if name.startswith("params/critic/")]
+    assert critic and not any(np.any(data) for data in critic)
 
 
 @pytest.mark.parametrize(
@@ -214,14 +235,21 @@ def test_off_policy_warm_start_with_and_without_replay(tmp_path):
     assert new["learner/updates"] == 0
 
 
-def test_init_from_another_algorithm_copies_only_the_actor(tmp_path, capsys):
-    same = ("--network.activation", "relu", "--task.episode-length", "10", "--epochs", "1")
-    source = tiny.run(tmp_path / "ppo", "--env", "pendulum", "--eval.num-envs", "0", *same)
-    capsys.readouterr()
-    flags = ("--init-from", str(source), "--network.distribution", "tanh_normal", *same)
-    folder = off_policy_runs.run(tmp_path / "sac", *flags)
-    assert "the critic is initialised" in capsys.readouterr().out
-    new, policy = leaves(folder, 0), tiny.policy(source)
+def test_init_from_another_algorithm_copies_only_the_actor(tmp_path):
+    same = ("--network.activation", "relu", "--network.distribution", "tanh_normal")
+    source = programs.build(train._parse([*tiny.FLAGS, "--env", "pendulum", *same]).config)
+    rng, params = np.random.default_rng(0), source.policy_params(source.abstract_state().learner)
+    params = jax.tree.map(lambda leaf: rng.normal(size=leaf.shape).astype(leaf.dtype), params)
+    folder = tmp_path / "ppo"
+    (folder / "checkpoints").mkdir(parents=True)
+    (folder / "config.json").write_text(serialization.to_json(source.config))
+    network = algorithms.network_config(source.config)
+    policy_files.write(folder / "policies" / "final.npz", params, source.spec, network, {})
+    flags = (*off_policy_runs.FLAGS, *same, "--init-from", str(folder))
+    new, remarks = initial_learner(*flags)
+    assert "the critic is initialised" in remarks
+    policy = tiny.policy(folder)
+    assert len(policy) > 6
     for name, data in policy.items():
-        places = [n for n in new if n.startswith("learner/") and n.endswith(name.split("/", 1)[1])]
+        places = [n for n in new if n.endswith(name.split("/", 1)[1])]
         assert any(np.array_equal(new[place], data) for place in places), name
