@@ -2,9 +2,11 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from brax.envs import base
 
 from jaxrl.envs.tasks import probes
+from jaxrl.envs.tasks.probe_base import Probe, ProbeState
 
 
 class Overflow(probes.Exploding):
@@ -14,18 +16,29 @@ class Overflow(probes.Exploding):
         super().__init__(k=40, value=3e38, in_obs=False)
 
 
-class Breaks(probes.Exploding):
-    """Observes NaN from the fifth step of every episode on."""
+class Breaks(Probe):
+    """Observes NaN from step `first` of every episode on; episodes end after seven steps.
 
-    def __init__(self):
-        super().__init__(k=5, in_reward=False)
+    The first four steps reward large actions. `first` is a curriculum, so an argument of compiled
+    programs: tests with other values can share them.
+    """
 
+    first = 5
+    length = 7
 
-class NanStart(probes.Exploding):
-    """Observes NaN at reset."""
+    def first_curriculum(self):
+        return {"first": np.float32(self.first)}
 
-    def __init__(self):
-        super().__init__(k=0, in_reward=False)
+    def reset(self, rng, curriculum=None):
+        first = curriculum["first"] if curriculum else jnp.float32(self.first)
+        probe, zero = ProbeState(first, jnp.zeros((), jnp.int32)), jnp.zeros(())
+        return base.State(probe, self.observe(probe), zero, zero)
+
+    def observe(self, probe):
+        return jnp.where(probe.steps >= probe.secret, jnp.nan, jnp.float32(1.0))[None]
+
+    def reward(self, probe, action):
+        return jnp.where(probe.steps < 4, 1.0 + action[0], 1.0)
 
 
 class Push(base.Env):

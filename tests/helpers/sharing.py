@@ -14,7 +14,7 @@ from jaxrl.programs import DeviceProgram
 from jaxrl.programs.device import DeviceExecutor, compile_programs
 from jaxrl.types import TrainState
 
-# The length of a run is part of its initial state, not of its programs.
+# The length of a run is part of its initial state, not of its programs; so is its curriculum.
 _LENGTH = ("epochs", "total_steps", "cycles")
 _EVALUATIONS = "eval.num_envs"
 # By what training depends on, and the number of evaluation environments.
@@ -24,11 +24,16 @@ _COMPILED: dict[tuple[str, int], DeviceExecutor] = {}
 @dataclass(frozen=True)
 class _Shared(DeviceExecutor):
     def init_state(self) -> TrainState:
-        """Return an initial state with the length of this run, not of the one that compiled."""
+        """Return an initial state with the values of this run, not of the one that compiled."""
+
+        def put(old, new):
+            return jax.device_put(np.broadcast_to(new, old.shape).astype(old.dtype), old.sharding)
+
         state = super().init_state()
-        old, total = state.learner.total_iterations, self.program.config.total_iterations
-        total = jax.device_put(np.full(old.shape, total, np.int32), old.sharding)
-        return state.replace(learner=state.learner.replace(total_iterations=total))
+        total = put(state.learner.total_iterations, self.program.config.total_iterations)
+        first = jax.tree.map(put, state.curriculum, self.program.env.template.curriculum)
+        learner = state.learner.replace(total_iterations=total)
+        return state.replace(learner=learner, curriculum=first)
 
 
 def compile_once(program: DeviceProgram, same: str | None = None) -> DeviceExecutor:

@@ -16,19 +16,33 @@ from jaxrl.programs import device, memory_estimate
 from jaxrl.training import fit
 from jaxrl.training.run import Member
 from jaxrl.utils import device_memory, host_memory
-from tests.helpers import tiny
+from tests.helpers import nan_envs, tiny
 
 pytestmark = pytest.mark.usefixtures("shared_programs", "no_plots")
 
-BREAKS = shlex.split(
-    "--env tests.helpers.nan_envs:Breaks --backend None --task.no-random-first-age --epochs 1 "
-    "--eval.num-envs 0"
-)
+ENV = ("--env", "tests.helpers.nan_envs:Breaks")
+BREAKS = [*ENV, *shlex.split("--backend None --task.no-random-first-age --epochs 1")]
+UNEVALUATED = ("--eval.num-envs", "0")
+
+
+# First, since the others can use its programs.
+def test_on_nan_stop_does_not_change_a_finite_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(nan_envs.Breaks, "first", 1000)
+    plain, careful = (
+        tiny.run(tmp_path / name, *BREAKS, "--task.on-nan", name) for name in ("restart", "stop")
+    )
+    tiny.assert_same_policy(plain, careful)
+    assert tiny.rows(plain) == tiny.rows(careful)
+    last = tiny.rows(plain, timed=True)[-1]
+    assert last["rollout/ep_len_mean"] == last["eval/mean_ep_length"] == 7
+    assert last["time/peak_memory_mb"] >= last["time/memory_mb"] > 1
+    assert last["time/host_memory_mb"] > 1
+    assert train.main(["--resume", str(careful), "--epochs", "2", *ENV]) == 0
 
 
 def test_on_nan_stop_dumps_the_broken_environment_state(tmp_path, capsys):
     folder = tmp_path / "run"
-    assert train.main(tiny.flags(folder, *BREAKS, "--task.on-nan", "stop")) == 2
+    assert train.main(tiny.flags(folder, *BREAKS, *UNEVALUATED, "--task.on-nan", "stop")) == 2
     message = capsys.readouterr().err
     assert "environment 0 produced non-finite values at step 5, step 4 of its episode" in message
     assert "obs[0] is nan" in message and "(7 more in the same cycle)" in message
@@ -40,7 +54,7 @@ def test_on_nan_stop_dumps_the_broken_environment_state(tmp_path, capsys):
 
 
 def test_non_finite_envs_are_reset_and_counted_by_default(tmp_path, capsys):
-    folder = tiny.run(tmp_path / "run", *BREAKS)
+    folder = tiny.run(tmp_path / "run", *BREAKS, *UNEVALUATED)
     rows = tiny.rows(folder)
     # Mean over two iterations: 8 environments break three times each in their 16 steps.
     assert [row["rollout/diverged"] for row in rows] == [12.0, 12.0]
@@ -53,30 +67,20 @@ def test_non_finite_envs_are_reset_and_counted_by_default(tmp_path, capsys):
         ) in out
 
 
-NAN_START = [flag.replace("Breaks", "NanStart") for flag in BREAKS]
-
-
-def test_run_with_only_non_finite_steps_fails(tmp_path, capsys):
-    assert train.main(tiny.flags(tmp_path / "run", *NAN_START)) == 2
+def test_run_with_only_non_finite_steps_fails(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(nan_envs.Breaks, "first", 0)
+    assert train.main(tiny.flags(tmp_path / "run", *BREAKS, *UNEVALUATED)) == 2
     message = capsys.readouterr().err
     assert "non-finite values at every step in the cycle up to step 128" in message
 
 
-def test_nan_reset_stops_the_run_with_on_nan_stop(tmp_path, capsys):
-    assert train.main(tiny.flags(tmp_path / "run", *NAN_START, "--task.on-nan", "stop")) == 2
+def test_nan_reset_stops_the_run_with_on_nan_stop(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(nan_envs.Breaks, "first", 0)
+    stop = (*UNEVALUATED, "--task.on-nan", "stop")
+    assert train.main(tiny.flags(tmp_path / "run", *BREAKS, *stop)) == 2
     message = capsys.readouterr().err
     assert "environment 0 produced non-finite values at step 1" in message
     assert "after its reset, obs[0] is nan" in message
-
-
-def test_on_nan_stop_does_not_change_a_finite_run(tmp_path):
-    plain, careful = tiny.run(tmp_path / "a"), tiny.run(tmp_path / "b", "--task.on-nan", "stop")
-    tiny.assert_same_policy(plain, careful)
-    assert tiny.rows(plain) == tiny.rows(careful)
-    last = tiny.rows(plain, timed=True)[-1]
-    assert last["time/peak_memory_mb"] >= last["time/memory_mb"] > 1
-    assert last["time/host_memory_mb"] > 1
-    assert train.main(["--resume", str(careful), "--epochs", "3"]) == 0
 
 
 def test_run_ending_with_non_finite_gradients_fails(tmp_path, monkeypatch, capsys):
