@@ -8,7 +8,8 @@ import jax.numpy as jnp
 from jaxrl.programs import DeviceProgram, gymnasium
 
 # For programs that run for many seconds, where compiler optimization pays off.
-jit_for_long = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 1})
+OPTIMIZED = {"xla_backend_optimization_level": 1}
+jit_for_long = functools.partial(jax.jit, compiler_options=OPTIMIZED)
 
 
 class Compiled:
