@@ -4,7 +4,6 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -13,9 +12,9 @@ from jaxrl.checkpoint.manager import Restored
 from jaxrl.envs.tasks import classic
 from jaxrl.learning import minibatch
 from jaxrl.programs import device
-from jaxrl.programs.program import run_iterations
 from jaxrl.training import resume
-from tests.helpers import tiny
+from jaxrl.utils import streams
+from tests.helpers import sharing, tiny
 
 
 @pytest.fixture(scope="module")
@@ -28,25 +27,22 @@ def assert_same(one, two):
         np.testing.assert_array_equal(a, b)
 
 
-def test_one_long_cycle_equals_two_short_cycles(tiny_program):
-    pool = tiny_program.env.sample_pool(jax.random.key(1))
-    start = tiny_program.algorithm.init(jax.random.key(0), pool)
-
-    def run(iterations):
-        algorithm = tiny_program.algorithm
-        return jax.jit(
-            lambda state: run_iterations(
-                algorithm.train_step, 4, jnp.uint32(iterations), state, pool
-            )[0]
-        )
-
-    long, short = run(4)(start), run(2)
-    assert_same(jax.tree.leaves(long.learner), jax.tree.leaves(short(short(start)).learner))
-
-
 @pytest.fixture(scope="module")
 def executor(tiny_program):
-    return device.compile_programs(tiny_program)
+    return sharing.compile_once(tiny_program)
+
+
+def test_one_long_cycle_equals_two_short_cycles(executor):
+    """The number of iterations is an argument of the program."""
+    pool = executor._pool(streams.TRAIN, 0, ())
+
+    def run(state, iterations):
+        leaves, _ = executor._cycle.result()(state, pool, np.uint32(iterations))
+        return jax.tree.unflatten(jax.tree.structure(state), leaves)
+
+    start, long = executor.init_state(), run(executor.init_state(), 4)
+    assert int(long.iteration) == 4
+    assert_same(long.learner, run(run(start, 2), 2).learner)
 
 
 def test_start_states_depend_on_stream_and_number(executor):
