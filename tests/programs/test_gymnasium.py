@@ -18,6 +18,8 @@ from jaxrl.programs import gymnasium
 from jaxrl.training import nan_guard
 from tests.helpers import tiny
 
+pytestmark = pytest.mark.usefixtures("shared_learning", "no_plots")
+
 LSTM = NetworkConfig((4,), (4,), rnn="lstm", rnn_size=4)
 
 
@@ -37,6 +39,23 @@ def _program(name, **changes):
         **changes,
     )
     return programs.build(config)
+
+
+@pytest.fixture(scope="module")
+def shared_learning():
+    """Compile learning once for a run and its continuation."""
+    compiled, compile_now = {}, gymnasium.GymnasiumExecutor._compile
+
+    def compile_once(executor):
+        config = executor.program.config
+        settings = repr(dataclasses.replace(config, epochs=1, run_dir=None))
+        if settings not in compiled:
+            compiled[settings] = compile_now(executor)
+        return compiled[settings]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gymnasium.GymnasiumExecutor, "_compile", compile_once)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +144,8 @@ def test_a_run_trains_resumes_and_is_evaluated(tmp_path, capsys):
 def test_off_policy_algorithms_train_on_gymnasium_envs(tmp_path):
     flags = shlex.split(
         "gym-cartpole --algo dqn --num-envs 4 --epochs 1 --cycles 1 --iterations 12 "
-        "--eval.num-envs 0 --offpolicy.warmup 20 --train-batches 2 --batch-size 8"
+        "--eval.num-envs 0 --offpolicy.warmup 20 --train-batches 2 --batch-size 8 "
+        "--task.async-factor 1"
     )
     assert train.main([*flags, "--run-dir", str(tmp_path / "run")]) == 0
     (row,) = tiny.rows(tmp_path / "run")
@@ -139,7 +159,8 @@ def test_resume_keeps_finished_episodes_in_replay(tmp_path):
         "rrd-quick --env gym:tests.helpers.toys:Ends-v0 --task.no-episodic-reward --devices 1 "
         "--num-envs 2 --epochs 1 --cycles 1 --iterations 18 --eval.num-envs 0 --network.hidden 8 "
         "--network.critic-hidden 8 --train-batches 1 --batch-size 8 --rrd.batch-size 8 "
-        "--rrd.sample-size 4 --offpolicy.buffer-size 500 --offpolicy.warmup 20"
+        "--rrd.sample-size 4 --offpolicy.buffer-size 500 --offpolicy.warmup 20 "
+        "--task.async-factor 1"
     )
     assert train.main([*flags, "--run-dir", str(folder)]) == 0
     more = ["--env", "gym:tests.helpers.toys:Ends-v0", "--epochs", "2"]

@@ -12,10 +12,12 @@ from jaxrl import train
 from jaxrl.config import presets
 from jaxrl.envs import registry
 from jaxrl.envs.env_state import PackedEnvState, Template
-from jaxrl.programs import trace_cache
+from jaxrl.programs import device, trace_cache
 from jaxrl.types import ActionSpec
 from jaxrl.utils import compilation_cache, sharding
-from tests.helpers import tiny
+from tests.helpers import sharing, tiny
+
+pytestmark = pytest.mark.usefixtures("no_plots")
 
 MESH = sharding.make_mesh(1)
 
@@ -37,7 +39,9 @@ def no_environment(*_, **__):
 @pytest.fixture
 def plain(tmp_path, devices):
     """A run without the trace cache, which is off by default in tests."""
-    return tiny.run(tmp_path / "plain", "--devices", devices, "--epochs", "1")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(device, "compile_programs", sharing.compile_once)
+        return tiny.run(tmp_path / "plain", "--devices", devices, "--epochs", "1")
 
 
 @pytest.mark.parametrize("devices, damaged", [("1", True), ("4", False)])
