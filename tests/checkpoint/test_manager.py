@@ -214,22 +214,41 @@ def test_shardings_of_the_target_are_honoured(tmp_path):
         checkpoints.restore(nowhere)
 
 
-def test_saved_on_eight_devices_restored_in_a_process_with_one(tmp_path):
-    mesh = jax.make_mesh((8,), ("d",))
+@pytest.fixture(scope="module")
+def restored_and_saved(tmp_path_factory):
+    """The folder of a process that restores on one device what eight have saved, saves, and exits.
+
+    It does not wait for its second save.
+    """
+    folder, mesh = tmp_path_factory.mktemp("process"), jax.make_mesh((8,), ("d",))
     x = jax.device_put(jnp.arange(16.0), NamedSharding(mesh, PartitionSpec("d")))
-    save_all(tmp_path, {3: {"x": x}})
+    save_all(folder / "given", {3: {"x": x}})
     code = """if True:
         import os, sys
         os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=1"
-        import jax, numpy as np
+        import jax
         from jax import numpy as jnp
         from jaxrl.checkpoint.manager import CheckpointManager
         assert jax.device_count() == 1
-        state = CheckpointManager(sys.argv[1]).restore({"x": jnp.zeros(16)}).state
-        np.testing.assert_array_equal(state["x"], np.arange(16.0))
+        state = CheckpointManager(sys.argv[1] + "/given").restore({"x": jnp.zeros(16)}).state
+        checkpoints = CheckpointManager(sys.argv[1] + "/saved")
+        checkpoints.save(1, state, {}, block=True)
+        checkpoints.save(2, {"x": jnp.arange(1000.0)}, {})
     """
-    done = run_python(code, tmp_path)
+    done = run_python(code, folder)
     assert done.returncode == 0, done.stderr
+    return folder / "saved"
+
+
+def test_saved_on_eight_devices_restored_in_a_process_with_one(restored_and_saved):
+    state = CheckpointManager(restored_and_saved).restore({"x": np.zeros(16, np.float32)}, 1).state
+    np.testing.assert_array_equal(state["x"], np.arange(16.0))
+
+
+def test_exit_without_close_finishes_the_save(restored_and_saved):
+    restored = CheckpointManager(restored_and_saved).restore({"x": jnp.zeros(1000)})
+    assert restored.warnings == [] and restored.step == 2
+    np.testing.assert_array_equal(restored.state["x"], np.arange(1000.0))
 
 
 def test_state_without_data(tmp_path):
@@ -652,19 +671,31 @@ def test_os_write_errors_do_not_hang_the_process(tmp_path):
     assert CheckpointManager(tmp_path).restore({"x": jnp.zeros(10)}).step == 1
 
 
+# Every line of input starts a process that saves until it is killed. Imports come first: they take
+# most of the time, and the kill is to hit a write.
 KILLED = """if True:
-    import itertools, sys
+    import itertools, os, sys
     import jax, numpy as np
     from jax import numpy as jnp
-    from orbax.checkpoint import v1  # imported first, so that the kill hits a write
+    from orbax.checkpoint import v1
     from jaxrl.checkpoint.manager import CheckpointManager
-    checkpoints = CheckpointManager(sys.argv[1], keep_last=2)
-    target = {"x": jnp.zeros(200_000), "step": jnp.int32(0)}
-    first = checkpoints.restore(target).step if checkpoints.steps() else 0
-    for step in itertools.count(first + 1):
-        state = {"x": jnp.full(200_000, step, jnp.float32), "step": jnp.int32(step)}
-        checkpoints.save(step, state, {"step": step}, metric=-abs(step - 3))
-        print("saving", flush=True)
+
+    def save():
+        print(os.getpid(), flush=True)
+        checkpoints = CheckpointManager(sys.argv[1], keep_last=2)
+        target = {"x": jnp.zeros(200_000), "step": jnp.int32(0)}
+        first = checkpoints.restore(target).step if checkpoints.steps() else 0
+        for step in itertools.count(first + 1):
+            state = {"x": jnp.full(200_000, step, jnp.float32), "step": jnp.int32(step)}
+            checkpoints.save(step, state, {"step": step}, metric=-abs(step - 3))
+            print("saving", flush=True)
+
+    for _ in sys.stdin:
+        child = os.fork()  # JAX is imported but not initialised: it has no threads yet
+        if not child:
+            save()
+        os.waitpid(child, 0)
+        print("killed", flush=True)
 """
 
 
@@ -672,40 +703,39 @@ def test_checkpoints_survive_sigkill_at_random_times(tmp_path):
     target = {"x": jnp.zeros(200_000), "step": jnp.int32(0)}
     rng = random.Random(0)
     env = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
+    command = [sys.executable, "-c", KILLED, str(tmp_path)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     last = 0
-    for _ in range(5):
-        command = [sys.executable, "-c", KILLED, str(tmp_path)]
-        with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as process:
-            assert process.stdout is not None
-            for _ in range(2):  # the second save begins when the first is done
-                assert process.stdout.readline() == "saving\n"
-            time.sleep(rng.uniform(0.0, 0.5))
-            process.send_signal(signal.SIGKILL)
-        reader = CheckpointManager(tmp_path)
-        restored = reader.restore(target)
-        assert restored.warnings == []
-        assert restored.step == reader.steps()[-1] > last
-        assert restored.metadata == {"step": restored.step}
-        assert int(restored.state["step"]) == restored.step
-        np.testing.assert_array_equal(restored.state["x"], np.float32(restored.step))
-        assert len(reader.steps()) <= 4  # two newest, the best, and one not yet removed
-        last = restored.step
+    with subprocess.Popen(command, env=env, start_new_session=True, **pipes) as parent:
+        try:
+            for _ in range(5):
+                _kill_while_saving(parent, rng.uniform(0.0, 0.5))
+                reader = CheckpointManager(tmp_path)
+                restored = reader.restore(target)
+                assert restored.warnings == []
+                assert restored.step == reader.steps()[-1] > last
+                assert restored.metadata == {"step": restored.step}
+                assert int(restored.state["step"]) == restored.step
+                np.testing.assert_array_equal(restored.state["x"], np.float32(restored.step))
+                assert len(reader.steps()) <= 4  # two newest, the best, and one not yet removed
+                last = restored.step
+        finally:
+            os.killpg(parent.pid, signal.SIGKILL)
     assert 3 in CheckpointManager(tmp_path).steps()
 
 
-def test_exit_without_close_finishes_the_save(tmp_path):
-    code = """if True:
-        import sys
-        from jax import numpy as jnp
-        from jaxrl.checkpoint.manager import CheckpointManager
-        checkpoints = CheckpointManager(sys.argv[1])
-        checkpoints.save(1, {"x": jnp.arange(1000.0)}, {}, block=True)
-        checkpoints.save(2, {"x": jnp.arange(1000.0)}, {})
-    """
-    done = run_python(code, tmp_path)
-    assert done.returncode == 0, done.stderr
-    restored = CheckpointManager(tmp_path).restore({"x": jnp.zeros(1000)})
-    assert restored.warnings == [] and restored.step == 2
+def _kill_while_saving(parent, seconds):
+    """Start a process that saves, and kill it some seconds after its second save began."""
+    assert parent.stdin is not None and parent.stdout is not None
+    parent.stdin.write("\n")
+    parent.stdin.flush()
+    child = int(parent.stdout.readline())
+    for _ in range(2):  # the second save begins when the first is done
+        assert parent.stdout.readline() == "saving\n"
+    time.sleep(seconds)
+    os.kill(child, signal.SIGKILL)
+    while (line := parent.stdout.readline()) != "killed\n":
+        assert line == "saving\n"  # printed before
 
 
 def test_save_during_interpreter_exit_needs_no_threads(tmp_path, monkeypatch):
