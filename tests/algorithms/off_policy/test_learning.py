@@ -1,4 +1,6 @@
-"""SAC, TD3 and DQN on probe environments, and their losses against a second implementation."""
+"""SAC, TD3 and DQN on probe environments, and SAC's losses against a second implementation."""
+
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -7,7 +9,7 @@ import pytest
 
 from jaxrl import rollout
 from jaxrl.algorithms import registry
-from jaxrl.algorithms.off_policy import base, dqn, sac, td3
+from jaxrl.algorithms.off_policy import base, dqn, sac
 from jaxrl.algorithms.off_policy.replay import ReplayBuffer, return_range
 from jaxrl.checkpoint.manager import CheckpointManager
 from jaxrl.config import NetworkConfig, OffPolicyConfig, TrainConfig
@@ -16,7 +18,8 @@ from jaxrl.envs.vector_env import VectorEnv
 from jaxrl.learning.replay_buffer import Transition
 from jaxrl.networks import actor_critic, q_network
 from jaxrl.types import ActionSpec, EnvSpec
-from tests.helpers.stepping import Compiled, jit_for_long
+from tests.helpers.probing import AnyProbe
+from tests.helpers.stepping import Compiled
 
 GAMMA = 0.9
 NETWORK = NetworkConfig((16,), (32,), activation="tanh", init_std=0.3)
@@ -42,79 +45,82 @@ class DiscreteTruncation(probes.PROBES["truncation"]):
     action_size = 2
 
 
-def train(algo, env_class, iterations, **changes):
-    """Return the trained learner, its networks, and obs -> greedy action."""
-    config = TrainConfig(
-        env=env_class.__name__,
-        algo=algo,
-        iterations=iterations,
-        epochs=1,
-        cycles=1,
-        network=NETWORK,
-        offpolicy=OffPolicyConfig(**SETTINGS | changes),
+# Probes with the same spaces share a program.
+CONTINUOUS = (probes.PROBES["continuous_action"], probes.PROBES["truncation"])
+DISCRETE = (probes.PROBES["obs_action"], DiscreteTruncation)
+
+
+def train(algo, probe, iterations, obs, **changes):
+    """Train on a probe; return the values of both critics (or actions), and greedy actions."""
+    alike = DISCRETE if algo == "dqn" else CONTINUOUS
+    found = _program(algo, alike, tuple(changes.items()))(
+        alike.index(probe), iterations, np.resize(obs, (3, 1))
     )
-    env = VectorEnv(env_class(), 16, env_class.episode_length, pool_size=16)
-    networks = registry.build_networks(config, env.spec)
-    algorithm = registry.make(config, env, networks)
+    return tuple(np.asarray(each)[..., : len(obs), :] for each in found)
 
-    @(jit_for_long if changes.get("critic") == "c51" else jax.jit)
-    def run(key):
-        return jax.lax.scan(
-            lambda s, _: algorithm.train_step(s), algorithm.init(key), length=iterations
-        )[0]
 
-    learner = run(jax.random.key(0)).learner
+@functools.cache
+def _program(algo, alike, changes):
+    """Compile the training on any of the probes, and what it learned."""
+    settings = OffPolicyConfig(**SETTINGS | dict(changes))
+    config = TrainConfig(algo=algo, network=NETWORK, offpolicy=settings)
 
-    def action(obs):
+    @jax.jit
+    def run(number, iterations, obs):
+        probe = AnyProbe(alike, number)
+        env = VectorEnv(probe, 16, probe.episode_length, pool_size=16)
+        networks = registry.build_networks(config, env.spec)
+        algorithm = registry.make(config, env, networks)
+        state = algorithm.init(jax.random.key(0))
+        state = state.replace(learner=state.learner.replace(total_iterations=iterations))
+        learner = jax.lax.fori_loop(
+            0, iterations, lambda _, state: algorithm.train_step(state)[0], state
+        ).learner
         params = algorithm.policy_params(learner)
-        return np.asarray(algorithm.policy(True)(params, obs, (), jax.random.key(0))[0])
+        action = algorithm.policy(True)(params, obs, (), jax.random.key(0))[0]
+        if algo == "dqn":
+            values = networks.actor.apply(learner.params["critic"], obs, ())[0][..., :-1]
+            return values, action[:, None]
+        atoms = settings.num_atoms if settings.critic == "c51" else 1
+        critic = q_network.build(env.spec, NETWORK, layer_norm=True, atoms=atoms)
+        twin = base.TwinCritic(settings, critic)
+        return twin.values(learner.params["critic"], obs, jnp.zeros((3, 1)))[..., None], action
 
-    return learner, networks, action
+    return run
 
 
 def column(*numbers):
-    return jnp.array(numbers, jnp.float32)[:, None]
-
-
-def _values(learner, networks, obs):
-    return np.asarray(networks.actor.apply(learner.params["critic"], obs, ())[0][..., :-1])
+    return np.float32(numbers)[:, None]
 
 
 @pytest.mark.learning
 def test_dqn_action_depends_on_observation():
-    _, _, action = train("dqn", probes.PROBES["obs_action"], 100)
-    np.testing.assert_array_equal(action(column(-1.0, 1.0)), [0, 1])
+    _, action = train("dqn", probes.PROBES["obs_action"], 100, column(-1.0, 1.0))
+    np.testing.assert_array_equal(action, column(0, 1))
 
 
 @pytest.mark.learning
-@pytest.mark.parametrize("double", [False, True])
-def test_dqn_bootstraps_at_truncation(double):
-    learner, networks, _ = train("dqn", DiscreteTruncation, 300, double=double)
-    np.testing.assert_allclose(_values(learner, networks, column(1.0)), 1 / (1 - GAMMA), rtol=0.05)
+def test_dqn_bootstraps_at_truncation():
+    values, _ = train("dqn", DiscreteTruncation, 300, column(1.0))
+    np.testing.assert_allclose(values, 1 / (1 - GAMMA), rtol=0.05)
+
+
+C51 = {"critic": "c51", "v_min": -3.0, "v_max": 12.0, "num_atoms": 51}
 
 
 @pytest.mark.learning
-@pytest.mark.parametrize(
-    "algo, changes",
-    [("sac", {}), ("td3", {}), ("sac", {"critic": "c51", "v_min": -3.0, "v_max": 0.5})],
-)
+@pytest.mark.parametrize("algo, changes", [("sac", {}), ("td3", {}), ("td3", C51)])
 def test_continuous_actions_reach_the_target(algo, changes):
-    _, _, action = train(algo, probes.PROBES["continuous_action"], 250, **changes)
     targets = column(-0.6, 0.0, 0.6)
-    np.testing.assert_allclose(action(targets), targets, atol=0.12)
+    _, action = train(algo, probes.PROBES["continuous_action"], 250, targets, **changes)
+    np.testing.assert_allclose(action, targets, atol=0.12)
 
 
 @pytest.mark.learning
-@pytest.mark.parametrize("critic", ["mse", "c51"])
-def test_td3_bootstraps_at_truncation(critic):
-    env_class, bounds = probes.PROBES["truncation"], {"v_min": 0.0, "v_max": 12.0}
-    learner, _, _ = train("td3", env_class, 300, critic=critic, **bounds)
-    spec = VectorEnv(env_class(), 1, 4).spec
-    settings = OffPolicyConfig(critic=critic, **bounds)
-    atoms = 101 if critic == "c51" else 1
-    value = base.TwinCritic(settings, q_network.build(spec, NETWORK, layer_norm=True, atoms=atoms))
-    found = value.values(learner.params["critic"], column(1.0), column(0.0))
-    np.testing.assert_allclose(found, 1 / (1 - GAMMA), rtol=0.06)
+@pytest.mark.parametrize("changes", [{}, C51])
+def test_td3_bootstraps_at_truncation(changes):
+    values, _ = train("td3", probes.PROBES["truncation"], 300, column(1.0), **changes)
+    np.testing.assert_allclose(values, 1 / (1 - GAMMA), rtol=0.06)
 
 
 @pytest.fixture(scope="module")
@@ -228,15 +234,10 @@ def _same(one, other):
     return all(np.array_equal(a, b) for a, b in pairs)
 
 
-# A second implementation of the losses: one network at a time, layers as plain products.
+# A second implementation of SAC's losses: one network at a time, layers as plain products.
 
 SPEC = EnvSpec(jax.ShapeDtypeStruct((3,), jnp.float32), ActionSpec(2, False))
-HPARAMS = {
-    "gamma": jnp.asarray(0.97),
-    "target_entropy": jnp.asarray(-1.0),
-    "target_noise": jnp.asarray(0.3),
-    "target_noise_clip": jnp.asarray(0.4),
-}
+HPARAMS = {"gamma": jnp.asarray(0.97), "target_entropy": jnp.asarray(-1.0)}
 
 
 def _batch(number=7):
@@ -268,43 +269,12 @@ def _q(params, i, obs, action):
     return _linear(one["head"], _mlp(one, jnp.hstack([obs, action])))[:, 0]
 
 
-def _make(algo):
-    settings = OffPolicyConfig()
-    kind = {"td3": "noisy"}.get(algo, "tanh_normal")
-    network = NetworkConfig((5, 4), (6,), activation="tanh", distribution=kind)
-    networks = actor_critic.build(SPEC, network)
-    critic = q_network.build(SPEC, network, layer_norm=False)
-    if algo == "sac":
-        return sac.make(settings, networks, critic, 2)
-    return td3.make(settings, networks, critic)
-
-
-def _target_params(algorithm):
-    other = jax.jit(algorithm.init)(jax.random.key(3))
-    return {name: other[name] for name in algorithm.targets}
-
-
-def _compare(algorithm, target_params, key, separate):
-    """Check that each separate loss has the gradient of its network in the sum."""
-
-    @jax.jit
-    def gradients():
-        params, batch = algorithm.init(jax.random.key(2)), _batch()
-        grads, _ = jax.grad(algorithm.losses, has_aux=True)(
-            params, target_params, batch, key, HPARAMS
-        )
-        losses = separate(params, batch)
-        return grads, {name: jax.grad(loss)(params[name]) for name, loss in losses.items()}
-
-    grads, expected = gradients()
-    assert grads.keys() == expected.keys()
-    for a, b in zip(jax.tree.leaves(grads), jax.tree.leaves(expected), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
-
-
 def test_sac_losses_match_second_implementation():
-    algorithm, key = _make("sac"), jax.random.key(9)
-    target_params, (actor_key, next_key) = _target_params(algorithm), jax.random.split(key)
+    """Each network's gradient is that of a loss of its own."""
+    network = NetworkConfig((5, 4), (6,), activation="tanh")
+    critic = q_network.build(SPEC, network, layer_norm=False)
+    algorithm = sac.make(OffPolicyConfig(), actor_critic.build(SPEC, network), critic, 2)
+    key = jax.random.key(9)
 
     def act(params, obs, key):
         hidden = _mlp(params["params"], obs)
@@ -315,7 +285,8 @@ def test_sac_losses_match_second_implementation():
         log_prob = jax.scipy.stats.norm.logpdf(x, mean, std) - jnp.log(1 - jnp.tanh(x) ** 2)
         return jnp.tanh(x), log_prob.sum(axis=1)
 
-    def separate(params, batch):
+    def separate(params, target_params, batch):
+        actor_key, next_key = jax.random.split(key)
         alpha = jnp.exp(params["alpha"]["log"])
         action, log_prob = act(params["actor"], batch.next_obs, next_key)
         next_q = jnp.minimum(
@@ -338,35 +309,20 @@ def test_sac_losses_match_second_implementation():
 
         return {"critic": critic, "actor": actor, "alpha": alpha_loss}
 
-    _compare(algorithm, target_params, key, separate)
-
-
-def test_td3_losses_match_second_implementation():
-    algorithm, key = _make("td3"), jax.random.key(9)
-    target_params = _target_params(algorithm)
-
-    def act(params, obs):
-        return jnp.tanh(_linear(params["params"]["head"], _mlp(params["params"], obs)))
-
-    def separate(params, batch):
-        noise = jnp.clip(0.3 * jax.random.normal(key, (7, 2)), -0.4, 0.4)
-        action = jnp.clip(act(target_params["actor"], batch.next_obs) + noise, -1, 1)
-        next_q = jnp.minimum(
-            *(_q(target_params["critic"], i, batch.next_obs, action) for i in range(2))
+    @jax.jit
+    def gradients():
+        params, target_params = (algorithm.init(jax.random.key(seed)) for seed in (2, 3))
+        batch = _batch()
+        grads, _ = jax.grad(algorithm.losses, has_aux=True)(
+            params, {"critic": target_params["critic"]}, batch, key, HPARAMS
         )
-        target = batch.reward + 0.97 * (1 - batch.terminated) * next_q
+        losses = separate(params, target_params, batch)
+        return grads, {name: jax.grad(loss)(params[name]) for name, loss in losses.items()}
 
-        def critic(p):
-            return sum(
-                0.5 * jnp.mean((_q(p, i, batch.obs, batch.action) - target) ** 2) for i in range(2)
-            )
-
-        def actor(p):
-            return -jnp.mean(_q(params["critic"], 0, batch.obs, act(p, batch.obs)))
-
-        return {"critic": critic, "actor": actor}
-
-    _compare(algorithm, target_params, key, separate)
+    grads, expected = gradients()
+    assert grads.keys() == expected.keys()
+    for a, b in zip(jax.tree.leaves(grads), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("reward", ["ircr", "rrd"])
