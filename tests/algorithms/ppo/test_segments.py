@@ -71,28 +71,22 @@ def params_after(config, network=SMALL, horizon=None, **hparams):
     return np.asarray(ravel_pytree(state.learner.params)[0]), metrics
 
 
-@pytest.mark.parametrize("network", [LSTM, replace(LSTM, rnn="gru", rnn_of="actor")])
-def test_recurrent_ratio_is_one_at_zero_learning_rate(network):
+PRIORITIZED = {"sampling": "prioritized", "advantage": "vtrace"}
+
+
+@pytest.mark.parametrize(
+    "network, changes", [(LSTM, {}), (replace(LSTM, rnn="gru", rnn_of="actor"), PRIORITIZED)]
+)
+def test_recurrent_ratio_is_one_at_zero_learning_rate(network, changes):
     """Acting and training agree on the carry at every step, across segments and episodes."""
     _, experience = collected(network, 4)
     ended = np.asarray(experience.terminated | experience.truncated)
     assert ended[1:3].any() and ended[5:7].any()  # inside both segments
     assert all(np.any(leaf[1]) for leaf in jax.tree.leaves(experience.carry))
-    config = replace(CONFIG, learning_rate=0.0, normalize_obs=False)
+    config = replace(CONFIG, learning_rate=0.0, normalize_obs=False, **changes)
     _, metrics = params_after(config, network, horizon=4)
     assert float(metrics["train/approx_kl"].total) < 1e-11
     assert float(metrics["train/clip_fraction"].total) == 0.0
-
-
-def test_accumulated_gradients_equal_full_minibatch():
-    """Also if the entropy is estimated from noise."""
-    config = replace(CONFIG, num_minibatches=2, max_grad_norm=0.1, entropy_coef=0.1)
-    network = replace(SMALL, distribution="tanh_normal")
-    whole, _ = params_after(config, network)
-    accumulated, _ = params_after(replace(config, accumulate=4), network)
-    start = np.asarray(ravel_pytree(collected(network)[0].learner.params)[0])
-    np.testing.assert_allclose(accumulated, whole, atol=2e-6)
-    assert np.abs(whole - start).max() > 1e-3
 
 
 def test_vtrace_equals_gae_on_the_first_minibatch():
@@ -101,8 +95,8 @@ def test_vtrace_equals_gae_on_the_first_minibatch():
     Adam amplifies rounding errors; a discount off by 0.01 makes a difference of 4e-4.
     """
     config = replace(CONFIG, update_epochs=1, num_minibatches=1)
-    plain, _ = params_after(config, LSTM)
-    traced, _ = params_after(replace(config, advantage="vtrace"), LSTM)
+    plain, _ = params_after(config, LSTM, horizon=4)
+    traced, _ = params_after(replace(config, advantage="vtrace"), LSTM, horizon=4)
     np.testing.assert_allclose(traced, plain, atol=1e-4)
 
 
@@ -168,17 +162,14 @@ def test_vtrace_clips_ratios_of_the_updated_policy():
 
 def test_prioritized_sampling_with_alpha_zero_is_uniform():
     uniform, _ = params_after(replace(CONFIG, sampling="uniform"))
-    config = replace(CONFIG, sampling="prioritized", prio_alpha=0.0)
-    np.testing.assert_allclose(params_after(config)[0], uniform, atol=1e-6)
-    sequential, _ = params_after(CONFIG)
-    assert np.abs(uniform - sequential).max() > 1e-5
-    config = replace(config, prio_alpha=1.0, advantage="vtrace")
-    assert np.isfinite(params_after(config, LSTM, horizon=4)[0]).all()
+    config = replace(CONFIG, sampling="prioritized")
+    np.testing.assert_allclose(params_after(config, prio_alpha=0.0)[0], uniform, atol=1e-6)
+    assert np.abs(params_after(config, prio_alpha=1.0)[0] - uniform).max() > 1e-5
 
 
 def test_teacher_kl_decreases_and_needs_a_teacher():
     network = actor_critic.build(ENV.spec, SMALL).actor
-    params = network.init(jax.random.key(7))
+    params = jax.jit(network.init)(jax.random.key(7))
     params["params"]["head"]["bias"] += 0.5
     teacher = ppo.Teacher(network, acting.PolicyParams(params, normalizer.init(ENV.spec.obs)))
     config = replace(CONFIG, learning_rate=1e-2, teacher="run", teacher_coef=10.0)
@@ -187,17 +178,6 @@ def test_teacher_kl_decreases_and_needs_a_teacher():
     assert kl[-1] < 0.2 * kl[0]
     _, without = jax.eval_shape(build().learn, *collected(SMALL))
     assert "train/approx_kl" in without and "train/teacher_kl" not in without
-
-
-def test_coefficients_anneal_to_their_end_fraction():
-    from jaxrl.algorithms.ppo.loss import coefficients
-
-    config = replace(CONFIG, entropy_coef_end=0.5, l2_init_coef_end=1.0, teacher_coef_end=0.0)
-    hparams = {name: jnp.array(2.0) for name in ("entropy_coef", "l2_init_coef", "teacher_coef")}
-    for progress, expected in ((0.0, (2, 2, 2)), (0.5, (1.5, 2, 1)), (1.5, (1, 2, 0))):
-        found = coefficients(config, hparams, jnp.array(progress))
-        names = ("entropy_coef", "l2_init_coef", "teacher_coef")
-        np.testing.assert_allclose([found[name] for name in names], expected)
 
 
 def _mean_return(env, network, iterations, **settings):
@@ -218,18 +198,30 @@ def _mean_return(env, network, iterations, **settings):
 
 
 @pytest.mark.learning
-@pytest.mark.parametrize("kind", ["lstm", "none"])
-def test_only_recurrent_policies_solve_recall(kind):
+def test_recurrent_policy_solves_recall():
     """The cue is 64 or more steps old: older than a segment of 16 and a rollout of 32."""
     env = VectorEnv(recall.Recall(), 64, 80, pool_size=64)
-    network = NetworkConfig((16,), (16,), rnn=kind, rnn_size=16)
+    network = NetworkConfig((16,), (16,), rnn="lstm", rnn_size=16)
     settings = {"rollout_length": 32, "bptt_horizon": 16, "entropy_coef": 0.01}
     # Six of six seeds end above 79.5; without a decaying rate, some lose it again.
     found = _mean_return(env, network, 60, learning_rate=5e-3, schedule="linear", **settings)
-    if kind == "none":
-        assert found < 1 + 79 / 4 + 8
-    else:
-        assert found > 76  # of 80
+    assert found > 76  # of 80
+
+
+def test_recall_needs_memory():
+    """Only the first observation shows the symbol; without memory, one action in four is right."""
+
+    @jax.jit
+    @jax.vmap
+    def play(key):
+        start = recall.Recall().reset(key)
+        after = recall.Recall().step(start, jnp.int32(0))
+        return start.obs, after.obs, recall.Recall().step(after, jnp.int32(0)).obs
+
+    first, *later = play(jax.random.split(jax.random.key(0), 40))
+    assert len(np.unique(first, axis=0)) == 4
+    for obs in later:
+        np.testing.assert_array_equal(obs, np.zeros((40, 4)))
 
 
 @pytest.mark.learning

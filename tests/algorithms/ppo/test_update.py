@@ -91,8 +91,12 @@ def _log_prob(params, obs, raw):
 @functools.cache
 def _start(config):
     """Return a mid-run state, and a rollout of a slightly different policy."""
-    algorithm, experience = ppo.make(config, ENV, NETWORKS, TOTAL), _experience()
-    state = jax.jit(algorithm.init)(jax.random.key(1))
+    algorithm = ppo.make(config, ENV, NETWORKS, TOTAL)
+    return algorithm, *jax.jit(functools.partial(_mid_run, algorithm))(_experience())
+
+
+def _mid_run(algorithm, experience):
+    state = algorithm.init(jax.random.key(1))
     obs_stats = normalizer.RunningStats(
         jnp.float32(50), jnp.array([0.2, -0.1, 0.0]), jnp.full(3, 0.5)
     )
@@ -105,7 +109,7 @@ def _start(config):
     drift = jnp.float32(0.1 * np.random.default_rng(5).normal(size=(T, N)))
     experience = experience._replace(extras=experience.extras._replace(log_prob=log_prob + drift))
     state = state.replace(iteration=jnp.int32(ITERATION), learner=learner)
-    return algorithm, state, experience
+    return state, experience
 
 
 def _advantages(config, data, value, next_value, ratio):
@@ -175,6 +179,12 @@ def _reference_update(config, learner, data):
         parts.insert(0, optax.clip_by_global_norm(config.max_grad_norm))
     transform, params = optax.chain(*parts), learner.params
     state = transform.init(params)
+
+    @jax.jit
+    def apply(grads, state, params):
+        updates, state = transform.update(grads, state, params)
+        return optax.apply_updates(params, updates), state
+
     data = jax.tree.map(np.asarray, data)
     old_value, after, _ = map(np.asarray, evaluate(params))
     ended = data.terminated | data.truncated
@@ -203,8 +213,7 @@ def _reference_update(config, learner, data):
         grads = gradient(
             params, jnp.float32(advantage), jnp.float32(old_value), jnp.float32(target)
         )
-        updates, state = transform.update(grads, state, params)
-        params = optax.apply_updates(params, updates)
+        params, state = apply(grads, state, params)
     return params
 
 

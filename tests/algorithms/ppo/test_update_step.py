@@ -1,5 +1,6 @@
 """One PPO gradient step: parameters, early stopping, learning rate and metrics."""
 
+import functools
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
@@ -96,22 +97,28 @@ def _learner(config=CONFIG, rate=0.1, **hparams) -> PPOState:
     )
 
 
+@functools.cache
+def _gradient_step(config, kind, num_shards):
+    ppo = _ppo(config, kind, num_shards)
+    return jax.jit(partial(ppo_update.gradient_step, ppo, UNRAVEL, WEIGHTS))
+
+
 def _step(
     config=CONFIG, part=None, first=False, stopped=False, kind="normal", num_shards=1, **hparams
 ):
     """Return the learner, is_first, stopped, and the metrics by name, after one step."""
-    ppo = _ppo(config, kind, num_shards)
     state = UpdateState(_learner(config, **hparams), jnp.asarray(first), jnp.asarray(stopped))
     inputs = (_part() if part is None else part, KEY)
-    after, metrics = ppo_update.gradient_step(ppo, UNRAVEL, WEIGHTS, state, inputs)
+    after, metrics = _gradient_step(config, kind, num_shards)(state, inputs)
     names = (*ppo_loss.METRICS, "grad_norm", "stopped", "bad")
     return after[:3], dict(zip(names, map(float, metrics), strict=True))
 
 
-def _loss_gradient(part, config=CONFIG, kind="normal"):
+@functools.partial(jax.jit, static_argnames="kind")
+def _loss_gradient(part, kind="normal"):
     def loss(flat):
         networks = _networks(kind)
-        return ppo_loss.loss(config, networks, UNRAVEL(flat), _learner(), part, WEIGHTS)
+        return ppo_loss.loss(CONFIG, networks, UNRAVEL(flat), _learner(), part, WEIGHTS)
 
     return jax.grad(loss, has_aux=True)(FLAT)
 
@@ -172,9 +179,11 @@ def test_updates_stop_above_1_5_times_target_kl(times, already, stops):
 
 
 @pytest.mark.parametrize("beyond, stops", [(0.0, False), (1e-3, True)])
-def test_updates_continue_at_exactly_1_5_times_target_kl(monkeypatch, beyond, stops):
+def test_updates_continue_at_exactly_1_5_times_target_kl(monkeypatch, request, beyond, stops):
     metrics = jnp.zeros(len(ppo_loss.METRICS)).at[ppo_update._KL].set(1.5 + beyond)
     monkeypatch.setattr(ppo_update, "gradients", lambda *_: (jnp.ones_like(FLAT), metrics))
+    _gradient_step.cache_clear()
+    request.addfinalizer(_gradient_step.cache_clear)
     (_, _, stopped), _ = _step(target_kl=1.0)
     assert bool(stopped) is stops
 
@@ -214,10 +223,12 @@ def test_learning_rate_stays_within_bounds():
         assert float(learner.learning_rate) == pytest.approx(rate, rel=1e-5)
 
 
-@pytest.mark.parametrize("num_shards", [1, 2])
-def test_accumulated_gradients_equal_full_minibatch(num_shards):
-    (whole, *_), expected = _step()
-    (accumulated, *_), logged = _step(replace(CONFIG, accumulate=4), num_shards=num_shards)
+@pytest.mark.parametrize("num_shards, kind", [(1, "normal"), (2, "tanh_normal")])
+def test_accumulated_gradients_equal_full_minibatch(num_shards, kind):
+    """Also if the entropy is estimated from noise (tanh_normal)."""
+    (whole, *_), expected = _step(kind=kind)
+    config = replace(CONFIG, accumulate=4)
+    (accumulated, *_), logged = _step(config, kind=kind, num_shards=num_shards)
     found, wanted = (optax.tree.get(x.optimizer, "mu") for x in (accumulated, whole))
     np.testing.assert_allclose(found, wanted, rtol=1e-4)
     for name in logged:
@@ -247,7 +258,7 @@ def test_optimizer_follows_config(kind):
     flat, unravel = ravel_pytree(matrix)
     config = replace(CONFIG, optimizer=kind, adam_epsilon=1e-12, max_grad_norm=1e-3)
     transform = ppo_update.make_optimizer(config, unravel)
-    updates, _ = transform.update(flat + 0.5, transform.init(flat), flat)
+    updates, _ = jax.jit(lambda: transform.update(flat + 0.5, transform.init(flat), flat))()
     found = np.asarray(unravel(updates)["w"])
     if kind == "adam":
         np.testing.assert_allclose(found, np.ones((2, 2)), rtol=1e-3)
@@ -265,7 +276,7 @@ def test_epoch_plans_and_noise_use_separate_keys(sampling):
     update = jax.jit(partial(ppo_update.update, ppo))
     found, _ = update(learner.replace(params=START), part, KEY, progress)
     state = UpdateState(learner, jnp.asarray(True), jnp.asarray(False))
-    step = jax.jit(partial(ppo_update.gradient_step, ppo, UNRAVEL, WEIGHTS))
+    step = _gradient_step(config, "tanh_normal", 1)
     for plan_key, *noise_keys in jax.random.split(KEY, (2, 3)):
         plans = ppo_update.plan_epoch(ppo, part, plan_key)
         for plan, key in zip(plans, noise_keys, strict=True):
@@ -283,7 +294,8 @@ def test_metrics_average_all_epochs_and_minibatches(sampling):
     learner = _learner(rate=0.0).replace(params=START)
     coefficients = dict.fromkeys(WEIGHTS, jnp.float32(0.1))
     learner = learner.replace(hparams=learner.hparams | coefficients)
-    after, logged = ppo_update.update(_ppo(config), learner, part, KEY, jnp.float32(0.0))
+    update = jax.jit(partial(ppo_update.update, _ppo(config)))
+    after, logged = update(learner, part, KEY, jnp.float32(0.0))
     jax.tree.map(np.testing.assert_array_equal, after.params, START)
     assert "train/teacher_kl" not in logged and "train/bad_updates" in logged
     assert int(optax.tree.get(after.optimizer, "count")) == 8
