@@ -1,5 +1,6 @@
 """Properties of one PPO iteration that hold for any task."""
 
+import functools
 from dataclasses import replace
 
 import jax
@@ -12,6 +13,7 @@ from jaxrl.config import NetworkConfig, PPOConfig
 from jaxrl.envs.tasks import classic, probes
 from jaxrl.envs.vector_env import VectorEnv
 from jaxrl.networks import actor_critic
+from tests.helpers.probing import AnyProbe
 from tests.helpers.stepping import Compiled
 
 CONFIG = PPOConfig(rollout_length=8, update_epochs=2, num_minibatches=4, learning_rate=1e-3)
@@ -35,6 +37,19 @@ def plain(standard):
     return standard.steps(3)
 
 
+@pytest.fixture(scope="module")
+def normalized():
+    """Programs with reward normalisation, on a probe whose reward is its step count."""
+    env = VectorEnv(probes.PROBES["counter"](), 4, 5, pool_size=4)
+    return build(replace(CONFIG, normalize_reward=True, gamma=0.9, num_minibatches=2), env=env)
+
+
+@pytest.fixture(scope="module")
+def adaptive():
+    """Programs with an adaptive learning rate, an L2 loss, and observations as they are."""
+    return build(replace(CONFIG, schedule="adaptive_kl", l2_init_coef=10.0, normalize_obs=False))
+
+
 def leaves(tree):
     return [
         np.asarray(jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x)
@@ -42,9 +57,10 @@ def leaves(tree):
     ]
 
 
-def test_ratio_is_one_at_zero_learning_rate():
+def test_ratio_is_one_at_zero_learning_rate(normalized):
     """Statistics are frozen within an iteration: training sees the inputs of acting."""
-    _, metrics = build(replace(CONFIG, learning_rate=0.0, normalize_reward=True)).steps(4)
+    state, metrics = normalized.steps(4, learning_rate=0.0)
+    assert float(state.learner.obs_stats.mean[0]) > 1  # they do change
     for row in metrics:
         assert row["train/approx_kl"] < 1e-12
         assert row["train/clip_fraction"] == 0.0
@@ -94,12 +110,11 @@ def test_target_kl_skips_remaining_updates(standard):
     assert distance(start, tight) < distance(start, loose)
 
 
-def test_adaptive_learning_rate_rises_to_its_cap_and_falls():
-    shared = {"schedule": "adaptive_kl", "max_learning_rate": 2e-3}
-    programs = build(replace(CONFIG, learning_rate=1e-5, desired_kl=0.1, **shared))
-    _, grows = programs.steps(4)
+def test_adaptive_learning_rate_rises_to_its_cap_and_falls(adaptive):
+    shared = {"l2_init_coef": 0.0, "max_learning_rate": 2e-3}
+    _, grows = adaptive.steps(4, learning_rate=1e-5, desired_kl=0.1, **shared)
     assert grows[-1]["train/learning_rate"] == pytest.approx(2e-3)
-    _, shrinks = programs.steps(4, learning_rate=2e-3, desired_kl=1e-9)
+    _, shrinks = adaptive.steps(4, learning_rate=2e-3, desired_kl=1e-9, **shared)
     assert shrinks[-1]["train/learning_rate"] < 1e-4
 
 
@@ -117,10 +132,10 @@ def test_schedules_reach_their_floor(schedule):
     assert float(rate(4)) == pytest.approx(1e-4)
 
 
-def test_l2_to_initial_limits_parameter_drift():
-    programs = build(replace(CONFIG, l2_init_coef=10.0, learning_rate=1e-2))
-    start, (pulled, _) = programs.start(), programs.steps(3)
-    free, _ = programs.steps(3, l2_init_coef=0.0)
+def test_l2_to_initial_limits_parameter_drift(adaptive):
+    fixed = dict.fromkeys(("learning_rate", "min_learning_rate", "max_learning_rate"), 1e-2)
+    start, (pulled, _) = adaptive.start(), adaptive.steps(3, **fixed)
+    free, _ = adaptive.steps(3, l2_init_coef=0.0, **fixed)
     assert distance(start, pulled) < 0.5 * distance(start, free)
 
 
@@ -135,14 +150,10 @@ def test_reward_scale_does_not_change_logged_returns(standard, plain):
     assert first[0] == pytest.approx(first[1], rel=0.2)
 
 
-def test_reward_normalisation_matches_vecnormalize():
+def test_reward_normalisation_matches_vecnormalize(normalized):
     """Compare with a plain loop over VecNormalize's definition."""
-    config = replace(CONFIG, normalize_reward=True, gamma=0.9)
-    env = VectorEnv(probes.PROBES["counter"](), 4, 5, pool_size=4)
-    config = replace(config, num_minibatches=2)
-    programs = build(config, env=env)
-    state, _ = programs.steps(3)
-    age = np.asarray(programs.start().collector.env.age)
+    state, _ = normalized.steps(3)
+    age = np.asarray(normalized.start().collector.env.age)
     trace, count, seen = np.zeros(4), np.zeros(4), []
     for _ in range(24):
         count += 1
@@ -155,37 +166,53 @@ def test_reward_normalisation_matches_vecnormalize():
     np.testing.assert_allclose(state.collector.discounted_return, trace, rtol=1e-5)
 
 
-def test_non_finite_gradients_are_skipped_and_counted():
-    # Rewards of 1e38 overflow the value loss; the observations stay finite.
-    env = VectorEnv(probes.Exploding(k=1, value=3e38, in_obs=False), 8, 6, pool_size=4)
-    config = replace(CONFIG, num_minibatches=2)
-    programs = build(config, env=env)
-    start, (state, metrics) = programs.start(), programs.steps(2)
-    assert metrics[0]["train/bad_updates"] == 1.0
-    assert int(state.learner.skipped_updates) == int(state.learner.nonfinite_streak) == 2 * 2 * 2
-    for a, b in zip(leaves(start.learner.params), leaves(state.learner.params), strict=True):
+@pytest.fixture(scope="module")
+def exploding():
+    """Three iterations on a probe whose rewards (0) or observations (1) explode."""
+    kinds = (
+        # Rewards of 1e38 overflow the value loss; the observations stay finite.
+        functools.partial(probes.Exploding, k=1, value=3e38, in_obs=False),
+        # Diverging physics passes 1e20 before it becomes NaN.
+        functools.partial(probes.Exploding, k=3, value=1e20, in_reward=False),
+    )
+
+    @jax.jit
+    def run(number):
+        env = VectorEnv(AnyProbe(kinds, number), 8, 6, pool_size=4)
+        algorithm = build(replace(CONFIG, num_minibatches=2), env=env).algorithm
+        start = algorithm.init(jax.random.key(0))
+        end, metrics = jax.lax.scan(lambda s, _: algorithm.train_step(s), start, length=3)
+        return start.learner, end.learner, {k: m.total / m.count for k, m in metrics.items()}
+
+    return run
+
+
+def test_non_finite_gradients_are_skipped_and_counted(exploding):
+    start, learner, metrics = exploding(0)
+    assert metrics["train/bad_updates"][0] == 1.0
+    assert int(learner.skipped_updates) == int(learner.nonfinite_streak) == 3 * 2 * 2
+    for a, b in zip(leaves(start.params), leaves(learner.params), strict=True):
         np.testing.assert_array_equal(a, b)
 
 
-def test_huge_observation_does_not_reach_the_statistics():
-    """Diverging physics passes 1e20 before it becomes NaN."""
-    env = VectorEnv(probes.Exploding(k=3, value=1e20, in_reward=False), 8, 6, pool_size=4)
-    state, metrics = build(replace(CONFIG, num_minibatches=2), env=env).steps(3)
-    assert metrics[-1]["rollout/diverged"] > 0
-    assert metrics[-1]["train/bad_updates"] == 0
-    for leaf in jax.tree.leaves(state.learner.obs_stats):
+def test_huge_observation_does_not_reach_the_statistics(exploding):
+    _, learner, metrics = exploding(1)
+    assert metrics["rollout/diverged"][-1] > 0
+    assert metrics["train/bad_updates"][-1] == 0
+    for leaf in jax.tree.leaves(learner.obs_stats):
         assert np.all(np.isfinite(leaf)) and np.all(np.abs(leaf) < 1e6)
 
 
-def test_observations_are_unchanged_without_normalization():
-    programs = build(replace(CONFIG, normalize_obs=False))
-    state, algorithm = programs.steps(1)[0], programs.algorithm
-    act = algorithm.policy(True)
-    params = algorithm.policy_params(state.learner)
-    far, farther = (
-        act(params, jnp.full((1, 3), x), (), jax.random.key(0))[2].log_prob for x in (50.0, 90.0)
-    )
-    assert float(far[0]) != float(farther[0])
+def test_observations_are_unchanged_without_normalization(adaptive):
+    state, algorithm = adaptive.steps(1)[0], adaptive.algorithm
+
+    @jax.jit
+    def log_prob(learner, obs):
+        params = algorithm.policy_params(learner)
+        return algorithm.policy(True)(params, obs, (), jax.random.key(0))[2].log_prob
+
+    far, farther = log_prob(state.learner, jnp.array([[50.0] * 3, [90.0] * 3]))
+    assert far != farther
 
 
 def test_one_environment_one_step_one_minibatch():
