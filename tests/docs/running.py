@@ -14,8 +14,8 @@ from typing import Any
 
 import tyro
 
-from experiments import run, search, study
-from jaxrl import train
+from experiments import search, study
+from jaxrl import record, train
 from jaxrl.config import LogConfig, TrainConfig, env_names, overrides, presets
 from jaxrl.programs import DeviceProgram, device, memory_estimate
 from jaxrl.programs.device import DeviceExecutor, compile_programs
@@ -41,6 +41,7 @@ class Commands:
 
     def __init__(self, trained: Path, monkeypatch: Any):
         self.trained, self.patch, self.number = trained, monkeypatch, 0
+        self.later = ""  # what the document says after the command
         self.build, self.parse, cells = fit.build, train._parse, study.Study.cells
         monkeypatch.setattr(device, "compile_programs", compile_once)
         monkeypatch.setattr(fit, "build", lambda config: self.build(shrunk(config)))
@@ -60,9 +61,9 @@ class Commands:
 
         return RUN.sub(copy, text)
 
-    def run(self, command: str) -> None:
-        """Test a command by its rule."""
-        rule = rule_for(command)
+    def run(self, command: str, later: str = "") -> None:
+        """Test a command by its rule; `later` are the commands after it."""
+        rule, self.later = rule_for(command), later
         assert rule, f"no rule for: {command}"
         rule(self, command)
 
@@ -70,8 +71,8 @@ class Commands:
         """Validate the settings of all members, build the run at its full size and trace it.
 
         Physics is replaced by a cheap stand-in. Only commands that use another run, or name a
-        folder for a later one, are trained, and only in a small version: tests of other folders
-        train all kinds. Programs that an earlier command used are skipped.
+        folder that a later one uses, are trained, and only in a small version: tests of other
+        folders train all kinds. Programs that an earlier command used are skipped.
         """
         words = shlex.split(self.substitute_runs(command))[3:]
         if "--help" in words:
@@ -82,12 +83,13 @@ class Commands:
             return self._once(str(flags), lambda folder: _succeeds(train, words))
         command_args = self.parse(words)
         config, members = command_args.config, _members(command_args)
-        if not (config.init_from or config.run_dir or config.offline):
+        is_used = config.run_dir and str(config.run_dir) in self.later
+        if not (config.init_from or is_used or config.offline):
             program = _program(with_stand_in(config), len(members))
             return self._once(program, lambda folder: _traces(self.build, members))
         program = _program(shrunk(config), len(members), command_args.vary, bool(config.init_from))
         self._once(program, lambda folder: _succeeds(train, [*words, "--run-dir", str(folder)]))
-        if config.run_dir:  # a later command may use this folder
+        if is_used:
             shutil.copytree(self.known[program], config.run_dir)
 
     def _once(self, program: str, action: Callable[[Path], Any]) -> None:
@@ -104,21 +106,39 @@ class Commands:
         module, *words = shlex.split(self.substitute_runs(command))[2:]
         _succeeds(_module(module), words or ["--help"])
 
-    def studies(self, command: str) -> None:
-        """Run a study that the document defines; parse the others (tests/experiments runs them)."""
+    def records(self, command: str) -> None:
+        """Record a few episodes of a run, once, and copy the file for later commands."""
         words = shlex.split(command)[3:]
-        file = Path("experiments/studies") / f"{words[0]}.py"
+        parsed = tyro.cli(record.RecordArgs, args=words)
+        run = self.substitute_runs(str(parsed.run))
+        flags = ["--episodes", "8", "--noise", *map(str, parsed.noise[:2])]
+        key = f"record {parsed.run if run == str(parsed.run) else 'RUN'}"
+        self._once(key, lambda file: _succeeds(record, [run, *flags, "--out", str(file)]))
+        shutil.copy(self.known[key], parsed.out)
+
+    def studies(self, command: str) -> None:
+        """Parse the arguments, and trace the programs of a study that the document defines.
+
+        tests/experiments runs a study.
+        """
+        self.parses(command)
+        name = shlex.split(command)[3]
+        file = Path("experiments/studies") / f"{name}.py"
         if not file.exists():
             assert (ROOT / file).exists(), file
-            return self.parses(command)
-        for module in (run, study):  # both look up studies here
-            self.patch.setattr(module, "HERE", Path("experiments").absolute(), raising=False)
-        assert run.main([*words, "--smoke"]) == 0
+            return
+        self.patch.setattr(study, "HERE", Path("experiments").absolute())
+        cells = list(study.load(name).cells().values())
+        overrides.check(cells)
+        for group in population.groups(cells):
+            _traces(self.build, [cells[number] for number in group])
 
     def searches(self, command: str) -> None:
-        """Search with one smoke-test trial."""
-        words = [*shlex.split(command)[3:], "--smoke", "--trials", "1"]
-        _succeeds(search, [*words, "--out", "searched"])
+        """Parse the arguments and check the ranges; tests/experiments/test_search.py searches."""
+        self.parses(command)
+        chosen = study.load(shlex.split(command)[3])
+        assert chosen.search
+        search._check(chosen)
 
     def parses(self, command: str) -> None:
         """Only parse the arguments.
@@ -173,6 +193,7 @@ RULES = (
     (r"python -m jaxrl\.config(\.presets)?$", Commands.prints),
     (r"python -m jaxrl\.train\b", Commands.trains),
     (r"python -m jaxrl\.clips\.\w+ ", Commands.parses),
+    (r"python -m jaxrl\.record ", Commands.records),
     (r"python -m jaxrl\.", Commands.plays),
     (r"python -m experiments\.run ", Commands.studies),
     (r"python -m experiments\.search ", Commands.searches),
@@ -199,7 +220,8 @@ def _members(command: train.TrainArgs) -> list[TrainConfig]:
 
 def _program(config: TrainConfig, *more: object) -> str:
     """Return a key that is equal for commands that run the same program."""
-    config = replace(config, epochs=1, init_from=None, profile=False, log=LogConfig())
+    config = replace(config, epochs=1, init_from=None, run_dir=None, profile=False)
+    config = replace(config, log=LogConfig(), data=replace(config.data, path=None))
     return repr((population._shape(config), more))
 
 
@@ -212,7 +234,8 @@ def compile_once(program: DeviceProgram) -> DeviceExecutor:
     env = program.config.env
     if env_names.is_custom(env) and env not in STAND_INS.values():
         return compile_programs(program)
-    return sharing.compile_once(program, _program(program.config, len(program.members)))
+    data = program.config.data
+    return sharing.compile_once(program, _program(program.config, len(program.members), data))
 
 
 def _traces(build: Callable, members: list[TrainConfig]) -> None:

@@ -54,10 +54,12 @@ def commands(trained, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("document", reading.DOCUMENTS)
 def test_documented_commands_and_code_run(document, commands):
-    for one in reading.examples((reading.ROOT / document).read_text()):
+    examples = reading.examples((reading.ROOT / document).read_text())
+    for number, one in enumerate(examples):
+        later = "\n".join(each.text for each in examples[number + 1 :])
         try:
             if one.kind == "command":
-                commands.run(one.text)
+                commands.run(one.text, later)
             else:
                 _execute(commands.substitute_runs(one.text), one.file)
         except Exception as error:
