@@ -56,11 +56,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="module")
 def shared_programs():
     """Share compiled programs between runs with the same settings, across test files."""
-    from jaxrl.programs import device
+    from jaxrl.programs import device, offline
     from tests.helpers import sharing
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(device, "compile_programs", sharing.compile_once)
+        patch.setattr(offline.OfflineExecutor, "wait", sharing.wait_once)
         yield
 
 

@@ -154,7 +154,7 @@ def test_iql_loss_by_hand(batch):
     params = algorithm.init(jax.random.key(0))
     targets = {"critic": algorithm.init(jax.random.key(1))["critic"]}
     hparams = {"gamma": 0.9, "expectile": 0.8, "awr_beta": 2.0}
-    total, metrics = algorithm.losses(params, targets, batch, jax.random.key(2), hparams)
+    total, metrics = jax.jit(algorithm.losses)(params, targets, batch, jax.random.key(2), hparams)
 
     q = np.asarray(critic.apply(targets["critic"], batch.obs, batch.action)).min(axis=0)
     v, next_v = (
@@ -183,13 +183,13 @@ def test_iql_trains_each_network_by_its_own_loss(batch):
     params = algorithm.init(jax.random.key(0))
     targets = {"critic": params["critic"]}
 
+    def loss(params, hparams):
+        return algorithm.losses(params, targets, batch, jax.random.key(2), hparams)[0]
+
+    compiled = jax.jit(jax.grad(loss))
+
     def gradient(**hparams):
-        hparams = {"gamma": 0.9, "expectile": 0.8, "awr_beta": 2.0} | hparams
-
-        def loss(params):
-            return algorithm.losses(params, targets, batch, jax.random.key(2), hparams)[0]
-
-        return jax.grad(loss)(params)
+        return compiled(params, {"gamma": 0.9, "expectile": 0.8, "awr_beta": 2.0} | hparams)
 
     usual, other_policy, other_values = gradient(), gradient(awr_beta=5.0), gradient(expectile=0.6)
     for name in ("critic", "value"):
