@@ -52,7 +52,7 @@ def test_brax_body_positions_match_the_physics(backend):
 def test_render_state_of_environments_without_a_mujoco_model():
     arena, catch = registry.make("arena"), registry.make("catch")
     for env in (arena, catch):
-        state = env.reset(jax.random.PRNGKey(0))
+        state = jax.jit(env.reset)(jax.random.PRNGKey(0))
         assert env_adapter.mujoco_model(env) is None and env_adapter.step_seconds(env) is None
         expected = state.pipeline_state if env is arena else state.obs
         assert env_adapter.render_state(env, state) is expected

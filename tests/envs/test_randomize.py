@@ -156,10 +156,12 @@ def test_link_masses_can_be_randomized():
 
 
 def test_sizes_match_the_wrapped_environment():
-    single = _pendulum()
-    env = randomize.Randomized(single, tilt_gravity)
-    assert (env.action_size, env.observation_size) == (1, single.observation_size)
-    assert env.backend == "spring" and env.unwrapped is single
+    single = custom_envs.Discrete()
+    env = randomize.Randomized(single, scale_speed)
+    sizes = single.action_size, single.observation_size
+    assert (env.action_size, env.observation_size) == sizes
+    assert env.unwrapped is single
+    assert randomize.Randomized(_pendulum(), tilt_gravity).backend == "spring"
 
 
 def test_action_space_and_time_limit_match_the_wrapped_env():

@@ -54,8 +54,9 @@ def test_brax_environment_is_vectorised(name, backend):
     key = jax.random.key(0)
 
     def play(key):
-        state = env.reset(key)
-        return state, env.step(state, jnp.zeros((2, single.action_size)), env.sample_pool(key), key)
+        pool = env.sample_pool(key)
+        state = env.reset(key, pool)
+        return state, env.step(state, jnp.zeros((2, single.action_size)), pool, key)
 
     before, (after, outcome) = jax.eval_shape(play, key)
     assert _types(before) == _types(after)

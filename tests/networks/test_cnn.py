@@ -50,8 +50,9 @@ def test_uint8_vector_change_is_signed():
     np.testing.assert_allclose(predict(before, after), numbers, rtol=1e-6)
 
 
-@pytest.mark.parametrize("discrete", [True, False])
-@pytest.mark.parametrize("obs", [IMAGE, {"camera": IMAGE, "joints": VECTOR}])
+@pytest.mark.parametrize(
+    "obs, discrete", [(IMAGE, True), ({"camera": IMAGE, "joints": VECTOR}, False)]
+)
 def test_all_networks_read_images_and_vectors(obs, discrete):
     spec = EnvSpec(obs, ActionSpec(2, discrete))
     networks = actor_critic.build(spec, NETWORK)
@@ -75,9 +76,10 @@ def test_all_networks_read_images_and_vectors(obs, discrete):
         return output, value, q, reward.apply(reward.init(keys[3]), current, action, next_obs)
 
     current, next_obs, other = observe(0), observe(1), observe(2)
-    output, value, q, predicted = values(current, next_obs)
+    found = values(current, next_obs)
+    output, value, q, predicted = found
     assert (output.shape[0], value.shape, q.shape, predicted.shape) == (5, (5,), (2, 5), (5,))
-    for first, second in zip(values(current, next_obs), values(other, next_obs), strict=True):
+    for first, second in zip(found, values(other, next_obs), strict=True):
         assert not np.allclose(first, second)  # every output depends on the observation
     assert not np.allclose(
         predicted, values(current, other)[3]

@@ -1,5 +1,7 @@
 """The recurrent layers against Flax cells, for single steps and whole segments."""
 
+import functools
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -51,13 +53,31 @@ def _random(params):
     return jax.tree.unflatten(jax.tree.structure(params), leaves)
 
 
+@functools.cache
+def _module(kind):
+    """Return a compiled `apply`, parameters and a carry."""
+    module = RNN(kind, SIZE)
+
+    @jax.jit
+    def init():
+        carry = _carry(kind)
+        return _random(module.init(KEYS[0], X[0], carry)["params"]), carry
+
+    params, carry = init()
+    return jax.jit(module.apply), {"params": params}, carry
+
+
 @pytest.mark.parametrize("kind", ["lstm", "gru"])
 def test_one_step_matches_flax_cell(kind):
-    module, carry = RNN(kind, SIZE), _carry(kind)
-    params = _random(module.init(KEYS[0], X[0], carry)["params"])
-    out, _, after = module.apply({"params": params}, X[0], carry)
+    apply, params, carry = _module(kind)
+    out, _, after = apply(params, X[0], carry)
     cell = nn.LSTMCell(SIZE) if kind == "lstm" else nn.GRUCell(SIZE)
-    theirs, expected = cell.apply({"params": _flax_params(kind, params)}, carry, X[0])
+
+    @jax.jit
+    def flax_step(params):
+        return cell.apply({"params": _flax_params(kind, params["params"])}, carry, X[0])
+
+    theirs, expected = flax_step(params)
     np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-6)
     for a, b in zip(jax.tree.leaves(after), jax.tree.leaves(theirs), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
@@ -65,14 +85,13 @@ def test_one_step_matches_flax_cell(kind):
 
 @pytest.mark.parametrize("kind", ["lstm", "gru"])
 def test_segments_equal_single_steps_with_resets(kind):
-    module, carry = RNN(kind, SIZE), _carry(kind)
-    params = {"params": _random(module.init(KEYS[0], X[0], carry)["params"])}
-    out, other_out, after = module.apply(params, X, carry, ENDED, OTHER)
+    apply, params, carry = _module(kind)
+    out, other_out, after = apply(params, X, carry, ENDED, OTHER)
     assert ENDED.any() and not ENDED.all()
     for t in range(T):
-        expected, _, carry = module.apply(params, X[t], carry)
+        expected, _, carry = apply(params, X[t], carry)
         np.testing.assert_allclose(out[t], expected, rtol=1e-5, atol=1e-6)
-        other_expected, *_ = module.apply(params, OTHER[t], carry)
+        other_expected, *_ = apply(params, OTHER[t], carry)
         np.testing.assert_allclose(other_out[t], other_expected, rtol=1e-5, atol=1e-6)
         carry = jax.tree.map(lambda leaf, t=t: np.where(ENDED[t][:, None], 0, leaf), carry)
     for a, b in zip(jax.tree.leaves(after), jax.tree.leaves(carry), strict=True):
@@ -81,27 +100,26 @@ def test_segments_equal_single_steps_with_resets(kind):
 
 @pytest.mark.parametrize("kind", ["lstm", "gru"])
 def test_segment_gradients_equal_single_steps(kind):
-    module, carry = RNN(kind, SIZE), _carry(kind)
-    params = {"params": _random(module.init(KEYS[0], X[0], carry)["params"])}
+    apply, params, carry = _module(kind)
 
     def weighted_sum(outputs, carry):
         weights = jnp.cos(jnp.arange(T * N * SIZE)).reshape(T, N, SIZE)
         return jnp.sum(weights * jnp.stack(outputs)) + sum(map(jnp.sum, jax.tree.leaves(carry)))
 
     def at_once(params, carry, x):
-        out, _, after = module.apply(params, x, carry, ENDED)
+        out, _, after = apply(params, x, carry, ENDED)
         return weighted_sum(list(out), after)
 
     def step_by_step(params, carry, x):
         outputs = []
         for t in range(T):
-            out, _, carry = module.apply(params, x[t], carry)
+            out, _, carry = apply(params, x[t], carry)
             outputs.append(out)
             carry = jax.tree.map(lambda leaf, t=t: jnp.where(ENDED[t][:, None], 0.0, leaf), carry)
         return weighted_sum(outputs, carry)
 
     ours, plain = (
-        jax.tree.leaves(jax.grad(function, (0, 1, 2))(params, carry, X))
+        jax.tree.leaves(jax.jit(jax.grad(function, (0, 1, 2)))(params, carry, X))
         for function in (at_once, step_by_step)
     )
     for a, b in zip(ours, plain, strict=True):
@@ -109,35 +127,43 @@ def test_segment_gradients_equal_single_steps(kind):
 
 
 def test_lstm_init_opens_forget_gates_and_is_orthogonal():
-    params = RNN("lstm", SIZE).init(KEYS[0], X[0], _carry("lstm"))["params"]
+    params = jax.jit(RNN("lstm", SIZE).init)(KEYS[0], X[0], _carry("lstm"))["params"]
     bias = np.asarray(params["input"]["bias"]).reshape(4, SIZE)
     np.testing.assert_array_equal(bias, [[0] * SIZE, [1] * SIZE, [0] * SIZE, [0] * SIZE])
     for gate in np.split(np.asarray(params["recurrent"]), 4, axis=1):
         np.testing.assert_allclose(gate @ gate.T, np.eye(SIZE), atol=1e-5)
 
 
-@pytest.mark.parametrize("who", ["actor", "critic", "both"])
-@pytest.mark.parametrize("kind", ["lstm", "gru"])
+@pytest.mark.parametrize(
+    "kind, who", [("lstm", "actor"), ("lstm", "critic"), ("lstm", "both"), ("gru", "both")]
+)
 def test_rnn_of_selects_the_recurrent_networks(kind, who):
     spec = EnvSpec(jax.ShapeDtypeStruct((F,), jnp.float32), ActionSpec(2, False))
     config = NetworkConfig((6,), (6,), rnn=kind, rnn_size=SIZE, rnn_of=who)
     networks = actor_critic.build(spec, config)
-    params = {"actor": networks.actor.init(KEYS[0]), "critic": networks.critic.init(KEYS[1])}
     nets = {"actor": networks.actor, "critic": networks.critic}
     for name, network in nets.items():
         assert bool(jax.tree.leaves(network.initial_carry(N))) == (who in (name, "both"))
     start = {name: _carry(kind) if who in (name, "both") else () for name in nets}
-    output, value = networks.forward(params, X, start, ENDED)
-    values, next_values, _ = networks.values(params["critic"], X, OTHER, start["critic"], ENDED)
+
+    @jax.jit
+    def at_once():
+        params = {"actor": nets["actor"].init(KEYS[0]), "critic": nets["critic"].init(KEYS[1])}
+        values = networks.values(params["critic"], X, OTHER, start["critic"], ENDED)
+        return params, networks.forward(params, X, start, ENDED), values
+
+    @jax.jit
+    def step(params, x, other, carry):
+        steps = [nets[name].apply(params[name], x, carry[name]) for name in nets]
+        return *steps, networks.critic.apply(params["critic"], other, steps[1][1])[0]
+
+    params, (output, value), (values, next_values, _) = at_once()
     carry = start
     for t in range(T):
-        (out_t, carry_a), (value_t, carry_c) = (
-            network.apply(params[name], X[t], carry[name]) for name, network in nets.items()
-        )
+        (out_t, carry_a), (value_t, carry_c), next_value_t = step(params, X[t], OTHER[t], carry)
         np.testing.assert_allclose(output[t], out_t, rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(value[t], value_t, rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(values[t], value_t, rtol=1e-4, atol=1e-5)
-        next_value_t, _ = networks.critic.apply(params["critic"], OTHER[t], carry_c)
         np.testing.assert_allclose(next_values[t], next_value_t, rtol=1e-4, atol=1e-5)
         carry = jax.tree.map(
             lambda leaf, t=t: jnp.where(ENDED[t][:, None], 0, leaf),

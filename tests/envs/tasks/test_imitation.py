@@ -65,16 +65,28 @@ def play(env):
     functions = {
         "step": step,
         "begin": lambda *given: strong(env._start(*given)),
-        "trial": lambda clip: strong(env.trial(clip)),
-        "resets": jax.vmap(env.reset, (0, None)),
         "record": env.record,
         "render_state": env.render_state,
     }
     return SimpleNamespace(**{name: in_physics(jax.jit(f)) for name, f in functions.items()})
 
 
-def _at(play, clip=0, time=0.0, yaw=0.0):
-    return play.begin(jnp.int32(clip), jnp.float32(time), jnp.float32(yaw))
+def _at(play, clip=0, time=0.0, yaw=0.0, is_trial=False):
+    return play.begin(np.int32(clip), np.float32(time), np.float32(yaw), np.float32(is_trial))
+
+
+def _trial_start(env, play, clip):
+    """Return `env.trial(clip)`, by the compiled start."""
+    other = copy.copy(env)
+    other._start = lambda *given, is_trial: _at(play, *given, is_trial)
+    return other.trial(clip)
+
+
+def _sampled(env, keys, *curriculum):
+    """Return the clips, times and yaws [keys] that `env.reset` starts from."""
+    other = copy.copy(env)
+    other._start = lambda *given: given
+    return map(np.asarray, jax.jit(jax.vmap(lambda key: other.reset(key, *curriculum)))(keys))
 
 
 def _shifted(state, metres, axis=1):
@@ -100,9 +112,13 @@ def test_sizes(env, play):
 
 def test_reset_starts_at_a_frame_of_a_clip(env, play):
     keys = jax.random.split(jax.random.PRNGKey(0), 64)
-    state = play.resets(keys, clip_sampling.init(3))
-    frame = np.asarray(state.info["time"]) * FPS
-    clip, yaw = np.asarray(state.info["clip"]), np.asarray(state.info["yaw"])
+    clip, time, yaw = _sampled(env, keys, clip_sampling.init(3))
+    states = [_at(play, *start) for start in zip(clip, time, yaw, strict=True)]
+    found = [jax.device_get(play.record(state)) for state in states]
+    state, found = (jax.tree.map(lambda *x: np.stack(x), *each) for each in (states, found))
+    for name, value in {"clip": clip, "time": time, "yaw": yaw}.items():
+        np.testing.assert_array_equal(state.info[name], value)
+    frame = time * FPS
     np.testing.assert_allclose(frame, np.round(frame), atol=1e-4)
     assert set(clip) == {0, 1, 2}
     assert frame.min() >= 0 and (frame <= np.where(clip == 0, 59.01, STEPS - 0.99)).all()
@@ -113,7 +129,6 @@ def test_reset_starts_at_a_frame_of_a_clip(env, play):
     rows = clip, np.round(frame).astype(int)
     np.testing.assert_allclose(state.pipeline_state.qpos[:, 7:], qpos[rows][:, 7:], atol=1e-5)
     np.testing.assert_allclose(state.pipeline_state.qvel[:, 3:], qvel[rows][:, 3:], atol=1e-4)
-    found = jax.vmap(play.record)(state)
     captured = clip != 2
     np.testing.assert_allclose(found["position"][captured], found["captured"][captured], atol=2e-5)
 
@@ -148,10 +163,11 @@ def test_planned_clip_observes_and_terminates_by_its_plan(env, play):
         assert bool(play.step(state, ZERO_ACTION).done) == lost
 
 
-def test_clips_are_sampled_by_curriculum_weights(env, play):
+def test_clips_are_sampled_by_curriculum_weights(env):
     keys = jax.random.split(jax.random.PRNGKey(1), 64)
     only = clip_sampling.init(3).replace(weights=jnp.asarray([0.0, 1.0, 0.0]))
-    assert (play.resets(keys, only).info["clip"] == 1).all()
+    clip, *_ = _sampled(env, keys, only)
+    assert (clip == 1).all()
 
 
 @pytest.mark.parametrize("start, fraction", [("start", 1.0), ("hybrid", 0.75)])
@@ -161,11 +177,10 @@ def test_start_modes_start_at_the_first_frame(env, start, fraction):
     )
     other = Imitation(config, env.humanoid, env.library)
     keys = jax.random.split(jax.random.PRNGKey(2), 400)
-    with physics():
-        info = jax.jit(jax.vmap(lambda key: other.reset(key).info))(keys)
+    _, time, yaw = _sampled(other, keys)
     # Of uniform starts, one in sixty or one in four is at time 0 by chance.
-    assert fraction <= np.mean(info["time"] == 0.0) + 0.06 <= fraction + 0.2
-    assert (info["yaw"] == 0).all()
+    assert fraction <= np.mean(time == 0.0) + 0.06 <= fraction + 0.2
+    assert (yaw == 0).all()
 
 
 def test_each_step_advances_time_by_one_frame(play):
@@ -193,8 +208,8 @@ def test_exceeding_the_distance_limit_terminates(play):
     assert last.done and not last.info["truncation"]
 
 
-def test_trial_runs_to_the_clips_end_without_termination(play):
-    state = _shifted(play.trial(jnp.int32(1)), 3.0)
+def test_trial_runs_to_the_clips_end_without_termination(env, play):
+    state = _shifted(_trial_start(env, play, 1), 3.0)
     assert state.info["clip"] == 1 and state.info["time"] == 0 and state.info["yaw"] == 0
     for i in range(1, STEPS + 1):
         state = play.step(state, ZERO_ACTION)
@@ -271,9 +286,9 @@ def test_power_cost_matches_mujoco(env, play):
 
 def test_perfect_tracking_earns_the_sum_of_the_weights(env, play):
     """The humanoid is placed on the clip directly, at no power cost."""
-    there = jax.tree.map(lambda x: x[0, 16], env.library.reference)
+    there = _at(play, time=16 / FPS).pipeline_state
     puppet = copy.copy(env.humanoid)
-    puppet.move = lambda pose, target: (puppet.start(there.qpos, there.qvel), jnp.zeros(()))
+    puppet.move = lambda pose, target: (there, jnp.zeros(()))
     config = dataclasses.replace(env.config, weights=(0.4, 0.3, 0.2, 0.05))
     with physics():
         after = jax.jit(Imitation(config, puppet, env.library).step)(
@@ -312,7 +327,7 @@ def _trial(env, play, clip):
     Evaluation plays all clips in one program, which tests/reports/test_clips.py tests with an
     environment that compiles faster.
     """
-    state, found = play.trial(jnp.int32(clip)), []
+    state, found = _trial_start(env, play, clip), []
     while not state.done:
         state = play.step(state, ZERO_ACTION)
         found.append(jax.device_get(play.record(state)))

@@ -66,11 +66,15 @@ def _cube(state):
 
 def test_kinematics_match_mujoco(env):
     random, theirs = np.random.default_rng(0), mujoco.MjData(env.arm.model)
+
+    @jax.jit
+    def kinematics(qpos):
+        return env.arm._chain.kinematics(env.arm._data(Pose(qpos, jnp.zeros(13), jnp.zeros(13))))
+
     for _ in range(3):
         qpos = random.normal(size=14).astype(np.float32)
         qpos[10:] /= np.linalg.norm(qpos[10:])
-        pose = Pose(jnp.asarray(qpos), jnp.zeros(13), jnp.zeros(13))
-        ours = env.arm._chain.kinematics(env.arm._data(pose))
+        ours = kinematics(qpos)
         theirs.qpos[:] = qpos
         mujoco.mj_kinematics(env.arm.model, theirs)
         for name in ("xanchor", "xaxis", "xpos", "xquat", "xmat", "xipos", "ximat", *FIXED):
