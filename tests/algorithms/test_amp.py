@@ -36,8 +36,26 @@ def amp():
 
 
 @pytest.fixture(scope="module")
+def first(amp):
+    """The initial state."""
+    return jax.jit(amp.init)(jax.random.key(0))
+
+
+@pytest.fixture(scope="module")
 def learn(amp):
     return jax.jit(amp.learn)
+
+
+@pytest.fixture(scope="module")
+def reward_of(amp):
+    return jax.jit(amp.reward)
+
+
+@pytest.fixture(scope="module")
+def small():
+    """The initial state and the compiled update, with a small replay and one gradient step."""
+    amp = AMP(replace(CONFIG, replay=8, updates=1), demonstrations, SIZE)
+    return jax.jit(amp.init)(jax.random.key(0)), jax.jit(amp.learn)
 
 
 def rollout(seed, shift=0.0):
@@ -49,40 +67,40 @@ def rollout(seed, shift=0.0):
     return Rollout({"amp": before}, (), reward, (), (), {"amp": features}, (), (), {})
 
 
-def test_each_step_is_rewarded_for_its_own_history(amp, learn):
-    state, _ = learn(amp.init(jax.random.key(0)), rollout(0), jax.random.key(1))
+def test_each_step_is_rewarded_for_its_own_history(first, learn, reward_of):
+    state, _ = learn(first, rollout(0), jax.random.key(1))
     experience = rollout(3)
-    together = amp.reward(state, experience)
+    together = reward_of(state, experience)
     assert together.shape == (STEPS, ROWS)
     assert len(np.unique(np.asarray(together))) == STEPS * ROWS
     for t in range(STEPS):
         for row in range(ROWS):
             one = jax.tree.map(lambda x, t=t, row=row: x[t : t + 1, row : row + 1], experience)
-            alone = amp.reward(state, one)
+            alone = reward_of(state, one)
             np.testing.assert_allclose(together[t, row], alone[0, 0], rtol=1e-5)
 
 
-def test_task_and_style_rewards_are_weighted(amp):
-    state, experience = amp.init(jax.random.key(0)), rollout(0)
-    style = amp.reward(state, experience._replace(reward=jnp.zeros((STEPS, ROWS))))
-    mixed = amp.reward(state, experience)
+def test_task_and_style_rewards_are_weighted(first, reward_of):
+    state, experience = first, rollout(0)
+    style = reward_of(state, experience._replace(reward=jnp.zeros((STEPS, ROWS))))
+    mixed = reward_of(state, experience)
     np.testing.assert_allclose(mixed - style, 0.3 * experience.reward, rtol=1e-4, atol=1e-5)
 
 
-def test_discriminator_learns_and_rewards_realistic_motion(amp, learn):
-    state = amp.init(jax.random.key(0))
+def test_discriminator_learns_and_rewards_realistic_motion(first, learn, reward_of):
+    state = first
     for i in range(20):
         state, metrics = learn(state, rollout(i, shift=-2.0), jax.random.key(i))
     accuracy = {k: float(m.total / m.count) for k, m in metrics.items()}
     assert accuracy["amp/demo_accuracy"] > 0.95
     assert accuracy["amp/agent_accuracy"] > 0.95
-    real = amp.reward(state, rollout(99, shift=2.0)).mean()
-    unreal = amp.reward(state, rollout(99, shift=-2.0)).mean()
+    real = reward_of(state, rollout(99, shift=2.0)).mean()
+    unreal = reward_of(state, rollout(99, shift=-2.0)).mean()
     assert real > unreal + 0.3
 
 
-def test_replay_keeps_earlier_agent_motion(amp, learn):
-    state = amp.init(jax.random.key(0))
+def test_replay_keeps_earlier_agent_motion(first, learn):
+    state = first
     filled = []
     for i in range(20):
         state, _ = learn(state, rollout(i, shift=10.0 * i), jax.random.key(i))
@@ -99,8 +117,8 @@ def _with_gaps(seed, **settings):
     return full._replace(next_obs={"amp": features})
 
 
-def test_incomplete_histories_do_not_train_the_discriminator(amp, learn):
-    state, _ = learn(amp.init(jax.random.key(0)), _with_gaps(0, shift=3.0), jax.random.key(1))
+def test_incomplete_histories_do_not_train_the_discriminator(first, learn):
+    state, _ = learn(first, _with_gaps(0, shift=3.0), jax.random.key(1))
     assert np.all(np.any(np.asarray(state.replay[: int(state.filled)]) != 0.0, axis=1))
     assert np.all(np.asarray(state.stats.mean) > 1.8)  # zeros would pull it down
     nothing = _with_gaps(0)._replace(next_obs={"amp": jnp.zeros((STEPS, ROWS, SIZE))})
@@ -110,12 +128,12 @@ def test_incomplete_histories_do_not_train_the_discriminator(amp, learn):
     assert np.all(np.asarray(after.stats.mean) > 1.8)
 
 
-def test_incomplete_histories_get_the_reward_of_logit_zero(amp, learn):
-    state = amp.init(jax.random.key(0))
+def test_incomplete_histories_get_the_reward_of_logit_zero(first, learn, reward_of):
+    state = first
     for i in range(5):
         state, _ = learn(state, rollout(i, shift=-2.0), jax.random.key(i))
     gaps = _with_gaps(3, shift=-2.0)._replace(reward=jnp.zeros((STEPS, ROWS)))
-    reward = np.asarray(amp.reward(state, gaps))
+    reward = np.asarray(reward_of(state, gaps))
     np.testing.assert_allclose(reward[:2], 0.7 * CONFIG.scale * np.log(2.0), rtol=1e-5)
     assert np.all(reward[2:] < 0.9 * reward[0, 0])
 
@@ -134,7 +152,7 @@ def test_gradient_step_matches_explicit_losses(kind):
     config = replace(CONFIG, **settings, weight_decay=0.2)
     agent, demo = np.linspace(-1.0, 1.0, SIZE), np.linspace(2.0, -1.0, SIZE) ** 2 + 0.5
     amp = AMP(config, lambda key, number: jnp.float32(np.tile(demo, (number, 1))), SIZE)
-    state = amp.init(jax.random.key(0))
+    state = jax.jit(amp.init)(jax.random.key(0))
     state = state.replace(params=jax.tree.map(lambda x: x + 0.1, state.params))
     experience = rollout(0)
     experience = experience._replace(
@@ -164,13 +182,18 @@ def test_gradient_step_matches_explicit_losses(kind):
         optax.clip_by_global_norm(1.0), optax.scale_by_adam(), optax.add_decayed_weights(0.2)
     )
     grads = jax.jit(jax.grad(total))(state.params)
-    updates, inner = transform.update(grads, transform.init(state.params), state.params)
-    wanted = jax.tree.map(lambda p, u: p - config.learning_rate * u, state.params, updates)
+
+    @jax.jit
+    def apply(params, grads):
+        updates, inner = transform.update(grads, transform.init(params), params)
+        return jax.tree.map(lambda p, u: p - config.learning_rate * u, params, updates), inner
+
+    wanted, inner = apply(state.params, grads)
     # Adam's first step is little more than a sign: compare its first moment too.
     found, expected = (optax.tree.get(s, "mu") for s in (after.optimizer, inner))
     close = partial(np.testing.assert_allclose, rtol=1e-3, atol=1e-5)
     jax.tree.map(close, (after.params, found), (wanted, expected))
-    loss, penalty, real, unreal = parts(state.params)
+    loss, penalty, real, unreal = jax.jit(parts)(state.params)
     np.testing.assert_allclose(metrics["amp/loss"].total, loss, rtol=1e-4)
     np.testing.assert_allclose(metrics["amp/gradient_penalty"].total, penalty, rtol=1e-4)
     np.testing.assert_allclose(metrics["amp/demo_logit"].total, real, rtol=1e-4)
@@ -179,7 +202,7 @@ def test_gradient_step_matches_explicit_losses(kind):
     assert metrics["amp/agent_accuracy"].total == (unreal < 0)
     style_reward = 2.0 * discriminator.reward(kind, unreal)
     np.testing.assert_allclose(metrics["amp/agent_reward"].total, style_reward, rtol=1e-4)
-    reward = amp.reward(after, experience)
+    reward = jax.jit(amp.reward)(after, experience)
     style_reward = 2.0 * discriminator.reward(kind, _logits(after.params, a)[0])
     np.testing.assert_allclose(
         reward, 0.3 * experience.reward + 0.7 * style_reward, rtol=1e-3, atol=1e-4
@@ -193,7 +216,7 @@ def test_half_of_the_agent_batch_comes_from_replay_once_filled():
     """Replay rows that are not filled yet hold NaN."""
     config = replace(CONFIG, updates=1, batch_size=4096)
     amp = AMP(config, lambda key, number: jnp.zeros((number, SIZE)), SIZE)
-    first = amp.init(jax.random.key(0))
+    first = jax.jit(amp.init)(jax.random.key(0))
     # With all weights 1, the logit is 1 + 16 units, each 1 + the sum of its inputs.
     params = jax.tree.map(jnp.ones_like, first.params)
     stats = first.stats.replace(count=jnp.float32(1e12))  # normalising changes nothing
@@ -235,9 +258,9 @@ def _first_head(width):
     return np.asarray(amp.init(jax.random.key(0)).params["params"]["head"]["kernel"])
 
 
-def test_replay_stores_any_history_in_any_slot(amp, learn):
+def test_replay_stores_any_history_in_any_slot(first, learn, small):
     """Including the first ones. A small replay stores at least one row per rollout."""
-    state, stored, slots = amp.init(jax.random.key(0)), set(), set()
+    state, stored, slots = first, set(), set()
     for i in range(150):
         experience = rollout(i)
         full, (state, metrics) = (
@@ -250,12 +273,12 @@ def test_replay_stores_any_history_in_any_slot(amp, learn):
         slots |= {int(slot) for slot, _ in where} if full else set()
     assert stored == set(range(STEPS * ROWS)) and slots == set(range(CONFIG.replay))
     assert float(metrics["amp/loss"].count) == CONFIG.updates
-    small = AMP(replace(CONFIG, replay=8, updates=1), demonstrations, SIZE)
-    state, _ = jax.jit(small.learn)(small.init(jax.random.key(0)), rollout(0), jax.random.key(1))
+    state, once = small
+    state, _ = once(state, rollout(0), jax.random.key(1))
     assert int(state.filled) == 1
 
 
-def test_one_complete_history_is_enough(amp, learn):
+def test_one_complete_history_is_enough(first, learn):
     """The only complete history of a rollout, in its last row, is sampled and stored."""
     one = jnp.arange(1.0, SIZE + 1)
     features = jnp.zeros((STEPS, ROWS, SIZE)).at[-1, -1].set(one)
@@ -263,16 +286,14 @@ def test_one_complete_history_is_enough(amp, learn):
     sampled = motion.sample(jax.random.key(0), jnp.zeros((30, SIZE)))
     np.testing.assert_array_equal(sampled, np.tile(one, (30, 1)))
     experience = rollout(0)._replace(next_obs={"amp": features})
-    state, _ = learn(amp.init(jax.random.key(0)), experience, jax.random.key(1))
+    state, _ = learn(first, experience, jax.random.key(1))
     assert int(state.filled) == CONFIG.replay // 16
     np.testing.assert_array_equal(state.replay[: CONFIG.replay // 16], np.tile(one, (2, 1)))
 
 
-def test_accuracies_are_fractions_and_logit_zero_is_wrong(amp):
-    state, experience = amp.init(jax.random.key(0)), rollout(0)
+def test_accuracies_are_fractions_and_logit_zero_is_wrong(small):
+    (state, once), experience = small, rollout(0)
     zeroed = state.replace(params=jax.tree.map(jnp.zeros_like, state.params))
-    config = replace(CONFIG, updates=1)
-    once = jax.jit(AMP(config, demonstrations, SIZE).learn)
     for bias, demo, agent in ((0.0, 0.0, 0.0), (0.5, 1.0, 0.0), (-0.5, 0.0, 1.0)):
         params = jax.tree.map(lambda x: x, zeroed.params)
         params["params"]["head"]["bias"] += bias
@@ -281,8 +302,8 @@ def test_accuracies_are_fractions_and_logit_zero_is_wrong(amp):
         assert float(metrics["amp/agent_accuracy"].total) == agent
 
 
-def test_replay_fills_in_order_then_overwrites_at_random(amp, learn):
-    state = amp.init(jax.random.key(0))
+def test_replay_fills_in_order_then_overwrites_at_random(first, learn):
+    state = first
     number = CONFIG.replay // 16
     for i in range(16):
         state, _ = learn(state, rollout(i, shift=100.0 * (i + 1)), jax.random.key(i))

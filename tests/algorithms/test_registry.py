@@ -19,6 +19,9 @@ from jaxrl.algorithms import registry
 from jaxrl.config import TrainConfig, presets, validate
 from jaxrl.errors import UserError
 
+# A run, its continuation and its repetition from Python have the same settings.
+pytestmark = pytest.mark.usefixtures("shared_programs")
+
 PAGE = Path(__file__).parents[2] / "docs" / "extending.md"
 SMALL = (
     "--devices 1 --network.hidden 8 --network.critic-hidden 8 --epochs 1 --cycles 1 --num-envs 4 "
@@ -115,11 +118,11 @@ def test_ddpg_example_learns_the_target_action(user_code):
         state, _ = jax.lax.scan(
             lambda state, _: algorithm.train_step(state), algorithm.init(key), length=150
         )
-        return algorithm.policy_params(state.learner)
+        params = algorithm.policy_params(state.learner)
+        return algorithm.policy(True)(params, target, (), key)[0]
 
-    act = algorithm.policy(True)
     target = jnp.array([[-0.6], [0.0], [0.6]])
-    action, _, _ = act(run(jax.random.key(0)), target, (), jax.random.key(1))
+    action = run(jax.random.key(0))
     np.testing.assert_allclose(action, target, atol=0.2)
 
 

@@ -55,13 +55,18 @@ def test_equals_optax(max_grad_norm):
     reference = optax.chain(*parts)
     params = expected = _params()
     state, reference_state = transform.init(params), reference.init(params)
+
+    @jax.jit
+    def apply(grads, state, params):
+        updates, state = reference.update(grads, state, params)
+        return optax.apply_updates(params, updates), state
+
     for i in range(5):
         # Norms differ between steps, so that clipping affects Adam.
         grads = _grads(i, scale=10.0 ** (i - 3))
         out = step(params, state, grads)
         params, state = out.params, out.opt_state
-        updates, reference_state = reference.update(grads, reference_state, expected)
-        expected = optax.apply_updates(expected, updates)
+        expected, reference_state = apply(grads, reference_state, expected)
         assert out.finite
         np.testing.assert_allclose(out.grad_norm, _norm(grads), rtol=1e-5)
         for a, b in zip(jax.tree.leaves(params), jax.tree.leaves(expected), strict=True):
@@ -145,9 +150,10 @@ def test_non_finite_member_does_not_affect_the_others():
     transform, _ = _stepper()
     params = jax.tree.map(lambda p: jnp.stack([p, p]), _params())
     grads = jax.tree.map(lambda g: jnp.stack([g, g * jnp.nan]), _grads(0))
-    out = jax.vmap(
+    step = jax.vmap(
         lambda p, g: optimizer.step(transform, p, transform.init(p), g, learning_rate=RATE)
-    )(params, grads)
+    )
+    out = jax.jit(step)(params, grads)
     np.testing.assert_array_equal(out.finite, [True, False])
     assert not np.array_equal(out.params["w"][0], params["w"][0])
     np.testing.assert_array_equal(out.params["w"][1], params["w"][1])
@@ -170,8 +176,8 @@ def test_muon_orthogonalizes_matrices_and_uses_adam_elsewhere():
         "matrix": jax.random.normal(jax.random.key(0), (4, 3)),
         "bias": jnp.array([3.0, -1, 2]),
     }
-    updates, _ = transform.update(ravel_pytree(grads)[0], transform.init(flat), flat)
-    steps = unravel(updates)
+    flat_grads = ravel_pytree(grads)[0]
+    steps = jax.jit(lambda: unravel(transform.update(flat_grads, transform.init(flat), flat)[0]))()
     # Newton-Schulz brings all singular values close together; Adam's first step is a sign.
     values = np.linalg.svd(np.asarray(steps["matrix"]), compute_uv=False)
     assert (values / values.mean() > 0.6).all() and (values / values.mean() < 1.4).all()
@@ -179,7 +185,7 @@ def test_muon_orthogonalizes_matrices_and_uses_adam_elsewhere():
     np.testing.assert_allclose(steps["bias"] / steps["bias"][0], [1.0, -1.0, 1.0], rtol=1e-3)
     # Optax's update includes the negative learning rate; ours is only the direction.
     reference = optax.contrib.muon(1.0, eps=1e-8)
-    expected, _ = reference.update(grads, reference.init(params), params)
+    expected, _ = jax.jit(lambda: reference.update(grads, reference.init(params), params))()
     np.testing.assert_allclose(steps["bias"], -expected["bias"], rtol=1e-5)
     np.testing.assert_allclose(steps["matrix"], -expected["matrix"], rtol=1e-4, atol=1e-5)
 

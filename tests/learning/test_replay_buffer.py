@@ -23,19 +23,17 @@ def _steps(numbers):
 def test_ring_holds_the_newest_steps(chunk):
     ring = replay_buffer.init(jax.ShapeDtypeStruct((2,), jnp.int32), ROWS, SIZE)
     add = jax.jit(replay_buffer.add)
+    gather, row = jax.jit(replay_buffer.gather), np.repeat(np.arange(ROWS), SIZE)
     for start in range(0, 5 * SIZE, chunk):
         ring = add(ring, _steps(np.arange(start, start + chunk)))
         first, end = replay_buffer.stored_range(ring)
         np.testing.assert_array_equal(end, start + chunk)
         np.testing.assert_array_equal(first, max(0, start + chunk - SIZE))
-        numbers = np.arange(int(first[0]), int(end[0]))
-        for row in range(ROWS):
-            gathered = replay_buffer.gather(
-                ring.steps, jnp.full(len(numbers), row), jnp.asarray(numbers)
-            )
-            np.testing.assert_array_equal(
-                gathered, np.stack([np.full_like(numbers, row), numbers], 1)
-            )
+        number = np.tile(int(first[0]) + np.arange(SIZE), ROWS)
+        stored = number < int(end[0])
+        expected = np.stack([row, number], axis=1)
+        gathered = np.asarray(gather(ring.steps, row, number))
+        np.testing.assert_array_equal(gathered[stored], expected[stored])
 
 
 def test_chunks_must_fit_the_ring():
@@ -170,9 +168,18 @@ def test_samples_stay_in_one_episode_weighted_by_length():
     index = episode_index.init(ROWS, SIZE)
     ended = np.zeros((SIZE, ROWS), bool)
     ended[[1, 7], 1] = True  # only row 1 has complete episodes; its last steps are of a third
-    index = episode_index.add(index, ring.written, jnp.ones((SIZE, ROWS)), jnp.asarray(ended))
-    ring = replay_buffer.add(ring, _steps(np.arange(SIZE)))
-    samples = episode_index.sample_steps(index, ring, jax.random.key(1), 4000, 3, longest=8)
+
+    @jax.jit
+    def sample(index, ring):
+        index = episode_index.add(index, ring.written, jnp.ones((SIZE, ROWS)), jnp.asarray(ended))
+        ring = replay_buffer.add(ring, _steps(np.arange(SIZE)))
+        first, second = jax.random.key(1), jax.random.key(2)
+        return (
+            episode_index.sample_steps(index, ring, first, 4000, 3, longest=8),
+            episode_index.sample_episodes(index, ring, second, 400, longest=8),
+        )
+
+    samples, episodes = sample(index, ring)
     steps, length = np.asarray(samples.steps), np.asarray(samples.length)
     assert (steps[..., 0] == 1).all()
     short, long = steps[length == 2, :, 1], steps[length == 6, :, 1]
@@ -185,7 +192,6 @@ def test_samples_stay_in_one_episode_weighted_by_length():
     triples = [tuple(sorted(sample)) for sample in long.tolist()]
     counts = [triples.count(triple) for triple in set(triples)]
     assert len(counts) == 20 and stats.chisquare(counts).pvalue > 1e-3
-    episodes = episode_index.sample_episodes(index, ring, jax.random.key(2), 400, longest=8)
     for steps, length, episode_return in zip(*(np.asarray(x) for x in episodes), strict=True):
         assert (steps[:length, 0] == 1).all() and episode_return == length
         np.testing.assert_array_equal(steps[:length, 1], {2: [0, 1], 6: range(2, 8)}[int(length)])
@@ -207,7 +213,8 @@ def test_subset_repeats_steps_only_in_short_episodes():
     length, number = jnp.array([1, 2, 3, 5]), 40
     for size in (3, 5, 6):
         keys = jax.random.split(jax.random.key(size), number)
-        drawn = jax.vmap(lambda key, size=size: episode_index.subset(key, length, size, 5))(keys)
+        draw = jax.vmap(lambda key, size=size: episode_index.subset(key, length, size, 5))
+        drawn = jax.jit(draw)(keys)
         assert drawn.shape == (number, 4, size)
         for i, n in enumerate([1, 2, 3, 5]):
             rows = np.asarray(drawn[:, i])

@@ -75,7 +75,8 @@ def test_whole_episodes_are_sampled_from_every_shard(num_shards):
     """Enough to hold the steps of all samples: 2 × 20 steps in episodes of up to 10."""
     settings = SETTINGS | {"reward": "rrd", "rrd_batch_size": 20, "rrd_sample_size": 5}
     buffer, replay, rollouts = _filled(settings, num_shards)
-    whole, other = (buffer.sample_episodes(replay, jax.random.key(i), 2) for i in (0, 1))
+    sample = jax.jit(lambda replay, key: buffer.sample_episodes(replay, key, 2))
+    whole, other = (sample(replay, jax.random.key(i)) for i in (0, 1))
     assert whole.steps.obs.shape == (4, 10, 2) and whole.length.shape == (4,)
     assert (np.asarray(whole.steps.obs) != np.asarray(other.steps.obs)).any()
     played = np.concatenate([r.obs for r in rollouts])  # [40, ROWS, 2]
@@ -225,8 +226,7 @@ def test_rrd_recovers_step_rewards_from_returns(changes):
 
     params = learn(replay, jax.random.key(0))
     fresh = _rollout(np.random.default_rng(1), 0, reward_fn)
-    steps = buffer.sample(replay, jax.random.key(1), 1)
-    predicted = model.reward(
-        params, steps._replace(obs=fresh.obs, action=fresh.action, next_obs=fresh.next_obs)
-    )
+    steps = jax.eval_shape(lambda: buffer.sample(replay, jax.random.key(1), 1))
+    steps = steps._replace(obs=fresh.obs, action=fresh.action, next_obs=fresh.next_obs)
+    predicted = jax.jit(model.reward)(params, steps)
     assert np.corrcoef(np.ravel(predicted), fresh.reward.ravel())[0, 1] > 0.8
