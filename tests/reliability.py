@@ -48,7 +48,7 @@ CASES = {
     ),
     2: Case(
         "resume twice in a row",
-        (f"{PROCESSES}::test_sigint_and_sigterm_save_and_resume_exactly",),
+        (f"{PROCESSES}::test_interrupted_and_killed_run_resumes_exactly",),
     ),
     3: Case(
         "Ctrl-C while compiling, training, evaluating and saving",
@@ -58,7 +58,7 @@ CASES = {
     5: Case(
         "SIGTERM without and with jax.distributed",
         (
-            f"{PROCESSES}::test_sigint_and_sigterm_save_and_resume_exactly",
+            f"{PROCESSES}::test_interrupted_and_killed_run_resumes_exactly",
             "tests/training/test_signals.py::test_sigterm_requests_stop_and_handlers_are_restored",
         ),
         f"jax.distributed is never initialised. {ONE_PROCESS}",
@@ -66,7 +66,7 @@ CASES = {
     6: Case(
         "SIGKILL before, during and after a save; tools/kill_soak.py does it 100 times",
         (
-            f"{PROCESSES}::test_run_killed_repeatedly_resumes_exactly",
+            f"{PROCESSES}::test_interrupted_and_killed_run_resumes_exactly",
             f"{PROCESSES}::test_kill_soak_detects_differences",
             f"{CHECKPOINT}::test_checkpoints_survive_sigkill_at_random_times",
             f"{LOOP}::test_run_killed_before_first_checkpoint_restarts",
@@ -76,7 +76,7 @@ CASES = {
     7: Case(
         "SIGKILL between the row of the log and the checkpoint: no row twice, none missing",
         (
-            f"{PROCESSES}::test_run_killed_repeatedly_resumes_exactly",
+            f"{PROCESSES}::test_interrupted_and_killed_run_resumes_exactly",
             f"{LOOP}::test_damaged_checkpoint_falls_back_with_a_warning",
             f"{LOOP}::test_error_before_logging_loses_no_row",
         ),
@@ -111,7 +111,7 @@ CASES = {
     ),
     13: Case(
         "two processes in one run folder",
-        (f"{PROCESSES}::test_second_process_cannot_open_a_locked_run",),
+        (f"{PROCESSES}::test_locked_run_cannot_be_opened_again",),
     ),
     14: Case(
         "resume from a folder that is empty, missing or something else",
@@ -482,7 +482,7 @@ CASES = {
         (
             f"{LOOP}::test_metrics_have_sb3_names_and_increasing_steps",
             f"{LOOP}::test_damaged_checkpoint_falls_back_with_a_warning",
-            f"{PROCESSES}::test_run_killed_repeatedly_resumes_exactly",
+            f"{PROCESSES}::test_interrupted_and_killed_run_resumes_exactly",
         ),
     ),
     62: Case(
@@ -512,7 +512,7 @@ CASES = {
     65: Case(
         "an exported policy acts the same in a new process",
         (
-            "tests/policies/test_export.py::test_trained_policy_matches_in_a_process_without_jax",
+            "tests/policies/test_export.py::test_policy_matches_in_a_process_without_jax",
             "tests/policies/test_export.py::test_both_exports_match_the_policy",
         ),
     ),

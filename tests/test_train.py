@@ -27,9 +27,9 @@ BAD_FLAGS = {
     "cartpole --backend spring": "no physics backend",
     "ant --num-envs 0": "--num-envs must be at least 1",
     "ant --num-envs -5": "--num-envs must be at least 1",
-    "ant --num-envs 100 --ppo.num-minibatches 8": "use 96 or 104",
-    "ant --devices 2 --num-envs 8 --ppo.num-minibatches 8": "on 2 device(s): use 16",
-    "memory --num-envs 2 --ppo.num-minibatches 64": "use 32",  # fewer segments than minibatches
+    "ant --num-envs 100 --ppo.num-minibatches 8": "use --num-envs 96 or 104",
+    "ant --devices 2 --num-envs 8 --ppo.num-minibatches 8": "on 2 device(s): use --num-envs 16",
+    "memory --num-envs 2 --ppo.num-minibatches 64": "use --num-envs 32",  # 4 segments
     "ant --epochs 0": "--epochs must be at least 1",
     "ant --total-steps -1": "--total-steps must be at least 1",
     "ant --ppo.rollout-length 0": "--ppo.rollout-length must be at least 1",
@@ -52,8 +52,8 @@ BAD_FLAGS = {
     "cartpole --task.randomize math:floor": "no `sys`",
     "cartpole --log.wandb": "pip install 'jaxrl[wandb]'",
     "memory --ppo.bptt-horizon 24": "use a rollout length of 48 or 72",
-    "memory --ppo.accumulate 5": "use 240 or 260",
-    "arena-small --num-envs 3": "use 2 or 4",
+    "memory --ppo.accumulate 5": "use --num-envs 240 or 260",
+    "arena-small --num-envs 3": "use --num-envs 2 or 4",
     "memory --ppo.advantage vtrace --ppo.normalize-advantage batch": "use minibatch",
     "gym-cartpole --env gym:Nope-v0": "cannot make 'gym:Nope-v0'",
     "gym-cartpole --env gym::": "cannot make 'gym::'",
@@ -67,7 +67,7 @@ BAD_FLAGS = {
     "--env pick_place --pick.raise-at 2": "--pick.raise-at must lie between 0 and 1",
     "--env pick_place --pick.attach-distance 0": "--pick.attach-distance must be greater than 0",
     "--env pick_place --backend mjx": "'pick_place' has no physics backend to choose",
-    "cartpole --batch-size 64": "--batch-size is a setting of --algo sac or td3 or dqn, not of ppo",
+    "cartpole --batch-size 64": "--batch-size is a setting of --algo sac or td3 or",
     "cartpole --rrd.features quadratic": "--rrd.features is a setting of --algo sac or",
     "cartpole --offpolicy.warmup 5": "--offpolicy.warmup is a setting of --algo sac or td3 or dqn",
     "rrd-quick --offpolicy.target-entropy nan": "--offpolicy.target-entropy must be finite",
@@ -122,7 +122,7 @@ def test_all_problems_are_reported_together(capsys):
         train.main(shlex.split("ant --backend sprng --num-envs 100 --ppo.num-minibatches 8")) == 2
     )
     message = capsys.readouterr().err
-    assert "'spring'" in message and "use 96 or 104" in message
+    assert "'spring'" in message and "use --num-envs 96 or 104" in message
 
 
 @pytest.mark.parametrize("flag", ["--env {}", "--env={}"])

@@ -35,11 +35,11 @@ class Member:
 
     config: TrainConfig
     spec: EnvSpec
-    info: dict[str, Any]  # of the program, for files of networks
     folder: Path
     sinks: list[Sink]
     eval_log: EvalLog
     iteration_log: Sink  # one row for every iteration
+    info: dict[str, Any] = field(default_factory=dict)  # of the program, for files of networks
     best: float = -math.inf
     best_at: int = -1  # cycles
     episodes: int = 0  # finished, before a resume included

@@ -65,16 +65,16 @@ def _learning(config=CONFIG, model=None, size=10, **parts):
         "sample": lambda replay, key, batches: _steps(batches),
         "empty": lambda: jnp.float32(0.0),
     }
-    buffer: Any = SimpleNamespace(**functions | parts)
-    env: Any = SimpleNamespace(
-        spec=SimpleNamespace(obs=OBS), reset=lambda key, pool: (), first_curriculum=()
-    )
+    buffer: Any = SimpleNamespace(spec=SimpleNamespace(obs=OBS), **functions | parts)
     networks: Any = None
-    return off_policy.OffPolicy(config, env, networks, ALGORITHM, model, buffer, 20)
+    return off_policy.OffPolicy(config, networks, ALGORITHM, model, buffer, 20)
+
+
+ENV: Any = SimpleNamespace(rows=1, reset=lambda key, pool: (), first_curriculum=())
 
 
 def _learner(learning, **changes):
-    learner = off_policy.init(learning, jax.random.key(0)).learner
+    learner = off_policy.init(learning, ENV, jax.random.key(0)).learner
     hparams = learner.hparams | {name: jnp.float32(x) for name, x in HPARAMS.items()}
     return learner.replace(hparams=hparams, **changes)
 
@@ -186,7 +186,7 @@ def _experience():
 
 
 def _state(learning, iteration=4):
-    state = off_policy.init(learning, jax.random.key(0))
+    state = off_policy.init(learning, ENV, jax.random.key(0))
     return state.replace(iteration=jnp.int32(iteration), learner=_learner(learning))
 
 
@@ -214,7 +214,7 @@ def test_collecting_and_learning_use_separate_keys(monkeypatch):
     learning = _learning(sample=sample)
     for iteration in (4, 5):
         state = _state(learning, iteration)
-        after, metrics = off_policy.train_step(learning, state, "pool")
+        after, metrics = off_policy.train_step(learning, ENV, state, "pool")
         expected = jax.random.fold_in(state.key, 2 * iteration)
         np.testing.assert_array_equal(*map(jax.random.key_data, (seen["key"], expected)))
         assert seen["args"][:3] == (False, CONFIG.rollout_length, "pool")
@@ -327,7 +327,7 @@ def test_ircr_learns_from_normalized_returns():
 
     @jax.jit
     def learn(key):
-        state = off_policy.init(learning, key).replace(learner=_learner(learning))
+        state = off_policy.init(learning, ENV, key).replace(learner=_learner(learning))
         after, metrics = off_policy.learn(learning, state, experience)
         key_steps = jax.random.split(state.key_for(off_policy._LEARN, off_policy._NUM_KEYS), 4)[0]
         drawn = learning.buffer.sample(after.collector.replay, key_steps, BATCHES)
@@ -346,20 +346,19 @@ def test_ircr_excludes_rows_that_start_mid_episode(reward):
     """Two rows per environment; an age equal to the ring's length marks an unknown start."""
     config = replace(CONFIG, reward=reward, rollout_length=4, buffer_size=6 * 4)
     buffer = ReplayBuffer(config, EnvSpec(OBS, ActionSpec(1, False)), 6, 4, 1)
-    env: Any = SimpleNamespace(rows=6)
-    learning = replace(_learning(config), buffer=buffer, env=env)
-    replay = off_policy._empty_replay(learning, SimpleNamespace(age=jnp.array([0, 1, 3])))
+    learning = replace(_learning(config), buffer=buffer)
+    replay = off_policy._empty_replay(learning, 6, SimpleNamespace(age=jnp.array([0, 1, 3])))
     expected = [0, 0, 4, 4, 4, 4] if reward == "ircr" else [0] * 6
     np.testing.assert_array_equal(replay.index.current_age, expected)
     # Gymnasium environments have no age: their episodes start at step 0.
     np.testing.assert_array_equal(
-        off_policy._empty_replay(learning, SimpleNamespace()).index.current_age, 0
+        off_policy._empty_replay(learning, 6, SimpleNamespace()).index.current_age, 0
     )
 
 
 def test_initial_state():
     learning = _learning(model=_model())
-    state = off_policy.init(learning, jax.random.key(0))
+    state = off_policy.init(learning, ENV, jax.random.key(0))
     learner = state.learner
     assert learner.params.keys() == {"a", "b", "reward"} and learner.target_params.keys() == {"b"}
     np.testing.assert_array_equal(learner.target_params["b"]["x"], learner.params["b"]["x"])
