@@ -187,13 +187,13 @@ def test_decomposition(run, in_process, monkeypatch):
 
     def follow(command, env, on_row):
         assert command[:3] == [sys.executable, "-m", "benchmarks.seeds"]
-        if all(word in command for word in decomposition.KINDS["regression"]):
-            for line in subprocess.run(command).stdout.splitlines():
-                on_row(json.loads(line))
-            return
-        place = command.index("--num-seeds")
-        flags = command[3:place] + command[place + 2 :]
-        with lock:  # one thread for each kind
+        with lock:  # one thread for each kind, and tyro parses in one thread at a time
+            if all(word in command for word in decomposition.KINDS["regression"]):
+                for line in subprocess.run(command).stdout.splitlines():
+                    on_row(json.loads(line))
+                return
+            place = command.index("--num-seeds")
+            flags = command[3:place] + command[place + 2 :]
             overrides.check([train._parse(flags).config])
         for step in (40, 80):
             value = step * (2.0 if "--task.no-episodic-reward" in command else 1.0)
