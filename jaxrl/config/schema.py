@@ -471,6 +471,10 @@ class TrainConfig:
             return self.epochs * self.cycles
         return -(-self.total_steps // (self.steps_per_iteration * self.iterations))
 
+    def is_epoch_end(self, cycles: int) -> bool:
+        """Tell whether an epoch ends after that many cycles; the last one may be short."""
+        return cycles % self.cycles == 0 or cycles == self.total_cycles
+
     @property
     def total_iterations(self) -> int:
         """Iterations in the run."""

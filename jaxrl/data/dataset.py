@@ -86,33 +86,36 @@ class Dataset:
         An observation with one key is an array, and discrete actions are int32 [T].
         """
         episode = hdf5.read(ref, self.keys)
-        if not isinstance(self.spec.obs, dict):
-            (key,) = self.keys
-            episode = episode._replace(obs=episode.obs[key], next_obs=episode.next_obs[key])
+        episode = episode._replace(obs=_plain(episode.obs), next_obs=_plain(episode.next_obs))
         if not self.spec.action.discrete:
             return episode
         return episode._replace(action=episode.action[:, 0].astype(np.int32))
+
+    def _read_to_learn(self, ref: EpisodeRef) -> Episode:
+        """Read one episode with the rewards that policies learn from."""
+        episode = self.read(ref)
+        return episode._replace(reward=_summed(episode.reward)) if self.summed else episode
 
     def held_out_steps(self, max_bytes: int) -> Transition | None:
         """Return transitions of held-out episodes, as many as fit; None if there are none."""
         episodes, size = [], 0
         for ref in self.held_out:
-            episodes.append(self.read(ref))
+            episodes.append(self._read_to_learn(ref))
             size += sum(leaf.nbytes for leaf in jax.tree.leaves(episodes[-1][:3]))
             if size > max_bytes:
                 break
         if not episodes:
             return None
         steps = sum(len(e.reward) for e in episodes)
-        ring, _ = _as_replay(episodes, steps, summed=self.summed)
+        ring, _ = _as_replay(episodes, steps)
         return jax.tree.map(lambda leaf: leaf[0], ring.steps)
 
     def chunk(self, number: int) -> tuple[Ring, EpisodeIndex]:
         """Return a chunk as a replay buffer with one row; the last one read is cached."""
         if number not in self._cached:
             self._cached.clear()
-            episodes = [self.read(ref) for ref in self.chunks[number]]
-            self._cached[number] = _as_replay(episodes, self.chunk_steps, summed=self.summed)
+            episodes = [self._read_to_learn(ref) for ref in self.chunks[number]]
+            self._cached[number] = _as_replay(episodes, self.chunk_steps)
         return self._cached[number]
 
 
@@ -150,8 +153,7 @@ def scan(
     spec = _spec(shapes, discrete)
     used = [ref for ref in refs if ref in training]
     stats = sums.stats(shapes[0])
-    if len(keys) == 1:
-        stats = stats.replace(mean=stats.mean[keys[0]], variance=stats.variance[keys[0]])
+    stats = stats.replace(mean=_plain(stats.mean), variance=_plain(stats.variance))
     return Dataset(
         keys, used, held_out, spec, stats, lengths, returns, chunk_size, max_action, summed
     )
@@ -173,10 +175,13 @@ def _held_out(refs: list[EpisodeRef], fraction: float) -> list[EpisodeRef]:
 
 
 def _spec(shapes: Any, discrete: ActionSpec | None) -> EnvSpec:
-    """Return the spec of the data; an observation with one key is an array."""
     obs, actions = shapes
-    obs = next(iter(obs.values())) if len(obs) == 1 else obs
-    return EnvSpec(obs, discrete or ActionSpec(actions, discrete=False))
+    return EnvSpec(_plain(obs), discrete or ActionSpec(actions, discrete=False))
+
+
+def _plain(obs: dict[str, Any]) -> Any:
+    """Return an observation as networks take it: one with a single key is its array."""
+    return next(iter(obs.values())) if len(obs) == 1 else obs
 
 
 def _discrete_actions(refs: list[EpisodeRef]) -> ActionSpec | None:
@@ -273,9 +278,7 @@ def _summed(reward: np.ndarray) -> np.ndarray:
     return np.where(np.arange(len(reward)) == len(reward) - 1, reward.sum(), 0.0).astype(np.float32)
 
 
-def _as_replay(
-    episodes: list[Episode], steps: int, *, summed: bool = False
-) -> tuple[Ring, EpisodeIndex]:
+def _as_replay(episodes: list[Episode], steps: int) -> tuple[Ring, EpisodeIndex]:
     """Store episodes end to end in one row of `steps`; the padding is never sampled."""
 
     def row(arrays: list[np.ndarray]) -> np.ndarray:
@@ -292,7 +295,7 @@ def _as_replay(
     transitions: dict[str, Any] = {
         "obs": rows([e.obs for e in episodes]),
         "action": row([e.action for e in episodes]),
-        "reward": row([_summed(e.reward) if summed else e.reward for e in episodes]),
+        "reward": row([e.reward for e in episodes]),
         "terminated": row([_endings(e) for e in episodes]),
         "next_obs": rows([e.next_obs for e in episodes]),
     }

@@ -72,14 +72,6 @@ class DeviceProgram(Program):
         state = jax.eval_shape(self.algorithm.init, jax.eval_shape(jax.random.key, 0), pool)
         return sharding.abstract(self.mesh, state)
 
-    def policy_params(self, learner: Any) -> PyTree:
-        """Return the part of a learner that is saved and evaluated."""
-        return self.algorithm.policy_params(learner)
-
-    def reward_params(self, learner: Any) -> PyTree:
-        """Return the learnt reward; None where rewards are the environment's."""
-        return self.algorithm.reward_params and self.algorithm.reward_params(learner)
-
     def start(self, cycles: int = 0) -> "DeviceExecutor":
         """Begin to compile."""
         del cycles

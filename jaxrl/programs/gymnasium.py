@@ -40,14 +40,6 @@ class GymnasiumProgram(Program):
         key, pool = jax.eval_shape(jax.random.key, 0), self.env.abstract_pool()
         return sharding.abstract(self.mesh, jax.eval_shape(self.algorithm.init, key, pool))
 
-    def policy_params(self, learner: Any) -> PyTree:
-        """Return the part of a learner that is saved and evaluated."""
-        return self.algorithm.policy_params(learner)
-
-    def reward_params(self, learner: Any) -> PyTree:
-        """Return the learnt reward; None where rewards are the environment's."""
-        return self.algorithm.reward_params and self.algorithm.reward_params(learner)
-
     def start(self, cycles: int = 0) -> "GymnasiumExecutor":
         """Start the environments, and begin to compile."""
         return GymnasiumExecutor(self, cycles)

@@ -9,7 +9,7 @@ step on the CPU) and `offline` (recorded episodes). The host loop sees this inte
 
 import abc
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -38,6 +38,7 @@ class Program(abc.ABC):
 
     config: TrainConfig
     mesh: Mesh
+    algorithm: Any = field(kw_only=True)  # Algorithm or OfflineAlgorithm
     members: tuple[TrainConfig, ...] = ()  # of a population; () for a single run: no such axis
 
     @property
@@ -49,13 +50,13 @@ class Program(abc.ABC):
     def abstract_state(self) -> TrainState:
         """Return shapes, types and shardings of the training state."""
 
-    @abc.abstractmethod
     def policy_params(self, learner: Any) -> PyTree:
         """Return the part of a learner that is evaluated; None where only a reward is learnt."""
+        return self.algorithm.policy_params and self.algorithm.policy_params(learner)
 
     def reward_params(self, learner: Any) -> PyTree:
         """Return the reward that a learner has learnt; None where it learns none."""
-        del learner
+        return self.algorithm.reward_params and self.algorithm.reward_params(learner)
 
     @property
     def info(self) -> dict[str, Any]:

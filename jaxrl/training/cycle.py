@@ -89,7 +89,7 @@ def _times(run: Run, cycles: int, seconds: float) -> Row:
 
 def _score_losses(run: Run, state: TrainState, cycles: int, rows: list[Row]) -> None:
     """Average the losses of a learnt reward; without an environment, they choose the best one."""
-    epoch_ends, window = run.is_epoch_end(cycles), run.program.loss_window
+    epoch_ends, window = run.config.is_epoch_end(cycles), run.program.loss_window
     for i, (member, row) in enumerate(zip(run.members, rows, strict=True)):
         member.average_losses(row, epoch_ends=epoch_ends)
         loss = member.windowed_loss(row, window) if window else None
@@ -115,7 +115,7 @@ def evaluate_and_emit(
         run.emit("evaluation", cycles, whole)
     if run.top.best_at == cycles:
         run.emit("new_best", cycles, whole)
-    if run.is_epoch_end(cycles):
+    if run.config.is_epoch_end(cycles):
         run.emit("epoch", cycles, whole)
     for row in (*rows, whole):
         row["time/time_elapsed"] = run.elapsed

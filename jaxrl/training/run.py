@@ -215,20 +215,16 @@ class Run:
         )
         self.callbacks.emit(context)
 
-    def is_epoch_end(self, cycles: int) -> bool:
-        """Tell whether an epoch ends here; the last one may be short."""
-        return cycles % self.config.cycles == 0 or cycles == self.config.total_cycles
-
     def is_due_for_evaluation(self, cycles: int) -> bool:
         """Tell whether to evaluate here."""
         every = self.config.eval.every
-        due = self.is_epoch_end(cycles) or bool(every and cycles % every == 0)
+        due = self.config.is_epoch_end(cycles) or bool(every and cycles % every == 0)
         return self.config.evaluates and due
 
     def is_due_for_saving(self, cycles: int) -> bool:
         """Tell whether to save the full state here; the end of the run is saved anyway."""
         epoch = math.ceil(cycles / self.config.cycles)
-        return self.is_epoch_end(cycles) and epoch % self.config.checkpoint.save_freq == 0
+        return self.config.is_epoch_end(cycles) and epoch % self.config.checkpoint.save_freq == 0
 
     def networks(self, state: TrainState) -> list[dict[str, PyTree]]:
         """Return what every member has learnt, on the CPU, by the folders of a run."""
