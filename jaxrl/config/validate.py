@@ -280,6 +280,10 @@ def _data_problems(config: TrainConfig, shards: int) -> list[str]:
         problems.append(
             f"--rrd.reward-only has no policy to evaluate: use --env {env_names.OFFLINE}."
         )
+    if config.reward_from is not None and config.task.episodic_reward:
+        problems.append(
+            "--reward-from gives recorded steps a reward each: use --task.no-episodic-reward."
+        )
     if algo == "bc" and c.reward != "env":
         problems.append("--algo bc reads no rewards: use --offpolicy.reward env.")
     if shards > 1:

@@ -83,14 +83,6 @@ class OfflineProgram(Program):
         state = jax.eval_shape(self.algorithm.init, jax.eval_shape(jax.random.key, 0))
         return sharding.abstract(self.mesh, state)
 
-    def policy_params(self, learner: Any) -> PyTree:
-        """Return the part of a learner that is evaluated; None where there is no policy."""
-        return self.algorithm.policy_params and self.algorithm.policy_params(learner)
-
-    def reward_params(self, learner: Any) -> PyTree:
-        """Return the learnt reward; None where rewards are recorded."""
-        return self.algorithm.reward_params and self.algorithm.reward_params(learner)
-
     @property
     def info(self) -> dict[str, Any]:
         """The keys of the data's observations: networks that read one key see a plain array."""
@@ -180,11 +172,7 @@ def _described(config: TrainConfig, data: Dataset) -> list[str]:
             f"warning: recorded actions reach ±{data.max_action:.4g}, but policies act within "
             "[-1, 1]: rescale the data."
         )
-    if (
-        config.algo in ("sac", "dqn")
-        and not config.offpolicy.rrd_reward_only
-        or (config.algo == "td3" and not config.offpolicy.bc_alpha)
-    ):
+    if _may_overestimate(config):
         lines.append(
             f"warning: {config.algo} may overestimate actions that are not in the data: bc, iql, "
             "and td3 with --offpolicy.bc-alpha are made for recorded episodes."
@@ -195,6 +183,14 @@ def _described(config: TrainConfig, data: Dataset) -> list[str]:
             "nothing can be learnt about single steps. Add episodes that went worse or better."
         )
     return lines
+
+
+def _may_overestimate(config: TrainConfig) -> bool:
+    """Tell whether nothing keeps the policy near recorded actions."""
+    stays_near = config.algo in ("bc", "iql") or (
+        config.algo == "td3" and config.offpolicy.bc_alpha
+    )
+    return not stays_near and not config.offpolicy.rrd_reward_only
 
 
 def _unread(config: TrainConfig, data: Dataset) -> list[str]:
@@ -230,7 +226,7 @@ class OfflineExecutor:
         self._loaded: tuple[int, ReplayState] | None = None
         self._compiled = self._held_out = None
         held_out = self._data.held_out_steps(_HELD_OUT_BYTES)
-        self._other_steps = held_out and jax.device_put(held_out)
+        self._other_steps = held_out and self._relabel(jax.device_put(held_out))
 
     def _chunk(self, number: int) -> tuple[int, ReplayState]:
         return number, ReplayState(*self._data.chunk(number))
@@ -242,18 +238,34 @@ class OfflineExecutor:
             if read[0] != number:
                 read = self._chunk(number)
             self._loaded = None  # there may not be room for two
-            self._loaded = number, self._relabel(jax.device_put(read[1]))
+            replay = jax.device_put(read[1])
+            steps = self._relabel(replay.ring.steps)
+            self._loaded = number, replay.replace(ring=replay.ring.replace(steps=steps))
             if (count := len(self._data.chunks)) > 1:
                 self._next = self._threads.submit(self._chunk, (number + 1) % count)
         return self._loaded[1]
 
-    def _relabel(self, replay: ReplayState) -> ReplayState:
+    def _relabel(self, steps: Transition) -> Transition:
         """Replace recorded rewards by those of another run, if one is named."""
         if self.program.reward_fn is None:
-            return replay
-        steps = replay.ring.steps
-        reward = self.program.reward_fn(steps.obs, steps.action, steps.next_obs)
-        return replay.replace(ring=replay.ring.replace(steps=steps._replace(reward=reward)))
+            return steps
+        return steps._replace(reward=self._rewards(steps))
+
+    @functools.cached_property
+    def _rewards(self) -> Callable[[Transition], Array]:
+        """Rewards of another run, a block of steps at a time: images would not fit at once."""
+        reward_fn = self.program.reward_fn
+        assert reward_fn is not None
+
+        def of_step(step: Transition) -> Array:
+            return reward_fn(step.obs, step.action, step.next_obs)
+
+        def of_steps(steps: Transition) -> Array:
+            axes = steps.reward.shape
+            flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[len(axes) :]), steps)
+            return jax.lax.map(of_step, flat, batch_size=_BLOCK).reshape(axes)
+
+        return jax.jit(of_steps)
 
     def _per_member(self, function: Callable, *axes: int | None) -> Callable:
         """Return a function for all members at once; without members it stays as it is."""
@@ -309,8 +321,7 @@ class OfflineExecutor:
         stored = self._stored(number % len(self._data.chunks))
         assert self._compiled is not None and self._held_out is not None, "wait() comes first"
         state, metrics = self._compiled(state, stored, np.uint32(config.iterations))
-        epoch_ends = (number + 1) % config.cycles == 0 or number + 1 == config.total_cycles
-        if self._other_steps is not None and epoch_ends:
+        if self._other_steps is not None and config.is_epoch_end(number + 1):
             metrics |= self._held_out(state.learner, self._other_steps, np.uint32(number))
         return state, metrics
 

@@ -324,6 +324,19 @@ def test_policy_learns_from_the_reward_of_another_run(recorded, trained, cloned,
     assert ours != theirs and ours == pytest.approx(theirs, rel=0.5)
 
 
+def test_held_out_steps_have_the_reward_of_another_run(recorded, trained):
+    flags = ["iql", "--data.path", str(recorded), *POLICY, "--reward-from", str(trained)]
+    program = offline.build(train._parse(flags).config)
+    executor = program.start()
+    executor.close()
+    recorded_steps = program.data.held_out_steps(2**20)
+    expected = load_reward(trained).predict(
+        recorded_steps.obs, recorded_steps.action, recorded_steps.next_obs
+    )
+    np.testing.assert_allclose(executor._other_steps.reward, expected, rtol=1e-4, atol=1e-5)
+    assert not np.allclose(expected, recorded_steps.reward, atol=1e-2)
+
+
 def test_online_training_takes_the_reward_of_another_run(trained):
     """Steps pay the predicted reward; statistics of episodes count the environment's."""
     flags = ["pendulum", "--num-envs", "2", "--devices", "1", "--task.episode-length", "1"]
@@ -365,6 +378,7 @@ def test_online_training_takes_the_reward_of_another_run(trained):
         (["iql", "--offpolicy.critic", "c51"], "c51 is for sac and td3: use mse with iql"),
         (["rrd-offline", "--env", "pendulum"], "has no policy to evaluate: use --env offline"),
         (["iql", "--offpolicy.reward", "rrd", "--reward-from", "x"], "--reward-from replaces"),
+        (["iql", "--task.episodic-reward", "--reward-from", "x"], "use --task.no-episodic-reward"),
     ],
 )
 def test_flags_without_effect_are_refused(flags, problem, recorded, capsys):
