@@ -108,7 +108,7 @@ def _needs_evaluations(context: CallbackContext) -> None:
 class CheckpointEvery:
     """Save the full state every N cycles, in addition to --checkpoint.
 
-    SB3's CheckpointCallback. Pruning keeps the newest --checkpoint.keep-last and the best.
+    SB3's CheckpointCallback. Pruning keeps the newest --checkpoint.keep and the best.
     """
 
     cycles: int

@@ -10,7 +10,7 @@ import math
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import tyro
 
@@ -33,8 +33,8 @@ class EvaluateArgs:
     """Run folder."""
     episodes: int | None = None
     """Number of episodes, 100 by default; motion clips are played once each."""
-    policy: Literal["best", "final"] = "best"
-    """Which policy of the run."""
+    policy: str = "best"
+    """Which policy of the run: best, final, or the step of a checkpoint."""
     stochastic: bool | None = None
     """Sample actions, or take the most likely ones; by default as in the run's evaluation."""
     seed: int = 0

@@ -7,7 +7,7 @@ with a short Python file that needs only NumPy.
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import tyro
 
@@ -23,8 +23,8 @@ class ExportArgs:
     """Run folder, or a policy file."""
     out: Path | None = None
     """Folder to write into; RUN/exported by default."""
-    policy: Literal["best", "final"] = "best"
-    """Which policy of the run."""
+    policy: str = "best"
+    """Which policy of the run: best, final, or the step of a checkpoint."""
     network: Annotated[str | None, tyro.conf.arg(name="network.module")] = None
     """Needed only for networks of your own: the module:build that may be imported."""
 

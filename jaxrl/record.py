@@ -47,7 +47,7 @@ class RecordArgs:
     noise: tuple[float, ...] = (0.0, 0.5, 1.0)
     """Fractions of random actions."""
     policy: str = "best"
-    """best or final."""
+    """best, final, or the step of a checkpoint."""
     valid: float = 0.1
     """Fraction of the episodes in the mask `valid`; the others are in `train`."""
     seed: int = 0

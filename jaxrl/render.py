@@ -4,7 +4,7 @@ import math
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import tyro
 
@@ -28,8 +28,8 @@ class RenderArgs:
     """Of 100 episodes (or all motion clips) show those that failed, or had the lowest return."""
     clip: str | None = None
     """Name of the motion clip to show, of a run that follows clips."""
-    policy: Literal["best", "final"] = "best"
-    """Which policy of the run."""
+    policy: str = "best"
+    """Which policy of the run: best, final, or the step of a checkpoint."""
     stochastic: bool | None = None
     """Sample actions, or take the most likely ones; by default as in the run's evaluation."""
     seed: int = 0

@@ -33,8 +33,9 @@ class TrainArgs:
     dry_run: bool = False
     """Print the settings, array sizes and a memory estimate, then stop."""
     resume: Path | None = None
-    """Continue the run in this folder; beside it only --epochs, --total-steps and --reset-steps
-    may be given (and what names your own code, and with the last one --seed and --run-dir)."""
+    """Continue the run in this folder, or from RUN/checkpoints/STEP in a new one; beside it only
+    --epochs, --total-steps and --reset-steps may be given (and what names your own code, and for a
+    new run --seed and --run-dir)."""
     reset_steps: bool = False
     """With --resume: start a new run from that run's full state, with steps counted from 0."""
 
@@ -44,7 +45,7 @@ class ResumeArgs:
     """Continue a run exactly where its last checkpoint left it."""
 
     resume: Path
-    """Run folder."""
+    """Run folder, or RUN/checkpoints/STEP to continue from there in a new folder."""
     epochs: int | None = None
     """Train up to this many epochs in all."""
     total_steps: int | None = None
@@ -54,7 +55,7 @@ class ResumeArgs:
     seed: int | None = None
     """Seed of that new run; this one's + 1 when not given."""
     run_dir: Path | None = None
-    """Folder of that new run."""
+    """Folder of that new run, or of one that continues from a chosen checkpoint."""
     env: str | None = None
     """Needed only for your own environment: the module:Class that may be imported."""
     randomize: Annotated[str | None, tyro.conf.arg(name="task.randomize")] = None

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from concurrent import futures
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 
@@ -74,11 +74,11 @@ class CheckpointManager:
     Close it, or use it as a context manager, so that a failed save raises.
     """
 
-    def __init__(self, directory: Path, *, keep_last: int = 3, read_only: bool = False):
-        if keep_last < 1:
-            raise CheckpointError(f"keep_last must be at least 1, not {keep_last}")
+    def __init__(self, directory: Path, *, keep: int | Literal["all"] = 3, read_only: bool = False):
+        if keep != "all" and keep < 1:
+            raise CheckpointError(f"keep must be at least 1, or all, not {keep}")
         self.directory = _checked_path(Path(directory), os.R_OK | (0 if read_only else os.W_OK))
-        self._keep_last = keep_last
+        self._keep = keep
         # Orbax's own async save is not used: digests and the manifest must be written with the
         # arrays, off the training loop, and its failures can hang the process at exit.
         self._worker = futures.ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
@@ -249,13 +249,15 @@ class CheckpointManager:
 
     def _prune(self, just_saved: int) -> None:
         """Remove all but the newest steps and the best one; damaged ones stay and do not count."""
+        if self._keep == "all":
+            return
         metrics = {}
         for step in set(self.steps()) - self._damaged:
             try:
                 metrics[step] = read_manifest(self.directory / str(step)).metric
             except CorruptCheckpointError:
                 continue
-        keep = {just_saved, *sorted(metrics)[-self._keep_last :]}
+        keep = {just_saved, *sorted(metrics)[-self._keep :]}
         scored = [(metric, step) for step, metric in metrics.items() if metric is not None]
         if scored:
             keep.add(max(scored)[1])

@@ -82,7 +82,7 @@ class Setting:
 
     def problem(self, value: Any) -> str | None:
         """Return what a value of the right type must be instead, or None if it is in range."""
-        if value is None or not self.has_range:
+        if value is None or isinstance(value, str) or not self.has_range:
             return None
         values = value if isinstance(value, tuple) else (value,)
         if not values:

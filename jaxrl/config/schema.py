@@ -259,6 +259,13 @@ class EvalConfig:
         at_least=0,
         compiled=False,
     )
+    every_steps: int = setting(
+        0,
+        "Also evaluate every N environment steps, at the end of the cycle; 0: never.",
+        at_least=0,
+        limit=INT64_MAX,
+        compiled=False,
+    )
     deterministic: bool = setting(True, "Act by the distribution's mode.")
 
     def sample_actions(self, stochastic: bool | None) -> bool:
@@ -273,8 +280,14 @@ class CheckpointConfig:
     save_freq: int = setting(
         1, "Save the full state every N epochs, and at the end of the run.", at_least=1
     )
-    keep_last: int = setting(
-        3, "Number of newest checkpoints to keep, besides the best one.", at_least=1
+    every_steps: int = setting(
+        0,
+        "Also save every N environment steps, at the end of the cycle; 0: at epochs only.",
+        at_least=0,
+        limit=INT64_MAX,
+    )
+    keep: int | Literal["all"] = setting(
+        3, "Number of newest checkpoints to keep, besides the best one; or all.", at_least=1
     )
     replay: bool = setting(
         True,

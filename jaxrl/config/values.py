@@ -50,7 +50,8 @@ def _value_problem(path: str, hint: Any, value: Any) -> str | None:
     """Return why a field cannot hold a value; None if it can."""
     if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
         options = [option for option in typing.get_args(hint) if option is not type(None)]
-        return None if value is None else _value_problem(path, options[0], value)
+        found = [_value_problem(path, option, value) for option in options]
+        return None if value is None or None in found else found[0]
     if typing.get_origin(hint) is Literal:
         choices = typing.get_args(hint)
         is_choice = isinstance(value, str) and value in choices

@@ -22,7 +22,7 @@ from jaxrl.utils import atomic_io
 
 PACKAGES = ("jaxrl", "jax", "jaxlib", "flax", "optax", "brax", "mujoco-mjx", "orbax-checkpoint")
 _NO_FLOCK = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL, errno.ENOSYS)
-_MEMBERS = "members.json"  # of a population: the names of its members' folders
+MEMBERS = "members.json"  # of a population: the names of its members' folders
 
 
 def create(config: TrainConfig, members: Sequence[TrainConfig] = ()) -> Path:
@@ -123,7 +123,7 @@ def write_settings(path: Path, config: TrainConfig, members: Sequence[TrainConfi
     for folder, member in zip(of_members(path, members), members, strict=True):
         atomic_io.write_text(folder / "config.json", serialization.to_json(member))
     if members:
-        atomic_io.write_text(path / _MEMBERS, json.dumps(variants.folder_names(members), indent=2))
+        atomic_io.write_text(path / MEMBERS, json.dumps(variants.folder_names(members), indent=2))
     atomic_io.write_text(path / "config.json", serialization.to_json(config))
 
 
@@ -134,12 +134,12 @@ def of_members(path: Path, members: Sequence[TrainConfig]) -> list[Path]:
 
 def read_members(path: Path, **allowed: str | None) -> list[TrainConfig]:
     """Return the settings of a population's members, as `read_config`; none of an ordinary run."""
-    return [read_config(path / name, **allowed) for name in _names(path)]
+    return [read_config(path / name, **allowed) for name in member_names(path)]
 
 
-def _names(path: Path) -> list[str]:
-    """Return the names of a population's members, which are folders of it and nothing else."""
-    file = path / _MEMBERS
+def member_names(path: Path) -> list[str]:
+    """Return the names of a population's members, which are folders of it; [] of other runs."""
+    file = path / MEMBERS
     if not file.is_file():
         return []
     try:
@@ -155,7 +155,7 @@ def _names(path: Path) -> list[str]:
 def population_of(path: Path) -> Path | None:
     """Return the run that a folder is a member of, if it is one."""
     above = path.resolve().parent
-    return above if path.resolve().name in _names(above) else None
+    return above if path.resolve().name in member_names(above) else None
 
 
 def command_line() -> str:

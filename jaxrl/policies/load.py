@@ -52,7 +52,12 @@ class LoadedPolicy(NamedTuple):
 
 
 def find(path: Path, which: str = "best") -> Path:
-    """Return the policy file of a path, which may be that file or a run folder."""
+    """Return the policy file of a path: that file, a run folder, or RUN/checkpoints/STEP.
+
+    `which` is best, final or the step of a checkpoint.
+    """
+    if path.parent.name == "checkpoints" and path.name.isdecimal():
+        path, which = path.parent.parent, path.name
     candidates = [path, path.parent / f"{path.name}.npz", path / "policies" / f"{which}.npz"]
     if which == "best":
         candidates.append(path / "policies" / "final.npz")
@@ -63,8 +68,11 @@ def find(path: Path, which: str = "best") -> Path:
         raise UserError(
             f"'{path}' holds several runs: name one of them, as {files_of_runs[0].parents[1]}."
         )
+    there = sorted((file.stem for file in path.glob("policies/*.npz")), key=lambda n: (len(n), n))
+    listed = f" It has {', '.join(there)}." if there else ""
     raise UserError(
         f"No policy at '{path}': give a run folder that holds policies/{which}.npz, or that file."
+        f"{listed}"
     )
 
 
@@ -75,7 +83,7 @@ def load_policy(
 
     Args:
       path: of the run folder or file.
-      which: best or final.
+      which: best, final, or the step of a checkpoint.
       network: for a policy with networks of your own, the function that built them, or its name
         as module:build, which may then be imported.
     """

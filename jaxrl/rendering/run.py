@@ -30,7 +30,7 @@ def render_run(
       run: the run folder.
       config: its settings.
       out: a file that ends in one of `rendering.SUFFIXES`.
-      policy: best or final.
+      policy: best, final, or the step of a checkpoint.
       number: how many episodes.
       seed: seed of the episodes.
       deterministic: take the most likely actions; as the run's evaluation when None.

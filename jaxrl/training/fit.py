@@ -18,7 +18,7 @@ from jaxrl.loggers import run_dir as folders
 from jaxrl.loggers.sinks import Sink
 from jaxrl.networks.actor_critic import ActorCritic
 from jaxrl.programs import DeviceProgram, Executor, Program, memory_estimate
-from jaxrl.training import loop, population, warm_start
+from jaxrl.training import fork, loop, population, warm_start
 from jaxrl.training.callback_runner import Callback, CallbackRunner
 from jaxrl.training.summary import Result
 from jaxrl.types import Algorithm
@@ -97,12 +97,18 @@ def fit_program(
     runner: CallbackRunner | None = None,
     continues: Path | None = None,
     sinks: Sequence[Sink] = (),
+    step: int | None = None,
 ) -> Result:
-    """Train a program in a new run folder, from the full state of the run `continues` if given."""
+    """Train a program in a new run folder, from the full state of the run `continues` if given.
+
+    `step` is that of its checkpoint; the newest one if None.
+    """
     # What cannot be run or taken over is refused before there is a folder.
     memory_estimate.refuse_too_large(program)
     start = (
-        warm_start.from_full_state(program, continues) if continues else warm_start.load(program)
+        warm_start.from_full_state(program, continues, step)
+        if continues
+        else warm_start.load(program)
     )
     path = folders.create(program.config, program.members)
     print(f"run folder: {path}", flush=True)
@@ -187,7 +193,7 @@ def resume(
     schedules begin again, and its seed is another, so that no start state comes up twice.
 
     Args:
-      run: its folder.
+      run: its folder, or RUN/checkpoints/STEP to continue from there in a new folder.
       callbacks: as for `fit`; those of the earlier part are not remembered.
       epochs: train up to N epochs in all.
       total_steps: or up to N environment steps in all.
@@ -198,7 +204,7 @@ def resume(
       seed: of the new run; the old one + 1 when not given.
       run_dir: folder of the new run.
     """
-    run, runner = Path(run), CallbackRunner(callbacks)
+    (run, step), runner = fork.split_path(Path(run)), CallbackRunner(callbacks)
     config, *members = (
         lengthened(c, epochs, total_steps)
         for c in _settings_of(
@@ -210,8 +216,11 @@ def resume(
         )
     )
     if not reset_steps:
-        if seed is not None or run_dir is not None:
+        if seed is not None or (run_dir is not None and step is None):
             raise UserError("--seed and --run-dir belong to a new run: add --reset-steps.")
+        if step is not None:
+            run = fork.fork(run, step, run_dir, dataclasses.replace(config, run_dir=None))
+            print(f"run folder: {run}", flush=True)
         program = build_population(members) if members else build(config)
         memory_estimate.refuse_too_large(program)
         with _explained(program):
@@ -219,7 +228,7 @@ def resume(
     _refuse_several(run, members)
     seed = config.seed + 1 if seed is None else seed
     config = dataclasses.replace(config, seed=seed, run_dir=run_dir, init_from=None)
-    return fit_program(build(config), runner, continues=run)
+    return fit_program(build(config), runner, continues=run, step=step)
 
 
 def _refuse_several(run: Path, members: list[TrainConfig]) -> None:

@@ -60,7 +60,7 @@ def train(
         lock = stack.enter_context(folders.locked(folder))
         stop = stack.enter_context(signals.listening())
         checkpoints = stack.enter_context(
-            CheckpointManager(folder / "checkpoints", keep_last=config.checkpoint.keep_last)
+            CheckpointManager(folder / "checkpoints", keep=config.checkpoint.keep)
         )
         console = Console(config.total_iterations * config.steps_per_iteration)
         stack.callback(console.close)

@@ -65,8 +65,8 @@ def save_elsewhere(run: Run, state: TrainState, cycles: int) -> str:
         _save_logs(member)
     if any(leaf.is_deleted() for leaf in jax.tree.leaves(state)):
         return f"Its log was saved in {new}; its state was lost: the failed cycle had donated it."
-    keep_last = run.config.checkpoint.keep_last
-    with CheckpointManager(new / "checkpoints", keep_last=keep_last) as run.checkpoints:
+    keep = run.config.checkpoint.keep
+    with CheckpointManager(new / "checkpoints", keep=keep) as run.checkpoints:
         run.save(state, cycles, block=True)
     for member, networks in zip(run.members, run.networks(state), strict=True):
         member.save_networks(networks, cycles, "final")

@@ -72,12 +72,16 @@ def never_saved(config: TrainConfig, checkpoints: CheckpointManager, folder: Pat
 
 
 def restore_state(
-    program: Program, checkpoints: CheckpointManager
+    program: Program, checkpoints: CheckpointManager, step: int | None = None
 ) -> tuple[TrainState, Restored, list[str]]:
-    """Return the newest state that is whole, with its checkpoint, and what to tell the user."""
+    """Return the newest state that is whole, with its checkpoint, and what to tell the user.
+
+    With `step`, the state of that step.
+    """
     config, whole = program.config, program.abstract_state()
     restored = checkpoints.restore(
         checkpointed_part(config, whole),
+        step,
         check_metadata=partial(check_metadata, len(program.members)),
     )
     state, remarks = restored.state, [f"warning: {text}" for text in restored.warnings]

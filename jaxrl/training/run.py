@@ -109,6 +109,13 @@ class Member:
         for folder, params in networks.items():
             files.write(self.folder / folder / f"{name}.npz", params, self.spec, config, info)
 
+    def remove_networks(self, kept: set[str]) -> None:
+        """Remove the networks of steps whose checkpoints are gone."""
+        for file in self.folder.glob("*/*.npz"):
+            named_by_step = file.parent.name in ("policies", "rewards") and file.stem.isdecimal()
+            if named_by_step and file.stem not in kept:
+                file.unlink(missing_ok=True)
+
     def state_dict(self) -> dict[str, Any]:
         """Return what a resumed run must know of this one, as JSON values."""
         return {
@@ -217,14 +224,22 @@ class Run:
 
     def is_due_for_evaluation(self, cycles: int) -> bool:
         """Tell whether to evaluate here."""
-        every = self.config.eval.every
-        due = self.config.is_epoch_end(cycles) or bool(every and cycles % every == 0)
-        return self.config.evaluates and due
+        settings = self.config.eval
+        due = self.config.is_epoch_end(cycles) or bool(
+            settings.every and cycles % settings.every == 0
+        )
+        return self.config.evaluates and (due or self._passes(settings.every_steps, cycles))
 
     def is_due_for_saving(self, cycles: int) -> bool:
         """Tell whether to save the full state here; the end of the run is saved anyway."""
-        epoch = math.ceil(cycles / self.config.cycles)
-        return self.config.is_epoch_end(cycles) and epoch % self.config.checkpoint.save_freq == 0
+        epoch, settings = math.ceil(cycles / self.config.cycles), self.config.checkpoint
+        due = self.config.is_epoch_end(cycles) and epoch % settings.save_freq == 0
+        return due or self._passes(settings.every_steps, cycles)
+
+    def _passes(self, every: int, cycles: int) -> bool:
+        """Tell whether the last cycle reached a multiple of `every` environment steps."""
+        before, now = self.env_steps(cycles - 1), self.env_steps(cycles)
+        return bool(every) and now // every > before // every
 
     def networks(self, state: TrainState) -> list[dict[str, PyTree]]:
         """Return what every member has learnt, on the CPU, by the folders of a run."""
@@ -254,7 +269,13 @@ class Run:
         }
         if self.overview:
             metadata["members"] = [member.state_dict() for member in self.members]
-        state = resume.checkpointed_part(self.config, state)
+        whole, state = state, resume.checkpointed_part(self.config, state)
         # A state that was not evaluated must not pass for the one evaluated before it.
         metric = self.top.score if self.top.scored_at == cycles else None
-        self.checkpoints.save(self.env_steps(cycles), state, metadata, metric=metric, block=block)
+        step = self.env_steps(cycles)
+        for member, networks in zip(self.members, self.networks(whole), strict=True):
+            member.save_networks(networks, cycles, str(step))
+        self.checkpoints.save(step, state, metadata, metric=metric, block=block)
+        kept = {str(step), *map(str, self.checkpoints.steps())}
+        for member in self.members:
+            member.remove_networks(kept)

@@ -35,15 +35,15 @@ class WarmStart(NamedTuple):
     remarks: list[str]
 
 
-def from_full_state(program: Program, source: Path) -> InitialState:
-    """Start from another run's last state, with all counters at 0.
+def from_full_state(program: Program, source: Path, step: int | None = None) -> InitialState:
+    """Start from another run's last state, or that of `step`, with all counters at 0.
 
     Schedules begin again, and so do the random numbers: repeating those of the first run would
     repeat its choices. Episodes in progress, replay and curriculum stay.
     """
     config = program.config
     with CheckpointManager(source / "checkpoints", read_only=True) as checkpoints:
-        state, restored, remarks = resume.restore_state(program, checkpoints)
+        state, restored, remarks = resume.restore_state(program, checkpoints, step)
     saved = dict(restored.metadata.get("settings", {}))
     saved.pop("seed", None)
     resume.refuse_other_settings(config, saved)
@@ -75,12 +75,15 @@ def load(program: Program) -> WarmStart | None:
         return None
     if config.offpolicy.rrd_reward_only:
         raise UserError("--init-from: --rrd.reward-only learns no policy.")
+    step = None
+    if path.parent.name == "checkpoints" and path.name.isdecimal():
+        path, step = path.parent.parent, int(path.name)
     if any(path.glob("*/policies/*.npz")):
         policies.find(path)  # says that there are several to choose from
     theirs = _settings_of(path) if (path / "checkpoints").is_dir() else None
     if theirs is not None and theirs.algo == config.algo:
-        return _from_checkpoint(program, path, theirs)
-    return _from_policy(program, path)
+        return _from_checkpoint(program, path, theirs, step)
+    return _from_policy(program, path, step)
 
 
 def _settings_of(path: Path) -> TrainConfig:
@@ -94,14 +97,16 @@ def _settings_of(path: Path) -> TrainConfig:
     return config
 
 
-def _from_checkpoint(program: Program, path: Path, theirs: TrainConfig) -> WarmStart:
-    """Take over actor, critic and statistics."""
+def _from_checkpoint(
+    program: Program, path: Path, theirs: TrainConfig, step: int | None
+) -> WarmStart:
+    """Take over actor, critic and statistics; of the newest checkpoint if `step` is None."""
     networks = algorithms.network_config(theirs), algorithms.network_config(program.config)
     alone = f", or take its policy alone: --init-from {path / 'policies' / 'final.npz'}"
     _refuse_other_networks(path, *networks, "actor")
     _refuse_other_networks(path, *networks, "critic", alone)
     with CheckpointManager(path / "checkpoints", read_only=True) as checkpoints:
-        found = checkpoints.read()
+        found = checkpoints.read(step)
     have = {
         leaf.path.removeprefix("learner/"): data
         for leaf, data in zip(found.leaves, found.arrays, strict=True)
@@ -121,9 +126,10 @@ def _from_checkpoint(program: Program, path: Path, theirs: TrainConfig) -> WarmS
     return WarmStart(taken, remarks)
 
 
-def _from_policy(program: Program, path: Path) -> WarmStart:
+def _from_policy(program: Program, path: Path, step: int | None) -> WarmStart:
     """Take over the policy with its normaliser; everything else is initialised."""
-    file = policies.find(path, "final" if (path / "policies" / "final.npz").exists() else "best")
+    last = "final" if (path / "policies" / "final.npz").exists() else "best"
+    file = policies.find(path, last if step is None else str(step))
     stored, ours = network_files.read(file), algorithms.network_config(program.config)
     _refuse_other_networks(file, stored.config, ours, "actor")
     # The same tree with names for leaves tells where in the learner the policy's arrays belong.

@@ -318,8 +318,8 @@ def test_metadata_must_be_plain_json(tmp_path, metadata, message):
 
 
 def test_invalid_arguments_are_refused(tmp_path):
-    with pytest.raises(CheckpointError, match="keep_last must be at least 1, not 0"):
-        CheckpointManager(tmp_path, keep_last=0)
+    with pytest.raises(CheckpointError, match="keep must be at least 1, or all, not 0"):
+        CheckpointManager(tmp_path, keep=0)
     checkpoints = CheckpointManager(tmp_path)
     with pytest.raises(CheckpointError, match="must not be negative: -1"):
         checkpoints.save(-1, small(), {})
@@ -472,7 +472,7 @@ DAMAGES = [
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_damaged_step_falls_back_and_is_replaced_by_next_save(tmp_path, damage):
     old, new = ({"x": jnp.arange(5000.0) * i} for i in (1, 2))
-    checkpoints = save_all(tmp_path, {1: old, 2: new}, keep_last=1, metrics={1: 1.0})
+    checkpoints = save_all(tmp_path, {1: old, 2: new}, keep=1, metrics={1: 1.0})
     damage(tmp_path / "2")
     restored = checkpoints.restore(old)
     assert (restored.step, restored.metadata) == (1, {"at": 1})
@@ -515,7 +515,7 @@ def test_damaged_steps_do_not_count_for_retention(tmp_path):
     state = {"x": jnp.arange(5000.0)}
     save_all(tmp_path, {10: state, 20: state})
     flip_data_bit(tmp_path / "20")
-    with CheckpointManager(tmp_path, keep_last=2) as checkpoints:
+    with CheckpointManager(tmp_path, keep=2) as checkpoints:
         assert checkpoints.restore(state).step == 10
         checkpoints.save(15, state, {})
         checkpoints.wait()
@@ -557,12 +557,12 @@ def test_leftover_folders_are_ignored_and_removed_on_save(tmp_path):
 )
 @pytest.mark.parametrize("reopen", [False, True])
 def test_newest_and_best_are_kept(tmp_path, metrics, kept, reopen):
-    checkpoints = CheckpointManager(tmp_path, keep_last=2)
+    checkpoints = CheckpointManager(tmp_path, keep=2)
     for step in range(1, 7):
         checkpoints.save(step, small(step), {}, metric=metrics.get(step))
         if reopen:
             checkpoints.close()
-            checkpoints = CheckpointManager(tmp_path, keep_last=2)
+            checkpoints = CheckpointManager(tmp_path, keep=2)
     checkpoints.close()
     assert checkpoints.steps() == kept
     for step in kept:
@@ -571,7 +571,7 @@ def test_newest_and_best_are_kept(tmp_path, metrics, kept, reopen):
 
 
 def test_old_steps_are_removed_only_after_the_new_save(tmp_path, monkeypatch):
-    checkpoints = save_all(tmp_path, {1: small(1)}, keep_last=1)
+    checkpoints = save_all(tmp_path, {1: small(1)}, keep=1)
     monkeypatch.setattr(atomic_io, "sync", lambda folder: 1 / 0)
     with pytest.raises(CheckpointError, match="division"):
         checkpoints.save(2, small(2), {}, block=True)
@@ -580,7 +580,7 @@ def test_old_steps_are_removed_only_after_the_new_save(tmp_path, monkeypatch):
 
 def test_interrupted_removal_leaves_no_partial_step(tmp_path, monkeypatch):
     monkeypatch.setattr(manager.shutil, "rmtree", lambda path, ignore_errors: None)
-    checkpoints = save_all(tmp_path, {1: small(1), 2: small(2)}, keep_last=1)
+    checkpoints = save_all(tmp_path, {1: small(1), 2: small(2)}, keep=1)
     assert checkpoints.steps() == [2]
     monkeypatch.undo()
     checkpoints.save(3, small(3), {}, block=True)
@@ -588,7 +588,7 @@ def test_interrupted_removal_leaves_no_partial_step(tmp_path, monkeypatch):
 
 
 def test_step_older_than_retained_ones_is_still_saved(tmp_path):
-    checkpoints = save_all(tmp_path, {8: small(8), 9: small(9)}, keep_last=2)
+    checkpoints = save_all(tmp_path, {8: small(8), 9: small(9)}, keep=2)
     checkpoints.save(3, small(3), {}, block=True)
     assert checkpoints.steps() == [3, 8, 9]
 
@@ -623,7 +623,7 @@ def fail_with(code):
 @pytest.mark.parametrize("surface", ["save", "wait", "close", "block", "context"])
 def test_full_disk_raises_once_and_keeps_earlier_steps(tmp_path, monkeypatch, surface):
     save_all(tmp_path, {1: small(1)})
-    checkpoints = CheckpointManager(tmp_path, keep_last=1)
+    checkpoints = CheckpointManager(tmp_path, keep=1)
     monkeypatch.setattr(v1, "save", fail_with(errno.ENOSPC))
     message = f"step 2 could not be written to {tmp_path}: .*No space left.*; free some disk space"
     with pytest.raises(CheckpointError, match=message):
@@ -682,7 +682,7 @@ KILLED = """if True:
 
     def save():
         print(os.getpid(), flush=True)
-        checkpoints = CheckpointManager(sys.argv[1], keep_last=2)
+        checkpoints = CheckpointManager(sys.argv[1], keep=2)
         target = {"x": jnp.zeros(200_000), "step": jnp.int32(0)}
         first = checkpoints.restore(target).step if checkpoints.steps() else 0
         for step in itertools.count(first + 1):

@@ -152,7 +152,7 @@ def test_members_share_a_program_unless_a_static_setting_differs():
     config = train._parse(tiny.FLAGS).config
     same = {"seed": 5, "preset": "x", "ppo.gamma": 0.5, "ppo.entropy_coef": 0.1}
     assert declared.static(overrides.changed(config, same)) == declared.static(config)
-    for path, value in {"num_envs": 16, "ppo.value_clip": 0.2, "checkpoint.keep_last": 9}.items():
+    for path, value in {"num_envs": 16, "ppo.value_clip": 0.2, "checkpoint.keep": 9}.items():
         other = declared.static(overrides.changed(config, {path: value}))
         assert {k for k, v in other.items() if v != declared.static(config)[k]} == {path}
     clipped = overrides.changed(config, {"ppo.value_clip": 0.2})

@@ -81,7 +81,7 @@ def test_cache_key_covers_what_programs_depend_on(cache_dir, monkeypatch):
         replace(base, seed=5),
         replace(base, preset="other"),
         replace(base, log=replace(base.log, tensorboard=False)),
-        replace(base, checkpoint=replace(base.checkpoint, keep_last=1)),
+        replace(base, checkpoint=replace(base.checkpoint, keep=1)),
     ]
     assert {trace_cache.location(config, MESH) for config in irrelevant} == {path}
     relevant = [
