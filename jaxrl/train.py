@@ -31,13 +31,17 @@ class TrainArgs:
     """Train every combination of these values, as ppo.learning-rate=1e-4,3e-4 ppo.gamma=0.97,0.99,
     each with all seeds, in the same program."""
     dry_run: bool = False
-    """Print the settings, array sizes and a memory estimate, then stop."""
+    """Print the settings, array sizes, memory estimate and forecast of time and disk, then stop."""
     resume: Path | None = None
     """Continue the run in this folder, or from RUN/checkpoints/STEP in a new one; beside it only
     --epochs, --total-steps and --reset-steps may be given (and what names your own code, and for a
     new run --seed and --run-dir)."""
     reset_steps: bool = False
     """With --resume: start a new run from that run's full state, with steps counted from 0."""
+    quiet: bool = False
+    """Print warnings and the results only."""
+    verbose: bool = False
+    """Print every metric of each cycle, and the loss of each iteration of a learnt reward."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,10 @@ class ResumeArgs:
     """Needed only for your own algorithm: the module:make that may be imported."""
     module: Annotated[str | None, tyro.conf.arg(name="network.module")] = None
     """Needed only for networks of your own: the module:build that may be imported."""
+    quiet: bool = False
+    """Print warnings and the results only."""
+    verbose: bool = False
+    """Print every metric of each cycle, and the loss of each iteration of a learnt reward."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -88,7 +96,13 @@ def _check_resume(arguments: list[str]) -> None:
     ]
     for word in arguments:
         flag = word.partition("=")[0].replace("_", "-")
-        if flag.startswith("--") and flag not in (*allowed, "--no-reset-steps", "--help"):
+        if flag.startswith("--") and flag not in (
+            *allowed,
+            "--no-reset-steps",
+            "--no-quiet",
+            "--no-verbose",
+            "--help",
+        ):
             raise UserError(
                 f"{flag}: a resumed run keeps its settings. Beside --resume only "
                 f"{', '.join(allowed[1:])} may be given. A new run can begin with what this one "
@@ -153,15 +167,23 @@ def _start(command: TrainArgs) -> int:
     # JAX is imported only now: help and errors about settings never wait for it.
     _speed_up_start()
     from jaxrl.programs import memory_estimate
-    from jaxrl.training import fit
+    from jaxrl.training import fit, forecast
 
     built = fit.build_population(members) if len(members) > 1 else fit.build(members[0])
     if command.dry_run:
         print(serialization.to_json(members[0]))
         print(memory_estimate.report(built))
+        print(forecast.report(built))
         return 0
     _print_clip_hints(command.config)
-    return _conclude(fit.fit_program(built), command.config)
+    return _conclude(fit.fit_program(built, verbose=_verbosity(command)), command.config)
+
+
+def _verbosity(command: TrainArgs | ResumeArgs) -> int:
+    """Return 0, 1 or 2, as `jaxrl.fit` takes it."""
+    if command.quiet and command.verbose:
+        raise UserError("--quiet and --verbose: give one of them.")
+    return 0 if command.quiet else 2 if command.verbose else 1
 
 
 def _print_clip_hints(config: TrainConfig) -> None:
@@ -218,6 +240,7 @@ def _resume(command: ResumeArgs) -> int:
         reset_steps=command.reset_steps,
         seed=command.seed,
         run_dir=command.run_dir,
+        verbose=_verbosity(command),
     )
     return _conclude(
         result,

@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import re
 import resource
 import shlex
 import subprocess
@@ -254,6 +255,8 @@ def test_dry_run_shows_sizes_and_writes_nothing(tmp_path, capsys, monkeypatch):
     assert train.main([*tiny.FLAGS, "--dry-run"]) == 0
     text = capsys.readouterr().out
     assert '"num_envs": 8' in text and "estimated peak" in text and "float32[4]" in text
+    # 8 iterations of 2 epochs over 2 minibatches
+    assert re.search(r"gradient steps in all +32\n", text) and "not known: no earlier run" in text
     assert not list(tmp_path.iterdir())
 
 

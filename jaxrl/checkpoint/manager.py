@@ -78,7 +78,7 @@ class CheckpointManager:
         if keep != "all" and keep < 1:
             raise CheckpointError(f"keep must be at least 1, or all, not {keep}")
         self.directory = _checked_path(Path(directory), os.R_OK | (0 if read_only else os.W_OK))
-        self._keep = keep
+        self._keep: int | Literal["all"] = keep
         # Orbax's own async save is not used: digests and the manifest must be written with the
         # arrays, off the training loop, and its failures can hang the process at exit.
         self._worker = futures.ThreadPoolExecutor(1, thread_name_prefix="checkpoint")

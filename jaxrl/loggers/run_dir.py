@@ -167,10 +167,15 @@ def command_line() -> str:
     return os.fsencode(typed).decode("utf-8", "replace")  # in an ASCII locale, Python escapes bytes
 
 
-def provenance() -> dict:
-    """Return versions, devices and the state of the code."""
+def device_names() -> list[str]:
+    """Return the local devices, as provenance records them."""
     import jax  # only here: reading run folders needs no JAX
 
+    return [f"{d.platform}: {d.device_kind}" for d in jax.local_devices()]
+
+
+def provenance() -> dict:
+    """Return versions, devices and the state of the code."""
     versions = {}
     for name in PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -180,7 +185,7 @@ def provenance() -> dict:
         "python": platform.python_version(),
         "platform": platform.platform(),
         "versions": versions,
-        "devices": [f"{d.platform}: {d.device_kind}" for d in jax.local_devices()],
+        "devices": device_names(),
         "xla_flags": os.environ.get("XLA_FLAGS", ""),
         "git": _git_state(),
     }

@@ -1,4 +1,7 @@
-"""Metric sinks: functions of (environment steps, flat dict of metrics)."""
+"""Metric sinks: functions of (environment steps, flat dict of metrics).
+
+Most get a row for each cycle. Those of single iterations get the loss of a learnt reward.
+"""
 
 import contextlib
 import dataclasses
@@ -8,7 +11,7 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
 from jaxrl.config import TrainConfig
 from jaxrl.errors import UserError
@@ -17,6 +20,14 @@ from jaxrl.loggers.tensorboard import EventFile
 from jaxrl.utils import atomic_io
 
 Sink = Callable[[int, dict[str, float]], None]
+ITERATIONS = "iterations.jsonl"  # rows are numbered by iterations, not by steps
+
+
+class Sinks(NamedTuple):
+    """Where a run writes its metrics."""
+
+    cycle: list[Sink]  # (environment steps, row of a cycle)
+    iteration: list[Sink]  # (number of the iteration, its metrics)
 
 
 class JsonLines:
@@ -81,9 +92,18 @@ def _line(row: dict[str, float]) -> str:
     return json.dumps({k: v if math.isfinite(v) else None for k, v in row.items()}) + "\n"
 
 
-def by_iteration(folder: Path, stack: contextlib.ExitStack, iterations: int, resume: bool) -> Sink:
-    """Return a log of single iterations, iterations.jsonl, created at its first point."""
-    return JsonLines(folder / "iterations.jsonl", stack, iterations if resume else None)
+def by_iteration(sink: Sink, steps: int) -> Sink:
+    """Return a sink of iterations, of `steps` each, that writes to one of cycles."""
+
+    def write(iteration: int, metrics: dict[str, float]) -> None:
+        sink(iteration * steps, {iteration_name(name): metrics[name] for name in metrics})
+
+    return write
+
+
+def iteration_name(name: str) -> str:
+    """Return the name of a metric of single iterations where others are logged: iterations/..."""
+    return f"iterations/{name.rpartition('/')[2]}"
 
 
 def _truncate_log(path: Path, step: int, stride: int | None) -> list[str]:
@@ -165,12 +185,22 @@ def check_extras(config: TrainConfig) -> None:
 
 def open_sinks(
     config: TrainConfig, folder: Path, stack: contextlib.ExitStack, resumed_at: int | None
-) -> list[Sink]:
+) -> Sinks:
     """Open every sink that writes to disk or network."""
-    stride = config.iterations * config.steps_per_iteration
-    sinks: list[Sink] = [jsonl(folder / "metrics.jsonl", stack, resumed_at, stride)]
+    steps = config.steps_per_iteration
+    others: list[Sink] = []
     if config.log.tensorboard:
-        sinks.append(tensorboard(folder / "tensorboard", stack, resumed_at))
+        others.append(tensorboard(folder / "tensorboard", stack, resumed_at))
     if config.log.wandb:
-        sinks.append(wandb(config, folder, stack))
-    return sinks
+        others.append(wandb(config, folder, stack))
+    resumed_iterations = None if resumed_at is None else resumed_at // steps
+    return Sinks(
+        cycle=[
+            jsonl(folder / "metrics.jsonl", stack, resumed_at, config.iterations * steps),
+            *others,
+        ],
+        iteration=[
+            JsonLines(folder / ITERATIONS, stack, resumed_iterations),  # created at its first point
+            *(by_iteration(sink, steps) for sink in others),
+        ],
+    )

@@ -80,6 +80,7 @@ def report(program: Program) -> str:
         ("environment steps per iteration", f"{config.steps_per_iteration:,}"),
         ("iterations in all", f"{config.total_iterations:,}"),
         ("environment steps in all", f"{config.total_iterations * config.steps_per_iteration:,}"),
+        ("gradient steps in all", f"{config.total_iterations * config.learning.updates:,}"),
         ("networks", megabytes(num_bytes(state.learner.params))),
         ("learner", megabytes(num_bytes(state.learner))),
         ("environments' states", megabytes(num_bytes(state.collector.env))),

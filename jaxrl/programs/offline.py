@@ -88,6 +88,11 @@ class OfflineProgram(Program):
         """The keys of the data's observations: networks that read one key see a plain array."""
         return {"obs_keys": list(self.data.keys)}
 
+    @property
+    def data_counts(self) -> dict[str, float]:
+        """Episodes and steps that are learnt from."""
+        return {"data/episodes": len(self.data.training), "data/steps": self.data.steps}
+
     def start(self, cycles: int = 0) -> "OfflineExecutor":
         """Begin to read the data."""
         del cycles

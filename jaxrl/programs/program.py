@@ -63,6 +63,11 @@ class Program(abc.ABC):
         """What files of networks say of their origin, as JSON values, besides the environment."""
         return {}
 
+    @property
+    def data_counts(self) -> dict[str, float]:
+        """Episodes and steps of recorded data, as metrics; none where environments are stepped."""
+        return {}
+
     def networks(self, learner: Any) -> dict[str, PyTree]:
         """Return the networks that are saved, by the folders that they are saved in."""
         found = {"policies": self.policy_params(learner), "rewards": self.reward_params(learner)}

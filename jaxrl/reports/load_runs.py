@@ -11,7 +11,7 @@ import numpy as np
 
 from jaxrl.config import TrainConfig, serialization, validate
 from jaxrl.errors import UserError
-from jaxrl.loggers import metrics_log
+from jaxrl.loggers import metrics_log, sinks
 from jaxrl.utils import atomic_io
 
 _LOG, _SETTINGS = "metrics.jsonl", "config.json"
@@ -125,7 +125,7 @@ def read(folder: Path) -> Record:
         folder=folder,
         config=config,
         rows=rows,
-        curves=_curves(rows),
+        curves=_curves(rows) | _iteration_curves(folder / sinks.ITERATIONS, config),
         provenance=json_object(folder / "provenance.json"),
         command=_text(command).strip() if command.is_file() else "",
         remarks=metrics_log.remarks(log, metrics_log.stride(rows), _last_step(rows), file),
@@ -163,6 +163,15 @@ def _curves(rows: list[dict[str, float]]) -> dict[str, Curve]:
             if name != "step":
                 points.setdefault(name, []).append((row["step"], value))
     return {n: Curve(*np.array(p, np.float64).T) for n, p in points.items()}
+
+
+def _iteration_curves(file: Path, config: TrainConfig) -> dict[str, Curve]:
+    """Return the metrics of single iterations over steps, where a run has such a log."""
+    if not file.is_file():
+        return {}
+    rows = metrics_log.read(file).rows
+    curves = _curves([row | {"step": row["step"] * config.steps_per_iteration} for row in rows])
+    return {sinks.iteration_name(name): curve for name, curve in curves.items()}
 
 
 def json_object(file: Path) -> dict[str, Any]:

@@ -14,9 +14,13 @@ _TITLES = {
     "rollout": "Episodes",
     "eval": "Evaluation curves",
     "train": "Learning",
+    "iterations": "Every iteration",
 }
 # Counters, and metrics of other sections.
-_COUNTERS = {"rollout/episodes", "train/n_updates", "eval/best_mean_reward"}
+_COUNTERS = {
+    *("rollout/episodes", "data/episodes", "data/steps"),
+    *("train/n_updates", "eval/best_mean_reward"),
+}
 
 
 def grouped(names: Iterable[str]) -> dict[str, list[str]]:

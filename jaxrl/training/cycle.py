@@ -17,33 +17,44 @@ from jaxrl.programs import Executor
 from jaxrl.programs.program import PER_ITERATION
 from jaxrl.training import curriculum, nan_guard, overview, recovery
 from jaxrl.training.run import Member, Row, Run
-from jaxrl.types import Mean, Metrics, TrainState, mean_values
+from jaxrl.types import Metrics, TrainState, mean_values
 from jaxrl.utils import device_memory, stats
 
 
 def reduce_metrics(run: Run, metrics: Metrics, cycles: int) -> list[Row]:
     """Count episodes, log the metrics of single iterations, and return the cycle's means."""
     parts = run.program.split(metrics)
-    return [_reduce(*each, cycles) for each in zip(run.members, parts, strict=True)]
+    losses = [_log_iterations(*each, cycles) for each in zip(run.members, parts, strict=True)]
+    if losses[0]:
+        numbers = list(losses[0])
+        means = np.mean([[each.get(n, math.nan) for n in numbers] for each in losses], axis=0)
+        run.console.iterations(numbers[0], means.tolist())
+    return [_reduce(*each) for each in zip(run.members, parts, strict=True)]
 
 
-def _reduce(member: Member, metrics: Metrics, cycles: int) -> Row:
+def _reduce(member: Member, metrics: Metrics) -> Row:
     if "rollout/ep_rew_mean" in metrics:
         member.episodes += int(metrics["rollout/ep_rew_mean"].count)
     if "rollout/diverged" in metrics:
         member.nonfinite_steps = int(metrics["rollout/diverged"].total)
-    per_iteration = {name for name in metrics if name.startswith(PER_ITERATION)}
-    for name in per_iteration:
-        _log_iterations(member, name.removeprefix(PER_ITERATION), metrics[name], cycles)
-    return mean_values({name: mean for name, mean in metrics.items() if name not in per_iteration})
+    return mean_values({n: mean for n, mean in metrics.items() if not n.startswith(PER_ITERATION)})
 
 
-def _log_iterations(member: Member, name: str, means: Mean, cycles: int) -> None:
-    """Write one row for each iteration of the cycle that has just ended."""
+def _log_iterations(member: Member, metrics: Metrics, cycles: int) -> dict[int, float]:
+    """Log the loss of each iteration of the cycle that has just ended, and return it by number."""
+    means = metrics.get(f"{PER_ITERATION}train/R_loss")
+    if means is None:
+        return {}
     first = (cycles - 1) * member.config.iterations + 1
-    for i, (total, count) in enumerate(zip(means.total, means.count, strict=True)):
-        if count > 0:
-            member.iteration_log(first + i, {name: float(total / count)})
+    losses = {
+        first + i: float(total / count)
+        for i, (total, count) in enumerate(zip(means.total, means.count, strict=True))
+        if count > 0
+    }
+    for number, loss in losses.items():
+        for write in member.sinks.iteration:
+            write(number, {"train/R_loss": loss})
+    return losses
 
 
 def finish_metrics(
@@ -63,7 +74,7 @@ def finish_metrics(
         # Learners that wait for enough to learn from count their own.
         planned = cycles * run.config.iterations * run.config.learning.updates
         row["train/n_updates"] = int(counter.get("updates", planned))
-        row["rollout/episodes"] = member.episodes
+        row |= run.program.data_counts or {"rollout/episodes": member.episodes}
         row |= _times(run, cycles, seconds)
     nan_guard.check_updates(run, rows, cycles)
     _score_losses(run, state, cycles, rows)
@@ -81,7 +92,7 @@ def _times(run: Run, cycles: int, seconds: float) -> Row:
         "time/compile_seconds": run.compile_seconds,
         "time/epoch": math.ceil(cycles / config.cycles),
         "time/cycle": cycles,
-        "time/total_timesteps": run.env_steps(cycles),
+        "time/gradient_steps" if config.offline else "time/total_timesteps": run.env_steps(cycles),
         "time/iterations": cycles * config.iterations,
         **device_memory.in_use(),
     }

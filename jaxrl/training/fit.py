@@ -15,6 +15,7 @@ from jaxrl import programs
 from jaxrl.config import TrainConfig, overrides, validate, variants
 from jaxrl.errors import UserError, out_of_memory
 from jaxrl.loggers import run_dir as folders
+from jaxrl.loggers.console import NORMAL
 from jaxrl.loggers.sinks import Sink
 from jaxrl.networks.actor_critic import ActorCritic
 from jaxrl.programs import DeviceProgram, Executor, Program, memory_estimate
@@ -48,6 +49,7 @@ def fit(
     algorithm: str | Callable[..., Algorithm] | None = None,
     network: str | Callable[..., ActorCritic] | None = None,
     sinks: Sequence[Sink] = (),
+    verbose: int = NORMAL,
 ) -> Result:
     """Train in a new run folder.
 
@@ -60,6 +62,7 @@ def fit(
       network: your own, as a function (spec, network config) -> ActorCritic or its name,
         module:build; takes the place of `config.network.module`.
       sinks: functions of (environment steps, row of the log as a dict), called for every row.
+      verbose: 0 prints warnings only, 1 a line or table for each cycle, 2 all metrics.
 
     Raises:
       UserError: the settings cannot be run, or a callback failed (CallbackError).
@@ -69,7 +72,7 @@ def fit(
         program = build(_with_own_code(config, algorithm, network))
     else:
         program = build_population([_with_own_code(c, algorithm, network) for c in config])
-    return fit_program(program, runner, sinks=sinks)
+    return fit_program(program, runner, sinks=sinks, verbose=verbose)
 
 
 def _with_own_code(
@@ -98,6 +101,7 @@ def fit_program(
     continues: Path | None = None,
     sinks: Sequence[Sink] = (),
     step: int | None = None,
+    verbose: int = NORMAL,
 ) -> Result:
     """Train a program in a new run folder, from the full state of the run `continues` if given.
 
@@ -111,7 +115,8 @@ def fit_program(
         else warm_start.load(program)
     )
     path = folders.create(program.config, program.members)
-    print(f"run folder: {path}", flush=True)
+    if verbose:
+        print(f"run folder: {path}", flush=True)
     for remark in (
         sharding.unused_gpu(),
         *(_remarks(program) if isinstance(program, DeviceProgram) else ()),
@@ -119,7 +124,9 @@ def fit_program(
         if remark:
             print(remark, flush=True)
     with _explained(program):
-        return loop.train(program, path, callbacks=runner, start=start, own_sinks=sinks)
+        return loop.train(
+            program, path, callbacks=runner, start=start, own_sinks=sinks, verbose=verbose
+        )
 
 
 def fit_or_resume(
@@ -185,6 +192,7 @@ def resume(
     reset_steps: bool = False,
     seed: int | None = None,
     run_dir: Path | None = None,
+    verbose: int = NORMAL,
 ) -> Result:
     """Continue a run exactly where its last checkpoint left it.
 
@@ -203,6 +211,7 @@ def resume(
       reset_steps: count from 0, in a new run.
       seed: of the new run; the old one + 1 when not given.
       run_dir: folder of the new run.
+      verbose: as for `fit`.
     """
     (run, step), runner = fork.split_path(Path(run)), CallbackRunner(callbacks)
     config, *members = (
@@ -224,11 +233,11 @@ def resume(
         program = build_population(members) if members else build(config)
         memory_estimate.refuse_too_large(program)
         with _explained(program):
-            return loop.train(program, run, resuming=True, callbacks=runner)
+            return loop.train(program, run, resuming=True, callbacks=runner, verbose=verbose)
     _refuse_several(run, members)
     seed = config.seed + 1 if seed is None else seed
     config = dataclasses.replace(config, seed=seed, run_dir=run_dir, init_from=None)
-    return fit_program(build(config), runner, continues=run, step=step)
+    return fit_program(build(config), runner, continues=run, step=step, verbose=verbose)
 
 
 def _refuse_several(run: Path, members: list[TrainConfig]) -> None:

@@ -20,7 +20,7 @@ from jaxrl.config import TrainConfig, variants
 from jaxrl.errors import TrainingStopped
 from jaxrl.loggers import run_dir as folders
 from jaxrl.loggers import sinks
-from jaxrl.loggers.console import Console
+from jaxrl.loggers.console import NORMAL, Console
 from jaxrl.loggers.eval_log import EvalLog
 from jaxrl.loggers.sinks import Sink
 from jaxrl.programs import Executor, Program, memory_estimate
@@ -43,6 +43,7 @@ def train(
     executor: Executor | None = None,
     callbacks: CallbackRunner | None = None,
     own_sinks: Sequence[Sink] = (),
+    verbose: int = NORMAL,
 ) -> Result:
     """Train in `folder` until the end of the run, or until a signal or a callback stops it.
 
@@ -54,6 +55,7 @@ def train(
       executor: `program.start()`, where compiling has begun before.
       callbacks: called between cycles.
       own_sinks: called with every row, beside those that the settings name.
+      verbose: 0, 1 or 2; see `Console`.
     """
     began, config = time.monotonic(), program.config
     with contextlib.ExitStack() as stack:
@@ -62,7 +64,7 @@ def train(
         checkpoints = stack.enter_context(
             CheckpointManager(folder / "checkpoints", keep=config.checkpoint.keep)
         )
-        console = Console(config.total_iterations * config.steps_per_iteration)
+        console = Console(config, verbose)
         stack.callback(console.close)
         writers = _Writers(folder, console, checkpoints, stack, own_sinks)
         initial = _restore_or_prepare(program, writers, resuming, start)
@@ -144,12 +146,11 @@ def _make_run(program: Program, to: _Writers, initial: InitialState, resuming: b
             spec=program.spec,
             info=program.info,
             folder=folder,
-            sinks=[*opened, *also],
+            sinks=opened._replace(cycle=[*opened.cycle, *also]),
             eval_log=eval_log,
-            iteration_log=sinks.by_iteration(folder, to.stack, iterations, resuming),
         )
         made.load_state_dict(saved)
-        for writer in (*opened, eval_log):
+        for writer in (*opened.cycle, eval_log):
             for remark in getattr(writer, "remarks", ()):
                 to.console.say(f"warning: {remark}")
         return made

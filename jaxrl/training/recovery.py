@@ -81,7 +81,7 @@ def _members(run: Run) -> list[Member]:
 
 
 def _save_logs(member: Member) -> None:
-    for sink in (*member.sinks, member.iteration_log):
+    for sink in (*member.sinks.cycle, *member.sinks.iteration):
         if isinstance(sink, sinks.JsonLines):
             # Some network file systems give nothing back: the state matters more than the log.
             with contextlib.suppress(OSError):

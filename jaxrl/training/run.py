@@ -19,7 +19,7 @@ from jaxrl.evaluation.episodes import Episodes
 from jaxrl.loggers.console import Console
 from jaxrl.loggers.eval_log import EvalLog
 from jaxrl.loggers.lock_file import HeartbeatLock
-from jaxrl.loggers.sinks import Sink
+from jaxrl.loggers.sinks import Sinks
 from jaxrl.policies import files
 from jaxrl.programs import Executor, Program
 from jaxrl.training import resume
@@ -36,9 +36,8 @@ class Member:
     config: TrainConfig
     spec: EnvSpec
     folder: Path
-    sinks: list[Sink]
+    sinks: Sinks
     eval_log: EvalLog
-    iteration_log: Sink  # one row for every iteration
     info: dict[str, Any] = field(default_factory=dict)  # of the program, for files of networks
     best: float = -math.inf
     best_at: int = -1  # cycles
@@ -59,7 +58,7 @@ class Member:
 
     def log(self, cycles: int, row: Row) -> None:
         """Write the metrics of a cycle."""
-        for write in self.sinks:
+        for write in self.sinks.cycle:
             write(self.env_steps(cycles), row)
 
     def add_evaluation(

@@ -36,7 +36,7 @@ def text(result: Result, config: TrainConfig) -> str:
         std = result.last_evaluation.get("eval/std_reward", 0.0)
         last = stats.format_aggregate(_last(result), lambda mean: f"{mean:.1f} ± {std:.1f}")
         best = "" if result.best_reward is None else f"   best {result.best_reward:.1f}"
-        lines.append(f"last evaluation  {last}{best}")
+        lines.append(f"last evaluation  {last}{best}{_details(result.last_evaluation)}")
     if result.stopped_because:
         lines.append(f"stopped          {result.stopped_because}")
     path, own = shlex.quote(str(result.folder)), _own(config, "--algo")
@@ -68,6 +68,16 @@ def text(result: Result, config: TrainConfig) -> str:
             f"watch            tensorboard --logdir {path}",
         ]
     )
+
+
+def _details(evaluation: dict[str, float]) -> str:
+    """Return success rate and length of an evaluation's episodes, where they are known."""
+    text = ""
+    if (success := evaluation.get("eval/success_rate")) is not None:
+        text += f"   success {success:.1%}"
+    if (length := evaluation.get("eval/mean_ep_length")) is not None:
+        text += f"   length {length:,.1f}"
+    return text
 
 
 def resume_command(folder: Path, config: TrainConfig, longer: str = "") -> str:

@@ -13,6 +13,7 @@ from jaxrl.config import env_names, presets
 from jaxrl.envs import episode_stats as counting
 from jaxrl.envs import registry
 from jaxrl.envs.factory import _make
+from jaxrl.loggers import sinks
 from jaxrl.programs import device
 from jaxrl.training import fit
 from tests.docs import running
@@ -68,7 +69,8 @@ def _of_data(config, data):
     found = jax.eval_shape(learning.train_step, state, ReplayState(ring, index))[1]
     steps = program.data.held_out_steps(2**20)
     held_out = jax.eval_shape(learning.held_out, state.learner, steps, jax.random.key(0))
-    return {*found, *held_out}
+    logged = {sinks.iteration_name("train/R_loss"), "time/gradient_steps"}
+    return {*found, *held_out, *program.data_counts, *logged}
 
 
 def _of_env(config):

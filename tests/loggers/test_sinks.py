@@ -71,7 +71,7 @@ def test_steps_beyond_int32_are_logged_exactly(tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     with contextlib.ExitStack() as stack:
-        for sink in sinks.open_sinks(TrainConfig(), tmp_path, stack, None):
+        for sink in sinks.open_sinks(TrainConfig(), tmp_path, stack, None).cycle:
             sink(2**40, {"train/loss": 0.5})
     assert sinks.read_jsonl(tmp_path / "metrics.jsonl") == [{"step": 2**40, "train/loss": 0.5}]
     (events,) = (tmp_path / "tensorboard").iterdir()

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from jaxrl import evaluate, programs, record, train
 from jaxrl.data import hdf5
@@ -19,6 +20,7 @@ from jaxrl.loggers import run_dir as folders
 from jaxrl.policies import load_policy, reward_files
 from jaxrl.policies.reward_files import load_reward
 from jaxrl.programs import offline
+from jaxrl.reports import load_runs
 from tests.helpers import tiny
 
 pytestmark = pytest.mark.usefixtures("shared_programs", "no_plots")
@@ -135,6 +137,20 @@ def test_losses_are_logged_by_iteration_cycle_and_epoch(trained):
     epochs = losses.reshape(2, 2).mean(axis=1)
     found = [row["train/R_loss_epoch"] for row in rows if "train/R_loss_epoch" in row]
     np.testing.assert_allclose(found, epochs, rtol=1e-4)
+    # TensorBoard and the report show iterations over gradient steps, 60 in each.
+    (events,) = (trained / "tensorboard").glob("events*")
+    points = EventAccumulator(str(events)).Reload().Scalars("iterations/R_loss")
+    curve = load_runs.read(trained).curves["iterations/R_loss"]
+    assert [point.step for point in points] == curve.steps.tolist() == list(range(60, 1201, 60))
+    np.testing.assert_allclose(curve.values, [line["train/R_loss"] for line in each])
+    assert "Every iteration" in (trained / "report.html").read_text()
+
+
+def test_recorded_data_is_counted_by_name(trained):
+    row = tiny.rows(trained, timed=True)[-1]
+    assert row["data/episodes"] == 81 and row["data/steps"] == 81 * 30
+    assert row["time/gradient_steps"] == row["train/n_updates"] == 1200
+    assert not row.keys() & {"rollout/episodes", "time/total_timesteps"}
 
 
 def test_resume_equals_one_long_run(recorded, trained, tmp_path):

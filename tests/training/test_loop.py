@@ -78,7 +78,10 @@ def recompiled(tmp_path_factory, no_plots):
             compilations.append(name)
 
     def counting(*arguments):
-        return [*opened(*arguments), lambda step, _: seen.update({step: len(compilations)})]
+        made = opened(*arguments)
+        return made._replace(
+            cycle=[*made.cycle, lambda step, _: seen.update({step: len(compilations)})]
+        )
 
     jax.monitoring.register_event_duration_secs_listener(count)
     with pytest.MonkeyPatch.context() as patch:
