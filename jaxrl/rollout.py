@@ -8,7 +8,7 @@ import jax
 from jaxrl.envs.vector_env import VectorEnv
 from jaxrl.learning import segments
 from jaxrl.networks.recurrent import reset_carry
-from jaxrl.types import Key, Policy, PyTree, Rollout, RolloutState
+from jaxrl.types import RECORDS, Key, Policy, PyTree, Rollout, RolloutState
 
 
 def collect(
@@ -44,13 +44,16 @@ def collect(
     (env_state, carry), carry_before, steps = _scan_segments(step, start, pairs, horizon or length)
     obs, action, extras, result = steps
     env_state, episodes = env.pop_statistics(env_state)
+    episodes |= {RECORDS + name: values for name, values in result.finished.items()}
+    result = result._asdict()
+    del result["finished"]
     experience = Rollout(
         obs=obs,
         action=action,
         extras=extras,
         carry=carry_before,
         episodes=episodes,
-        **result._asdict(),
+        **result,
     )
     return state.replace(env=env_state, carry=carry), experience
 

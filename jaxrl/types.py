@@ -54,6 +54,9 @@ class EnvSpec(NamedTuple):
     tokens: tuple[int, ...] = ()  # number of values of each feature of a token; (): no tokens
 
 
+RECORDS = "episodes/"  # prefix of arrays of single episodes, beside metrics
+
+
 class Rollout(NamedTuple):
     """The steps of a rollout; time-major [T, N, ...], with a row for each agent."""
 

@@ -183,6 +183,9 @@ class PPOConfig:
     normalize_reward: bool = setting(
         False, "Divide rewards by the running deviation of the discounted return (as VecNormalize)."
     )
+    clip_reward: float = setting(
+        10.0, "Clip normalised rewards at ± this.", above=0, only_if=("ppo.normalize_reward",)
+    )
     normalize_value: bool = setting(False, "Let the critic predict normalised returns.")
     reward_scale: float = setting(
         1.0,

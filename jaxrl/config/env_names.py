@@ -14,7 +14,8 @@ BRAX = (
     "swimmer",
     "walker2d",
 )
-AGENTS = {"arena": 4}  # those with more than one in an environment
+AGENTS = {"arena": 4}  # those with more than one in an environment, and how many by default
+MOST_AGENTS = 64  # that fit into the arena beside walls, mines and altars
 BACKENDS = ("generalized", "mjx", "positional", "spring")
 OFFLINE = "offline"  # no environment: recorded episodes
 MOTION = ("imitation", "heading")  # these follow motion clips

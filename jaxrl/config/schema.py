@@ -50,6 +50,13 @@ class TaskConfig:
         "What to do with an environment whose observation, reward or ending is non-finite: reset "
         "it, count it (rollout/diverged) and warn; or stop the run and write its state to broken/.",
     )
+    num_agents: int | None = setting(
+        None,
+        "Agents in each environment of the arena, or of your own if it takes num_agents; None: "
+        "the environment's own.",
+        at_least=1,
+        limit=env_names.MOST_AGENTS,
+    )
     async_factor: int = setting(
         2,
         "Groups of Gymnasium environments: some step while another's actions are computed.",
@@ -228,6 +235,7 @@ class NetworkConfig:
     init_std: float = setting(0.7, "Standard deviation of actions at the start.", above=0)
     fixed_std: bool = setting(False, "Keep that standard deviation for the whole run.")
     min_std: float = setting(0.001, "Lower bound of the standard deviation.", above=0)
+    clip_obs: float = setting(10.0, "Clip normalised observations at ± this.", above=0)
     rnn: Literal["none", "lstm", "gru"] = setting(
         "none", "Recurrent layer after the others.", weights_of="actor"
     )
@@ -323,9 +331,20 @@ class DataConfig:
 class LogConfig:
     """Where metrics go besides metrics.jsonl."""
 
-    tensorboard: bool = setting(True, "Write TensorBoard files.")
-    wandb: bool = setting(False, "Send metrics to Weights & Biases (needs the extra jaxrl[wandb]).")
-    wandb_project: str = setting("jaxrl", "Project in Weights & Biases.", only_if=("log.wandb",))
+    tensorboard: bool = setting(True, "Write TensorBoard files.", compiled=False)
+    episodes: bool = setting(
+        False,
+        "Write each training episode to monitor.csv, as SB3's Monitor does, and log means over the "
+        "last 100. Takes 8 bytes on the device for each step of a cycle.",
+    )
+    wandb: bool = setting(
+        False,
+        "Send metrics and the final policy to Weights & Biases (needs the extra jaxrl[wandb]).",
+        compiled=False,
+    )
+    wandb_project: str = setting(
+        "jaxrl", "Project in Weights & Biases.", only_if=("log.wandb",), compiled=False
+    )
 
 
 @dataclass(frozen=True)
@@ -419,7 +438,7 @@ class TrainConfig:
     data: DataConfig = section(DataConfig)
     eval: EvalConfig = section(EvalConfig, free_on_resume=True)
     checkpoint: CheckpointConfig = section(CheckpointConfig, compiled=False, free_on_resume=True)
-    log: LogConfig = section(LogConfig, compiled=False, free_on_resume=True)
+    log: LogConfig = section(LogConfig, free_on_resume=True)
     preset: tyro.conf.Suppress[str] = setting(
         "custom",
         "Name of the preset this started from.",
@@ -448,7 +467,7 @@ class TrainConfig:
     @property
     def rows(self) -> int:
         """Agents of all environments."""
-        return self.num_envs * env_names.AGENTS.get(self.env, 1)
+        return self.num_envs * (self.task.num_agents or env_names.AGENTS.get(self.env, 1))
 
     @property
     def algo_section(self) -> Literal["ppo", "offpolicy"]:

@@ -90,6 +90,12 @@ def _name_problems(config: TrainConfig) -> list[str]:
         problems.append(
             f"--network.module: '{config.network.module}' is no function: name it as module:build."
         )
+    own_number = config.env in env_names.AGENTS or env_names.is_custom(config.env)
+    if config.task.num_agents is not None and not own_number:
+        problems.append(
+            f"--task.num-agents: '{config.env}' has one agent: leave the flag out, or use --env "
+            "arena."
+        )
     if config.backend is not None and config.backend not in env_names.BACKENDS:
         problems.append(
             f"--backend: unknown backend '{config.backend}'."
@@ -214,7 +220,7 @@ def _near_divisors(number: int, near: int) -> str:
 def _replay_problems(config: TrainConfig, shards: int) -> list[str]:
     """Check that batches divide over devices, and that the replay buffer can hold them."""
     c, problems = config.offpolicy, []
-    rows = config.num_envs * env_names.AGENTS.get(config.env, 1)
+    rows = config.rows
     if config.num_envs % shards or c.batch_size % shards:
         problems.append(
             f"--num-envs {config.num_envs} and --batch-size {c.batch_size} must both divide over "
@@ -319,7 +325,7 @@ def _count_problems(config: TrainConfig) -> list[str]:
     learning, total = config.learning, config.total_iterations
     rollout = f"--num-envs × --{config.algo_section}.rollout-length"
     end = "--epochs × --cycles × --iterations" if config.total_steps is None else "--total-steps"
-    rows = config.num_envs * env_names.AGENTS.get(config.env, 1)
+    rows = config.rows
     off_policy = config.algo != "ppo"
     counts = [
         (rollout, "steps in a rollout", rows * learning.rollout_length, INT32_MAX),

@@ -52,6 +52,14 @@ def update(
     return statistics.replace(running=running, finished=finished)
 
 
+def finished_episodes(statistics: EpisodeStats, ended: Array) -> dict[str, Array]:
+    """Return return and length of each episode that ends in this step, [N]; NaN elsewhere."""
+    counted = ended & statistics.complete
+    return {
+        name: jnp.where(counted, statistics.running[name], jnp.nan) for name in ("return", "length")
+    }
+
+
 def restart(statistics: EpisodeStats, ended: Array) -> EpisodeStats:
     """Clear the running sums of ended episodes; the next ones are observed from their start."""
     running = {k: jnp.where(ended, 0.0, v) for k, v in statistics.running.items()}

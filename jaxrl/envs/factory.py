@@ -47,6 +47,7 @@ def build(config: TrainConfig, cached_template: Template | None = None) -> Vecto
         random_first_age=task.random_first_age,
         episodic_reward=task.episodic_reward,
         capture_nonfinite=task.on_nan == "stop",
+        record_episodes=config.log.episodes,
         cached_template=template,
     )
 

@@ -19,7 +19,8 @@ def from_config(config: TrainConfig) -> "Env":
     if config.env in _TASKS:
         import_brax()
         return _TASKS[config.env](config)
-    return make(config.env, config.backend)
+    agents = {} if config.task.num_agents is None else {"num_agents": config.task.num_agents}
+    return make(config.env, config.backend, **agents)
 
 
 def make(name: str, backend: str | None = None, **kwargs: Any) -> "Env":
@@ -34,7 +35,7 @@ def make(name: str, backend: str | None = None, **kwargs: Any) -> "Env":
     if name in env_names.CLASSIC or name.startswith("probe/"):
         if backend is not None:
             raise UserError(f"--backend: '{name}' has no physics backend: use --backend None.")
-        return _make_own(name)
+        return _make_own(name, kwargs)
     if env_names.is_custom(name):
         return _make_custom(name, kwargs)
     names = (*env_names.BRAX, *env_names.CLASSIC, *env_names.MOTION, *env_names.ARM)
@@ -56,7 +57,7 @@ def _make_brax(name: str, kwargs: dict[str, Any]) -> "Env":
             ) from error
 
 
-def _make_own(name: str) -> "Env":
+def _make_own(name: str, kwargs: dict[str, Any]) -> "Env":
     import_brax()
     from jaxrl.envs.tasks import arena, catch, classic, probes, recall
 
@@ -70,7 +71,7 @@ def _make_own(name: str) -> "Env":
     classes |= {f"probe/{probe}": cls for probe, cls in probes.PROBES.items()}
     if name not in classes:
         raise UserError(f"--env: unknown environment '{name}'.{nearest(name, classes)}")
-    return classes[name]()
+    return classes[name](**kwargs)
 
 
 def _make_imitation(config: TrainConfig) -> "Env":
@@ -105,8 +106,9 @@ def _make_custom(name: str, kwargs: dict[str, Any]) -> "Env":
     factory = user_code.load("--env", name)
     parameters = inspect.signature(factory).parameters
     has_kwargs = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-    if "backend" in kwargs and "backend" not in parameters and not has_kwargs:
-        raise UserError(f"--backend: '{name}' takes no backend; leave the flag out.")
+    for argument, flag in (("backend", "--backend"), ("num_agents", "--task.num-agents")):
+        if argument in kwargs and argument not in parameters and not has_kwargs:
+            raise UserError(f"{flag}: '{name}' takes no {argument}; leave the flag out.")
     try:
         env: Any = factory(**kwargs)
     except TypeError as error:

@@ -63,6 +63,8 @@ class StepResult(NamedTuple):
     terminated: Array
     truncated: Array
     next_obs: PyTree
+    # Return and length of episodes that ended here, [environments], if they are recorded.
+    finished: dict[str, Array] = {}
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,7 @@ class VectorEnv:
     random_first_age: bool = True
     episodic_reward: bool = False  # pay the sum of rewards when the episode ends, 0 before
     reward_fn: RewardFn | None = None  # replaces the environment's reward, except in statistics
+    record_episodes: bool = False  # return each finished episode, besides the means
     capture_nonfinite: bool = False  # store the first step that became non-finite
     trials: bool = False  # start in the environment's fixed starts, one in each copy
     trial_numbers: tuple[int, ...] | None = None  # which of them; None: the first `num_envs`
@@ -264,7 +267,12 @@ class VectorEnv:
             due = pending_reward + reward
             reward, pending_reward = jnp.where(ended, due, 0.0), jnp.where(ended, 0.0, due)
         state = EnvState(self.pack(after), age, statistics, pending_reward, captured, state.start)
-        return state, StepResult(reward, terminated, truncated, obs)
+        finished = (
+            episode_stats.finished_episodes(statistics, terminated | truncated)
+            if self.record_episodes
+            else {}
+        )
+        return state, StepResult(reward, terminated, truncated, obs, finished)
 
     def _next_starts(self, state: EnvState, pool: PackedEnvState, key: Key) -> PackedEnvState:
         """Return where each environment's next episode would start."""
@@ -289,6 +297,7 @@ class VectorEnv:
             terminated=jnp.repeat(result.terminated, agents),
             truncated=jnp.repeat(result.truncated, agents),
             next_obs=merge_agents(result.next_obs, agents),
+            finished=result.finished,
         )
 
 

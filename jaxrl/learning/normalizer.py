@@ -6,6 +6,8 @@ from flax import struct
 
 from jaxrl.types import Array, PyTree
 
+CLIP = 10.0  # the default, as in VecNormalize
+
 
 class RunningStats(struct.PyTreeNode):
     """Count, mean and (population) variance of all data so far."""
@@ -13,14 +15,16 @@ class RunningStats(struct.PyTreeNode):
     count: Array  # float32, shape ()
     mean: PyTree
     variance: PyTree
+    clip: float = struct.field(pytree_node=False, default=CLIP)  # of normalised values, ±
 
 
-def init(example: PyTree) -> RunningStats:
+def init(example: PyTree, clip: float = CLIP) -> RunningStats:
     """Return empty statistics: mean 0 and variance 1, so that normalising changes nothing."""
     return RunningStats(
         count=jnp.zeros((), jnp.float32),
         mean=jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), example),
         variance=jax.tree.map(lambda x: jnp.ones(x.shape, jnp.float32), example),
+        clip=clip,
     )
 
 
@@ -50,7 +54,7 @@ def update(stats: RunningStats, batch: PyTree) -> RunningStats:
     mean, variance = jax.tree.transpose(
         jax.tree.structure(stats.mean), jax.tree.structure((0, 0)), merged
     )
-    return _if_finite(RunningStats(count, mean, variance), stats)
+    return _if_finite(stats.replace(count=count, mean=mean, variance=variance), stats)
 
 
 def _if_finite(new: RunningStats, old: RunningStats) -> RunningStats:
@@ -72,7 +76,7 @@ def std(stats: RunningStats) -> PyTree:
     return jax.tree.map(lambda v: jnp.sqrt(v + 1e-8), stats.variance)
 
 
-def normalize(stats: RunningStats, x: PyTree, clip: float = 10.0) -> PyTree:
+def normalize(stats: RunningStats, x: PyTree) -> PyTree:
     """Return (x − mean) / std within ±clip; leading axes of x are free.
 
     While the count is 0, x is returned unchanged. So are uint8 leaves, which are tokens or images.
@@ -84,6 +88,6 @@ def normalize(stats: RunningStats, x: PyTree, clip: float = 10.0) -> PyTree:
         shape = (1,) * (leaf.ndim - mean.ndim) + mean.shape
         leaf = leaf.astype(jnp.float32)
         z = (leaf - mean.reshape(shape)) / deviation.reshape(shape)
-        return jnp.where(stats.count > 0, jnp.clip(z, -clip, clip), leaf)
+        return jnp.where(stats.count > 0, jnp.clip(z, -stats.clip, stats.clip), leaf)
 
     return jax.tree.map(scale, x, stats.mean, std(stats))

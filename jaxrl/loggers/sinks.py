@@ -28,6 +28,7 @@ class Sinks(NamedTuple):
 
     cycle: list[Sink]  # (environment steps, row of a cycle)
     iteration: list[Sink]  # (number of the iteration, its metrics)
+    uploads: list[Callable[[Path], None]] = []  # of a file with the final policy
 
 
 class JsonLines:
@@ -159,8 +160,13 @@ def hyperparameters(path: Path, config: dict[str, object], result: dict[str, flo
         events.scalars(0, results)
 
 
-def wandb(config: TrainConfig, path: Path, stack: contextlib.ExitStack) -> Sink:
-    """Send metrics to Weights & Biases, into the same run after a resume."""
+def wandb(
+    config: TrainConfig, path: Path, stack: contextlib.ExitStack
+) -> tuple[Sink, Callable[[Path], None]]:
+    """Open a run of Weights & Biases, the same one after a resume.
+
+    Returns a sink, and a function that uploads a policy as an artifact.
+    """
     import wandb as client  # pyright: ignore[reportMissingImports]
 
     # The same run after a resume, even if the folder was moved; another folder is another run.
@@ -174,7 +180,14 @@ def wandb(config: TrainConfig, path: Path, stack: contextlib.ExitStack) -> Sink:
         resume="allow",
     )
     stack.callback(run.finish)
-    return lambda step, metrics: run.log(metrics, step=step)
+
+    def upload(file: Path) -> None:
+        name = "-".join([path.name, *file.relative_to(path).parent.parent.parts, "policy"])
+        artifact = client.Artifact(name, type="model")
+        artifact.add_file(str(file))
+        run.log_artifact(artifact)
+
+    return lambda step, metrics: run.log(metrics, step=step), upload
 
 
 def check_extras(config: TrainConfig) -> None:
@@ -191,8 +204,11 @@ def open_sinks(
     others: list[Sink] = []
     if config.log.tensorboard:
         others.append(tensorboard(folder / "tensorboard", stack, resumed_at))
+    uploads = []
     if config.log.wandb:
-        others.append(wandb(config, folder, stack))
+        sink, upload = wandb(config, folder, stack)
+        others.append(sink)
+        uploads.append(upload)
     resumed_iterations = None if resumed_at is None else resumed_at // steps
     return Sinks(
         cycle=[
@@ -203,4 +219,5 @@ def open_sinks(
             JsonLines(folder / ITERATIONS, stack, resumed_iterations),  # created at its first point
             *(by_iteration(sink, steps) for sink in others),
         ],
+        uploads=uploads,
     )

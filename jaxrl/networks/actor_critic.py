@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.config import NetworkConfig
-from jaxrl.learning import distributions
+from jaxrl.learning import distributions, normalizer
 from jaxrl.learning.distributions import Distribution
 from jaxrl.networks import cnn
 from jaxrl.networks.mlp import MLP, kernel_init
@@ -42,6 +42,7 @@ class ActorCritic(NamedTuple):
     # (critic's params, obs, next_obs, carry, ended) -> (value, value of next_obs, carry)
     values: Callable[[PyTree, PyTree, PyTree, PyTree, PyTree], tuple[Array, Array, PyTree]]
     is_recurrent: bool
+    clip_obs: float = normalizer.CLIP  # of normalised observations, ±
 
 
 def _torso(c: NetworkConfig, hidden: tuple[int, ...]) -> MLP:
@@ -219,7 +220,7 @@ def build(spec: EnvSpec, config: NetworkConfig) -> ActorCritic:
     def values(params: PyTree, obs: PyTree, next_obs: PyTree, carry: PyTree, ended: PyTree) -> Any:
         return critic.apply(params, readers[1](obs), carry, ended, readers[1](next_obs))
 
-    return ActorCritic(*networks, distribution, forward, values, is_recurrent)
+    return ActorCritic(*networks, distribution, forward, values, is_recurrent, config.clip_obs)
 
 
 def _plain_forward(actor: _Actor, critic: _Critic, readers: tuple[Callable, Callable]):

@@ -131,6 +131,6 @@ def _normaliser(params: acting.PolicyParams, spec: EnvSpec) -> dict[str, Any]:
         zeros = np.zeros(shape.shape, np.float32)
         rows[0].append(np.asarray(mean) if scaled else zeros)
         rows[1].append(np.sqrt(np.asarray(variance) + np.float32(1e-8)) if scaled else zeros + 1)
-        rows[2].append(zeros + (10 if scaled else np.inf))
+        rows[2].append(zeros + (stats.clip if scaled else np.inf))
     mean, deviation, clip = (np.concatenate(row, axis=-1) for row in rows)
     return {"mean": mean, "std": deviation, "clip": clip}

@@ -136,7 +136,9 @@ def load_teacher(
 
 def _abstract_params(networks: actor_critic.ActorCritic, spec: EnvSpec) -> acting.PolicyParams:
     actor = jax.eval_shape(networks.actor.init, jax.random.key(0))
-    return acting.PolicyParams(actor, jax.eval_shape(lambda: normalizer.init(spec.obs)))
+    return acting.PolicyParams(
+        actor, jax.eval_shape(lambda: normalizer.init(spec.obs, networks.clip_obs))
+    )
 
 
 def _bind(

@@ -64,7 +64,7 @@ def load_reward(path: str | Path, which: str = "best") -> LoadedReward:
         network = reward_network.build(spec, config, quadratic=quadratic)
         shapes = RewardParams(
             jax.eval_shape(network.init, jax.random.key(0)),
-            jax.eval_shape(lambda: normalizer.init(spec.obs)),
+            jax.eval_shape(lambda: normalizer.init(spec.obs, config.clip_obs)),
         )
     params = network_files.fill(shapes, arrays, file)
 

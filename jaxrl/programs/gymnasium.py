@@ -18,7 +18,7 @@ from jaxrl.envs.gymnasium.workers import EpisodeBuffer, GroupStep
 from jaxrl.evaluation import episodes as evaluation
 from jaxrl.evaluation.gymnasium import make_act, play
 from jaxrl.programs.program import Program
-from jaxrl.types import Algorithm, EnvSpec, Mean, Metrics, PyTree, Rollout, TrainState
+from jaxrl.types import RECORDS, Algorithm, EnvSpec, Mean, Metrics, PyTree, Rollout, TrainState
 from jaxrl.utils import sharding, streams
 from jaxrl.utils.xla_options import compile_for_devices
 
@@ -58,6 +58,7 @@ class GymnasiumExecutor:
         ]
         self.carries = [algorithm.initial_carry(number) for _ in self.groups]
         self._fresh = True
+        self._ended: list[tuple[float, int]] = []  # return and length, of the last rollout
         self.act = jax.jit(make_act(algorithm.policy(False)))
         self._act_key = streams.key(config.seed, streams.ACT)
         self._act_in_evaluation = jax.jit(make_act(algorithm.policy(config.eval.deterministic)))
@@ -100,12 +101,16 @@ class GymnasiumExecutor:
             )
             state = state.replace(collector=collector)
         total: Metrics = {}
+        ended: list[list[tuple[float, int]]] = []  # episodes of each iteration
         for i in range(self.program.config.iterations):
             iteration = number * self.program.config.iterations + i
             params = self.program.algorithm.policy_params(state.learner)
             experience = self.collect(params, iteration)
             state, metrics = self._learning.result()(state, experience)
             total = jax.tree.map(jnp.add, total, metrics) if total else metrics
+            ended.append(self._ended)
+        if self.program.config.log.episodes:
+            total |= _records(ended)
         return state, total
 
     def evaluate(self, params: PyTree, number: int) -> evaluation.Episodes:
@@ -141,11 +146,11 @@ class GymnasiumExecutor:
         return rows.rollout(self.program.config.learning.horizon, self._finished())
 
     def _finished(self) -> Metrics:
-        ended = [pair for group in self.groups for pair in group.episodes.finished]
+        self._ended = [pair for group in self.groups for pair in group.episodes.finished]
         diverged = sum(group.episodes.diverged for group in self.groups)
         for group in self.groups:
             group.episodes = EpisodeBuffer([], 0)
-        return _episode_metrics(ended, diverged)
+        return _episode_metrics(self._ended, diverged)
 
 
 class _Rows:
@@ -182,6 +187,16 @@ def _episode_metrics(ended: list[tuple[float, int]], diverged: int) -> Metrics:
         "rollout/ep_rew_mean": Mean(sums[0], count),  # type: ignore[arg-type]
         "rollout/ep_len_mean": Mean(sums[1], count),  # type: ignore[arg-type]
     }
+
+
+def _records(ended: list[list[tuple[float, int]]]) -> Metrics:
+    """Return the episodes of each iteration as compiled programs do: [iterations, 1, most]."""
+    most = max(map(len, ended))
+    rows = np.full((2, len(ended), 1, most), np.nan, np.float32)
+    for i, episodes in enumerate(ended):
+        if episodes:
+            rows[:, i, 0, : len(episodes)] = np.array(episodes).T
+    return {f"{RECORDS}return": rows[0], f"{RECORDS}length": rows[1]}  # type: ignore[dict-item]
 
 
 def abstract_rollout(program: GymnasiumProgram) -> Rollout:

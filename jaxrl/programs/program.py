@@ -23,7 +23,7 @@ from jaxrl.config import TrainConfig
 from jaxrl.envs.nan_capture import NonFiniteCapture
 from jaxrl.evaluation import episodes as evaluation
 from jaxrl.evaluation.episodes import Episodes
-from jaxrl.types import Array, EnvSpec, Metrics, PyTree, TrainState
+from jaxrl.types import RECORDS, Array, EnvSpec, Metrics, PyTree, TrainState
 
 if TYPE_CHECKING:
     from jaxrl.programs.executor import Executor
@@ -146,7 +146,13 @@ def run_iterations(
     """
     step = jax.jit(train_step)  # traced once, for its shapes and for the loop
     _, shapes = jax.eval_shape(step, state, data)
-    each = {name: _zeros(shapes[name], iterations) for name in _PER_ITERATION if name in shapes}
+    records = {name for name in shapes if name.startswith(RECORDS)}  # arrays, which do not add up
+    each = {
+        name: _zeros(shapes[name], iterations)
+        for name in (*_PER_ITERATION, *records)
+        if name in shapes
+    }
+    summed = {name: shapes[name] for name in shapes if name not in records}
 
     def one(number: Array, carry: tuple[TrainState, Metrics, Metrics]):
         state, total, each = carry
@@ -155,11 +161,13 @@ def run_iterations(
             name: jax.tree.map(lambda all, x: all.at[number].set(x), rows, new[name])
             for name, rows in each.items()
         }
-        return state, jax.tree.map(jnp.add, total, new), each
+        total = {name: jax.tree.map(jnp.add, total[name], new[name]) for name in total}
+        return state, total, each
 
-    start = (state, _zeros(shapes), each)
+    start = (state, _zeros(summed), each)
     state, total, each = jax.lax.fori_loop(jnp.zeros_like(count), count, one, start)
-    return state, total | {f"{PER_ITERATION}{name}": rows for name, rows in each.items()}
+    named = {n if n in records else f"{PER_ITERATION}{n}": rows for n, rows in each.items()}
+    return state, total | named
 
 
 def _zeros(shapes: PyTree, *axis: int) -> PyTree:

@@ -17,7 +17,7 @@ from jaxrl.programs import Executor
 from jaxrl.programs.program import PER_ITERATION
 from jaxrl.training import curriculum, nan_guard, overview, recovery
 from jaxrl.training.run import Member, Row, Run
-from jaxrl.types import Metrics, TrainState, mean_values
+from jaxrl.types import RECORDS, Metrics, TrainState, mean_values
 from jaxrl.utils import device_memory, stats
 
 
@@ -29,7 +29,22 @@ def reduce_metrics(run: Run, metrics: Metrics, cycles: int) -> list[Row]:
         numbers = list(losses[0])
         means = np.mean([[each.get(n, math.nan) for n in numbers] for each in losses], axis=0)
         run.console.iterations(numbers[0], means.tolist())
+    for member, part in zip(run.members, parts, strict=True):
+        _record_episodes(run, member, part, cycles)
     return [_reduce(*each) for each in zip(run.members, parts, strict=True)]
+
+
+def _record_episodes(run: Run, member: Member, metrics: Metrics, cycles: int) -> None:
+    """Write every episode of the cycle, where that is asked for."""
+    if member.monitor is None:
+        return
+    names = [name for name in metrics if name.startswith(RECORDS)]
+    records = {name.removeprefix(RECORDS): np.asarray(metrics[name]) for name in names}
+    iterations, length = records["return"].shape[:2]
+    per_step = member.config.steps_per_iteration // length
+    first = member.env_steps(cycles - 1)
+    steps = first + per_step * np.arange(1, iterations * length + 1).reshape(iterations, length)
+    member.monitor.add(steps, records, run.elapsed)
 
 
 def _reduce(member: Member, metrics: Metrics) -> Row:
@@ -37,7 +52,9 @@ def _reduce(member: Member, metrics: Metrics) -> Row:
         member.episodes += int(metrics["rollout/ep_rew_mean"].count)
     if "rollout/diverged" in metrics:
         member.nonfinite_steps = int(metrics["rollout/diverged"].total)
-    return mean_values({n: mean for n, mean in metrics.items() if not n.startswith(PER_ITERATION)})
+    arrays = (PER_ITERATION, RECORDS)
+    row = mean_values({n: mean for n, mean in metrics.items() if not n.startswith(arrays)})
+    return row | (member.monitor.means() if member.monitor else {})
 
 
 def _log_iterations(member: Member, metrics: Metrics, cycles: int) -> dict[int, float]:
@@ -66,6 +83,7 @@ def finish_metrics(
     names = ("updates", "skipped_updates", "nonfinite_streak")
     counted = {n: getattr(state.learner, n) for n in names if hasattr(state.learner, n)}
     counters = run.program.split(jax.device_get(counted))
+    times = _times(run, cycles, seconds)
     for member, row, new, counter in zip(run.members, rows, curriculum_rows, counters, strict=True):
         row |= new
         member.nonfinite_streak = int(counter["nonfinite_streak"])
@@ -75,7 +93,7 @@ def finish_metrics(
         planned = cycles * run.config.iterations * run.config.learning.updates
         row["train/n_updates"] = int(counter.get("updates", planned))
         row |= run.program.data_counts or {"rollout/episodes": member.episodes}
-        row |= _times(run, cycles, seconds)
+        row |= times
     nan_guard.check_updates(run, rows, cycles)
     _score_losses(run, state, cycles, rows)
     return state
@@ -95,6 +113,7 @@ def _times(run: Run, cycles: int, seconds: float) -> Row:
         "time/gradient_steps" if config.offline else "time/total_timesteps": run.env_steps(cycles),
         "time/iterations": cycles * config.iterations,
         **device_memory.in_use(),
+        **run.utilization.read(),
     }
 
 

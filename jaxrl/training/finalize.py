@@ -59,6 +59,7 @@ def finish(run: Run, state: TrainState, cycles: int, stop: signals.StopRequest) 
         for member, networks in zip(run.members, run.networks(state), strict=True):
             member.save_networks(networks, cycles, "final")
             _describe(run, member)
+            _upload(run, member)
         if run.overview:
             with _optional(run, f"plots of {run.folder}"):
                 plots.population_curve(run.folder, run.program.members, _title(run.config))
@@ -103,6 +104,16 @@ def _describe(run: Run, member: Member) -> None:
     with _optional(run, f"plots of {member.folder}"):
         plots.learning_curve(member.folder, _title(member.config))
         plots.learning_phases(member.folder, member.config)
+
+
+def _upload(run: Run, member: Member) -> None:
+    """Send the final policy to tracking services, whose failure must not fail the run."""
+    file = member.folder / "policies" / "final.npz"
+    for upload in run.top.sinks.uploads if file.exists() else ():
+        try:
+            upload(file)
+        except Exception as error:
+            run.console.say(f"warning: {file} was not uploaded: {first_line(error)}")
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ from jaxrl.loggers import run_dir as folders
 from jaxrl.utils import atomic_io
 
 # What a continuation reads; rows after the checkpoint are dropped when it is resumed.
-_LOGS = ("metrics.jsonl", "iterations.jsonl", "evaluations.npz")
+_LOGS = ("metrics.jsonl", "iterations.jsonl", "monitor.csv", "evaluations.npz")
 
 
 def split_path(path: Path) -> tuple[Path, int | None]:

@@ -22,6 +22,7 @@ from jaxrl.loggers import run_dir as folders
 from jaxrl.loggers import sinks
 from jaxrl.loggers.console import NORMAL, Console
 from jaxrl.loggers.eval_log import EvalLog
+from jaxrl.loggers.monitor import Monitor
 from jaxrl.loggers.sinks import Sink
 from jaxrl.programs import Executor, Program, memory_estimate
 from jaxrl.training import cycle, finalize, recovery, resume, signals, warm_start
@@ -148,6 +149,9 @@ def _make_run(program: Program, to: _Writers, initial: InitialState, resuming: b
             folder=folder,
             sinks=opened._replace(cycle=[*opened.cycle, *also]),
             eval_log=eval_log,
+            monitor=Monitor(folder, config.env, to.stack, resumed_at)
+            if config.log.episodes and not config.offline
+            else None,
         )
         made.load_state_dict(saved)
         for writer in (*opened.cycle, eval_log):

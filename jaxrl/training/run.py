@@ -19,12 +19,14 @@ from jaxrl.evaluation.episodes import Episodes
 from jaxrl.loggers.console import Console
 from jaxrl.loggers.eval_log import EvalLog
 from jaxrl.loggers.lock_file import HeartbeatLock
+from jaxrl.loggers.monitor import Monitor
 from jaxrl.loggers.sinks import Sinks
 from jaxrl.policies import files
 from jaxrl.programs import Executor, Program
 from jaxrl.training import resume
 from jaxrl.training.callback_runner import CallbackRunner, best_or_none
 from jaxrl.types import EnvSpec, PyTree, TrainState
+from jaxrl.utils.utilization import Utilization
 
 Row = dict[str, float]
 
@@ -38,6 +40,7 @@ class Member:
     folder: Path
     sinks: Sinks
     eval_log: EvalLog
+    monitor: Monitor | None = None  # of every training episode
     info: dict[str, Any] = field(default_factory=dict)  # of the program, for files of networks
     best: float = -math.inf
     best_at: int = -1  # cycles
@@ -160,6 +163,7 @@ class Run:
     earlier: float = 0.0  # seconds spent before a resume
     began: float = field(default_factory=time.monotonic)
     compile_seconds: float = 0.0
+    utilization: Utilization = field(default_factory=Utilization)
     logged_at: int = -1  # cycles
 
     @property

@@ -163,7 +163,7 @@ def test_members_share_a_program_unless_a_static_setting_differs():
 def test_settings_that_are_compiled_or_fixed_on_resume():
     config = TrainConfig()
     compiled, fixed = declared.compiled(config), declared.fixed_on_resume(config)
-    assert {"num_envs", "ppo.gamma", "eval.num_envs", "epochs"} <= compiled.keys()
+    assert {"num_envs", "ppo.gamma", "eval.num_envs", "log.episodes"} <= compiled.keys()
     assert not {"seed", "run_dir", "eval.every", "log.wandb", "checkpoint.replay"} & compiled.keys()
     assert {"seed", "num_envs", "cycles", "ppo.gamma", "network.hidden"} <= fixed.keys()
     assert not {"epochs", "total_steps", "devices", "eval.num_envs", "log.wandb"} & fixed.keys()

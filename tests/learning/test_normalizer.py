@@ -135,7 +135,7 @@ def test_clip():
     x = jnp.array([[5.0, 8.0], [-99.0, 99.0], [23.0, -31.0]])
     z = normalizer.normalize(stats, x)
     np.testing.assert_allclose(z, [[2, 2], [-10, 10], [10, -10]], rtol=1e-6)
-    z = normalizer.normalize(stats, x, clip=1.5)
+    z = normalizer.normalize(stats.replace(clip=1.5), x)
     np.testing.assert_allclose(z, [[1.5, 1.5], [-1.5, 1.5], [1.5, -1.5]], rtol=1e-6)
 
 

@@ -38,6 +38,7 @@ KINDS = {
     **{name: (PLAIN, {"activation": name}) for name in ("swish", "relu", "tanh", "elu", "gelu")},
     "layer norm": (PLAIN, {"layer_norm": True}),
     "clipped": (PLAIN, {"distribution": "normal", "state_dependent_std": False}),
+    "clip of observations": (PLAIN, {"clip_obs": 0.5}),
     "noisy": (PLAIN, {"distribution": "noisy"}),
     "greedy": (PARTS, {"distribution": "greedy"}),
     "dict": (PARTS, {}),
@@ -102,6 +103,14 @@ def test_both_exports_match_the_policy(kind, tmp_path):
         assert numpy_action.shape == action.shape
         seen |= set(np.asarray(action).ravel().tolist())
     assert len(seen) > 1  # actions depend on observations
+
+
+def test_policy_files_keep_the_clip_of_observations(tmp_path):
+    near, far = (np.full((1, 5), x, np.float32) for x in (1e3, 1e6))
+    for clip, same in ((0.5, True), (1e9, False)):
+        policy = write_policy(tmp_path / "policy.npz", PLAIN, clip_obs=clip)
+        assert policy.params.obs_stats.clip == clip
+        assert np.array_equal(policy(near), policy(far)) == same
 
 
 def test_exports_accept_single_and_batched_observations(tmp_path):

@@ -132,13 +132,27 @@ def test_a_run_trains_resumes_and_is_evaluated(tmp_path, capsys):
     folder = tmp_path / "run"
     flags = shlex.split(
         "gym-cartpole --devices 1 --num-envs 8 --epochs 1 --cycles 1 --iterations 2 "
-        "--ppo.rollout-length 16 --ppo.num-minibatches 2 --eval.num-envs 2"
+        "--ppo.rollout-length 16 --ppo.num-minibatches 2 --eval.num-envs 2 --log.episodes"
     )
     assert train.main([*flags, "--run-dir", str(folder)]) == 0
     assert train.main(["--resume", str(folder), "--epochs", "2"]) == 0
-    assert [row["step"] for row in tiny.rows(folder)] == [256, 512]
+    rows = tiny.rows(folder)
+    assert [row["step"] for row in rows] == [256, 512]
+    header = 2
+    episodes = len((folder / "monitor.csv").read_text().splitlines()) - header
+    assert episodes == rows[-1]["rollout/episodes"] > 0
     assert evaluate.main([str(folder), "--episodes", "2"]) == 0
     assert "mean_reward" in capsys.readouterr().out
+
+
+def test_records_of_iterations_have_one_shape():
+    found = gymnasium._records([[(1.0, 3)], [], [(2.0, 4), (5.0, 6)]])
+    assert found["episodes/return"].shape == found["episodes/length"].shape == (3, 1, 2)
+    np.testing.assert_array_equal(
+        found["episodes/return"][:, 0], [[1, np.nan], [np.nan, np.nan], [2, 5]]
+    )
+    np.testing.assert_array_equal(found["episodes/length"][2, 0], [4, 6])
+    assert gymnasium._records([[], []])["episodes/return"].shape == (2, 1, 0)
 
 
 def test_off_policy_algorithms_train_on_gymnasium_envs(tmp_path):

@@ -455,15 +455,25 @@ def test_wandb_sink_sends_the_same_points(tmp_path, monkeypatch):
         def log(self, metrics, step):
             sent.append((step, metrics))
 
+        def log_artifact(self, artifact):
+            opened.append(artifact)
+
         def finish(self):
             opened.append("finished")
+
+    class Artifact:
+        def __init__(self, name, type):
+            self.name, self.files = name, []
+
+        def add_file(self, path):
+            self.files.append(path)
 
     def init(**arguments):
         opened.append(arguments)
         return Run()
 
     fake = types.ModuleType("wandb")
-    fake.init = init
+    fake.init, fake.Artifact = init, Artifact
     fake.__spec__ = importlib.machinery.ModuleSpec("wandb", None)
     monkeypatch.setitem(sys.modules, "wandb", fake)
     folder = tiny.run(tmp_path / "run", "--log.wandb", "--log.no-tensorboard")
@@ -471,6 +481,8 @@ def test_wandb_sink_sends_the_same_points(tmp_path, monkeypatch):
     assert sent[-1][1]["rollout/ep_rew_mean"] == tiny.rows(folder)[-1]["rollout/ep_rew_mean"]
     assert len(opened[0]["id"]) == 12 and opened[0]["resume"] == "allow"
     assert opened[-1] == "finished"
+    assert opened[-2].name == "run-policy"
+    assert opened[-2].files == [str(folder / "policies" / "final.npz")]
     assert not (folder / "tensorboard").exists()
 
 

@@ -288,7 +288,7 @@ def init_learner(run: OffPolicy, key_params: Key, key_reward: Key) -> OffPolicyS
         params=params,
         target_params={name: params[name] for name in run.algorithm.targets},
         optimizer={n: run.transform.init(ravel_pytree(p)[0]) for n, p in params.items()},
-        obs_stats=normalizer.init(run.buffer.spec.obs),
+        obs_stats=normalizer.init(run.buffer.spec.obs, run.networks.clip_obs),
         hparams={
             name: jnp.asarray(value, jnp.float32)
             for name, value in metadata.traced(run.config).items()

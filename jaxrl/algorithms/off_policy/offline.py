@@ -46,6 +46,7 @@ def make(run: OffPolicy, obs_stats: RunningStats) -> OfflineAlgorithm:
     """Compose an off-policy algorithm without environments; `obs_stats` are those of the data."""
     if not run.config.normalize_obs:
         obs_stats = normalizer.init(run.buffer.spec.obs)
+    obs_stats = obs_stats.replace(clip=run.networks.clip_obs)
     return OfflineAlgorithm(
         init=partial(init, run, obs_stats),
         train_step=partial(train_step, run),

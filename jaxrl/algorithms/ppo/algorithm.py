@@ -111,7 +111,8 @@ def _rewards(
         return reward, jnp.zeros_like(reward)
     ended = experience.terminated | experience.truncated
     returns = discounted_returns(reward, ended, discounted_return, gamma=learner.hparams["gamma"])
-    return jnp.clip(reward / normalizer.std(learner.return_stats), -10.0, 10.0), returns
+    clip = ppo.config.clip_reward
+    return jnp.clip(reward / normalizer.std(learner.return_stats), -clip, clip), returns
 
 
 def _update_stats(
@@ -150,7 +151,7 @@ def init(ppo: PPO, key: Key, pool: PyTree = None) -> TrainState:
         initial_params=params if config.l2_init_coef else (),
         teacher=ppo.teacher.params if ppo.teacher else (),
         optimizer=make_optimizer(config, unravel).init(flat),
-        obs_stats=normalizer.init(env.spec.obs),
+        obs_stats=normalizer.init(env.spec.obs, ppo.networks.clip_obs),
         return_stats=normalizer.init(scalar),
         value_stats=normalizer.init(scalar),
         hparams=hparams,

@@ -19,6 +19,7 @@ METRICS = (
     "train/clip_fraction",
     "train/std",
     "train/teacher_kl",
+    "train/l2_init_loss",
 )
 
 
@@ -43,8 +44,10 @@ def loss(
     total = policy_loss + hparams["value_coef"] * value_loss - coefs["entropy_coef"] * entropy
     if config.bound_coef:
         total += hparams["bound_coef"] * losses.action_bound_loss(dist.mean_of_raw(out))
+    l2_loss = jnp.zeros(())
     if config.l2_init_coef:
-        total += coefs["l2_init_coef"] * losses.l2_to_initial(params, learner.initial_params)
+        l2_loss = losses.l2_to_initial(params, learner.initial_params)
+        total += coefs["l2_init_coef"] * l2_loss
     if config.teacher:
         total += coefs["teacher_coef"] * teacher_kl
     metrics = (
@@ -56,6 +59,7 @@ def loss(
         losses.clip_fraction(log_prob, batch.log_prob, hparams["clip"]),
         jnp.mean(dist.std(out)),
         teacher_kl,
+        l2_loss,
     )
     # As one vector: separate metrics would add a kernel each to every gradient step.
     return total, jnp.stack([x.astype(jnp.float32) for x in metrics])

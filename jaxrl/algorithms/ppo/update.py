@@ -91,6 +91,8 @@ def update(
     named = {name: Mean.of(means[i]) for i, name in enumerate(METRICS + STEP_METRICS)}
     if not c.teacher:
         del named["train/teacher_kl"]
+    if not c.l2_init_coef:
+        del named["train/l2_init_loss"]
     return learner, named
 
 

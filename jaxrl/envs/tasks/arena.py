@@ -75,6 +75,9 @@ class Arena(base.Env):
     token_sizes = (8, capacity + 1, 5)  # kind, ore, heading (0: has none)
     observation_size: int = view * view * 3
 
+    def __init__(self, num_agents: int = num_agents):
+        self.num_agents = num_agents
+
     def reset(self, rng: Array) -> base.State:
         """Scatter everything over different cells."""
         key_cells, key_heading = jax.random.split(rng)

@@ -118,7 +118,9 @@ def _learning(normalize=True, reward=lambda samples: samples.episode_return, **s
 
     samplers = {"sample_steps": sample, "sample_episodes": sample} | samplers
     buffer: Any = SimpleNamespace(spec=SimpleNamespace(obs=jnp.zeros(1)), **samplers)
-    networks: Any = SimpleNamespace(actor=SimpleNamespace(initial_carry=lambda number: ()))
+    networks: Any = SimpleNamespace(
+        actor=SimpleNamespace(initial_carry=lambda number: ()), clip_obs=10.0
+    )
     run = OffPolicy(config, networks, offline.REWARD_ONLY, model, buffer, 9)
     return offline.make(run, STATS)
 

@@ -2,6 +2,8 @@
 
 import functools
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +14,7 @@ from jaxrl.algorithms.ppo import algorithm as ppo
 from jaxrl.config import NetworkConfig, PPOConfig
 from jaxrl.envs.tasks import classic, probes
 from jaxrl.envs.vector_env import VectorEnv
+from jaxrl.learning import normalizer
 from jaxrl.networks import actor_critic
 from tests.helpers.probing import AnyProbe
 from tests.helpers.stepping import Compiled
@@ -164,6 +167,20 @@ def test_reward_normalisation_matches_vecnormalize(normalized):
         trace[ended], age[ended], count[ended] = 0.0, 0, 0
     np.testing.assert_allclose(state.learner.return_stats.variance, np.var(seen), rtol=1e-4)
     np.testing.assert_allclose(state.collector.discounted_return, trace, rtol=1e-5)
+
+
+def test_normalized_rewards_are_clipped():
+    config = replace(CONFIG, normalize_reward=True, clip_reward=2.0)
+    own: Any = SimpleNamespace(amp=None, config=config)
+    learner: Any = SimpleNamespace(
+        hparams={"reward_scale": 1.0, "gamma": 0.9}, return_stats=normalizer.init(jnp.zeros(()))
+    )
+    no = jnp.zeros((1, 3), bool)
+    experience: Any = SimpleNamespace(
+        reward=jnp.array([[-5.0, 1.0, 3.0]]), terminated=no, truncated=no
+    )
+    reward, _ = ppo._rewards(own, learner, experience, jnp.zeros(3))
+    np.testing.assert_allclose(reward, [[-2.0, 1.0, 2.0]], rtol=1e-6)
 
 
 @pytest.fixture(scope="module")

@@ -83,11 +83,12 @@ def test_loss_and_metrics_match_numpy(config):
         squares = np.maximum(squares, (old + np.clip(value - old, -0.3, 0.3) - target) ** 2)
     entropy = scipy.stats.norm(mean, std).entropy().mean()
     expected = policy + 0.7 * squares.mean() - 0.05 * entropy
-    kl = 0.0
+    kl = l2 = 0.0
     if config is FULL:
         expected += 0.4 * (np.maximum(np.abs(mean) - 1.1, 0.0) ** 2).mean()
         pairs = zip(params.values(), learner.initial_params.values(), strict=True)
-        expected += 0.02 * sum(np.square(p - q).sum() for p, q in pairs)
+        l2 = sum(np.square(p - q).sum() for p, q in pairs)
+        expected += 0.02 * l2
         m, s = batch.teacher_output[..., 0], np.exp(batch.teacher_output[..., 1])
         kl = (np.log(std / s) + (s**2 + (m - mean) ** 2) / (2 * std**2) - 0.5).mean()
         expected += 0.6 * kl
@@ -101,6 +102,7 @@ def test_loss_and_metrics_match_numpy(config):
         "train/clip_fraction": outside,
         "train/std": std.mean(),
         "train/teacher_kl": kl,
+        "train/l2_init_loss": l2,
     }
     assert 0 < outside < 1
     np.testing.assert_allclose(total, expected, rtol=1e-4)

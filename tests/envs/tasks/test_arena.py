@@ -1,10 +1,14 @@
 """The arena against a plain Python implementation of its rules."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.config import env_names
+from jaxrl.config import env_names, presets, validate
+from jaxrl.config.schema import TaskConfig
+from jaxrl.envs import registry
 from jaxrl.envs.tasks import arena
 from jaxrl.envs.tasks.arena import Arena
 from jaxrl.envs.vector_env import VectorEnv
@@ -147,6 +151,16 @@ def test_steps_match_the_reference_implementation(monkeypatch):
 
 def test_number_of_agents_matches_env_names():
     assert {"arena": Arena.num_agents} == env_names.AGENTS
+
+
+def test_number_of_agents_is_a_setting():
+    config = replace(presets.get("arena-small"), task=TaskConfig(num_agents=6))
+    assert config.rows == 64 * 6 and validate.validate(config) == []
+    start = jax.eval_shape(registry.from_config(config).reset, jax.random.key(0))
+    assert start.obs.shape == (6, 49, 3) and start.reward.shape == (6,)
+    config = replace(presets.get("cartpole"), task=TaskConfig(num_agents=2))
+    (problem,) = validate.validate(config)
+    assert "--task.num-agents: 'cartpole' has one agent" in problem
 
 
 def test_every_agent_has_a_row():
