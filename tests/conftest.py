@@ -1,5 +1,6 @@
 """Settings of all tests, made before JAX is first used."""
 
+import functools
 import gc
 import os
 from pathlib import Path
@@ -31,9 +32,14 @@ xla_flags.add(
 os.environ.setdefault("JAXRL_KEEP_PROGRAMS", "0")
 import jax  # noqa: E402
 import pytest  # noqa: E402
+from tyro import _docstrings  # noqa: E402
 
 # Implicit rank promotion is nearly always a mistake.
 jax.config.update("jax_numpy_rank_promotion", "raise")
+
+# Every command line makes tyro tokenise the source of all settings, which does not change.
+_make = _docstrings._ClassTokenization.make.__wrapped__  # pyright: ignore[reportFunctionMemberAccess]
+_docstrings._ClassTokenization.make = staticmethod(functools.cache(_make))
 
 # Compiled programs are cached for all workers and for the next run.
 _TESTS = Path(__file__).resolve().parent
@@ -43,6 +49,12 @@ jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
 # Test functions that `make check` leaves out; `make slow-tests` measures them again.
 _SLOW = frozenset((_TESTS / "slow_tests.txt").read_text().split())
+
+
+def pytest_collection_finish() -> None:
+    """Leave what the imports made, which stays until the end, out of garbage collection."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
