@@ -70,8 +70,8 @@ class Commands:
     def trains(self, command: str) -> None:
         """Validate the settings of all members, build the run at its full size and trace it.
 
-        Physics is replaced by a cheap stand-in. Only commands that use another run, or name a
-        folder that a later one uses, are trained, and only in a small version: tests of other
+        Physics is replaced by a cheap stand-in. Only commands that begin with another run, or name
+        a folder that a later one uses, are trained, and only in a small version: tests of other
         folders train all kinds. Programs that an earlier command used are skipped.
         """
         words = shlex.split(self.substitute_runs(command))[3:]
@@ -84,7 +84,7 @@ class Commands:
         command_args = self.parse(words)
         config, members = command_args.config, _members(command_args)
         is_used = config.run_dir and str(config.run_dir) in self.later
-        if not (config.init_from or is_used or config.offline):
+        if not (config.init_from or is_used):
             program = _program(with_stand_in(config), len(members))
             return self._once(program, lambda folder: _traces(self.build, members))
         program = _program(shrunk(config), len(members), command_args.vary, bool(config.init_from))
@@ -100,11 +100,18 @@ class Commands:
             self.known[program] = folder
 
     def plays(self, command: str) -> None:
-        """Run the command on a run; commands that need motion clips are only parsed."""
+        """Run the command on a run, once for commands that differ in numbers only.
+
+        Commands that need motion clips are only parsed.
+        """
+        module, *words = shlex.split(command)[2:]
+        if words and "--help" not in words:
+            self.parses(command)
         if _MOTION.search(command):
-            return self.parses(command)
-        module, *words = shlex.split(self.substitute_runs(command))[2:]
-        _succeeds(_module(module), words or ["--help"])
+            return
+        program = re.sub(r"(?<= )\d+(?= |$)", "N", RUN.sub("RUN", command))
+        words = shlex.split(self.substitute_runs(shlex.join(words))) or ["--help"]
+        self._once(program, lambda _: _succeeds(_module(module), words))
 
     def records(self, command: str) -> None:
         """Record a few episodes of a run, once, and copy the file for later commands."""
@@ -208,7 +215,11 @@ def rule_for(command: str) -> Callable[[Commands, str], None] | None:
 
 
 def _small(command: train.TrainArgs) -> train.TrainArgs:
-    return command if command.dry_run else replace(command, config=shrunk(command.config))
+    """Shrink what a command trains; the documents evaluate by a command of its own."""
+    if command.dry_run:
+        return command
+    config = shrunk(command.config)
+    return replace(command, config=replace(config, eval=replace(config.eval, num_envs=0)))
 
 
 def _members(command: train.TrainArgs) -> list[TrainConfig]:

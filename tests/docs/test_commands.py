@@ -18,6 +18,8 @@ from jaxrl.training import fit
 from tests.docs import reading, running
 from tests.docs.shrinking import shrunk
 
+pytestmark = pytest.mark.usefixtures("no_plots")
+
 # Motion files that the documents assume; no test reads them.
 INPUT_FILES = ("humanoid3d_walk.txt", "motions", "planned")
 

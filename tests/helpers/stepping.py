@@ -5,7 +5,8 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from jaxrl.programs import DeviceProgram, gymnasium
+from jaxrl.algorithms.off_policy.replay import ReplayState
+from jaxrl.programs import DeviceProgram, OfflineProgram, gymnasium
 
 # For programs that run for many seconds, where compiler optimization pays off.
 OPTIMIZED = {"xla_backend_optimization_level": 1}
@@ -44,6 +45,8 @@ def trace_iteration(program):
     alone = program.alone
     if isinstance(alone, DeviceProgram):
         step, data = alone.algorithm.train_step, alone.env.abstract_pool()
+    elif isinstance(alone, OfflineProgram):
+        step, data = alone.algorithm.train_step, ReplayState(*alone.data.chunk(0))
     else:
         step, data = alone.algorithm.learn, gymnasium.abstract_rollout(alone)
     state = alone.abstract_state()

@@ -23,7 +23,8 @@ from jaxrl.programs import offline
 from jaxrl.reports import load_runs
 from tests.helpers import tiny
 
-pytestmark = pytest.mark.usefixtures("shared_programs", "no_plots")
+# In this order: `trained` has plots, the other runs have none.
+pytestmark = pytest.mark.usefixtures("shared_programs", "trained", "no_plots")
 
 
 @pytest.fixture(scope="module")
