@@ -26,13 +26,14 @@ from benchmarks import (
     off_policy,
     offline,
     report,
+    seeds,
     time_to_return,
 )
 from jaxrl import train
 from jaxrl.config import overrides
 from jaxrl.envs import brax_patches
 from jaxrl.errors import UserError
-from tests.helpers import recorded
+from tests.helpers import recorded, tiny
 
 ROOT = Path(__file__).parents[2]
 
@@ -179,21 +180,16 @@ def test_minibatches(run):
     assert math.isfinite(many["return at the end"]) and many["million agent steps"] > 0
 
 
-@pytest.mark.slow
-def test_decomposition(run, in_process, monkeypatch):
-    """One kind is trained; of the others the flags are checked, as other tests train them."""
+def test_decomposition(run, monkeypatch):
+    """A stand-in trains; flags are parsed as `benchmarks.seeds` would, and checked."""
 
     lock = threading.Lock()
 
     def follow(command, env, on_row):
         assert command[:3] == [sys.executable, "-m", "benchmarks.seeds"]
+        place = command.index("--num-seeds")
+        flags = command[3:place] + command[place + 2 :]
         with lock:  # one thread for each kind, and tyro parses in one thread at a time
-            if all(word in command for word in decomposition.KINDS["regression"]):
-                for line in subprocess.run(command).stdout.splitlines():
-                    on_row(json.loads(line))
-                return
-            place = command.index("--num-seeds")
-            flags = command[3:place] + command[place + 2 :]
             overrides.check([train._parse(flags).config])
         for step in (40, 80):
             value = step * (2.0 if "--task.no-episodic-reward" in command else 1.0)
@@ -203,6 +199,15 @@ def test_decomposition(run, in_process, monkeypatch):
     (row,) = run("decomposition")
     assert row["task"] == "rrd-quick" and row["seeds"] == 1
     assert {*decomposition.KINDS, "ircr score", "rrd score", "regression score"} <= row.keys()
+
+
+@pytest.mark.slow
+def test_seeds_print_a_return_for_each_after_every_evaluation(monkeypatch, capsys, no_plots):
+    monkeypatch.setattr(sys, "argv", ["seeds", *tiny.FLAGS, "--num-seeds", "2"])
+    seeds.main()
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row["step"] for row in rows] == [256, 512] and rows[0]["seconds"] > 0
+    assert all(len(row["returns"]) == 2 and min(row["returns"]) >= 1 for row in rows)
 
 
 def test_decomposition_compares_returns_at_equal_steps():
