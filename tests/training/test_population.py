@@ -25,8 +25,11 @@ REPLAY = shlex.split(
     "--offpolicy.rollout-length 4 --offpolicy.warmup 40 --eval.num-envs 0"
 )
 FLAGS = {
-    "ppo": tiny.FLAGS,
-    "ppo-lstm": [*tiny.FLAGS, *shlex.split("--network.rnn lstm --eval.num-envs 0")],
+    "ppo": [*tiny.FLAGS, "--eval.num-envs", "0"],
+    "ppo-lstm": [
+        *tiny.FLAGS,
+        *shlex.split("--network.rnn lstm --network.rnn-size 8 --eval.num-envs 0"),
+    ],
     "sac": [*REPLAY, "--algo", "sac", "--eval.num-envs", "2"],
 }
 
@@ -93,7 +96,8 @@ def assert_close(one, two):
 
 
 def test_members_are_sharded_without_communication(ppo):
-    split = together("ppo", devices=2)
+    both = [replace(one, eval=replace(one.eval, num_envs=4)) for one in members("ppo", devices=2)]
+    split = device.compile_programs(population.build(both))
     one, _ = two_cycles(ppo)
     two, _ = two_cycles(split)
     for leaf in jax.tree.leaves(two):
