@@ -15,6 +15,12 @@ from tests.helpers.stepping import trace_iteration
 
 NOTEBOOKS = {path.stem: path for path in sorted(HERE.glob("*.ipynb"))}
 STUDIES = re.findall(r"run\.results\(\W+(\w+)", " ".join(p.read_text() for p in NOTEBOOKS.values()))
+# What comes before each notebook. Nine members would leave two plots each beside those shown.
+SETTING = """import os
+from jaxrl.reports import plots
+os.environ["JAXRL_SMOKE"] = "{smoke}"
+plots.learning_curve = plots.learning_phases = plots.population_curve = lambda *_: None
+%reset -f"""
 LOCAL_PATHS = re.compile(r"/(?:home|root|tmp|usr|work|mnt|Users)/")  # absolute paths of one machine
 
 
@@ -33,7 +39,7 @@ def test_notebooks_run_from_top_to_bottom(tmp_path, monkeypatch):
     whole = nbformat.v4.new_notebook()
     for path in NOTEBOOKS.values():
         smoke = "" if "run.results" in path.read_text() else "1"
-        setting = f'import os\nos.environ["JAXRL_SMOKE"] = "{smoke}"\n%reset -f'
+        setting = SETTING.format(smoke=smoke)
         cells = nbformat.read(path, as_version=4).cells
         whole.cells += [nbformat.v4.new_code_cell(setting, id=f"begin-{path.stem}"), *cells]
     for number, cell in enumerate(whole.cells):
