@@ -24,6 +24,9 @@ from jaxrl.utils import atomic_io, host_memory
 
 SUFFIXES = (".hdf5", ".h5")
 
+# Bytes. To ask how much memory is left takes longer than to read a small array.
+_SMALL = 2**20
+
 
 class EpisodeRef(NamedTuple):
     """Where an episode is stored."""
@@ -185,7 +188,8 @@ def _array(ref: EpisodeRef, group: Any, key: str, prefix: str = "") -> np.ndarra
         raise UserError(f"{ref}: '{name}' holds {dtype}, not numbers.")
     if not shape or not shape[0]:
         raise UserError(f"{ref}: '{name}' has no steps.")
-    host_memory.check_fits(f"{ref}: '{name}', {dtype}{list(shape)},", size)
+    if size > _SMALL:
+        host_memory.check_fits(f"{ref}: '{name}', {dtype}{list(shape)},", size)
     with _readable(f"{ref}: '{name}'"):
         data = np.asarray(stored[()])
     if data.dtype.kind != "f":
