@@ -40,6 +40,11 @@ class RenderArgs:
     """Cut each episode after this time."""
     gl: bool = False
     """Draw with MuJoCo's renderer, which needs a graphics library."""
+    follow: bool = False
+    """Serve a page with the newest policy of a run that is training, and draw it again as it
+    learns; on this machine only."""
+    port: int = 8000
+    """Port of that page; 0 chooses a free one."""
     env: str | None = None
     """Needed only for your own environment: the module:Class that may be imported."""
     randomize: Annotated[str | None, tyro.conf.arg(name="task.randomize")] = None
@@ -65,28 +70,42 @@ def _check(command: RenderArgs, out: Path) -> None:
     check_episodes(command.episodes, command.seed)
     if command.failures and command.clip:
         raise UserError("--failures searches all clips: leave out --clip, or --failures.")
+    if command.follow and (command.out or command.policy != "best"):
+        raise UserError("--follow shows the newest policy on a page: leave out --out and --policy.")
+    if not 0 <= command.port < 2**16:
+        raise UserError(f"--port must be from 0 to 65535, not {command.port}.")
 
 
 def _render(command: RenderArgs) -> None:
     out = command.out or command.run / "videos" / f"{command.policy}.gif"
     _check(command, out)
     from jaxrl.loggers import run_dir
+    from jaxrl.rendering import live
     from jaxrl.rendering.run import render_run
 
-    render_run(
-        command.run,
-        run_dir.read_config(command.run, command.env, command.randomize, command.network),
-        out,
-        policy=command.policy,
-        number=command.episodes,
-        seed=command.seed,
-        deterministic=None if command.stochastic is None else not command.stochastic,
-        failures=command.failures,
-        clip=command.clip,
-        fps=command.fps,
-        seconds=command.seconds,
-        gl=command.gl,
-    )
+    config = run_dir.read_config(command.run, command.env, command.randomize, command.network)
+
+    def render(policy: str, file: Path) -> None:
+        render_run(
+            command.run,
+            config,
+            file,
+            policy=policy,
+            number=command.episodes,
+            seed=command.seed,
+            deterministic=None if command.stochastic is None else not command.stochastic,
+            failures=command.failures,
+            clip=command.clip,
+            fps=command.fps,
+            seconds=command.seconds,
+            gl=command.gl,
+        )
+
+    if command.follow:
+        live.follow(command.run, render, command.port)
+    else:
+        render(command.policy, out)
+        print(f"written to {out}")
 
 
 if __name__ == "__main__":

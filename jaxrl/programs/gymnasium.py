@@ -203,7 +203,7 @@ def abstract_rollout(program: GymnasiumProgram) -> Rollout:
     """Return the shapes of a rollout."""
     config, env, algorithm = program.config, program.env, program.algorithm
     length, number = config.learning.rollout_length, env.num_envs
-    seen = jax.ShapeDtypeStruct((number, *env.spec.obs.shape), jnp.float32)
+    seen = jax.tree.map(lambda s: jax.ShapeDtypeStruct((number, *s.shape), s.dtype), env.spec.obs)
     ended = jax.ShapeDtypeStruct((number,), bool)
     params = algorithm.policy_params(program.abstract_state().learner)
     acted = jax.eval_shape(

@@ -59,5 +59,4 @@ def render_run(
     title = f"{config.env}, {policy} policy"
     video.write(video.VideoSpec(env, title, fps, seconds, gl), recorded, out)
     for episode in recorded:
-        print(f"{episode.title}, {len(episode.rewards)} steps")
-    print(f"written to {out}")
+        print(f"{episode.title}, {len(episode.rewards)} steps", flush=True)

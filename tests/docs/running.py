@@ -201,6 +201,7 @@ RULES = (
     (r"python -m jaxrl\.train\b", Commands.trains),
     (r"python -m jaxrl\.clips\.\w+ ", Commands.parses),
     (r"python -m jaxrl\.record ", Commands.records),
+    (r"python -m jaxrl\.render .* --follow\b", Commands.parses),  # serves until Ctrl-C
     (r"python -m jaxrl\.", Commands.plays),
     (r"python -m experiments\.run ", Commands.studies),
     (r"python -m experiments\.search ", Commands.searches),

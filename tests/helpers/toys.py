@@ -28,7 +28,37 @@ class Count(gymnasium.Env):
         return obs, reward, self.done if breaks else self.steps >= self.lasts, False, {}
 
 
+class Mixed(Count):
+    """The same, seen as a dict: two images, a vector and a number."""
+
+    observation_space = gymnasium.spaces.Dict(
+        {
+            "camera": gymnasium.spaces.Box(0, 255, (3, 16, 12), np.uint8),  # channels first
+            "depth": gymnasium.spaces.Box(0, 255, (16, 12), np.uint8),
+            "joints": gymnasium.spaces.Box(-1e6, 1e6, (2, 1), np.float64),
+            "tool": gymnasium.spaces.Discrete(3, start=5),
+        }
+    )
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        return self._see(super().reset(seed=seed, options=options)[0][0]), {}
+
+    def step(self, action):
+        obs, *others = super().step(action)
+        return self._see(obs[0]), *others
+
+    def _see(self, value):
+        tool = 5 + int(np.nan_to_num(value)) % 3
+        camera = np.zeros((3, 16, 12), np.uint8)
+        camera[1] = 10 * tool
+        depth = np.full((16, 12), tool, np.uint8)
+        return {"camera": camera, "depth": depth, "joints": np.full((2, 1), value), "tool": tool}
+
+
 for name, limit, kwargs in (
+    ("Mixed", 100, {"lasts": 3}),
+    ("MixedBreaks", 9, {"start": float("nan")}),
     ("Cut", 3, {}),
     ("Ends", 100, {"lasts": 4}),
     ("Breaks", 9, {"breaks": 2}),
@@ -38,7 +68,7 @@ for name, limit, kwargs in (
 ):
     gymnasium.register(
         id=f"{name}-v0",
-        entry_point=Count,
+        entry_point=Mixed if name.startswith("Mixed") else Count,
         max_episode_steps=limit,
         kwargs=kwargs,
         disable_env_checker=True,  # invalid values are intended

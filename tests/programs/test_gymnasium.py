@@ -205,6 +205,50 @@ def test_discrete_observations_are_one_hot():
     group.close()
 
 
+def test_images_and_dicts_are_observed():
+    env = gym_env.build("gym:tests.helpers.toys:Mixed-v0", 2, 1)
+    shapes = {name: (leaf.shape, leaf.dtype.name) for name, leaf in env.spec.obs.items()}
+    assert shapes == {
+        "camera": ((16, 12, 3), "uint8"),
+        "depth": ((16, 12, 1), "uint8"),
+        "joints": ((2,), "float32"),
+        "tool": ((3,), "float32"),
+    }
+    group = env.group(2, 0)
+    for _ in range(3):
+        step = group.step(np.zeros(2, np.int32))
+    # The third step ends the episode: the successor is its last observation, not the new first.
+    assert step.terminated.all()
+    for obs, value in ((step.next_obs, 3), (group.obs, 0)):
+        tool = 5 + value % 3
+        np.testing.assert_array_equal(obs["joints"], np.full((2, 2), value))
+        np.testing.assert_array_equal(obs["tool"], np.eye(3)[[value % 3] * 2])
+        np.testing.assert_array_equal(obs["depth"], np.full((2, 16, 12, 1), tool))
+        np.testing.assert_array_equal(obs["camera"][..., 1], np.full((2, 16, 12), 10 * tool))
+        assert not obs["camera"][..., [0, 2]].any()
+    group.close()
+
+
+def test_non_finite_part_of_a_dict_resets_the_env():
+    env = gym_env.build("gym:tests.helpers.toys:MixedBreaks-v0", 2, 1)
+    group = env.group(2, 0)
+    assert not group.obs["joints"].any() and group.obs["depth"].all()
+    step = group.step(np.zeros(2, np.int32))
+    assert group.nonfinite.all() and step.terminated.all()
+    group.close()
+
+
+def test_learning_from_images_and_vectors(tmp_path):
+    flags = shlex.split(
+        "gym-cartpole --env gym:tests.helpers.toys:Mixed-v0 --devices 1 --num-envs 4 --epochs 1 "
+        "--cycles 1 --iterations 1 --ppo.rollout-length 4 --ppo.num-minibatches 1 "
+        "--ppo.update-epochs 1 --eval.num-envs 1 --network.hidden 4 --network.critic-hidden 4"
+    )
+    assert train.main([*flags, "--run-dir", str(tmp_path / "run")]) == 0
+    (row,) = tiny.rows(tmp_path / "run")
+    assert row["eval/mean_reward"] == 1 + 2 + 3 and np.isfinite(row["train/value_loss"])
+
+
 def test_env_without_time_limit_requires_episode_length():
     with pytest.raises(UserError, match="--task.episode-length"):
         gym_env.build("gym:CliffWalking-v1", 2, 1)

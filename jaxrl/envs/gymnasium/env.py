@@ -9,10 +9,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.envs.gymnasium import workers
+from jaxrl.envs.gymnasium import observations, workers
 from jaxrl.envs.gymnasium.workers import EnvGroup, EnvWorker, GymSpec
 from jaxrl.errors import UserError
 from jaxrl.types import ActionSpec, EnvSpec
@@ -47,11 +46,11 @@ class GymnasiumEnv:
     @property
     def spec(self) -> EnvSpec:
         """Shapes of observations and actions."""
-        obs, action = self.gym_spec.observation, self.gym_spec.action
+        action = self.gym_spec.action
         discrete = isinstance(action, _gymnasium().spaces.Discrete)
-        return EnvSpec(
-            jax.ShapeDtypeStruct((_size(obs),), jnp.float32), ActionSpec(_size(action), discrete)
-        )
+        found = observations.shapes(self.gym_spec.observation)
+        obs = observations.map_parts(lambda part: jax.ShapeDtypeStruct(*part), found)
+        return EnvSpec(obs, ActionSpec(_size(action), discrete))
 
     def abstract_pool(self) -> tuple:
         """Return (): no part of the environments is on the device."""
@@ -71,7 +70,7 @@ class GymnasiumEnv:
 
 
 def _size(space: "Box | Discrete") -> int:
-    """Return the length of a space's vectors; a discrete one's are one-hot."""
+    """Return the length of an action, or how many there are to choose from."""
     from gymnasium.spaces import Discrete
 
     return int(space.n) if isinstance(space, Discrete) else int(np.prod(space.shape))
@@ -101,8 +100,11 @@ def build(name: str, num_envs: int, groups: int, limit: int | None = None) -> Gy
         raise UserError(f"--env: Gymnasium cannot make '{name}': {error}") from error
     observation, action, registered = env.observation_space, env.action_space, env.spec
     env.close()
-    if not isinstance(observation, Box | Discrete):
-        raise UserError(f"--env: '{name}' observes {observation}, not a Box or Discrete.")
+    if part := observations.unsupported(observation):
+        raise UserError(
+            f"--env: '{name}' observes {part}: only Box, Discrete and a Dict of these are "
+            "supported."
+        )
     if not isinstance(action, Box | Discrete) or (
         isinstance(action, Box) and not action.is_bounded()
     ):
@@ -110,4 +112,5 @@ def build(name: str, num_envs: int, groups: int, limit: int | None = None) -> Gy
     longest = limit or (registered and registered.max_episode_steps)
     if longest is None:
         raise UserError(f"--env: '{name}' has no time limit: set --task.episode-length.")
-    return GymnasiumEnv(GymSpec(name, limit, observation, action), num_envs, groups, longest)
+    spec = GymSpec(name, limit, observation, action)  # type: ignore[arg-type]
+    return GymnasiumEnv(spec, num_envs, groups, longest)

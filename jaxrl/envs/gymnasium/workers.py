@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from jaxrl.envs import OBS_LIMIT
+from jaxrl.envs.gymnasium.observations import Obs, convert, each_env, map_parts
 from jaxrl.errors import UserError
 
 if TYPE_CHECKING:
     from gymnasium import Env
-    from gymnasium.spaces import Box, Discrete
+    from gymnasium.spaces import Box, Dict, Discrete
 
 PREFIX = "gym:"
 
@@ -27,7 +28,7 @@ class GymSpec(NamedTuple):
 
     name: str  # gym:<id>
     limit: int | None  # steps per episode; the environment's own if None
-    observation: "Box | Discrete"
+    observation: "Box | Discrete | Dict"
     action: "Box | Discrete"
 
     def make(self) -> "Env":
@@ -64,7 +65,7 @@ class GroupStep(NamedTuple):
     reward: np.ndarray
     terminated: np.ndarray
     truncated: np.ndarray
-    next_obs: np.ndarray  # the true successor, never the observation after a reset
+    next_obs: Obs  # the true successor, never the observation after a reset
 
 
 class EnvGroup:
@@ -78,7 +79,7 @@ class EnvGroup:
             [spec.make] * number, autoreset_mode=gymnasium.vector.AutoresetMode.SAME_STEP
         )
         obs, _ = self._env.reset(seed=seed)
-        self._set_obs(self._flat(obs))
+        self._set_obs(self._convert(obs))
         self.ended = self.nonfinite = np.zeros(number, bool)  # in the last step
         self._total, self._length = np.zeros(number), np.zeros(number, np.int64)
         self.episodes = EpisodeBuffer([], 0)
@@ -86,30 +87,31 @@ class EnvGroup:
     def step(self, action: np.ndarray) -> GroupStep:
         """Step all environments; those whose episode ends begin a new one."""
         obs, reward, terminated, truncated, info = self._env.step(self._to_env(action))
-        before, after = self.obs, self._flat(obs)
-        next_obs = after.copy()
+        before, after = self.obs, self._convert(obs)
+        next_obs = map_parts(np.copy, after)
         for i in np.flatnonzero(terminated | truncated):
-            next_obs[i] = self._flat(np.asarray(info["final_obs"][i])[None])[0]
+            last = map_parts(lambda part: np.asarray(part)[None], info["final_obs"][i])
+            next_obs = _replaced(next_obs, [i], self._convert(last))
         with np.errstate(over="ignore"):  # what overflows is found below
             reward = reward.astype(np.float32)
         # A non-finite environment terminates here and is reset; nobody learns from NaN.
-        nonfinite = ~(np.isfinite(reward) & _bounded(next_obs).all(axis=1)) | self._nonfinite_reset
+        finite = np.isfinite(reward) & each_env(_bounded, next_obs)
+        nonfinite = ~finite | self._nonfinite_reset
         if nonfinite.any():
             reward = np.where(nonfinite, np.float32(0), reward)
-            next_obs[nonfinite] = before[nonfinite]
+            next_obs = _replaced(next_obs, nonfinite, _rows(before, nonfinite))
             fresh, _ = self._env.reset(options={"reset_mask": nonfinite})
-            after[nonfinite] = self._flat(fresh)[nonfinite]
+            after = _replaced(after, nonfinite, _rows(self._convert(fresh), nonfinite))
         self._set_obs(after)
         self.nonfinite, self.ended = nonfinite, terminated | truncated | nonfinite
         self._count(reward, nonfinite)
         truncated = truncated & ~terminated & ~nonfinite
         return GroupStep(reward, terminated | nonfinite, truncated, next_obs)
 
-    def _set_obs(self, obs: np.ndarray) -> None:
+    def _set_obs(self, obs: Obs) -> None:
         """Store observations; a non-finite one of a reset is counted by its first step."""
-        finite = _bounded(obs)
-        self.obs = np.where(finite, obs, np.float32(0))
-        self._nonfinite_reset = ~finite.all(axis=1)
+        self.obs = map_parts(lambda part: np.where(_bounded(part), part, part.dtype.type(0)), obs)
+        self._nonfinite_reset = ~each_env(_bounded, obs)
 
     def _count(self, reward: np.ndarray, nonfinite: np.ndarray) -> None:
         self._total += reward
@@ -124,15 +126,8 @@ class EnvGroup:
         """Close the environments."""
         self._env.close()
 
-    def _flat(self, obs: Any) -> np.ndarray:
-        """Return observations as float32 vectors; discrete ones are one-hot."""
-        from gymnasium.spaces import Discrete
-
-        obs, space = np.asarray(obs), self._spec.observation
-        if isinstance(space, Discrete):
-            return np.eye(int(space.n), dtype=np.float32)[obs - space.start]
-        with np.errstate(over="ignore"):
-            return obs.reshape(len(obs), -1).astype(np.float32)
+    def _convert(self, obs: Any) -> Obs:
+        return convert(self._spec.observation, obs)
 
     def _to_env(self, action: np.ndarray) -> np.ndarray:
         """Return actions in the environment's own range."""
@@ -145,8 +140,22 @@ class EnvGroup:
         return (space.low + fraction * (space.high - space.low)).astype(space.dtype)
 
 
-def _bounded(obs: np.ndarray) -> np.ndarray:
-    return np.abs(obs) < OBS_LIMIT
+def _bounded(part: np.ndarray) -> np.ndarray:
+    return np.abs(part) < OBS_LIMIT if part.dtype != np.uint8 else np.ones(part.shape, bool)
+
+
+def _rows(obs: Obs, mask: np.ndarray) -> Obs:
+    return map_parts(lambda part: part[mask], obs)
+
+
+def _replaced(obs: Obs, places: Any, rows: Obs) -> Obs:
+    """Write rows into observations, which are changed in place."""
+
+    def write(part: np.ndarray, new: np.ndarray) -> np.ndarray:
+        part[places] = new
+        return part
+
+    return map_parts(write, obs, rows)
 
 
 def _serve(connection: Connection, arguments: tuple) -> None:
