@@ -9,6 +9,7 @@ from jaxrl.algorithms.off_policy import bc, dqn, iql, offline, reward_model, sac
 from jaxrl.algorithms.off_policy.base import OffPolicyAlgorithm
 from jaxrl.algorithms.off_policy.replay import ReplayBuffer
 from jaxrl.algorithms.ppo import algorithm as ppo
+from jaxrl.algorithms.ppo import value_parts
 from jaxrl.config import NetworkConfig, TrainConfig, env_names
 from jaxrl.envs.vector_env import VectorEnv
 from jaxrl.errors import UserError
@@ -43,7 +44,9 @@ def make(
         return _make_custom(config, env, networks, num_shards)
     if config.algo == "ppo":
         total, amp = config.total_iterations, _amp(config, env)
-        return ppo.make(config.ppo, env, networks, total, num_shards, teacher, amp)
+        parts = value_parts.choose(config.ppo, config.network, env.spec, env.rows, num_shards)
+        settings = replace(config.ppo, value_parts=parts)
+        return ppo.make(settings, env, networks, total, num_shards, teacher, amp)
     algorithm = _off_policy_algorithm(config, env.spec, networks)
     return make_off_policy(config, env, networks, algorithm, num_shards)
 

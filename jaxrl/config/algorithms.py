@@ -65,6 +65,12 @@ class PPOConfig:
     accumulate: int = setting(
         1, "Parts a minibatch is split into to save memory: the same gradient step.", at_least=1
     )
+    value_parts: int | None = setting(
+        None,
+        "Parts that the values of a rollout are computed in, to save memory, rounded up to a "
+        "divisor of the rows; None: about 2 GiB each, but no smaller than a minibatch.",
+        at_least=1,
+    )
     optimizer: Literal["adam", "muon"] = setting(
         "adam", "Muon takes orthogonal steps in weight matrices (and needs larger learning rates)."
     )

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 
 from jaxrl import rollout
 from jaxrl.algorithms.off_policy.replay import ReplayState
+from jaxrl.algorithms.ppo import value_parts
 from jaxrl.config import TrainConfig
 from jaxrl.envs.gymnasium.env import GymnasiumEnv
 from jaxrl.envs.vector_env import VectorEnv
@@ -18,7 +19,7 @@ from jaxrl.programs.device import DeviceProgram
 from jaxrl.programs.gymnasium import GymnasiumProgram
 from jaxrl.programs.offline import OfflineProgram
 from jaxrl.programs.program import Program
-from jaxrl.types import PyTree, TrainState
+from jaxrl.types import EnvSpec, PyTree, TrainState
 from jaxrl.utils import device_memory, sharding, trees
 
 
@@ -231,39 +232,45 @@ def _segments(
     program: DeviceProgram | GymnasiumProgram, state: TrainState, experience: PyTree
 ) -> tuple[list, int]:
     """Describe PPO's batch."""
-    ppo, rows, spec = program.config.ppo, program.env.rows, program.env.spec
+    config, rows, spec = program.config, program.env.rows, program.env.spec
+    ppo, shards = config.ppo, program.mesh.size
     minibatch = num_bytes(experience) // ppo.num_minibatches
+    parts = value_parts.choose(ppo, config.network, spec, rows, shards)
+    values = value_parts.num_bytes(ppo, config.network, spec, rows) // parts
+    gradient = _gradient_bytes(config, spec, rows)
     # The state and the rollout, the rollout's normalised twin, one shuffled minibatch, and what
-    # the networks hold while they are at work. Tokens are encoded as zeros and ones, before and
-    # after each step.
-    peak = num_bytes(state) + 2 * num_bytes(experience) + 3 * minibatch
-    peak += _activations(program.config, rows)
-    if spec.tokens:
-        width = math.prod(spec.obs.shape[:-1]) * sum(spec.tokens)
-        peak += 2 * 4 * rows * ppo.rollout_length * width
+    # the networks hold while they are at work.
+    peak = num_bytes(state) + 2 * num_bytes(experience) + 3 * minibatch + max(values, gradient)
     batch = rows * ppo.rollout_length
     segments = batch // ppo.horizon
     per_minibatch = segments // ppo.num_minibatches
     return [
         ("batch", f"{rows:,} rows × {ppo.rollout_length} steps = {batch:,}"),
         ("segments", f"{segments:,} of {ppo.horizon} steps, {per_minibatch:,} per minibatch"),
+        ("minibatch", f"{batch // ppo.num_minibatches:,} steps = {megabytes(minibatch)}"),
+        (
+            "its gradient",
+            f"{megabytes(gradient)} in {ppo.accumulate} part(s) (--ppo.accumulate)"
+            if ppo.accumulate > 1
+            else megabytes(gradient),
+        ),
+        ("values", f"in {parts} part(s) of {megabytes(values)} (--ppo.value-parts)"),
     ], peak
 
 
-def _activations(config: TrainConfig, rows: int) -> int:
-    """Return the bytes of hidden layers: values of all steps, or the gradient of a minibatch.
+def _gradient_bytes(config: TrainConfig, spec: EnvSpec, rows: int) -> int:
+    """Return the bytes of hidden layers and one-hot tokens in the gradient of a minibatch's part.
 
-    A layer's input is free once the critic has used it, but waits for the gradient in learning.
+    A layer's input waits there for the gradient.
     """
     net, ppo = config.network, config.ppo
     gates = GATES.get(net.rnn, 0) * net.rnn_size
     actor = [*net.hidden, *([gates] if net.rnn_of != "critic" else [])]
     critic = [*net.critic_hidden, *([gates] if net.rnn_of != "actor" else [])]
-    values = rows * (ppo.horizon if gates else ppo.rollout_length) * max(critic, default=0)
-    parts = ppo.num_minibatches * ppo.accumulate
-    gradient = rows * ppo.rollout_length // parts * (sum(actor) + sum(critic))
-    twice = 2  # values before and after each step; a gradient beside each activation
-    return 4 * twice * max(values, gradient)
+    tokens = math.prod(spec.obs.shape[:-1]) * sum(spec.tokens) if spec.tokens else 0
+    steps = rows * ppo.rollout_length // (ppo.num_minibatches * ppo.accumulate)
+    twice = 2  # a gradient beside each activation
+    return 4 * steps * (twice * (sum(actor) + sum(critic)) + tokens)
 
 
 def _replay(

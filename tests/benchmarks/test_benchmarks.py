@@ -23,6 +23,7 @@ from benchmarks import (
     brax_worker,
     contacts,
     decomposition,
+    memory,
     off_policy,
     offline,
     report,
@@ -148,6 +149,24 @@ def test_scaling(run):
     few, many = run("scaling")
     assert many["environments"] == 2 * few["environments"]
     assert many["peak GiB"] > few["peak GiB"] > 0
+
+
+def test_memory(run, monkeypatch):
+    """One step is compiled; what the others would take is said by their settings."""
+    measure, config = memory.temporary_bytes, train._parse(tiny.FLAGS).config
+    assert 10_000 < measure(config) < 10_000_000
+    given = []
+
+    def instead(config):
+        given.append((config.ppo.num_minibatches, config.ppo.accumulate, config.ppo.value_parts))
+        return 2**20 * len(given)
+
+    monkeypatch.setattr(memory, "temporary_bytes", instead)
+    first, _ = run("memory")
+    assert [first[f"{kind}, MiB"] for kind in memory.KINDS] == [1, 2, 3, 4]
+    assert given == [(2, 1, 1), (2, 1, None), (2, 1, 2), (2, 4, 8)] + [
+        *((4, 1, 1), (4, 1, None), (4, 1, 4), (4, 4, 16)),
+    ]
 
 
 @pytest.mark.slow

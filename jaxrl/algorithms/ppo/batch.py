@@ -9,6 +9,7 @@ from flax import struct
 
 from jaxrl.algorithms.amp import AMP
 from jaxrl.algorithms.policy import PolicyParams
+from jaxrl.algorithms.ppo.value_parts import merge_rows, split_rows
 from jaxrl.config import PPOConfig
 from jaxrl.envs.vector_env import VectorEnv
 from jaxrl.learning import normalizer, segments
@@ -123,19 +124,35 @@ def _values(
     """
     next_obs = normalizer.normalize(learner.obs_stats, experience.next_obs)
     ended = experience.terminated | experience.truncated
+    steps, shards, parts = (obs, next_obs, ended), ppo.num_shards, ppo.config.value_parts or 1
+    if parts == 1:
+        value, next_value, carry_before, carry_after = _values_of_rows(ppo, learner, steps, carry)
+    else:
+        split = (split_rows(steps, parts, shards, 1), split_rows(carry, parts, shards, 0))
+        found = jax.lax.map(lambda part: _values_of_rows(ppo, learner, *part), split)
+        *found, carry_after = found
+        value, next_value, carry_before = merge_rows(tuple(found), shards, 1)
+        carry_after = merge_rows(carry_after, shards, 0)
+    return value, next_value, segments.cut_starts(carry_before), carry_after
+
+
+def _values_of_rows(
+    ppo: PPO, learner: PPOState, steps: tuple[PyTree, PyTree, Array], carry: PyTree
+) -> tuple[Array, Array, PyTree, PyTree]:
+    """Return the values of some rows, and the carry before each segment and at the end."""
     values, params = ppo.networks.values, learner.params["critic"]
     if not jax.tree.leaves(carry):
-        value, next_value, _ = values(params, obs, next_obs, (), None)
+        value, next_value, _ = values(params, *steps[:2], (), None)
         return value, next_value, (), ()
 
     def segment(carry: PyTree, inputs: tuple):
         value, next_value, carry_after = values(params, inputs[0], inputs[1], carry, inputs[2])
         return carry_after, (carry, value, next_value)
 
-    inputs = segments.split_time((obs, next_obs, ended), ppo.config.horizon)
+    inputs = segments.split_time(steps, ppo.config.horizon)
     carry_after, (carry_before, *values_by_segment) = jax.lax.scan(segment, carry, inputs)
     value, next_value = segments.merge_time(tuple(values_by_segment))
-    return value, next_value, segments.cut_starts(carry_before), carry_after
+    return value, next_value, carry_before, carry_after
 
 
 def _advantages(

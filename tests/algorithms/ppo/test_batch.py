@@ -113,8 +113,9 @@ def _cut(x):
     [
         CONFIG,
         replace(CONFIG, normalize_advantage="batch", normalize_value=True, bptt_horizon=H),
+        replace(CONFIG, value_parts=2),
     ],
-    ids=["plain", "normalised"],
+    ids=["plain", "normalised", "values in parts"],
 )
 def test_batch_of_feedforward_networks(config):
     experience = _experience()
@@ -140,8 +141,9 @@ def test_batch_of_feedforward_networks(config):
     np.testing.assert_array_equal(batch.log_prob, layout(experience.extras.log_prob))
 
 
-def test_critic_carry_continues_across_segments():
-    experience, config = _experience(), replace(CONFIG, bptt_horizon=H)
+@pytest.mark.parametrize("parts", [None, 2])
+def test_critic_carry_continues_across_segments(parts):
+    experience, config = _experience(), replace(CONFIG, bptt_horizon=H, value_parts=parts)
     reward, start = jnp.ones((T, N)), jnp.array([0.5, -1.0])
     networks: Any = SimpleNamespace(values=_values, is_recurrent=True)
     ppo = _ppo(config, networks)
