@@ -242,6 +242,13 @@ class NetworkConfig:
     rnn_size: int = setting(
         128, "Width of the recurrent layer.", at_least=1, only_if=("network.rnn", "lstm", "gru")
     )
+    rnn_layers: int = setting(
+        1,
+        "Recurrent layers, each after the other.",
+        at_least=1,
+        weights_of="actor",
+        only_if=("network.rnn", "lstm", "gru"),
+    )
     rnn_of: Literal["actor", "critic", "both"] = setting(
         "both", "Which network has it.", weights_of="actor", only_if=("network.rnn", "lstm", "gru")
     )

@@ -1,6 +1,7 @@
 """The actor and the critic of an environment, as records of pure functions."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -12,7 +13,7 @@ from jaxrl.learning import distributions, normalizer
 from jaxrl.learning.distributions import Distribution
 from jaxrl.networks import cnn
 from jaxrl.networks.mlp import MLP, kernel_init
-from jaxrl.networks.recurrent import RNN, initial_carry
+from jaxrl.networks.recurrent import RNN, apply_layers, initial_carry, layer_names
 from jaxrl.types import Array, EnvSpec, Key, PyTree
 
 PRIVILEGED = "privileged_state"
@@ -54,6 +55,11 @@ def rnn_of(c: NetworkConfig, part: str) -> str:
     return c.rnn if c.rnn_of in (part, "both") else "none"
 
 
+def _rnn_layers(c: NetworkConfig) -> list[RNN]:
+    """Return the recurrent layers; inside a module they become parts of it."""
+    return [RNN(c.rnn, c.rnn_size, name=name) for name in layer_names(c.rnn_layers)]
+
+
 class _Actor(nn.Module):
     config: NetworkConfig
     param_size: int
@@ -68,7 +74,7 @@ class _Actor(nn.Module):
             x = cnn.Pixels()(x) if isinstance(x, cnn.ImageObs) else x
             x = _torso(c, c.hidden)(x)
             if rnn_of(c, "actor") != "none":
-                x, _, carry = RNN(c.rnn, c.rnn_size, name="memory")(x, carry, ended)
+                x, _, carry = apply_layers(_rnn_layers(c), x, carry, ended)
         size = self.param_size // 2 if self.has_std else self.param_size
         if c.distribution == "greedy":  # the last output is epsilon, a parameter
             size -= 1
@@ -117,8 +123,7 @@ class _Critic(nn.Module):
                 x, next_x = pixels(x), None if next_x is None else pixels(next_x)  # type: ignore[arg-type]
             x, next_x = torso(x), None if next_x is None else torso(next_x)
             if rnn_of(c, "critic") != "none":
-                rnn = RNN(c.rnn, c.rnn_size, name="memory")
-                x, next_x, carry = rnn(x, carry, ended, next_x)
+                x, next_x, carry = apply_layers(_rnn_layers(c), x, carry, ended, next_x)
         head = nn.Dense(1, kernel_init=kernel_init(c.init, 1.0), name="head")
         value, next_value = (None if y is None else head(y)[..., 0] for y in (x, next_x))
         return value, next_value, carry  # type: ignore[return-value]
@@ -186,17 +191,22 @@ def example_obs(spec: EnvSpec) -> PyTree:
 
 
 def _network(
-    module: nn.Module, spec: EnvSpec, read: Callable[[PyTree], Any], kind: str, size: int
+    module: "_Actor | _Critic", spec: EnvSpec, read: Callable[[PyTree], Any], kind: str
 ) -> Network:
+    c = module.config
+
+    def first_carry(number: int) -> PyTree:
+        return initial_carry(kind, c.rnn_size, number, c.rnn_layers)
+
     def init(key: Key) -> PyTree:
         example = example_obs(spec)
-        return module.init(key, read(example), initial_carry(kind, size, 1))
+        return module.init(key, read(example), first_carry(1))
 
     def apply(params: PyTree, obs: PyTree, carry: PyTree) -> tuple[Array, PyTree]:
         out, *_, carry = module.apply(params, read(obs), carry)
         return out, carry  # type: ignore[return-value]
 
-    return Network(init, apply, initial_carry=lambda number: initial_carry(kind, size, number))
+    return Network(init, apply, first_carry)
 
 
 def build(spec: EnvSpec, config: NetworkConfig) -> ActorCritic:
@@ -206,11 +216,10 @@ def build(spec: EnvSpec, config: NetworkConfig) -> ActorCritic:
     actor_keys, critic_keys = observed_keys(spec.obs)
     actor = _Actor(config, distribution.param_size, has_std=not spec.action.discrete)
     critic = _Critic(config)
-    size, is_recurrent = config.rnn_size, config.rnn != "none"
     readers = obs_reader(spec, actor_keys), obs_reader(spec, critic_keys)
     networks = (
-        _network(actor, spec, readers[0], rnn_of(config, "actor"), size),
-        _network(critic, spec, readers[1], rnn_of(config, "critic"), size),
+        _network(actor, spec, readers[0], rnn_of(config, "actor")),
+        _network(critic, spec, readers[1], rnn_of(config, "critic")),
     )
     same_body = config.hidden == config.critic_hidden and actor_keys == critic_keys
     same_body = same_body and not has_images(spec)
@@ -220,6 +229,7 @@ def build(spec: EnvSpec, config: NetworkConfig) -> ActorCritic:
     def values(params: PyTree, obs: PyTree, next_obs: PyTree, carry: PyTree, ended: PyTree) -> Any:
         return critic.apply(params, readers[1](obs), carry, ended, readers[1](next_obs))
 
+    is_recurrent = config.rnn != "none"
     return ActorCritic(*networks, distribution, forward, values, is_recurrent, config.clip_obs)
 
 
@@ -236,21 +246,24 @@ def _batched_forward(actor: _Actor, critic: _Critic, readers: tuple[Callable, Ca
     """Return `forward` for bodies of equal shape: each pair of layers is one batched product."""
     c = actor.config
     torso, rnn = _torso(c, c.hidden), RNN(c.rnn, c.rnn_size)
+    names = () if c.rnn == "none" else layer_names(c.rnn_layers)
 
     def body(params: PyTree, carry: PyTree, x: Array, ended: PyTree) -> Array:
         x = torso.apply({"params": params["MLP_0"]}, x)  # type: ignore[assignment]
-        if c.rnn == "none":
+        if not names:
             return x
-        return rnn.apply({"params": params["memory"]}, x, carry, ended)[0]
+        layers = [partial(rnn.apply, {"params": params[name]}) for name in names]
+        return apply_layers(layers, x, carry, ended)[0]  # type: ignore[arg-type]
 
     def forward(params: PyTree, obs: PyTree, carry: PyTree, ended: PyTree) -> tuple[Array, Array]:
-        names = ("actor", "critic")
-        pair = [({key: params[n]["params"][key] for key in parts}, carry[n]) for n in names]
+        pair = [
+            ({part: params[each]["params"][part] for part in ("MLP_0", *names)}, carry[each])
+            for each in ("actor", "critic")
+        ]
         pair = jax.tree.map(lambda *leaves: jnp.stack(leaves), *pair)
         x = jax.vmap(body, (0, 0, None, None))(pair[0], pair[1], readers[0](obs), ended)
         output, _ = actor.apply(params["actor"], x[0], from_features=True)
         value, *_ = critic.apply(params["critic"], x[1], from_features=True)
         return output, value  # type: ignore[return-value]
 
-    parts = ("MLP_0",) if c.rnn == "none" else ("MLP_0", "memory")
     return forward

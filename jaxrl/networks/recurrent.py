@@ -1,11 +1,11 @@
-"""An LSTM or GRU layer, for one step or for whole segments.
+"""LSTM and GRU layers, for one step or for whole segments.
 
 Most of the work of a step is the product with its input. So these products are computed for all
 steps of a segment at once, and only the recurrent part step by step. Backwards likewise: see
 `_unroll`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import flax.linen as nn
@@ -20,12 +20,38 @@ Cell = Callable[[PyTree, Array, Array], PyTree]
 GATES = {"lstm": 4, "gru": 3}
 
 
-def initial_carry(kind: str, size: int, number: int) -> PyTree:
-    """Return the carry of zeros for `number` rows; () for kind "none"."""
+def initial_carry(kind: str, size: int, number: int, layers: int = 1) -> PyTree:
+    """Return the carry of zeros for `number` rows; () for kind "none".
+
+    The carry of several layers is a tuple of theirs.
+    """
     if kind == "none":
         return ()
     zeros = jnp.zeros((number, size), jnp.float32)
-    return (zeros, zeros) if kind == "lstm" else zeros
+    carry = (zeros, zeros) if kind == "lstm" else zeros
+    return carry if layers == 1 else (carry,) * layers
+
+
+def layer_names(layers: int) -> tuple[str, ...]:
+    """Return the names of the layers among a network's parameters."""
+    return ("memory", *(f"memory_{i}" for i in range(1, layers)))
+
+
+def apply_layers(
+    layers: Sequence[Callable[..., tuple[Array, Array | None, PyTree]]],
+    x: Array,
+    carry: PyTree,
+    ended: Array | None = None,
+    next_x: Array | None = None,
+) -> tuple[Array, Array | None, PyTree]:
+    """Apply recurrent layers, each to the output of the one before; see `RNN` for the arguments."""
+    if len(layers) == 1:
+        return layers[0](x, carry, ended, next_x)
+    carries = []
+    for layer, before in zip(layers, carry, strict=True):
+        x, next_x, after = layer(x, before, ended, next_x)
+        carries.append(after)
+    return x, next_x, tuple(carries)
 
 
 def reset_carry(ended: Array, carry: PyTree) -> PyTree:

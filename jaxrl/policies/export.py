@@ -17,6 +17,7 @@ from jax import export
 from jaxrl.algorithms import policy as acting
 from jaxrl.config import NetworkConfig
 from jaxrl.networks import actor_critic
+from jaxrl.networks.recurrent import layer_names
 from jaxrl.policies import files as network_files
 from jaxrl.policies import load
 from jaxrl.policies.load import LoadedPolicy
@@ -84,11 +85,7 @@ def numpy_arrays(
     arrays |= {"head_w": weights["head"]["kernel"], "head_b": weights["head"]["bias"]}
     rnn = actor_critic.rnn_of(config, "actor")
     if rnn != "none":
-        cell = weights["memory"]
-        arrays |= {"rnn_w": cell["input"]["kernel"], "rnn_b": cell["input"]["bias"]}
-        arrays["rnn_recurrent"] = cell["recurrent"]
-        if rnn == "gru":
-            arrays["rnn_bias"] = cell["bias"]
+        arrays |= _rnn_layers(weights, config)
     settings = {
         "keys": list(actor_critic.observed_keys(spec.obs)[0]),
         "tokens": list(spec.tokens),
@@ -96,6 +93,7 @@ def numpy_arrays(
         "layer_norm": config.layer_norm,
         "activation": config.activation,
         "rnn": rnn,
+        "rnn_layers": config.rnn_layers,
         "discrete": spec.action.discrete,
         "squashed": config.distribution != "normal",
         "actions": spec.action.size,
@@ -111,6 +109,17 @@ def _layers(weights: dict[str, Any], config: NetworkConfig) -> dict[str, Any]:
         if config.layer_norm:
             norm = weights[f"LayerNorm_{i}"]
             arrays |= {f"scale{i}": norm["scale"], f"offset{i}": norm["bias"]}
+    return arrays
+
+
+def _rnn_layers(weights: dict[str, Any], config: NetworkConfig) -> dict[str, Any]:
+    arrays = {}
+    for i, name in enumerate(layer_names(config.rnn_layers)):
+        cell, prefix = weights[name], f"rnn{i or ''}"
+        arrays |= {f"{prefix}_w": cell["input"]["kernel"], f"{prefix}_b": cell["input"]["bias"]}
+        arrays[f"{prefix}_recurrent"] = cell["recurrent"]
+        if config.rnn == "gru":
+            arrays[f"{prefix}_bias"] = cell["bias"]
     return arrays
 
 

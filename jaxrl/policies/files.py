@@ -64,8 +64,9 @@ def read(file: Path) -> PolicyFile:
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         reason = f"it has no '{error.args[0]}'" if isinstance(error, KeyError) else error
         raise UserError(f"'{file}' has an invalid header: {reason}.") from error
-    if len(config.hidden) > len(arrays):  # building them would take very long
-        raise UserError(f"'{file}' names {len(config.hidden)} layers, but has fewer arrays.")
+    layers = max(len(config.hidden), config.rnn_layers)
+    if layers > len(arrays):  # building them would take very long
+        raise UserError(f"'{file}' names {layers} layers, but has fewer arrays.")
     return PolicyFile(spec, config, arrays, info)
 
 

@@ -48,7 +48,7 @@ class Policy:
                 x = x * a[f"scale{i}"] + a[f"offset{i}"]
             x = ACTIVATIONS[settings["activation"]](x)
         if settings["rnn"] != "none":
-            x, carry = self.rnn(x, carry)
+            x, carry = self.rnn_layers(x, carry)
         out = x @ a["head_w"] + a["head_b"]
         if settings["discrete"]:
             return np.argmax(out, axis=-1), carry
@@ -65,18 +65,28 @@ class Policy:
         z = (x.astype(np.float32) - self.arrays["mean"]) / self.arrays["std"]
         return np.clip(z, -self.arrays["clip"], self.arrays["clip"])
 
-    def rnn(self, x: np.ndarray, carry: Any) -> tuple[np.ndarray, Any]:
+    def rnn_layers(self, x: np.ndarray, carry: Any) -> tuple[np.ndarray, Any]:
+        """Return the output of the last recurrent layer, and the carry: of several, a tuple."""
+        if (number := self.settings.get("rnn_layers", 1)) == 1:
+            return self.rnn(x, carry, "rnn")
+        carries = []
+        for i, before in enumerate((None,) * number if carry is None else carry):
+            x, after = self.rnn(x, before, f"rnn{i or ''}")
+            carries.append(after)
+        return x, tuple(carries)
+
+    def rnn(self, x: np.ndarray, carry: Any, name: str) -> tuple[np.ndarray, Any]:
         """Return the output of an LSTM or GRU, and its carry after this step."""
         a, lstm = self.arrays, self.settings["rnn"] == "lstm"
-        gates = x @ a["rnn_w"] + a["rnn_b"]
-        zeros = np.zeros((*x.shape[:-1], a["rnn_recurrent"].shape[0]), np.float32)
+        gates = x @ a[f"{name}_w"] + a[f"{name}_b"]
+        zeros = np.zeros((*x.shape[:-1], a[f"{name}_recurrent"].shape[0]), np.float32)
         carry = ((zeros, zeros) if lstm else zeros) if carry is None else carry
-        past = (carry[1] if lstm else carry) @ a["rnn_recurrent"]
+        past = (carry[1] if lstm else carry) @ a[f"{name}_recurrent"]
         if lstm:
             i, f, g, o = np.split(gates + past, 4, axis=-1)
             cell = sigmoid(f) * carry[0] + sigmoid(i) * np.tanh(g)
             return (out := sigmoid(o) * np.tanh(cell)), (cell, out)
         (r, z, n), (past_r, past_z, past_n) = np.split(gates, 3, -1), np.split(past, 3, -1)
         z = sigmoid(z + past_z)
-        n = np.tanh(n + sigmoid(r + past_r) * (past_n + a["rnn_bias"]))
+        n = np.tanh(n + sigmoid(r + past_r) * (past_n + a[f"{name}_bias"]))
         return (out := (1 - z) * n + z * carry), out

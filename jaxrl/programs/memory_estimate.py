@@ -265,8 +265,9 @@ def _gradient_bytes(config: TrainConfig, spec: EnvSpec, rows: int) -> int:
     """
     net, ppo = config.network, config.ppo
     gates = GATES.get(net.rnn, 0) * net.rnn_size
-    actor = [*net.hidden, *([gates] if net.rnn_of != "critic" else [])]
-    critic = [*net.critic_hidden, *([gates] if net.rnn_of != "actor" else [])]
+    layers = [gates] * net.rnn_layers
+    actor = [*net.hidden, *(layers if net.rnn_of != "critic" else [])]
+    critic = [*net.critic_hidden, *(layers if net.rnn_of != "actor" else [])]
     tokens = math.prod(spec.obs.shape[:-1]) * sum(spec.tokens) if spec.tokens else 0
     steps = rows * ppo.rollout_length // (ppo.num_minibatches * ppo.accumulate)
     twice = 2  # a gradient beside each activation

@@ -10,7 +10,7 @@ import pytest
 
 from jaxrl.config import NetworkConfig
 from jaxrl.networks import actor_critic
-from jaxrl.networks.recurrent import RNN, initial_carry
+from jaxrl.networks.recurrent import RNN, apply_layers, initial_carry
 from jaxrl.types import ActionSpec, EnvSpec
 
 T, N, F, SIZE = 7, 3, 5, 4
@@ -20,8 +20,8 @@ OTHER = jax.random.normal(KEYS[1], (T, N, F))
 ENDED = jax.random.uniform(KEYS[2], (T, N)) < 0.3
 
 
-def _carry(kind):
-    zeros = initial_carry(kind, SIZE, N)
+def _carry(kind, layers=1):
+    zeros = initial_carry(kind, SIZE, N, layers)
     return jax.tree.map(lambda leaf: jax.random.normal(KEYS[3], leaf.shape), zeros)
 
 
@@ -135,16 +135,23 @@ def test_lstm_init_opens_forget_gates_and_is_orthogonal():
 
 
 @pytest.mark.parametrize(
-    "kind, who", [("lstm", "actor"), ("lstm", "critic"), ("lstm", "both"), ("gru", "both")]
+    "kind, who, layers",
+    [
+        ("lstm", "actor", 1),
+        ("lstm", "critic", 2),
+        ("lstm", "both", 1),
+        ("gru", "both", 1),
+        ("gru", "both", 2),
+    ],
 )
-def test_rnn_of_selects_the_recurrent_networks(kind, who):
+def test_rnn_of_selects_the_recurrent_networks(kind, who, layers):
     spec = EnvSpec(jax.ShapeDtypeStruct((F,), jnp.float32), ActionSpec(2, False))
-    config = NetworkConfig((6,), (6,), rnn=kind, rnn_size=SIZE, rnn_of=who)
+    config = NetworkConfig((6,), (6,), rnn=kind, rnn_size=SIZE, rnn_layers=layers, rnn_of=who)
     networks = actor_critic.build(spec, config)
     nets = {"actor": networks.actor, "critic": networks.critic}
     for name, network in nets.items():
         assert bool(jax.tree.leaves(network.initial_carry(N))) == (who in (name, "both"))
-    start = {name: _carry(kind) if who in (name, "both") else () for name in nets}
+    start = {name: _carry(kind, layers) if who in (name, "both") else () for name in nets}
 
     @jax.jit
     def at_once():
@@ -169,3 +176,77 @@ def test_rnn_of_selects_the_recurrent_networks(kind, who):
             lambda leaf, t=t: jnp.where(ENDED[t][:, None], 0, leaf),
             {"actor": carry_a, "critic": carry_c},
         )
+
+
+def _sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def _numpy_cell(kind, params, x, carry):
+    """Return the carry of one layer after one step, by the formulas of the papers."""
+    into = x @ params["input"]["kernel"] + params["input"]["bias"]
+    past = (carry[1] if kind == "lstm" else carry) @ params["recurrent"]
+    if kind == "lstm":
+        i, f, g, o = np.split(into + past, 4, axis=-1)
+        cell = _sigmoid(f) * carry[0] + _sigmoid(i) * np.tanh(g)
+        return cell, _sigmoid(o) * np.tanh(cell)
+    (r, z, n), (past_r, past_z, past_n) = np.split(into, 3, -1), np.split(past, 3, -1)
+    z = _sigmoid(z + past_z)
+    return (1 - z) * np.tanh(n + _sigmoid(r + past_r) * (past_n + params["bias"])) + z * carry
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_two_layers_equal_a_loop_over_layers_and_steps(kind):
+    module = RNN(kind, SIZE)
+    inputs = X[0], jnp.zeros((N, SIZE))
+    layers = [_random(module.init(KEYS[0], x, _carry(kind))["params"]) for x in inputs]
+    layers[1] = jax.tree.map(lambda leaf: -0.7 * leaf, layers[1])  # others than the first's
+    start = _carry(kind, layers=2)
+
+    @jax.jit
+    def at_once():
+        apply = [functools.partial(module.apply, {"params": params}) for params in layers]
+        return apply_layers(apply, X, start, ENDED, OTHER)
+
+    def loop(x, carries):
+        """Return the output of the last layer and the carries of all, after one step."""
+        after = []
+        for params, carry in zip(jax.tree.map(np.asarray, layers), carries, strict=True):
+            after.append(_numpy_cell(kind, params, x, carry))
+            x = after[-1][1] if kind == "lstm" else after[-1]
+        return x, after
+
+    out, next_out, carry = at_once()
+    carries = jax.tree.map(np.asarray, start)
+    for t in range(T):
+        expected, carries = loop(np.asarray(X[t]), carries)
+        np.testing.assert_allclose(out[t], expected, rtol=1e-4, atol=1e-5)
+        expected, _ = loop(np.asarray(OTHER[t]), carries)
+        np.testing.assert_allclose(next_out[t], expected, rtol=1e-4, atol=1e-5)
+        carries = jax.tree.map(lambda leaf, t=t: np.where(ENDED[t][:, None], 0, leaf), carries)
+    for a, b in zip(jax.tree.leaves(carry), jax.tree.leaves(carries), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_a_second_layer_leaves_the_first_as_it_is(kind):
+    """One layer has the parameters and the carry that policy files and checkpoints hold."""
+    spec = EnvSpec(jax.ShapeDtypeStruct((F,), jnp.float32), ActionSpec(2, False))
+    one, two = (
+        actor_critic.build(spec, NetworkConfig((6,), (6,), rnn=kind, rnn_size=SIZE, rnn_layers=n))
+        for n in (1, 2)
+    )
+    params, more = (
+        jax.jit(lambda n=n: {"actor": n.actor.init(KEYS[0]), "critic": n.critic.init(KEYS[1])})()
+        for n in (one, two)
+    )
+    for name in ("actor", "critic"):
+        assert sorted(more[name]["params"]) == sorted([*params[name]["params"], "memory_1"])
+        del more[name]["params"]["memory_1"]
+    jax.tree.map(np.testing.assert_array_equal, params, more)
+    zeros = np.zeros((N, SIZE), np.float32)
+    carry = (zeros, zeros) if kind == "lstm" else zeros
+    for network in (one.actor, one.critic):
+        jax.tree.map(np.testing.assert_array_equal, network.initial_carry(N), carry)
+    for network in (two.actor, two.critic):
+        jax.tree.map(np.testing.assert_array_equal, network.initial_carry(N), (carry, carry))

@@ -46,6 +46,8 @@ KINDS = {
     "tokens": (TOKENS, {}),
     "lstm": (PLAIN, {"rnn": "lstm"}),
     "gru": (PARTS, {"rnn": "gru"}),
+    "two lstm layers": (PLAIN, {"rnn": "lstm", "rnn_layers": 2}),
+    "three gru layers": (BYTES, {"rnn": "gru", "rnn_layers": 3}),
     "recurrent critic": (PLAIN, {"rnn": "gru", "rnn_of": "critic"}),
 }
 

@@ -543,8 +543,8 @@ def test_resuming_a_finished_run_changes_nothing(finished, tmp_path, capsys):
 def test_resume_with_lstm_and_prioritized_sampling_is_exact(tmp_path):
     # β is scheduled over the length of the run, which differs here: start it at its maximum.
     settings = shlex.split(
-        "--network.rnn lstm --network.rnn-size 4 --ppo.bptt-horizon 4 --eval.num-envs 0 "
-        "--ppo.sampling prioritized --ppo.prio-beta0 1.0 --ppo.advantage vtrace"
+        "--network.rnn lstm --network.rnn-size 4 --network.rnn-layers 2 --ppo.bptt-horizon 4 "
+        "--ppo.sampling prioritized --ppo.prio-beta0 1.0 --ppo.advantage vtrace --eval.num-envs 0"
     )
     whole = tiny.run(tmp_path / "whole", *settings)
     parts = tiny.run(tmp_path / "parts", *settings, "--epochs", "1")

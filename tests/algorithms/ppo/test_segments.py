@@ -75,7 +75,12 @@ PRIORITIZED = {"sampling": "prioritized", "advantage": "vtrace"}
 
 
 @pytest.mark.parametrize(
-    "network, changes", [(LSTM, {}), (replace(LSTM, rnn="gru", rnn_of="actor"), PRIORITIZED)]
+    "network, changes",
+    [
+        (LSTM, {}),
+        (replace(LSTM, rnn_layers=2), {}),
+        (replace(LSTM, rnn="gru", rnn_of="actor"), PRIORITIZED),
+    ],
 )
 def test_recurrent_ratio_is_one_at_zero_learning_rate(network, changes):
     """Acting and training agree on the carry at every step, across segments and episodes."""
