@@ -6,7 +6,7 @@ from typing import Any
 import jax
 
 from jaxrl.envs.vector_env import VectorEnv
-from jaxrl.learning import segments
+from jaxrl.learning import sde, segments
 from jaxrl.networks.recurrent import reset_carry
 from jaxrl.types import RECORDS, Key, Policy, PyTree, Rollout, RolloutState
 
@@ -24,8 +24,8 @@ def collect(
     """Step all environments `length` times with `policy`; time-major [T, N, ...].
 
     New episodes start from the states of `pool`, or of one sampled here. The carry is reset where
-    an episode ended. The carry before every `horizon` steps is returned with the rollout: segments
-    are unrolled from it.
+    an episode ended. The network's carry before every `horizon` steps is returned with the rollout:
+    segments are unrolled from it.
     """
     keys = jax.random.split(key, 2 * length + 1)  # at once: random numbers are slow to compile
     pool = env.sample_pool(keys[-1]) if pool is None else pool
@@ -59,13 +59,17 @@ def collect(
 
 
 def _scan_segments(step: Callable, start: tuple[Any, PyTree], keys: Key, horizon: int):
-    """Scan all steps; return the end, the carry before each segment, and the steps' outputs."""
+    """Scan all steps; return the end, the carry before each segment, and the steps' outputs.
+
+    Exploration noise is left out of the stored carry: learning does not need it.
+    """
 
     def segment(carries: tuple[Any, PyTree], keys: Key):
         end, steps = jax.lax.scan(step, carries, keys)
-        return end, (carries[1], steps)
+        return end, (sde.memory(carries[1]), steps)
 
-    if horizon == len(keys) or not jax.tree.leaves(start[1]):  # one segment, or not recurrent
+    is_recurrent = bool(jax.tree.leaves(sde.memory(start[1])))
+    if horizon == len(keys) or not is_recurrent:
         end, (before, steps) = segment(start, keys)
         return end, jax.tree.map(lambda leaf: leaf[None], before), steps
     end, (before, steps) = jax.lax.scan(segment, start, segments.split_time(keys, horizon))

@@ -67,7 +67,7 @@ class Rollout(NamedTuple):
     truncated: Array  # the episode was cut: bootstrap from next_obs
     next_obs: PyTree  # the true successor, never the observation after a reset
     extras: Any  # of the policy, e.g. log-probabilities
-    carry: PyTree  # the policy's carry before each segment, [segments, N, ...]
+    carry: PyTree  # the network's carry before each segment, [segments, N, ...]
     episodes: Metrics  # of the episodes that ended in the rollout
 
 
@@ -75,7 +75,7 @@ class RolloutState(struct.PyTreeNode):
     """Everything with one row per environment: the part of the state that is sharded."""
 
     env: PyTree
-    carry: PyTree  # of the policy, if recurrent
+    carry: PyTree  # of the policy: recurrent state and exploration noise, if any
     critic_carry: PyTree
     discounted_return: PyTree  # [N] of running discounted returns, for reward normalisation; or ()
     replay: PyTree = ()  # ReplayState of an off-policy algorithm
@@ -111,3 +111,4 @@ class Algorithm(NamedTuple):
     policy_params: Callable[[Any], PyTree]  # learner -> params of the policy
     initial_carry: Callable[[int], PyTree]
     reward_params: Callable[[Any], PyTree] | None = None  # learner -> params of a learnt reward
+    rollout_carry: Callable[[int], PyTree] | None = None  # of rollouts, if not `initial_carry`

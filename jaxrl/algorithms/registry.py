@@ -23,6 +23,8 @@ from jaxrl.utils import user_code
 def network_config(config: TrainConfig) -> NetworkConfig:
     """Return the settings of the networks, with the distribution that the algorithm needs."""
     network, settings = config.network, config.offpolicy
+    if network.sde and network.sde_sample_freq is None:
+        network = replace(network, sde_sample_freq=config.learning.rollout_length)
     if config.algo in ("td3", "bc"):
         return replace(network, distribution="noisy", init_std=settings.exploration_noise)
     if config.algo == "iql":
@@ -185,6 +187,8 @@ def _size_for(buffer: ReplayBuffer, steps: int) -> int:
 def build_networks(config: TrainConfig, spec: EnvSpec) -> ActorCritic:
     """Build the actor, and the critic of PPO: jaxrl's, or those of --network.module."""
     network = network_config(config)
+    if network.sde and spec.action.discrete:
+        raise UserError(f"--network.sde: '{config.env}' has discrete actions: leave it out.")
     if network.module is None:
         return actor_critic.build(spec, network)
     made = user_code.load("--network.module", network.module)(spec, network)

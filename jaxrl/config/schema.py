@@ -231,11 +231,25 @@ class NetworkConfig:
         True,
         "Let the network output the standard deviation of actions, or learn one number per action.",
         weights_of="actor",
+        unless=("network.sde",),
     )
     init_std: float = setting(0.7, "Standard deviation of actions at the start.", above=0)
     fixed_std: bool = setting(False, "Keep that standard deviation for the whole run.")
     min_std: float = setting(0.001, "Lower bound of the standard deviation.", above=0)
     clip_obs: float = setting(10.0, "Clip normalised observations at ± this.", above=0)
+    sde: bool = setting(
+        False,
+        "State-dependent exploration (gSDE): rollouts perturb actions by a random linear function "
+        "of the actor's last features, with learnt scales (ppo and sac).",
+        weights_of="actor",
+    )
+    sde_sample_freq: int | None = setting(
+        None,
+        "Steps after which an environment samples that function again, besides at the start of an "
+        "episode; None: those of a rollout.",
+        at_least=1,
+        only_if=("network.sde",),
+    )
     rnn: Literal["none", "lstm", "gru"] = setting(
         "none", "Recurrent layer after the others.", weights_of="actor"
     )
@@ -244,7 +258,7 @@ class NetworkConfig:
     )
     rnn_layers: int = setting(
         1,
-        "Recurrent layers, each after the other.",
+        "Number of recurrent layers, one after the other.",
         at_least=1,
         weights_of="actor",
         only_if=("network.rnn", "lstm", "gru"),

@@ -67,6 +67,10 @@ def _choice_problems(config: TrainConfig) -> list[str]:
             "--ppo.normalize-advantage batch needs advantages that stay as they are: use minibatch "
             "with --ppo.advantage vtrace and with --ppo.sampling prioritized."
         )
+    if config.network.sde and config.network.fixed_std:
+        problems.append(
+            "--network.sde learns the standard deviation of its noise: use --network.no-fixed-std."
+        )
     if ppo.min_learning_rate > ppo.max_learning_rate:
         problems.append("--ppo.min-learning-rate must not exceed --ppo.max-learning-rate.")
     return problems
@@ -140,7 +144,7 @@ def _size_problems(config: TrainConfig, device_count: int | None) -> list[str]:
     if device_count is not None and shards > device_count:
         problems.append(f"--devices {shards}: this machine has {device_count}.")
     problems += (_segment_problems if config.algo == "ppo" else _replay_problems)(config, shards)
-    problems += _data_problems(config, shards)
+    problems += [*_data_problems(config, shards), *_sde_problems(config)]
     if config.eval.num_envs and config.eval.num_envs % shards:
         fits = -(-config.eval.num_envs // shards) * shards
         problems.append(
@@ -294,6 +298,20 @@ def _data_problems(config: TrainConfig, shards: int) -> list[str]:
         problems.append("--algo bc reads no rewards: use --offpolicy.reward env.")
     if shards > 1:
         problems.append("--data.path runs on one device: use --devices 1.")
+    return problems
+
+
+def _sde_problems(config: TrainConfig) -> list[str]:
+    """Check what state-dependent exploration needs, besides continuous actions."""
+    problems, algo = [], config.algo
+    if not config.network.sde:
+        return problems
+    if algo not in ("ppo", "sac") and not env_names.is_custom(algo):
+        problems.append(f"--network.sde is for ppo and sac: leave it out with --algo {algo}.")
+    if config.offline:
+        problems.append("--network.sde explores in rollouts: leave it out with --data.path.")
+    if config.network.module is not None:
+        problems.append("--network.sde is for jaxrl's networks: leave out --network.module.")
     return problems
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from jaxrl.envs.gymnasium.env import GymnasiumEnv
 from jaxrl.evaluation import episodes
+from jaxrl.learning import sde
 from jaxrl.networks.recurrent import reset_carry
 from jaxrl.types import Array, Key, Policy, PyTree
 
@@ -18,7 +19,7 @@ class PolicyOutput(NamedTuple):
 
     action: Array
     extras: Any
-    carry_before: PyTree  # the carry that the policy was called with
+    carry_before: PyTree  # the network's carry that the policy was called with
     carry: PyTree
 
 
@@ -37,7 +38,7 @@ def make_act(policy: Policy) -> ActFunction:
     ) -> PolicyOutput:
         carry = reset_carry(ended, carry)
         action, new_carry, extras = policy(params, obs, carry, jax.random.fold_in(key, step))
-        return PolicyOutput(action, extras, carry, new_carry)
+        return PolicyOutput(action, extras, sde.memory(carry), new_carry)
 
     return act
 

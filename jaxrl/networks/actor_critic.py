@@ -9,8 +9,9 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.config import NetworkConfig
-from jaxrl.learning import distributions, normalizer
+from jaxrl.learning import distributions, normalizer, sde
 from jaxrl.learning.distributions import Distribution
+from jaxrl.learning.sde import Noise
 from jaxrl.networks import cnn
 from jaxrl.networks.mlp import MLP, kernel_init
 from jaxrl.networks.recurrent import RNN, apply_layers, initial_carry, layer_names
@@ -18,6 +19,7 @@ from jaxrl.types import Array, EnvSpec, Key, PyTree
 
 PRIVILEGED = "privileged_state"
 AMP_OBS = "amp"  # motion of the last frames: for the discriminator, not for actor or critic
+_NOISE = "noise_log_std"  # the actor's parameter of state-dependent exploration
 
 
 class Network(NamedTuple):
@@ -26,6 +28,14 @@ class Network(NamedTuple):
     init: Callable[[Key], PyTree]
     apply: Callable[[PyTree, PyTree, PyTree], tuple[Array, PyTree]]
     initial_carry: Callable[[int], PyTree]
+
+
+class SDE(NamedTuple):
+    """State-dependent exploration; apply(actor's params, obs, carry, Z) -> (output, ε, carry)."""
+
+    apply: Callable[[PyTree, PyTree, PyTree, Array], tuple[Array, Array, PyTree]]
+    initial_noise: Callable[[int], Noise]
+    sample_freq: int | None  # steps between samples of Z; None: one for each episode
 
 
 class ActorCritic(NamedTuple):
@@ -44,6 +54,7 @@ class ActorCritic(NamedTuple):
     values: Callable[[PyTree, PyTree, PyTree, PyTree, PyTree], tuple[Array, Array, PyTree]]
     is_recurrent: bool
     clip_obs: float = normalizer.CLIP  # of normalised observations, ±
+    sde: SDE | None = None  # how rollouts explore; None: actions are sampled at every step
 
 
 def _torso(c: NetworkConfig, hidden: tuple[int, ...]) -> MLP:
@@ -67,14 +78,23 @@ class _Actor(nn.Module):
 
     @nn.compact
     def __call__(
-        self, x: Array, carry: PyTree = (), ended: PyTree = None, *, from_features: bool = False
+        self,
+        x: Array,
+        carry: PyTree = (),
+        ended: PyTree = None,
+        *,
+        from_features: bool = False,
+        to_features: bool = False,
     ) -> tuple[Array, PyTree]:
+        """Return the distribution's parameters, or the features they are computed from."""
         c = self.config
         if not from_features:
             x = cnn.Pixels()(x) if isinstance(x, cnn.ImageObs) else x
             x = _torso(c, c.hidden)(x)
             if rnn_of(c, "actor") != "none":
                 x, _, carry = apply_layers(_rnn_layers(c), x, carry, ended)
+        if to_features:
+            return x, carry
         size = self.param_size // 2 if self.has_std else self.param_size
         if c.distribution == "greedy":  # the last output is epsilon, a parameter
             size -= 1
@@ -87,7 +107,9 @@ class _Actor(nn.Module):
             out = jnp.concatenate([out, epsilon], axis=-1)
         if not self.has_std:
             return out, carry
-        if c.fixed_std:
+        if c.sde:
+            log_std = sde.action_log_std(x, self._noise_log_std(x.shape[-1], size), c.min_std)
+        elif c.fixed_std:
             log_std = jnp.full_like(out, jnp.log(c.init_std))
         elif c.state_dependent_std and c.distribution != "noisy":
             raw = nn.Dense(size, kernel_init=head, name="std_head")(x)
@@ -99,6 +121,11 @@ class _Actor(nn.Module):
             log_std = jnp.broadcast_to(free.reshape((1,) * (out.ndim - 1) + (size,)), out.shape)
             log_std = jnp.maximum(log_std, jnp.log(c.min_std))
         return jnp.concatenate([out, log_std], axis=-1), carry
+
+    def _noise_log_std(self, features: int, size: int) -> Array:
+        """Return log σ of the noise; actions start with init_std if mean f² is 1."""
+        start = nn.initializers.constant(jnp.log(self.config.init_std / features**0.5))
+        return self.param(_NOISE, start, (features, size))
 
 
 class _Critic(nn.Module):
@@ -229,8 +256,29 @@ def build(spec: EnvSpec, config: NetworkConfig) -> ActorCritic:
     def values(params: PyTree, obs: PyTree, next_obs: PyTree, carry: PyTree, ended: PyTree) -> Any:
         return critic.apply(params, readers[1](obs), carry, ended, readers[1](next_obs))
 
+    explore = _sde(actor, readers[0]) if config.sde and not spec.action.discrete else None
     is_recurrent = config.rnn != "none"
-    return ActorCritic(*networks, distribution, forward, values, is_recurrent, config.clip_obs)
+    return ActorCritic(
+        *networks, distribution, forward, values, is_recurrent, config.clip_obs, explore
+    )
+
+
+def _sde(actor: _Actor, read: Callable[[PyTree], Any]) -> SDE:
+    c = actor.config
+    features = c.hidden[-1] if rnn_of(c, "actor") == "none" else c.rnn_size
+    actions = actor.param_size // 2
+
+    def apply(params: PyTree, obs: PyTree, carry: PyTree, matrix: Array):
+        x, carry = actor.apply(params, read(obs), carry, to_features=True)
+        out, _ = actor.apply(params, x, from_features=True)
+        noise = sde.perturbation(x, params["params"][_NOISE], c.min_std, matrix)  # type: ignore[arg-type]
+        return out, noise, carry
+
+    return SDE(
+        apply,  # type: ignore[arg-type]
+        initial_noise=lambda number: sde.initial_noise(number, features, actions),
+        sample_freq=c.sde_sample_freq,
+    )
 
 
 def _plain_forward(actor: _Actor, critic: _Critic, readers: tuple[Callable, Callable]):

@@ -56,7 +56,7 @@ class GymnasiumExecutor:
         self.groups = [
             self._env.worker(number, config.seed, i, cycles) for i in range(self._env.groups)
         ]
-        self.carries = [algorithm.initial_carry(number) for _ in self.groups]
+        self.carries = [_rollout_carry(algorithm, number) for _ in self.groups]
         self._fresh = True
         self._ended: list[tuple[float, int]] = []  # return and length, of the last rollout
         self.act = jax.jit(make_act(algorithm.policy(False)))
@@ -199,6 +199,10 @@ def _records(ended: list[list[tuple[float, int]]]) -> Metrics:
     return {f"{RECORDS}return": rows[0], f"{RECORDS}length": rows[1]}  # type: ignore[dict-item]
 
 
+def _rollout_carry(algorithm: Algorithm, number: int) -> PyTree:
+    return (algorithm.rollout_carry or algorithm.initial_carry)(number)
+
+
 def abstract_rollout(program: GymnasiumProgram) -> Rollout:
     """Return the shapes of a rollout."""
     config, env, algorithm = program.config, program.env, program.algorithm
@@ -210,7 +214,7 @@ def abstract_rollout(program: GymnasiumProgram) -> Rollout:
         make_act(algorithm.policy(False)),
         params,
         seen,
-        algorithm.initial_carry(number),
+        _rollout_carry(algorithm, number),
         ended,
         jax.eval_shape(jax.random.key, 0),
         jax.ShapeDtypeStruct((), np.uint32),

@@ -12,6 +12,7 @@ from jaxrl.config import TrainConfig
 from jaxrl.envs.gymnasium.env import GymnasiumEnv
 from jaxrl.envs.vector_env import VectorEnv
 from jaxrl.errors import UserError
+from jaxrl.learning import sde
 from jaxrl.networks.actor_critic import has_images
 from jaxrl.networks.recurrent import GATES
 from jaxrl.programs import gymnasium
@@ -185,10 +186,13 @@ def largest(program: Program, number: int = 5) -> list[tuple[str, jax.ShapeDtype
     """Return the largest arrays as (name, shape, flags), the largest first."""
     config, state = program.config, program.abstract_state()
     length = "--ppo.rollout-length" if config.algo == "ppo" else "--offpolicy.rollout-length"
+    carry = state.collector.carry
+    noise = carry.noise if isinstance(carry, sde.Carry) else ()
     parts: dict[str, tuple[PyTree, str]] = {
         "replay": (state.collector.replay, "--offpolicy.buffer-size"),
         "environments": (state.collector.env, "--num-envs"),
-        "memory": (state.collector.carry, "--num-envs, --network.rnn-size"),
+        "memory": (sde.memory(carry), "--num-envs, --network.rnn-size"),
+        "noise": (noise, "--num-envs, --network.hidden"),
         "learner": (state.learner, "--network.hidden, --network.critic-hidden"),
     }
     flags = {"start states": "--task.reset-pool", "evaluation": "--eval.num-envs"}

@@ -106,3 +106,32 @@ def test_recurrent_minibatches_in_steps_keep_whole_segments():
 def test_errors_of_minibatches_name_every_way_out(num_envs, ppo, message):
     (problem,) = validate(sized(num_envs, **ppo))
     assert message in problem
+
+
+@pytest.mark.parametrize(
+    ("preset", "changes", "message"),
+    [
+        ("td3-ant", {}, "--network.sde is for ppo and sac: leave it out with --algo td3."),
+        ("dqn-cartpole", {}, "--network.sde is for ppo and sac: leave it out with --algo dqn."),
+        ("ant", {"fixed_std": True}, "--network.sde learns the standard deviation of its noise"),
+        ("ant", {"module": "nets:build"}, "--network.sde is for jaxrl's networks"),
+        ("ant", {"sde_sample_freq": 0}, "--network.sde-sample-freq must be at least 1, not 0."),
+    ],
+)
+def test_state_dependent_exploration_names_what_it_needs(preset, changes, message):
+    config = presets.get(preset)
+    (problem,) = validate(replace(config, network=replace(config.network, sde=True, **changes)))
+    assert problem.startswith(message)
+
+
+@pytest.mark.parametrize("preset", ["ant", "sac-ant"])
+def test_state_dependent_exploration_fits_ppo_and_sac(preset):
+    config = presets.get(preset)
+    assert validate(replace(config, network=replace(config.network, sde=True))) == []
+
+
+def test_recorded_episodes_need_no_exploration():
+    config = presets.get("sac-ant")
+    data = replace(config.data, path="episodes.hdf5")
+    config = replace(config, data=data, devices=1, network=replace(config.network, sde=True))
+    assert any("--network.sde explores in rollouts" in problem for problem in validate(config))

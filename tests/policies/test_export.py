@@ -39,6 +39,7 @@ KINDS = {
     "layer norm": (PLAIN, {"layer_norm": True}),
     "clipped": (PLAIN, {"distribution": "normal", "state_dependent_std": False}),
     "clip of observations": (PLAIN, {"clip_obs": 0.5}),
+    "sde": (PLAIN, {"sde": True}),
     "noisy": (PLAIN, {"distribution": "noisy"}),
     "greedy": (PARTS, {"distribution": "greedy"}),
     "dict": (PARTS, {}),

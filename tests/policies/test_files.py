@@ -142,9 +142,12 @@ def test_policy_larger_than_memory_is_rejected(arrays, file, monkeypatch):
         policies.load_policy(file)
 
 
-def test_header_with_more_layers_than_arrays_is_rejected(arrays, file):
+@pytest.mark.parametrize(
+    "name, value", [("network.hidden", [4] * 100_000), ("network.rnn_layers", 100_000)]
+)
+def test_header_with_more_layers_than_arrays_is_rejected(name, value, arrays, file):
     header = json.loads(str(arrays["policy.json"]))
-    write_with_header(arrays, file, replaced(header, "network.hidden", [4] * 100_000))
+    write_with_header(arrays, file, replaced(header, name, value))
     with pytest.raises(UserError, match="names 100000 layers"):
         policies.load_policy(file)
 

@@ -553,6 +553,19 @@ def test_resume_with_lstm_and_prioritized_sampling_is_exact(tmp_path):
     tiny.assert_same_policy(parts, whole)
 
 
+def test_resume_with_state_dependent_exploration_is_exact(tmp_path):
+    """The noise matrices are part of the state: the run stops while they are held."""
+    settings = shlex.split(
+        "--env pendulum --network.sde --network.sde-sample-freq 5 --eval.num-envs 0"
+    )
+    whole = tiny.run(tmp_path / "whole", *settings)
+    parts = tiny.run(tmp_path / "parts", *settings, "--epochs", "1")
+    assert train.main(["--resume", str(parts), "--epochs", "2"]) == 0
+    assert tiny.rows(parts) == tiny.rows(whole)
+    tiny.assert_same_policy(parts, whole)
+    assert any("noise_log_std" in name for name in tiny.policy(whole))
+
+
 def test_teacher_is_used_after_resume(finished, tmp_path, capsys):
     settings = ["--ppo.teacher", str(finished), "--eval.num-envs", "0"]
     folder = tiny.run(tmp_path / "run", *settings, "--epochs", "1")

@@ -19,7 +19,7 @@ from jax.flatten_util import ravel_pytree
 from jaxrl.algorithms.off_policy.base import OffPolicyAlgorithm, Params, normalize, scan_updates
 from jaxrl.algorithms.off_policy.replay import ReplayBuffer, ReplayState, return_range
 from jaxrl.algorithms.off_policy.reward_model import RewardModel, RewardParams, update_params
-from jaxrl.algorithms.policy import PolicyParams, make_policy
+from jaxrl.algorithms.policy import PolicyParams, make_policy, rollout_carry
 from jaxrl.config import OffPolicyConfig, metadata
 from jaxrl.envs.vector_env import VectorEnv
 from jaxrl.learning import episode_index, normalizer, optimizer, rrd, td
@@ -269,7 +269,7 @@ def init(run: OffPolicy, env: VectorEnv, key: Key, pool: PyTree = None) -> Train
     env_state = env.reset(key_env, pool)
     rollout_state = RolloutState(
         env=env_state,
-        carry=(),
+        carry=rollout_carry(run.networks, env.rows),
         critic_carry=(),
         discounted_return=(),
         replay=_empty_replay(run, env.rows, env_state),
@@ -333,4 +333,5 @@ def make(
         policy_params=partial(policy_params, run),
         initial_carry=networks.actor.initial_carry,
         reward_params=partial(reward_params, run) if reward_model else None,
+        rollout_carry=partial(rollout_carry, networks),
     )

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
 from jaxrl.algorithms.amp import AMP
-from jaxrl.algorithms.policy import PolicyParams, make_policy
+from jaxrl.algorithms.policy import PolicyParams, make_policy, rollout_carry
 from jaxrl.algorithms.ppo.batch import PPO, Batch, PPOState, Teacher, make_batch
 from jaxrl.algorithms.ppo.update import make_optimizer, update
 from jaxrl.config import PPOConfig, metadata
@@ -163,7 +163,7 @@ def init(ppo: PPO, key: Key, pool: PyTree = None) -> TrainState:
     )
     rollout_state = RolloutState(
         env=env.reset(key_env, pool),
-        carry=networks.actor.initial_carry(env.rows),
+        carry=rollout_carry(networks, env.rows),
         critic_carry=networks.critic.initial_carry(env.rows),
         discounted_return=jnp.zeros(env.rows, jnp.float32),
     )
@@ -189,4 +189,5 @@ def make(
         policy=partial(make_policy, networks),
         policy_params=policy_params,
         initial_carry=networks.actor.initial_carry,
+        rollout_carry=partial(rollout_carry, networks),
     )

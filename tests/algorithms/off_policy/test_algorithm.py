@@ -66,7 +66,8 @@ def _learning(config=CONFIG, model=None, size=10, **parts):
         "empty": lambda: jnp.float32(0.0),
     }
     buffer: Any = SimpleNamespace(spec=SimpleNamespace(obs=OBS), **functions | parts)
-    networks: Any = SimpleNamespace(clip_obs=10.0)
+    actor = SimpleNamespace(initial_carry=lambda number: ())
+    networks: Any = SimpleNamespace(actor=actor, sde=None, clip_obs=10.0)
     return off_policy.OffPolicy(config, networks, ALGORITHM, model, buffer, 20)
 
 

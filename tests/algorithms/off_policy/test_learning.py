@@ -1,6 +1,7 @@
 """SAC, TD3 and DQN on probe environments, and SAC's losses against a second implementation."""
 
 import functools
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -50,20 +51,20 @@ CONTINUOUS = (probes.PROBES["continuous_action"], probes.PROBES["truncation"])
 DISCRETE = (probes.PROBES["obs_action"], DiscreteTruncation)
 
 
-def train(algo, probe, iterations, obs, **changes):
+def train(algo, probe, iterations, obs, network=NETWORK, **changes):
     """Train on a probe; return the values of both critics (or actions), and greedy actions."""
     alike = DISCRETE if algo == "dqn" else CONTINUOUS
-    found = _program(algo, alike, tuple(changes.items()))(
+    found = _program(algo, alike, network, tuple(changes.items()))(
         alike.index(probe), iterations, np.resize(obs, (3, 1))
     )
     return tuple(np.asarray(each)[..., : len(obs), :] for each in found)
 
 
 @functools.cache
-def _program(algo, alike, changes):
+def _program(algo, alike, network, changes):
     """Compile the training on any of the probes, and what it learned."""
     settings = OffPolicyConfig(**SETTINGS | dict(changes))
-    config = TrainConfig(algo=algo, network=NETWORK, offpolicy=settings)
+    config = TrainConfig(algo=algo, network=network, offpolicy=settings)
 
     @jax.jit
     def run(number, iterations, obs):
@@ -113,6 +114,13 @@ C51 = {"critic": "c51", "v_min": -3.0, "v_max": 12.0, "num_atoms": 51}
 def test_continuous_actions_reach_the_target(algo, changes):
     targets = column(-0.6, 0.0, 0.6)
     _, action = train(algo, probes.PROBES["continuous_action"], 250, targets, **changes)
+    np.testing.assert_allclose(action, targets, atol=0.12)
+
+
+@pytest.mark.learning
+def test_sac_learns_with_state_dependent_exploration():
+    targets, network = column(-0.6, 0.0, 0.6), replace(NETWORK, sde=True, sde_sample_freq=8)
+    _, action = train("sac", probes.PROBES["continuous_action"], 250, targets, network)
     np.testing.assert_allclose(action, targets, atol=0.12)
 
 

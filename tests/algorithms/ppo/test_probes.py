@@ -124,10 +124,13 @@ def test_action_depends_on_observation(normalize):
     np.testing.assert_array_equal(action, [0, 1])
 
 
-@pytest.mark.parametrize("distribution", ["tanh_normal", "normal"])
-def test_continuous_action_matches_observation(distribution):
-    normal = replace(NETWORK, distribution="normal", state_dependent_std=True)
-    network = normal if distribution == "normal" else NETWORK
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"distribution": "normal"}, {"sde": True, "sde_sample_freq": 8}],
+    ids=["tanh_normal", "normal", "sde"],
+)
+def test_continuous_action_matches_observation(changes):
+    network = replace(NETWORK, **changes)
     wanted = column(-0.6, -0.2, 0.3, 0.7)
     _, action = train("continuous_action", wanted, 150, network)
     np.testing.assert_allclose(action, wanted, atol=0.12)
