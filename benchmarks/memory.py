@@ -47,7 +47,10 @@ def panel(rows: list[dict[str, Any]]):
                 marker="o",
                 label=kind,
             )
-        axes.set(xlabel="minibatches", ylabel="temporary MiB", xscale="log", ylim=(0, None))
+        axes.set_xscale("log", base=2)
+        numbers = [row["minibatches"] for row in rows]
+        axes.set_xticks(numbers, map(str, numbers))
+        axes.set(xlabel="minibatches", ylabel="temporary MiB", ylim=(0, None))
         axes.legend(frameon=False)
 
     return on
