@@ -59,8 +59,8 @@ RUNS = {
     "rrd-quadratic": f"rrd-quick {_REPLAY} {_RRD} --rrd.features quadratic --rrd.bias-correction",
     "ircr": f"rrd-quick {_REPLAY} --offpolicy.reward ircr",
     "offline": (
-        f"rrd-offline {_SMALL} {_RRD} --iterations 3 --total-steps None --train-batches 2 "
-        "--batch-size 8 --data.path {data}"
+        f"rrd-offline --devices 1 --network.critic-hidden 8 --epochs 2 --cycles 2 {_RRD} "
+        "--iterations 3 --total-steps None --train-batches 2 --data.path {data}"
     ),
     "amp": f"amp-walk-tiny {_PPO} {_AMP}",
     "imitate": f"imitate-walk-tiny {_PPO}",

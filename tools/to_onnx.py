@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import onnxruntime  # pyright: ignore[reportMissingImports]
@@ -23,20 +24,19 @@ def main(folder: Path) -> None:
     sys.path.insert(0, str(folder))
     runner: Any = importlib.import_module("policy")
     policy = runner.Policy(folder / "policy.npz")
-    if policy.about["tokens"]:
+    if policy.settings["tokens"]:
         sys.exit("Policies with token observations are not supported.")
-    policy.about["keys"] = []  # inputs are concatenated observations, in the order of `keys`
-    parts = {"none": 0, "lstm": 2, "gru": 1}[policy.about["memory"]]
+    policy.settings["keys"] = []  # inputs are concatenated observations, in the order of `keys`
+    width = policy.arrays["mean"].size
+    carries, structure = jax.tree.flatten(policy.step(np.zeros((1, width), np.float32))[1])
 
     def step(obs, *carry):
         """Take and return the RNN state as separate arrays."""
-        state = carry if parts == 2 else carry[0] if parts else None
+        state = jax.tree.unflatten(structure, carry) if carry else None
         action, after = policy.step(obs, state)
-        return (action, *(after if parts == 2 else [after] * parts))
+        return (action, *jax.tree.leaves(after))
 
-    sizes = [policy.a["mean"].size]
-    if parts:
-        sizes += [policy.a["recurrent"].shape[0]] * parts
+    sizes = [width, *(carry.shape[-1] for carry in carries)]
     rng = np.random.default_rng(0)
     given = [rng.normal(size=(3, size)).astype(np.float32) for size in sizes]
     expected = step(*given)
