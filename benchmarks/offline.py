@@ -1,20 +1,23 @@
 """Policies from recorded data: behaviour cloning, TD3+BC and IQL, from rewards and from returns.
 
-    python -m benchmarks.offline hopper ant --seeds 3 [--data mixed expert] [--quick]
+    python -m benchmarks.offline hopper ant --seeds 3 [--data mixed] [--only iql bc] [--quick]
 
 For each task PPO is trained to the end (expert) and for a part of that (medium), and episodes are
 recorded by `python -m jaxrl.record`:
 
     random   uniformly random actions
     medium   the medium policy, with up to 30 % random actions
-    mixed    the expert's policy with 0 to 100 % random actions
     expert   the expert's policy with up to 10 % random actions
+    mixed    a third of the episodes from each of these
+
+`--add` keeps results that are already in --out and runs only what is missing there.
 
 Policies are then trained from each recording, with the recorded rewards (dense), with rewards that
 RRD learns from the episodes' returns (rrd), and with each return paid at the end (sum). Scores are
 0 for random actions and 100 for the expert's policy.
 """
 
+import itertools
 import json
 import os
 import subprocess
@@ -44,9 +47,11 @@ TASKS = {
 NOISE = {
     "random": ("expert", ["1"]),
     "medium": ("medium", ["0", "0.1", "0.2", "0.3"]),
-    "mixed": ("expert", ["0", "0.2", "0.4", "0.6", "0.8", "1"]),
     "expert": ("expert", ["0", "0.05", "0.1"]),
 }
+MIXED = "mixed"
+DATA = (*NOISE, MIXED)
+EPISODES = 400
 REWARDS = {
     "dense": [],
     "rrd": [
@@ -88,15 +93,22 @@ def prepare(task: str, kinds: list[str], folder: Path, quick: bool) -> dict[str,
             more = ["--total-steps", str(TASKS[task])] if name == "medium" else []
             more = small if quick else more
             _run("jaxrl.train", task, "--run-dir", str(folder / name), *more)
-    for kind in {*kinds, "random", "expert"}:
-        policy, noise = NOISE[kind]
-        if not (out := folder / f"{kind}.hdf5").exists():
-            words = [str(folder / policy), "--out", str(out), "--noise", *noise]
-            _run("jaxrl.record", *words, "--episodes", "12" if quick else "400")
+    number = 12 if quick else EPISODES
+    for kind in {*kinds, "random"} - {MIXED}:
+        _record(folder, kind, folder / f"{kind}.hdf5", number)
+    for kind in NOISE if MIXED in kinds else ():
+        _record(folder, kind, folder / MIXED / f"{kind}.hdf5", number // len(NOISE))
     log = read_jsonl(folder / "expert" / "metrics.jsonl")
     expert = max(row["eval/mean_reward"] for row in log if "eval/mean_reward" in row)
     returns = [hdf5.read(ref).reward.sum() for ref in hdf5.list_episodes(folder / "random.hdf5")]
     return {"expert": expert, "random": float(np.mean(returns))}
+
+
+def _record(folder: Path, kind: str, out: Path, episodes: int) -> None:
+    policy, noise = NOISE[kind]
+    if not out.exists():
+        words = [str(folder / policy), "--out", str(out), "--noise", *noise]
+        _run("jaxrl.record", *words, "--episodes", str(episodes))
 
 
 def score(value: float, ends: dict[str, float]) -> float:
@@ -150,7 +162,9 @@ def panel(data: str, results: Results, ends: dict[str, dict[str, float]]):
 def read_arguments() -> Any:
     parser = report.parser(__doc__)
     parser.add_argument("tasks", nargs="*")
-    parser.add_argument("--data", nargs="+", choices=list(NOISE))
+    parser.add_argument("--data", nargs="+", choices=list(DATA))
+    parser.add_argument("--only", nargs="+", choices=list(METHODS), default=list(METHODS))
+    parser.add_argument("--rewards", nargs="+", choices=list(REWARDS), default=list(REWARDS))
     parser.add_argument("--seeds", type=int)
     parser.add_argument("--at-once", type=int, default=4, help="programs side by side")
     parser.add_argument("--folder", type=Path, help="keep policies and recordings here")
@@ -159,7 +173,7 @@ def read_arguments() -> Any:
     arguments = parser.parse_args()
     quick = arguments.quick
     arguments.tasks = arguments.tasks or (["pendulum"] if quick else list(TASKS))
-    arguments.data = arguments.data or (["mixed"] if quick else list(NOISE))
+    arguments.data = arguments.data or ([MIXED] if quick else list(DATA))
     arguments.seeds = arguments.seeds or (1 if quick else 3)
     arguments.extra = [*(QUICK if quick else []), *str(arguments.extra).split()]
     for task in arguments.tasks:
@@ -180,7 +194,8 @@ def main() -> None:
 
     def train(task: str, data: str, method: str, reward: str, folder: Path) -> None:
         last: list[dict[str, Any]] = []
-        words = [method, "--env", task, "--data.path", str(folder / f"{data}.hdf5")]
+        path = folder / (data if data == MIXED else f"{data}.hdf5")
+        words = [method, "--env", task, "--data.path", str(path)]
         if backend := presets.get(task).backend:
             words += ["--backend", backend]
         words += SETTINGS.get(task, []) if method != "bc" else []
@@ -197,7 +212,7 @@ def main() -> None:
 
     def save() -> None:
         rows = rows_of(results, ends)
-        kinds = [kind for kind in NOISE if any(kind in found for found in results.values())]
+        kinds = [kind for kind in DATA if any(kind in found for found in results.values())]
         panels = [panel(kind, results, ends) for kind in kinds]
         extra = {"returns": results, "ends": ends}
         report.save("offline", rows, arguments.out, panels=panels, extra=extra)
@@ -215,11 +230,13 @@ def main() -> None:
         for task, preparing in made.items():
             ends[task] = preparing.result()
             print(f"{task}: {ends[task]}", flush=True)
-            for data in arguments.data:
-                for method, rewards in METHODS.items():
-                    for reward in rewards:
-                        job = (task, data, method, reward, root / task)
-                        jobs.append(threads.submit(train, *job))
+            for data, method, reward in itertools.product(
+                arguments.data, arguments.only, arguments.rewards
+            ):
+                done = f"{method} {reward}" in results.get(task, {}).get(data, {})
+                if reward in METHODS[method] and not done:
+                    job = (task, data, method, reward, root / task)
+                    jobs.append(threads.submit(train, *job))
         for job in jobs:
             job.result()
 

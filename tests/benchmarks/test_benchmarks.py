@@ -286,9 +286,11 @@ def test_offline_prepares_recordings_once(tmp_path, monkeypatch):
     monkeypatch.setattr(offline, "_run", run)
     ends = offline.prepare("pendulum", ["mixed"], tmp_path / "pendulum", quick=True)
     assert ends["expert"] == 5.0 and ends["random"] < 0
-    assert [module for module, _ in done] == ["jaxrl.train"] * 2 + ["jaxrl.record"] * 3
+    assert [module for module, _ in done] == ["jaxrl.train"] * 2 + ["jaxrl.record"] * 4
     assert offline.prepare("pendulum", ["mixed"], tmp_path / "pendulum", quick=True) == ends
-    assert len(done) == 5
+    assert len(done) == 6
+    mixed = (tmp_path / "pendulum" / "mixed").iterdir()
+    assert sorted(file.stem for file in mixed) == ["expert", "medium", "random"]
 
 
 def test_follow_reports_lines_as_they_arrive():
