@@ -105,7 +105,9 @@ def test_resume_with_another_device_count_warns(members, text, tiny_program, mon
     key = jax.random.key(0)
     one, two = (minibatch.shuffled_rows(key, 8, 2, num_shards) for num_shards in (1, 2))
     assert not np.array_equal(np.ravel(one), np.ravel(two))
-    saved = SimpleNamespace(restore=lambda target, **_: Restored(0, target, {"devices": 2}, []))
+    saved = SimpleNamespace(
+        restore=lambda target, *_, **__: Restored(0, target, {"devices": 2}, [])
+    )
     monkeypatch.setattr(device.DeviceProgram, "abstract_state", lambda made: SimpleNamespace())
     monkeypatch.setattr(resume, "checkpointed_part", lambda config, state: state)
     *_, (remark,) = resume.restore_state(replace(tiny_program, members=members), saved)
