@@ -14,7 +14,6 @@ _STEPS = 64  # of each episode
 STUDY = Study(
     preset="rrd-quick",
     variants={
-        "16 gradient steps, 8 episodes": {},
         "4 gradient steps": {_BATCHES: 4},
         "32 gradient steps": {_BATCHES: 32},
         "1 episode": {_SIZE: 1 * _STEPS},
