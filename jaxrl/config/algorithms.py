@@ -375,6 +375,15 @@ class OffPolicyConfig:
         zero_is_static=True,
         only_if=_TD3,
     )
+    cql_alpha: float = setting(
+        0.0,
+        "Conservative Q-learning: weight of the gap between the values of all actions and of "
+        "recorded ones (5 in the paper); 0: none.",
+        at_least=0,
+        traced=True,
+        zero_is_static=True,
+        only_if=("algo", "sac", "dqn"),
+    )
     expectile: float = setting(
         0.7,
         "Expectile of Q values that V approaches; 0.5 is their mean.",

@@ -180,7 +180,8 @@ def _described(config: TrainConfig, data: Dataset) -> list[str]:
     if _may_overestimate(config):
         lines.append(
             f"warning: {config.algo} may overestimate actions that are not in the data: bc, iql, "
-            "and td3 with --offpolicy.bc-alpha are made for recorded episodes."
+            "td3 with --offpolicy.bc-alpha, and sac and dqn with --offpolicy.cql-alpha are made "
+            "for recorded episodes."
         )
     if config.offpolicy.keeps_episodes and not data.returns_vary():
         lines.append(
@@ -192,10 +193,9 @@ def _described(config: TrainConfig, data: Dataset) -> list[str]:
 
 def _may_overestimate(config: TrainConfig) -> bool:
     """Tell whether nothing keeps the policy near recorded actions."""
-    stays_near = config.algo in ("bc", "iql") or (
-        config.algo == "td3" and config.offpolicy.bc_alpha
-    )
-    return not stays_near and not config.offpolicy.rrd_reward_only
+    c = config.offpolicy
+    keeps_near = {"sac": c.cql_alpha, "dqn": c.cql_alpha, "td3": c.bc_alpha}
+    return not keeps_near.get(config.algo, True) and not c.rrd_reward_only
 
 
 def _unread(config: TrainConfig, data: Dataset) -> list[str]:

@@ -43,7 +43,7 @@ def logged(tmp_path_factory):
     for name in TRACED:
         found |= _traced(shrunk(presets.get(name)))
     data = recorded.write_bandit(place / "data.hdf5", episodes=9)
-    for name in ("iql", "td3-bc"):
+    for name in ("iql", "td3-bc", "cql"):
         found |= _of_data(presets.get(name), data)
     student = shrunk(presets.get("imitate-walk"))
     found |= _traced(

@@ -1,6 +1,7 @@
 """Deep Q-learning for discrete actions: one network values all actions, and acts greedily.
 
-References: Mnih et al., 2015; van Hasselt et al., 2016 (double).
+With `cql_alpha` it also learns low values for actions that are not in the batch (CQL), for recorded
+data. References: Mnih et al., 2015; van Hasselt et al., 2016 (double); Kumar et al., 2020.
 """
 
 import jax
@@ -33,7 +34,12 @@ def make(config: OffPolicyConfig, networks: ActorCritic) -> OffPolicyAlgorithm:
         values = q_values(params["critic"], batch.obs)
         q = jnp.take_along_axis(values, batch.action[:, None], axis=-1)[:, 0]
         loss = jnp.mean(optax.huber_loss(q, jax.lax.stop_gradient(target)))
-        return loss, {"train/q_loss": Mean.of(loss), "train/q_mean": Mean.of(jnp.mean(q))}
+        metrics = {"train/q_loss": Mean.of(loss), "train/q_mean": Mean.of(jnp.mean(q))}
+        if config.cql_alpha:
+            gap = jnp.mean(jax.nn.logsumexp(values, axis=-1) - q)
+            metrics["train/cql_loss"] = Mean.of(gap)
+            loss += hparams["cql_alpha"] * gap
+        return loss, metrics
 
     def explore(progress: Array, params: PyTree) -> PyTree:
         # With a fraction of 0 epsilon ends at once, but not before the warm-up is over.

@@ -1,8 +1,11 @@
 """Soft actor-critic: twin critics, a stochastic policy, and a temperature α for target entropy.
 
-Reference: Haarnoja et al., 2018. All networks take their step from the same, earlier parameters.
+With `cql_alpha` the critics also learn low values for actions that are not in the batch (CQL), for
+recorded data. All networks take their step from the same, earlier parameters.
+References: Haarnoja et al., 2018; Kumar et al., 2020.
 """
 
+import math
 from functools import partial
 
 import jax
@@ -14,6 +17,8 @@ from jaxrl.learning.replay_buffer import Transition
 from jaxrl.networks.actor_critic import ActorCritic
 from jaxrl.networks.q_network import Critic
 from jaxrl.types import Array, Key, Mean, Metrics, PyTree
+
+_CQL_SAMPLES = 10  # uniform actions, and as many of the policy
 
 
 def make(
@@ -68,7 +73,37 @@ def _losses(
         "train/entropy": Mean.of(-jnp.mean(log_prob)),
         "train/alpha": Mean.of(alpha),
     }
+    if twin.config.cql_alpha:
+        key_gap = jax.random.fold_in(key, 2)
+        gap = _conservative_gap(twin, networks, params["critic"], fixed["actor"], batch, key_gap)
+        metrics["train/cql_loss"] = Mean.of(gap)
+        q_loss += hparams["cql_alpha"] * gap
     return q_loss + pi_loss + params["alpha"]["log"] * entropy_gap, metrics
+
+
+def _conservative_gap(
+    twin: TwinCritic,
+    networks: ActorCritic,
+    critic: PyTree,
+    actor: PyTree,
+    batch: Transition,
+    key: Key,
+) -> Array:
+    """Return log ∫ exp Q(s, a) da − Q(s, a of the batch), summed over both critics.
+
+    The integral is estimated from uniform actions and from the policy's, by importance sampling.
+    """
+    key_uniform, key_policy = jax.random.split(key)
+    shape = (_CQL_SAMPLES, *batch.action.shape)
+    uniform = jax.random.uniform(key_uniform, shape, minval=-1.0, maxval=1.0)
+    density = jnp.full(shape[:2], -shape[-1] * math.log(2.0))
+    keys = jax.random.split(key_policy, _CQL_SAMPLES)
+    acted, log_prob = jax.vmap(lambda k: _act(networks, actor, batch.obs, k))(keys)
+    actions = jnp.concatenate([uniform, jax.lax.stop_gradient(acted)])
+    log_probs = jnp.concatenate([density, log_prob])
+    q = jax.vmap(lambda action: twin.values(critic, batch.obs, action))(actions)  # [K, 2, B]
+    integral = jax.nn.logsumexp(q - log_probs[:, None], axis=0) - math.log(len(actions))
+    return jnp.sum(jnp.mean(integral - twin.values(critic, batch.obs, batch.action), axis=1))
 
 
 def _act(networks: ActorCritic, params: PyTree, obs: PyTree, key: Key) -> tuple[Array, Array]:

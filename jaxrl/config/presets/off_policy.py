@@ -122,6 +122,7 @@ _DATA: dict[str, Any] = (
 _OFFLINE = overrides.changed(TrainConfig(env="offline", num_envs=1), _DATA)
 PRESETS["bc"] = overrides.changed(_OFFLINE, {"algo": "bc"})
 PRESETS["td3-bc"] = overrides.changed(_OFFLINE, {"algo": "td3", "offpolicy.bc_alpha": 2.5})
+PRESETS["cql"] = overrides.changed(_OFFLINE, {"algo": "sac", "offpolicy.cql_alpha": 5.0})
 PRESETS["iql"] = overrides.changed(_OFFLINE, {"algo": "iql"})
 _REWARD_ONLY = {"algo": "sac"} | under("offpolicy", reward="rrd", rrd_reward_only=True)
 PRESETS["rrd-offline"] = overrides.changed(

@@ -119,6 +119,31 @@ def test_sac_losses_match_numpy():
     assert algorithm.rates == {"actor": "pi_lr", "critic": "q_lr", "alpha": "alpha_lr"}
 
 
+def test_conservative_gap_matches_an_integral(monkeypatch):
+    """Samples estimate log of the integral of exp Q over all actions; here it is summed up."""
+    monkeypatch.setattr(sac, "_CQL_SAMPLES", 20_000)
+    params, target_params, batch = _inputs()
+    both = [
+        sac.make(
+            OffPolicyConfig(cql_alpha=weight),
+            _networks("tanh_normal"),
+            Critic(lambda k: "q", _critic),
+            3,
+        )
+        for weight in (0.0, 2.0)
+    ]
+    hparams = HPARAMS | {"cql_alpha": jnp.float32(2.0)}
+    (plain, _), (total, metrics) = (
+        jax.jit(each.losses)(params, target_params, batch, KEY, hparams) for each in both
+    )
+    grid = np.linspace(-1.0, 1.0, 2001)
+    q = np.stack([_q(params["critic"], batch.obs, np.full((B, 1), a)) for a in grid])
+    integral = np.log(np.trapezoid(np.exp(q), grid, axis=0))
+    gap = (integral - _q(params["critic"], batch.obs, batch.action)).mean(axis=1).sum()
+    np.testing.assert_allclose(_means(metrics)["train/cql_loss"], gap, rtol=0.02)
+    np.testing.assert_allclose(total - plain, 2.0 * gap, rtol=0.02)
+
+
 def test_td3_losses_match_numpy():
     params, target_params, batch = _inputs()
     del params["alpha"]

@@ -111,10 +111,11 @@ def test_targets_have_no_gradient(critic):
     assert np.all(np.abs(grads[:, NOW]).reshape(2, B, -1).max(axis=-1) > 0.0)
 
 
-def _dqn(double):
+def _dqn(double=True, cql_alpha=0.0):
     """Q-values from a table [states, actions]; its last column is epsilon."""
     actor = SimpleNamespace(apply=lambda table, obs, carry: (table[obs], ()), init=None)
-    return dqn.make(OffPolicyConfig(double=double), SimpleNamespace(actor=actor))
+    config = OffPolicyConfig(double=double, cql_alpha=cql_alpha)
+    return dqn.make(config, SimpleNamespace(actor=actor))
 
 
 # States 0 and 1. In state 1 the online network prefers action 2, the target network action 0;
@@ -147,6 +148,18 @@ def test_double_dqn_selects_online_and_evaluates_with_target(double, next_q):
     assert float(metrics["train/q_mean"].total) == 3.0
     grads = jax.grad(lambda table: loss(table, table)[0])(ONLINE)
     assert np.flatnonzero(grads).tolist() == [1, 2]  # the taken actions, not the targets
+
+
+def test_conservative_dqn_lowers_other_actions():
+    taken = jnp.array([1, 2])
+    batch = Transition(taken * 0, taken, jnp.zeros(2), jnp.ones(2, bool), taken * 0)
+    hparams = {"gamma": jnp.float32(GAMMA), "cql_alpha": jnp.float32(3.0)}
+    networks = {"critic": ONLINE}
+    plain, _ = _dqn().losses(networks, networks, batch, None, hparams)
+    total, metrics = _dqn(cql_alpha=3.0).losses(networks, networks, batch, None, hparams)
+    gap = np.log(np.exp([1.0, 4.0, 2.0]).sum()) - np.mean([4.0, 2.0])
+    np.testing.assert_allclose(metrics["train/cql_loss"].total, gap, rtol=1e-5)
+    np.testing.assert_allclose(total - plain, 3.0 * gap, rtol=1e-5)
 
 
 def test_normalize_scales_only_observations():

@@ -79,7 +79,7 @@ def test_bc_learns_the_mean_action(data):
 
 @pytest.mark.parametrize(
     "algo, changes",
-    [("iql", {}), ("td3", {"bc_alpha": 20.0}), ("sac", {})],
+    [("iql", {}), ("td3", {"bc_alpha": 20.0}), ("sac", {"cql_alpha": 0.1})],
 )
 def test_rewards_teach_the_best_actions(data, algo, changes):
     program, state, metrics = learn(data / "continuous.hdf5", algo, **changes)
