@@ -27,6 +27,7 @@ from tests.helpers.stepping import trace_iteration
 
 # Placeholders of a trained run (`RUN`, or a folder with a time stamp or dots), or a folder of runs.
 RUN = re.compile(r"\bRUN\b|\bFOLDER\b|runs/[a-z0-9_-]+-s\d+-[\w.-]+")
+_NUMBER = re.compile(r"(?<=[=(\s])-?\d[\d.e-]*")
 _MOTION = re.compile(r"runs/(imitate|amp)")
 
 
@@ -85,7 +86,8 @@ class Commands:
         config, members = command_args.config, _members(command_args)
         is_used = config.run_dir and str(config.run_dir) in self.later
         if not (config.init_from or is_used):
-            program = _program(with_stand_in(config), len(members))
+            # Sizes do not change how a program is traced; all of them have been validated.
+            program = _NUMBER.sub("N", _program(with_stand_in(config), len(members) > 1))
             return self._once(program, lambda folder: _traces(self.build, members))
         program = _program(shrunk(config), len(members), command_args.vary, bool(config.init_from))
         self._once(program, lambda folder: _succeeds(train, [*words, "--run-dir", str(folder)]))
