@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
-import jax
 import numpy as np
 import tyro
 from rich.console import Console
@@ -115,12 +114,12 @@ def _plan_clip(clip: Clip, planner: Planner, bars: Progress) -> tuple[Clip, str]
     """Return a clip with a plan, if one tracks it to the end, and a line to print."""
     started = time.monotonic()
     bar = bars.add_task(clip.name.replace("[", r"\["), total=len(clip.qpos) - 1)
-    captured = jax.tree.map(lambda x: x[0], library.build([clip], planner.model, FPS).captured)
+    captured = library.build([clip], planner.model, FPS).captured
     plan = planner.plan(captured, lambda: bars.advance(bar))
     bars.remove_task(bar)
     planned = clip._replace(plan=plan)
     built = library.build([planned], planner.model, FPS)
-    offset = np.asarray(built.reference.position - built.captured.position)[0]
+    offset = np.asarray(built.reference.position - built.captured.position)
     distance = np.linalg.norm(offset, axis=-1).mean(-1)
     line = f"{clip.name:<32}{len(distance):>7}"
     if plan is None or not distance.max() < EVALUATION_LIMIT:

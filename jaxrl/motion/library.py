@@ -33,17 +33,23 @@ class Reference(NamedTuple):
 
 
 class Library(struct.PyTreeNode):
-    """Clips of one model at one rate, padded by their last frames to the longest's length."""
+    """Clips of one model at one rate, end to end: memory is the sum of their lengths."""
 
-    reference: Reference  # [clips, frames, ...], the motion to track
-    feedforward: Array  # [clips, frames, nu], offsets of servo targets; 0 without a plan
-    captured: Reference  # [clips, frames, ...], the captured motion; differs for planned clips
-    frames: Array  # int32 [clips]
+    reference: Reference  # [all frames, ...], the motion to track
+    feedforward: Array  # [all frames, nu], offsets of servo targets; 0 without a plan
+    captured: Reference  # [all frames, ...], the captured motion; differs for planned clips
+    start: Array  # int32 [clips], each clip's first frame
+    frames: Array  # int32 [clips], how many each clip has
     weights: Array  # float32 [clips], sampling probabilities
     names: tuple[str, ...] = struct.field(pytree_node=False)
     planned: tuple[str, ...] = struct.field(pytree_node=False)  # names of the clips with a plan
     fps: float = struct.field(pytree_node=False)
     quaternions: tuple[int, ...] = struct.field(pytree_node=False)  # their first indices in qpos
+
+    def rows(self, clip: int) -> slice:
+        """Return where the frames of a clip are; on the CPU only."""
+        start = int(self.start[clip])
+        return slice(start, start + int(self.frames[clip]))
 
 
 def load_clips(path: str, model: mujoco.MjModel, min_seconds: float = 0.0) -> list[Clip]:
@@ -76,11 +82,12 @@ def build(clips: Sequence[Clip], model: mujoco.MjModel, fps: float = 30.0) -> Li
     frames = [len(one.qpos) for one in captured]
     reference, offsets = zip(*tracked, strict=True)
     planned = tuple(clip.name for clip in clips if clip.plan is not None)
-    stacked = _stack(captured)
+    joined = _join(captured)
     return Library(
-        reference=_stack(reference) if planned else stacked,
-        feedforward=_stack(offsets),
-        captured=stacked,
+        reference=_join(reference) if planned else joined,
+        feedforward=_join(offsets),
+        captured=joined,
+        start=jnp.asarray(np.cumsum([0, *frames[:-1]]), jnp.int32),
         frames=jnp.asarray(frames, jnp.int32),
         weights=jnp.full((len(frames),), 1.0 / len(frames), jnp.float32),
         names=tuple(clip.name for clip in clips),
@@ -90,17 +97,9 @@ def build(clips: Sequence[Clip], model: mujoco.MjModel, fps: float = 30.0) -> Li
     )
 
 
-def _stack(clips: Sequence[PyTree]) -> PyTree:
-    """Stack clips [F, ...] into device arrays, each padded by its last frame."""
-    longest = max(len(jax.tree.leaves(clip)[0]) for clip in clips)
-
-    def pad(values: np.ndarray) -> np.ndarray:
-        rest = [(0, longest - len(values))] + [(0, 0)] * (values.ndim - 1)
-        return np.pad(values, rest, mode="edge")
-
-    return jax.tree.map(
-        lambda *x: jnp.asarray(np.stack([pad(one) for one in x]), jnp.float32), *clips
-    )
+def _join(clips: Sequence[PyTree]) -> PyTree:
+    """Join clips [F, ...] end to end, as device arrays."""
+    return jax.tree.map(lambda *x: jnp.asarray(np.concatenate(x), jnp.float32), *clips)
 
 
 def _tracked(
@@ -161,9 +160,9 @@ def query(library: Library, clip: Array, time: Array, *, captured: bool = False)
     Returns the motion to track, or the captured one.
     """
     motion = library.captured if captured else library.reference
-    before, fraction = _frame_before(library, clip, time)
-    a = jax.tree.map(lambda x: x[clip, before], motion)
-    b = jax.tree.map(lambda x: x[clip, before + 1], motion)
+    row, fraction = _row_before(library, clip, time)
+    a = jax.tree.map(lambda x: x[row], motion)
+    b = jax.tree.map(lambda x: x[row + 1], motion)
     mixed = jax.tree.map(lambda x, y: x + _widened(fraction, x) * (y - x), a, b)
     columns = np.asarray(library.quaternions)[:, None] + np.arange(4)
     joints = rotations.slerp(
@@ -175,17 +174,17 @@ def query(library: Library, clip: Array, time: Array, *, captured: bool = False)
 
 def feedforward(library: Library, clip: Array, time: Array) -> Array:
     """Return the offsets of servo targets that reach a planned pose at a time, [..., nu]."""
-    before, fraction = _frame_before(library, clip, time)
-    a, b = library.feedforward[clip, before], library.feedforward[clip, before + 1]
+    row, fraction = _row_before(library, clip, time)
+    a, b = library.feedforward[row], library.feedforward[row + 1]
     return a + _widened(fraction, a) * (b - a)
 
 
-def _frame_before(library: Library, clip: Array, time: Array) -> tuple[Array, Array]:
-    """Return the frame before a time, and the fraction of the step to the next one."""
+def _row_before(library: Library, clip: Array, time: Array) -> tuple[Array, Array]:
+    """Return the row of the frame before a time, and the fraction of the step to the next one."""
     last = library.frames[clip] - 1
     frame = jnp.clip(time * library.fps, 0.0, last.astype(jnp.float32))
     before = jnp.minimum(frame.astype(jnp.int32), last - 1)
-    return before, frame - before.astype(jnp.float32)
+    return library.start[clip] + before, frame - before.astype(jnp.float32)
 
 
 def _widened(fraction: Array, like: Array) -> Array:

@@ -38,7 +38,7 @@ def hop(bones, model):
 
 @pytest.fixture(scope="module")
 def reference(hop, model):
-    return jax.tree.map(lambda x: np.asarray(x[0]), library.build([hop], model, FPS).captured)
+    return jax.tree.map(lambda x: np.asarray(x), library.build([hop], model, FPS).captured)
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +86,7 @@ def test_plan_tracks_better_than_servos_alone(humanoid, hop, reference, planned)
 
     def mean_error(poses):
         built = library.build([hop._replace(qpos=poses)], humanoid.model, FPS)
-        return np.linalg.norm(built.captured.position[0] - reference.position, axis=-1).mean()
+        return np.linalg.norm(built.captured.position - reference.position, axis=-1).mean()
 
     assert mean_error(planned.qpos) < 0.75 * mean_error(alone), (
         mean_error(planned.qpos),
@@ -145,7 +145,7 @@ def test_plan_command_writes_clips_that_training_reads(tmp_path, bones, hop, mod
     (found,) = formats.read(tmp_path / "out", bones)
     assert found.plan is not None and found.fps == FPS and len(found.qpos) == 2
     built = library.build(library.load_clips(str(tmp_path / "out"), model), model)
-    np.testing.assert_allclose(built.captured.qpos[0], found.qpos, atol=1e-6)
+    np.testing.assert_allclose(built.captured.qpos, found.qpos, atol=1e-6)
     assert "hop" in capsys.readouterr().out
     before = (tmp_path / "out" / "hop.npz").read_bytes()
     assert plan.main(arguments) == 0

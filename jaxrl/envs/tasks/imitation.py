@@ -81,7 +81,8 @@ class Imitation(MotionEnv):
         count = int(episodes.lengths[number])
         qpos = np.asarray(episodes.trace["qpos"])[:count, number]
         # States are recorded after each step: the first one belongs to the clip's second frame.
-        return qpos, np.asarray(self.library.captured.qpos)[number, 1 : count + 1]
+        captured = np.asarray(self.library.captured.qpos[self.library.rows(number)])
+        return qpos, captured[1 : count + 1]
 
     def reset(self, rng: Key, curriculum: Resampling | None = None) -> base.State:
         """Start at a random time of a random clip, with a random yaw."""

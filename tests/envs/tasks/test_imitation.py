@@ -126,7 +126,7 @@ def test_reset_starts_at_a_frame_of_a_clip(env, play):
     assert yaw.min() < -2 and yaw.max() > 2
     # The humanoid has the clip's pose and velocity.
     qpos, qvel = env.library.reference.qpos, env.library.reference.qvel
-    rows = clip, np.round(frame).astype(int)
+    rows = np.asarray(env.library.start)[clip] + np.round(frame).astype(int)
     np.testing.assert_allclose(state.pipeline_state.qpos[:, 7:], qpos[rows][:, 7:], atol=1e-5)
     np.testing.assert_allclose(state.pipeline_state.qvel[:, 3:], qvel[rows][:, 3:], atol=1e-4)
     captured = clip != 2
@@ -135,14 +135,13 @@ def test_reset_starts_at_a_frame_of_a_clip(env, play):
 
 def test_zero_actions_follow_the_plan_and_reward_uses_the_clip(env, play):
     """With zero actions the servos reproduce MuJoCo's plan; rewards compare with the clip."""
-    state = _at(play, clip=2)
+    state, motion = _at(play, clip=2), env.library.reference.position
+    clip, plan = (motion[env.library.rows(i)] for i in (1, 2))
     for frame in range(1, STEPS + 1):
         state = play.step(state, ZERO_ACTION)
         found = play.record(state)
-        np.testing.assert_allclose(
-            found["position"], env.library.reference.position[2, frame], atol=2e-3
-        )
-        expected = env.library.reference.position[1, frame]
+        np.testing.assert_allclose(found["position"], plan[frame], atol=2e-3)
+        expected = clip[frame]
         np.testing.assert_allclose(found["captured"], expected, atol=1e-6)
     assert float(state.metrics["distance"]) < 2e-3  # distance to the plan
     error = np.mean(np.square(found["position"] - found["captured"]))
@@ -150,7 +149,8 @@ def test_zero_actions_follow_the_plan_and_reward_uses_the_clip(env, play):
     term = 0.5 * np.exp(-100.0 * error)
     assert float(state.metrics["reward_position"]) == pytest.approx(term, rel=2e-3)
     ghost = play.render_state(state)["ghost"]
-    np.testing.assert_allclose(ghost, env.library.captured.qpos[2, STEPS], atol=1e-6)
+    captured = env.library.captured.qpos[env.library.rows(2)]
+    np.testing.assert_allclose(ghost, captured[STEPS], atol=1e-6)
 
 
 def test_planned_clip_observes_and_terminates_by_its_plan(env, play):
@@ -250,7 +250,7 @@ def test_reward_terms_match_mujocos_body_motion(env, play):
     after = play.step(start, action)
     now = _body_motion(env, after.pipeline_state.qpos, after.pipeline_state.qvel)
     reference = env.library.reference
-    expected = _body_motion(env, reference.qpos[0, frame], reference.qvel[0, frame])
+    expected = _body_motion(env, reference.qpos[frame], reference.qvel[frame])
     errors = [np.mean((a - b) ** 2) for a, b in zip(now, expected, strict=True) if a is not now[1]]
     errors.insert(1, np.mean((now[1] * expected[1].inv()).magnitude() ** 2))
     weights, scales = (0.5, 0.3, 0.1, 0.1), (100.0, 10.0, 0.1, 0.1)
@@ -269,7 +269,7 @@ def test_reward_terms_match_mujocos_body_motion(env, play):
 def test_power_cost_matches_mujoco(env, play):
     """In the air, where only the servos act, after the same steps in MuJoCo."""
     start = _shifted(_at(play, time=0.5), 0.1, axis=2)
-    reference = jax.tree.map(lambda x: x[0, 16], env.library.reference)
+    reference = jax.tree.map(lambda x: x[16], env.library.reference)
     target = np.clip(
         env._target(reference, jnp.zeros(28), ZERO_ACTION), env.humanoid.low, env.humanoid.high
     )
@@ -341,9 +341,9 @@ def test_trials_play_every_clip_to_its_end_and_report_it(env, play):
     assert lengths == (60, STEPS, STEPS)
     trace = jax.tree.map(lambda *each: np.stack(each, axis=1), *traces)
     assert trace["position"].shape == (env.episode_length, 3, 15, 3)
-    expected = env.library.reference.position
-    np.testing.assert_allclose(trace["captured"][:60, 0], expected[0, 1:61], atol=2e-5)
-    np.testing.assert_allclose(trace["captured"][:STEPS, 1], expected[1, 1 : STEPS + 1], atol=2e-5)
+    long, short = (env.library.reference.position[env.library.rows(i)] for i in (0, 1))
+    np.testing.assert_allclose(trace["captured"][:60, 0], long[1:], atol=2e-5)
+    np.testing.assert_allclose(trace["captured"][:STEPS, 1], short[1:], atol=2e-5)
     left_out = np.asarray(env.humanoid.skeleton.bodies)[~trace["success_bodies"][0, 0]]
     assert sorted(left_out) == ["left_wrist", "right_wrist"]  # our humanoid has no toes
     episodes = Episodes(np.zeros(3), np.int32(lengths), None, trace)
