@@ -80,6 +80,12 @@ class MotionConfig:
         "Repeat clips that loop until they last at least this long; planned ones stay.",
         at_least=0,
     )
+    crop_seconds: float = setting(
+        0.0,
+        "Cut clips that are longer into even crops of at most this many seconds, each a clip of "
+        "its own, as walk[0] and walk[1]; 0: never. 10 is puffer-phc's measure.",
+        at_least=0,
+    )
     future: tuple[int, ...] = setting((1,), "Observed frames ahead of now, at 30 Hz.", at_least=1)
     start: Literal["random", "start", "hybrid"] = setting(
         "random", "Where in its clip an episode starts; hybrid: a fraction of them at the start."

@@ -130,6 +130,8 @@ def _motion_problems(config: TrainConfig) -> list[str]:
     low, high = config.motion.speeds
     if low > high:
         problems.append("--motion.speeds must be two numbers, the lower one first.")
+    if 0 < config.motion.crop_seconds < 1 / 30:
+        problems.append("--motion.crop-seconds must be 0, or at least a frame: 1/30 of a second.")
     if config.task.action_repeat != 1:
         problems.append(
             f"--task.action-repeat must be 1 for {config.env}: every frame of a clip is compared."

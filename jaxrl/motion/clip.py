@@ -160,6 +160,34 @@ def resample(clip: Clip, fps: float, model: mujoco.MjModel) -> Clip:
     return clip._replace(fps=fps, qpos=qpos)
 
 
+def cut(clip: Clip, seconds: float, model: mujoco.MjModel, fps: float = FPS) -> list[Clip]:
+    """Cut a clip evenly into crops of at most `seconds`, with names like walk[0]; 0: leave it.
+
+    Neighbours share a frame, so that every step of the clip belongs to one crop. A plan is cut with
+    its clip. Crops do not loop.
+    """
+    if not seconds or clip.seconds <= seconds:
+        return [clip]
+    if clip.plan is None:  # a plan is valid at its own rate only
+        clip = resample(clip, fps, model)
+    steps, limit = len(clip.qpos) - 1, int(seconds * clip.fps + _LATE)
+    count = -(-steps // limit)
+    if count == 1:  # longer by less than a step
+        return [clip]
+    borders = [steps * i // count for i in range(count + 1)]
+    return [
+        _part(clip, slice(first, last + 1))._replace(name=f"{clip.name}[{i}]")
+        for i, (first, last) in enumerate(zip(borders[:-1], borders[1:], strict=True))
+    ]
+
+
+def _part(clip: Clip, frames: slice) -> Clip:
+    plan = clip.plan
+    if plan is not None:
+        plan = Plan(plan.qpos[frames], plan.qvel[frames], plan.feedforward[frames], plan.substeps)
+    return clip._replace(qpos=clip.qpos[frames], plan=plan, loops=False)
+
+
 def repeat_cycles(clip: Clip, count: int, model: mujoco.MjModel, blend: float = 0.2) -> Clip:
     """Return a looping clip repeated `count` times.
 

@@ -5,7 +5,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple, cast
 
@@ -57,11 +57,16 @@ def load_clips(path: str, model: mujoco.MjModel, min_seconds: float = 0.0) -> li
 
     Clips that loop are repeated until they last at least `min_seconds`.
     """
-    stem, count = Counter(file.stem for file in formats.files(Path(path))).most_common(1)[0]
-    if count > 1:
-        raise UserError(f"'{path}': {count} clips are called '{stem}'; rename one.")
+    refuse_same_names((file.stem for file in formats.files(Path(path))), f"'{path}': ")
     bones = skeleton.describe(model)
     return [_fit(clip, bones, min_seconds) for clip in formats.read(path, bones)]
+
+
+def refuse_same_names(names: Iterable[str], where: str = "") -> None:
+    """Raise UserError if two clips have the same name: results are reported by name."""
+    name, count = Counter(names).most_common(1)[0]
+    if count > 1:
+        raise UserError(f"{where}{count} clips are called '{name}'; rename one.")
 
 
 def _fit(clip: Clip, bones: skeleton.Skeleton, min_seconds: float) -> Clip:

@@ -155,3 +155,33 @@ def test_drifting_quaternion_norms_are_repaired_and_reported(bones):
         qpos = clip.qpos.copy()
         qpos[:, neck] *= 0.7
         clips.validate(clip._replace(qpos=qpos), bones, "f")
+
+
+def test_long_clips_are_cut_evenly_and_lose_no_step(bones, model):
+    clip = synthetic.stepping(bones, seconds=5.0, fps=60.0)._replace(name="walk")
+    crops = clips.cut(clip, 2.0, model)
+    assert [crop.name for crop in crops] == ["walk[0]", "walk[1]", "walk[2]"]
+    assert [len(crop.qpos) for crop in crops] == [51, 51, 51]  # 150 steps at 30 Hz, in three
+    assert all(crop.fps == 30.0 and crop.seconds <= 2.0 and not crop.loops for crop in crops)
+    whole = clips.resample(clip, 30.0, model).qpos
+    joined = np.concatenate([crops[0].qpos, *(crop.qpos[1:] for crop in crops[1:])])
+    np.testing.assert_array_equal(joined, whole)
+    # 150 steps of at most 40: lengths differ by one step at most.
+    assert [len(crop.qpos) for crop in clips.cut(clip, 4 / 3, model)] == [38, 39, 38, 39]
+
+
+def test_clips_that_are_not_longer_stay_whole(bones, model):
+    clip = synthetic.stepping(bones, seconds=2.0, fps=60.0)
+    for seconds in (0.0, 2.0, 10.0):
+        assert clips.cut(clip, seconds, model)[0] is clip
+
+
+def test_plan_is_cut_with_its_clip(bones, model):
+    clip, rng = synthetic.stepping(bones, seconds=2.0), np.random.default_rng(0)
+    plan = clips.Plan(clip.qpos + 0.1, rng.normal(size=(61, 34)), rng.normal(size=(61, 28)), 3)
+    for i, crop in enumerate(clips.cut(clip._replace(plan=plan), 1.0, model)):
+        rows = slice(30 * i, 30 * i + 31)
+        np.testing.assert_array_equal(crop.qpos, clip.qpos[rows])
+        for name in ("qpos", "qvel", "feedforward"):
+            np.testing.assert_array_equal(getattr(crop.plan, name), getattr(plan, name)[rows])
+        assert crop.plan.substeps == 3

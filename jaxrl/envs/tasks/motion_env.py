@@ -4,6 +4,7 @@
 # Brax declares these sizes as properties; class attributes are simpler, and Brax reads them alike.
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -18,7 +19,7 @@ from jaxrl.motion import clip as clips
 from jaxrl.motion import library as libraries
 from jaxrl.motion import skeleton, synthetic
 from jaxrl.motion.amp_features import AMPFeatures
-from jaxrl.motion.clip import FPS
+from jaxrl.motion.clip import FPS, Clip
 from jaxrl.motion.humanoid import Humanoid
 from jaxrl.motion.library import Library, Reference
 from jaxrl.types import Array, Key, PyTree
@@ -125,16 +126,26 @@ def load_parts(config: MotionConfig) -> tuple[MotionConfig, Humanoid, Library]:
 
 
 def _library(config: MotionConfig, model: Any) -> Library:
+    """Read the clips, or synthesise one, and cut long ones into crops."""
+    crops = [crop for clip in _clips(config, model) for crop in _cut(clip, config, model)]
+    libraries.refuse_same_names(crop.name for crop in crops)
+    return libraries.build(crops, model, FPS)
+
+
+def _clips(config: MotionConfig, model: Any) -> Iterator[Clip]:
     """Read the clips, or synthesise one; looping ones are repeated for `loop_seconds`."""
     if config.clips:
-        loaded = libraries.load_clips(str(config.clips), model, config.loop_seconds)
-        for clip in loaded:
-            if clip.plan is not None and clip.plan.substeps != config.substeps:
-                raise UserError(
-                    f"Clip '{clip.name}' was planned with {clip.plan.substeps} physics steps per "
-                    f"frame, not --motion.substeps {config.substeps}."
-                )
-        return libraries.build(loaded, model, FPS)
+        yield from libraries.load_clips(str(config.clips), model, config.loop_seconds)
+        return
     synthesised = synthetic.stepping(skeleton.describe(model))
     cycles = max(1, math.ceil(config.loop_seconds / synthesised.seconds))
-    return libraries.build([clips.repeat_cycles(synthesised, cycles, model)], model, FPS)
+    yield clips.repeat_cycles(synthesised, cycles, model)
+
+
+def _cut(clip: Clip, config: MotionConfig, model: Any) -> list[Clip]:
+    if clip.plan is not None and clip.plan.substeps != config.substeps:
+        raise UserError(
+            f"Clip '{clip.name}' was planned with {clip.plan.substeps} physics steps per "
+            f"frame, not --motion.substeps {config.substeps}."
+        )
+    return clips.cut(clip, config.crop_seconds, model)

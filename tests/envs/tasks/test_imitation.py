@@ -13,6 +13,7 @@ from scipy.spatial.transform import Rotation
 
 from jaxrl.config import MotionConfig
 from jaxrl.envs.env_state import physics, strong, typed_like
+from jaxrl.envs.tasks import motion_env
 from jaxrl.envs.tasks.imitation import Imitation, next_frame
 from jaxrl.evaluation.episodes import Episodes
 from jaxrl.motion import clip_sampling, skeleton, synthetic
@@ -364,3 +365,10 @@ def test_time_does_not_drift_over_long_clips():
     frames = 8 * 60 * 30
     end = jax.lax.fori_loop(0, frames, lambda _, time: next_frame(time), jnp.zeros(()))
     assert float(end) == pytest.approx(frames / 30.0, abs=1e-4)
+
+
+def test_crops_are_clips_of_their_own():
+    config = MotionConfig(crop_seconds=0.5)  # of the generated clip, 2 s
+    library = motion_env.load_parts(config)[2]
+    assert library.names == tuple(f"stepping[{i}]" for i in range(4))
+    np.testing.assert_array_equal(library.frames, [16] * 4)
