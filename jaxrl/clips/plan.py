@@ -114,12 +114,12 @@ def _plan_clip(clip: Clip, planner: Planner, bars: Progress) -> tuple[Clip, str]
     """Return a clip with a plan, if one tracks it to the end, and a line to print."""
     started = time.monotonic()
     bar = bars.add_task(clip.name.replace("[", r"\["), total=len(clip.qpos) - 1)
-    captured = library.build([clip], planner.model, FPS).captured
+    captured = library.build([clip], planner.model, FPS).captured_motion
     plan = planner.plan(captured, lambda: bars.advance(bar))
     bars.remove_task(bar)
     planned = clip._replace(plan=plan)
     built = library.build([planned], planner.model, FPS)
-    offset = np.asarray(built.reference.position - built.captured.position)
+    offset = np.asarray(built.reference.position - built.captured_motion.position)
     distance = np.linalg.norm(offset, axis=-1).mean(-1)
     line = f"{clip.name:<32}{len(distance):>7}"
     if plan is None or not distance.max() < EVALUATION_LIMIT:

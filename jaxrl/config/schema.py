@@ -86,6 +86,13 @@ class MotionConfig:
         "its own, as walk[0] and walk[1]; 0: never. 10 is puffer-phc's measure.",
         at_least=0,
     )
+    max_clips: int = setting(
+        0,
+        "Clips on the device at once; the CPU holds the others, and another set is chosen every "
+        "--motion.resample-interval epochs. 0: all.",
+        at_least=0,
+        only_if=("env", "imitation"),
+    )
     future: tuple[int, ...] = setting((1,), "Observed frames ahead of now, at 30 Hz.", at_least=1)
     start: Literal["random", "start", "hybrid"] = setting(
         "random", "Where in its clip an episode starts; hybrid: a fraction of them at the start."

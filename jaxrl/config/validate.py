@@ -130,6 +130,10 @@ def _motion_problems(config: TrainConfig) -> list[str]:
     low, high = config.motion.speeds
     if low > high:
         problems.append("--motion.speeds must be two numbers, the lower one first.")
+    if config.motion.max_clips and config.amp.weight:
+        problems.append("--motion.max-clips: AMP needs all clips on the device; leave it at 0.")
+    if config.motion.max_clips and not config.motion.resample_interval:
+        problems.append("--motion.max-clips needs --motion.resample-interval 1 or more.")
     if 0 < config.motion.crop_seconds < 1 / 30:
         problems.append("--motion.crop-seconds must be 0, or at least a frame: 1/30 of a second.")
     if config.task.action_repeat != 1:

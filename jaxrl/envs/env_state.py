@@ -226,7 +226,7 @@ class LazyEnv:
         return jax.jit(self.inner.reset)
 
     @functools.cached_property
-    def step(self) -> "Callable[[State, Array], State]":
+    def step(self) -> "Callable[..., State]":
         """Brax's step."""
         return jax.jit(self.inner.step)
 

@@ -9,6 +9,8 @@ NumPy arrays, except `trial` and `record`, which are compiled.
 | `Curriculum` | `jaxrl.training.curriculum`, after every cycle |
 | `Trials` | `jaxrl.evaluation`, `jaxrl.evaluate` and `jaxrl.render` |
 | `TrialCurriculum` | `jaxrl.training.curriculum`, every --motion.resample-interval epochs |
+| `SharedArrays` | `jaxrl.programs.device`, where the curriculum of trials has changed |
+| `MemorySizes` | `jaxrl.train --dry-run` |
 | `LearningPhases` | `jaxrl.reports`, from the settings and the log alone |
 
 Wrappers forward attributes, which `isinstance` with a protocol does not see: use `find`.
@@ -16,7 +18,7 @@ Wrappers forward attributes, which `isinstance` with a protocol does not see: us
 
 import importlib
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -115,6 +117,38 @@ class TrialCurriculum(Protocol):
         self, curriculum: "PyTree", episodes: TrialEpisodes
     ) -> "tuple[PyTree, dict[str, float]]":
         """Return the curriculum after all trials were played, and values to log."""
+        ...
+
+
+class SharedArrays(Protocol):
+    """Arrays that all environments read, too large for the program or the curriculum.
+
+    They are an argument of the compiled programs, and the last one of the environment's `reset`
+    (after the curriculum), `step`, `trial` and `record`. When trials have changed the curriculum,
+    all episodes start again. Without the argument these functions use any arrays.
+    """
+
+    def shared_arrays(self, curriculum: "PyTree") -> "PyTree":
+        """Return the arrays of a curriculum, on the CPU and always of the same shapes."""
+        ...
+
+    def all_trials(self) -> "Iterable[PyTree]":
+        """Return the arrays of all trials in order, `num_trials` at a time.
+
+        There are as many as `trial_names`; trials of the last arrays beyond these are ignored.
+        """
+        ...
+
+    def with_trials(self, numbers: tuple[int, ...]) -> Any:
+        """Return an environment whose trials are some of these, and which needs no argument."""
+        ...
+
+
+class MemorySizes(Protocol):
+    """Arrays of an environment that are large enough to be worth a line."""
+
+    def memory_sizes(self) -> dict[str, int]:
+        """Return bytes by name."""
         ...
 
 

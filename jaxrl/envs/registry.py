@@ -75,8 +75,10 @@ def _make_own(name: str, kwargs: dict[str, Any]) -> "Env":
 
 
 def _make_imitation(config: TrainConfig) -> "Env":
-    from jaxrl.envs.tasks import imitation, motion_env
+    from jaxrl.envs.tasks import imitation, motion_env, streamed_imitation
 
+    if config.motion.max_clips and (parts := motion_env.load_store(config.motion)):
+        return streamed_imitation.StreamedImitation(*parts, seed=config.seed)
     use_amp = config.amp.weight > 0
     return imitation.Imitation(*motion_env.load_parts(config.motion), use_amp=use_amp)
 

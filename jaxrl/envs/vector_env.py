@@ -54,6 +54,9 @@ class EnvState(struct.PyTreeNode):
     pending_reward: Any = ()  # Array [N, ...], with episodic rewards: the sum not yet returned
     nan_capture: Any = ()  # NonFiniteCapture, if non-finite steps are captured
     start: Any = ()  # PackedEnvState [N, ...], if every episode starts in the same state
+    # What `hooks.SharedArrays` returned, without an axis of environments. Only inside programs: no
+    # checkpoint holds it, and no device a part of it.
+    shared: Any = ()
 
 
 class StepResult(NamedTuple):
@@ -145,11 +148,13 @@ class VectorEnv:
             self.template.state_shapes,
         )
 
-    def sample_pool(self, key: Key, curriculum: PyTree = ()) -> PackedEnvState:
+    def sample_pool(self, key: Key, curriculum: PyTree = (), shared: PyTree = ()) -> PackedEnvState:
         """Sample the start states of the episodes to come."""
-        return self.sample_starts(key, self.pool_size, curriculum)
+        return self.sample_starts(key, self.pool_size, curriculum, shared)
 
-    def sample_starts(self, key: Key, number: int, curriculum: PyTree = ()) -> PackedEnvState:
+    def sample_starts(
+        self, key: Key, number: int, curriculum: PyTree = (), shared: PyTree = ()
+    ) -> PackedEnvState:
         """Sample `number` start states, by default from the evaluations' distribution.
 
         Brax environments take raw keys.
@@ -157,30 +162,37 @@ class VectorEnv:
         keys = jax.random.key_data(jax.random.split(key, number))
         last = jax.tree.map(jnp.asarray, self.template.last_curriculum)
         arguments = [tree for tree in (curriculum, last) if jax.tree.leaves(tree)][:1]
+        arguments += _given(shared)
         with physics():
             starts = jax.vmap(lambda key: self.env.reset(key, *arguments))(keys)
             return self.pack(strong(starts))
 
-    def trial_starts(self) -> PackedEnvState:
+    def trial_starts(self, shared: PyTree = ()) -> PackedEnvState:
         """Return the environment's fixed start states."""
         chosen = self.trial_numbers
         numbers = jnp.arange(self.num_envs) if chosen is None else jnp.asarray(chosen)
         with physics():
-            return self.pack(strong(jax.vmap(self.env.trial)(numbers)))
+            starts = jax.vmap(lambda number: self.env.trial(number, *_given(shared)))(numbers)
+            return self.pack(strong(starts))
 
     def reset(
-        self, key: Key, pool: PackedEnvState | None = None, *, stagger: bool | None = None
+        self,
+        key: Key,
+        pool: PackedEnvState | None = None,
+        *,
+        stagger: bool | None = None,
+        shared: PyTree = (),
     ) -> EnvState:
         """Start all environments, in states from the pool if there is one.
 
-        Staggered ages spread later resets over time.
+        Staggered ages spread later resets over time. `shared` is stored in the state.
         """
         stagger = self.random_first_age if stagger is None else stagger
         key_start, key_age = jax.random.split(key)
         if self.trials:
-            packed = self._with_own_noise(self.trial_starts(), key_start)
+            packed = self._with_own_noise(self.trial_starts(shared), key_start)
         elif pool is None:
-            packed = self.sample_starts(key_start, self.num_envs)
+            packed = self.sample_starts(key_start, self.num_envs, shared=shared)
         else:
             row = jnp.arange(self.num_envs) % length_of(pool)
             packed = jax.tree.map(lambda leaf: leaf[row], pool)
@@ -198,7 +210,7 @@ class VectorEnv:
             captured = nan_capture.empty(packed, action, jnp.zeros(shape, jnp.float32))
         statistics = episode_stats.init(age == 0, packed.metrics)
         start = () if self.fresh_resets else packed
-        return EnvState(packed, age, statistics, pending_reward, captured, start)
+        return EnvState(packed, age, statistics, pending_reward, captured, start, shared)
 
     def observe(self, state: EnvState) -> PyTree:
         """Return the observation of each agent, [rows, ...]; finite, even if a reset was not."""
@@ -209,7 +221,9 @@ class VectorEnv:
         if not self.trials:
             return ()
         with physics():
-            return jax.vmap(self.env.record)(self.brax_state(state.packed))
+            return jax.vmap(lambda one: self.env.record(one, *_given(state.shared)))(
+                self.brax_state(state.packed)
+            )
 
     def step(
         self, state: EnvState, action: Array, pool: PackedEnvState, key: Key
@@ -235,11 +249,15 @@ class VectorEnv:
 
     def _advance(self, state: EnvState, action: Array) -> tuple[EnvState, StepResult]:
         """Step; endings are [N], reward and observation have the agent axis if there is one."""
-        before = self.brax_state(state.packed)
+        before, shared = self.brax_state(state.packed), _given(state.shared)
+
+        def step(one: "State", its_action: Array) -> "State":
+            return self.env.step(one, its_action, *shared)
+
         with physics():
-            after, steps = jax.vmap(
-                lambda s, a: repeat_action(self.env.step, s, a, self.action_repeat)
-            )(before, action)
+            after, steps = jax.vmap(lambda s, a: repeat_action(step, s, a, self.action_repeat))(
+                before, action
+            )
         after = typed_like(after, before)
         # A non-finite observation before the step comes from a reset: its first step reports it.
         finite = all_finite(before.obs, after.obs, after.reward, after.done, truncation(after))
@@ -266,7 +284,9 @@ class VectorEnv:
             ended = as_mask(terminated | truncated, reward)
             due = pending_reward + reward
             reward, pending_reward = jnp.where(ended, due, 0.0), jnp.where(ended, 0.0, due)
-        state = EnvState(self.pack(after), age, statistics, pending_reward, captured, state.start)
+        state = EnvState(
+            self.pack(after), age, statistics, pending_reward, captured, state.start, state.shared
+        )
         finished = (
             episode_stats.finished_episodes(statistics, terminated | truncated)
             if self.record_episodes
@@ -299,6 +319,11 @@ class VectorEnv:
             next_obs=merge_agents(result.next_obs, agents),
             finished=result.finished,
         )
+
+
+def _given(shared: PyTree) -> list[PyTree]:
+    """Return the last argument of an environment's functions, if it takes one."""
+    return [shared] if jax.tree.leaves(shared) else []
 
 
 def _zero_action(spec: ActionSpec, shape: tuple[int, ...]) -> Array:

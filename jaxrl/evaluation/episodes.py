@@ -1,6 +1,7 @@
 """Evaluation of a policy: one complete episode in each environment."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -52,7 +53,7 @@ def episodes(
     *,
     record_start: bool = False,
 ) -> Callable[..., Episodes]:
-    """Return (params, key, pool=None) -> Episodes, one complete episode per environment.
+    """Return (params, key, pool=None, shared=()) -> Episodes, a complete one per environment.
 
     Args:
       env: environments, all of which are reset.
@@ -65,9 +66,10 @@ def episodes(
     record = record or env.record
     limit = -(-env.episode_length // env.action_repeat)
 
-    def run(params: PyTree, key: Key, pool: PyTree = None) -> Episodes:
+    def run(params: PyTree, key: Key, pool: PyTree = None, shared: PyTree = ()) -> Episodes:
         key_reset, key_act = jax.random.split(key)
-        first = sharding.split_rows(env.reset(key_reset, pool, stagger=False), mesh)
+        first = env.reset(key_reset, pool, stagger=False, shared=shared)
+        first = sharding.split_rows(first.replace(shared=()), mesh).replace(shared=shared)
         zeros = jnp.zeros(env.num_envs, jnp.float32)
 
         def play_step(now: _LoopState) -> _LoopState:
@@ -115,6 +117,17 @@ def episodes(
         )
 
     return run
+
+
+def join(parts: list[Episodes], number: int) -> Episodes:
+    """Join episodes that were played one set after the other, on the CPU; the first `number`."""
+
+    def joined(axis: int, *leaves: Array) -> np.ndarray:
+        return np.take(np.concatenate(leaves, axis), np.arange(number), axis)
+
+    rows, traces = zip(*((part._replace(trace=()), part.trace) for part in parts), strict=True)
+    trace = jax.tree.map(partial(joined, 1), *traces)
+    return jax.tree.map(partial(joined, 0), *rows)._replace(trace=trace)
 
 
 def _park_finished(state: EnvState, alive: Array, first: EnvState) -> EnvState:

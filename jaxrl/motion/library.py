@@ -5,9 +5,9 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -37,7 +37,7 @@ class Library(struct.PyTreeNode):
 
     reference: Reference  # [all frames, ...], the motion to track
     feedforward: Array  # [all frames, nu], offsets of servo targets; 0 without a plan
-    captured: Reference  # [all frames, ...], the captured motion; differs for planned clips
+    captured: Reference | None  # likewise, the captured motion; None: it is what is tracked
     start: Array  # int32 [clips], each clip's first frame
     frames: Array  # int32 [clips], how many each clip has
     weights: Array  # float32 [clips], sampling probabilities
@@ -45,6 +45,11 @@ class Library(struct.PyTreeNode):
     planned: tuple[str, ...] = struct.field(pytree_node=False)  # names of the clips with a plan
     fps: float = struct.field(pytree_node=False)
     quaternions: tuple[int, ...] = struct.field(pytree_node=False)  # their first indices in qpos
+
+    @property
+    def captured_motion(self) -> Reference:
+        """The captured motion, [all frames, ...]."""
+        return self.reference if self.captured is None else self.captured
 
     def rows(self, clip: int) -> slice:
         """Return where the frames of a clip are; on the CPU only."""
@@ -57,9 +62,16 @@ def load_clips(path: str, model: mujoco.MjModel, min_seconds: float = 0.0) -> li
 
     Clips that loop are repeated until they last at least `min_seconds`.
     """
-    refuse_same_names((file.stem for file in formats.files(Path(path))), f"'{path}': ")
-    bones = skeleton.describe(model)
-    return [_fit(clip, bones, min_seconds) for clip in formats.read(path, bones)]
+    return list(read_clips(path, model, min_seconds))
+
+
+def read_clips(path: str, model: mujoco.MjModel, min_seconds: float = 0.0) -> Iterator[Clip]:
+    """Return the same clips one after the other: there may be no memory for all."""
+    files, bones = formats.files(Path(path)), skeleton.describe(model)
+    refuse_same_names((file.stem for file in files), f"'{path}': ")
+    for file in files:
+        for clip in formats.read(file, bones):
+            yield _fit(clip, bones, min_seconds)
 
 
 def refuse_same_names(names: Iterable[str], where: str = "") -> None:
@@ -80,11 +92,21 @@ def _fit(clip: Clip, bones: skeleton.Skeleton, min_seconds: float) -> Clip:
 
 def build(clips: Sequence[Clip], model: mujoco.MjModel, fps: float = 30.0) -> Library:
     """Compute positions, rotations and velocities of all clips, at one rate."""
+    built = build_on_cpu(clips, model, fps)
+    placed = jax.tree.map(jnp.asarray, built)
+    # One array where both are the same.
+    return placed if built.planned else placed.replace(captured=placed.reference)
+
+
+def build_on_cpu(clips: Sequence[Clip], model: mujoco.MjModel, fps: float = 30.0) -> Library:
+    """Return the same as NumPy arrays."""
     if not clips:
         raise UserError("A motion library needs at least one clip.")
     captured = [_captured(resample(clip, fps, model).qpos, fps, model) for clip in clips]
     tracked = [_tracked(*pair, fps, model) for pair in zip(clips, captured, strict=True)]
-    frames = [len(one.qpos) for one in captured]
+    frames: Any = np.asarray([len(one.qpos) for one in captured])
+    start: Any = np.cumsum(frames) - frames
+    weights: Any = np.full(len(frames), 1.0 / len(frames), np.float32)
     reference, offsets = zip(*tracked, strict=True)
     planned = tuple(clip.name for clip in clips if clip.plan is not None)
     joined = _join(captured)
@@ -92,9 +114,9 @@ def build(clips: Sequence[Clip], model: mujoco.MjModel, fps: float = 30.0) -> Li
         reference=_join(reference) if planned else joined,
         feedforward=_join(offsets),
         captured=joined,
-        start=jnp.asarray(np.cumsum([0, *frames[:-1]]), jnp.int32),
-        frames=jnp.asarray(frames, jnp.int32),
-        weights=jnp.full((len(frames),), 1.0 / len(frames), jnp.float32),
+        start=start.astype(np.int32),
+        frames=frames.astype(np.int32),
+        weights=weights,
         names=tuple(clip.name for clip in clips),
         planned=planned,
         fps=float(fps),
@@ -103,8 +125,8 @@ def build(clips: Sequence[Clip], model: mujoco.MjModel, fps: float = 30.0) -> Li
 
 
 def _join(clips: Sequence[PyTree]) -> PyTree:
-    """Join clips [F, ...] end to end, as device arrays."""
-    return jax.tree.map(lambda *x: jnp.asarray(np.concatenate(x), jnp.float32), *clips)
+    """Join clips [F, ...] end to end."""
+    return jax.tree.map(lambda *x: np.concatenate(x).astype(np.float32), *clips)
 
 
 def _tracked(
@@ -164,7 +186,7 @@ def query(library: Library, clip: Array, time: Array, *, captured: bool = False)
 
     Returns the motion to track, or the captured one.
     """
-    motion = library.captured if captured else library.reference
+    motion = library.captured_motion if captured else library.reference
     row, fraction = _row_before(library, clip, time)
     a = jax.tree.map(lambda x: x[row], motion)
     b = jax.tree.map(lambda x: x[row + 1], motion)

@@ -11,6 +11,7 @@ from jaxrl.algorithms import policy as acting
 from jaxrl.algorithms.ppo import algorithm as ppo
 from jaxrl.config import NetworkConfig, TrainConfig, env_names
 from jaxrl.envs import factory as environments
+from jaxrl.envs import hooks
 from jaxrl.envs.gymnasium.env import GymnasiumEnv
 from jaxrl.envs.vector_env import EnvState, VectorEnv
 from jaxrl.errors import UserError
@@ -215,7 +216,12 @@ def play(
         evaluation.episodes(env, act, carry, record=record, record_start=record_start),
         compiler_options=xla_options.options(loops=loops),
     )
-    return jax.device_get(run(policy.params, streams.key(seed, streams.COMMAND)))
+    key = streams.key(seed, streams.COMMAND)
+    all_trials = hooks.find(env.env, "all_trials") if env.trials else None
+    if all_trials is None or env.trial_numbers is not None:
+        return jax.device_get(run(policy.params, key))
+    parts = [jax.device_get(run(policy.params, key, None, each)) for each in all_trials()]
+    return evaluation.join(parts, len(env.env.trial_names))
 
 
 def _check_obs(policy: LoadedPolicy, spec: EnvSpec) -> None:

@@ -15,14 +15,15 @@ keeps an accelerator as busy as a large one, so that many cost little more than 
 
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh
+from jax.sharding import Mesh, Sharding
 
+from jaxrl.algorithms.off_policy import replay
 from jaxrl.config import env_names
 from jaxrl.envs import factory as environments
 from jaxrl.envs import hooks
@@ -89,6 +90,26 @@ class DeviceProgram(Program):
         return bool(self.env.template.trials) and has_hook
 
     @property
+    def _shared_arrays(self) -> Any | None:
+        """The environment's hook, if its functions take arrays that the CPU exchanges."""
+        # Asked first for its trials: looking up a hook builds the environment.
+        return self.curriculum_hook("shared_arrays") if self.env.template.trials else None
+
+    @property
+    def restarts(self) -> bool:
+        """Whether all episodes must start again when trials have changed the curriculum."""
+        return self._shared_arrays is not None
+
+    def shared_arrays(self, curriculum: PyTree) -> PyTree:
+        """Return what all environments share for a curriculum on the CPU; mostly ()."""
+        hook = self._shared_arrays
+        return self.stack([hook(one) for one in self.split(curriculum)]) if hook else ()
+
+    def first_shared_arrays(self) -> PyTree:
+        """Return those of a new run."""
+        return self.shared_arrays(self.env.template.curriculum)
+
+    @property
     def trials_equal_evaluations(self) -> bool:
         """Whether evaluations play exactly those trials: no random number enters either."""
         chosen = self.config.eval.deterministic, self.config.motion.resample_deterministic
@@ -113,11 +134,13 @@ class DeviceExecutor:
 
     program: DeviceProgram
     _state: Any  # its structure: programs return plain tuples of arrays
-    _draw: Future  # (seed, stream, number, curriculum) -> pool
+    _draw: Future  # (seed, stream, number, curriculum, shared) -> pool
     _init: Future  # (seed, pool) -> state
-    _cycle: Future  # (state, pool, iterations) -> (state, metrics); the state is donated
-    _evaluate: Future | None  # (policy params, pools, seed, stream, number) -> Episodes
+    _cycle: Future  # (state, pool, iterations, shared) -> (state, metrics); the state is donated
+    _evaluate: Future | None  # (policy params, pools, seed, stream, number, shared) -> Episodes
     _trials: Future | None = None  # likewise, of the trials that the curriculum follows
+    _restart: Future | None = None  # (seed, number, pool) -> collector without replay
+    _shared: "_SharedOnDevice" = field(default_factory=lambda: _SharedOnDevice())
 
     def init_state(self) -> TrainState:
         """Return the state a new run begins with."""
@@ -131,11 +154,25 @@ class DeviceExecutor:
         """Run cycle `number`; `state` is donated."""
         pool = self._pool(streams.TRAIN, number, state.curriculum)
         iterations = np.uint32(self.program.config.iterations)
-        leaves, metrics = self._cycle.result()(state, pool, iterations)
+        shared = self._shared.of(self.program, state.curriculum)
+        leaves, metrics = self._cycle.result()(state, pool, iterations, shared)
         metrics = {name: Mean(*pair) for name, pair in metrics.items()}
         return jax.tree.unflatten(self._state, leaves), metrics
 
-    def evaluate(self, params: PyTree, number: int) -> evaluation.Episodes:
+    def restart(self, state: TrainState, number: int) -> TrainState:
+        """Start new episodes in all environments, with the curriculum of the state."""
+        if self._restart is None:
+            raise ValueError("no episode of this run is interrupted")
+        pool = self._pool(streams.RESTART, 2 * number, state.curriculum)
+        leaves = self._restart.result()(self._seed, np.uint32((2 * number + 1) % 2**32), pool)
+        old = state.collector
+        fresh = jax.tree.unflatten(jax.tree.structure(old.replace(replay=())), leaves)
+        length = self.program.config.learning.rollout_length
+        return state.replace(
+            collector=fresh.replace(replay=replay.restart_episodes(old.replay, length))
+        )
+
+    def evaluate(self, params: PyTree, number: int, curriculum: PyTree = ()) -> evaluation.Episodes:
         """Play whole episodes with the policy after cycle `number`."""
         if self._evaluate is None:
             raise ValueError("this run has no evaluation")
@@ -143,14 +180,18 @@ class DeviceExecutor:
         last = self._for_members(self.program.env.template.last_curriculum)
         pools = [self._pool(streams.EVALUATE, number * len(enough) + i, last) for i in enough]
         numbers = self._seed, np.uint32(streams.PLAY), np.uint32(number)
-        return evaluation.Episodes(*self._evaluate.result()(params, pools, *numbers))
+        shared = self._shared.of(self.program, curriculum)
+        return evaluation.Episodes(*self._evaluate.result()(params, pools, *numbers, shared))
 
-    def evaluate_trials(self, params: PyTree, number: int) -> evaluation.Episodes:
+    def evaluate_trials(
+        self, params: PyTree, number: int, curriculum: PyTree = ()
+    ) -> evaluation.Episodes:
         """Play every trial once, with the policy after cycle `number`."""
         if self._trials is None:
             raise ValueError("this run does not resample")
         numbers = self._seed, np.uint32(streams.RESAMPLE), np.uint32(number)
-        return evaluation.Episodes(*self._trials.result()(params, [], *numbers))
+        shared = self._shared.of(self.program, curriculum)
+        return evaluation.Episodes(*self._trials.result()(params, [], *numbers, shared))
 
     def cycle_bytes(self) -> int:
         """Return the memory that a cycle needs on each device at its peak."""
@@ -174,7 +215,33 @@ class DeviceExecutor:
 
     def _pool(self, stream: int, number: int, curriculum: PyTree) -> PyTree:
         count = np.uint32(number % 2**32)
-        return self._draw.result()(self._seed, np.uint32(stream), count, curriculum)
+        shared = self._shared.of(self.program, curriculum)
+        return self._draw.result()(self._seed, np.uint32(stream), count, curriculum, shared)
+
+
+class _SharedOnDevice:
+    """The arrays that all environments share, on the devices, and what they were made for."""
+
+    def __init__(self) -> None:
+        self._curriculum: list[np.ndarray] = []
+        self._arrays: PyTree = ()
+
+    def of(self, program: DeviceProgram, curriculum: PyTree) -> PyTree:
+        """Return the arrays of a curriculum; they are exchanged where it has changed."""
+        if not program.restarts:
+            return ()
+        curriculum = jax.device_get(curriculum)
+        leaves = jax.tree.leaves(curriculum)
+        if not self._arrays or not all(map(np.array_equal, leaves, self._curriculum)):
+            self._arrays = ()  # freed first: there may be no room for two
+            self._arrays = jax.device_put(program.shared_arrays(curriculum), _sharding_of(program))
+            self._curriculum = leaves
+        return self._arrays
+
+
+def _sharding_of(program: DeviceProgram) -> Sharding:
+    """Return where shared arrays lie: on every device, or with the members they belong to."""
+    return (sharding.rows if program.members else sharding.replicated)(program.mesh)
 
 
 def compile_programs(program: DeviceProgram) -> DeviceExecutor:
@@ -189,21 +256,23 @@ def compile_programs(program: DeviceProgram) -> DeviceExecutor:
     pool = many.shapes(sharding.with_sharding(program.env.abstract_pool(), everywhere))
     number = jax.ShapeDtypeStruct((), np.uint32, sharding=everywhere)
     seed = many.shapes(number)
+    shared = many.shapes(sharding.with_sharding(program.alone.first_shared_arrays(), everywhere))
     loops = env_names.solves_in_loops(program.config.env, program.config.backend)
     with Builder(program.cache, program.env.template, loops=loops) as build:
-        train = many.copies(pure.run_cycle, 0, 0, None)
+        train = many.copies(pure.run_cycle, 0, 0, None, 0)
         where = (places, seed.sharding)
         whole = _fits_into_a_graph(program)
-        done = build(train, state, pool, number, places=where, donate_first=True, unrolled=whole)
-        draw = many.copies(pure.draw, 0, None, None, 0)
-        drawn = build(draw, seed, number, number, state.curriculum, places=seed.sharding)
+        given = (state, pool, number, shared)
+        done = build(train, *given, places=where, donate_first=True, unrolled=whole)
+        draw = many.copies(pure.draw, 0, None, None, 0, 0)
+        drawn = build(draw, seed, number, number, state.curriculum, shared, places=seed.sharding)
         first = build(many.copies(pure.init, 0, 0), seed, pool, places=places)
         params = program.algorithm.policy_params(state.learner)
         settings, resampling = program.config.eval, program.config.motion
 
         def player(deterministic: bool, pools: int) -> Future:
-            play = many.copies(_evaluator(program, deterministic), 0, 0, 0, None, None)
-            given = (params, [pool] * pools, seed, number, number)
+            play = many.copies(_evaluator(program, deterministic), 0, 0, 0, None, None, 0)
+            given = (params, [pool] * pools, seed, number, number, shared)
             return build(play, *given, places=seed.sharding)
 
         played = tried = None
@@ -212,7 +281,16 @@ def compile_programs(program: DeviceProgram) -> DeviceExecutor:
         if resampling.resample_interval and program.follows_trials:
             alike = settings.deterministic == resampling.resample_deterministic
             tried = played if alike and played else player(resampling.resample_deterministic, 0)
-    return DeviceExecutor(program, jax.tree.structure(state), drawn, first, done, played, tried)
+        again = None
+        if program.restarts:
+            rows = tuple(leaf.sharding for leaf in jax.tree.leaves(_without_replay(state)))
+            again = build(many.copies(pure.restart, 0, None, 0), seed, number, pool, places=rows)
+    structure = jax.tree.structure(state)
+    return DeviceExecutor(program, structure, drawn, first, done, played, tried, again)
+
+
+def _without_replay(state: TrainState) -> PyTree:
+    return state.collector.replace(replay=())
 
 
 class _Pure(NamedTuple):
@@ -220,8 +298,11 @@ class _Pure(NamedTuple):
 
     program: DeviceProgram
 
-    def draw(self, seed: Array, stream: Array, number: Array, curriculum: PyTree) -> tuple:
-        fresh = self.program.env.sample_pool(streams.key(seed, stream, number), curriculum)
+    def draw(
+        self, seed: Array, stream: Array, number: Array, curriculum: PyTree, shared: PyTree
+    ) -> tuple:
+        key = streams.key(seed, stream, number)
+        fresh = self.program.env.sample_pool(key, curriculum, shared)
         return tuple(jax.tree.leaves(sharding.split_rows(fresh, _mesh_of_rows(self.program))))
 
     def init(self, seed: Array, pool: PyTree) -> tuple:
@@ -229,14 +310,24 @@ class _Pure(NamedTuple):
             jax.tree.leaves(self.program.algorithm.init(streams.key(seed, streams.INIT, 1), pool))
         )
 
+    def restart(self, seed: Array, number: Array, pool: PyTree) -> tuple:
+        key = streams.key(seed, streams.RESTART, number)
+        return tuple(jax.tree.leaves(_without_replay(self.program.algorithm.init(key, pool))))
+
     def run_cycle(
-        self, state: TrainState, pool: PyTree, count: Array
+        self, state: TrainState, pool: PyTree, count: Array, shared: PyTree
     ) -> tuple[tuple, dict[str, tuple]]:
         iterations = self.program.config.iterations
         state, metrics = run_iterations(
-            self.program.algorithm.train_step, iterations, count, state, pool
+            self.program.algorithm.train_step, iterations, count, _with_shared(state, shared), pool
         )
+        state = _with_shared(state, ())
         return tuple(jax.tree.leaves(state)), {k: tuple(mean) for k, mean in metrics.items()}
+
+
+def _with_shared(state: TrainState, shared: PyTree) -> TrainState:
+    env = state.collector.env.replace(shared=shared)
+    return state.replace(collector=state.collector.replace(env=env))
 
 
 class _Many(NamedTuple):
@@ -284,8 +375,15 @@ def _evaluator(program: DeviceProgram, deterministic: bool) -> Callable[..., tup
     mesh = None if env.trials else _mesh_of_rows(program)
     episodes = evaluation.episodes(env, policy, carry, mesh)
 
-    def play(params: PyTree, pools: list[PyTree], seed: Array, stream: Array, number: Array):
+    def play(
+        params: PyTree,
+        pools: list[PyTree],
+        seed: Array,
+        stream: Array,
+        number: Array,
+        shared: PyTree,
+    ):
         pool = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *pools) if pools else None
-        return tuple(episodes(params, streams.key(seed, stream, number), pool))
+        return tuple(episodes(params, streams.key(seed, stream, number), pool, shared))
 
     return play

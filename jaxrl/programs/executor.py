@@ -17,11 +17,15 @@ class Executor(Protocol):
         """Run cycle `number`; `state` is donated."""
         ...
 
-    def evaluate(self, params: PyTree, number: int) -> Episodes:
+    def restart(self, state: TrainState, number: int) -> TrainState:
+        """Start new episodes in all environments after cycle `number`; `state` is donated."""
+        ...
+
+    def evaluate(self, params: PyTree, number: int, curriculum: PyTree = ()) -> Episodes:
         """Play whole episodes with the policy after cycle `number`."""
         ...
 
-    def evaluate_trials(self, params: PyTree, number: int) -> Episodes:
+    def evaluate_trials(self, params: PyTree, number: int, curriculum: PyTree = ()) -> Episodes:
         """Play every trial of the environment once, with the policy after cycle `number`."""
         ...
 

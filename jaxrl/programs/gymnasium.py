@@ -113,8 +113,13 @@ class GymnasiumExecutor:
             total |= _records(ended)
         return state, total
 
-    def evaluate(self, params: PyTree, number: int) -> evaluation.Episodes:
+    def restart(self, state: TrainState, number: int) -> TrainState:
+        """Gymnasium environments have no trials after which they would."""
+        raise NotImplementedError("Gymnasium environments have no trials")
+
+    def evaluate(self, params: PyTree, number: int, curriculum: PyTree = ()) -> evaluation.Episodes:
         """Play whole episodes with the policy after cycle `number`."""
+        del curriculum
         config = self.program.config
         carry = self.program.algorithm.initial_carry(config.eval.num_envs)
         key, seed = streams.key(config.seed, streams.PLAY, number), (config.seed, number)
@@ -122,7 +127,9 @@ class GymnasiumExecutor:
             self._env, self._act_in_evaluation, params, carry, config.eval.num_envs, seed, key
         )
 
-    def evaluate_trials(self, params: PyTree, number: int) -> evaluation.Episodes:
+    def evaluate_trials(
+        self, params: PyTree, number: int, curriculum: PyTree = ()
+    ) -> evaluation.Episodes:
         """Gymnasium environments have no trials."""
         raise NotImplementedError("Gymnasium environments have no trials")
 

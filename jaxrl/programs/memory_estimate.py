@@ -9,6 +9,7 @@ from jaxrl import rollout
 from jaxrl.algorithms.off_policy.replay import ReplayState
 from jaxrl.algorithms.ppo import value_parts
 from jaxrl.config import TrainConfig
+from jaxrl.envs import hooks
 from jaxrl.envs.gymnasium.env import GymnasiumEnv
 from jaxrl.envs.vector_env import VectorEnv
 from jaxrl.errors import UserError
@@ -87,11 +88,20 @@ def report(program: Program) -> str:
         ("learner", megabytes(num_bytes(state.learner))),
         ("environments' states", megabytes(num_bytes(state.collector.env))),
         ("rollout", megabytes(num_bytes(experience))),
+        *_environment(program),
         *parts,
         ("estimated peak on all devices", megabytes(peak)),
         *_seeds(population, peak),
     ]
     return "\n".join(f"  {name:<31} {value}" for name, value in rows)
+
+
+def _environment(program: DeviceProgram | GymnasiumProgram) -> list[tuple[str, str]]:
+    """Return the sizes that the environment reports of its own arrays."""
+    sizes = None
+    if isinstance(program, DeviceProgram):
+        sizes = hooks.find(program.env.env, "memory_sizes")
+    return [(name, megabytes(size)) for name, size in sizes().items()] if sizes else []
 
 
 def _seeds(program: Program, peak: int) -> list[tuple[str, str]]:

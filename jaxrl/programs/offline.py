@@ -358,11 +358,16 @@ class OfflineExecutor:
         lowered = run.lower(shapes, jax.eval_shape(lambda: self._seeds), np.uint32(0))
         return compile_for_devices(lowered)
 
-    def evaluate(self, params: PyTree, number: int) -> Episodes:
+    def restart(self, state: TrainState, number: int) -> TrainState:
+        """No episodes are in progress here."""
+        raise NotImplementedError("recorded episodes are not restarted")
+
+    def evaluate(self, params: PyTree, number: int, curriculum: PyTree = ()) -> Episodes:
         """Play whole episodes with the policy after cycle `number`."""
+        del curriculum
         return self._play(params, self._seeds, np.uint32(number))
 
-    def evaluate_trials(self, params: PyTree, number: int) -> Episodes:
+    def evaluate_trials(self, params: PyTree, number: int, curriculum: PyTree = ()) -> Episodes:
         """No curriculum follows trials here."""
         raise NotImplementedError("recorded episodes have no curriculum")
 

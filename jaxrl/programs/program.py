@@ -103,6 +103,11 @@ class Program(abc.ABC):
         return False
 
     @property
+    def restarts(self) -> bool:
+        """Whether all episodes must start again when trials have changed the curriculum."""
+        return False
+
+    @property
     def trials_equal_evaluations(self) -> bool:
         """Whether evaluations play exactly the trials that the curriculum follows."""
         return False

@@ -1,6 +1,8 @@
 """Record episodes of a policy with all that is needed to draw them."""
 
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -8,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.config import TrainConfig
-from jaxrl.envs import env_adapter
+from jaxrl.envs import env_adapter, hooks
 from jaxrl.envs import factory as environments
-from jaxrl.envs.env_state import physics
+from jaxrl.envs.env_state import LazyEnv, physics
 from jaxrl.envs.gymnasium.env import GymnasiumEnv
 from jaxrl.envs.vector_env import EnvState, VectorEnv
 from jaxrl.errors import UserError, nearest
@@ -77,6 +79,11 @@ def record_episodes(
       clip: name of the only motion clip to play.
     """
     trials = _trials(env, None if failures else number, clip)
+    names = _clip_names(env, trials)
+    if trials is not None and (chosen := hooks.find(env.env, "with_trials")):
+        # One program with the clips that are drawn, of a library that is larger than the device.
+        chosen = LazyEnv(partial(chosen, trials))
+        env, trials = replace(env, env=chosen, cached_template=None), tuple(range(len(trials)))
     count = max(number, SEARCHED) if failures else number
     copies = environments.for_rendering(env, count, trials)
     played = load.play(
@@ -88,7 +95,7 @@ def record_episodes(
         record=_recorder(copies),
         record_start=True,
     )
-    episodes = _split(copies, played, _clip_names(env, trials))
+    episodes = _split(copies, played, names)
     return _failed(episodes, number) if failures else episodes
 
 
@@ -98,7 +105,7 @@ def _trials(env: VectorEnv, number: int | None, clip: str | None) -> tuple[int, 
     if clip is not None:
         if not count:
             raise UserError("--clip: this run follows no motion clips.")
-        names = env.env.library.names
+        names = env.env.trial_names
         if clip not in names:
             raise UserError(
                 f"--clip: there is no clip '{clip}'.{nearest(clip, names)} "
@@ -109,8 +116,7 @@ def _trials(env: VectorEnv, number: int | None, clip: str | None) -> tuple[int, 
 
 
 def _clip_names(env: VectorEnv, trials: tuple[int, ...] | None) -> list[str] | None:
-    library = getattr(env.env, "library", None)
-    return None if trials is None or library is None else [library.names[i] for i in trials]
+    return None if trials is None else [env.env.trial_names[i] for i in trials]
 
 
 def _recorder(env: VectorEnv) -> Callable[[EnvState], PyTree]:

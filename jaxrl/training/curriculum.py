@@ -42,8 +42,10 @@ def resample(
         return state, [{} for _ in program.members or (program.config,)]
     if evaluated is None or not program.trials_equal_evaluations:
         params = program.policy_params(state.learner)
-        evaluated = program.split(jax.device_get(executor.evaluate_trials(params, cycles)))
-    return update_from_trials(program, state, evaluated)
+        played = executor.evaluate_trials(params, cycles, state.curriculum)
+        evaluated = program.split(jax.device_get(played))
+    state, values = update_from_trials(program, state, evaluated)
+    return (executor.restart(state, cycles) if program.restarts else state), values
 
 
 def update_from_trials(

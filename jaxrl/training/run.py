@@ -253,7 +253,8 @@ class Run:
     ) -> tuple[list[Episodes], list[Row]]:
         """Evaluate every member's policy; return the episodes and metrics of each."""
         params = self.program.policy_params(state.learner)
-        results = self.program.split(jax.device_get(executor.evaluate(params, cycles)))
+        played = executor.evaluate(params, cycles, state.curriculum)
+        results = self.program.split(jax.device_get(played))
         rows = [
             member.add_evaluation(result, self.program.summarize(result), networks, cycles)
             for member, result, networks in zip(

@@ -11,7 +11,8 @@ from jaxrl.types import Array, Key
 
 # Start states and actions of an evaluation are two streams. ACT is for Gymnasium
 # environments, COMMAND for episodes that a command plays after training: evaluate, render.
-INIT, TRAIN, EVALUATE, PLAY, RESAMPLE, ACT, COMMAND, RECORD = range(8)
+# RESTART is for new episodes in all environments amid a run.
+INIT, TRAIN, EVALUATE, PLAY, RESAMPLE, ACT, COMMAND, RECORD, RESTART = range(9)
 
 
 def key(seed: Array | int, stream: Array | int, number: Array | int = 0) -> Key:

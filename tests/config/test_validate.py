@@ -25,6 +25,7 @@ def test_motion_presets_are_valid():
     [
         ({"substeps": 0}, "--motion.substeps must be at least 1, not 0."),
         ({"future": ()}, "--motion.future needs one or more values, not ()."),
+        ({"max_clips": 2, "resample_interval": 0}, "--motion.max-clips needs --motion.resample-i"),
         ({"crop_seconds": 0.03}, "--motion.crop-seconds must be 0, or at least a frame"),
         ({"speeds": (2.0, 1.0)}, "--motion.speeds must be two numbers, the lower one first."),
         ({"hybrid_fraction": 1.5}, "--motion.hybrid-fraction must lie between 0 and 1"),

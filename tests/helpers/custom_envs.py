@@ -1,5 +1,6 @@
 """Custom environments: valid, careless and invalid ones."""
 
+import copy
 import dataclasses
 import types
 
@@ -243,6 +244,81 @@ class Drill(base.Env):
         info = {"clip": clip, "time": time, "dot": dot, "truncation": over}
         obs = (target - dot)[None]
         return dataclasses.replace(state, obs=obs, reward=-jnp.abs(obs[0]), done=over, info=info)
+
+
+class StreamedDrill(Drill):
+    """Six clips, two of which are on the device: their numbers, speeds and lengths.
+
+    Its metric `stale` counts steps that read another clip than the one the episode began with.
+    """
+
+    num_trials = 2
+    trial_names = ("a", "b", "c", "d", "e", "f")
+    library = types.SimpleNamespace(names=trial_names, planned=(), fps=30.0)
+    speeds = np.float32([0.0, 0.01, 0.02, 0.03, 0.2, 0.3])
+    lengths = np.int32([5, 8, 10, 6, 7, 9])
+    first = np.int32([0, 1])
+
+    def first_curriculum(self):
+        sampling = jax.tree.map(np.asarray, clip_sampling.init(6, failures=1.0))
+        return clip_sampling.ResidentSet(sampling, self.first, np.float32([0.5, 0.5]))
+
+    def update_curriculum_from_trials(self, curriculum, episodes):
+        number = int(curriculum.sampling.evaluations) + 1
+        sampling = curriculum.sampling.replace(evaluations=np.int32(number))
+        clips = np.int32([2 * number % 6, (2 * number + 1) % 6])
+        return curriculum.replace(sampling=sampling, clips=clips), {"first": clips[0]}
+
+    def shared_arrays(self, curriculum):
+        return self._arrays(np.asarray(curriculum.clips))
+
+    def all_trials(self):
+        return [self._arrays(np.int32([i, (i + 1) % 6])) for i in (0, 2, 4)]
+
+    def with_trials(self, numbers):
+        env = Drill()
+        env.num_trials, env.trial_names = len(numbers), [self.trial_names[i] for i in numbers]
+        env.speeds, env.lengths = self.speeds[list(numbers)], self.lengths[list(numbers)]
+        return env
+
+    def _arrays(self, clips):
+        return {"clips": clips, "speeds": self.speeds[clips], "lengths": self.lengths[clips]}
+
+    def _of(self, shared):
+        env = copy.copy(self)
+        shared = self._arrays(self.first) if shared is None else shared
+        env.clips, env.speeds, env.lengths = (
+            jnp.asarray(shared[name]) for name in ("clips", "speeds", "lengths")
+        )
+        return env
+
+    def reset(self, rng, curriculum=None, shared=None):
+        return self.trial(jax.random.randint(rng, (), 0, 2), shared)
+
+    def trial(self, clip, shared=None):
+        state = self._begin(clip)
+        return dataclasses.replace(
+            state,
+            metrics=state.metrics | {"stale": jnp.zeros(())},
+            info=state.info | {"number": self._of(shared).clips[clip]},
+        )
+
+    def record(self, state, shared=None):
+        return super(StreamedDrill, self._of(shared)).record(state) | {"clip": state.info["number"]}
+
+    def step(self, state, action, shared=None):
+        env, number = self._of(shared), state.info["number"]
+        after = super(StreamedDrill, env).step(state, action)
+        stale = (env.clips[state.info["clip"]] != number).astype(jnp.float32)
+        return dataclasses.replace(
+            after,
+            metrics=after.metrics | {"stale": stale, "clip": number.astype(jnp.float32)},
+            info=after.info | {"number": number},
+        )
+
+    def trial_report(self, episodes):
+        names = [self.trial_names[i] for i in np.asarray(episodes.trace["clip"])[0]]
+        return tracking.report(episodes, types.SimpleNamespace(names=names, planned=(), fps=30.0))
 
 
 class Pacer(base.Env):

@@ -37,7 +37,7 @@ def test_one_long_cycle_equals_two_short_cycles(executor):
     pool = executor._pool(streams.TRAIN, 0, ())
 
     def run(state, iterations):
-        leaves, _ = executor._cycle.result()(state, pool, np.uint32(iterations))
+        leaves, _ = executor._cycle.result()(state, pool, np.uint32(iterations), ())
         return jax.tree.unflatten(jax.tree.structure(state), leaves)
 
     start, long = executor.init_state(), run(executor.init_state(), 4)

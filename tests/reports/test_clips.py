@@ -122,7 +122,7 @@ def test_video_shows_the_clip_beside_its_reference(tmp_path, monkeypatch):
     reference_qpos = np.arange(2 * 5 * 3.0).reshape(2, 5, 3)  # [clips, frames, nq]
     reference = SimpleNamespace(qpos=reference_qpos.reshape(10, 3))
     library = SimpleNamespace(
-        names=("a", "b"), captured=reference, rows=lambda i: slice(5 * i, 5 * i + 5)
+        names=("a", "b"), captured_motion=reference, rows=lambda i: slice(5 * i, 5 * i + 5)
     )
     inner = Imitation.__new__(Imitation)
     inner.library, inner.humanoid = library, SimpleNamespace(model="model")

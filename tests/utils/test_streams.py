@@ -64,7 +64,7 @@ def test_every_stream_and_number_has_a_distinct_key():
     keys = [
         streams.key(seed, stream, number)
         for seed in range(3)
-        for stream in range(8)
+        for stream in range(9)
         for number in range(5)
     ]
     assert len({bytes(np.asarray(jax.random.key_data(key))) for key in keys}) == len(keys)

@@ -58,15 +58,19 @@ class Imitation(MotionEnv):
 
         A trial failed where training would have terminated the episode.
         """
+        failed = self.failed_trials(episodes)
+        floor, decay = self.config.resample_floor, self.config.resample_decay
+        after = clip_sampling.update(curriculum, jnp.asarray(failed), floor=floor, decay=decay)
+        return after, {"max_weight": np.max(after.weights), "failed_clips": np.sum(failed)}
+
+    def failed_trials(self, episodes: TrialEpisodes) -> np.ndarray:
+        """Return which trials would have been terminated in training."""
         trace, frames = episodes.trace, jnp.asarray(episodes.lengths, jnp.int32)
         position, reference = (
             jnp.swapaxes(jnp.asarray(trace[name]), 0, 1) for name in ("position", "reference")
         )
         limit = self.config.distance
-        failed = np.asarray(~within_training_limit(position, reference, frames, limit=limit))
-        floor, decay = self.config.resample_floor, self.config.resample_decay
-        after = clip_sampling.update(curriculum, jnp.asarray(failed), floor=floor, decay=decay)
-        return after, {"max_weight": np.max(after.weights), "failed_clips": np.sum(failed)}
+        return np.asarray(~within_training_limit(position, reference, frames, limit=limit))
 
     def trial_report(self, episodes: TrialEpisodes) -> TrialReport:
         """Return tracking errors and successes of all clips."""
@@ -81,7 +85,7 @@ class Imitation(MotionEnv):
         count = int(episodes.lengths[number])
         qpos = np.asarray(episodes.trace["qpos"])[:count, number]
         # States are recorded after each step: the first one belongs to the clip's second frame.
-        captured = np.asarray(self.library.captured.qpos[self.library.rows(number)])
+        captured = np.asarray(self.library.captured_motion.qpos[self.library.rows(number)])
         return qpos, captured[1 : count + 1]
 
     def reset(self, rng: Key, curriculum: Resampling | None = None) -> base.State:

@@ -20,6 +20,7 @@ from jaxrl.motion import library as libraries
 from jaxrl.motion import skeleton, synthetic
 from jaxrl.motion.amp_features import AMPFeatures
 from jaxrl.motion.clip import FPS, Clip
+from jaxrl.motion.clip_store import ClipStore
 from jaxrl.motion.humanoid import Humanoid
 from jaxrl.motion.library import Library, Reference
 from jaxrl.types import Array, Key, PyTree
@@ -47,6 +48,11 @@ class MotionEnv(base.Env):
     def num_clips(self) -> int:
         """Number of clips in the library."""
         return len(self.library.names)
+
+    def memory_sizes(self) -> dict[str, int]:
+        """Return the size of the clips on the device; arrays that are the same count once."""
+        arrays = {id(leaf): leaf.nbytes for leaf in jax.tree.leaves(self.library)}
+        return {f"{self.num_clips:,} motion clips": sum(arrays.values())}
 
     @property
     def mj_model(self) -> Any:
@@ -125,17 +131,31 @@ def load_parts(config: MotionConfig) -> tuple[MotionConfig, Humanoid, Library]:
     return config, Humanoid(model, FPS, config.substeps), _library(config, model)
 
 
+def load_store(config: MotionConfig) -> tuple[MotionConfig, Humanoid, ClipStore] | None:
+    """Return the same with the clips on the CPU; None if `max_clips` are all of them."""
+    model = skeleton.load_model(str(config.model) if config.model else None)
+    store = ClipStore(_crops(config, model), model, config.max_clips)
+    if len(store.names) <= config.max_clips:
+        return None
+    return config, Humanoid(model, FPS, config.substeps), store
+
+
 def _library(config: MotionConfig, model: Any) -> Library:
-    """Read the clips, or synthesise one, and cut long ones into crops."""
-    crops = [crop for clip in _clips(config, model) for crop in _cut(clip, config, model)]
+    crops = list(_crops(config, model))
     libraries.refuse_same_names(crop.name for crop in crops)
     return libraries.build(crops, model, FPS)
+
+
+def _crops(config: MotionConfig, model: Any) -> Iterator[Clip]:
+    """Read the clips, or synthesise one, and cut long ones into crops; one clip at a time."""
+    for clip in _clips(config, model):
+        yield from _cut(clip, config, model)
 
 
 def _clips(config: MotionConfig, model: Any) -> Iterator[Clip]:
     """Read the clips, or synthesise one; looping ones are repeated for `loop_seconds`."""
     if config.clips:
-        yield from libraries.load_clips(str(config.clips), model, config.loop_seconds)
+        yield from libraries.read_clips(str(config.clips), model, config.loop_seconds)
         return
     synthesised = synthetic.stepping(skeleton.describe(model))
     cycles = max(1, math.ceil(config.loop_seconds / synthesised.seconds))

@@ -48,8 +48,15 @@ class TrackingResult(NamedTuple):
     max_distance: np.ndarray  # mm, the largest distance of any body in any frame
 
 
-def evaluate(trace: PyTree, lengths: Array) -> TrackingResult:
-    """Return errors and successes of recorded trials, [steps, clips, ...]."""
+def evaluate(trace: PyTree, lengths: Array, chunk: int | None = None) -> TrackingResult:
+    """Return errors and successes of recorded trials, [steps, clips, ...].
+
+    With `chunk`, so many clips at a time: errors need several times the memory of the trace.
+    """
+    if chunk and len(lengths) > chunk:
+        columns = [slice(i, i + chunk) for i in range(0, len(lengths), chunk)]
+        parts = [evaluate(jax.tree.map(lambda x: x[:, c], trace), lengths[c]) for c in columns]  # noqa: B023
+        return jax.tree.map(lambda *x: np.concatenate(x), *parts)
     position, captured = (
         jnp.swapaxes(jnp.asarray(trace[k]), 0, 1) for k in ("position", "captured")
     )
@@ -111,9 +118,9 @@ def _weighted_mean(error: np.ndarray, count: np.ndarray) -> float:
     return float(np.average(error[finite], weights=count[finite]))
 
 
-def report(episodes: TrialEpisodes, library: Library) -> TrialReport:
-    """Return the results of trials of all clips."""
-    result = evaluate(episodes.trace, episodes.lengths)
+def report(episodes: TrialEpisodes, library: Library, chunk: int | None = None) -> TrialReport:
+    """Return the results of trials of all clips; see `evaluate` for `chunk`."""
+    result = evaluate(episodes.trace, episodes.lengths, chunk)
     values, clips = metrics(result), table(result, library)
     details = {
         "failed_clips": failed(clips),
@@ -127,12 +134,13 @@ def report(episodes: TrialEpisodes, library: Library) -> TrialReport:
 
 def table(result: TrackingResult, library: Library) -> list[dict[str, Any]]:
     """Return the results of each clip; None for values that are not finite."""
+    planned = set(library.planned)
     return [
         {
             "name": name,
             "frames": int(result.frames[i]),
             "seconds": round(float(result.frames[i]) / library.fps, 3),
-            "planned": name in library.planned,
+            "planned": name in planned,
             "success": bool(result.success[i]),
             "strict_success": bool(result.strict_success[i]),
             **{label: _finite(result.errors[key][i]) for key, label in NAMES.items()},
