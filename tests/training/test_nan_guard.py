@@ -12,6 +12,7 @@ import jaxrl
 from jaxrl import evaluate, train
 from jaxrl.checkpoint import snapshot
 from jaxrl.errors import UserError
+from jaxrl.loggers.sinks import Sinks
 from jaxrl.programs import device, memory_estimate
 from jaxrl.training import fit
 from jaxrl.training.run import Member
@@ -108,8 +109,8 @@ def test_run_ending_with_non_finite_gradients_fails(tmp_path, monkeypatch, capsy
 def test_non_finite_evaluation_is_warned_about(tmp_path, monkeypatch, capsys):
     real = device.DeviceExecutor.evaluate
 
-    def bad(self, params, number):
-        played = real(self, params, number)
+    def bad(self, params, *others):
+        played = real(self, params, *others)
         nan = np.full_like(played.returns, np.nan)
         return played._replace(returns=nan, nonfinite=np.arange(4) < 3)
 
@@ -124,7 +125,7 @@ def test_non_finite_evaluation_is_warned_about(tmp_path, monkeypatch, capsys):
 def test_nan_loss_does_not_prevent_saving(tmp_path):
     def member():
         config = train._parse(tiny.flags(tmp_path)).config
-        return Member(config, None, tmp_path, [], None, lambda *row: None)
+        return Member(config, None, tmp_path, Sinks([], []), None)
 
     one, two = member(), member()
     one.average_losses({"train/R_loss": math.nan, "train/R_fit": 2.0}, epoch_ends=False)
