@@ -1,24 +1,23 @@
 """How busy CPU and GPU are."""
 
 import sys
-import time
 import types
 
 import jax
 
+from jaxrl.utils import utilization
 from jaxrl.utils.utilization import Utilization
 
 
-def test_cpu_time_is_a_fraction_of_wall_time():
+def test_cpu_time_is_a_fraction_of_wall_time(monkeypatch):
+    clock = {"monotonic": 10.0, "process_time": 1.0}
+    for name in clock:
+        monkeypatch.setattr(utilization.time, name, lambda name=name: clock[name])
     meter = Utilization()
-    time.sleep(0.2)
-    idle = meter.read()
-    end = time.process_time() + 0.2
-    while time.process_time() < end:
-        pass
-    busy = meter.read()
-    assert idle.keys() == busy.keys() == {"time/cpu_percent"}
-    assert idle["time/cpu_percent"] < 90 and busy["time/cpu_percent"] > idle["time/cpu_percent"]
+    for cpu, percent in ((0.5, 25.0), (3.0, 150.0)):  # of 2 s
+        clock["monotonic"] += 2.0
+        clock["process_time"] += cpu
+        assert meter.read() == {"time/cpu_percent": percent}
 
 
 def test_gpus_are_read_from_nvml(monkeypatch):
