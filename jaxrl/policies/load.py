@@ -52,13 +52,20 @@ class LoadedPolicy(NamedTuple):
         return self.networks.actor.initial_carry(number)
 
 
+def split_checkpoint(path: Path) -> tuple[Path, int | None]:
+    """Return the run folder and the step of RUN/checkpoints/STEP; of other paths, no step."""
+    if path.parent.name == "checkpoints" and path.name.isdecimal():
+        return path.parent.parent, int(path.name)
+    return path, None
+
+
 def find(path: Path, which: str = "best") -> Path:
     """Return the policy file of a path: that file, a run folder, or RUN/checkpoints/STEP.
 
     `which` is best, final or the step of a checkpoint.
     """
-    if path.parent.name == "checkpoints" and path.name.isdecimal():
-        path, which = path.parent.parent, path.name
+    path, step = split_checkpoint(path)
+    which = which if step is None else str(step)
     candidates = [path, path.parent / f"{path.name}.npz", path / "policies" / f"{which}.npz"]
     if which == "best":
         candidates.append(path / "policies" / "final.npz")

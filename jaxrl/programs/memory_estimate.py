@@ -282,7 +282,7 @@ def _gradient_bytes(config: TrainConfig, spec: EnvSpec, rows: int) -> int:
     layers = [gates] * net.rnn_layers
     actor = [*net.hidden, *(layers if net.rnn_of != "critic" else [])]
     critic = [*net.critic_hidden, *(layers if net.rnn_of != "actor" else [])]
-    tokens = math.prod(spec.obs.shape[:-1]) * sum(spec.tokens) if spec.tokens else 0
+    tokens = value_parts.input_width(spec) if spec.tokens else 0
     steps = rows * ppo.rollout_length // (ppo.num_minibatches * ppo.accumulate)
     twice = 2  # a gradient beside each activation
     return 4 * steps * (twice * (sum(actor) + sum(critic)) + tokens)

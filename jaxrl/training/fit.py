@@ -18,6 +18,7 @@ from jaxrl.loggers import run_dir as folders
 from jaxrl.loggers.console import NORMAL
 from jaxrl.loggers.sinks import Sink
 from jaxrl.networks.actor_critic import ActorCritic
+from jaxrl.policies.load import split_checkpoint
 from jaxrl.programs import DeviceProgram, Executor, Program, memory_estimate
 from jaxrl.training import fork, loop, population, warm_start
 from jaxrl.training.callback_runner import Callback, CallbackRunner
@@ -213,7 +214,7 @@ def resume(
       run_dir: folder of the new run.
       verbose: as for `fit`.
     """
-    (run, step), runner = fork.split_path(Path(run)), CallbackRunner(callbacks)
+    (run, step), runner = split_checkpoint(Path(run)), CallbackRunner(callbacks)
     config, *members = (
         lengthened(c, epochs, total_steps)
         for c in _settings_of(

@@ -14,13 +14,6 @@ from jaxrl.utils import atomic_io
 _LOGS = ("metrics.jsonl", "iterations.jsonl", "monitor.csv", "evaluations.npz")
 
 
-def split_path(path: Path) -> tuple[Path, int | None]:
-    """Return the run folder and the step of RUN/checkpoints/STEP; of a run folder, no step."""
-    if path.parent.name == "checkpoints" and path.name.isdecimal():
-        return path.parent.parent, int(path.name)
-    return path, None
-
-
 def fork(run: Path, step: int, run_dir: Path | None, config: TrainConfig) -> Path:
     """Return a new run folder with the logs and the checkpoint of step `step` of a run.
 

@@ -75,9 +75,7 @@ def load(program: Program) -> WarmStart | None:
         return None
     if config.offpolicy.rrd_reward_only:
         raise UserError("--init-from: --rrd.reward-only learns no policy.")
-    step = None
-    if path.parent.name == "checkpoints" and path.name.isdecimal():
-        path, step = path.parent.parent, int(path.name)
+    path, step = policies.split_checkpoint(path)
     if any(path.glob("*/policies/*.npz")):
         policies.find(path)  # says that there are several to choose from
     theirs = _settings_of(path) if (path / "checkpoints").is_dir() else None

@@ -21,12 +21,15 @@ def num_bytes(ppo: PPOConfig, network: NetworkConfig, spec: EnvSpec, rows: int) 
     gates = GATES.get(rnn_of(network, "critic"), 0) * network.rnn_size
     steps = ppo.horizon if gates else ppo.rollout_length
     width = max([*network.critic_hidden, gates], default=0)
-    if spec.tokens:
-        width += math.prod(spec.obs.shape[:-1]) * sum(spec.tokens)
-    else:
-        width += sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(spec.obs))
     both = 2  # values of each step's observation and of its successor
-    return both * 4 * rows * steps * width
+    return both * 4 * rows * steps * (width + input_width(spec))
+
+
+def input_width(spec: EnvSpec) -> int:
+    """Return the numbers that a network reads of an observation; tokens are one-hot."""
+    if spec.tokens:
+        return math.prod(spec.obs.shape[:-1]) * sum(spec.tokens)
+    return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(spec.obs))
 
 
 def choose(ppo: PPOConfig, network: NetworkConfig, spec: EnvSpec, rows: int, shards: int) -> int:

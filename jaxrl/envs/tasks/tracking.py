@@ -51,7 +51,7 @@ class TrackingResult(NamedTuple):
 def evaluate(trace: PyTree, lengths: Array, chunk: int | None = None) -> TrackingResult:
     """Return errors and successes of recorded trials, [steps, clips, ...].
 
-    With `chunk`, so many clips at a time: errors need several times the memory of the trace.
+    With `chunk`, that number of clips at a time: errors need several times the memory of the trace.
     """
     if chunk and len(lengths) > chunk:
         columns = [slice(i, i + chunk) for i in range(0, len(lengths), chunk)]
