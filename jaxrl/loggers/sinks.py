@@ -9,7 +9,7 @@ import hashlib
 import importlib.util
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -28,7 +28,7 @@ class Sinks(NamedTuple):
 
     cycle: list[Sink]  # (environment steps, row of a cycle)
     iteration: list[Sink]  # (number of the iteration, its metrics)
-    uploads: list[Callable[[Path], None]] = []  # of a file with the final policy
+    uploads: Sequence[Callable[[Path], None]] = ()  # of a file with the final policy
 
 
 class JsonLines:
