@@ -10,7 +10,8 @@ recorded by `python -m jaxrl.record`:
     expert   the expert's policy with up to 10 % random actions
     mixed    a third of the episodes from each of these
 
-`--add` keeps results that are already in --out and runs only what is missing there.
+`--add` keeps results that are already in --out and runs only what is missing there. It keeps none
+of a recording that was made again from other policies.
 
 Policies are then trained from each recording, with the recorded rewards (dense), with rewards that
 RRD learns from the episodes' returns (rrd), and with each return paid at the end (sum). Scores are
@@ -72,6 +73,8 @@ _LAST = 3  # evaluations whose mean is the result: policies of recorded data var
 SETTINGS = {"hopper": ["--offpolicy.gamma", "0.997"]}
 # task -> data -> "method reward" -> returns of the seeds
 Results = dict[str, dict[str, dict[str, list[float]]]]
+# task -> data -> returns of the expert and of random actions, as they were when it was recorded
+Ends = dict[str, dict[str, dict[str, float]]]
 
 
 def _run(module: str, *words: str) -> None:
@@ -116,7 +119,7 @@ def score(value: float, ends: dict[str, float]) -> float:
     return 100 * (value - ends["random"]) / (ends["expert"] - ends["random"])
 
 
-def rows_of(results: Results, ends: dict[str, dict[str, float]]) -> list[dict[str, Any]]:
+def rows_of(results: Results, ends: Ends) -> list[dict[str, Any]]:
     """Return a row for each task and recording: mean score ± standard deviation over seeds."""
     rows = []
     for task, by_data in results.items():
@@ -126,13 +129,13 @@ def rows_of(results: Results, ends: dict[str, dict[str, float]]) -> list[dict[st
                 for reward in rewards:
                     name = f"{method} {reward}" if len(rewards) > 1 else method
                     if f"{method} {reward}" in found:
-                        each = [score(v, ends[task]) for v in found[f"{method} {reward}"]]
+                        each = [score(v, ends[task][data]) for v in found[f"{method} {reward}"]]
                         row[name] = f"{np.mean(each):.0f} ± {np.std(each):.0f}"
             rows.append(row)
     return rows
 
 
-def panel(data: str, results: Results, ends: dict[str, dict[str, float]]):
+def panel(data: str, results: Results, ends: Ends):
     """Return a panel with the mean scores of all tasks, by method and reward."""
     tasks = [task for task in results if data in results[task]]
     names = [f"{method} {reward}" for method, rewards in METHODS.items() for reward in rewards]
@@ -142,7 +145,9 @@ def panel(data: str, results: Results, ends: dict[str, dict[str, float]]):
         for i, name in enumerate(names):
             method, reward = name.split()
             heights = [
-                np.mean([score(v, ends[task]) for v in results[task][data].get(name, [np.nan])])
+                np.mean(
+                    [score(v, ends[task][data]) for v in results[task][data].get(name, [np.nan])]
+                )
                 for task in tasks
             ]
             places = np.arange(len(tasks)) + (i - len(names) / 2 + 0.5) * width
@@ -154,7 +159,8 @@ def panel(data: str, results: Results, ends: dict[str, dict[str, float]]):
         axes.set_xticks(range(len(tasks)), tasks)
         axes.axhline(100, color=report.GREY, linewidth=1)
         axes.set(ylabel="score (expert 100)", title=f"{data} data")
-        axes.legend(frameon=False, fontsize="small", ncols=2)
+        below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.08)}
+        axes.legend(frameon=False, fontsize="small", ncols=4, **below)
 
     return on
 
@@ -189,7 +195,7 @@ def main() -> None:
     path = arguments.out / "offline.json"
     earlier = json.loads(path.read_text()) if arguments.add and path.exists() else {}
     results: Results = earlier.get("returns", {})
-    ends: dict[str, dict[str, float]] = earlier.get("ends", {})
+    ends: Ends = earlier.get("ends", {})
     lock = threading.Lock()
 
     def train(task: str, data: str, method: str, reward: str, folder: Path) -> None:
@@ -203,10 +209,9 @@ def main() -> None:
         command = [sys.executable, "-m", "benchmarks.seeds", *words]
         follow(command, dict(os.environ), last.append)
         with lock:
-            by_data = results.setdefault(task, {}).setdefault(data, {})
             returns = np.mean([row["returns"] for row in last[-_LAST:]], axis=0).tolist()
-            by_data[f"{method} {reward}"] = returns
-            scores = ", ".join(f"{score(value, ends[task]):.0f}" for value in returns)
+            results[task][data][f"{method} {reward}"] = returns
+            scores = ", ".join(f"{score(value, ends[task][data]):.0f}" for value in returns)
             print(f"{task} {data} {method} {reward}: {scores}", flush=True)
             save()
 
@@ -228,12 +233,16 @@ def main() -> None:
         }
         jobs = []
         for task, preparing in made.items():
-            ends[task] = preparing.result()
-            print(f"{task}: {ends[task]}", flush=True)
+            found = preparing.result()
+            print(f"{task}: {found}", flush=True)
+            for data in arguments.data:
+                if ends.get(task, {}).get(data) != found:  # recorded anew, from other policies
+                    ends.setdefault(task, {})[data] = found
+                    results.setdefault(task, {})[data] = {}
             for data, method, reward in itertools.product(
                 arguments.data, arguments.only, arguments.rewards
             ):
-                done = f"{method} {reward}" in results.get(task, {}).get(data, {})
+                done = f"{method} {reward}" in results[task][data]
                 if reward in METHODS[method] and not done:
                     job = (task, data, method, reward, root / task)
                     jobs.append(threads.submit(train, *job))
