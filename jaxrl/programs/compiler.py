@@ -102,6 +102,11 @@ class Compiled(NamedTuple):
     @property
     def bytes(self) -> int:
         """Memory on each device at its peak: arguments, results and temporaries."""
-        need: Any = self.program.memory_analysis()
-        results = need.output_size_in_bytes - need.alias_size_in_bytes
-        return need.argument_size_in_bytes + results + need.temp_size_in_bytes
+        return peak_bytes(self.program)
+
+
+def peak_bytes(program: jax.stages.Compiled) -> int:
+    """Return the memory of a compiled program: arguments, results and temporaries."""
+    need: Any = program.memory_analysis()
+    results = need.output_size_in_bytes - need.alias_size_in_bytes
+    return need.argument_size_in_bytes + results + need.temp_size_in_bytes

@@ -33,6 +33,7 @@ from jaxrl.evaluation.episodes import Episodes
 from jaxrl.learning.replay_buffer import Transition
 from jaxrl.loggers import run_dir, sinks
 from jaxrl.policies import reward_files
+from jaxrl.programs.compiler import peak_bytes
 from jaxrl.programs.program import Program, run_iterations, with_settings
 from jaxrl.types import Array, EnvSpec, Metrics, PyTree, RewardFn, TrainState
 from jaxrl.utils import sharding, streams
@@ -304,6 +305,11 @@ class OfflineExecutor:
         state = self.program.abstract_state()
         self._compiled = compile_for_devices(run.lower(state, shapes, np.uint32(iterations)))
         self._held_out = jax.jit(self._per_member(self._errors, 0, None, None))
+
+    def cycle_bytes(self) -> int:
+        """Return the memory that a cycle needs on the device at its peak."""
+        assert self._compiled is not None, "wait() comes first"
+        return peak_bytes(self._compiled)
 
     def _errors(self, learner: Any, steps: Transition, number: Array) -> Metrics:
         """Return the means of held-out errors over steps, a block at a time."""

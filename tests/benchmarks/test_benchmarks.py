@@ -169,6 +169,13 @@ def test_memory(run, monkeypatch):
     ]
 
 
+def test_memory_of_images(run):
+    (row,) = run("memory", "rrd-offline-images")
+    assert row["images"] == "32 x 32 x 3"
+    assert row["chunk, MiB"] > 2 * 60 * 32 * 32 * 3 / 2**20  # 60 steps are learnt from
+    assert row["besides, MiB"] > 32 * 32 * 32 * 3 * 4 / 2**20  # a batch of floats
+
+
 @pytest.mark.slow
 def test_overlap(run):
     alone, together = run("overlap")
