@@ -49,7 +49,7 @@ COLORS = dict(
 QUICK = [
     *("--epochs", "1", "--cycles", "1", "--iterations", "20", "--num-envs", "4", "--devices", "1"),
     *("--task.episode-length", "10", "--offpolicy.warmup", "40", "--eval.num-envs", "4"),
-    *("--train-batches", "2", "--batch-size", "16"),
+    *("--offpolicy.train-batches", "2", "--offpolicy.batch-size", "16"),
     *("--rrd.batch-size", "16", "--rrd.sample-size", "4"),
 ]
 # task -> kind -> seed -> [(steps, return)]

@@ -64,8 +64,8 @@ REWARDS = {
 METHODS = {"bc": ["dense"], "td3-bc": list(REWARDS), "iql": list(REWARDS)}
 COLORS = {"bc": report.GREY, "td3-bc": report.ORANGE, "iql": report.BLUE}
 QUICK = [
-    *("--epochs", "1", "--cycles", "1", "--iterations", "2", "--train-batches", "4"),
-    *("--batch-size", "16", "--network.hidden", "8", "--network.critic-hidden", "8"),
+    *("--epochs", "1", "--cycles", "1", "--iterations", "2", "--offpolicy.train-batches", "4"),
+    *("--offpolicy.batch-size", "16", "--network.hidden", "8", "--network.critic-hidden", "8"),
     *("--eval.num-envs", "4", "--task.episode-length", "20"),
 ]
 _LAST = 3  # evaluations whose mean is the result: policies of recorded data vary between epochs

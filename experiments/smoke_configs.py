@@ -26,8 +26,8 @@ REPLAY: dict[str, Any] = _ALL | {
     "offpolicy.warmup": 32,
     "offpolicy.train_batches": 2,
     "offpolicy.batch_size": 8,
-    "offpolicy.rrd_batch_size": 8,
-    "offpolicy.rrd_sample_size": 4,
+    "rrd.batch_size": 8,
+    "rrd.sample_size": 4,
 }
 # Physics takes minutes to compile on a small machine.
 NO_PHYSICS: dict[str, Any] = {"env": "pendulum", "backend": None}

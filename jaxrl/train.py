@@ -11,13 +11,23 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from jaxrl.config import TrainConfig, env_names, overrides, presets, serialization
+from jaxrl.config import (
+    TrainConfig,
+    env_names,
+    help_text,
+    overrides,
+    presets,
+    serialization,
+    settings,
+)
+from jaxrl.config.metadata import setting
 from jaxrl.errors import UserError, exit_status
 
 if TYPE_CHECKING:
     from jaxrl.training.summary import Result
 
 _PROGRAM = "python -m jaxrl.train"
+_HELP = {"-h", "--help", "--help-all"}
 
 
 @dataclass(frozen=True)
@@ -25,23 +35,35 @@ class TrainArgs:
     """Train an agent."""
 
     config: Annotated[TrainConfig, tyro.conf.arg(name="")]
-    num_seeds: int = 1
-    """Number of seeds trained in one program, starting at --seed; each has its own folder."""
-    vary: tuple[str, ...] = ()
-    """Train every combination of these values, as ppo.learning-rate=1e-4,3e-4 ppo.gamma=0.97,0.99,
-    each with all seeds, in the same program."""
-    dry_run: bool = False
-    """Print the settings, array sizes, memory estimate and forecast of time and disk, then stop."""
-    resume: Path | None = None
-    """Continue the run in this folder, or from RUN/checkpoints/STEP in a new one; beside it only
-    --epochs, --total-steps and --reset-steps may be given (and what names your own code, and for a
-    new run --seed and --run-dir)."""
-    reset_steps: bool = False
-    """With --resume: start a new run from that run's full state, with steps counted from 0."""
-    quiet: bool = False
-    """Print warnings and the results only."""
-    verbose: bool = False
-    """Print every metric of each cycle, and the loss of each iteration of a learnt reward."""
+    num_seeds: int = setting(
+        1,
+        "Number of seeds trained in one program, starting at --seed; each has its own folder.",
+    )
+    vary: tuple[str, ...] = setting(
+        (),
+        "Train every combination of these values, as ppo.learning-rate=1e-4,3e-4 "
+        "ppo.gamma=0.97,0.99, each with all seeds, in the same program.",
+    )
+    dry_run: bool = setting(
+        False,
+        "Print what differs from the preset, array sizes, a memory estimate and a forecast of time "
+        "and disk, then stop; with --verbose, every setting too.",
+    )
+    resume: Path | None = setting(
+        None,
+        "Continue the run in this folder, or from RUN/checkpoints/STEP in a new one; beside it "
+        "only --epochs, --total-steps and --reset-steps may be given (and what names your own "
+        "code, and for a new run --seed and --run-dir).",
+    )
+    reset_steps: bool = setting(
+        False,
+        "With --resume: start a new run from that run's full state, with steps counted from 0.",
+    )
+    quiet: bool = setting(False, "Print warnings and the results only.")
+    verbose: bool = setting(
+        False,
+        "Print every metric of each cycle, and the loss of each iteration of a learnt reward.",
+    )
 
 
 @dataclass(frozen=True)
@@ -84,7 +106,23 @@ def _run(arguments: list[str]) -> int:
     if any(a == "--resume" or a.startswith("--resume=") for a in arguments):
         _check_resume(arguments)
         return _resume(tyro.cli(ResumeArgs, args=arguments, prog=_PROGRAM))
+    if not _HELP.isdisjoint(arguments):
+        print(_help([a for a in arguments if a not in _HELP], "--help-all" in arguments))
+        return 0
     return _start(_parse(arguments))
+
+
+def _help(arguments: list[str], everything: bool) -> str:
+    """Return the help for what the other arguments select."""
+    config = _parse(arguments).config
+    return f"""\
+usage: {_PROGRAM} [PRESET] [--FLAG VALUE ...]
+       {_PROGRAM} --resume RUN [--epochs N]
+
+Train an agent. Presets are listed by python -m jaxrl.presets; this help shows '{config.preset}',
+its values in brackets. A switch is turned off by --no-NAME or --SECTION.no-NAME.
+
+{help_text.text(config, TrainArgs, everything=everything)}"""
 
 
 def _check_resume(arguments: list[str]) -> None:
@@ -127,14 +165,8 @@ def _preset_name(arguments: list[str]) -> tuple[str, list[str]]:
 def _parse(arguments: list[str]) -> TrainArgs:
     name, arguments = _preset_name(_merge_values("--vary", arguments))
     default = TrainArgs(presets.get(name))
-    listing = ", ".join(presets.names())
-    command = tyro.cli(
-        TrainArgs,
-        default=default,
-        args=arguments,
-        prog=f"{_PROGRAM} [PRESET]",
-        description=f"Train an agent. Presets: {listing}. This help shows '{name}'.",
-    )
+    program = f"{_PROGRAM} [PRESET]"
+    command = tyro.cli(TrainArgs, default=default, args=arguments, prog=program)
     overrides.refuse_unused(command.config, default.config)
     varied = [overrides.axis_path(text) for text in command.vary]
     for note in overrides.unused_notes(command.config, default.config, varied):
@@ -171,12 +203,27 @@ def _start(command: TrainArgs) -> int:
 
     built = fit.build_population(members) if len(members) > 1 else fit.build(members[0])
     if command.dry_run:
-        print(serialization.to_json(members[0]))
+        print(_differences(members[0]))
         print(memory_estimate.report(built))
         print(forecast.report(built))
+        print(serialization.to_json(members[0]) if command.verbose else _ALL_SETTINGS)
         return 0
     _print_clip_hints(command.config)
     return _conclude(fit.fit_program(built, verbose=_verbosity(command)), command.config)
+
+
+_ALL_SETTINGS = "\n--dry-run --verbose prints every setting."
+
+
+def _differences(config: TrainConfig) -> str:
+    """Return the settings that differ from the preset, with the preset's values."""
+    before = settings.values(presets.get(config.preset))
+    changes = [
+        f"  {settings.flag(path)} {value}   (preset: {before[path]})"
+        for path, value in settings.values(config).items()
+        if value != before[path]
+    ]
+    return "\n".join([f"preset {config.preset}" + (", with" if changes else ""), *changes, ""])
 
 
 def _verbosity(command: TrainArgs | ResumeArgs) -> int:

@@ -18,7 +18,8 @@ ORDER = [
     {"reports"},
     {"callbacks"},
     {"training"},
-    {"train", "evaluate", "render", "report", "export", "record", "clips"},
+    {"train", "evaluate", "render", "report", "export", "record", "clips", "presets"},
+    {"completion", "__main__"},
 ]
 # `learning` is stricter: functions of arrays that import no other package.
 ONLY = {"learning": {"learning", "types"}}

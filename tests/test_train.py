@@ -68,7 +68,8 @@ BAD_FLAGS = {
     "--env pick_place --pick.raise-at 2": "--pick.raise-at must lie between 0 and 1",
     "--env pick_place --pick.attach-distance 0": "--pick.attach-distance must be greater than 0",
     "--env pick_place --backend mjx": "'pick_place' has no physics backend to choose",
-    "cartpole --batch-size 64": "--batch-size is a setting of --algo sac or td3 or",
+    "cartpole --offpolicy.batch-size 64": "--offpolicy.batch-size is a setting of "
+    "--algo sac or td3 or",
     "cartpole --rrd.features quadratic": "--rrd.features is a setting of --algo sac or",
     "cartpole --offpolicy.warmup 5": "--offpolicy.warmup is a setting of --algo sac or td3 or dqn",
     "rrd-quick --offpolicy.target-entropy nan": "--offpolicy.target-entropy must be finite",
@@ -254,7 +255,8 @@ def test_dry_run_shows_sizes_and_writes_nothing(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert train.main([*tiny.FLAGS, "--dry-run"]) == 0
     text = capsys.readouterr().out
-    assert '"num_envs": 8' in text and "estimated peak" in text and "float32[4]" in text
+    assert "estimated peak" in text and "float32[4]" in text and '"num_envs"' not in text
+    assert text.startswith("preset cartpole, with\n  --num-envs 8   (preset: 256)\n")
     # 8 iterations of 2 epochs over 2 minibatches
     assert re.search(r"gradient steps in all +32\n", text) and "not known: no earlier run" in text
     assert not list(tmp_path.iterdir())

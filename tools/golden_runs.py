@@ -33,7 +33,8 @@ _PPO = (
 )
 _REPLAY = (
     f"{_SMALL} --num-envs 4 --iterations 12 --eval.num-envs 4 --task.episode-length 8 "
-    "--offpolicy.buffer-size 256 --offpolicy.warmup 32 --train-batches 2 --batch-size 8 "
+    "--offpolicy.buffer-size 256 --offpolicy.warmup 32 --offpolicy.train-batches 2 "
+    "--offpolicy.batch-size 8 "
     "--total-steps None"
 )
 _RRD = "--rrd.batch-size 8 --rrd.sample-size 4"
@@ -60,7 +61,7 @@ RUNS = {
     "ircr": f"rrd-quick {_REPLAY} --offpolicy.reward ircr",
     "offline": (
         f"rrd-offline --devices 1 --network.critic-hidden 8 --epochs 2 --cycles 2 {_RRD} "
-        "--iterations 3 --total-steps None --train-batches 2 --data.path {data}"
+        "--iterations 3 --total-steps None --offpolicy.train-batches 2 --data.path {data}"
     ),
     "amp": f"amp-walk-tiny {_PPO} {_AMP}",
     "imitate": f"imitate-walk-tiny {_PPO}",

@@ -8,7 +8,7 @@ of 8 episodes. The study of the third size, steps per episode, is rrd_subsets.
 from experiments import smoke_configs
 from experiments.study import Study
 
-_BATCHES, _SIZE = "offpolicy.train_batches", "offpolicy.rrd_batch_size"
+_BATCHES, _SIZE = "offpolicy.train_batches", "rrd.batch_size"
 _STEPS = 64  # of each episode
 
 STUDY = Study(
@@ -22,6 +22,6 @@ STUDY = Study(
         "every step's reward": {"offpolicy.reward": "env", "task.episodic_reward": False},
     },
     seeds=3,
-    settings={_BATCHES: 16, _SIZE: 8 * _STEPS, "offpolicy.rrd_sample_size": _STEPS},
+    settings={_BATCHES: 16, _SIZE: 8 * _STEPS, "rrd.sample_size": _STEPS},
     smoke=smoke_configs.REPLAY | {"offpolicy.reward": "rrd", "task.episodic_reward": True},
 )

@@ -9,7 +9,7 @@ since the reward model learns from whole episodes.
 from experiments import smoke_configs
 from experiments.study import Study
 
-_SIZE, _CORRECTED = "offpolicy.rrd_sample_size", "offpolicy.rrd_bias_correction"
+_SIZE, _CORRECTED = "rrd.sample_size", "rrd.bias_correction"
 
 STUDY = Study(
     preset="rrd-ant",
@@ -25,7 +25,7 @@ STUDY = Study(
     seeds=5,
     settings={
         _SIZE: 64,
-        "offpolicy.rrd_batch_size": 512,
+        "rrd.batch_size": 512,
         _CORRECTED: False,
         "num_envs": 128,
         "offpolicy.train_batches": 8,

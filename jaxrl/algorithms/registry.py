@@ -94,7 +94,7 @@ def make_off_policy(
     """Compose an off-policy algorithm with the replay and rewards of a configuration."""
     settings, total = config.offpolicy, config.total_iterations
     reward_model = _reward_model(config, env.spec) if settings.reward == "rrd" else None
-    buffer = ReplayBuffer(settings, env.spec, env.rows, env.longest_episode, num_shards)
+    buffer = ReplayBuffer(settings, env.spec, env.rows, env.longest_episode, num_shards, config.rrd)
     _check_buffer_size(config, buffer)
     return off_policy.make(settings, env, networks, algorithm, reward_model, buffer, total)
 
@@ -126,12 +126,12 @@ def make_offline(
       reward_factor: of the rewards that values are learnt from.
     """
     settings, networks = config.offpolicy, build_networks(config, spec)
-    if settings.rrd_reward_only:
+    if config.rrd.reward_only:
         algorithm = offline.REWARD_ONLY
     else:
         algorithm = _off_policy_algorithm(config, spec, networks)
     model = _reward_model(config, spec) if settings.reward == "rrd" else None
-    buffer = ReplayBuffer(settings, spec, rows=1, longest=longest)
+    buffer = ReplayBuffer(settings, spec, rows=1, longest=longest, rrd=config.rrd)
     total = config.total_iterations
     run = off_policy.OffPolicy(settings, networks, algorithm, model, buffer, total, reward_factor)
     return offline.make(run, obs_stats)
@@ -139,11 +139,11 @@ def make_offline(
 
 def _reward_model(config: TrainConfig, spec: EnvSpec) -> reward_model.RewardModel:
     """Compose the reward model that is learnt from returns."""
-    features = config.offpolicy.rrd_features
+    features = config.rrd.features
     if features != "none" and actor_critic.has_images(spec):
         raise UserError(f"--rrd.features {features} needs vectors, not images: use none.")
     network = reward_network.build(spec, network_config(config), quadratic=features != "none")
-    return reward_model.rrd_model(config.offpolicy, network)
+    return reward_model.rrd_model(config.rrd, network)
 
 
 def _check_actions(config: TrainConfig, spec: EnvSpec) -> None:

@@ -5,7 +5,7 @@ answers what was declared. Nothing here imports JAX, so that `--help` and every 
 come at once.
 """
 
-from jaxrl.config.algorithms import AMPConfig, OffPolicyConfig, PPOConfig
+from jaxrl.config.algorithms import AMPConfig, OffPolicyConfig, PPOConfig, RRDConfig
 from jaxrl.config.schema import (
     CheckpointConfig,
     DataConfig,
@@ -29,6 +29,7 @@ __all__ = [
     "PPOConfig",
     "PickConfig",
     "AMPConfig",
+    "RRDConfig",
     "TaskConfig",
     "TrainConfig",
 ]

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
-from jaxrl.config.metadata import named_flag, setting
+from jaxrl.config.metadata import setting
 
 # What a setting needs to have an effect (`only_if`).
 _PRIORITIZED = ("ppo.sampling", "prioritized")
@@ -22,7 +22,7 @@ _TWIN = ("algo", "sac", "td3", "iql")
 _RRD = ("offpolicy.reward", "rrd")
 # What makes a setting useless (`unless`).
 _DATA = ("data.path",)
-_REWARD_ONLY = ("offpolicy.rrd_reward_only",)
+_REWARD_ONLY = ("rrd.reward_only",)
 
 
 @dataclass(frozen=True)
@@ -250,10 +250,8 @@ class OffPolicyConfig:
     rollout_length: int = setting(
         1, "Steps per environment and iteration.", at_least=1, unless=_DATA
     )
-    train_batches: Annotated[int, named_flag("train-batches")] = setting(
-        64, "Gradient steps per iteration.", at_least=1
-    )
-    batch_size: Annotated[int, named_flag("batch-size")] = setting(
+    train_batches: int = setting(64, "Gradient steps per iteration.", at_least=1)
+    batch_size: int = setting(
         256, "Transitions per gradient step.", at_least=1, unless=_REWARD_ONLY
     )
     buffer_size: int = setting(
@@ -427,31 +425,6 @@ class OffPolicyConfig:
     r_lr: float = setting(
         3e-4, "Adam's step size for the reward network.", at_least=0, traced=True, only_if=_RRD
     )
-    rrd_batch_size: Annotated[int, named_flag("rrd.batch-size")] = setting(
-        256,
-        "Steps per gradient step, of batch-size // sample-size episodes.",
-        at_least=1,
-        only_if=_RRD,
-    )
-    rrd_sample_size: Annotated[int, named_flag("rrd.sample-size")] = setting(
-        64, "Steps sampled from each episode.", at_least=1, only_if=_RRD
-    )
-    rrd_bias_correction: Annotated[bool, named_flag("rrd.bias-correction")] = setting(
-        False, "Leave out the part of the loss that evens out rewards.", only_if=_RRD
-    )
-    rrd_reward_only: Annotated[bool, named_flag("rrd.reward-only")] = setting(
-        False, "Learn nothing but the reward, from recorded episodes (--data.path).", only_if=_RRD
-    )
-    rrd_features: Annotated[Literal["none", "quadratic"], named_flag("rrd.features")] = setting(
-        "none",
-        "none is the published algorithm. quadratic: ridge regression on episode means of "
-        "(s, a, s − s') and their squares gives most of the reward; the network learns the "
-        "residual.",
-        only_if=_RRD,
-    )
-    rrd_whole_return: Annotated[bool, named_flag("rrd.whole-return")] = setting(
-        False, "Compare sums with the return, not means with the return per step.", only_if=_RRD
-    )
     max_bad_updates: int = setting(
         50, "Stop the run after N consecutive non-finite gradient steps.", at_least=1
     )
@@ -470,3 +443,37 @@ class OffPolicyConfig:
     def keeps_episodes(self) -> bool:
         """Whether rewards come from episode returns."""
         return self.reward != "env"
+
+
+@dataclass(frozen=True)
+class RRDConfig:
+    """Rewards learnt from episode returns, by randomized return decomposition."""
+
+    batch_size: int = setting(
+        256,
+        "Steps per gradient step, of batch-size // sample-size episodes.",
+        at_least=1,
+        only_if=_RRD,
+    )
+    sample_size: int = setting(64, "Steps sampled from each episode.", at_least=1, only_if=_RRD)
+    bias_correction: bool = setting(
+        False, "Leave out the part of the loss that evens out rewards.", only_if=_RRD
+    )
+    reward_only: bool = setting(
+        False, "Learn nothing but the reward, from recorded episodes (--data.path).", only_if=_RRD
+    )
+    features: Literal["none", "quadratic"] = setting(
+        "none",
+        "none is the published algorithm. quadratic: ridge regression on episode means of "
+        "(s, a, s − s') and their squares gives most of the reward; the network learns the "
+        "residual.",
+        only_if=_RRD,
+    )
+    whole_return: bool = setting(
+        False, "Compare sums with the return, not means with the return per step.", only_if=_RRD
+    )
+
+    @property
+    def episodes(self) -> int:
+        """Episodes per gradient step."""
+        return self.batch_size // self.sample_size

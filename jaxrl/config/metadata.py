@@ -11,8 +11,6 @@ import typing
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import tyro
-
 INT32_MAX = 2**31 - 1  # arrays are indexed, and iterations counted, by int32
 INT64_MAX = 2**63 - 1  # environment steps are Python integers; log files hold them as int64
 UINT32_MAX = 2**32 - 1
@@ -47,8 +45,6 @@ class Setting:
     without values: if it is neither None, False nor 0."""
     unless: tuple[str, ...] = ()
     """Has no effect, and is an error, if another setting has such a value."""
-    own_flag: str = ""
-    """Flag on the command line if not --<section>.<name>; `walk` reads it from the annotation."""
 
     @property
     def full_help(self) -> str:
@@ -114,26 +110,21 @@ def section(cls: type, **facts: Any) -> Any:
     return dataclasses.field(default_factory=cls, metadata={"setting": declared})
 
 
-def named_flag(name: str) -> Any:
-    """Return the annotation of a setting whose flag is --<name>, without its section."""
-    return tyro.conf.arg(name=name, prefix_name=False)
-
-
-def plain_flag(path: str) -> str:
-    """Return the usual flag of a dotted path."""
+def flag(path: str) -> str:
+    """Return the command-line flag of a setting or section."""
     return "--" + path.replace("_", "-")
 
 
-def condition_text(condition: tuple[str, ...], flag: str = "") -> str:
-    """Return a condition as flags, as in `--algo sac or td3`; `flag` if its flag has a name."""
+def condition_text(condition: tuple[str, ...]) -> str:
+    """Return a condition as flags, as in `--algo sac or td3`."""
     path, *values = condition
-    return " ".join([flag or plain_flag(path), " or ".join(values)]).strip()
+    return " ".join([flag(path), " or ".join(values)]).strip()
 
 
 @functools.cache
 def walk(cls: type) -> dict[str, Setting]:
     """Return every setting of a configuration by its dotted path, in declaration order."""
-    hints, settings = typing.get_type_hints(cls, include_extras=True), {}
+    hints, settings = typing.get_type_hints(cls), {}
     for each in dataclasses.fields(cls):
         declared, hint = each.metadata["setting"], hints[each.name]
         if isinstance(hint, type) and dataclasses.is_dataclass(hint):
@@ -144,15 +135,8 @@ def walk(cls: type) -> dict[str, Setting]:
                     free_on_resume=inner.free_on_resume or declared.free_on_resume,
                 )
         else:
-            settings[each.name] = dataclasses.replace(declared, own_flag=_own_flag(hint))
+            settings[each.name] = declared
     return settings
-
-
-def _own_flag(hint: Any) -> str:
-    """Return the flag of a `named_flag`, or an empty string."""
-    markers = getattr(hint, "__metadata__", ())
-    own = [each.name for each in markers if getattr(each, "prefix_name", None) is False]
-    return f"--{own[0]}" if own else ""
 
 
 def sections(cls: type) -> dict[str, Setting]:

@@ -27,13 +27,23 @@ def _replaced(part: Any, steps: list[str], value: Any, path: str) -> Any:
     return replace(part, **{steps[0]: inner})
 
 
+def given(config: Any, changes: Mapping[str, Any]) -> Any:
+    """Return a configuration with settings replaced, as people write them in Python."""
+    plain = {path.replace("-", "_"): _tuples(value) for path, value in changes.items()}
+    return changed(config, plain)
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
 def refuse_unused(config: TrainConfig, preset: TrainConfig) -> None:
     """Raise a UserError for changes of a preset that this run does not use."""
     problems = []
     for path in _changes(config, preset):
         section, unless = SECTIONS.get(path.partition(".")[0]), SETTINGS[path].unless
         if unless and settings.applies(config, unless):
-            without = metadata.condition_text(unless, settings.flag(unless[0]))
+            without = metadata.condition_text(unless)
             problems.append(f"  {settings.flag(path)} has no effect with {without}: leave it out.")
         if section and not settings.applies(config, section.only_if):
             needs = metadata.condition_text(section.only_if)

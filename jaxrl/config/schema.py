@@ -13,7 +13,7 @@ from typing import Literal
 import tyro
 
 from jaxrl.config import env_names
-from jaxrl.config.algorithms import AMPConfig, OffPolicyConfig, PPOConfig
+from jaxrl.config.algorithms import AMPConfig, OffPolicyConfig, PPOConfig, RRDConfig
 from jaxrl.config.metadata import INT64_MAX, UINT32_MAX, section, setting
 
 
@@ -221,7 +221,7 @@ class NetworkConfig:
         "Widths of the actor's layers.",
         at_least=1,
         weights_of="actor",
-        unless=("offpolicy.rrd_reward_only",),
+        unless=("rrd.reward_only",),
     )
     critic_hidden: tuple[int, ...] = setting(
         (128, 128, 128), "Widths of the critic's layers.", at_least=1, weights_of="critic"
@@ -391,6 +391,11 @@ class TrainConfig:
         "recall, heading), Gymnasium's as gym:<id>, or your own as module:Class; with --data.path "
         "it only evaluates, and offline stands for none.",
     )
+    env_args: tuple[str, ...] = setting(
+        (),
+        "Arguments of the environment's class, Brax's or your own, as wind=0.3 or name=hills.",
+        unless=("data.path",),
+    )
     backend: str | None = setting(
         None, "Brax physics: generalized, mjx, positional or spring; None: the environment's own."
     )
@@ -469,6 +474,7 @@ class TrainConfig:
     ppo: PPOConfig = section(PPOConfig, only_if=("algo", "ppo"))
     amp: AMPConfig = section(AMPConfig)
     offpolicy: OffPolicyConfig = section(OffPolicyConfig, only_if=("algo", *env_names.OFF_POLICY))
+    rrd: RRDConfig = section(RRDConfig, only_if=("algo", *env_names.OFF_POLICY))
     data: DataConfig = section(DataConfig)
     eval: EvalConfig = section(EvalConfig, free_on_resume=True)
     checkpoint: CheckpointConfig = section(CheckpointConfig, compiled=False, free_on_resume=True)

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any, Literal
 
 from jaxrl.config import env_names, metadata, serialization
-from jaxrl.config.metadata import Setting
+from jaxrl.config.metadata import Setting, flag
 from jaxrl.config.schema import TrainConfig
 
 SETTINGS: dict[str, Setting] = metadata.walk(TrainConfig)
@@ -18,12 +18,6 @@ def get(config: Any, path: str) -> Any:
     for part in path.split("."):
         config = getattr(config, part)
     return config
-
-
-def flag(path: str) -> str:
-    """Return the command-line flag of a setting or section."""
-    own = SETTINGS[path].own_flag if path in SETTINGS else ""
-    return own or metadata.plain_flag(path)
 
 
 def values(config: TrainConfig) -> dict[str, Any]:

@@ -94,6 +94,10 @@ def _name_problems(config: TrainConfig) -> list[str]:
         problems.append(
             f"--network.module: '{config.network.module}' is no function: name it as module:build."
         )
+    if config.env_args and (
+        config.env in (*env_names.MOTION, *env_names.ARM) or env_names.is_hosted(config.env)
+    ):
+        problems.append(f"--env-args: '{config.env}' takes none.")
     own_number = config.env in env_names.AGENTS or env_names.is_custom(config.env)
     if config.task.num_agents is not None and not own_number:
         problems.append(
@@ -233,7 +237,8 @@ def _replay_problems(config: TrainConfig, shards: int) -> list[str]:
     rows = config.rows
     if config.num_envs % shards or c.batch_size % shards:
         problems.append(
-            f"--num-envs {config.num_envs} and --batch-size {c.batch_size} must both divide over "
+            f"--num-envs {config.num_envs} and "
+            f"--offpolicy.batch-size {c.batch_size} must both divide over "
             f"{shards} devices: use {_near(config.num_envs, shards)} and "
             f"{_near(c.batch_size, shards)}, or fewer --devices."
         )
@@ -247,20 +252,21 @@ def _replay_problems(config: TrainConfig, shards: int) -> list[str]:
             f"--offpolicy.warmup {c.warmup} is more than --offpolicy.buffer-size {c.buffer_size} "
             "can hold."
         )
-    if c.rrd_batch_size < c.rrd_sample_size:
+    if config.rrd.batch_size < config.rrd.sample_size:
         problems.append(
-            f"--rrd.batch-size {c.rrd_batch_size} is less than one episode's "
-            f"--rrd.sample-size {c.rrd_sample_size}."
+            f"--rrd.batch-size {config.rrd.batch_size} is less than one episode's "
+            f"--rrd.sample-size {config.rrd.sample_size}."
         )
-    if c.rrd_bias_correction and c.rrd_sample_size < 2:
+    if config.rrd.bias_correction and config.rrd.sample_size < 2:
         problems.append("--rrd.bias-correction needs --rrd.sample-size 2 or more.")
     if c.critic == "c51" and c.v_min >= c.v_max:
         problems.append("--offpolicy.critic c51 needs --offpolicy.v-min below --offpolicy.v-max.")
     if c.critic == "c51" and config.algo not in ("sac", "td3"):
         problems.append(f"--offpolicy.critic c51 is for sac and td3: use mse with {config.algo}.")
-    if c.reward == "rrd" and c.rrd_batch_size // c.rrd_sample_size % shards:
+    if c.reward == "rrd" and config.rrd.episodes % shards:
         problems.append(
-            f"--rrd.batch-size {c.rrd_batch_size} // --rrd.sample-size {c.rrd_sample_size} do not "
+            f"--rrd.batch-size {config.rrd.batch_size} // "
+            f"--rrd.sample-size {config.rrd.sample_size} do not "
             f"divide over {shards} devices."
         )
     if config.network.rnn != "none":
@@ -276,23 +282,23 @@ def _data_problems(config: TrainConfig, shards: int) -> list[str]:
             f"--reward-from replaces the rewards that --offpolicy.reward {c.reward} would learn: "
             "use --offpolicy.reward env."
         )
-    if config.reward_from is not None and c.rrd_reward_only:
+    if config.reward_from is not None and config.rrd.reward_only:
         problems.append("--reward-from is of no use to --rrd.reward-only, which learns a reward.")
     if not config.offline:
         if algo in env_names.DATA_ONLY:
             problems.append(
                 f"--algo {algo} learns from recorded episodes: name them by --data.path."
             )
-        if c.rrd_reward_only and algo != "ppo":
+        if config.rrd.reward_only and algo != "ppo":
             problems.append("--rrd.reward-only learns from recorded episodes: use --data.path.")
         return problems
     if algo not in env_names.OFF_POLICY:
         problems.append(
             f"--data.path is for {', '.join(env_names.OFF_POLICY)}, not for --algo {algo}."
         )
-    if c.rrd_reward_only and c.reward != "rrd":
+    if config.rrd.reward_only and c.reward != "rrd":
         problems.append("--rrd.reward-only needs --offpolicy.reward rrd.")
-    if c.rrd_reward_only and config.env != env_names.OFFLINE:
+    if config.rrd.reward_only and config.env != env_names.OFFLINE:
         problems.append(
             f"--rrd.reward-only has no policy to evaluate: use --env {env_names.OFFLINE}."
         )
@@ -359,9 +365,9 @@ def _count_problems(config: TrainConfig) -> list[str]:
         (end, "environment steps", total * config.steps_per_iteration, INT64_MAX),
         ("--ppo.update-epochs × --ppo.num-minibatches", "gradient steps in an iteration")
         + (config.ppo.updates, INT32_MAX),
-        ("--train-batches × --batch-size", "transitions in an iteration")
+        ("--offpolicy.train-batches × --offpolicy.batch-size", "transitions in an iteration")
         + (off_policy * learning.updates * config.offpolicy.batch_size, INT32_MAX),
-        (f"{end}, --train-batches", "gradient steps")
+        (f"{end}, --offpolicy.train-batches", "gradient steps")
         + (off_policy * total * learning.updates, INT32_MAX),
         (f"{end}, --num-envs", "steps of each environment")
         + (off_policy * total * learning.rollout_length, INT32_MAX),

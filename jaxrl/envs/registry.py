@@ -1,8 +1,9 @@
 """From a name or a configuration to a (single, unvectorised) Brax environment."""
 
+import ast
 import inspect
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from jaxrl.config import TrainConfig, env_names
@@ -20,10 +21,24 @@ def from_config(config: TrainConfig) -> "Env":
         import_brax()
         return _TASKS[config.env](config)
     agents = {} if config.task.num_agents is None else {"num_agents": config.task.num_agents}
-    return make(config.env, config.backend, **agents)
+    return make(config.env, config.backend, **agents, **parse_args(config.env_args))
 
 
-def make(name: str, backend: str | None = None, **kwargs: Any) -> "Env":
+def parse_args(words: Sequence[str]) -> dict[str, Any]:
+    """Return the arguments in words as wind=0.3: Python's literals, and strings."""
+    found: dict[str, Any] = {}
+    for word in words:
+        name, equals, text = word.partition("=")
+        if not equals or not name.isidentifier():
+            raise UserError(f"--env-args: write arguments as wind=0.3, not '{word}'.")
+        try:
+            found[name] = ast.literal_eval(text)
+        except (ValueError, SyntaxError):
+            found[name] = text
+    return found
+
+
+def make(name: str, backend: str | None = None, /, **kwargs: Any) -> "Env":
     """Build the environment called `name`; `backend` None means the environment's own choice."""
     if backend is not None:
         if backend not in env_names.BACKENDS:
@@ -52,6 +67,8 @@ def _make_brax(name: str, kwargs: dict[str, Any]) -> "Env":
         try:
             return envs.get_environment(name, **kwargs)
         except Exception as error:  # brax raises many kinds for a backend it lacks
+            if isinstance(error, TypeError):
+                raise UserError(f"--env-args: brax's '{name}': {error}") from error
             raise UserError(
                 f"--backend: brax cannot build '{name}' on '{kwargs.get('backend')}': {error}"
             ) from error
@@ -71,7 +88,10 @@ def _make_own(name: str, kwargs: dict[str, Any]) -> "Env":
     classes |= {f"probe/{probe}": cls for probe, cls in probes.PROBES.items()}
     if name not in classes:
         raise UserError(f"--env: unknown environment '{name}'.{nearest(name, classes)}")
-    return classes[name](**kwargs)
+    try:
+        return classes[name](**kwargs)
+    except TypeError as error:
+        raise UserError(f"--env-args: '{name}': {error}") from error
 
 
 def _make_imitation(config: TrainConfig) -> "Env":
@@ -108,13 +128,23 @@ def _make_custom(name: str, kwargs: dict[str, Any]) -> "Env":
     factory = user_code.load("--env", name)
     parameters = inspect.signature(factory).parameters
     has_kwargs = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-    for argument, flag in (("backend", "--backend"), ("num_agents", "--task.num-agents")):
-        if argument in kwargs and argument not in parameters and not has_kwargs:
-            raise UserError(f"{flag}: '{name}' takes no {argument}; leave the flag out.")
-    try:
-        env: Any = factory(**kwargs)
-    except TypeError as error:
-        raise UserError(f"--env: '{name}' cannot be built without arguments: {error}") from error
+    flags = {"backend": "--backend", "num_agents": "--task.num-agents"}
+    for argument in kwargs:
+        if argument not in parameters and not has_kwargs:
+            flag, hint = flags.get(argument, "--env-args"), nearest(argument, parameters)
+            raise UserError(f"{flag}: '{name}' takes no {argument}; leave it out.{hint}")
+    missing = [
+        each.name
+        for each in parameters.values()
+        if each.default is each.empty
+        and each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)
+        and each.name not in kwargs
+    ]
+    if missing:
+        raise UserError(
+            f"--env: '{name}' needs {', '.join(missing)}: --env-args {missing[0]}=VALUE."
+        )
+    env: Any = factory(**kwargs)
     missing = [m for m in ("reset", "step", "action_size") if not hasattr(env, m)]
     if missing:
         raise UserError(f"--env: '{name}' is not a Brax environment, it lacks {missing}.")

@@ -222,9 +222,9 @@ def _offline(program: OfflineProgram) -> str:
     data, config, number = program.data, program.config, max(len(program.members), 1)
     c, state = config.offpolicy, program.abstract_state()
     step = 2 * num_bytes(data.spec.obs) + 4 * data.spec.action.size + 4 + 1
-    sampled = 0 if c.rrd_reward_only else c.batch_size
+    sampled = 0 if config.rrd.reward_only else c.batch_size
     if c.reward == "rrd":
-        sampled += c.rrd_batch_size // c.rrd_sample_size * c.rrd_sample_size
+        sampled += config.rrd.episodes * config.rrd.sample_size
     at_once = 1 if has_images(data.spec) else c.train_batches
     batches, chunk = at_once * sampled * step, data.chunk_steps * step
     rows = [
@@ -292,14 +292,15 @@ def _replay(
     program: DeviceProgram | GymnasiumProgram, state: TrainState, experience: PyTree
 ) -> tuple[list, int]:
     """Describe the replay buffer, and the batches of an iteration."""
-    c, stored = program.config.offpolicy, state.collector.replay
+    config, stored = program.config, state.collector.replay
+    c, rrd = config.offpolicy, config.rrd
     if not isinstance(stored, ReplayState):  # an algorithm of the user's own
         return [], num_bytes(state) + 2 * num_bytes(experience)
     rows, length = jax.tree.leaves(stored.ring.steps)[0].shape[:2]
     step = num_bytes(stored.ring.steps) // (rows * length)
     per_batch = c.batch_size * step
     if c.reward == "rrd":
-        per_batch += c.rrd_batch_size // c.rrd_sample_size * c.rrd_sample_size * step
+        per_batch += rrd.episodes * rrd.sample_size * step
     batches = c.train_batches * per_batch
     shape = f"{rows:,} rows × {length:,} steps × {step:,} bytes"
     lines = [
@@ -308,8 +309,8 @@ def _replay(
         ("batch", f"{per_batch:,} bytes × {c.train_batches} = {megabytes(batches)}"),
     ]
     whole = 0
-    if c.reward == "rrd" and c.rrd_features != "none":
-        drawn = max(c.train_batches * c.rrd_batch_size, program.env.longest_episode)
+    if c.reward == "rrd" and rrd.features != "none":
+        drawn = max(c.train_batches * rrd.batch_size, program.env.longest_episode)
         whole = drawn * step
         lines.append(("whole episodes", f"{drawn:,} steps × {step:,} bytes = {megabytes(whole)}"))
     # What is drawn has a normalised twin; whole episodes have features besides, and their squares.

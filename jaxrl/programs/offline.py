@@ -196,7 +196,7 @@ def _may_overestimate(config: TrainConfig) -> bool:
     """Tell whether nothing keeps the policy near recorded actions."""
     c = config.offpolicy
     keeps_near = {"sac": c.cql_alpha, "dqn": c.cql_alpha, "td3": c.bc_alpha}
-    return not keeps_near.get(config.algo, True) and not c.rrd_reward_only
+    return not keeps_near.get(config.algo, True) and not config.rrd.reward_only
 
 
 def _unread(config: TrainConfig, data: Dataset) -> list[str]:

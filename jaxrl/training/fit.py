@@ -6,13 +6,14 @@ beside it. So the function is `jaxrl.fit`.
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import jax
 
 from jaxrl import programs
-from jaxrl.config import TrainConfig, overrides, validate, variants
+from jaxrl.config import TrainConfig, overrides, presets, validate, variants
 from jaxrl.errors import UserError, out_of_memory
 from jaxrl.loggers import run_dir as folders
 from jaxrl.loggers.console import NORMAL
@@ -44,56 +45,68 @@ def build_population(members: Sequence[TrainConfig]) -> Program:
 
 
 def fit(
-    config: TrainConfig | Sequence[TrainConfig],
+    config: str | TrainConfig | Sequence[TrainConfig] = "custom",
     callbacks: Sequence[Callback] = (),
     *,
+    env: Any = None,
+    env_args: Mapping[str, Any] | None = None,
     algorithm: str | Callable[..., Algorithm] | None = None,
     network: str | Callable[..., ActorCritic] | None = None,
     sinks: Sequence[Sink] = (),
     verbose: int = NORMAL,
+    **changes: Any,
 ) -> Result:
     """Train in a new run folder.
 
+        jaxrl.fit("cartpole", num_envs=64, **{"ppo.lam": 0.9})
+        jaxrl.fit(env=MyTask, env_args={"wind": 0.3}, total_steps=1_000_000)
+
     Args:
-      config: settings, for example `presets.get("ant")`; `dataclasses.replace` changes them. Of
-        several, which differ in seeds and traced settings, all are trained by one program.
+      config: the name of a preset, or settings as `presets.get("ant")` returns them. Of several,
+        which differ in seeds and traced settings, all are trained by one program.
       callbacks: called after cycles, evaluations and epochs; see `jaxrl.callbacks`.
+      env: your own environment: its class, a function that makes it, an instance, or its name,
+        module:Class. Other programs can make it again if it is a class or function of a module.
+      env_args: arguments of that class or function.
       algorithm: your own, as a function (config, env, networks, num_shards) -> Algorithm or its
         name, module:make; takes the place of `config.algo`.
       network: your own, as a function (spec, network config) -> ActorCritic or its name,
         module:build; takes the place of `config.network.module`.
       sinks: functions of (environment steps, row of the log as a dict), called for every row.
       verbose: 0 prints warnings only, 1 a line or table for each cycle, 2 all metrics.
+      changes: settings that differ from `config`, by name or dotted path.
 
     Raises:
       UserError: the settings cannot be run, or a callback failed (CallbackError).
     """
     runner = CallbackRunner(callbacks)  # what cannot be called is refused before anything is built
+    own = _own_code(env, env_args, algorithm, network)
+    if isinstance(config, str):
+        config = presets.get(config)
     if isinstance(config, TrainConfig):
-        program = build(_with_own_code(config, algorithm, network))
+        program = build(overrides.given(config, own | changes))
     else:
-        program = build_population([_with_own_code(c, algorithm, network) for c in config])
+        program = build_population([overrides.given(c, own | changes) for c in config])
     return fit_program(program, runner, sinks=sinks, verbose=verbose)
 
 
-def _with_own_code(
-    config: TrainConfig,
+def _own_code(
+    env: Any,
+    env_args: Mapping[str, Any] | None,
     algorithm: str | Callable[..., Algorithm] | None,
     network: str | Callable[..., ActorCritic] | None,
-) -> TrainConfig:
-    """Return settings that name an algorithm and networks of the user's own, if they are given."""
+) -> dict[str, Any]:
+    """Return the settings that name an environment, algorithm and networks of the user's own."""
+    settings: dict[str, Any] = {}
+    if env is not None:
+        settings["env"] = user_code.name_of("env", env)
+    if env_args is not None:
+        settings["env_args"] = tuple(f"{name}={value!r}" for name, value in env_args.items())
     if algorithm is not None:
-        config = dataclasses.replace(config, algo=_name("algorithm", algorithm))
+        settings["algo"] = user_code.name_of("algorithm", algorithm)
     if network is not None:
-        module = _name("network", network)
-        config = dataclasses.replace(
-            config, network=dataclasses.replace(config.network, module=module)
-        )
-    return config
-
-
-def _name(argument: str, function: str | Callable) -> str:
-    return function if isinstance(function, str) else user_code.register(argument, function)
+        settings["network.module"] = user_code.name_of("network", network)
+    return settings
 
 
 def fit_program(
@@ -186,7 +199,7 @@ def resume(
     *,
     epochs: int | None = None,
     total_steps: int | None = None,
-    env: str | None = None,
+    env: Any = None,
     randomize: str | None = None,
     algorithm: str | Callable[..., Algorithm] | None = None,
     network: str | Callable[..., ActorCritic] | None = None,
@@ -206,7 +219,7 @@ def resume(
       callbacks: as for `fit`; those of the earlier part are not remembered.
       epochs: train up to N epochs in all.
       total_steps: or up to N environment steps in all.
-      env: the module:Class of an environment of your own, which may then be imported.
+      env: an environment of your own, as for `fit`; named by module:Class, it may be imported.
       randomize: the module:function of --task.randomize, likewise.
       algorithm, network: those of your own, as for `fit`.
       reset_steps: count from 0, in a new run.
@@ -219,10 +232,10 @@ def resume(
         lengthened(c, epochs, total_steps)
         for c in _settings_of(
             run,
-            env=env,
+            env=None if env is None else user_code.name_of("env", env),
             randomize=randomize,
-            algo=algorithm and _name("algorithm", algorithm),
-            network=network and _name("network", network),
+            algo=algorithm and user_code.name_of("algorithm", algorithm),
+            network=network and user_code.name_of("network", network),
         )
     )
     if not reset_steps:

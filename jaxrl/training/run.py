@@ -86,7 +86,7 @@ class Member:
 
     def windowed_loss(self, row: Row, window: int) -> float | None:
         """Store a cycle's loss; return the mean of the last `window`, once there are as many."""
-        name = "train/R_fit" if self.config.offpolicy.rrd_bias_correction else "train/R_loss"
+        name = "train/R_fit" if self.config.rrd.bias_correction else "train/R_loss"
         self.recent = [*self.recent, row[name]][-window:] if name in row else []
         return mean(self.recent) if len(self.recent) == window else None
 

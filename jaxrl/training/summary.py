@@ -48,7 +48,7 @@ def text(result: Result, config: TrainConfig) -> str:
         longer = f" --total-steps {config.total_steps * 2}"
     first = shlex.quote(str((result.members or (result,))[0].folder))
     next_steps = []
-    if not config.offpolicy.rrd_reward_only:
+    if not config.rrd.reward_only:
         where = " --env ENV" if config.env == env_names.OFFLINE else ""
         next_steps.append(
             f"evaluate         python -m jaxrl.evaluate {first} --episodes 100{own}{where}"

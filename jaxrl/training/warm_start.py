@@ -73,7 +73,7 @@ def load(program: Program) -> WarmStart | None:
     path, config = program.config.init_from, program.config
     if path is None:
         return None
-    if config.offpolicy.rrd_reward_only:
+    if config.rrd.reward_only:
         raise UserError("--init-from: --rrd.reward-only learns no policy.")
     path, step = policies.split_checkpoint(path)
     if any(path.glob("*/policies/*.npz")):

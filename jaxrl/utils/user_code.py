@@ -23,6 +23,21 @@ def register(flag: str, function: Callable[..., Any]) -> str:
     return path
 
 
+def name_of(flag: str, given: Any) -> str:
+    """Return the name by which `load` finds what a user gave: a name, a function or an object."""
+    if isinstance(given, str):
+        return given
+    if callable(given):
+        return register(flag, given)
+    kind = type(given)
+
+    def same() -> Any:
+        return given
+
+    same.__module__, same.__name__ = kind.__module__, kind.__name__
+    return register(flag, same)
+
+
 def load(flag: str, path: str) -> Callable[..., Any]:
     """Return the function named by a flag: a registered one, or imported from its module."""
     if path in _REGISTERED:

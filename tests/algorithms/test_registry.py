@@ -29,7 +29,8 @@ SMALL = (
 )
 DDPG = (
     f"rrd-quick {SMALL} --algo ddpg:make --offpolicy.reward env --task.no-episodic-reward "
-    "--offpolicy.buffer-size 256 --offpolicy.warmup 8 --train-batches 2 --batch-size 8 "
+    "--offpolicy.buffer-size 256 --offpolicy.warmup 8 --offpolicy.train-batches 2 "
+    "--offpolicy.batch-size 8 "
     "--total-steps None"
 )
 RESIDUAL = (

@@ -43,14 +43,14 @@ def test_any_numeric_value_is_accepted_or_its_flag_named(base, path, value, list
         validate.check(overrides.changed(base, {path: value}))
     except UserError as error:
         # Limits of several settings together may name the others.
-        named = [declared.flag(path), "--epochs", "--train-batches", "--num-envs"]
+        named = [declared.flag(path), "--epochs", "--offpolicy.train-batches", "--num-envs"]
         assert any(flag in str(error) for flag in named)
         assert len(str(error)) < 2000
 
 
 def test_every_section_is_checked():
     assert {path.partition(".")[0] for path in NUMERIC if "." in path} == {
-        *("task", "motion", "pick", "network", "ppo", "amp", "offpolicy"),
+        *("task", "motion", "pick", "network", "ppo", "amp", "offpolicy", "rrd"),
         *("data", "eval", "checkpoint"),
     }
 

@@ -47,6 +47,7 @@ def small(config: TrainConfig) -> TrainConfig:
         ppo=_ppo(config),
         amp=replace(config.amp, hidden=(8,), batch_size=8, updates=1, replay=16),
         offpolicy=_off_policy(config),
+        rrd=replace(config.rrd, batch_size=8, sample_size=4),
     )
     if config.offline:
         return config
@@ -74,7 +75,5 @@ def _ppo(config: TrainConfig):
 
 
 def _off_policy(config: TrainConfig):
-    small = replace(
-        config.offpolicy, train_batches=2, batch_size=8, rrd_batch_size=8, rrd_sample_size=4
-    )
+    small = replace(config.offpolicy, train_batches=2, batch_size=8)
     return small if config.offline else replace(small, buffer_size=160, warmup=8)

@@ -67,6 +67,7 @@ def test_every_documented_flag_exists():
         found = reading.examples(_text(document))
         modules |= set(re.findall(r"python -m ([\w.]+)", " ".join(one.text for one in found)))
     known = set(re.findall(r"--[a-z][a-z0-9.-]*", "".join(map(_help, sorted(modules)))))
+    known |= {re.sub(r"^--(.*\.)?(?=[^.]*$)", r"--\1no-", flag) for flag in known}  # switches
     sections = {f"{flag.partition('.')[0]}." for flag in known}  # documented as --ppo.*
     assert documented - known - sections - THIRD_PARTY == set()
 
@@ -77,7 +78,7 @@ def _help(name: str) -> str:
     if not hasattr(module, "main"):
         return ""
     with pytest.MonkeyPatch.context() as patch, contextlib.suppress(SystemExit):
-        patch.setattr("sys.argv", [name, "--help"])
+        patch.setattr("sys.argv", [name, "--help-all" if name == "jaxrl.train" else "--help"])
         with contextlib.redirect_stdout(out):
             module.main()
     return out.getvalue()

@@ -280,8 +280,8 @@ def test_flags_round_trip_through_the_command_line():
         "network.hidden": (8, 9),
         "offpolicy.normalize_obs": False,
         "task.episodic_reward": True,
-        "offpolicy.rrd_bias_correction": False,
-        "offpolicy.rrd_sample_size": 3,
+        "rrd.bias_correction": False,
+        "rrd.sample_size": 3,
     }
     words = shlex.split(flags(settings))
     preset = presets.get("rrd-quick")

@@ -158,7 +158,8 @@ def test_records_of_iterations_have_one_shape():
 def test_off_policy_algorithms_train_on_gymnasium_envs(tmp_path):
     flags = shlex.split(
         "gym-cartpole --algo dqn --num-envs 4 --epochs 1 --cycles 1 --iterations 12 "
-        "--eval.num-envs 0 --offpolicy.warmup 20 --train-batches 2 --batch-size 8 "
+        "--eval.num-envs 0 --offpolicy.warmup 20 --offpolicy.train-batches 2 "
+        "--offpolicy.batch-size 8 "
         "--task.async-factor 1"
     )
     assert train.main([*flags, "--run-dir", str(tmp_path / "run")]) == 0
@@ -172,7 +173,8 @@ def test_resume_keeps_finished_episodes_in_replay(tmp_path):
     flags = shlex.split(
         "rrd-quick --env gym:tests.helpers.toys:Ends-v0 --task.no-episodic-reward --devices 1 "
         "--num-envs 2 --epochs 1 --cycles 1 --iterations 18 --eval.num-envs 0 --network.hidden 8 "
-        "--network.critic-hidden 8 --train-batches 1 --batch-size 8 --rrd.batch-size 8 "
+        "--network.critic-hidden 8 --offpolicy.train-batches 1 "
+        "--offpolicy.batch-size 8 --rrd.batch-size 8 "
         "--rrd.sample-size 4 --offpolicy.buffer-size 500 --offpolicy.warmup 20 "
         "--task.async-factor 1"
     )

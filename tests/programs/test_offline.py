@@ -43,7 +43,8 @@ def recorded(tmp_path_factory):
 
 
 FLAGS = shlex.split(
-    "rrd-offline --epochs 2 --cycles 2 --iterations 5 --train-batches 60 --rrd.batch-size 256 "
+    "rrd-offline --epochs 2 --cycles 2 --iterations 5 --offpolicy.train-batches 60 "
+    "--rrd.batch-size 256 "
     "--rrd.sample-size 8 --network.critic-hidden 32 32 --offpolicy.r-lr 3e-3 "
     "--offpolicy.buffer-size 1500"
 )
@@ -187,7 +188,7 @@ def test_best_reward_model_is_selected_over_all_chunks(tmp_path, capsys):
             action = np.zeros((8, 1), np.float32)
             episodes.append(Episode({"state": state[:-1]}, {"state": state[1:]}, action, reward))
         hdf5.write(tmp_path / "data" / f"{name}.hdf5", episodes, {}, {})
-    short = "--epochs 5 --cycles 1 --iterations 2 --train-batches 10 --rrd.batch-size 32"
+    short = "--epochs 5 --cycles 1 --iterations 2 --offpolicy.train-batches 10 --rrd.batch-size 32"
     short += " --offpolicy.buffer-size 80 --data.holdout 0 --seed 1"
     extra = shlex.split(short)
     folder = _learn(tmp_path / "data", tmp_path / "run", *extra)
@@ -240,7 +241,7 @@ def test_load_reward_accepts_dicts_and_bare_arrays(recorded, trained):
 
 def test_linear_part_of_the_reward_is_solved_for(recorded, tmp_path):
     """So few gradient steps learn nothing: the fit comes from the linear solve."""
-    few = ["--train-batches", "1", "--rrd.batch-size", "300", "--iterations", "8"]
+    few = ["--offpolicy.train-batches", "1", "--rrd.batch-size", "300", "--iterations", "8"]
     found = {}
     for kind in ("quadratic", "none"):
         more = [*few, "--rrd.features", kind, "--epochs", "1"]
@@ -274,7 +275,8 @@ def test_invalid_offline_commands_are_refused(recorded, trained, tmp_path, capsy
 # --- policies
 
 POLICY = shlex.split(
-    "--epochs 2 --cycles 1 --iterations 2 --train-batches 8 --batch-size 32 --eval.num-envs 4 "
+    "--epochs 2 --cycles 1 --iterations 2 --offpolicy.train-batches 8 "
+    "--offpolicy.batch-size 32 --eval.num-envs 4 "
     "--network.hidden 8 --network.critic-hidden 8 --env pendulum --task.episode-length 30"
 )
 
@@ -385,8 +387,8 @@ def test_online_training_takes_the_reward_of_another_run(trained):
             "--algo bc learns from recorded episodes",
         ),
         (
-            ["rrd-offline", "--batch-size", "64"],
-            "--batch-size has no effect with --rrd.reward-only",
+            ["rrd-offline", "--offpolicy.batch-size", "64"],
+            "--offpolicy.batch-size has no effect with --rrd.reward-only",
         ),
         (["rrd-offline", "--offpolicy.gamma", "0.9"], "--offpolicy.gamma has no effect with"),
         (["iql", "--offpolicy.warmup", "9"], "--offpolicy.warmup has no effect with --data.path"),

@@ -18,7 +18,8 @@ pytestmark = pytest.mark.usefixtures("shared_programs", "no_plots")
 
 FLAGS = shlex.split(
     "rrd-quick --devices 1 --num-envs 4 --epochs 2 --cycles 2 --iterations 12 --eval.num-envs 2 "
-    "--network.hidden 8 --network.critic-hidden 8 --train-batches 2 --batch-size 8 "
+    "--network.hidden 8 --network.critic-hidden 8 --offpolicy.train-batches 2 "
+    "--offpolicy.batch-size 8 "
     "--rrd.batch-size 8 --rrd.sample-size 4 --task.episode-length 10 "
     "--offpolicy.buffer-size 160 --offpolicy.warmup 20 "
     "--rrd.features quadratic --rrd.bias-correction"
@@ -92,9 +93,9 @@ def test_dry_run_reports_replay_memory(capsys):
     assert train.main([*FLAGS, "--dry-run"]) == 0
     out = capsys.readouterr().out
     assert "160 (4 rows × 40 steps × 33 bytes)" in out
-    # batch_size + (rrd_batch_size // rrd_sample_size) × rrd_sample_size steps.
+    # offpolicy.batch_size + (rrd.batch_size // rrd.sample_size) × rrd.sample_size steps.
     assert "528 bytes × 2" in out
-    # train_batches × rrd_batch_size steps, in whole episodes of 10 or less.
+    # train_batches × rrd.batch_size steps, in whole episodes of 10 or less.
     assert "16 steps × 33 bytes" in out
 
 
@@ -114,9 +115,12 @@ def test_dry_run_reports_replay_memory(capsys):
         ),
         ("--network.distribution greedy", "belongs to td3 or dqn"),
         ("--algo dqn --offpolicy.critic c51", "c51 is for sac and td3"),
-        ("--batch-size 0", "--batch-size must be at least 1"),
+        ("--offpolicy.batch-size 0", "--offpolicy.batch-size must be at least 1"),
         ("--network.rnn lstm", "learns from single steps"),
-        ("--devices 2 --batch-size 7", "--batch-size 7 must both divide over 2 devices"),
+        (
+            "--devices 2 --offpolicy.batch-size 7",
+            "--offpolicy.batch-size 7 must both divide over 2 devices",
+        ),
     ],
 )
 def test_unsupported_settings_are_refused(flags, complaint, capsys):

@@ -21,7 +21,8 @@ from tests.helpers import custom_envs, tiny
 SEEDS = (3, 5)
 REPLAY = shlex.split(
     "pendulum --devices 1 --num-envs 4 --iterations 4 --network.hidden 8 --network.critic-hidden 8 "
-    "--train-batches 2 --batch-size 8 --task.episode-length 10 --offpolicy.buffer-size 160 "
+    "--offpolicy.train-batches 2 --offpolicy.batch-size 8 --task.episode-length 10 "
+    "--offpolicy.buffer-size 160 "
     "--offpolicy.rollout-length 4 --offpolicy.warmup 40 --eval.num-envs 0"
 )
 FLAGS = {

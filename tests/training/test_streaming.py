@@ -89,7 +89,8 @@ def test_every_device_has_the_arrays(tmp_path):
 def test_replay_ends_interrupted_episodes(tmp_path):
     flags = (
         "rrd-quick --devices 1 --num-envs 4 --epochs 3 --cycles 1 --iterations 13 "
-        "--network.hidden 4 --network.critic-hidden 4 --train-batches 1 --batch-size 8 "
+        "--network.hidden 4 --network.critic-hidden 4 --offpolicy.train-batches 1 "
+        "--offpolicy.batch-size 8 "
         "--rrd.batch-size 8 --rrd.sample-size 4 --offpolicy.buffer-size 200 --offpolicy.warmup 20"
     )
     where = ("--run-dir", str(tmp_path / "run"))

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from jaxrl.config import OffPolicyConfig
+from jaxrl.config import OffPolicyConfig, RRDConfig
 from jaxrl.learning import episode_index, replay_buffer
 from jaxrl.learning.episode_index import EpisodeIndex, EpisodeSamples
 from jaxrl.learning.replay_buffer import Ring, Transition
@@ -35,6 +35,7 @@ class ReplayBuffer:
     rows: int
     longest: int  # steps of the longest possible episode
     num_shards: int = 1
+    rrd: RRDConfig = RRDConfig()  # sizes of the samples of episodes
 
     @property
     def length(self) -> int:
@@ -106,13 +107,12 @@ class ReplayBuffer:
         return self._by_shard(one, replay, key)
 
     def sample_steps(self, replay: ReplayState, key: Key, batches: int) -> EpisodeSamples:
-        """Sample steps of episodes, [batches, episodes, rrd_sample_size, ...]."""
-        c = self.config
-        number = c.rrd_batch_size // c.rrd_sample_size // self.num_shards
+        """Sample steps of episodes, [batches, episodes, sample_size, ...]."""
+        number, size = self.rrd.episodes // self.num_shards, self.rrd.sample_size
 
         def one(replay: ReplayState, key: Key) -> EpisodeSamples:
             samples = episode_index.sample_steps(
-                replay.index, replay.ring, key, batches * number, c.rrd_sample_size, self.longest
+                replay.index, replay.ring, key, batches * number, size, self.longest
             )
             return jax.tree.map(lambda x: x.reshape(batches, number, *x.shape[1:]), samples)
 
@@ -120,8 +120,7 @@ class ReplayBuffer:
 
     def sample_episodes(self, replay: ReplayState, key: Key, batches: int) -> EpisodeSamples:
         """Sample whole episodes, [episodes, longest, ...], with as many steps as `sample_steps`."""
-        c = self.config
-        number = max(batches * c.rrd_batch_size // self.longest // self.num_shards, 1)
+        number = max(batches * self.rrd.batch_size // self.longest // self.num_shards, 1)
 
         def one(replay: ReplayState, key: Key) -> EpisodeSamples:
             samples = episode_index.sample_episodes(

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import jax
 
-from jaxrl.config import OffPolicyConfig
+from jaxrl.config import RRDConfig
 from jaxrl.learning import rrd
 from jaxrl.learning.episode_index import EpisodeSamples
 from jaxrl.learning.normalizer import RunningStats
@@ -33,7 +33,7 @@ class RewardModel(NamedTuple):
     update: Callable[[PyTree, EpisodeSamples], PyTree] | None = None
 
 
-def rrd_model(config: OffPolicyConfig, network: RewardNetwork) -> RewardModel:
+def rrd_model(config: RRDConfig, network: RewardNetwork) -> RewardModel:
     """Compose randomized return decomposition."""
 
     def reward(params: PyTree, batch: Transition) -> Array:
@@ -44,8 +44,8 @@ def rrd_model(config: OffPolicyConfig, network: RewardNetwork) -> RewardModel:
             reward(params, samples.steps),
             samples.length,
             samples.episode_return,
-            whole_return=config.rrd_whole_return,
-            unbiased=config.rrd_bias_correction,
+            whole_return=config.whole_return,
+            unbiased=config.bias_correction,
         )
         # R_fit is the error without the variance term: how well returns are explained.
         metrics = {

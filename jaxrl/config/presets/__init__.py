@@ -1,8 +1,10 @@
 """Named configurations: values, not flags. Any field can be overridden on the command line."""
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
-from jaxrl.config import TrainConfig
+from jaxrl.config import TrainConfig, overrides
 from jaxrl.config.presets import motion, off_policy, pick_place, ppo
 from jaxrl.errors import UserError, nearest
 
@@ -13,12 +15,17 @@ PRESETS: dict[str, TrainConfig] = {
 }
 
 
-def get(name: str) -> TrainConfig:
-    """Return a preset by name."""
+def get(name: str, **changes: Any) -> TrainConfig:
+    """Return a preset by name, with settings changed.
+
+    Args:
+      name: one of `names()`.
+      changes: settings by name, `num_envs=64`, or by path, `**{"ppo.lam": 0.9}`.
+    """
     if name not in PRESETS:
         listed = ", ".join(names())
         raise UserError(f"Unknown preset '{name}'.{nearest(name, PRESETS)} Known: {listed}.")
-    return PRESETS[name]
+    return overrides.given(PRESETS[name], changes)
 
 
 def names() -> list[str]:
@@ -26,10 +33,10 @@ def names() -> list[str]:
     return sorted(PRESETS.keys() - {"custom"})
 
 
-def table() -> str:
-    """Return all presets as a Markdown table."""
+def table(chosen: Sequence[str] = ()) -> str:
+    """Return presets, all of them unless some are named, as a Markdown table."""
     lines = ["| preset | environment | backend | environments | steps |", "|---|---|---|---:|---:|"]
-    for name in names():
+    for name in chosen or names():
         c = PRESETS[name]
         steps = c.total_iterations * c.steps_per_iteration
         millions = f"{steps / 1e6:.0f}" if steps >= 1e7 else f"{steps / 1e6:.2g}"

@@ -38,8 +38,8 @@ _RRD: dict[str, Any] = {
     "task.episodic_reward": True,
     "offpolicy.reward": "rrd",
     "offpolicy.train_batches": 8,
-    "offpolicy.rrd_batch_size": 2048,  # eight episodes: one for each of up to eight devices
-    "offpolicy.rrd_sample_size": 256,
+    "rrd.batch_size": 2048,  # eight episodes: one for each of up to eight devices
+    "rrd.sample_size": 256,
 }
 _RRD_TASKS: dict[str, dict[str, Any]] = {
     "ant": {},
@@ -91,7 +91,8 @@ PRESETS["rrd-quick"] = preset(
     {"algo": "sac", "num_envs": 16, "epochs": 6, "cycles": 4, "eval.num_envs": 32},
     {"task.episodic_reward": True},
     _SMALL,
-    under("offpolicy", reward="rrd", rrd_batch_size=512, train_batches=16, batch_size=128),
+    under("offpolicy", reward="rrd", train_batches=16, batch_size=128),
+    under("rrd", batch_size=512),
     under("offpolicy", buffer_size=100_000, warmup=1000, gamma=0.97),
     under("offpolicy", pi_lr=1e-3, q_lr=1e-3, alpha_lr=1e-3, r_lr=1e-3),
 )
@@ -124,18 +125,18 @@ PRESETS["bc"] = overrides.changed(_OFFLINE, {"algo": "bc"})
 PRESETS["td3-bc"] = overrides.changed(_OFFLINE, {"algo": "td3", "offpolicy.bc_alpha": 2.5})
 PRESETS["cql"] = overrides.changed(_OFFLINE, {"algo": "sac", "offpolicy.cql_alpha": 5.0})
 PRESETS["iql"] = overrides.changed(_OFFLINE, {"algo": "iql"})
-_REWARD_ONLY = {"algo": "sac"} | under("offpolicy", reward="rrd", rrd_reward_only=True)
+_REWARD_ONLY = {"algo": "sac"} | {"offpolicy.reward": "rrd", "rrd.reward_only": True}
 PRESETS["rrd-offline"] = overrides.changed(
     _OFFLINE,
     _REWARD_ONLY
     | {"eval.num_envs": 0}
     | under("offpolicy", train_batches=50, batch_size=32)
     # Without bias correction rewards are evened out, as acting wants them.
-    | under("offpolicy", rrd_batch_size=1024, rrd_sample_size=64, rrd_bias_correction=True),
+    | under("rrd", batch_size=1024, sample_size=64, bias_correction=True),
 )
 # Images of LIBERO's size: batches of 32 steps, and chunks of 1,000 steps (94 MiB of 128 × 128
 # pixels before and after each step).
 PRESETS["rrd-offline-images"] = overrides.changed(
     PRESETS["rrd-offline"],
-    under("offpolicy", rrd_batch_size=32, rrd_sample_size=32, buffer_size=1000),
+    {"offpolicy.buffer_size": 1000} | under("rrd", batch_size=32, sample_size=32),
 )

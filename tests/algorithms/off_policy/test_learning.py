@@ -13,7 +13,7 @@ from jaxrl.algorithms import registry
 from jaxrl.algorithms.off_policy import base, dqn, sac
 from jaxrl.algorithms.off_policy.replay import ReplayBuffer, return_range
 from jaxrl.checkpoint.manager import CheckpointManager
-from jaxrl.config import NetworkConfig, OffPolicyConfig, TrainConfig
+from jaxrl.config import NetworkConfig, OffPolicyConfig, RRDConfig, TrainConfig
 from jaxrl.envs.tasks import probes
 from jaxrl.envs.vector_env import VectorEnv
 from jaxrl.learning.replay_buffer import Transition
@@ -185,8 +185,8 @@ def test_networks_and_target_networks_update_on_schedule(delayed):
 def sac_rrd():
     """SAC with an RRD reward and no warm-up; an episode takes two iterations."""
     changes = {"warmup": 0, "train_batches": 1, "batch_size": 64, "buffer_size": 32}
-    changes |= {"reward": "rrd", "rrd_batch_size": 8, "rrd_sample_size": 4}
-    config = TrainConfig(algo="sac", network=NETWORK, offpolicy=OffPolicyConfig(**changes))
+    settings = OffPolicyConfig(**changes, reward="rrd")
+    config = TrainConfig(algo="sac", network=NETWORK, offpolicy=settings, rrd=RRDConfig(8, 4))
     env = VectorEnv(probes.PROBES["truncation"](), 4, 2, pool_size=4, random_first_age=False)
     return Compiled(registry.make(config, env, registry.build_networks(config, env.spec)))
 
@@ -336,12 +336,13 @@ def test_sac_losses_match_second_implementation():
 @pytest.mark.parametrize("reward", ["ircr", "rrd"])
 def test_ircr_excludes_episodes_cut_by_random_first_age(reward):
     """Counters pay 1, 2, ..., 10. Cut episodes return less; with other rewards, it may be more."""
-    settings = {"rollout_length": 20, "buffer_size": 16 * 40, "rrd_sample_size": 4}
+    settings = {"rollout_length": 20, "buffer_size": 16 * 40}
     config = TrainConfig(
         env="Counter",
         algo="td3",
         network=NETWORK,
         offpolicy=OffPolicyConfig(**SETTINGS | settings | {"reward": reward}),
+        rrd=RRDConfig(sample_size=4),
     )
     env = VectorEnv(probes.Counter(), 16, 10, pool_size=16, random_first_age=True)
     algorithm = registry.make(config, env, registry.build_networks(config, env.spec))

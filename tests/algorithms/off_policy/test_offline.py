@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 
 from jaxrl.algorithms.off_policy import bc, iql, td3
-from jaxrl.config import DataConfig, NetworkConfig, OffPolicyConfig, TaskConfig, TrainConfig
+from jaxrl.config import (
+    DataConfig,
+    NetworkConfig,
+    OffPolicyConfig,
+    RRDConfig,
+    TaskConfig,
+    TrainConfig,
+)
 from jaxrl.learning.replay_buffer import Transition
 from jaxrl.networks import actor_critic, q_network
 from jaxrl.programs import offline
@@ -24,12 +31,11 @@ SETTINGS = OffPolicyConfig(
     q_lr=1e-2,
     r_lr=1e-2,
     polyak=0.9,
-    rrd_batch_size=128,
-    rrd_sample_size=8,
     alpha_init=0.01,
     alpha_lr=0.0,
     awr_beta=10.0,
 )
+RRD = RRDConfig(batch_size=128, sample_size=8)
 OBS = np.random.default_rng(1).uniform(-0.8, 0.8, (200, 2)).astype(np.float32)
 
 
@@ -42,7 +48,7 @@ def data(tmp_path_factory):
     return folder
 
 
-def learn(path, algo, *, iterations=20, task=None, **changes):
+def learn(path, algo, *, iterations=20, task=None, rrd=RRD, **changes):
     """Return the program and its state after training, with the metrics of the last cycle."""
     config = TrainConfig(
         env="offline",
@@ -53,6 +59,7 @@ def learn(path, algo, *, iterations=20, task=None, **changes):
         task=task or TaskConfig(),
         network=NETWORK,
         offpolicy=replace(SETTINGS, **changes),
+        rrd=rrd,
         data=DataConfig(path=path, normalize_returns=False),
     )
     program = offline.build(config)
@@ -111,8 +118,7 @@ def test_episode_returns_alone_teach_the_best_actions(data):
         iterations=40,
         task=task,
         reward="rrd",
-        rrd_batch_size=320,
-        rrd_sample_size=5,
+        rrd=RRDConfig(320, 5),
     )
     assert np.abs(actions(program, state)[:, 0] - OBS[:, 0]).mean() < 0.15
     assert metrics["heldout/reward_error"] < 0.05  # of rewards that were not shown

@@ -13,12 +13,13 @@ from jaxrl.algorithms.off_policy.replay import (
     restart_episodes,
     return_range,
 )
-from jaxrl.config import NetworkConfig, OffPolicyConfig
+from jaxrl.config import NetworkConfig, OffPolicyConfig, RRDConfig
 from jaxrl.learning import episode_index
 from jaxrl.networks import reward_network
 from jaxrl.types import ActionSpec, EnvSpec, Rollout
 
 ROWS, T = 4, 5
+RRD = RRDConfig()
 SPEC = EnvSpec(jax.ShapeDtypeStruct((2,), jnp.float32), ActionSpec(1, False))
 
 
@@ -41,8 +42,8 @@ def _rollout(random, start, reward_fn=lambda obs, action: obs[..., 0]):
     )
 
 
-def _filled(settings, num_shards=1, times=8, **kwargs):
-    buffer = ReplayBuffer(OffPolicyConfig(**settings), SPEC, ROWS, 10, num_shards)
+def _filled(settings, num_shards=1, times=8, rrd=RRD, **kwargs):
+    buffer = ReplayBuffer(OffPolicyConfig(**settings), SPEC, ROWS, 10, num_shards, rrd)
     replay, random = buffer.empty(), np.random.default_rng(0)
     add, rollouts = jax.jit(buffer.add), []
     for i in range(times):
@@ -73,8 +74,8 @@ def test_samples_are_stored_transitions(num_shards):
 @pytest.mark.parametrize("num_shards", [1, 2])
 def test_whole_episodes_are_sampled_from_every_shard(num_shards):
     """Enough to hold the steps of all samples: 2 × 20 steps in episodes of up to 10."""
-    settings = SETTINGS | {"reward": "rrd", "rrd_batch_size": 20, "rrd_sample_size": 5}
-    buffer, replay, rollouts = _filled(settings, num_shards)
+    settings = SETTINGS | {"reward": "rrd"}
+    buffer, replay, rollouts = _filled(settings, num_shards, rrd=RRDConfig(20, 5))
     sample = jax.jit(lambda replay, key: buffer.sample_episodes(replay, key, 2))
     whole, other = (sample(replay, jax.random.key(i)) for i in (0, 1))
     assert whole.steps.obs.shape == (4, 10, 2) and whole.length.shape == (4,)
@@ -190,24 +191,19 @@ def test_ircr_reward_of_a_step_is_its_episode_return():
 @pytest.mark.learning
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"rrd_bias_correction": True}, {"rrd_whole_return": True, "rrd_bias_correction": True}],
+    [{}, {"bias_correction": True}, {"whole_return": True, "bias_correction": True}],
 )
 def test_rrd_recovers_step_rewards_from_returns(changes):
     """Only sums over 5 or 10 steps are known; the network predicts the reward of each step."""
-    settings = SETTINGS | {
-        "buffer_size": ROWS * 400,
-        "reward": "rrd",
-        "rrd_batch_size": 64,
-        "rrd_sample_size": 4,
-        **changes,
-    }
+    settings = SETTINGS | {"buffer_size": ROWS * 400, "reward": "rrd"}
+    rrd = RRDConfig(batch_size=64, sample_size=4, **changes)
 
     def reward_fn(obs, action):
         return np.sin(2 * obs[..., 0]) + obs[..., 1] * action[..., 0]
 
-    buffer, replay, _ = _filled(settings, times=80, reward_fn=reward_fn)
+    buffer, replay, _ = _filled(settings, times=80, rrd=rrd, reward_fn=reward_fn)
     network = NetworkConfig((32,), (32, 32), activation="tanh")
-    model = reward_model.rrd_model(buffer.config, reward_network.build(SPEC, network))
+    model = reward_model.rrd_model(rrd, reward_network.build(SPEC, network))
     transform = optax.adam(5e-3)
 
     @jax.jit

@@ -12,7 +12,7 @@ import pytest
 
 from jaxrl.algorithms.off_policy import offline, reward_model
 from jaxrl.algorithms.off_policy.algorithm import OffPolicy
-from jaxrl.config import OffPolicyConfig
+from jaxrl.config import RRDConfig
 from jaxrl.learning import normalizer
 from jaxrl.learning.episode_index import EpisodeSamples
 from jaxrl.learning.replay_buffer import Transition
@@ -37,7 +37,7 @@ def _samples():
 @pytest.mark.parametrize("whole_return", [False, True])
 @pytest.mark.parametrize("corrected", [False, True])
 def test_loss_and_metrics_match_loops(whole_return, corrected):
-    config = OffPolicyConfig(rrd_whole_return=whole_return, rrd_bias_correction=corrected)
+    config = RRDConfig(whole_return=whole_return, bias_correction=corrected)
     model = reward_model.rrd_model(config, RewardNetwork(lambda key: "params", _predict))
     samples = _samples()
     error = variance = 0.0
@@ -61,7 +61,7 @@ def test_closed_form_update_gets_normalized_episodes():
     def update(params, obs, action, next_obs, length, episode_return):
         return {"params": params, "inputs": (obs, action, next_obs, length, episode_return)}
 
-    config, samples = OffPolicyConfig(), _samples()
+    config, samples = RRDConfig(), _samples()
     model = reward_model.rrd_model(config, RewardNetwork(lambda key: 0, _predict, update))
 
     def normalize(steps):
@@ -92,7 +92,7 @@ STATS = normalizer.RunningStats(jnp.float32(4), jnp.float32([1.0]), jnp.float32(
 
 def _learning(normalize=True, reward=lambda samples: samples.episode_return, **samplers):
     """A reward of two parameters fitted to samples; `update` adds the mean of episodes."""
-    config = OffPolicyConfig(
+    config = RRDConfig(
         train_batches=BATCHES,
         r_lr=0.05,
         normalize_obs=normalize,

@@ -1,0 +1,88 @@
+"""The command `jaxrl`, its help and its completion."""
+
+import contextlib
+
+import pytest
+
+import jaxrl
+from jaxrl import __main__, completion, presets, train
+from jaxrl.config import help_text
+from jaxrl.config.settings import SETTINGS
+from jaxrl.errors import UserError
+
+
+def test_commands_run_the_modules_they_name(capsys):
+    assert __main__.main(["presets", "iql", "cql"]) == 0
+    listed = capsys.readouterr().out
+    assert "`iql`" in listed and "`cql`" in listed and "`ant`" not in listed
+    for name, (module, _) in __main__.COMMANDS.items():
+        if name != "completion":
+            with contextlib.suppress(SystemExit):
+                __main__.main([name, "--help"])
+            assert f"python -m {module}" in capsys.readouterr().out, name
+
+
+def test_unknown_commands_name_the_nearest(capsys):
+    assert __main__.main(["trian", "ant"]) == 2
+    assert "There is no command 'trian'. Did you mean 'train'?" in capsys.readouterr().err
+    assert __main__.main([]) == 2 and "jaxrl COMMAND" in capsys.readouterr().out
+    assert __main__.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"jaxrl {jaxrl.__version__}\n"
+    assert __main__.main(["presets", "nothing-like-it"]) == 2
+    assert "No preset has nothing-like-it in its name" in capsys.readouterr().err
+
+
+def _flags(text):
+    return {word for line in text.splitlines() for word in line.split()[:1] if word[:2] == "--"}
+
+
+@pytest.mark.parametrize(
+    "words, shown, hidden",
+    [
+        ("pendulum", "--ppo.gamma --amp.weight", "--offpolicy.gamma --motion.clips --pick.easy"),
+        ("pendulum --algo sac", "--offpolicy.alpha-lr", "--ppo.gamma --offpolicy.policy-delay"),
+        ("imitate", "--motion.clips --ppo.gamma", "--pick.easy --rrd.features"),
+        ("rrd-quick", "--rrd.features --offpolicy.r-lr", "--ppo.gamma --motion.clips"),
+        ("ant --ppo.schedule adaptive_kl", "--ppo.desired-kl", "--ppo.prio-alpha"),
+    ],
+)
+def test_help_shows_what_a_run_reads(words, shown, hidden, capsys):
+    assert train.main([*words.split(), "--help"]) == 0
+    flags = _flags(capsys.readouterr().out)
+    known = {help_text.flag(path) for path in SETTINGS}
+    assert set(shown.split()) <= flags
+    assert not flags & set(hidden.split())
+    assert {"--num-seeds", "--resume", "--num-envs"} <= flags
+    assert train.main([*words.split(), "--help-all"]) == 0
+    assert known - {"--preset"} <= _flags(capsys.readouterr().out)
+
+
+def test_help_has_the_values_of_the_run(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "100")
+    train.main(["cartpole", "--num-envs", "77", "--network.hidden", "3", "4", "--help"])
+    text = capsys.readouterr().out
+    assert "Number of parallel environments. [77]" in text
+    assert "[3 4]" in text and "this help shows 'cartpole'" in text
+    assert max(map(len, text.splitlines())) <= 100
+
+
+def test_words_are_completed():
+    assert completion.candidates(["ev"]) == ["evaluate"]
+    assert completion.candidates(["train", "pend"]) == ["pendulum"]
+    assert completion.candidates(["train", "ant", "--ppo.ga"]) == ["--ppo.gamma"]
+    assert completion.candidates(["train", "--offpolicy.critic", ""]) == ["mse", "c51"]
+    assert completion.candidates(["evaluate", "runs"]) == []  # paths are the shell's
+    assert completion.candidates(["train", "--nothing.here", ""]) == []
+
+
+def test_presets_take_changes():
+    config = presets.get("cartpole", num_envs=64, **{"ppo.lam": 0.8, "network.hidden": [8, 8]})
+    assert (config.num_envs, config.ppo.lam, config.network.hidden) == (64, 0.8, (8, 8))
+    with pytest.raises(UserError, match="There is no setting 'ppo.lamda'. Did you mean 'ppo.lam'"):
+        presets.get("cartpole", **{"ppo.lamda": 0.9})
+
+
+def test_exports_are_listed():
+    assert set(jaxrl.__all__) < set(dir(jaxrl))
+    for name in jaxrl.__all__:
+        assert getattr(jaxrl, name) is not None
