@@ -2,9 +2,8 @@
 
     import jaxrl
     from jaxrl import callbacks
-    from jaxrl.config import presets
 
-    jaxrl.fit(presets.get("cartpole"), callbacks=[
+    jaxrl.fit("cartpole", callbacks=[
         callbacks.StopOnReward(450),
         lambda context: {"spread": context.metrics["rollout/ep_rew_mean"] / context.step},
     ])

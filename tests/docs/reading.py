@@ -4,6 +4,8 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
+from jaxrl.__main__ import COMMANDS
+
 ROOT = Path(__file__).parent.parent.parent
 DOCUMENTS = sorted(
     str(path.relative_to(ROOT))
@@ -15,7 +17,7 @@ DOCUMENTS = sorted(
     )
 )
 # Prefixes of commands. A document with another program needs it here, and a rule in running.py.
-PROGRAMS = r"(?:python3? |onnx/bin/|make |pip |git |cd |tensorboard |jupyter )"
+PROGRAMS = r"(?:python3? |jaxrl [a-z]|onnx/bin/|make |pip |git |cd |tensorboard |jupyter )"
 _FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
 _INLINE = re.compile(r"(?<!`)`([^`]+)`(?!`)")
 
@@ -61,4 +63,7 @@ def _commands(line: str) -> list[Example]:
     if not start or line.lstrip().startswith("#"):
         return []
     command = re.split(r"\s#\s", line[start.start() :])[0]
+    if found := re.match(r"jaxrl ([a-z][a-z-]*)", command):
+        module, _ = COMMANDS.get(found[1], (f"nothing.{found[1]}", ""))
+        command = f"python -m {module}{command[found.end() :]}"
     return [Example("command", part.strip()) for part in command.split("&&")]

@@ -12,7 +12,7 @@ import pytest
 
 from jaxrl.algorithms.off_policy import offline, reward_model
 from jaxrl.algorithms.off_policy.algorithm import OffPolicy
-from jaxrl.config import RRDConfig
+from jaxrl.config import OffPolicyConfig, RRDConfig
 from jaxrl.learning import normalizer
 from jaxrl.learning.episode_index import EpisodeSamples
 from jaxrl.learning.replay_buffer import Transition
@@ -92,7 +92,7 @@ STATS = normalizer.RunningStats(jnp.float32(4), jnp.float32([1.0]), jnp.float32(
 
 def _learning(normalize=True, reward=lambda samples: samples.episode_return, **samplers):
     """A reward of two parameters fitted to samples; `update` adds the mean of episodes."""
-    config = RRDConfig(
+    config = OffPolicyConfig(
         train_batches=BATCHES,
         r_lr=0.05,
         normalize_obs=normalize,
