@@ -120,7 +120,8 @@ usage: {_PROGRAM} [PRESET] [--FLAG VALUE ...]
        {_PROGRAM} --resume RUN [--epochs N]
 
 Train an agent. Presets are listed by python -m jaxrl.presets; this help shows '{config.preset}',
-its values in brackets. A switch is turned off by --no-NAME or --SECTION.no-NAME.
+its values in brackets; --help-all shows every setting. A switch is turned off by --no-NAME or
+--SECTION.no-NAME.
 
 {help_text.text(config, TrainArgs, everything=everything)}"""
 

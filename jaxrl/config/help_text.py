@@ -39,7 +39,7 @@ def text(config: TrainConfig, options: type, *, everything: bool = False) -> str
         if lines
     ]
     if hidden:
-        parts.append(_wrapped(f"{hidden} settings that this run does not read: --help-all.", ""))
+        parts.append(_wrapped(f"{hidden} settings are not read by this run: --help-all.", ""))
     return "\n\n".join(parts)
 
 
