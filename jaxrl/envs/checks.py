@@ -25,6 +25,7 @@ def check_start(env: Any, start: "State") -> None:
                 f"The environment's `{name}` must have the shape {shape}, not {value.shape}."
             )
     _check_obs(start.obs, agent_axis, tuple(getattr(env, "token_sizes", ())))
+    _check_mask(start.obs, agent_axis, getattr(env, "num_actions", None))
     for name in ("episode_length", "num_actions" if hasattr(env, "num_actions") else "action_size"):
         size = getattr(env, name, 1)
         if not isinstance(size, Integral) or int(size) < 1:
@@ -35,7 +36,7 @@ def check_start(env: Any, start: "State") -> None:
 
 def _check_obs(obs: PyTree, agent_axis: tuple[int, ...], tokens: tuple[int, ...]) -> None:
     """Raise UserError if no network takes such observations."""
-    if isinstance(obs, dict) and set(obs) <= {"privileged_state"}:
+    if isinstance(obs, dict) and set(obs) <= {"privileged_state", "action_mask"}:
         raise UserError("The environment's `obs` has no part for the actor: add `state`.")
     axes = f"an axis for its {agent_axis[0]} agents, then " if agent_axis else ""
     for path, leaf in jax.tree_util.tree_leaves_with_path(obs):
@@ -52,6 +53,20 @@ def _check_obs(obs: PyTree, agent_axis: tuple[int, ...], tokens: tuple[int, ...]
             raise UserError(
                 f"The environment's `{name}` must be {axes}{kind}, not {leaf.dtype}{[*leaf.shape]}."
             )
+
+
+def _check_mask(obs: PyTree, agent_axis: tuple[int, ...], actions: int | None) -> None:
+    """Raise UserError if an action mask does not fit the actions."""
+    if not isinstance(obs, dict) or "action_mask" not in obs:
+        return
+    mask = obs["action_mask"]
+    if actions is None:
+        raise UserError("The environment's `action_mask` needs discrete actions: `num_actions`.")
+    if mask.dtype != jnp.uint8 or mask.shape != (*agent_axis, actions):
+        raise UserError(
+            f"The environment's `action_mask` must be uint8{[*agent_axis, actions]}, 1 where an "
+            f"action is valid, not {mask.dtype}{[*mask.shape]}."
+        )
 
 
 def check_alike(new: PyTree, old: PyTree) -> None:

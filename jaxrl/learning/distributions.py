@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jaxrl.types import Array, Key
 
 LOG_2PI = 1.8378770664093453
+INVALID = -1e9  # logit or Q value of an action that a mask forbids; finite, so that gradients are
 
 
 class Distribution(NamedTuple):
@@ -147,13 +148,21 @@ def noisy(size: int) -> Distribution:
     )
 
 
-def greedy(size: int) -> Distribution:
-    """Build the ε-greedy choice among `size` Q values; ε is the last parameter."""
+def greedy(size: int, *, masked: bool = False) -> Distribution:
+    """Build the ε-greedy choice among `size` Q values; ε is the last parameter.
+
+    If some may be `masked`, random actions are sampled from the valid ones.
+    """
+
+    def random(key: Key, values: Array) -> Array:
+        if masked:
+            return jax.random.categorical(key, jnp.where(values > 0.5 * INVALID, 0.0, -jnp.inf))
+        return jax.random.randint(key, values.shape[:-1], 0, size)
 
     def sample(params: Array, key: Key) -> Array:
         key_which, key_random = jax.random.split(key)
         choice = jnp.argmax(params[..., :-1], axis=-1)
-        other = jax.random.randint(key_random, choice.shape, 0, size)
+        other = random(key_random, params[..., :-1])
         return jnp.where(
             jax.random.uniform(key_which, choice.shape) < params[..., -1], other, choice
         )

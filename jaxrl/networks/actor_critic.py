@@ -19,6 +19,7 @@ from jaxrl.types import Array, EnvSpec, Key, PyTree
 
 PRIVILEGED = "privileged_state"
 AMP_OBS = "amp"  # motion of the last frames: for the discriminator, not for actor or critic
+MASK = "action_mask"  # which discrete actions are valid: limits the actor's choice, is no input
 _NOISE = "noise_log_std"  # the actor's parameter of state-dependent exploration
 
 
@@ -195,11 +196,11 @@ def observed_keys(spec_obs: PyTree) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the observation keys of actor and critic, of which the critic's may be privileged.
 
     By the convention of MuJoCo Playground, `privileged_state` already contains what the critic
-    needs; every other part belongs to both.
+    needs; every other part belongs to both. An action mask belongs to neither.
     """
     if not isinstance(spec_obs, dict):
         return (), ()
-    shared = tuple(key for key in sorted(spec_obs) if key not in (PRIVILEGED, AMP_OBS))
+    shared = tuple(key for key in sorted(spec_obs) if key not in (PRIVILEGED, AMP_OBS, MASK))
     return shared, ((PRIVILEGED,) if PRIVILEGED in spec_obs else shared)
 
 
@@ -217,6 +218,16 @@ def example_obs(spec: EnvSpec) -> PyTree:
     return jax.tree.map(blank, spec.obs)
 
 
+def masked(output: Array, obs: PyTree) -> Array:
+    """Return logits or Q values with those of invalid actions very low, if there is a mask."""
+    if not isinstance(obs, dict) or MASK not in obs:
+        return output
+    valid = obs[MASK] > 0
+    number = valid.shape[-1]
+    choice = jnp.where(valid, output[..., :number], distributions.INVALID)
+    return jnp.concatenate([choice, output[..., number:]], axis=-1)
+
+
 def _network(
     module: "_Actor | _Critic", spec: EnvSpec, read: Callable[[PyTree], Any], kind: str
 ) -> Network:
@@ -231,7 +242,7 @@ def _network(
 
     def apply(params: PyTree, obs: PyTree, carry: PyTree) -> tuple[Array, PyTree]:
         out, *_, carry = module.apply(params, read(obs), carry)
-        return out, carry  # type: ignore[return-value]
+        return masked(out, obs) if isinstance(module, _Actor) else out, carry  # type: ignore[return-value, arg-type]
 
     return Network(init, apply, first_carry)
 
@@ -240,6 +251,8 @@ def build(spec: EnvSpec, config: NetworkConfig) -> ActorCritic:
     """Build networks that fit an environment's observations and actions."""
     kind = distributions.kind_for(config.distribution, spec.action.discrete)
     distribution = distributions.DISTRIBUTIONS[kind](spec.action.size)
+    if kind == "greedy" and isinstance(spec.obs, dict) and MASK in spec.obs:
+        distribution = distributions.greedy(spec.action.size, masked=True)
     actor_keys, critic_keys = observed_keys(spec.obs)
     actor = _Actor(config, distribution.param_size, has_std=not spec.action.discrete)
     critic = _Critic(config)
@@ -285,7 +298,7 @@ def _plain_forward(actor: _Actor, critic: _Critic, readers: tuple[Callable, Call
     def forward(params: PyTree, obs: PyTree, carry: PyTree, ended: PyTree) -> tuple[Array, Array]:
         output, _ = actor.apply(params["actor"], readers[0](obs), carry["actor"], ended)
         value, *_ = critic.apply(params["critic"], readers[1](obs), carry["critic"], ended)
-        return output, value  # type: ignore[return-value]
+        return masked(output, obs), value  # type: ignore[return-value, arg-type]
 
     return forward
 
@@ -312,6 +325,6 @@ def _batched_forward(actor: _Actor, critic: _Critic, readers: tuple[Callable, Ca
         x = jax.vmap(body, (0, 0, None, None))(pair[0], pair[1], readers[0](obs), ended)
         output, _ = actor.apply(params["actor"], x[0], from_features=True)
         value, *_ = critic.apply(params["critic"], x[1], from_features=True)
-        return output, value  # type: ignore[return-value]
+        return masked(output, obs), value  # type: ignore[return-value, arg-type]
 
     return forward

@@ -51,6 +51,8 @@ class Policy:
             x, carry = self.rnn_layers(x, carry)
         out = x @ a["head_w"] + a["head_b"]
         if settings["discrete"]:
+            if isinstance(obs, dict) and "action_mask" in obs:
+                out = np.where(np.asarray(obs["action_mask"]) > 0, out, -np.inf)
             return np.argmax(out, axis=-1), carry
         return np.tanh(out) if settings["squashed"] else np.clip(out, -1, 1), carry
 

@@ -3,7 +3,7 @@
     Box of bytes with 2 or 3 axes    image, uint8 [height, width, channels]
     other Box                        vector, float32
     Discrete                         one-hot vector, float32
-    Dict of these                    dict of these
+    Dict of these                    dict of these; `action_mask` in it stays bytes, 1 if valid
 
 Nothing here imports JAX: processes of environments use it.
 """
@@ -16,6 +16,7 @@ import numpy as np
 if TYPE_CHECKING:
     from gymnasium.spaces import Box, Space
 
+MASK = "action_mask"  # by the convention of PettingZoo
 Obs = Any  # an array, or a dict of arrays; [environments, ...]
 
 
@@ -24,7 +25,7 @@ def unsupported(space: "Space") -> "Space | None":
     from gymnasium.spaces import Box, Dict, Discrete
 
     if isinstance(space, Dict):
-        parts = space.spaces.values()
+        parts = [part for key, part in space.spaces.items() if key != MASK]
         return next((part for part in parts if not isinstance(part, Box | Discrete)), None)
     return None if isinstance(space, Box | Discrete) else space
 
@@ -34,7 +35,10 @@ def shapes(space: Any) -> Any:
     from gymnasium.spaces import Dict, Discrete
 
     if isinstance(space, Dict):
-        return {key: shapes(part) for key, part in space.spaces.items()}
+        return {
+            key: (part.shape, np.uint8) if key == MASK else shapes(part)
+            for key, part in space.spaces.items()
+        }
     if isinstance(space, Discrete):
         return (int(space.n),), np.float32
     if is_image(space):
@@ -47,7 +51,10 @@ def convert(space: Any, obs: Any) -> Obs:
     from gymnasium.spaces import Dict, Discrete
 
     if isinstance(space, Dict):
-        return {key: convert(part, obs[key]) for key, part in space.spaces.items()}
+        return {
+            key: np.asarray(obs[key], np.uint8) if key == MASK else convert(part, obs[key])
+            for key, part in space.spaces.items()
+        }
     obs = np.asarray(obs)
     if isinstance(space, Discrete):
         return np.eye(int(space.n), dtype=np.float32)[obs - space.start]
