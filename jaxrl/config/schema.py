@@ -42,6 +42,9 @@ class TaskConfig:
     random_first_age: bool = setting(
         True, "Start the first episodes at random ages, so that resets do not come in waves."
     )
+    frame_stack: int = setting(
+        1, "Observations of the last N environment steps, observed together.", at_least=1
+    )
     episodic_reward: bool = setting(
         False, "Give no reward until an episode ends, then the sum of its rewards."
     )

@@ -343,6 +343,10 @@ def _gymnasium_problems(config: TrainConfig, shards: int) -> list[str]:
             problems.append(f"{flag(path)} has no meaning for {config.env}: leave it out.")
     if task.action_repeat != 1:
         problems.append(f"--task.action-repeat must be 1 for {config.env}.")
+    if task.frame_stack != 1:
+        problems.append(
+            f"--task.frame-stack must be 1 for {config.env}: use Gymnasium's FrameStackObservation."
+        )
     if not task.fresh_resets:
         problems.append(f"--task.fresh-resets is always so for {config.env}: it resets itself.")
     if task.episodic_reward:

@@ -60,6 +60,10 @@ def _make(config: TrainConfig) -> "Env":
         from jaxrl.envs.randomize import Randomized
 
         env = Randomized(env, user_code.load("--task.randomize", config.task.randomize))
+    if config.task.frame_stack > 1:
+        from jaxrl.envs.frame_stack import FrameStack
+
+        env = FrameStack(env, config.task.frame_stack)
     return env
 
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from brax.envs import Env
 
+from jaxrl.envs.wrapper import Wrapper
 from jaxrl.errors import UserError
 from jaxrl.types import Array, Key, PyTree
 
 
-class Randomized(Env):
+class Randomized(Wrapper):
     """Wrap an environment so that every reset samples `randomize(sys, key) -> sys`.
 
     The sampled arrays are stored in `state.info`, so a pool of start states is also a pool of
@@ -22,7 +22,7 @@ class Randomized(Env):
     def __init__(self, env: Any, randomize: Callable[[PyTree, Key], PyTree]):
         if not hasattr(env.unwrapped, "sys"):
             raise UserError("--task.randomize: this environment has no `sys` to randomise.")
-        self._env = env
+        super().__init__(env)
         self._randomize = randomize
         self._base, self._tree = jax.tree.flatten(env.unwrapped.sys)
         self._changed: list[int] = []
@@ -88,29 +88,3 @@ class Randomized(Env):
         with self._physics(sampled):
             after = self._env.step(inner, action)
         return after.replace(info=dict(after.info) | {"randomization": sampled})
-
-    @property
-    def observation_size(self):
-        """The wrapped environment's."""
-        return self._env.observation_size
-
-    @property
-    def action_size(self) -> int:
-        """The wrapped environment's."""
-        return self._env.action_size
-
-    @property
-    def backend(self) -> str:
-        """The wrapped environment's."""
-        return self._env.backend
-
-    def __getattr__(self, name: str) -> Any:
-        """Forward every other public attribute: num_actions, episode_length, ..."""
-        if name.startswith("_"):
-            raise AttributeError(name)
-        return getattr(self._env, name)
-
-    @property
-    def unwrapped(self) -> Any:
-        """The environment inside every wrapper."""
-        return self._env.unwrapped
