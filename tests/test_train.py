@@ -52,6 +52,7 @@ BAD_FLAGS = {
     "cartpole --task.randomize nowhere:f": "cannot import 'nowhere'",
     "cartpole --task.randomize math:floor": "no `sys`",
     "cartpole --log.wandb": "pip install 'jaxrl[wandb]'",
+    "cartpole --log.mlflow": "pip install 'jaxrl[mlflow]'",
     "memory --ppo.bptt-horizon 24": "use a rollout length of 48 or 72",
     "memory --ppo.accumulate 5": "use --num-envs 240 or 260",
     "arena-small --num-envs 3": "use --num-envs 2 or 4",

@@ -382,6 +382,15 @@ class LogConfig:
     wandb_project: str = setting(
         "jaxrl", "Project in Weights & Biases.", only_if=("log.wandb",), compiled=False
     )
+    mlflow: bool = setting(
+        False,
+        "Send metrics and the final policy to MLflow, at MLFLOW_TRACKING_URI (needs the extra "
+        "jaxrl[mlflow]).",
+        compiled=False,
+    )
+    mlflow_experiment: str = setting(
+        "jaxrl", "Experiment in MLflow.", only_if=("log.mlflow",), compiled=False
+    )
 
 
 @dataclass(frozen=True)

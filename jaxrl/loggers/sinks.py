@@ -9,17 +9,19 @@ import hashlib
 import importlib.util
 import json
 import math
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from jaxrl.config import TrainConfig
+from jaxrl.config import TrainConfig, settings
 from jaxrl.errors import UserError
 from jaxrl.loggers import metrics_log
 from jaxrl.loggers.tensorboard import EventFile
 from jaxrl.utils import atomic_io
 
 Sink = Callable[[int, dict[str, float]], None]
+_MLFLOW_BATCH = 100  # parameters in one request
 ITERATIONS = "iterations.jsonl"  # rows are numbered by iterations, not by steps
 
 
@@ -169,11 +171,9 @@ def wandb(
     """
     import wandb as client  # pyright: ignore[reportMissingImports]
 
-    # The same run after a resume, even if the folder was moved; another folder is another run.
-    identity = hashlib.blake2b((path / "provenance.json").read_bytes(), digest_size=6).hexdigest()
     run = client.init(
         project=config.log.wandb_project,
-        id=identity,
+        id=_identity(path),
         name=path.name,
         dir=str(path),
         config=dataclasses.asdict(config),
@@ -190,10 +190,49 @@ def wandb(
     return lambda step, metrics: run.log(metrics, step=step), upload
 
 
+def _identity(path: Path) -> str:
+    """Return a name of a run that a resume keeps, even if its folder was moved."""
+    return hashlib.blake2b((path / "provenance.json").read_bytes(), digest_size=6).hexdigest()
+
+
+def mlflow(
+    config: TrainConfig, path: Path, stack: contextlib.ExitStack
+) -> tuple[Sink, Callable[[Path], None]]:
+    """Open a run of MLflow, the same one after a resume.
+
+    Returns a sink, and a function that uploads a policy.
+    """
+    from mlflow import MlflowClient  # pyright: ignore[reportMissingImports]
+    from mlflow.entities import Metric, Param  # pyright: ignore[reportMissingImports]
+
+    client, name, tag = MlflowClient(), config.log.mlflow_experiment, "jaxrl.run"
+    known = client.get_experiment_by_name(name)
+    experiment = known.experiment_id if known else client.create_experiment(name)
+    found = client.search_runs([experiment], f"tags.`{tag}` = '{_identity(path)}'")
+    run = found[0] if found else client.create_run(experiment, run_name=path.name)
+    number = run.info.run_id
+    if not found:
+        client.set_tag(number, tag, _identity(path))
+        values = settings.values(config)
+        params = [Param(path, str(value)) for path, value in values.items()]
+        for first in range(0, len(params), _MLFLOW_BATCH):
+            client.log_batch(number, params=params[first : first + _MLFLOW_BATCH])
+    stack.callback(client.set_terminated, number)
+
+    def log(step: int, metrics: dict[str, float]) -> None:
+        now = round(1000 * time.time())
+        rows = [Metric(name, value, now, step) for name, value in _only_finite(metrics).items()]
+        client.log_batch(number, metrics=rows)
+
+    return log, lambda file: client.log_artifact(number, str(file))
+
+
 def check_extras(config: TrainConfig) -> None:
     """Raise a UserError for a missing package, before anything is compiled."""
     if config.log.wandb and importlib.util.find_spec("wandb") is None:
         raise UserError("--log.wandb needs the package wandb: pip install 'jaxrl[wandb]'.")
+    if config.log.mlflow and importlib.util.find_spec("mlflow") is None:
+        raise UserError("--log.mlflow needs the package mlflow: pip install 'jaxrl[mlflow]'.")
 
 
 def open_sinks(
@@ -205,8 +244,9 @@ def open_sinks(
     if config.log.tensorboard:
         others.append(tensorboard(folder / "tensorboard", stack, resumed_at))
     uploads = []
-    if config.log.wandb:
-        sink, upload = wandb(config, folder, stack)
+    services = {wandb: config.log.wandb, mlflow: config.log.mlflow}
+    for open_service in (service for service, chosen in services.items() if chosen):
+        sink, upload = open_service(config, folder, stack)
         others.append(sink)
         uploads.append(upload)
     resumed_iterations = None if resumed_at is None else resumed_at // steps

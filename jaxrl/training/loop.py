@@ -163,7 +163,7 @@ def _make_run(program: Program, to: _Writers, initial: InitialState, resuming: b
     saved = initial.metadata.get("members", [{}] * len(program.members))
     places = folders.of_members(to.folder, program.members)
     # The whole population is one run of a tracking service, not one for each member.
-    quiet = [replace(c, log=replace(c.log, wandb=False)) for c in program.members]
+    quiet = [replace(c, log=replace(c.log, wandb=False, mlflow=False)) for c in program.members]
     members = [member(*each) for each in zip(quiet, places, saved, strict=True)]
     return Run(
         program=program,
