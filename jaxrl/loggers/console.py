@@ -60,9 +60,13 @@ class Console:
             self._task = self._progress.add_task("training", total=self._total, speed="")
 
     def say(self, text: str) -> None:
-        """Print a line above the progress bar; quiet consoles print warnings only."""
-        if self._verbose > QUIET or text.startswith("warning"):
+        """Print a line above the progress bar, unless the console is quiet."""
+        if self._verbose > QUIET:
             self._out.print(text, markup=False, soft_wrap=True)
+
+    def warn(self, text: str) -> None:
+        """Print a warning, on a quiet console too."""
+        self._out.print(f"warning: {text}", markup=False, soft_wrap=True)
 
     def training_begins(self, step: int) -> None:
         """Start the clock of the ETA: compilation is not part of it."""

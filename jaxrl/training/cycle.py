@@ -182,12 +182,12 @@ def _warn_of_nonfinite(run: Run, rows: list[Row]) -> None:
     for member, row in zip(run.members, rows, strict=True):
         who = run.label(member)
         if number := int(row.get("eval/diverged", 0)):
-            run.console.say(
-                f"warning: {who}{number:,} episodes of the evaluation ended in non-finite "
+            run.console.warn(
+                f"{who}{number:,} episodes of the evaluation ended in non-finite "
                 "values (eval/diverged)"
             )
         if not math.isfinite(row["eval/mean_reward"]):
-            run.console.say(f"warning: {who}the mean return of the evaluation is not finite")
+            run.console.warn(f"{who}the mean return of the evaluation is not finite")
 
 
 def _evaluate_together(run: Run, top: Member, cycles: int, rows: list[Row]) -> Row:
@@ -212,6 +212,6 @@ def log_and_save(run: Run, state: TrainState, cycles: int, rows: list[Row], whol
     recovery.check(run, state, cycles)
     if run.is_due_for_saving(cycles) or run.callbacks.save:
         if run.is_diverging:  # good checkpoints must not be pushed out
-            run.console.say("warning: no checkpoint was saved: the last updates were non-finite")
+            run.console.warn("no checkpoint was saved: the last updates were non-finite")
         else:
             run.save(state, cycles)

@@ -113,7 +113,7 @@ def _upload(run: Run, member: Member) -> None:
         try:
             upload(file)
         except Exception as error:
-            run.console.say(f"warning: {file} was not uploaded: {first_line(error)}")
+            run.console.warn(f"{file} was not uploaded: {first_line(error)}")
 
 
 @contextlib.contextmanager
@@ -122,7 +122,7 @@ def _optional(run: Run, what: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        run.console.say(f"warning: {what} were not written: {first_line(error)}")
+        run.console.warn(f"{what} were not written: {first_line(error)}")
 
 
 def _title(config: TrainConfig) -> str:
@@ -138,4 +138,4 @@ def _write_report(run: Run) -> None:
         try:
             pages.write(load_runs.find([folder]), folder / pages.NAME)
         except Exception as error:
-            run.console.say(f"warning: {folder / pages.NAME} was not written: {error}")
+            run.console.warn(f"{folder / pages.NAME} was not written: {error}")

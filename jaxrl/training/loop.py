@@ -76,6 +76,8 @@ def train(
             stack.callback(executor.close)
             initial = _with_state(program, executor, checkpoints, initial)
         assert isinstance(initial, InitialState)  # a new run has cycles to train
+        for warning in initial.warnings:
+            console.warn(warning)
         for remark in initial.remarks:
             console.say(remark)
         run = _make_run(program, writers, initial, resuming)
@@ -128,7 +130,7 @@ def _with_state(
         return start
     state = executor.init_state()
     if start is None:
-        return InitialState(state, {}, [])
+        return InitialState(state, {})
     initial = warm_start.apply(state, start)
     resume.save_first(program, checkpoints, initial.state)
     return initial
@@ -156,7 +158,7 @@ def _make_run(program: Program, to: _Writers, initial: InitialState, resuming: b
         made.load_state_dict(saved)
         for writer in (*opened.cycle, eval_log):
             for remark in getattr(writer, "remarks", ()):
-                to.console.say(f"warning: {remark}")
+                to.console.warn(remark)
         return made
 
     top = member(config, to.folder, initial.metadata, to.console, *to.sinks)

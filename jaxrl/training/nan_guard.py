@@ -38,7 +38,7 @@ def check_updates(run: Run, rows: list[dict[str, float]], cycles: int) -> None:
     for member in run.members:
         diverged = member.nonfinite_streak >= limit
         if diverged and not member.diverged and len(run.members) > 1:
-            run.console.say(_diverged_member(member))
+            run.console.warn(_diverged_member(member))
         member.diverged = diverged
     if all(member.diverged for member in run.members):
         for member, row in zip(run.members, rows, strict=True):
@@ -50,8 +50,8 @@ def warn_of_skipped(run: Run, member: Member, skipped: int) -> None:
     """Say in the cycle in which it happens that non-finite updates were skipped."""
     if (new := skipped - member.skipped_updates) > 0:
         who = run.label(member)
-        run.console.say(
-            f"warning: {who}{new:,} gradient updates of this cycle were non-finite and were "
+        run.console.warn(
+            f"{who}{new:,} gradient updates of this cycle were non-finite and were "
             "skipped (train/n_skipped)"
         )
     member.skipped_updates = skipped
@@ -59,7 +59,7 @@ def warn_of_skipped(run: Run, member: Member, skipped: int) -> None:
 
 def _diverged_member(member: Member) -> str:
     number = member.nonfinite_streak
-    return f"warning: {member.folder.name} diverged: {number} consecutive non-finite updates"
+    return f"{member.folder.name} diverged: {number} consecutive non-finite updates"
 
 
 def check_end(run: Run, cycles: int) -> None:
@@ -67,7 +67,7 @@ def check_end(run: Run, cycles: int) -> None:
     limit = min(run.config.learning.max_bad_updates, run.config.learning.updates)
     diverged = [member for member in run.members if member.nonfinite_streak >= limit]
     for member in diverged if run.overview else ():
-        run.console.say(_diverged_member(member))
+        run.console.warn(_diverged_member(member))
     if len(diverged) == len(run.members):
         raise _diverged(run, {}, cycles)
 
@@ -105,8 +105,8 @@ def check_environments(run: Run, state: TrainState, cycles: int) -> None:
     for member in run.members:
         if member.nonfinite_steps:
             who = run.label(member)
-            run.console.say(
-                f"warning: {who}environments produced non-finite values in "
+            run.console.warn(
+                f"{who}environments produced non-finite values in "
                 f"{member.nonfinite_steps:,} of {steps:,} steps {when}, and were reset "
                 "(rollout/diverged; --task.on-nan stop shows where)"
             )

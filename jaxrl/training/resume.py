@@ -1,6 +1,6 @@
 """Where a run starts: at the beginning, or exactly where its last checkpoint left it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,11 +19,12 @@ from jaxrl.types import TrainState
 
 
 class InitialState(NamedTuple):
-    """The state to start from, what was saved beside it, and remarks for the user."""
+    """The state to start from, what was saved beside it, and what to tell the user."""
 
     state: TrainState
     metadata: dict[str, Any]
-    remarks: list[str]
+    warnings: Sequence[str] = ()
+    remarks: Sequence[str] = ()
 
 
 def all_settings(program: Program) -> dict[str, Any]:
@@ -74,7 +75,7 @@ def never_saved(config: TrainConfig, checkpoints: CheckpointManager, folder: Pat
 def restore_state(
     program: Program, checkpoints: CheckpointManager, step: int | None = None
 ) -> tuple[TrainState, Restored, list[str]]:
-    """Return the newest state that is whole, with its checkpoint, and what to tell the user.
+    """Return the newest state that is whole, with its checkpoint, and warnings for the user.
 
     With `step`, the state of that step.
     """
@@ -84,7 +85,7 @@ def restore_state(
         step,
         check_metadata=partial(check_metadata, len(program.members)),
     )
-    state, remarks = restored.state, [f"warning: {text}" for text in restored.warnings]
+    state, warnings = restored.state, list(restored.warnings)
     if checkpointed_part(config, whole) is not whole:
         # Zeros are an empty store; what the episodes in progress did before is lost.
         blank = jax.tree.map(lambda s: np.zeros(s.shape, s.dtype), whole.collector.replay)
@@ -94,8 +95,8 @@ def restore_state(
     if restored.metadata.get("devices") != program.mesh.size:
         # Members of a population stay as they are; rows are shuffled on the device they lie on.
         how = "in the last bits" if program.members else "from here on: minibatches are dealt again"
-        remarks.append(f"warning: another number of devices: numbers will differ {how}.")
-    return state, restored, remarks
+        warnings.append(f"another number of devices: numbers will differ {how}.")
+    return state, restored, warnings
 
 
 def _is_count(value: Any) -> bool:
@@ -139,7 +140,7 @@ def check_metadata(members: int, metadata: Any) -> None:
 def restore(program: Program, checkpoints: CheckpointManager) -> InitialState:
     """Start from the newest checkpoint that is whole."""
     config = program.config
-    state, restored, remarks = restore_state(program, checkpoints)
+    state, restored, warnings = restore_state(program, checkpoints)
     refuse_other_settings(config, restored.metadata.get("settings", {}))
     saved = restored.metadata.get("settings_of_members", [{}] * len(program.members))
     for member, known in zip(program.members, saved, strict=True):
@@ -153,7 +154,7 @@ def restore(program: Program, checkpoints: CheckpointManager) -> InitialState:
     old = state.learner.total_iterations
     total = jax.device_put(np.full(old.shape, config.total_iterations, np.int32), old.sharding)
     learner = state.learner.replace(total_iterations=total)
-    return InitialState(state.replace(learner=learner), restored.metadata, remarks)
+    return InitialState(state.replace(learner=learner), restored.metadata, warnings)
 
 
 def refuse_other_settings(config: TrainConfig, saved: dict[str, Any]) -> None:

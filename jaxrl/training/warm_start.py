@@ -4,7 +4,7 @@ from_full_state   everything but the counters: what SB3 calls reset_num_timestep
 load, apply       networks and normaliser alone (--init-from), in a run of other settings
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,7 +32,8 @@ class WarmStart(NamedTuple):
     """Arrays by their place in the learner, and what to tell the user."""
 
     arrays: dict[str, np.ndarray]
-    remarks: list[str]
+    remark: str
+    warnings: Sequence[str] = ()
 
 
 def from_full_state(program: Program, source: Path, step: int | None = None) -> InitialState:
@@ -43,7 +44,7 @@ def from_full_state(program: Program, source: Path, step: int | None = None) -> 
     """
     config = program.config
     with CheckpointManager(source / "checkpoints", read_only=True) as checkpoints:
-        state, restored, remarks = resume.restore_state(program, checkpoints, step)
+        state, restored, warnings = resume.restore_state(program, checkpoints, step)
     saved = dict(restored.metadata.get("settings", {}))
     saved.pop("seed", None)
     resume.refuse_other_settings(config, saved)
@@ -64,8 +65,8 @@ def from_full_state(program: Program, source: Path, step: int | None = None) -> 
     if env_names.is_hosted(config.env):  # its episodes cannot be taken along
         restarted = replay.restart_episodes(state.collector.replay, config.learning.rollout_length)
         state = state.replace(collector=state.collector.replace(replay=restarted))
-    remarks.append(f"starting from the state of {source} at step {restored.step:,}, counted from 0")
-    return InitialState(state, {}, remarks)
+    remark = f"starting from the state of {source} at step {restored.step:,}, counted from 0"
+    return InitialState(state, {}, warnings, [remark])
 
 
 def load(program: Program) -> WarmStart | None:
@@ -117,11 +118,8 @@ def _from_checkpoint(
     _refuse_other_shapes(path, have, wanted)
     taken = {name: have[name] for name in wanted}
     network_files.refuse_nonfinite(taken, f"--init-from: the checkpoint of '{path}'")
-    remarks = [f"warning: {text}" for text in found.warnings]
-    remarks.append(
-        f"starting from what {path} had learnt at step {found.step:,}: policy and critic"
-    )
-    return WarmStart(taken, remarks)
+    remark = f"starting from what {path} had learnt at step {found.step:,}: policy and critic"
+    return WarmStart(taken, remark, found.warnings)
 
 
 def _from_policy(program: Program, path: Path, step: int | None) -> WarmStart:
@@ -139,7 +137,7 @@ def _from_policy(program: Program, path: Path, step: int | None) -> WarmStart:
     _refuse_other_shapes(file, have, wanted)
     data = network_files.read_arrays(file, list(place_of))
     have = {place_of[name]: values for name, values in data.items()}
-    return WarmStart(have, [f"starting from the policy {file}; the critic is initialised"])
+    return WarmStart(have, f"starting from the policy {file}; the critic is initialised")
 
 
 def _named(tree: PyTree) -> dict[str, Any]:
@@ -187,4 +185,4 @@ def apply(state: TrainState, taken: WarmStart) -> InitialState:
     if target_params and not any(name.startswith("target_params/") for name in taken.arrays):
         followed = {name: learner.params[name] for name in target_params}
         learner = learner.replace(target_params=jax.tree.map(lambda x: x.copy(), followed))
-    return InitialState(state.replace(learner=learner), {}, taken.remarks)
+    return InitialState(state.replace(learner=learner), {}, taken.warnings, [taken.remark])

@@ -71,7 +71,8 @@ def _print_all(*, verbose):
     console = Console(CONFIG, verbose)
     console.training_begins(0)
     console.say("a remark")
-    console.say("warning: beware")
+    console.say("warning signs are remarks, too")
+    console.warn("beware")
     console.iterations(1, [0.5, 0.25])
     for cycle in range(1, 5):
         value = {"rollout/ep_rew_mean": 10.0 * cycle, "time/cycle": cycle}
@@ -82,12 +83,12 @@ def _print_all(*, verbose):
 def test_lines_say_epoch_and_cycle_and_end_epochs_with_a_summary(capsys):
     _print_all(verbose=1)
     lines = capsys.readouterr().out.splitlines()
-    assert lines[2] == "R_loss of iterations 1 to 2: 0.5 0.25"
-    assert [" ".join(line.split()[:4]) for line in lines[3:]] == [
+    assert lines[3] == "R_loss of iterations 1 to 2: 0.5 0.25"
+    assert [" ".join(line.split()[:4]) for line in lines[4:]] == [
         *("epoch 1/2 cycle 1/2", "epoch 1/2 cycle 2/2", "epoch 1/2 ends: 500"),
         *("epoch 2/2 cycle 1/2", "epoch 2/2 cycle 2/2", "epoch 2/2 ends: 1,000"),
     ]
-    assert "return 15  eval 2 " in lines[5] and "return 35  eval 4 " in lines[8]
+    assert "return 15  eval 2 " in lines[6] and "return 35  eval 4 " in lines[9]
 
 
 def test_quiet_console_prints_warnings_only(capsys):
