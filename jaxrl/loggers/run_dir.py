@@ -199,10 +199,13 @@ def _git_state() -> dict:
             text=True,
             timeout=5,
             check=True,
-        ).stdout.strip()
+        ).stdout.rstrip()
 
     try:
-        return {"commit": git("rev-parse", "HEAD"), "changed": git("status", "--short").split("\n")}
+        return {
+            "commit": git("rev-parse", "HEAD"),
+            "changed": git("status", "--short").splitlines(),
+        }
     except (OSError, subprocess.SubprocessError):
         return {}
 

@@ -5,6 +5,7 @@ import json
 import math
 import os
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -218,3 +219,15 @@ def test_unreadable_settings_are_reported(tmp_path, capsys, text, message):
         assert command([str(tmp_path)]) == 2
         err = capsys.readouterr().err
         assert "config.json" in err and message in err and "Traceback" not in err
+
+
+def test_provenance_lists_changed_files(monkeypatch):
+    answers = {"rev-parse": "abc\n", "status": " M x\n?? y\n"}
+
+    def git(command, **_):
+        return SimpleNamespace(stdout=answers[command[3]])
+
+    monkeypatch.setattr(folders.subprocess, "run", git)
+    assert folders._git_state() == {"commit": "abc", "changed": [" M x", "?? y"]}
+    answers["status"] = ""
+    assert folders._git_state()["changed"] == []
