@@ -29,12 +29,16 @@ class CallbackRunner:
         self.log = {}
 
     def emit(self, context: CallbackContext) -> None:
-        """Call the callbacks of an event; after a failure none is called."""
-        for name, functions in self._callbacks:
-            if self.failure is None and context.event in functions:
-                try:
-                    self._take(name, context, functions[context.event](context))
-                except (Exception, SystemExit) as error:  # it must not leave past the saving
+        """Call the callbacks of an event; one that has failed is not called again."""
+        for callback in list(self._callbacks):
+            name, functions = callback
+            if context.event not in functions:
+                continue
+            try:
+                self._take(name, context, functions[context.event](context))
+            except (Exception, SystemExit) as error:  # it must not leave past the saving
+                self._callbacks.remove(callback)
+                if self.failure is None:
                     text = f"callback {name} failed at '{context.event}', step {context.step:,}: "
                     self.failure = CallbackError(f"{text}{type(error).__name__}: {error}")
                     self.failure.__cause__ = error
