@@ -4,7 +4,7 @@ import contextlib
 import gc
 import os
 import sys
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -166,6 +166,7 @@ def _preset_name(arguments: list[str]) -> tuple[str, list[str]]:
 def _parse(arguments: list[str]) -> TrainArgs:
     name, arguments = _preset_name(_merge_values("--vary", arguments))
     default = TrainArgs(presets.get(name))
+    _check_flags(arguments, default.config)
     program = f"{_PROGRAM} [PRESET]"
     command = tyro.cli(TrainArgs, default=default, args=arguments, prog=program)
     overrides.refuse_unused(command.config, default.config)
@@ -173,6 +174,14 @@ def _parse(arguments: list[str]) -> TrainArgs:
     for note in overrides.unused_notes(command.config, default.config, varied):
         print(f"note: {note}", file=sys.stderr)
     return command
+
+
+def _check_flags(arguments: list[str], preset: TrainConfig) -> None:
+    """Refuse flags that do not exist; which ones to suggest depends on --algo."""
+    own = [f"--{each.name.replace('_', '-')}" for each in fields(TrainArgs)]
+    words = [part for argument in arguments for part in argument.split("=", 1)]
+    chosen = words[words.index("--algo") + 1] if "--algo" in words[:-1] else preset.algo
+    overrides.refuse_unknown(arguments, replace(preset, algo=chosen), own)
 
 
 def _merge_values(flag: str, arguments: list[str]) -> list[str]:

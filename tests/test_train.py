@@ -22,15 +22,21 @@ from tests.helpers import tiny
 
 BAD_FLAGS = {
     "ant --algo spo": "--algo: unknown algorithm 'spo'. Did you mean 'ppo'?",
+    "ant --lr 3": "Unknown flag --lr. Did you mean --ppo.learning-rate, or",
+    "sac-ant --lr=3": "Unknown flag --lr. Did you mean --offpolicy.q-lr, or",
+    "ant --algo sac --learning_rate 3": "Did you mean --offpolicy.q-lr, or --offpolicy.pi-lr, or",
+    "ant --ppo.clp 3": "Unknown flag --ppo.clp. Did you mean --ppo.clip",
+    "--no-such-flag": "Unknown flag --no-such-flag. --help lists all flags.",
+    "ant --num-env 3": "Unknown flag --num-env. Did you mean --num-envs",
     "antt": "Did you mean 'ant'?",
     "--env antt": "Did you mean 'ant'?",
     "ant --backend sprng": "Did you mean 'spring'?",
     "cartpole --backend spring": "no physics backend",
     "ant --num-envs 0": "--num-envs must be at least 1",
     "ant --num-envs -5": "--num-envs must be at least 1",
-    "ant --num-envs 100 --ppo.num-minibatches 8": "use --num-envs 96 or 104",
-    "ant --devices 2 --num-envs 8 --ppo.num-minibatches 8": "on 2 device(s): use --num-envs 16",
-    "memory --num-envs 2 --ppo.num-minibatches 64": "use --num-envs 32",  # 4 segments
+    "ant --num-envs 100 --ppo.num-minibatches 8": "or --num-envs 96 or 104",
+    "ant --devices 2 --num-envs 8 --ppo.num-minibatches 8": "use --ppo.num-minibatches 4, or",
+    "memory --num-envs 2 --ppo.num-minibatches 64": "4 segments of 32 steps that",
     "ant --epochs 0": "--epochs must be at least 1",
     "ant --total-steps -1": "--total-steps must be at least 1",
     "ant --ppo.rollout-length 0": "--ppo.rollout-length must be at least 1",
@@ -55,7 +61,8 @@ BAD_FLAGS = {
     "cartpole --log.mlflow": "pip install 'jaxrl[mlflow]'",
     "memory --ppo.bptt-horizon 24": "use a rollout length of 48 or 72",
     "memory --ppo.accumulate 5": "use --num-envs 240 or 260",
-    "arena-small --num-envs 3": "use --num-envs 2 or 4",
+    "arena-small --num-envs 3": "or --num-envs 2 or 4",
+    "--env a:B --ppo.num-minibatches 7": "use --ppo.num-minibatches 4 or 8, or --num-envs",
     "memory --ppo.advantage vtrace --ppo.normalize-advantage batch": "use minibatch",
     "gym-cartpole --env gym:Nope-v0": "cannot make 'gym:Nope-v0'",
     "gym-cartpole --env gym::": "cannot make 'gym::'",
@@ -125,7 +132,7 @@ def test_all_problems_are_reported_together(capsys):
         train.main(shlex.split("ant --backend sprng --num-envs 100 --ppo.num-minibatches 8")) == 2
     )
     message = capsys.readouterr().err
-    assert "'spring'" in message and "use --num-envs 96 or 104" in message
+    assert "'spring'" in message and "or --num-envs 96 or 104" in message
 
 
 @pytest.mark.parametrize("flag", ["--env {}", "--env={}"])
@@ -173,16 +180,10 @@ def test_loading_a_policy_runs_no_code(tmp_path, capsys):
         jaxrl.load_policy(path)
 
 
-@pytest.mark.parametrize("arguments", ["ant --ppo.clp 3", "ant --num-envs many", "--no-such-flag"])
-def test_unknown_flags_and_wrong_types_exit_with_2(arguments, capsys):
+def test_wrong_types_exit_with_2(capsys):
     with pytest.raises(SystemExit) as caught:
-        train.main(arguments.split())
-    assert caught.value.code == 2
-    message = capsys.readouterr().err
-    if "clp" in arguments:
-        assert "--ppo.clip" in message  # the closest name
-    if "spo" in arguments:
-        assert "'ppo', 'sac'" in message  # all known values
+        train.main(["ant", "--num-envs", "many"])
+    assert caught.value.code == 2 and "--num-envs" in capsys.readouterr().err
 
 
 def test_resume_folder_must_be_a_run(tmp_path, capsys):

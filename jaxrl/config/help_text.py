@@ -30,7 +30,7 @@ def text(config: TrainConfig, options: type, *, everything: bool = False) -> str
     hidden = 0
     for name, about in [("run", ""), *((name, each.help) for name, each in SECTIONS.items())]:
         paths = list(_paths(name))
-        shown = [path for path in paths if everything or reads(config, path)]
+        shown = [path for path in paths if everything or settings.reads(config, path)]
         hidden += len(paths) - len(shown)
         groups.append((name, about, [_setting(config, path) for path in shown]))
     parts = [
@@ -41,16 +41,6 @@ def text(config: TrainConfig, options: type, *, everything: bool = False) -> str
     if hidden:
         parts.append(_wrapped(f"{hidden} settings are not read by this run: --help-all.", ""))
     return "\n\n".join(parts)
-
-
-def reads(config: TrainConfig, path: str) -> bool:
-    """Tell whether a run reads a setting."""
-    section, each = SECTIONS.get(path.partition(".")[0]), SETTINGS[path]
-    return (
-        (section is None or settings.applies(config, section.only_if))
-        and settings.applies(config, each.only_if)
-        and not (each.unless and settings.applies(config, each.unless))
-    )
 
 
 def _paths(section: str) -> Iterator[str]:

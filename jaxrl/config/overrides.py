@@ -2,8 +2,10 @@
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
+from difflib import SequenceMatcher
 from typing import Any
 
 from jaxrl.config import TrainConfig, metadata, settings, validate
@@ -35,6 +37,44 @@ def given(config: Any, changes: Mapping[str, Any]) -> Any:
 
 def _tuples(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
+
+
+def refuse_unknown(arguments: Sequence[str], config: TrainConfig, others: Sequence[str]) -> None:
+    """Raise a UserError for a flag that does not exist, with the most similar ones.
+
+    Those of the chosen algorithm and environment come first. `others` are flags of the command.
+    """
+    known = {settings.flag(path): path for path in SETTINGS if path != "preset"}
+    for word in arguments:
+        name = word.partition("=")[0].replace("_", "-")
+        positive = name.replace("--no-", "--").replace(".no-", ".")
+        if (
+            not name.startswith("--")
+            or name.startswith("--tyro-")
+            or {name, positive} & {*known, *others}
+        ):
+            continue
+        used = [flag for flag, path in known.items() if settings.reads(config, path)]
+        unused = [flag for flag in known if flag not in used]
+        similar = [*_similar(name, [*used, *others]), *_similar(name, unused)][:4]
+        hint = f" Did you mean {', or '.join(similar)}?" if similar else ""
+        raise UserError(f"Unknown flag {name}.{hint} --help-all lists all flags.")
+
+
+def _similar(flag: str, flags: Iterable[str]) -> list[str]:
+    """Return the flags whose name is most like that of another, the best first."""
+
+    def name(flag: str) -> str:
+        last = flag.removeprefix("--").rpartition(".")[2]
+        return re.sub(r"\blr\b", "learning-rate", last)
+
+    wanted = name(flag)
+    scores = {
+        each: SequenceMatcher(None, wanted, name(each)).ratio()
+        + (wanted in name(each).split("-"))  # --steps is a part of --total-steps
+        for each in flags
+    }
+    return sorted((f for f, score in scores.items() if score > 0.7), key=lambda f: -scores[f])
 
 
 def refuse_unused(config: TrainConfig, preset: TrainConfig) -> None:

@@ -71,6 +71,16 @@ def applies(config: TrainConfig, condition: tuple[str, ...]) -> bool:
     return value in choices if choices else bool(value)
 
 
+def reads(config: TrainConfig, path: str) -> bool:
+    """Tell whether a run reads a setting."""
+    section, each = SECTIONS.get(path.partition(".")[0]), SETTINGS[path]
+    return (
+        (section is None or applies(config, section.only_if))
+        and applies(config, each.only_if)
+        and not (each.unless and applies(config, each.unless))
+    )
+
+
 def tables() -> str:
     """Return every setting as Markdown, one table per section."""
     parts = [_table(TrainConfig, "")]

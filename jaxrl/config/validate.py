@@ -5,6 +5,7 @@ settings must have to do with each other is checked here.
 """
 
 import math
+from collections.abc import Iterable
 from pathlib import Path
 
 from jaxrl.config import TrainConfig, env_names
@@ -178,7 +179,7 @@ def _segment_problems(config: TrainConfig, shards: int) -> list[str]:
         return [
             f"--ppo.batch-size {ppo.batch_size} must divide the {config.rows * length:,} steps of "
             f"a rollout (--num-envs × --ppo.rollout-length): use "
-            f"{_near_divisors(config.rows * length, ppo.batch_size)}."
+            f"{_either(_near_divisors(config.rows * length, ppo.batch_size))}."
         ]
     if length % ppo.horizon:
         return [
@@ -197,38 +198,36 @@ def _segment_problems(config: TrainConfig, shards: int) -> list[str]:
         return []
     given = "batch_size" if ppo.batch_size is not None else "num_minibatches"
     taken = f" of --ppo.accumulate {ppo.accumulate} parts" if ppo.accumulate > 1 else ""
-    ways = [f"--num-envs {_near(config.num_envs, unit(ppo.horizon))}"]
-    segments = config.rows * (length // ppo.horizon)
-    most = segments // (shards * ppo.accumulate)
+    ways, segments = [], config.rows * (length // ppo.horizon)
     if config.num_envs % shards == 0 and segments % (shards * ppo.accumulate) == 0:
+        numbers = _near_divisors(segments // (shards * ppo.accumulate), ppo.num_minibatches)
         if given == "batch_size":
-            ways.append(f"--ppo.batch-size {config.rows * length // _divisor(most, parts)}")
-        else:
-            ways.append(f"--ppo.num-minibatches {_divisor(most, ppo.num_minibatches)}")
+            numbers = [config.rows * length // number for number in reversed(numbers)]
+        ways.append(f"{flag(f'ppo.{given}')} {_either(numbers)}")
+    ways.append(f"--num-envs {_near(config.num_envs, unit(ppo.horizon))}")
     shorter = [h for h in range(1, ppo.horizon) if length % h == 0]
     fits = [h for h in shorter if config.num_envs % unit(h) == 0]
     if fits:
         ways.append(f"--ppo.bptt-horizon {max(fits)}")
     ways += ["fewer --devices"] if shards > 1 else []
     return [
-        f"--num-envs {config.num_envs} make {segments:,} segments of {ppo.horizon} steps, which "
-        f"cannot be split into {flag(f'ppo.{given}')} {getattr(ppo, given)}{taken} on {shards} "
+        f"{flag(f'ppo.{given}')} {getattr(ppo, given)}{taken} cannot split the {segments:,} "
+        f"segments of {ppo.horizon} steps that --num-envs {config.num_envs} make, on {shards} "
         f"device(s): use {', or '.join(ways)}."
     ]
 
 
-def _divisor(number: int, at_most: int) -> int:
-    """Return the largest divisor of a number that is no larger than `at_most`."""
-    return max(d for d in range(1, min(number, at_most) + 1) if number % d == 0)
-
-
-def _near_divisors(number: int, near: int) -> str:
-    """Name the divisors of a number next to another."""
+def _near_divisors(number: int, near: int) -> list[int]:
+    """Return the divisors of a number next to another."""
     divisors = {
         d for n in range(1, math.isqrt(number) + 1) if number % n == 0 for d in (n, number // n)
     }
     below, above = [d for d in divisors if d < near], [d for d in divisors if d > near]
-    return " or ".join(str(d) for d in [max(below, default=0), min(above, default=0)] if d)
+    return [d for d in [max(below, default=0), min(above, default=0)] if d]
+
+
+def _either(numbers: Iterable[int]) -> str:
+    return " or ".join(map(str, numbers))
 
 
 def _replay_problems(config: TrainConfig, shards: int) -> list[str]:
@@ -386,4 +385,4 @@ def _count_problems(config: TrainConfig) -> list[str]:
 def _near(number: int, unit: int) -> str:
     """Name the multiples of `unit` next to a number."""
     multiples = {number // unit * unit, -(-number // unit) * unit} - {0}
-    return " or ".join(str(n) for n in sorted(multiples))
+    return _either(sorted(multiples))

@@ -88,9 +88,9 @@ def test_recurrent_minibatches_in_steps_keep_whole_segments():
         (
             1,
             {"rollout_length": 2048, "num_minibatches": 32, "bptt_horizon": None},
-            "--num-envs 1 make 1 segments of 2048 steps, which cannot be split into "
-            "--ppo.num-minibatches 32 on 1 device(s): use --num-envs 32, or "
-            "--ppo.num-minibatches 1, or --ppo.bptt-horizon 64.",
+            "--ppo.num-minibatches 32 cannot split the 1 segments of 2048 steps that --num-envs 1 "
+            "make, on 1 device(s): use --ppo.num-minibatches 1, or --num-envs 32, or "
+            "--ppo.bptt-horizon 64.",
         ),
         (
             8,
@@ -101,7 +101,7 @@ def test_recurrent_minibatches_in_steps_keep_whole_segments():
         (
             12,
             {"rollout_length": 16, "num_minibatches": 8, "bptt_horizon": None},
-            "use --num-envs 8 or 16, or --ppo.num-minibatches 6, or --ppo.bptt-horizon 8.",
+            "use --ppo.num-minibatches 6 or 12, or --num-envs 8 or 16, or --ppo.bptt-horizon 8.",
         ),
     ],
 )
