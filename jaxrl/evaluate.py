@@ -17,6 +17,7 @@ import tyro
 from jaxrl.config import TrainConfig, env_names
 from jaxrl.errors import UserError, check_episodes, check_range, exit_status, nearest
 from jaxrl.utils import atomic_io
+from jaxrl.utils.formatting import short
 
 if TYPE_CHECKING:
     from jaxrl.envs.gymnasium.env import GymnasiumEnv
@@ -147,7 +148,7 @@ def _report_episodes(
     report |= analysis.details(rows, command.seed)
     for name, value in report.items():
         if isinstance(value, float) and name not in report["confidence"]:
-            print(f"{name:<16} {value:>12,.3f}")
+            print(f"{name:<16} {short(value):>12}")
     print(analysis.format_report(report))
     out = _out(command)
     if rows.start is not None and rows.success is not None:

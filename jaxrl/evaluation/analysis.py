@@ -16,6 +16,7 @@ from jaxrl.envs.vector_env import EnvState, VectorEnv
 from jaxrl.evaluation.episodes import Episodes
 from jaxrl.types import Array, Key, PyTree
 from jaxrl.utils import stats, streams, xla_options
+from jaxrl.utils.formatting import short
 
 _LISTED = 20  # failed episodes printed; the file has all
 
@@ -157,7 +158,9 @@ def format_report(report: dict[str, Any]) -> str:
     for name, interval in report["confidence"].items():
         if interval and name in report:
             low, high = interval
-            lines.append(f"{name:<16} {report[name]:>12,.3f}   (95%: {low:,.3f} to {high:,.3f})")
+            lines.append(
+                f"{name:<16} {short(report[name]):>12}   (95%: {short(low)} to {short(high)})"
+            )
     failures = report.get("failures")
     if failures is None:
         return "\n".join(lines)
@@ -170,7 +173,7 @@ def format_report(report: dict[str, Any]) -> str:
     lines.append(f"play them again: --seed {failures[0]['seed']} --only {numbers}{more}")
     lines.append(f"{'':<16} {'failed':>12} {'succeeded':>12}")
     for name, means in report["by_outcome"].items():
-        cells = ("-" if m is None else f"{m:,.3f}" for m in (means["failed"], means["succeeded"]))
+        cells = ("-" if m is None else short(m) for m in (means["failed"], means["succeeded"]))
         lines.append(" ".join([f"{name:<16}", *(f"{text:>12}" for text in cells)]))
     return "\n".join(lines)
 

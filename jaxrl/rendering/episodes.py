@@ -21,6 +21,7 @@ from jaxrl.evaluation.episodes import Episodes
 from jaxrl.policies import load
 from jaxrl.policies.load import LoadedPolicy
 from jaxrl.types import PyTree
+from jaxrl.utils.formatting import short
 
 SEARCHED = 100  # episodes played to find failures
 
@@ -39,7 +40,7 @@ class RecordedEpisode(NamedTuple):
         """Number, clip, return and outcome in one line."""
         outcome = {True: ", success", False: ", failed", None: ""}[self.success]
         name = f", {self.name}" if self.name else ""
-        return f"episode {self.number}{name}: return {self.rewards.sum():.2f}{outcome}"
+        return f"episode {self.number}{name}: return {short(float(self.rewards.sum()))}{outcome}"
 
 
 def build_env(config: TrainConfig) -> VectorEnv:

@@ -11,7 +11,7 @@ import numpy as np
 
 from jaxrl.config import TrainConfig, variants
 from jaxrl.evaluation.episodes import Episodes
-from jaxrl.utils import stats
+from jaxrl.utils import formatting, stats
 
 Row = dict[str, float]
 _REWARD = "eval/mean_reward"
@@ -68,4 +68,4 @@ def lines(
 
 
 def _text(value: Any) -> str:
-    return stats.format_aggregate(float(value), lambda known: f"{known:.1f}")
+    return stats.format_aggregate(float(value), formatting.short)

@@ -8,6 +8,7 @@ from pathlib import Path
 from jaxrl.config import TrainConfig, env_names, serialization
 from jaxrl.reports import pages
 from jaxrl.utils import stats
+from jaxrl.utils.formatting import short
 
 
 @dataclass(frozen=True)
@@ -34,8 +35,8 @@ def text(result: Result, config: TrainConfig) -> str:
         lines += _members(result)
     elif result.last_evaluation:
         std = result.last_evaluation.get("eval/std_reward", 0.0)
-        last = stats.format_aggregate(_last(result), lambda mean: f"{mean:.1f} ± {std:.1f}")
-        best = "" if result.best_reward is None else f"   best {result.best_reward:.1f}"
+        last = stats.format_aggregate(_last(result), lambda mean: f"{short(mean)} ± {short(std)}")
+        best = "" if result.best_reward is None else f"   best {short(result.best_reward)}"
         lines.append(f"last evaluation  {last}{best}{_details(result.last_evaluation)}")
     if result.stopped_because:
         lines.append(f"stopped          {result.stopped_because}")
@@ -76,7 +77,7 @@ def _details(evaluation: dict[str, float]) -> str:
     if (success := evaluation.get("eval/success_rate")) is not None:
         text += f"   success {success:.1%}"
     if (length := evaluation.get("eval/mean_ep_length")) is not None:
-        text += f"   length {length:,.1f}"
+        text += f"   length {short(length)}"
     return text
 
 
@@ -98,9 +99,9 @@ def _members(result: Result) -> list[str]:
     width = max(len(member.folder.name) for member in result.members)
     for member in result.members:
         if member.last_evaluation:
-            last = stats.format_aggregate(_last(member), lambda value: f"{value:.1f}")
+            last = stats.format_aggregate(_last(member), short)
             reward = member.best_reward
-            best = "no finite evaluation" if reward is None else f"best {reward:.1f}"
+            best = "no finite evaluation" if reward is None else f"best {short(reward)}"
             lines.append(f"  {member.folder.name:<{width}}  {last:>10}   {best}")
     return lines
 
