@@ -1,6 +1,12 @@
 """Checks of what an environment's reset and step return, with messages that say what to change."""
 
+import contextlib
+import inspect
+import math
+import traceback
+from collections.abc import Iterator
 from numbers import Integral
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -11,6 +17,40 @@ from jaxrl.types import PyTree
 
 if TYPE_CHECKING:
     from brax.envs.base import State
+
+
+# What JAX raises where Python needs the value of a traced array.
+_NEEDS_VALUE = (
+    jax.errors.ConcretizationTypeError,  # `if`, float()
+    jax.errors.TracerArrayConversionError,  # NumPy's functions
+    jax.errors.TracerIntegerConversionError,  # range(), an index of a list
+    jax.errors.NonConcreteBooleanIndexError,
+)
+_LIBRARIES = ("jax", "jaxlib", "brax", "flax", "mujoco", "numpy")
+
+
+@contextlib.contextmanager
+def tracing() -> Iterator[None]:
+    """Turn an error of a user's own function that cannot be traced into one that names its line."""
+    try:
+        yield
+    except _NEEDS_VALUE as error:
+        frames = [f for f in traceback.extract_tb(error.__traceback__) if _is_users(f.filename)]
+        if not frames:
+            raise
+        where = f"{frames[-1].filename}:{frames[-1].lineno}: `{frames[-1].line}`"
+        raise UserError(
+            f"{where} needs the value of an array, but reset and step are compiled, and values are "
+            "known only when the program runs. Use jnp.where or jax.lax.cond for `if`, and "
+            "functions of jax.numpy."
+        ) from error
+
+
+def _is_users(file: str) -> bool:
+    """Tell whether a file is neither ours nor of a library we build on."""
+    path, ours = Path(file), Path(__file__).parents[1]
+    folders = path.parts[path.parts.index("site-packages") + 1 :] if "site-packages" in file else ()
+    return path.is_file() and ours not in path.parents and not set(folders[:1]) & {*_LIBRARIES}
 
 
 def check_start(env: Any, start: "State") -> None:
@@ -26,6 +66,7 @@ def check_start(env: Any, start: "State") -> None:
             )
     _check_obs(start.obs, agent_axis, tuple(getattr(env, "token_sizes", ())))
     _check_mask(start.obs, agent_axis, getattr(env, "num_actions", None))
+    _check_size(getattr(env, "inner", env), start.obs, len(agent_axis))
     for name in ("episode_length", "num_actions" if hasattr(env, "num_actions") else "action_size"):
         size = getattr(env, name, 1)
         if not isinstance(size, Integral) or int(size) < 1:
@@ -66,6 +107,24 @@ def _check_mask(obs: PyTree, agent_axis: tuple[int, ...], actions: int | None) -
         raise UserError(
             f"The environment's `action_mask` must be uint8{[*agent_axis, actions]}, 1 where an "
             f"action is valid, not {mask.dtype}{[*mask.shape]}."
+        )
+
+
+def _check_size(env: Any, obs: PyTree, skipped: int) -> None:
+    """Raise UserError if an environment declares another `observation_size` than it has."""
+    own = inspect.getattr_static(getattr(env, "unwrapped", env), "observation_size", None)
+    if own is None or (isinstance(own, property) and own.fget.__module__.startswith("brax.")):
+        return  # Brax's own would compute a reset
+    declared = env.observation_size
+    sizes = jax.tree.map(lambda leaf: math.prod(leaf.shape[skipped:]), obs)
+    if isinstance(declared, dict) and isinstance(sizes, dict):
+        declared = {n: math.prod(s) if isinstance(s, tuple) else s for n, s in declared.items()}
+    elif not isinstance(declared, Integral):
+        return
+    if declared != sizes:
+        raise UserError(
+            f"The environment's `observation_size` is {env.observation_size}, but its reset "
+            f"returns observations of size {sizes}: make them equal."
         )
 
 

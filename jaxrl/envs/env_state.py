@@ -141,7 +141,7 @@ def _read_by_step(
     shape = (*([agents] if agents else []), *([] if action.discrete else [action.size]))
     action_shape = jax.ShapeDtypeStruct(shape, jnp.int32 if action.discrete else jnp.float32)
     try:
-        with physics():
+        with physics(), checks.tracing():
             traced = jax.make_jaxpr(lambda s, a: typed_like(env.step(s, a), s))(start, action_shape)
     except UserError as error:
         raise UserError(str(error)) from None  # without the notes JAX adds about its own frames

@@ -59,9 +59,15 @@ class FrameStack(Wrapper):
 
     @property
     def observation_size(self):
-        """The size of a vector of frames; otherwise what the wrapped environment says."""
-        size = self._env.observation_size
-        return self._number * size if isinstance(size, int) else size
+        """The size of all frames together."""
+        return self._scaled(self._env.observation_size)
+
+    def _scaled(self, size: Any) -> Any:
+        if isinstance(size, dict):
+            return {k: v if k in _NEWEST else self._scaled(v) for k, v in size.items()}
+        if isinstance(size, tuple):
+            return (*size[:-1], self._number * size[-1])
+        return self._number * size
 
 
 def _stacked_parts(obs: PyTree) -> PyTree:

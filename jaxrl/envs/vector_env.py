@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from jaxrl.envs import episode_stats, nan_capture
+from jaxrl.envs import checks, episode_stats, nan_capture
 from jaxrl.envs.action_repeat import repeat_action
 from jaxrl.envs.env_state import (
     LazyEnv,
@@ -96,7 +96,7 @@ class VectorEnv:
     @functools.cached_property
     def _start_shapes(self) -> "State":
         """Shapes of one Brax state."""
-        with physics():
+        with physics(), checks.tracing():
             return jax.eval_shape(self.env.reset, jax.ShapeDtypeStruct((2,), jnp.uint32))
 
     @functools.cached_property

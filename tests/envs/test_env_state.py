@@ -1,5 +1,7 @@
 """Only the leaves of an environment's state that later steps read are carried."""
 
+from pathlib import Path
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -139,3 +141,35 @@ def test_gymnasium_style_step_is_rejected():
     env.step = lambda state, action: (state.obs, 0.0, False, {})
     with pytest.raises(errors.UserError, match="step returns a tuple, not a State"):
         _ = VectorEnv(env, num_envs=2, episode_length=5).template
+
+
+class Misdeclared(Hidden):
+    observation_size = 7
+
+
+class Branching(Hidden):
+    def step(self, state, action):
+        if action[0] > 0:  # needs a value
+            return state
+        return super().step(state, action)
+
+
+class Counting(Hidden):
+    def reset(self, rng):
+        return super().reset(np.asarray(rng))  # needs a value
+
+
+def test_wrong_observation_size_is_named():
+    env = VectorEnv(LazyEnv(Misdeclared), num_envs=3, episode_length=10)
+    with pytest.raises(errors.UserError, match=r"`observation_size` is 7.* of size 1: make"):
+        _ = env.template
+
+
+@pytest.mark.parametrize("kind", [Branching, Counting])
+def test_python_control_flow_on_traced_values_is_located(kind):
+    env = VectorEnv(LazyEnv(kind), num_envs=3, episode_length=10)
+    lines = Path(__file__).read_text().splitlines()
+    name = {Branching: "if action[0] > 0:", Counting: "return super().reset(np"}[kind]
+    number = next(i for i, line in enumerate(lines, 1) if line.strip().startswith(name))
+    with pytest.raises(errors.UserError, match=rf"test_env_state.py:{number}: `.*needs the value"):
+        _ = env.template

@@ -1,5 +1,7 @@
 """Frames are those of the last steps of the episode, in order, and never of another episode."""
 
+from typing import ClassVar
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -19,7 +21,8 @@ LENGTH, N = 5, 3
 class Clock(base.Env):
     """Observes its number and the time, as a vector, an image and for the critic."""
 
-    observation_size, action_size, backend, episode_length = 2, 1, "none", LENGTH
+    action_size, backend, episode_length = 1, "none", LENGTH
+    observation_size: ClassVar = {"state": 2, "image": (2, 2, 1), "privileged_state": 2}
 
     def _obs(self, number, time):
         vector = jnp.stack([number, time])

@@ -1,6 +1,7 @@
 """Invalid actions are never chosen, have no probability, and no value."""
 
 import json
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -45,7 +46,8 @@ def _obs(number=500, seed=0):
 class Forbidden(base.Env):
     """One or more random actions are valid; any other ends the episode with a penalty."""
 
-    num_actions, action_size, episode_length, observation_size, backend = N, N, 6, 1, "none"
+    num_actions, action_size, episode_length, backend = N, N, 6, "none"
+    observation_size: ClassVar = {"state": 1, "action_mask": N}
 
     def reset(self, rng):
         obs = {"state": jnp.zeros(1), "action_mask": self._mask(rng)}
