@@ -39,6 +39,16 @@ class LoadedPolicy(NamedTuple):
     spec: EnvSpec
     info: dict[str, Any]
 
+    def __repr__(self) -> str:
+        """Return what it plays and how it was trained, in one line."""
+        shapes = jax.tree.map(lambda leaf: leaf.shape, self.spec.obs)
+        kind = "discrete actions" if self.spec.action.discrete else "action values"
+        env, steps = self.info.get("env"), self.info.get("env_steps", 0)
+        return (
+            f"<LoadedPolicy of {env} after {steps:,} steps: observations {shapes}, "
+            f"{self.spec.action.size} {kind}>"
+        )
+
     def __call__(self, obs: PyTree, key: Array | None = None) -> Array:
         """Return the most likely action; with a key, a random one."""
         if jax.tree.leaves(self.initial_carry(1)):
@@ -165,6 +175,7 @@ def _bind(
 
     def step(obs: PyTree, carry: PyTree, key: Array | None = None) -> tuple[Array, PyTree]:
         obs = jax.tree.map(jnp.asarray, obs)
+        _check_given(obs, spec)
         return act(params, obs, carry) if key is None else sample(params, obs, carry, key)
 
     return LoadedPolicy(step, params, networks, spec, info)
@@ -229,6 +240,24 @@ def play(
         return jax.device_get(run(policy.params, key))
     parts = [jax.device_get(run(policy.params, key, None, each)) for each in all_trials()]
     return evaluation.join(parts, len(env.env.trial_names))
+
+
+def _check_given(obs: PyTree, spec: EnvSpec) -> None:
+    """Raise UserError unless observations, or a batch of them, have the shape of the training."""
+
+    def fits(given: Array, trained: jax.ShapeDtypeStruct) -> bool:
+        batch = given.ndim - len(trained.shape)
+        return batch >= 0 and given.shape[batch:] == trained.shape
+
+    wanted = spec.obs
+    if isinstance(wanted, dict) and isinstance(obs, dict):  # the critic's part may be left out
+        wanted = {k: v for k, v in wanted.items() if k in obs or k != "privileged_state"}
+    same = jax.tree.structure(obs) == jax.tree.structure(wanted)
+    if not same or not all(jax.tree.leaves(jax.tree.map(fits, obs, wanted))):
+        given, trained = (jax.tree.map(lambda leaf: leaf.shape, o) for o in (obs, wanted))
+        raise UserError(
+            f"The policy takes observations of shape {trained}, or a batch of them, not {given}."
+        )
 
 
 def _check_obs(policy: LoadedPolicy, spec: EnvSpec) -> None:

@@ -21,6 +21,7 @@ import jaxrl
 from jaxrl import evaluate, train
 from jaxrl.checkpoint import manager
 from jaxrl.checkpoint.manager import CheckpointManager
+from jaxrl.errors import UserError
 from jaxrl.evaluation.episodes import Episodes
 from jaxrl.loggers import sinks
 from jaxrl.loggers.eval_log import EvalLog
@@ -395,6 +396,10 @@ def test_load_policy_acts_on_single_and_batched_observations(finished):
     assert one.shape == () and many.shape == (3,)
     assert act(np.zeros(4), jax.random.key(0)).shape == ()
     assert act.info["env"] == "cartpole"
+    assert repr(act).startswith("<LoadedPolicy of cartpole after ") and "\n" not in repr(act)
+    assert "observations (4,), 2 discrete actions>" in repr(act)
+    with pytest.raises(UserError, match=r"observations of shape \(4,\), .* not \(3,\)"):
+        act(np.zeros(3))
 
 
 def test_evaluate_command_prints_and_writes(finished, capsys, tmp_path):
