@@ -37,16 +37,19 @@ class Console:
       config: settings of the run.
       verbose: 0 prints warnings only; 1 a line for each cycle and epoch, or a table on a terminal;
         2 a table of all metrics and a line for each iteration everywhere.
+      members: of a population. Steps are those of each, the speed is that of all.
     """
 
-    def __init__(self, config: TrainConfig, verbose: int = NORMAL) -> None:
+    def __init__(self, config: TrainConfig, verbose: int = NORMAL, members: int = 0) -> None:
         self._config, self._verbose = config, verbose
         self._out = RichConsole(highlight=False)
         self._total, self._start = config.total_iterations * config.steps_per_iteration, 0
         self._unit = "gradient steps" if config.offline else "steps"
+        self._each, self._all = (" each", f" of all {members}") if members else ("", "")
         self._began = time.monotonic()
         self._epoch: list[dict[str, float]] = []  # rows of the epoch's cycles
         self._progress: Progress | None = None
+        self._waiting: Progress | None = None  # seconds of a compilation
         if self._out.is_terminal and verbose > QUIET:
             self._progress = Progress(
                 TextColumn("{task.description}"),
@@ -68,8 +71,23 @@ class Console:
         """Print a warning, on a quiet console too."""
         self._out.print(f"warning: {text}", markup=False, soft_wrap=True)
 
+    def compiling(self, text: str) -> None:
+        """Print what is being compiled; on a terminal, count the seconds until training begins."""
+        self.say(text)
+        if self._progress is not None:
+            columns = (TextColumn("compiling"), TimeElapsedColumn())
+            self._waiting = Progress(*columns, console=self._out, transient=True)
+            self._waiting.add_task("")
+            self._waiting.start()
+
+    def _stop_waiting(self) -> None:
+        if self._waiting is not None:
+            self._waiting.stop()
+            self._waiting = None
+
     def training_begins(self, step: int) -> None:
         """Start the clock of the ETA: compilation is not part of it."""
+        self._stop_waiting()
         self._began, self._start = time.monotonic(), step
         if self._progress is not None:
             self._progress.start()
@@ -91,7 +109,7 @@ class Console:
     def __call__(self, step: int, metrics: dict[str, float]) -> None:
         """Print the metrics of one cycle, and at the end of an epoch its summary."""
         cycles = int(metrics.get("time/cycle", 0))
-        speed = f"{metrics.get('time/fps', 0):,.0f} {self._unit}/s"
+        speed = f"{metrics.get('time/fps', 0):,.0f} {self._unit}/s{self._all}"
         if self._progress is not None:
             self._progress.update(
                 self._task, completed=step, speed=speed, description=self._place(cycles)
@@ -103,7 +121,9 @@ class Console:
             elapsed = time.monotonic() - self._began
             fraction = (step - self._start) / max(self._total - self._start, 1)
             left = duration(elapsed / fraction - elapsed) if fraction > 0 else "?"
-            text = f"{step:>13,} {self._unit}  {_headline(metrics)}  {speed}  left {left}"
+            text = (
+                f"{step:>13,} {self._unit}{self._each}  {_headline(metrics)}  {speed}  left {left}"
+            )
             self.say(f"{self._place(cycles)}{text}")
         self._epoch.append(metrics)
         if self._config.is_epoch_end(cycles):
@@ -135,7 +155,7 @@ class Console:
         seconds += sum(row.get("time/eval_seconds", 0.0) for row in rows)
         epoch = self._place(cycles).partition(" cycle")[0]
         took = f"took {duration(seconds)}"
-        self.say(f"{epoch} ends: {step:,} {self._unit}  {_headline(means)}  {took}")
+        self.say(f"{epoch} ends: {step:,} {self._unit}{self._each}  {_headline(means)}  {took}")
 
     def _table(self, metrics: dict[str, float]) -> Table:
         table = Table(box=box.ASCII2, show_header=False, pad_edge=False)
@@ -151,6 +171,7 @@ class Console:
     def close(self) -> None:
         """Stop the progress bar."""
         with contextlib.suppress(Exception):
+            self._stop_waiting()
             if self._progress is not None:
                 self._progress.stop()
 

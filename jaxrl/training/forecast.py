@@ -1,4 +1,4 @@
-"""How long a run will take and what it will store, for --dry-run."""
+"""How long a run will take and what it will store, by earlier runs; mostly for --dry-run."""
 
 import math
 from dataclasses import replace
@@ -15,6 +15,8 @@ from jaxrl.reports import load_runs
 from jaxrl.reports.load_runs import Record
 from jaxrl.training import resume
 from jaxrl.utils.formatting import duration
+
+_SEARCHED = 20  # earlier runs that are read before compiling
 
 
 def report(program: Program, folder: Path = Path("runs")) -> str:
@@ -52,11 +54,23 @@ def time(program: Program, folder: Path) -> str:
     return f"about {duration(seconds)}, at the rate of {earlier.folder}"
 
 
-def _newest(program: Program, folder: Path) -> Record | None:
-    """Return the newest run of the same program on the same devices, if there is one."""
+def compilation(program: Program, folder: Path) -> str:
+    """Return how long compiling took the last time, in words; `folder` holds earlier runs."""
+    earlier = _newest(program, folder, most=_SEARCHED)
+    seconds = earlier and earlier.last("time/compile_seconds")
+    if not seconds:
+        return "for the first time: up to a few minutes"
+    return f"took {duration(seconds)} last time"
+
+
+def _newest(program: Program, folder: Path, most: int | None = None) -> Record | None:
+    """Return the newest run of the same program on the same devices, if there is one.
+
+    `most` is the number of runs to read.
+    """
     ours, devices = _comparable(program.config), run_dir.device_names()
     logs = sorted(folder.glob("*/metrics.jsonl"), key=lambda log: -log.stat().st_mtime)
-    for log in logs:
+    for log in logs[:most]:
         try:
             run = load_runs.read(log.parent)
         except UserError:

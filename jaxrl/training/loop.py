@@ -25,7 +25,7 @@ from jaxrl.loggers.eval_log import EvalLog
 from jaxrl.loggers.monitor import Monitor
 from jaxrl.loggers.sinks import Sink
 from jaxrl.programs import Executor, Program, memory_estimate
-from jaxrl.training import cycle, finalize, recovery, resume, signals, warm_start
+from jaxrl.training import cycle, finalize, forecast, recovery, resume, signals, warm_start
 from jaxrl.training.callback_runner import CallbackRunner
 from jaxrl.training.resume import InitialState
 from jaxrl.training.run import Member, Run
@@ -62,16 +62,18 @@ def train(
     with contextlib.ExitStack() as stack:
         lock = stack.enter_context(folders.locked(folder))
         stop = stack.enter_context(signals.listening())
+        stop.at_once = "preparing, before any training"
         checkpoints = stack.enter_context(
             CheckpointManager(folder / "checkpoints", keep=config.checkpoint.keep)
         )
-        console = Console(config, verbose)
+        console = Console(config, verbose, members=len(program.members))
         stack.callback(console.close)
         writers = _Writers(folder, console, checkpoints, stack, own_sinks)
         initial = _restore_or_prepare(program, writers, resuming, start)
         cycles = resume.cycles_of(program, initial)
         if cycles < config.total_cycles:
-            console.say(_compiling(program))
+            stop.at_once = "compiling, before any training"
+            console.compiling(_compiling(program, folder))
             executor = executor or program.start(cycles)
             stack.callback(executor.close)
             initial = _with_state(program, executor, checkpoints, initial)
@@ -86,6 +88,7 @@ def train(
         if cycles < config.total_cycles and executor is not None:
             state, cycles = _train_cycles(run, executor, state, cycles, stop)
         else:
+            stop.at_once = ""
             console.say("This run has reached its end; a larger --epochs would continue it.")
         return finalize.finish(run, state, cycles, stop)
 
@@ -177,10 +180,11 @@ def _make_run(program: Program, to: _Writers, initial: InitialState, resuming: b
     )
 
 
-def _compiling(program: Program) -> str:
+def _compiling(program: Program, folder: Path) -> str:
     number = f" of {variants.number(program.members)}" if program.members else ""
     devices = sharding.describe(program.mesh)
-    return f"compiling the training program{number} for {program.config.env}, {devices} ..."
+    what = f"compiling the training program{number} for {program.config.env}, {devices}"
+    return f"{what} ({forecast.compilation(program, folder.parent)}) ..."
 
 
 def _train_cycles(
@@ -188,6 +192,7 @@ def _train_cycles(
 ) -> tuple[TrainState, int]:
     """Run cycles until the end, or until a signal or a callback stops the run."""
     executor.wait()
+    stop.at_once = ""
     run.compile_seconds = time.monotonic() - run.began
     run.console.say(f"compiled in {run.compile_seconds:.1f} s")
     if run.config.checkpoint.replay and (size := memory_estimate.num_bytes(state.collector.replay)):

@@ -1,9 +1,14 @@
-"""Stopping politely: the running cycle is finished and saved; asked twice, stop at once."""
+"""Stopping politely: the running cycle is finished and saved; asked twice, stop at once.
+
+Before the first cycle there is nothing to finish, and a compilation cannot be interrupted: then
+the process ends at once.
+"""
 
 import contextlib
 import os
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 
@@ -15,20 +20,31 @@ class StopRequest:
 
     def __init__(self) -> None:
         self.signal: int | None = None
+        self.at_once = ""  # what the process is doing, if it should not be waited for
 
     def __bool__(self) -> bool:
         return self.signal is not None
 
     def note(self, number: int) -> None:
         """Take one signal: the first asks, a second Ctrl-C ends the process."""
-        if self.signal is not None and number == signal.SIGINT:
-            if os.isatty(1):
-                os.write(1, b"\x1b[?25h")  # a progress bar may have hidden the cursor
-            os._exit(130)
-        self.signal = number
         name = signal.Signals(number).name
+        if self.at_once:
+            _exit(number, f"\n{name}: stopped while {self.at_once}\n")
+        if self.signal is not None and number == signal.SIGINT:
+            _exit(number)
+        self.signal = number
         text = f"\n{name}: finishing the running cycle, then saving (Ctrl-C again exits at once)\n"
         os.write(2, text.encode())
+
+
+def _exit(number: int, text: str = "") -> None:
+    """End the process, whatever its threads are doing."""
+    with contextlib.suppress(Exception):
+        sys.stdout.flush()
+    if os.isatty(1):
+        os.write(1, b"\x1b[?25h")  # a progress bar may have hidden the cursor
+    os.write(2, text.encode())
+    os._exit(128 + number)
 
 
 def _watch(receiver: socket.socket, stop: StopRequest) -> None:

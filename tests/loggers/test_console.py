@@ -41,11 +41,20 @@ def test_plain_lines_without_a_terminal(capsys):
     assert "left" in line and "\x1b" not in line
 
 
+def test_lines_of_a_population_say_whose_steps_and_speed(capsys):
+    console = Console(CONFIG, members=3)
+    console(500, METRICS)
+    line = capsys.readouterr().out
+    assert "500 steps each" in line and "1,000 steps/s of all 3" in line
+
+
 def test_table_and_progress_on_a_terminal(monkeypatch):
     out = io.StringIO()
     terminal = RichConsole(file=out, force_terminal=True, width=100, color_system=None)
     monkeypatch.setattr("jaxrl.loggers.console.RichConsole", lambda **_: terminal)
     console = Console(CONFIG)
+    console.compiling("compiling it ...")
+    assert "0:00:00" in out.getvalue()  # seconds are counted
     console.training_begins(100)
     console(500, METRICS)
     console.close()

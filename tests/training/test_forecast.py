@@ -32,10 +32,12 @@ def _write(folder, config: TrainConfig, **changed):
 
 def test_time_is_that_of_an_earlier_run_of_the_same_program(program, tmp_path):
     assert "not known" in forecast.time(program, tmp_path)
+    assert "first time" in forecast.compilation(program, tmp_path)
     _write(tmp_path / "other", replace(program.config, num_envs=4))
     assert "not known" in forecast.time(program, tmp_path)
     # Its seed and length may differ: 10 s of compiling, four cycles of 3 s, two evaluations of 2 s.
     _write(tmp_path / "run", replace(program.config, seed=3, epochs=1))
+    assert forecast.compilation(program, tmp_path) == "took 10s last time"
     assert forecast.time(program, tmp_path) == f"about 26s, at the rate of {tmp_path / 'run'}"
 
 

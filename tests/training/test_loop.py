@@ -261,7 +261,7 @@ PHASES = {
 
 @pytest.mark.parametrize("phase", PHASES)
 def test_resume_after_ctrl_c_equals_uninterrupted_run(phase, finished, tmp_path, monkeypatch):
-    folder, received = tmp_path / "run", threading.Event()
+    folder, received, ended = tmp_path / "run", threading.Event(), []
     owner, name = PHASES[phase]
     function, note = getattr(owner, name), signals.StopRequest.note
 
@@ -273,11 +273,16 @@ def test_resume_after_ctrl_c_equals_uninterrupted_run(phase, finished, tmp_path,
         if not received.is_set():
             os.kill(os.getpid(), signal.SIGINT)
             assert received.wait(60)
+            if ended:
+                raise KeyboardInterrupt  # the process would be gone
         return function(*arguments)
 
+    monkeypatch.setattr(signals, "_exit", lambda *given: ended.append(given))
     monkeypatch.setattr(signals.StopRequest, "note", note_and_set)
     monkeypatch.setattr(owner, name, interrupted)
     assert train.main(tiny.flags(folder)) == 130
+    text = "\nSIGINT: stopped while compiling, before any training\n"
+    assert ended == ([(signal.SIGINT, text)] if phase == "compiling" else [])
     monkeypatch.setattr(owner, name, function)
     assert train.main(["--resume", str(folder)]) == 0
     assert tiny.rows(folder) == tiny.rows(finished)
