@@ -52,6 +52,7 @@ def _reduce(member: Member, metrics: Metrics) -> Row:
         member.episodes += int(metrics["rollout/ep_rew_mean"].count)
     if "rollout/diverged" in metrics:
         member.nonfinite_steps = int(metrics["rollout/diverged"].total)
+        member.all_nonfinite_steps += member.nonfinite_steps
     arrays = (PER_ITERATION, RECORDS)
     row = mean_values({n: mean for n, mean in metrics.items() if not n.startswith(arrays)})
     return row | (member.monitor.means() if member.monitor else {})

@@ -81,7 +81,10 @@ def finish(run: Run, state: TrainState, cycles: int, stop: signals.StopRequest) 
         evaluated = run.top.last_evaluation
         iqm = overview.lines(configs, returns, each=False) if evaluated else []
         number = variants.number(configs)
-        result = replace(result, members=members, number=number, iqm=tuple(iqm))
+        nonfinite = sum(member.nonfinite_steps for member in members)
+        result = replace(
+            result, members=members, number=number, iqm=tuple(iqm), nonfinite_steps=nonfinite
+        )
     return result
 
 
@@ -93,6 +96,7 @@ def _result(run: Run, member: Member, cycles: int, stop: signals.StopRequest) ->
         last_evaluation=member.last_evaluation,
         stopped_by=stop.signal,
         stopped_because=run.callbacks.stopped,
+        nonfinite_steps=member.all_nonfinite_steps,
     )
 
 

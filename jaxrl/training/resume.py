@@ -114,6 +114,7 @@ _METADATA: dict[str, Callable[[Any], bool]] = {
     "settings": lambda value: isinstance(value, dict),
     "best": lambda value: value is None or is_number(value),
     "episodes": _is_count,
+    "nonfinite_steps": _is_count,
     "losses": lambda value: (
         isinstance(value, list) and all(_are_numbers(each) and len(each) == 2 for each in value)
     ),

@@ -51,6 +51,7 @@ class Member:
     score: float = -math.inf  # what "best" is measured by
     scored_at: int = -1  # cycles
     nonfinite_steps: int = 0  # steps of this cycle in which an environment was non-finite
+    all_nonfinite_steps: int = 0  # of all cycles, before a resume included
     skipped_updates: int = 0  # non-finite updates, before a resume included
     nonfinite_streak: int = 0  # consecutive non-finite updates
     diverged: bool = False  # of a population that goes on: too many of them
@@ -124,6 +125,7 @@ class Member:
             "best": self.best if math.isfinite(self.best) else None,
             "episodes": self.episodes,
             "skipped_updates": self.skipped_updates,
+            "nonfinite_steps": self.all_nonfinite_steps,
             "losses": [_without_nan(pair) for pair in self.losses],
             "recent": _without_nan(self.recent),
             "last_evaluation": {k: v for k, v in self.last_evaluation.items() if math.isfinite(v)},
@@ -135,6 +137,7 @@ class Member:
         self.best = -math.inf if best is None else best
         self.episodes = saved.get("episodes", 0)
         self.skipped_updates = saved.get("skipped_updates", 0)
+        self.all_nonfinite_steps = saved.get("nonfinite_steps", 0)
         self.losses = [_with_nan(pair) for pair in saved.get("losses", [])]
         self.recent = _with_nan(saved.get("recent", []))
         self.last_evaluation = saved.get("last_evaluation", {})

@@ -23,6 +23,7 @@ class Result:
     stopped_because: str = ""  # what a callback said, when one asked to stop
     members: tuple["Result", ...] = ()  # of a population
     number: str = ""  # how many of them, in words
+    nonfinite_steps: int = 0  # in which an environment was non-finite
     iqm: tuple[str, ...] = ()  # interquartile means of each variant, in words
 
 
@@ -38,6 +39,13 @@ def text(result: Result, config: TrainConfig) -> str:
         last = stats.format_aggregate(_last(result), lambda mean: f"{short(mean)} ± {short(std)}")
         best = "" if result.best_reward is None else f"   best {short(result.best_reward)}"
         lines.append(f"last evaluation  {last}{best}{_details(result.last_evaluation)}")
+    if result.nonfinite_steps:
+        steps = result.env_steps // config.task.action_repeat * max(len(result.members), 1)
+        lines.append(
+            f"warning          environments produced non-finite values in "
+            f"{result.nonfinite_steps:,} of {steps:,} steps (rollout/diverged; "
+            "--task.on-nan stop shows where)"
+        )
     if result.stopped_because:
         lines.append(f"stopped          {result.stopped_because}")
     path, own = shlex.quote(str(result.folder)), _own(config, "--algo")
@@ -57,13 +65,13 @@ def text(result: Result, config: TrainConfig) -> str:
     if config.offline and config.offpolicy.reward == "rrd":
         plot = result.folder / "plots" / "rewards.png"
         next_steps.append(f"rewards          {plot if plot.exists() else 'nothing was held out'}")
-    page = result.folder / pages.NAME
+    page, curve = result.folder / pages.NAME, result.folder / "plots" / "learning_curve.png"
     return "\n".join(
         [
             *lines,
             f"run folder       {result.folder}",
             *([f"report           {page}"] if page.exists() else []),
-            f"learning curve   {result.folder / 'plots' / 'learning_curve.png'}",
+            *([f"learning curve   {curve}"] if curve.exists() else []),
             *next_steps,
             f"resume           {resume_command(result.folder, config, longer)}",
             f"watch            tensorboard --logdir {path}",

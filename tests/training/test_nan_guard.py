@@ -66,6 +66,8 @@ def test_non_finite_envs_are_reset_and_counted_by_default(tmp_path, capsys):
             f"environments produced non-finite values in 24 of 128 steps in the cycle up to step "
             f"{step}, and were reset"
         ) in out
+    total = "environments produced non-finite values in 48 of 256 steps (rollout/diverged; "
+    assert out.rstrip().rpartition("\n\n")[2].count(total) == 1  # in the summary
 
 
 def test_run_with_only_non_finite_steps_fails(tmp_path, monkeypatch, capsys):
