@@ -16,7 +16,7 @@ import tyro
 
 from jaxrl.config import TrainConfig, env_names
 from jaxrl.errors import UserError, check_episodes, check_range, exit_status, nearest
-from jaxrl.utils import atomic_io
+from jaxrl.utils import atomic_io, progress
 from jaxrl.utils.formatting import short
 
 if TYPE_CHECKING:
@@ -82,13 +82,15 @@ def _evaluate(command: EvaluateArgs) -> None:
     config = _with_clips(config, command)
     compilation_cache.enable()
     file = load.find(command.run, command.policy)
-    env = environments.build(config)
+    with progress.stage(f"loading the {file.stem} policy and {config.env}"):
+        env = environments.build(config)
+        policy = load.load_policy(file, network=config.network.module)
     _check_clips(command, env)
     stochastic = config.eval.sample_actions(command.stochastic)
     episodes = max(command.only) + 1 if command.only else command.episodes or 100
     memory_estimate.refuse_episodes(env, episodes, "--only" if command.only else "--episodes")
     result = load.run_episodes(
-        load.load_policy(file, network=config.network.module),
+        policy,
         config,
         episodes=episodes,
         seed=command.seed,
@@ -96,6 +98,7 @@ def _evaluate(command: EvaluateArgs) -> None:
         env=env,
         poses=command.render is not None,
         record=analysis.recorder(env),
+        stage=progress.stage,
     )
     report = {"policy": file.name, "env": config.env}
     report |= {"seed": command.seed, "deterministic": not stochastic}
@@ -146,10 +149,12 @@ def _report_episodes(
         report["only"] = list(command.only)
     report |= _metrics(result, env)
     report |= analysis.details(rows, command.seed)
+    print(analysis.format_intervals(report))  # the mean return is the first
     for name, value in report.items():
         if isinstance(value, float) and name not in report["confidence"]:
             print(f"{name:<16} {short(value):>12}")
-    print(analysis.format_report(report))
+    if text := analysis.format_failures(report):
+        print(text)
     out = _out(command)
     if rows.start is not None and rows.success is not None:
         plots.outcomes(out.with_suffix(".png"), rows.start, rows.success)

@@ -10,6 +10,7 @@ import tyro
 
 from jaxrl.errors import UserError, check_episodes, exit_status
 from jaxrl.rendering import SUFFIXES
+from jaxrl.utils import progress
 
 _MIN_FPS = 0.01  # a GIF cannot hold a frame for much longer
 
@@ -99,6 +100,7 @@ def _render(command: RenderArgs) -> None:
             fps=command.fps,
             seconds=command.seconds,
             gl=command.gl,
+            stage=progress.stage,
         )
 
     if command.follow:

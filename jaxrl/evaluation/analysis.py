@@ -91,8 +91,9 @@ def start_positions(env: VectorEnv | GymnasiumEnv, seed: int) -> np.ndarray | No
 def details(rows: Table, seed: int) -> dict[str, Any]:
     """Return the analysis as JSON values."""
     finite = np.isfinite(rows.reward).all()
-    report: dict[str, Any] = {"confidence": {"mean_ep_length": stats.mean_interval(rows.length)}}
-    report["confidence"]["mean_reward"] = stats.mean_interval(rows.reward) if finite else None
+    mean_reward = stats.mean_interval(rows.reward) if finite else None
+    lengths = stats.mean_interval(rows.length)
+    report: dict[str, Any] = {"confidence": {"mean_reward": mean_reward, "mean_ep_length": lengths}}
     if rows.success is None:
         return report
     count = int(rows.success.sum())
@@ -152,19 +153,22 @@ def by_region(start: np.ndarray, success: np.ndarray) -> list[dict[str, Any]]:
     return regions
 
 
-def format_report(report: dict[str, Any]) -> str:
-    """Return the analysis as text."""
+def format_intervals(report: dict[str, Any]) -> str:
+    """Return the metrics that have a confidence interval as text."""
     lines = []
     for name, interval in report["confidence"].items():
-        if interval and name in report:
-            low, high = interval
-            lines.append(
-                f"{name:<16} {short(report[name]):>12}   (95%: {short(low)} to {short(high)})"
-            )
+        if name in report:
+            ends = f"   (95%: {' to '.join(map(short, interval))})" if interval else ""
+            lines.append(f"{name:<16} {short(report[name]):>12}{ends}")
+    return "\n".join(lines)
+
+
+def format_failures(report: dict[str, Any]) -> str:
+    """Return what failed episodes have in common as text; "" where success is not reported."""
     failures = report.get("failures")
     if failures is None:
-        return "\n".join(lines)
-    lines += [f"{r['region']}: {_rate(r)}" for r in report.get("success_by_region", [])]
+        return ""
+    lines = [f"{r['region']}: {_rate(r)}" for r in report.get("success_by_region", [])]
     lines.append(f"{len(failures)} of {report['episodes']} episodes failed")
     if not failures:
         return "\n".join(lines)

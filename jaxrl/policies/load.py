@@ -1,5 +1,6 @@
 """Load trained policies, call them, and play them in their environment."""
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,6 +23,7 @@ from jaxrl.networks import actor_critic
 from jaxrl.policies import files
 from jaxrl.types import Array, EnvSpec, PyTree
 from jaxrl.utils import streams, user_code, xla_options
+from jaxrl.utils.progress import Stage, silent
 
 # (spec, config) -> networks
 NetworkBuilder = Callable[[EnvSpec, NetworkConfig], actor_critic.ActorCritic]
@@ -191,6 +193,7 @@ def run_episodes(
     env: VectorEnv | GymnasiumEnv | None = None,
     poses: bool = False,
     record: Callable[[EnvState], PyTree] | None = None,
+    stage: Stage = silent,
 ) -> evaluation.Episodes:
     """Play complete episodes in the environment of a configuration.
 
@@ -203,17 +206,20 @@ def run_episodes(
       env: the environment of `config`, if it was built before.
       poses: with trials of motion tracking, record the humanoid's poses too, for rendering.
       record: without trials, maps each state to the values of `Episodes.trace`.
+      stage: reports what begins: compiling, playing.
     """
     built: VectorEnv | GymnasiumEnv = environments.build(config) if env is None else env
     if isinstance(built, GymnasiumEnv):
         _check_obs(policy, built.spec)
         act = jax.jit(gymnasium.make_act(acting.make_policy(policy.networks, deterministic)))
         key, carry = streams.key(seed, streams.COMMAND), policy.initial_carry(episodes)
-        return gymnasium.play(built, act, policy.params, carry, episodes, (seed,), key)
+        with stage(f"playing {episodes} episodes"):
+            return gymnasium.play(built, act, policy.params, carry, episodes, (seed,), key)
     copies = environments.for_evaluation(built, episodes)
     if copies.trials:
         record = evaluation.with_qpos(copies) if poses else None
-    return play(policy, config, copies, seed=seed, deterministic=deterministic, record=record)
+    options = {"seed": seed, "deterministic": deterministic, "record": record, "stage": stage}
+    return play(policy, config, copies, **options)
 
 
 def play(
@@ -225,6 +231,7 @@ def play(
     deterministic: bool,
     record: Callable[[EnvState], PyTree] | None = None,
     record_start: bool = False,
+    stage: Stage = silent,
 ) -> evaluation.Episodes:
     """Play one episode in each of the environments; see `evaluation.episodes` for `record`."""
     _check_obs(policy, env.spec)
@@ -236,10 +243,15 @@ def play(
     )
     key = streams.key(seed, streams.COMMAND)
     all_trials = hooks.find(env.env, "all_trials") if env.trials else None
-    if all_trials is None or env.trial_numbers is not None:
-        return jax.device_get(run(policy.params, key))
-    parts = [jax.device_get(run(policy.params, key, None, each)) for each in all_trials()]
-    return evaluation.join(parts, len(env.env.trial_names))
+    all_trials = None if env.trial_numbers is not None else all_trials
+    calls = iter([()]) if all_trials is None else ((None, each) for each in all_trials())
+    first = next(calls)
+    with stage("compiling"):
+        program = run.lower(policy.params, key, *first).compile()
+    with stage(f"playing {env.num_envs} episodes"):
+        every = itertools.chain([first], calls)
+        parts = [jax.device_get(program(policy.params, key, *call)) for call in every]
+    return parts[0] if all_trials is None else evaluation.join(parts, len(env.env.trial_names))
 
 
 def _check_given(obs: PyTree, spec: EnvSpec) -> None:

@@ -22,6 +22,7 @@ from jaxrl.policies import load
 from jaxrl.policies.load import LoadedPolicy
 from jaxrl.types import PyTree
 from jaxrl.utils.formatting import short
+from jaxrl.utils.progress import Stage, silent
 
 SEARCHED = 100  # episodes played to find failures
 
@@ -64,6 +65,7 @@ def record_episodes(
     deterministic: bool = True,
     failures: bool = False,
     clip: str | None = None,
+    stage: Stage = silent,
 ) -> list[RecordedEpisode]:
     """Play and record episodes.
 
@@ -78,6 +80,7 @@ def record_episodes(
       deterministic: take the most likely actions.
       failures: play `SEARCHED` episodes, or all clips, and return those that failed.
       clip: name of the only motion clip to play.
+      stage: reports what begins.
     """
     trials = _trials(env, None if failures else number, clip)
     names = _clip_names(env, trials)
@@ -95,6 +98,7 @@ def record_episodes(
         deterministic=deterministic,
         record=_recorder(copies),
         record_start=True,
+        stage=stage,
     )
     episodes = _split(copies, played, names)
     return _failed(episodes, number) if failures else episodes

@@ -7,6 +7,7 @@ from jaxrl.policies import load
 from jaxrl.programs import memory_estimate
 from jaxrl.rendering import episodes, images, video
 from jaxrl.utils import compilation_cache
+from jaxrl.utils.progress import Stage, silent
 
 
 def render_run(
@@ -23,6 +24,7 @@ def render_run(
     fps: float | None = None,
     seconds: float | None = None,
     gl: bool = False,
+    stage: Stage = silent,
 ) -> None:
     """Play `number` episodes with the policy of a run, and write them to `out`.
 
@@ -39,12 +41,14 @@ def render_run(
       fps: frames per second; chosen by the environment when None.
       seconds: cut each episode after this time.
       gl: let MuJoCo draw the frames.
+      stage: reports what begins: loading, compiling, playing, drawing.
     """
     images.check_video_support(out)
     compilation_cache.enable()
-    loaded = load.load_policy(load.find(run, policy), network=config.network.module)
-    env = episodes.build_env(config)
-    memory_estimate.refuse_episodes(env, number)
+    with stage(f"loading the {policy} policy and {config.env}"):
+        loaded = load.load_policy(load.find(run, policy), network=config.network.module)
+        env = episodes.build_env(config)
+        memory_estimate.refuse_episodes(env, number)
     chosen = config.eval.deterministic if deterministic is None else deterministic
     recorded = episodes.record_episodes(
         loaded,
@@ -55,8 +59,10 @@ def render_run(
         deterministic=chosen,
         failures=failures,
         clip=clip,
+        stage=stage,
     )
     title = f"{config.env}, {policy} policy"
-    video.write(video.VideoSpec(env, title, fps, seconds, gl), recorded, out)
+    with stage(f"drawing {out}"):
+        video.write(video.VideoSpec(env, title, fps, seconds, gl), recorded, out)
     for episode in recorded:
         print(f"{episode.title}, {len(episode.rewards)} steps", flush=True)

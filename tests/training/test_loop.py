@@ -3,6 +3,7 @@
 import importlib.machinery
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -413,7 +414,11 @@ def test_evaluate_command_prints_and_writes(finished, capsys, tmp_path):
     report = json.loads(out.read_text())
     assert report["episodes"] == len(report["returns"]) == 5
     assert report["mean_reward"] == pytest.approx(np.mean(report["returns"]))
-    assert "mean_reward" in capsys.readouterr().out
+    out, err = capsys.readouterr()
+    assert out.startswith("mean_reward ")
+    seconds = r" \.\.\. \d+\.\d s\n"
+    stages = ("loading the best policy and cartpole", "compiling", "playing 5 episodes")
+    assert re.fullmatch(seconds.join((*stages, "")), err)
 
 
 def test_summary_names_the_next_commands(finished):
