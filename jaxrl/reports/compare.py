@@ -1,11 +1,13 @@
 """The sections of a page that compares runs."""
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
 
+from jaxrl.loggers import run_dir
 from jaxrl.reports import charts, html, media, metric_charts, resources, seeds, settings
 from jaxrl.reports.charts import Line
 from jaxrl.reports.html import Markup, section, tag
@@ -35,21 +37,29 @@ def _have_seeds(groups: Sequence[Group]) -> bool:
 
 
 def curves(groups: Sequence[Group]) -> Markup:
-    """Return the main curves of all groups in common charts."""
+    """Return the main curves of all groups in common charts, one for each task."""
+    tasks = seeds.by_task(groups)
+    names = {task: f" of {task}" if len(tasks) > 1 else "" for task in tasks}
+    drawn = [chart for task, of in tasks.items() for chart in _task_curves(of, names[task])]
+    body = tag("div", *drawn, class_="pair") if drawn else ""
+    labels = stats.labels(_most_seeds(groups))
+    note = f"thick: {labels.mean} of the seeds, with its {labels.interval}"
+    return section("Learning curves", body, note=note if _have_seeds(groups) else "")
+
+
+def _task_curves(groups: Sequence[Group], task: str) -> list[Markup]:
+    """Return the charts of groups that train on the same task."""
     units = " or ".join(dict.fromkeys(r.unit for g in groups for r in g.records))
     drawn = []
     for metric, title in _CURVES.items():
         logged = [_logged(group, metric) for group in groups]
         if lines := _overlaid(groups, logged, logged, lower_is_better=metric == LOSS):
-            drawn.append(charts.chart(f"{title} over {units}", lines, class_="large"))
+            drawn.append(charts.chart(f"{title}{task} over {units}", lines, class_="large"))
         if metric == EVALUATED:
             timed = [_timed(group, metric) for group in groups]
             if lines := _overlaid(groups, timed, [seeds.resample_times(each) for each in timed]):
-                drawn.append(charts.chart(f"{title} over minutes", lines, class_="large"))
-    body = tag("div", *drawn, class_="pair") if drawn else ""
-    labels = stats.labels(_most_seeds(groups))
-    note = f"thick: {labels.mean} of the seeds, with its {labels.interval}"
-    return section("Learning curves", body, note=note if _have_seeds(groups) else "")
+                drawn.append(charts.chart(f"{title}{task} over minutes", lines, class_="large"))
+    return drawn
 
 
 def _logged(group: Group, metric: str) -> list[Curve]:
@@ -198,7 +208,7 @@ def members(groups: Sequence[Group]) -> Markup:
     """Return a table of all runs with their seeds and results."""
     rows = [
         (
-            _key(group, record.name),
+            _key(group, _qualified_name(record)),
             record.config.seed,
             _RESULTS["last evaluation"]([record]),
             _RESULTS["best evaluation"]([record]),
@@ -212,6 +222,12 @@ def members(groups: Sequence[Group]) -> Markup:
     repeated = any(len({r.config.seed for r in g.records}) < len(g.records) for g in groups)
     note = "a seed that was run twice counts twice in the results above" if repeated else ""
     return section("Runs", html.table(head, rows, "figures"), note=note)
+
+
+def _qualified_name(record: Record) -> str:
+    """Return the name of a run's folder, after that of the run it is a seed of."""
+    run = run_dir.population_of(record.folder)
+    return f"{run.name}/{record.name}" if run else record.name
 
 
 def differences(groups: Sequence[Group]) -> Markup:
@@ -228,16 +244,20 @@ def differences(groups: Sequence[Group]) -> Markup:
 
 
 def everything(groups: Sequence[Group]) -> list[Markup]:
-    """Return small charts of all metrics of all groups."""
+    """Return small charts of all metrics of all groups, one for each task."""
     names = dict.fromkeys(n for g in groups for r in g.records for n in r.curves)
+    tasks = seeds.by_task(groups)
     metrics = {}
-    for name in names:
+    for name, task in itertools.product(names, tasks):
         lower = "loss" in name
         lines = [
-            line for g in groups for line in seeds.line(g, _logged(g, name), lower_is_better=lower)
+            line
+            for g in tasks[task]
+            for line in seeds.line(g, _logged(g, name), lower_is_better=lower)
         ]
         if lines:  # without labels: small charts have no room for them
-            metrics[name] = [line._replace(label="") for line in lines]
+            title = f"{name}, {task}" if len(tasks) > 1 else name
+            metrics[title] = [line._replace(label="") for line in lines]
     return metric_charts.charts_of(metrics)
 
 

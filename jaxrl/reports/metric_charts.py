@@ -24,11 +24,15 @@ _COUNTERS = {
 
 
 def grouped(names: Iterable[str]) -> dict[str, list[str]]:
-    """Return the names of metrics by the titles of their groups, without those of time."""
+    """Return the names of metrics by the titles of their groups, without those of time.
+
+    A task may follow the name of a metric, after a comma.
+    """
     groups: dict[str, list[str]] = {title: [] for title in _TITLES.values()}
     for name in names:
-        prefix = _TERM if name.startswith(_TERM) else name.rpartition("/")[0]
-        if prefix != "time" and name not in _COUNTERS:
+        metric = name.partition(", ")[0]
+        prefix = _TERM if metric.startswith(_TERM) else metric.rpartition("/")[0]
+        if prefix != "time" and metric not in _COUNTERS:
             title = _TITLES.get(prefix, prefix.capitalize() or "Other")
             groups.setdefault(title, []).append(name)
     return {title: group for title, group in groups.items() if group}
@@ -55,7 +59,9 @@ def _group(title: str, metrics: dict[str, Sequence[Line]]) -> Markup:
 
 
 def _short(name: str) -> str:
-    return name.removeprefix(_TERM) if name.startswith(_TERM) else name.rpartition("/")[2]
+    metric, *task = name.split(", ", 1)
+    start = _TERM if metric.startswith(_TERM) else metric.rpartition("/")[0] + "/"
+    return ", ".join([metric.removeprefix(start), *task])
 
 
 def only_value(lines: Sequence[Line]) -> float | None:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from jaxrl.loggers import run_dir
 from jaxrl.reports import settings
 from jaxrl.reports.charts import Line
 from jaxrl.reports.load_runs import Curve, Record
@@ -36,7 +37,7 @@ def groups(records: Sequence[Record]) -> list[Group]:
 
 
 def _labels(groups: list[list[Record]]) -> list[str]:
-    """Label groups by their preset and the settings that differ, or else by their folders."""
+    """Label groups by preset and the settings that differ, by preset alone, or by folder."""
     configs = [replace(group[0].config, seed=0) for group in groups]
     changed = settings.differing(configs)
     changed.pop("preset", None)
@@ -44,8 +45,27 @@ def _labels(groups: list[list[Record]]) -> list[str]:
         [f"{n.split('.')[-1]} {v[i]}" for n, v in changed.items()] for i in range(len(groups))
     ]
     labels = [", ".join([c.preset, *more]) for c, more in zip(configs, changes, strict=True)]
-    short = len(changed) <= 2 and len(set(labels)) == len(labels)
-    return labels if short else [group[0].name for group in groups]
+    if len(changed) <= 2 and len(set(labels)) == len(labels):
+        return labels
+    presets = [config.preset for config in configs]
+    return presets if len(set(presets)) == len(presets) else list(map(_folder_name, groups))
+
+
+def _folder_name(group: list[Record]) -> str:
+    """Return the name of a group's first run; of seeds that share a program, that of the run."""
+    first = group[0]
+    if (run := run_dir.population_of(first.folder)) is None:
+        return first.name
+    variant = first.name.rpartition("seed-")[0].rstrip(",")
+    return f"{run.name}/{variant}" if variant else run.name
+
+
+def by_task(groups: Sequence[Group]) -> dict[str, list[Group]]:
+    """Return the groups of each environment: returns of others have another scale."""
+    tasks: dict[str, list[Group]] = {}
+    for group in groups:
+        tasks.setdefault(group.records[0].config.env, []).append(group)
+    return tasks
 
 
 def aggregate(

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from jaxrl.config import PPOConfig
+from jaxrl.config import PPOConfig, presets
+from jaxrl.loggers import run_dir
 from jaxrl.reports import load_runs, seeds
 from jaxrl.reports.load_runs import Curve
 from jaxrl.utils import stats
@@ -32,6 +33,17 @@ def test_groups_are_named_by_their_differences_if_short(tmp_path):
     named = [g.label for g in seeds.groups(runs[:2])]
     assert named == ["cartpole, num_envs 256", "cartpole, num_envs 64"]
     assert [g.label for g in seeds.groups(runs)] == ["a", "b", "c"]
+    other = load_runs.read(folders.make(tmp_path / "d", config=presets.get("ant")))
+    assert [g.label for g in seeds.groups([runs[0], other])] == ["cartpole", "ant"]
+
+
+def test_seeds_of_one_program_are_named_by_their_run(tmp_path):
+    runs = _records(
+        tmp_path, **{"x/seed-0": {"seed": 0}, "x/seed-1": {"seed": 1}}, y={"epochs": 9, "cycles": 9}
+    )
+    other = load_runs.read(folders.make(tmp_path / "z", num_envs=64))
+    (tmp_path / "x" / run_dir.MEMBERS).write_text('["seed-0", "seed-1"]')
+    assert [g.label for g in seeds.groups([*runs, other])] == ["x", "y", "z"]
 
 
 def _curves():
