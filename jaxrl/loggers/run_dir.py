@@ -113,9 +113,19 @@ def describe(path: Path, config: TrainConfig, members: Sequence[TrainConfig] = (
     provenance_json = json.dumps(provenance(), indent=2)
     for folder in (path, *of_members(path, members)):
         folder.mkdir(exist_ok=True)
-        atomic_io.write_text(folder / "command.txt", command_line() + "\n")
         atomic_io.write_text(folder / "provenance.json", provenance_json)
+    add_command(path, members)
     write_settings(path, config, members)
+
+
+def add_command(path: Path, members: Sequence[TrainConfig] = ()) -> None:
+    """Add the command line of this process to those that a run was trained by."""
+    for folder in (path, *of_members(path, members)):
+        file = folder / "command.txt"
+        earlier = ""
+        with contextlib.suppress(UserError):  # a damaged one must not stop the run
+            earlier = atomic_io.read_text(file) if file.is_file() else ""
+        atomic_io.write_text(file, f"{earlier}{command_line()}\n")
 
 
 def write_settings(path: Path, config: TrainConfig, members: Sequence[TrainConfig] = ()) -> None:

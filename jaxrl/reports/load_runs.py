@@ -32,8 +32,13 @@ class Record(NamedTuple):
     rows: list[dict[str, float]]
     curves: dict[str, Curve]
     provenance: dict[str, Any]
-    command: str
+    commands: Sequence[str]  # that it was trained by, in order; resumes add theirs
     remarks: Sequence[str] = ()  # problems of its log
+
+    @property
+    def command(self) -> str:
+        """The latest command."""
+        return self.commands[-1] if self.commands else ""
 
     @property
     def name(self) -> str:
@@ -127,7 +132,7 @@ def read(folder: Path) -> Record:
         rows=rows,
         curves=_curves(rows) | _iteration_curves(folder / sinks.ITERATIONS, config),
         provenance=json_object(folder / "provenance.json"),
-        command=_text(command).strip() if command.is_file() else "",
+        commands=_text(command).splitlines() if command.is_file() else [],
         remarks=metrics_log.remarks(log, metrics_log.stride(rows), _last_step(rows), file),
     )
 

@@ -17,7 +17,7 @@ from jaxrl.reports import (
     seeds,
     settings,
 )
-from jaxrl.reports.html import section, tag
+from jaxrl.reports.html import Markup, section, tag
 from jaxrl.reports.load_runs import Record
 from jaxrl.utils import atomic_io
 
@@ -50,6 +50,7 @@ def run_page(record: Record) -> str:
         tag("h1", title),
         tag("p", " · ".join(filter(None, about)), class_="soft"),
         tag("code", record.command, class_="command") if record.command else "",
+        _earlier_commands(record.commands[:-1]),
         *(tag("p", warning) for warning in _warnings([record])),
         overview.tiles(record) if record.rows else tag("p", "Nothing was logged yet."),
         overview.learning_curve(record),
@@ -64,6 +65,13 @@ def run_page(record: Record) -> str:
         settings.versions([record]),
     ]
     return _page(f"{title}, {record.name}", parts)
+
+
+def _earlier_commands(commands: Sequence[str]) -> Markup | str:
+    """Return the commands before a resume, folded."""
+    lines = (tag("code", command, class_="command") for command in commands)
+    summary = tag("summary", f"earlier commands ({len(commands)})")
+    return tag("details", summary, *lines) if commands else ""
 
 
 def comparison_page(records: Sequence[Record], left_out: Sequence[str] = ()) -> str:

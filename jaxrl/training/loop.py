@@ -112,6 +112,8 @@ def _restore_or_prepare(
         restored = resume.restore(program, to.checkpoints)
         # From here on an interrupted continuation must know how long it was to be.
         folders.write_settings(to.folder, config, program.members)
+        if resume.cycles_of(program, restored) < config.total_cycles:
+            folders.add_command(to.folder, program.members)
         return restored
     start = warm_start.load(program) if resuming else start
     if isinstance(start, InitialState):

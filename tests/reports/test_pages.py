@@ -129,6 +129,23 @@ def test_large_videos_are_linked(tmp_path, monkeypatch):
     assert '<a href="videos/long.gif">' in page and "base64" not in page
 
 
+def test_latest_command_is_shown_and_earlier_ones_are_folded(tmp_path):
+    folder = folders.make(tmp_path / "run")
+    with (folder / "command.txt").open("a") as file:
+        file.write("python -m jaxrl.train --resume run\n")
+    page = _page(folder)
+    assert '<code class="command">python -m jaxrl.train --resume run</code>' in page
+    assert page.index("--resume run") < page.index("earlier commands (1)")
+
+
+def test_tasks_are_drawn_in_charts_of_their_own(tmp_path):
+    one = folders.make(tmp_path / "one")
+    two = folders.make(tmp_path / "two", config=presets.get("ant"))
+    page = pages.comparison_page([load_runs.read(run) for run in (one, two)])
+    for task in ("cartpole", "ant"):
+        assert f"<b>evaluated return of {task} over environment steps</b>" in page
+
+
 def test_text_of_a_run_is_escaped(tmp_path):
     markup = "<script>alert(1)</script>$body\"'"
     folder = folders.make(tmp_path / "run", [{"step": 1, f"custom/{markup}": 1.0, "train/a": 2.0}])
@@ -329,7 +346,7 @@ def test_command_does_not_import_jax(tmp_path):
 def test_failed_report_does_not_fail_the_run(tmp_path, monkeypatch):
     messages = []
     folder = folders.make(tmp_path / "run")
-    run = SimpleNamespace(folder=folder, members=[], console=SimpleNamespace(say=messages.append))
+    run = SimpleNamespace(folder=folder, members=[], console=SimpleNamespace(warn=messages.append))
 
     def fail(*_):
         raise RuntimeError("no memory")

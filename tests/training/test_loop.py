@@ -24,10 +24,11 @@ from jaxrl.checkpoint import manager
 from jaxrl.checkpoint.manager import CheckpointManager
 from jaxrl.errors import UserError
 from jaxrl.evaluation.episodes import Episodes
-from jaxrl.loggers import sinks
+from jaxrl.loggers import run_dir, sinks
 from jaxrl.loggers.eval_log import EvalLog
 from jaxrl.programs import device
 from jaxrl.programs.device import compile_programs
+from jaxrl.reports import load_runs
 from jaxrl.training import resume, run, signals, summary
 from tests.helpers import tiny
 
@@ -239,17 +240,22 @@ def test_total_steps_replaces_epochs(asked, done, tmp_path):
 
 
 @pytest.mark.parametrize("longer", ["--epochs 2", "--total-steps 512"])
-def test_extended_resume_equals_one_long_run(longer, finished, half, tmp_path):
+def test_extended_resume_equals_one_long_run(longer, finished, half, tmp_path, monkeypatch):
     folder = shutil.copytree(half, tmp_path / "run")
     assert tiny.rows(folder)[-1]["step"] == 256
+    (folder / "command.txt").write_text("the first\n")
+    monkeypatch.setattr(run_dir, "command_line", lambda: "the second")
     assert train.main(["--resume", str(folder), *longer.split()]) == 0
     assert tiny.rows(folder) == tiny.rows(finished)
     tiny.assert_same_policy(folder, finished)
     with np.load(folder / "evaluations.npz") as data:
         assert data["timesteps"].tolist() == [256, 512]
+    monkeypatch.setattr(run_dir, "command_line", lambda: "a third")
+    assert load_runs.read(folder).commands == ["the first", "the second"]
     # Already finished: no cycle is repeated and no row is lost.
     assert train.main(["--resume", str(folder)]) == 0
     assert tiny.rows(folder) == tiny.rows(finished)
+    assert load_runs.read(folder).command == "the second"
 
 
 PHASES = {

@@ -246,7 +246,7 @@ def test_a_diverged_member_does_not_stop_the_others():
     run = SimpleNamespace(
         members=members,
         config=train._parse(["cartpole"]).config,
-        console=SimpleNamespace(say=messages.append),
+        console=SimpleNamespace(warn=messages.append),
         checkpoints=SimpleNamespace(wait=lambda: None, steps=lambda: []),
         env_steps=lambda cycles: cycles,
     )
