@@ -169,11 +169,17 @@ def _parse(arguments: list[str]) -> TrainArgs:
     _check_flags(arguments, default.config)
     program = f"{_PROGRAM} [PRESET]"
     command = tyro.cli(TrainArgs, default=default, args=arguments, prog=program)
+    if name == "custom" and not _given(arguments, "--cycles", "--iterations"):
+        command = replace(command, config=overrides.with_ten_epochs(command.config))
     overrides.refuse_unused(command.config, default.config)
     varied = [overrides.axis_path(text) for text in command.vary]
     for note in overrides.unused_notes(command.config, default.config, varied):
         print(f"note: {note}", file=sys.stderr)
     return command
+
+
+def _given(arguments: list[str], *flags: str) -> bool:
+    return any(argument.partition("=")[0] in flags for argument in arguments)
 
 
 def _check_flags(arguments: list[str], preset: TrainConfig) -> None:

@@ -135,6 +135,15 @@ def test_all_problems_are_reported_together(capsys):
     assert "'spring'" in message and "or --num-envs 96 or 104" in message
 
 
+@pytest.mark.parametrize("steps", [200_000, 1_600_000, 10**7])
+def test_total_steps_of_own_environments_are_about_ten_epochs(steps):
+    flags = ["--env", "a:B", "--total-steps", str(steps)]
+    config = train._parse(flags).config
+    epochs = [i for i in range(1, config.total_cycles + 1) if config.is_epoch_end(i)]
+    assert 10 <= len(epochs) <= 13
+    assert train._parse([*flags, "--cycles", "7"]).config.iterations == 10  # as given
+
+
 @pytest.mark.parametrize("flag", ["--env {}", "--env={}"])
 def test_env_flag_alone_selects_its_preset(flag):
     assert train._parse(flag.format("cartpole").split()).config == presets.get("cartpole")

@@ -116,6 +116,20 @@ def _changes(config: TrainConfig, preset: TrainConfig) -> list[str]:
     return [path for path in now if now[path] != before[path]]
 
 
+_EPOCHS = 10  # of a run that names its steps alone
+_MAX_CYCLES = 5  # in each
+
+
+def with_ten_epochs(config: TrainConfig) -> TrainConfig:
+    """Divide --total-steps into about ten epochs, each of which ends with an evaluation."""
+    if config.total_steps is None or min(config.total_steps, config.steps_per_iteration) < 1:
+        return config
+    iterations = -(-config.total_steps // config.steps_per_iteration)
+    per_epoch = max(iterations // _EPOCHS, 1)
+    cycles = max(n for n in range(1, _MAX_CYCLES + 1) if per_epoch % n == 0)
+    return replace(config, cycles=cycles, iterations=per_epoch // cycles)
+
+
 def combinations(axes: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
     """Return the changes of every combination of values, the last name varying fastest."""
     return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
