@@ -14,7 +14,7 @@ import contextlib
 import io
 import types
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -31,7 +31,7 @@ _MIN_STEP_SIZE = 1e-6
 
 def import_brax() -> types.ModuleType:
     """Return `brax.envs`, patched; without notices of unmaintained pipelines and missing warp."""
-    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+    with warnings.catch_warnings(), _without_warp_notice():
         warnings.simplefilter("ignore")
         from brax import envs, fluid
         from brax.generalized import constraint
@@ -39,6 +39,16 @@ def import_brax() -> types.ModuleType:
     fluid.jp = types.SimpleNamespace(**{**vars(jnp), **fixed})
     constraint.force = contact_force
     return envs
+
+
+@contextlib.contextmanager
+def _without_warp_notice() -> Iterator[None]:
+    """Drop what MuJoCo prints if warp, which nothing here uses, is missing; print all else."""
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        yield
+    for line in printed.getvalue().splitlines():
+        if not line.startswith(("Failed to import warp:", "Failed to import mujoco_warp:")):
+            print(line)
 
 
 def contact_force(sys: Any, state: Any) -> Array:

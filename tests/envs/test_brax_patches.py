@@ -112,3 +112,11 @@ def test_patch_is_installed_and_differentiable():
     slope = jax.jit(jax.grad(lambda b: jnp.sum(solve(a[0], b) ** 2)))(b[0])
     assert np.isfinite(slope).all() and np.abs(slope).sum() > 0
     assert env.backend == "generalized"
+
+
+def test_only_the_notice_of_a_missing_warp_is_dropped(capsys):
+    with brax_patches._without_warp_notice():
+        print("Failed to import warp: No module named 'warp'")
+        print("Failed to import mujoco_warp: No module named 'warp'")
+        print("Failed to import brax")
+    assert capsys.readouterr().out == "Failed to import brax\n"
