@@ -149,4 +149,8 @@ def test_browser_shows_images(tab):
         time.sleep(0.3)
         middle = shown.picture()[250, 480]
         np.testing.assert_allclose(middle, [0, 150, 200], atol=8)
+        box = "find('{}').getBoundingClientRect().{}"
+        places = ("info", "bottom"), ("image", "top"), ("image", "bottom"), ("bar", "top")
+        edges = [shown.ask(box.format(*place)) for place in places]
+        assert edges == sorted(edges)  # no card covers the image
         assert not shown.errors

@@ -127,13 +127,15 @@ function home() {
   world.camera.position.fromArray(DATA.direction).multiplyScalar(3.6 * DATA.radius).add(aim);
 }
 
+const short = (value) => (Math.abs(value) < 100 ? String(Number(value.toPrecision(4))) : value.toFixed(1));
+
 function show(at) {
   moment = Math.max(0, Math.min(at, episode.frames - 1));
   const frame = Math.round(moment), step = Math.min(frame * episode.stride, episode.steps);
   find("scrub").value = moment;
   find("step").textContent = `step ${step} / ${episode.steps}`;
   find("clock").textContent = episode.clock ? `${(moment * episode.pause).toFixed(2)} s` : "";
-  find("return").textContent = `return ${episode.sums[frame].toFixed(2)} of ${episode.sums.at(-1).toFixed(2)}`;
+  find("return").textContent = `return ${short(episode.sums[frame])} of ${short(episode.sums.at(-1))}`;
   document.body.dataset.frame = frame;
   if (!world) return void (find("image").src = episode.images[frame]);
   episode.pose(world.own, moment);
