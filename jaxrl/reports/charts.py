@@ -11,6 +11,7 @@ from jaxrl.reports import html
 from jaxrl.reports.html import Markup, tag
 
 _MAX_PARTS = 240  # of a curve, each drawn by its lowest and highest point
+_LEAST_RANGE = 0.05  # of an axis, as a fraction of its largest value
 _DECADES = 3.0  # range from which on the scale is logarithmic
 
 
@@ -114,8 +115,17 @@ def _axes(lines: Sequence[Line], log: bool | None) -> tuple[_Axis, _Axis]:
         log = bool(low > 0 and high / low > 10**_DECADES)
     if log and low > 0:
         return _across(across), _Axis(low / 1.2, high * 1.2, log=True)
-    room = 0.06 * (high - low) or 0.1 * abs(high) or 1.0
-    return _across(across), _Axis(float(low - room), float(high + room))
+    low, high = widened(float(low), float(high))
+    room = 0.06 * (high - low)
+    return _across(across), _Axis(low - room, high + room)
+
+
+def widened(low: float, high: float) -> tuple[float, float]:
+    """Return a range that is not narrow beside its values, which would show nothing but noise."""
+    missing = _LEAST_RANGE * max(abs(low), abs(high)) - (high - low)
+    if low == high == 0:
+        missing = 1.0
+    return low - max(missing, 0) / 2, high + max(missing, 0) / 2
 
 
 def _across(values: np.ndarray) -> _Axis:

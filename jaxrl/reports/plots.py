@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -10,6 +10,7 @@ from jaxrl.config import TrainConfig, variants
 from jaxrl.envs import hooks
 from jaxrl.loggers import run_dir
 from jaxrl.loggers.sinks import read_jsonl
+from jaxrl.reports import charts
 from jaxrl.utils import atomic_io, stats
 
 if TYPE_CHECKING:
@@ -47,8 +48,6 @@ def save(figure: "Figure", path: Path) -> Path:
 def learning_curve(folder: Path, title: str) -> Path | None:
     """Write plots/learning_curve.png from metrics.jsonl; return None if there are no points."""
     plt = pyplot()
-    from matplotlib.ticker import EngFormatter
-
     rows = read_jsonl(folder / "metrics.jsonl")
     styles = _styles(rows)
     figure, axes = plt.subplots(figsize=(7, 4), dpi=120)
@@ -70,9 +69,28 @@ def learning_curve(folder: Path, title: str) -> Path | None:
     axes.set(xlabel="environment steps", ylabel="episode return", title=title)
     if "train/R_loss" in styles:
         axes.set(xlabel="gradient steps", ylabel="R_loss", yscale="log")
+    return _save_curve(axes, folder)
+
+
+def _save_curve(axes: "Axes", folder: Path) -> Path:
+    """Write plots/learning_curve.png."""
+    from matplotlib.ticker import EngFormatter
+
+    if axes.get_yscale() == "linear":
+        axes.set_ylim(*charts.widened(*axes.get_ylim()))
     axes.xaxis.set_major_formatter(EngFormatter())
-    axes.legend(frameon=False)
-    return save(figure, folder / "plots" / "learning_curve.png")
+    legend_above(axes)
+    return save(cast("Figure", axes.figure), folder / "plots" / "learning_curve.png")
+
+
+def legend_above(axes: "Axes") -> None:
+    """Put the legend between title and plot, where it covers no points."""
+    labels = axes.get_legend_handles_labels()[1]
+    columns = min(len(labels), 2)
+    axes.legend(
+        frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1), ncols=columns, fontsize=9
+    )
+    axes.set_title(axes.get_title(), pad=12 + 15 * -(-len(labels) // columns))
 
 
 def _styles(rows: list[dict[str, float]]) -> dict[str, tuple[str, str, float]]:
@@ -113,18 +131,14 @@ def population_curve(folder: Path, members: Sequence[TrainConfig], title: str) -
     steps, returns = _common_evaluations(run_dir.of_members(folder, members))
     if not len(steps):
         return None
-    from matplotlib.ticker import EngFormatter
-
-    figure, axes = pyplot().subplots(figsize=(7, 4), dpi=120)
+    axes = pyplot().subplots(figsize=(7, 4), dpi=120)[1]
     for i, (label, seeds) in enumerate(variants.by_label(members).items()):
         color = _COLORS[i % len(_COLORS)]
         labels = stats.labels(len(seeds))
         name = label or f"{labels.mean} of {len(seeds)} seeds, {labels.interval}"
         seed_curves(axes, steps, returns[seeds], color, width=2.2, label=name, single=True)
     axes.set(xlabel="environment steps of each seed", ylabel="evaluated return", title=title)
-    axes.xaxis.set_major_formatter(EngFormatter())
-    axes.legend(frameon=False, fontsize=8)
-    return save(figure, folder / "plots" / "learning_curve.png")
+    return _save_curve(axes, folder)
 
 
 def _common_evaluations(folders: Sequence[Path]) -> tuple[np.ndarray, np.ndarray]:
@@ -161,7 +175,9 @@ def learning_phases(folder: Path, config: TrainConfig) -> Path | None:
         bottom.plot(report.steps, fractions, color=color, label=term)
     bottom.set(xlabel="environment steps", ylabel="reward, fraction of its maximum")
     bottom.xaxis.set_major_formatter(EngFormatter())
-    bottom.legend(frameon=False, ncols=len(report.terms), fontsize=9, loc="lower right")
+    bottom.legend(
+        frameon=False, ncols=len(report.terms), fontsize=9, loc="lower right", bbox_to_anchor=(1, 1)
+    )
     return save(figure, folder / "plots" / "phases.png")
 
 
@@ -180,5 +196,5 @@ def outcomes(path: Path, starts: np.ndarray, successes: np.ndarray) -> None:
         xlabel="x at the start", ylabel="y at the start", title=f"{successes.mean():.1%} succeeded"
     )
     axes.set_aspect("equal", adjustable="datalim")
-    axes.legend(frameon=False)
+    legend_above(axes)
     save(figure, path)

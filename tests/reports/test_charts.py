@@ -6,9 +6,10 @@ from html import unescape
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from jaxrl.reports import charts
+from jaxrl.reports import charts, plots
 from jaxrl.reports.charts import Line, Span
 
 
@@ -30,6 +31,34 @@ def test_logarithmic_ticks():
     assert charts.decades(0.5, 2000) == [1, 10, 100, 1000]
     assert charts.decades(0.02, 0.3) == pytest.approx([0.02, 0.05, 0.1, 0.2])
     assert len(charts.decades(1e-12, 1e12)) <= 6
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [
+        (0, 10, (0, 10)),
+        (999, 1000, (974.5, 1024.5)),
+        (-5, -5, (-5.125, -4.875)),
+        (0, 0, (-0.5, 0.5)),
+    ],
+)
+def test_narrow_ranges_are_widened(low, high, expected):
+    assert charts.widened(low, high) == pytest.approx(expected)
+
+
+def test_noise_does_not_fill_a_chart():
+    text = charts.chart("t", [Line("a", np.array([0.0, 1.0]), np.array([998.1, 998.4]))])
+    heights = [float(p.split(",")[1]) for p in _path(text)[1:].split("L")]
+    assert abs(heights[0] - heights[1]) < 1
+
+
+def test_legends_of_plots_lie_above_them():
+    axes = Figure().subplots()
+    axes.plot([0, 1], label="a")
+    axes.set_title("t")
+    plots.legend_above(axes)
+    legend = axes.get_legend().get_window_extent()
+    assert axes.bbox.y1 <= legend.y0 and legend.y1 <= axes.title.get_window_extent().y0
 
 
 def _path(text, kind='line c0"'):
