@@ -33,7 +33,10 @@ def freeze(interpreter: str) -> tuple[str, list[str]]:
         run(python, "-m", "pip", "install", "--quiet", "--upgrade", "pip")
         run(python, "-m", "pip", "install", "--quiet", "-e", f"{ROOT}[dev]")
         version = run(python, "-c", "import sys; print('%d.%d' % sys.version_info[:2])").strip()
-        lines = run(python, "-m", "pip", "freeze", "--exclude", "jaxrl").splitlines()
+        # --all: Python 3.11 leaves setuptools out, which dev asks for.
+        lines = run(
+            python, "-m", "pip", "freeze", "--all", "--exclude", "jaxrl", "--exclude", "pip"
+        ).splitlines()
     return version, [line for line in lines if "==" in line]
 
 
