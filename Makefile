@@ -6,9 +6,10 @@ PYTHONS ?= 3.11 3.12 3.13
 
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+DOCS_STAMP := $(VENV)/.installed-docs
 
 .DEFAULT_GOAL := help
-.PHONY: help train test check fast-tests slow-tests test-pythons lint format mutate lock clean
+.PHONY: help train test check fast-tests slow-tests test-pythons lint format mutate docs lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,12 +49,15 @@ format: $(STAMP) ## format the code and fix what can be fixed
 mutate: $(STAMP) ## break the mathematics, one detail at a time; tests must fail: make mutate ARGS="..."
 	$(BIN)/python tools/mutate.py $(ARGS)
 
+docs: $(DOCS_STAMP) ## build the documentation into site/; a broken link fails
+	$(BIN)/python tools/docs/build.py
+
 lock: ## resolve the dependencies again into requirements.lock
 	$(PYTHON) tools/lock.py $(foreach version,$(PYTHONS),$$($(PYTHON) tools/find_python.py $(version))) > requirements.lock.new
 	mv requirements.lock.new requirements.lock
 
 clean: ## remove the environment and everything generated
-	rm -rf $(VENV) .cache .pytest_cache .ruff_cache .hypothesis build dist *.egg-info MUJOCO_LOG.TXT
+	rm -rf $(VENV) .cache .pytest_cache .ruff_cache .hypothesis build dist site *.egg-info MUJOCO_LOG.TXT
 	find jaxrl tests experiments benchmarks tools -name __pycache__ -prune -exec rm -rf {} +
 
 $(STAMP): requirements.lock pyproject.toml
@@ -61,4 +65,10 @@ $(STAMP): requirements.lock pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -r requirements.lock
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps -e .
+	@touch $@
+
+# Its own stamp: only those who build the site install Sphinx, with the versions of the lock where
+# they share packages.
+$(DOCS_STAMP): $(STAMP)
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c requirements.lock -e '.[docs]'
 	@touch $@

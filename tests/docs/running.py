@@ -173,6 +173,10 @@ class Commands:
         """Run a module that only prints."""
         importlib.import_module(f"{shlex.split(command)[2]}.__main__")
 
+    def evaluates(self, command: str) -> None:
+        """Run the code."""
+        exec(shlex.split(command)[2], {})
+
     def makes(self, command: str) -> None:
         """Check that the Makefile has the target."""
         target = command.split()[1]
@@ -181,8 +185,8 @@ class Commands:
     def installs(self, command: str) -> None:
         """Check that pyproject.toml has the extras."""
         project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-        for extra in re.findall(r"jaxrl\[(\w+)\]", command):
-            assert extra in project["optional-dependencies"], extra
+        for extras in re.findall(r"(?:jaxrl|\.)\[([\w,]+)\]", command):
+            assert set(extras.split(",")) <= set(project["optional-dependencies"]), extras
 
     def skips(self, command: str) -> None:
         """Do not run third-party programs; check that our files in their arguments exist."""
@@ -198,7 +202,9 @@ _PARSERS = (
 # The first matching rule applies; a command without a rule fails the test.
 RULES = (
     (r"make ", Commands.makes),
-    (r"pip install ", Commands.installs),
+    (r"(uv )?pip install ", Commands.installs),
+    (r"docker (build|run) ", Commands.skips),  # tests/test_docker.py reads them
+    (r"python -c ", Commands.evaluates),
     (r"python -m jaxrl\.config(\.presets)?$", Commands.prints),
     (r"python -m jaxrl\.train\b", Commands.trains),
     (r"python -m jaxrl\.clips\.\w+ ", Commands.parses),

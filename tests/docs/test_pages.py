@@ -3,6 +3,7 @@
 import contextlib
 import importlib
 import io
+import json
 import re
 
 import pytest
@@ -11,21 +12,33 @@ from tests.docs import reading
 from tests.docs.reading import DOCUMENTS, ROOT
 
 # Flags of third-party programs.
-THIRD_PARTY = {"--logdir"}
+THIRD_PARTY = {"--logdir", "--build-arg", "--gpus", "--rm", "--user"}
+# Pages without commands that are tried have links too.
+LINKED = [
+    *DOCUMENTS,
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    *(str(path.relative_to(ROOT)) for path in sorted(ROOT.glob("experiments/results/*/*.md"))),
+    *(str(path.relative_to(ROOT)) for path in sorted(ROOT.glob("experiments/notebooks/*.ipynb"))),
+]
 FOLDERS = ("jaxrl", "experiments", "benchmarks", "tests", "tools")
 SOURCES = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")]
 
 
 def _text(document):
-    return (ROOT / document).read_text()
+    text = (ROOT / document).read_text()
+    if not document.endswith(".ipynb"):
+        return text
+    cells = (cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "markdown")
+    return "\n\n".join("".join(cell["source"]) for cell in cells)
 
 
-@pytest.mark.parametrize("document", DOCUMENTS)
+@pytest.mark.parametrize("document", LINKED)
 def test_links_resolve(document):
     broken = []
-    for link in re.findall(r"\]\(([^)\s]+)\)", _text(document)):
+    for link in _links(_text(document)):
         path, _, anchor = link.partition("#")
-        if path.startswith("http"):
+        if re.match("https?://", path):
             continue
         target = ROOT / document if not path else (ROOT / document).parent / path
         if not target.exists() or (anchor and anchor not in _anchors(target.read_text())):
@@ -33,10 +46,30 @@ def test_links_resolve(document):
     assert not broken
 
 
+def _links(text):
+    """Return what a page links and shows, also in HTML."""
+    text = _without_code(text)
+    return re.findall(r"\]\(([^)\s]+)", text) + re.findall(r"(?:src|href)=\"([^\"]+)", text)
+
+
+def _without_code(text):
+    return re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S)
+
+
 def _anchors(text):
-    """Return the anchors that GitHub generates for headings."""
-    headings = re.findall(r"^#+ (.+)$", text, re.M)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    """Return the anchors that GitHub generates for headings; repeated ones are numbered."""
+    headings = re.findall(r"^#+ (.+)$", _without_code(text), re.M)
+    plain = [re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).lower() for heading in headings]
+    slugs = [re.sub(r"[^\w\- ]", "", heading).replace(" ", "-") for heading in plain]
+    return {
+        slug + (f"-{slugs[:n].count(slug)}" * (slug in slugs[:n])) for n, slug in enumerate(slugs)
+    }
+
+
+def test_broken_links_and_anchors_are_found():
+    page = '# One `a`\n```\n# two\n```\n## Three\n## Three\n[x](#y) ![z](z.png) <img src="w.gif">'
+    assert _anchors(page) == {"one-a", "three", "three-1"}
+    assert _links(page) == ["#y", "z.png", "w.gif"]
 
 
 def test_every_page_is_in_the_index():
