@@ -2,8 +2,6 @@
 
 import importlib.util
 import re
-import subprocess
-import sys
 
 import pytest
 
@@ -46,19 +44,27 @@ def test_assets_of_other_hosts_are_found(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory):
+def sphinx():
     for tool in ("sphinx", "furo", "myst_nb", "ziamath"):
         if not importlib.util.find_spec(tool):
             pytest.skip(f"{tool} is not installed: `make docs` installs what builds the site")
-    place = tmp_path_factory.mktemp("site")
-    out, stage = place / "site", place / "stage"
-    words = [sys.executable, str(SCRIPT), "--out", str(out), "--stage", str(stage)]
-    done = subprocess.run(words, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return out
 
 
-def test_site_is_built_without_warnings_and_has_every_kind_of_page(site):
+def test_broken_links_anchors_and_formulas_fail(sphinx, tmp_path, capfd):
+    sources = tmp_path / "sources"
+    sources.mkdir()
+    (sources / "index.md").write_text("# One\n\n[one](#one), $a_t$, <https://a.org>\n")
+    assert build.run_sphinx(sources, tmp_path / "html", tmp_path / "trees") == 0
+    capfd.readouterr()
+    (sources / "index.md").write_text("# One\n\n[x](other.md) and [y](#two) and $\\unknown x$\n")
+    assert build.run_sphinx(sources, tmp_path / "html", tmp_path / "trees") != 0
+    warnings = capfd.readouterr().err
+    assert "other.md" in warnings and "two" in warnings and "\\unknown" in warnings
+
+
+def test_site_has_every_kind_of_page(sphinx, tmp_path):
+    site = tmp_path / "site"
+    assert build.main(["--out", str(site), "--stage", str(tmp_path / "stage")]) == 0
     pages = {str(path.relative_to(site)) for path in site.rglob("*.html")}
     assert {
         "index.html",

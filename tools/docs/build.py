@@ -124,7 +124,9 @@ def _children(name: str) -> list[str]:
     listed = {page for _, pages in navigation() for page in pages}
     found = [path for pattern in CHILDREN[name] for path in sorted(ROOT.glob(pattern))]
     names = [path.relative_to(ROOT).as_posix() for path in found]
-    return [os.path.relpath(one, Path(name).parent) for one in names if one not in listed]
+    names = [os.path.relpath(one, Path(name).parent) for one in names if one not in listed]
+    # Of results, the title is only the name of the study.
+    return [re.sub(r"^(results/(\w+)/results)\.md$", r"Results of \2 <\1>", one) for one in names]
 
 
 def _toctree(caption: str, pages: list[str]) -> str:
@@ -169,20 +171,25 @@ def external_assets(site: Path) -> list[str]:
     )
 
 
+def run_sphinx(sources: Path, made: Path, doctrees: Path) -> int:
+    """Make the pages; return the exit status, which is not 0 after a warning."""
+    words = ["-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html"]
+    folders = ["-c", Path(__file__).parent, "-d", doctrees, sources, made]
+    paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    env = {**os.environ, "PYTHONPATH": paths, "JAX_PLATFORMS": "cpu"}
+    return subprocess.run([sys.executable, *words, *map(str, folders)], env=env).returncode
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--out", type=Path, default=ROOT / "site")
     parser.add_argument("--stage", type=Path, default=STAGE, help="folder of intermediate files")
     command = parser.parse_args(arguments)
-    sources = command.stage / "sources"
+    sources, made = command.stage / "sources", command.stage / "html"
     stage([path for pattern in PAGES for path in sorted(ROOT.glob(pattern))], sources)
-    made = command.stage / "html"  # myst-nb leaves a folder beside it
-    words = ["-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html"]
-    folders = ["-c", Path(__file__).parent, "-d", command.stage / "doctrees", sources, made]
-    paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    env = {**os.environ, "PYTHONPATH": paths, "JAX_PLATFORMS": "cpu"}
-    if status := subprocess.run([sys.executable, *words, *map(str, folders)], env=env).returncode:
+    # Not made in place: myst-nb leaves a folder beside its output.
+    if status := run_sphinx(sources, made, command.stage / "doctrees"):
         return status
     if external := external_assets(made):
         print("The site would load from other hosts:", *external, sep="\n  ", file=sys.stderr)

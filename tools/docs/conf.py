@@ -14,6 +14,7 @@ from docutils import nodes
 from docutils.parsers.rst import Directive
 from docutils.statemachine import StringList
 from sphinx.application import Sphinx
+from sphinx.util import logging
 
 import jaxrl
 
@@ -47,6 +48,7 @@ html_copy_source = False
 html_show_sphinx = False
 html_show_copyright = False
 
+_LOGGER = logging.getLogger(__name__)
 _FIELDS = {"Args:": "param", "Raises:": "raises"}  # sections of docstrings
 
 
@@ -147,22 +149,24 @@ def _skipped(app: Sphinx, what: str, name: str, obj: Any, skip: bool, options: A
     return True if is_field or is_flax else None
 
 
-def _svg(tex: str, size: float, inline: bool) -> str:
-    """Draw a formula as text is drawn: no script, no font, the colour of the text around it."""
-    tex = re.sub(r"\\arg(?![a-z])", r"\\mathrm{arg}", tex)  # unknown to ziamath
+def _svg(node: nodes.Element, size: float, inline: bool) -> str:
+    """Draw a formula as paths: no script, no font, and the colour of the text around it."""
+    tex = node.astext()
     drawn = ziamath.Latex(tex, size=size, color="currentColor", inline=inline)
+    if unknown := re.findall(r"\\\w+", drawn.mathmlstr()):
+        _LOGGER.warning("unknown in a formula: %s", " ".join(unknown), location=node)
     style = f"vertical-align:{drawn.getyofst():.1f}px"
     label = html.escape(tex, quote=True)
     return drawn.svg().replace("<svg ", f'<svg role="img" aria-label="{label}" style="{style}" ', 1)
 
 
 def _inline_math(self: Any, node: nodes.Element) -> None:
-    self.body.append(_svg(node.astext(), size=15, inline=True))
+    self.body.append(_svg(node, size=15, inline=True))
     raise nodes.SkipNode
 
 
 def _block_math(self: Any, node: nodes.Element) -> None:
-    self.body.append(f'<div class="math-block">{_svg(node.astext(), size=17, inline=False)}</div>')
+    self.body.append(f'<div class="math-block">{_svg(node, size=17, inline=False)}</div>')
     raise nodes.SkipNode
 
 
