@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import sys
 
 import pytest
 
@@ -93,6 +94,43 @@ def test_notebook_is_committed_with_the_outputs_of_one_run(name):
     outputs = json.dumps([cell["outputs"] for cell in code])
     assert "image/png" in outputs and '"error"' not in outputs
     assert not LOCAL_PATHS.search(re.sub(r'"image/png": "[^"]*"', "", outputs))
+
+
+@pytest.mark.parametrize(
+    "files, gpu, installed",
+    [
+        ([], False, "jaxrl"),
+        (["jaxrl-0.1.0-py3-none-any.whl"], True, "jaxrl-0.1.0-py3-none-any.whl[gpu12]"),
+    ],
+)
+def test_tour_installs_in_colab_only(files, gpu, installed, tmp_path, monkeypatch):
+    inputtransformer = pytest.importorskip("IPython.core.inputtransformer2")
+    cells = json.loads(NOTEBOOKS["tour"].read_text())["cells"]
+    first = next("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+    magics = []
+
+    class Shell:
+        def run_line_magic(self, name, line):
+            magics.append((name, line.format(**scope)))
+
+    scope = {"get_ipython": Shell}
+    monkeypatch.chdir(tmp_path)
+    for name in files:
+        (tmp_path / name).touch()
+    monkeypatch.setattr("shutil.which", lambda name: "/bin/true" if gpu else None)
+    program = inputtransformer.TransformerManager().transform_cell(first)
+    exec(program, scope)
+    assert magics == []
+    monkeypatch.setitem(sys.modules, "google.colab", object())
+    exec(program, scope)
+    assert magics == [("pip", f'install -q "{installed}"')]
+
+
+def test_tour_needs_the_installed_package_only():
+    """In Colab there is no clone, so no `experiments`."""
+    cells = json.loads(NOTEBOOKS["tour"].read_text())["cells"]
+    code = "".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+    assert not re.search(r"(?:import|from) (?:experiments|benchmarks|tests)\b", code)
 
 
 def test_unknown_notebook_suggests_the_closest_name(capsys):
