@@ -20,4 +20,4 @@ RUN --mount=type=cache,target=/root/.cache/pip \
 
 USER jaxrl
 WORKDIR /work
-CMD ["python", "-m", "jaxrl.train"]
+CMD ["jaxrl", "train"]

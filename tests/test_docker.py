@@ -59,5 +59,5 @@ def test_documented_builds_and_runs_are_possible():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert extras == {"gpu", "gpu12"} and extras <= set(project["optional-dependencies"])
     tags = set(re.findall(r"docker build -t (\S+)", PAGE))
-    assert set(re.findall(r"^docker run .* (jaxrl\S*) python", PAGE, re.M)) == tags
+    assert set(re.findall(r"^docker run .* (jaxrl\S*) jaxrl train", PAGE, re.M)) == tags
     assert f"{_instructions('WORKDIR')[0]}/runs" in PAGE

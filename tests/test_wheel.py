@@ -64,6 +64,7 @@ def test_command_line_of_the_wheel_runs_in_another_folder(installed, tmp_path):
     code = "import jaxrl; print(jaxrl.__file__)"
     assert _run(installed, tmp_path, "-c", code).startswith(str(installed))
     assert "--ppo.clip" in _run(installed, tmp_path, "-m", "jaxrl.train", "--help")
+    assert "jaxrl COMMAND" in _run(installed, tmp_path, str(installed / "bin" / "jaxrl"), "--help")
 
 
 def test_wheel_has_the_licences(installed):

@@ -17,7 +17,9 @@ DOCUMENTS = sorted(
     )
 )
 # Prefixes of commands. A document with another program needs it here, and a rule in running.py.
-PROGRAMS = r"(?:python3? |jaxrl [a-z]|onnx/bin/|make |pip |uv |docker |git |cd |tensorboard |jupyter )"
+PROGRAMS = (
+    r"(?:python3? |jaxrl [a-z]|onnx/bin/|make |pip |uv |docker |git |cd |tensorboard |jupyter )"
+)
 _FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
 _INLINE = re.compile(r"(?<!`)`([^`]+)`(?!`)")
 

@@ -9,6 +9,7 @@ so is anything that a page would load from another host.
 
 import argparse
 import ast
+import functools
 import os
 import re
 import shutil
@@ -64,7 +65,10 @@ def stage(pages: list[Path], folder: Path) -> None:
 
 
 def _write_page(page: Path, folder: Path) -> Path:
-    """Copy a page; links to Python packages lead to their page of the reference."""
+    """Copy a page; links to Python modules lead to their page of the reference.
+
+    Images of other hosts, such as badges, are left out.
+    """
     name, text = page.relative_to(ROOT).as_posix(), page.read_text(encoding="utf-8")
     target = folder / ("index.md" if name == "README.md" else name)
 
@@ -72,7 +76,7 @@ def _write_page(page: Path, folder: Path) -> Path:
         path, anchor = found[1], found[2] or ""
         return f"]({_site_path(page, path)}{anchor})"
 
-    text = LINK.sub(link, text)
+    text = LINK.sub(link, re.sub(r"!\[[^]]*\]\(https?://[^)]*\)\n?", "", text))
     if name == "README.md":
         text += "".join(map(_toctree, *zip(*navigation(), strict=True)))
     if name in CHILDREN:
@@ -87,10 +91,8 @@ def _site_path(page: Path, path: str) -> str:
     if not target.exists() or not target.is_relative_to(ROOT):
         return path  # of another host, or broken: Sphinx reports it
     name = target.relative_to(ROOT)
-    if name.parts[0] == "jaxrl" and name.name == "__init__.py":
-        name = Path("docs", "api", f"{'.'.join(name.parent.parts)}.rst")
-    elif name == Path("jaxrl/callbacks.py"):
-        name = Path("docs", "api", "jaxrl.callbacks.rst")
+    if name.suffix == ".py" and (module := _module(name)) in packages():
+        name = Path("docs", "api", f"{module}.rst")
     elif name == Path("README.md"):
         name = Path("index.md")
     else:
@@ -135,15 +137,19 @@ def _toctree(caption: str, pages: list[str]) -> str:
     return "\n".join(["", *options, "", *names, "```", ""])
 
 
+def _module(path: Path) -> str:
+    return ".".join(part for part in path.with_suffix("").parts if part != "__init__")
+
+
+@functools.cache
 def packages() -> dict[str, list[str]]:
     """Return the exported names of every module that lists them in `__all__`."""
     found = {}
     for path in sorted((ROOT / "jaxrl").rglob("*.py")):
         for node in ast.parse(path.read_text()).body:
             if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
-                parts = path.relative_to(ROOT).with_suffix("").parts
                 names = sorted(ast.literal_eval(node.value), key=str.lower)
-                found[".".join(part for part in parts if part != "__init__")] = names
+                found[_module(path.relative_to(ROOT))] = names
     return dict(sorted(found.items()))
 
 

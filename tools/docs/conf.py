@@ -72,6 +72,8 @@ class Exports(Directive):
 
 def _directive(name: str, value: Any) -> list[str]:
     """Return the lines of reStructuredText that document one exported value."""
+    if name in build.packages():  # a module with a page of its own
+        return [f".. py:module:: {name}", "   :no-index:", "", f":doc:`{name}`", ""]
     if inspect.ismodule(value):
         title = name.rpartition(".")[2]
         return [title, "-" * len(title), "", f".. automodule:: {name}", "   :members:", ""]
@@ -170,6 +172,12 @@ def _block_math(self: Any, node: nodes.Element) -> None:
     raise nodes.SkipNode
 
 
+def _dashes(app: Sphinx, document: nodes.document) -> None:
+    """Write the dash of fields, the only one that would need smart quotes."""
+    for text in [text for text in document.findall(nodes.Text) if text == " -- "]:
+        text.parent.replace(text, nodes.Text(" – "))
+
+
 def setup(app: Sphinx) -> None:
     """Add the directive of exports, and formulas that need nothing from the network."""
     ziamath.config.svg2 = True
@@ -177,3 +185,4 @@ def setup(app: Sphinx) -> None:
     app.add_html_math_renderer("svg", (_inline_math, None), (_block_math, None))
     app.connect("autodoc-process-docstring", _docstring, priority=100)
     app.connect("autodoc-skip-member", _skipped)
+    app.connect("doctree-read", _dashes)
