@@ -194,6 +194,10 @@ def main(arguments: list[str] | None = None) -> int:
     command = parser.parse_args(arguments)
     sources, made = command.stage / "sources", command.stage / "html"
     stage([path for pattern in PAGES for path in sorted(ROOT.glob(pattern))], sources)
+    pickled = command.stage / "doctrees" / "environment.pickle"
+    changed = max(path.stat().st_mtime for path in Path(__file__).parent.glob("*.py"))
+    if pickled.exists() and pickled.stat().st_mtime < changed:
+        pickled.unlink()  # Sphinx reads everything again
     # Not made in place: myst-nb leaves a folder beside its output.
     if status := run_sphinx(sources, made, command.stage / "doctrees"):
         return status
