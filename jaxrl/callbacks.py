@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 
 from jaxrl.config import TrainConfig
 from jaxrl.errors import UserError, message
+from jaxrl.loggers import tensorboard
 from jaxrl.rendering import SUFFIXES
 
 __all__ = [
@@ -197,12 +198,15 @@ class StopOnTime:
 class RecordVideo:
     """Render an episode of the best policy every N epochs, as `jaxrl.render` does.
 
-    Training continues if a video cannot be written: without FFmpeg, or on a full disk.
+    A GIF is also one of TensorBoard's images. Training continues if a video cannot be written:
+    without FFmpeg, or on a full disk.
     """
 
     epochs: int
     suffix: str = ".gif"
     seed: int = 0
+    seconds: float | None = None
+    """The most that is shown of an episode."""
 
     def __post_init__(self) -> None:
         _at_least_one("RecordVideo", self.epochs)
@@ -224,7 +228,10 @@ class RecordVideo:
         run = members[0] if members else context.folder  # of several, the first
         out = context.folder / "videos" / f"step-{context.step}{self.suffix}"
         try:
-            render_run(run, context.config, out, seed=self.seed)
+            render_run(run, context.config, out, seed=self.seed, seconds=self.seconds)
+            if self.suffix == ".gif" and context.config.log.tensorboard:
+                # A folder of its own: TensorBoard reads only the newest file of each.
+                tensorboard.write_gif(run / "tensorboard" / "videos", context.step, out)
         except Exception as error:
             if (reason := message(error)) is None:
                 raise

@@ -26,7 +26,7 @@ BAD_FLAGS = {
     "sac-ant --lr=3": "Unknown flag --lr. Did you mean --offpolicy.q-lr, or",
     "ant --algo sac --learning_rate 3": "Did you mean --offpolicy.q-lr, or --offpolicy.pi-lr, or",
     "ant --ppo.clp 3": "Unknown flag --ppo.clp. Did you mean --ppo.clip",
-    "--no-such-flag": "Unknown flag --no-such-flag. --help lists all flags.",
+    "--no-such-flag": "Unknown flag --no-such-flag. --help-all lists all flags.",
     "ant --num-env 3": "Unknown flag --num-env. Did you mean --num-envs",
     "antt": "Did you mean 'ant'?",
     "--env antt": "Did you mean 'ant'?",

@@ -126,6 +126,8 @@ def with_ten_epochs(config: TrainConfig) -> TrainConfig:
         return config
     iterations = -(-config.total_steps // config.steps_per_iteration)
     per_epoch = max(iterations // _EPOCHS, 1)
+    if per_epoch > metadata.INT32_MAX:  # refused later, by the flag that was given
+        return config
     cycles = max(n for n in range(1, _MAX_CYCLES + 1) if per_epoch % n == 0)
     return replace(config, cycles=cycles, iterations=per_epoch // cycles)
 

@@ -374,6 +374,13 @@ class LogConfig:
         "Write each training episode to monitor.csv, as SB3's Monitor does, and log means over the "
         "last 100. Takes 8 bytes on the device for each step of a cycle.",
     )
+    video_epochs: int = setting(
+        0,
+        "Record five seconds of the best policy every N epochs: a GIF in videos/, and an image in "
+        "TensorBoard; 0: never.",
+        at_least=0,
+        compiled=False,
+    )
     wandb: bool = setting(
         False,
         "Send metrics and the final policy to Weights & Biases (needs the extra jaxrl[wandb]).",

@@ -86,6 +86,23 @@ class EventFile:
                     records.close()
 
 
+def write_gif(folder: Path, step: int, file: Path) -> None:
+    """Write an animated GIF as an image, which TensorBoard shows moving."""
+    from PIL import Image
+
+    with contextlib.closing(EventFile(folder)) as events:
+        from tensorboardX.proto import summary_pb2
+
+        protocol: Any = summary_pb2
+        with Image.open(file) as image:
+            width, height = image.size
+        encoded = protocol.Summary.Image(
+            width=width, height=height, colorspace=3, encoded_image_string=file.read_bytes()
+        )
+        value = protocol.Summary.Value(tag="eval/video", image=encoded)
+        events.summary(protocol.Summary(value=[value]), step)
+
+
 def _new_name(folder: Path, suffix: str) -> str:
     """Return a name that sorts after all others, even if the clock was set back.
 

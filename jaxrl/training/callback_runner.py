@@ -23,6 +23,10 @@ class CallbackRunner:
         self.save = self.evaluate = False
         self.log: dict[str, float] = {}
 
+    def add(self, callback: Callback) -> None:
+        """Add a callback after the others."""
+        self._callbacks.append((name_of(callback), methods(callback)))
+
     def new_cycle(self) -> None:
         """Forget what was asked for in the cycle before."""
         self.save = self.evaluate = False

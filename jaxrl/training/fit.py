@@ -82,8 +82,11 @@ def fit(
     runner = CallbackRunner(callbacks)  # what cannot be called is refused before anything is built
     own = _own_code(env, env_args, algorithm, network)
     if isinstance(config, str):
-        config = presets.get(config)
-    if isinstance(config, TrainConfig):
+        config = overrides.given(presets.get(config), own | changes)
+        if config.preset == "custom" and changes.keys().isdisjoint({"cycles", "iterations"}):
+            config = overrides.with_ten_epochs(config)
+        program = build(config)
+    elif isinstance(config, TrainConfig):
         program = build(overrides.given(config, own | changes))
     else:
         program = build_population([overrides.given(c, own | changes) for c in config])

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import jax
 
+from jaxrl.callbacks import RecordVideo
 from jaxrl.checkpoint.manager import CheckpointManager
 from jaxrl.config import TrainConfig, variants
 from jaxrl.errors import TrainingStopped
@@ -33,6 +34,8 @@ from jaxrl.training.summary import Result
 from jaxrl.training.warm_start import WarmStart
 from jaxrl.types import TrainState
 from jaxrl.utils import profiling, sharding
+
+_VIDEO_SECONDS = 5  # of --log.video-epochs
 
 
 def train(
@@ -84,6 +87,8 @@ def train(
             console.say(remark)
         run = _make_run(program, writers, initial, resuming)
         run.began, run.callbacks, run.lock = began, callbacks or CallbackRunner(), lock
+        if every := program.config.log.video_epochs:
+            run.callbacks.add(RecordVideo(every, seconds=_VIDEO_SECONDS))
         state = initial.state
         if cycles < config.total_cycles and executor is not None:
             state, cycles = _train_cycles(run, executor, state, cycles, stop)

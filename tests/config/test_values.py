@@ -51,7 +51,7 @@ def test_any_numeric_value_is_accepted_or_its_flag_named(base, path, value, list
 def test_every_section_is_checked():
     assert {path.partition(".")[0] for path in NUMERIC if "." in path} == {
         *("task", "motion", "pick", "network", "ppo", "amp", "offpolicy", "rrd"),
-        *("data", "eval", "checkpoint"),
+        *("data", "eval", "checkpoint", "log"),
     }
 
 

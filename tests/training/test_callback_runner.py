@@ -5,6 +5,8 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+from PIL import Image
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import jaxrl
 from jaxrl import callbacks, train
@@ -231,10 +233,23 @@ def test_nan_reward_does_not_reach_the_threshold():
 
 def test_videos_are_rendered_at_the_end_of_epochs(tmp_path, monkeypatch):
     calls = []
-    monkeypatch.setattr(run, "render_run", lambda *given, **_: calls.append(given))
+
+    def render(*given, **options):
+        calls.append((*given, options["seconds"]))
+        given[2].parent.mkdir(exist_ok=True)
+        frames = [Image.new("RGB", (8, 6), (shade, 0, 0)) for shade in (0, 255)]
+        frames[0].save(given[2], save_all=True, append_images=frames[1:])
+
+    monkeypatch.setattr(run, "render_run", render)
     folder = tmp_path / "run"
-    jaxrl.fit(settings(folder), callbacks=[callbacks.RecordVideo(epochs=2)])
-    assert [(call[0], call[2]) for call in calls] == [(folder, folder / "videos" / "step-512.gif")]
+    jaxrl.fit(settings(folder, "--log.video-epochs", "2"))
+    video = folder / "videos" / "step-512.gif"
+    assert [(call[0], call[2], call[3]) for call in calls] == [(folder, video, 5)]
+    events = EventAccumulator(str(folder / "tensorboard" / "videos"))
+    events.Reload()
+    (shown,) = events.Images("eval/video")
+    assert (shown.step, shown.width, shown.height) == (512, 8, 6)
+    assert shown.encoded_image_string == video.read_bytes()
     # With several members, the first is rendered.
     (folder / "seed-3" / "policies").mkdir(parents=True)
     many = SimpleNamespace(epoch=2, step=9, best=1.0, folder=folder, config=settings(folder))
