@@ -298,7 +298,7 @@ def test_population_summary_text(tmp_path):
     )
     text = summary.text(whole, train._parse(["cartpole"]).config)
     assert "512 environment steps of each of 2 seeds" in text and "last evaluation  IQM 2.5" in text
-    assert "  seed-1         3.0   best 4.0" in text
+    assert "  seed-1           3   best 4" in text
     bad = replace(seeds[1], best_reward=None, last_evaluation={"eval/mean_reward": math.nan})
     text = summary.text(replace(whole, members=(seeds[0], bad)), train._parse(["cartpole"]).config)
     assert "  seed-1    diverged   no finite evaluation" in text
