@@ -20,6 +20,7 @@ _TESTED: dict[str, tuple[_Release, _Release]] = {
     "xla_backend_optimization_level": ((0, 10), (0, 12)),
     "xla_llvm_disable_expensive_passes": ((0, 10), (0, 12)),
     "xla_cpu_use_fusion_emitters": ((0, 10), (0, 10)),
+    "xla_cpu_opt_preset": ((0, 10), (0, 10)),
     "xla_cpu_parallel_codegen_split_count": ((0, 10), (0, 12)),
     "xla_cpu_multi_thread_eigen": ((0, 10), (0, 12)),
 }

@@ -50,6 +50,7 @@ def test_installed_jaxlib_accepts_every_supported_flag():
     values = {
         "xla_force_host_platform_device_count": 1,
         "xla_backend_optimization_level": 0,
+        "xla_cpu_opt_preset": "FAST_COMPILE",
         "xla_cpu_parallel_codegen_split_count": 1,
     }
     supported = xla_flags.supported(version("jaxlib"))
