@@ -17,7 +17,8 @@ CUSTOM = "tests.helpers.custom_envs"
 
 
 # The rest differ from these in code of Brax alone: `pytest -m sweep tests/envs/test_registry.py`.
-FIRST = {(name, None) for name in env_names.BRAX} | {("hopper", b) for b in env_names.BACKENDS}
+# Each backend is tested by `test_brax_environment_is_vectorised`.
+FIRST = {(name, None) for name in env_names.BRAX}
 COMBINATIONS = [
     pytest.param(
         name,

@@ -16,7 +16,7 @@ from jaxrl.loggers import run_dir as folders
 from tests.helpers import tiny
 from tools import kill_soak
 
-pytestmark = pytest.mark.multiprocess
+pytestmark = [pytest.mark.multiprocess, pytest.mark.usefixtures("shared_programs", "no_plots")]
 ROOT = Path(__file__).parent.parent.parent
 LONG = ["--epochs", "20", "--ppo.schedule", "linear"]
 
@@ -56,11 +56,8 @@ def finish(process):
 
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory):
-    path = tmp_path_factory.mktemp("processes") / "whole"
-    process = start(*tiny.flags(path, *LONG))
-    output = finish(process)
-    assert process.returncode == 0, output
-    return path
+    """A run in this process, without cached traces."""
+    return tiny.run(tmp_path_factory.mktemp("processes") / "whole", *LONG)
 
 
 def assert_equals_uninterrupted(path, uninterrupted):

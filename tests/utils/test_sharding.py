@@ -43,13 +43,12 @@ def two_cycles(devices):
 
 @pytest.fixture(scope="module")
 def runs():
-    return {devices: two_cycles(devices) for devices in (1, 2, 4)}
+    return {devices: two_cycles(devices) for devices in (1, 4)}
 
 
-@pytest.mark.parametrize("devices", [2, 4])
-def test_devices_agree_on_gradients_statistics_and_metrics(runs, devices):
+def test_devices_agree_on_gradients_statistics_and_metrics(runs):
     _, one, metrics_one, _ = runs[1]
-    _, many, metrics_many, _ = runs[devices]
+    _, many, metrics_many, _ = runs[4]
     for a, b in zip(jax.tree.leaves(one.learner), jax.tree.leaves(many.learner), strict=True):
         np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5)
     for key in metrics_one[0]:
@@ -58,24 +57,19 @@ def test_devices_agree_on_gradients_statistics_and_metrics(runs, devices):
         )
 
 
-@pytest.mark.parametrize("devices", [2, 4])
-def test_env_rows_are_sharded_and_the_learner_is_replicated(runs, devices):
-    program, state, _, _ = runs[devices]
+def test_env_rows_are_sharded_and_the_learner_is_replicated(runs):
+    program, state, _, _ = runs[4]
     for leaf in jax.tree.leaves(state.collector):
-        assert len(leaf.sharding.device_set) == devices
-        assert leaf.addressable_shards[0].data.shape[0] == 32 // devices
+        assert len(leaf.sharding.device_set) == 4
+        assert leaf.addressable_shards[0].data.shape[0] == 32 // 4
     for leaf in jax.tree.leaves(state.learner):
-        assert leaf.is_fully_replicated and len(leaf.sharding.device_set) == devices
+        assert leaf.is_fully_replicated and len(leaf.sharding.device_set) == 4
     assert sharding.shardings(program.mesh, state) == jax.tree.map(lambda x: x.sharding, state)
 
 
 def test_rollouts_are_not_gathered_across_devices(runs):
     """Only learning averages over devices: minibatches never move rows between them."""
-    program, state, _, _ = runs[4]
-    replicated = sharding.replicated(program.mesh)
-    pool = jax.device_put(program.env.sample_pool(jax.random.key(0)), replicated)
-    step = jax.jit(program.algorithm.train_step).lower(state, pool).compile()
-    text = step.as_text()
+    text = runs[4][3]._cycle.result().program.as_text()
     assert "all-reduce" in text  # gradients
     # Only small arrays are gathered, never a rollout's observations: 8 steps of 32 rows of 3.
     for line in text.splitlines():
