@@ -27,6 +27,22 @@ def humanoid(model):
     return Humanoid(model, FPS, 3)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def shared_planners():
+    """Let commands with the same settings share a planner: its costs are slow to trace."""
+    planners = {}
+
+    def shared(humanoid, config):
+        key = humanoid.substeps, config
+        if key not in planners:
+            planners[key] = Planner(humanoid, config)
+        return planners[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plan, "Planner", shared)
+        yield
+
+
 @pytest.fixture(scope="module")
 def hop(bones, model):
     """A jump that gravity does not allow: half a second, mostly at a constant height of 5 cm."""
