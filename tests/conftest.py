@@ -3,6 +3,7 @@
 import functools
 import gc
 import os
+import threading
 from pathlib import Path
 
 # Tracing makes many objects and few cycles: at its default threshold, garbage collection takes a
@@ -33,6 +34,7 @@ xla_flags.add(
 os.environ.setdefault("JAXRL_KEEP_PROGRAMS", "0")
 import jax  # noqa: E402
 import pytest  # noqa: E402
+from jax._src.interpreters import mlir  # noqa: E402
 from tyro import _docstrings  # noqa: E402
 
 # Implicit rank promotion is nearly always a mistake.
@@ -41,6 +43,19 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 # Every command line makes tyro tokenise the source of all settings, which does not change.
 _make = _docstrings._ClassTokenization.make.__wrapped__  # pyright: ignore[reportFunctionMemberAccess]
 _docstrings._ClassTokenization.make = staticmethod(functools.cache(_make))
+
+# JAX makes an MLIR context for every program, which takes ten milliseconds: longer than the rest of
+# lowering for the thousands of programs that are a single operation. One per thread is enough.
+_make_context, _contexts = mlir.make_ir_context, threading.local()
+
+
+def _shared_context():
+    if not hasattr(_contexts, "context"):
+        _contexts.context = _make_context()
+    return _contexts.context
+
+
+mlir.make_ir_context = _shared_context
 
 # Compiled programs are cached for all workers and for the next run.
 _TESTS = Path(__file__).resolve().parent
