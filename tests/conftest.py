@@ -65,6 +65,20 @@ jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
 # Test functions that `make check` leaves out; `make slow-tests` measures them again.
 _SLOW = frozenset((_TESTS / "slow_tests.txt").read_text().split())
+# Fixtures that compile for five seconds or more: whichever test uses one first is slow.
+_SLOW_FIXTURES = frozenset(
+    {
+        "tests/envs/tasks/test_imitation.py::play",
+        "tests/envs/test_randomize.py::rollout",
+        "tests/evaluation/test_analysis.py::run",
+        "tests/experiments/test_studies.py::folder",
+        "tests/motion/test_mppi.py::planned",
+        "tests/programs/test_offline.py::trained",
+        "tests/training/test_population.py::ppo",
+        "tests/training/test_streaming.py::long",
+        "tests/utils/test_sharding.py::runs",
+    }
+)
 
 
 def pytest_collection_finish() -> None:
@@ -77,7 +91,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the slow tests."""
     for item in items:
         file = item.path.relative_to(_TESTS.parent)
-        if f"{file}::{item.name.partition('[')[0]}" in _SLOW:
+        fixtures = {f"{file}::{name}" for name in getattr(item, "fixturenames", ())}
+        if f"{file}::{item.name.partition('[')[0]}" in _SLOW or fixtures & _SLOW_FIXTURES:
             item.add_marker(pytest.mark.slow)
 
 
