@@ -90,8 +90,8 @@ class Console:
         self._stop_waiting()
         self._began, self._start = time.monotonic(), step
         if self._progress is not None:
-            self._progress.start()
             self._progress.reset(self._task, total=self._total, completed=self._start)
+            self._progress.start()
 
     def iterations(self, first: int, losses: Sequence[float]) -> None:
         """Print the mean loss of a learnt reward in each iteration, from number `first` on."""
