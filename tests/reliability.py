@@ -309,7 +309,8 @@ CASES = {
     37: Case(
         "unknown flags, environments and algorithms",
         (
-            f"{TRAIN}::test_unknown_flags_and_wrong_types_exit_with_2",
+            f"{TRAIN}::test_wrong_types_exit_with_2",
+            f"{TRAIN}::test_bad_flags_are_named_and_refused[--no-such-flag]",
             f"{TRAIN}::test_bad_flags_are_named_and_refused[--env antt]",
         ),
     ),
