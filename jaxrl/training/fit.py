@@ -82,10 +82,10 @@ def fit(
     runner = CallbackRunner(callbacks)  # what cannot be called is refused before anything is built
     own = _own_code(env, env_args, algorithm, network)
     if isinstance(config, str):
-        config = overrides.given(presets.get(config), own | changes)
-        if config.preset == "custom" and changes.keys().isdisjoint({"cycles", "iterations"}):
-            config = overrides.with_ten_epochs(config)
-        program = build(config)
+        named = presets.get(config, **own, **changes)
+        if config == "custom" and changes.keys().isdisjoint({"cycles", "iterations"}):
+            named = overrides.with_ten_epochs(named)
+        program = build(named)
     elif isinstance(config, TrainConfig):
         program = build(overrides.given(config, own | changes))
     else:
