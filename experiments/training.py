@@ -34,7 +34,8 @@ class Started(NamedTuple):
 
 def start(members: Sequence[TrainConfig]) -> Started:
     """Build one program for members that differ in seeds and traced settings, and compile it."""
-    quiet = [replace(m, log=replace(m.log, tensorboard=False, wandb=False)) for m in members]
+    silent = {"tensorboard": False, "wandb": False, "mlflow": False, "video_epochs": 0}
+    quiet = [replace(m, log=replace(m.log, **silent)) for m in members]
     distinct = list(dict.fromkeys(quiet))
     program = population.build(distinct)
     return Started(program, program.start(), [distinct.index(member) for member in quiet])
