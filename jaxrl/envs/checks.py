@@ -119,7 +119,7 @@ def _check_size(env: Any, obs: PyTree, skipped: int) -> None:
     sizes = jax.tree.map(lambda leaf: math.prod(leaf.shape[skipped:]), obs)
     if isinstance(declared, dict) and isinstance(sizes, dict):
         declared = {n: math.prod(s) if isinstance(s, tuple) else s for n, s in declared.items()}
-    elif not isinstance(declared, Integral):
+    elif not isinstance(declared, Integral) or isinstance(sizes, dict):
         return
     if declared != sizes:
         raise UserError(
