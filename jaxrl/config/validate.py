@@ -243,8 +243,8 @@ def _replay_problems(config: TrainConfig, shards: int) -> list[str]:
         )
     if c.buffer_size < rows * c.rollout_length:
         problems.append(
-            f"--offpolicy.buffer-size {c.buffer_size} is less than one rollout: use at least "
-            f"{rows * c.rollout_length}."
+            f"--offpolicy.buffer-size {c.buffer_size} is less than one rollout of --num-envs "
+            f"{config.num_envs}: use at least {rows * c.rollout_length}, or fewer environments."
         )
     if c.warmup > c.buffer_size:
         problems.append(
