@@ -236,7 +236,7 @@ def main() -> None:
             found = preparing.result()
             print(f"{task}: {found}", flush=True)
             for data in arguments.data:
-                if ends.get(task, {}).get(data) != found:  # recorded anew, from other policies
+                if ends.get(task, {}).get(data) != found:  # made again, from other policies
                     ends.setdefault(task, {})[data] = found
                     results.setdefault(task, {})[data] = {}
             for data, method, reward in itertools.product(

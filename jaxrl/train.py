@@ -233,11 +233,11 @@ _ALL_SETTINGS = "\n--dry-run --verbose prints every setting."
 
 def _differences(config: TrainConfig) -> str:
     """Return the settings that differ from the preset, with the preset's values."""
-    before = settings.values(presets.get(config.preset))
+    preset = presets.get(config.preset)
     changes = [
-        f"  {settings.flag(path)} {value}   (preset: {before[path]})"
-        for path, value in settings.values(config).items()
-        if value != before[path]
+        f"  {settings.flag(path)} {settings.get(config, path)}   "
+        f"(preset: {settings.get(preset, path)})"
+        for path in overrides.differences(config, preset)
     ]
     return "\n".join([f"preset {config.preset}" + (", with" if changes else ""), *changes, ""])
 

@@ -19,9 +19,9 @@ import optax
 from flax import struct
 
 from jaxrl.config import AMPConfig
+from jaxrl.config.obs_keys import AMP as AMP_OBS
 from jaxrl.learning import discriminator, normalizer, optimizer
 from jaxrl.learning.normalizer import RunningStats
-from jaxrl.networks.actor_critic import AMP_OBS
 from jaxrl.networks.mlp import MLP
 from jaxrl.types import Array, Key, Mean, Metrics, PyTree, Rollout
 

@@ -10,7 +10,7 @@ from jaxrl.algorithms.off_policy.base import OffPolicyAlgorithm
 from jaxrl.algorithms.off_policy.replay import ReplayBuffer
 from jaxrl.algorithms.ppo import algorithm as ppo
 from jaxrl.algorithms.ppo import value_parts
-from jaxrl.config import NetworkConfig, TrainConfig, env_names
+from jaxrl.config import NetworkConfig, TrainConfig, env_names, obs_keys
 from jaxrl.envs.vector_env import VectorEnv
 from jaxrl.errors import UserError
 from jaxrl.learning.normalizer import RunningStats
@@ -104,9 +104,9 @@ def _amp(config: TrainConfig, env: VectorEnv) -> AMP | None:
     if not config.amp.weight:
         return None
     spec = env.spec.obs
-    if not (isinstance(spec, dict) and actor_critic.AMP_OBS in spec):
+    if not (isinstance(spec, dict) and obs_keys.AMP in spec):
         raise UserError(f"--amp.weight: '{config.env}' has no demonstrations: leave it at 0.")
-    return AMP(config.amp, env.env.demonstrations, spec[actor_critic.AMP_OBS].shape[0])
+    return AMP(config.amp, env.env.demonstrations, spec[obs_keys.AMP].shape[0])
 
 
 def make_offline(

@@ -14,8 +14,9 @@ from jaxrl.errors import UserError, nearest
 
 
 def changed(config: Any, changes: Mapping[str, Any]) -> Any:
-    """Return a configuration with settings replaced."""
+    """Return a configuration with settings replaced; lists may stand for tuples."""
     for path, value in changes.items():
+        value = tuple(value) if isinstance(value, list) else value
         config = _replaced(config, path.split("."), value, path)
     return config
 
@@ -27,16 +28,6 @@ def _replaced(part: Any, steps: list[str], value: Any, path: str) -> Any:
         raise UserError(f"There is no setting '{path}'.{nearest(steps[0], names, prefix)}")
     inner = value if len(steps) == 1 else _replaced(getattr(part, steps[0]), steps[1:], value, path)
     return replace(part, **{steps[0]: inner})
-
-
-def given(config: Any, changes: Mapping[str, Any]) -> Any:
-    """Return a configuration with settings replaced, as people write them in Python."""
-    plain = {path.replace("-", "_"): _tuples(value) for path, value in changes.items()}
-    return changed(config, plain)
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
 
 
 def refuse_unknown(arguments: Sequence[str], config: TrainConfig, others: Sequence[str]) -> None:
@@ -80,7 +71,7 @@ def _similar(flag: str, flags: Iterable[str]) -> list[str]:
 def refuse_unused(config: TrainConfig, preset: TrainConfig) -> None:
     """Raise a UserError for changes of a preset that this run does not use."""
     problems = []
-    for path in _changes(config, preset):
+    for path in differences(config, preset):
         section, unless = SECTIONS.get(path.partition(".")[0]), SETTINGS[path].unless
         if unless and settings.applies(config, unless):
             without = metadata.condition_text(unless)
@@ -102,7 +93,7 @@ def unused_notes(config: TrainConfig, preset: TrainConfig, varied: Sequence[str]
     `varied` between the members of a run count as set.
     """
     notes = []
-    for path in _changes(config, preset):
+    for path in differences(config, preset):
         needs = SETTINGS[path].only_if
         if needs and needs[0] not in varied and not settings.applies(config, needs):
             text = metadata.condition_text(needs)
@@ -110,7 +101,7 @@ def unused_notes(config: TrainConfig, preset: TrainConfig, varied: Sequence[str]
     return notes
 
 
-def _changes(config: TrainConfig, preset: TrainConfig) -> list[str]:
+def differences(config: TrainConfig, preset: TrainConfig) -> list[str]:
     """Return the paths of settings that differ from a preset."""
     now, before = settings.values(config), settings.values(preset)
     return [path for path in now if now[path] != before[path]]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
+from jaxrl.config.obs_keys import ACTION_MASK, PRIVILEGED
 from jaxrl.errors import UserError
 from jaxrl.types import PyTree
 
@@ -77,7 +78,7 @@ def check_start(env: Any, start: "State") -> None:
 
 def _check_obs(obs: PyTree, agent_axis: tuple[int, ...], tokens: tuple[int, ...]) -> None:
     """Raise UserError if no network takes such observations."""
-    if isinstance(obs, dict) and set(obs) <= {"privileged_state", "action_mask"}:
+    if isinstance(obs, dict) and set(obs) <= {PRIVILEGED, ACTION_MASK}:
         raise UserError("The environment's `obs` has no part for the actor: add `state`.")
     axes = f"an axis for its {agent_axis[0]} agents, then " if agent_axis else ""
     for path, leaf in jax.tree_util.tree_leaves_with_path(obs):
@@ -98,9 +99,9 @@ def _check_obs(obs: PyTree, agent_axis: tuple[int, ...], tokens: tuple[int, ...]
 
 def _check_mask(obs: PyTree, agent_axis: tuple[int, ...], actions: int | None) -> None:
     """Raise UserError if an action mask does not fit the actions."""
-    if not isinstance(obs, dict) or "action_mask" not in obs:
+    if not isinstance(obs, dict) or ACTION_MASK not in obs:
         return
-    mask = obs["action_mask"]
+    mask = obs[ACTION_MASK]
     if actions is None:
         raise UserError("The environment's `action_mask` needs discrete actions: `num_actions`.")
     if mask.dtype != jnp.uint8 or mask.shape != (*agent_axis, actions):

@@ -5,11 +5,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from jaxrl.config.obs_keys import ACTION_MASK, AMP, PRIVILEGED
 from jaxrl.envs.wrapper import Wrapper
 from jaxrl.errors import UserError
 from jaxrl.types import Array, PyTree
 
-_NEWEST = ("privileged_state", "action_mask", "amp")  # parts of which one frame is observed
+_NEWEST = (PRIVILEGED, ACTION_MASK, AMP)  # parts of which one frame is observed
 _FRAMES = "frames"  # in state.info
 
 

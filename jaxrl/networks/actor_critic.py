@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.config import NetworkConfig
+from jaxrl.config.obs_keys import ACTION_MASK, AMP, PRIVILEGED
 from jaxrl.learning import distributions, normalizer, sde
 from jaxrl.learning.distributions import Distribution
 from jaxrl.learning.sde import Noise
@@ -17,9 +18,6 @@ from jaxrl.networks.mlp import MLP, kernel_init
 from jaxrl.networks.recurrent import RNN, apply_layers, initial_carry, layer_names
 from jaxrl.types import Array, EnvSpec, Key, PyTree
 
-PRIVILEGED = "privileged_state"
-AMP_OBS = "amp"  # motion of the last frames: for the discriminator, not for actor or critic
-MASK = "action_mask"  # which discrete actions are valid: limits the actor's choice, is no input
 _NOISE = "noise_log_std"  # the actor's parameter of state-dependent exploration
 
 
@@ -200,13 +198,13 @@ def observed_keys(spec_obs: PyTree) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """
     if not isinstance(spec_obs, dict):
         return (), ()
-    shared = tuple(key for key in sorted(spec_obs) if key not in (PRIVILEGED, AMP_OBS, MASK))
+    shared = tuple(key for key in sorted(spec_obs) if key not in (PRIVILEGED, AMP, ACTION_MASK))
     return shared, ((PRIVILEGED,) if PRIVILEGED in spec_obs else shared)
 
 
 def network_obs(obs: PyTree) -> PyTree:
     """Return the parts of an observation that actor and critic read."""
-    return {k: v for k, v in obs.items() if k != AMP_OBS} if isinstance(obs, dict) else obs
+    return {k: v for k, v in obs.items() if k != AMP} if isinstance(obs, dict) else obs
 
 
 def example_obs(spec: EnvSpec) -> PyTree:
@@ -220,9 +218,9 @@ def example_obs(spec: EnvSpec) -> PyTree:
 
 def masked(output: Array, obs: PyTree) -> Array:
     """Return logits or Q values with those of invalid actions very low, if there is a mask."""
-    if not isinstance(obs, dict) or MASK not in obs:
+    if not isinstance(obs, dict) or ACTION_MASK not in obs:
         return output
-    valid = obs[MASK] > 0
+    valid = obs[ACTION_MASK] > 0
     number = valid.shape[-1]
     choice = jnp.where(valid, output[..., :number], distributions.INVALID)
     return jnp.concatenate([choice, output[..., number:]], axis=-1)
@@ -251,7 +249,7 @@ def build(spec: EnvSpec, config: NetworkConfig) -> ActorCritic:
     """Build networks that fit an environment's observations and actions."""
     kind = distributions.kind_for(config.distribution, spec.action.discrete)
     distribution = distributions.DISTRIBUTIONS[kind](spec.action.size)
-    if kind == "greedy" and isinstance(spec.obs, dict) and MASK in spec.obs:
+    if kind == "greedy" and isinstance(spec.obs, dict) and ACTION_MASK in spec.obs:
         distribution = distributions.greedy(spec.action.size, masked=True)
     actor_keys, critic_keys = observed_keys(spec.obs)
     actor = _Actor(config, distribution.param_size, has_std=not spec.action.discrete)

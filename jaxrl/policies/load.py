@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jaxrl.algorithms import policy as acting
 from jaxrl.algorithms.ppo import algorithm as ppo
 from jaxrl.config import NetworkConfig, TrainConfig, env_names
+from jaxrl.config.obs_keys import PRIVILEGED
 from jaxrl.envs import factory as environments
 from jaxrl.envs import hooks
 from jaxrl.envs.gymnasium.env import GymnasiumEnv
@@ -263,7 +264,7 @@ def _check_given(obs: PyTree, spec: EnvSpec) -> None:
 
     wanted = spec.obs
     if isinstance(wanted, dict) and isinstance(obs, dict):  # the critic's part may be left out
-        wanted = {k: v for k, v in wanted.items() if k in obs or k != "privileged_state"}
+        wanted = {k: v for k, v in wanted.items() if k in obs or k != PRIVILEGED}
     same = jax.tree.structure(obs) == jax.tree.structure(wanted)
     if not same or not all(jax.tree.leaves(jax.tree.map(fits, obs, wanted))):
         given, trained = (jax.tree.map(lambda leaf: leaf.shape, o) for o in (obs, wanted))

@@ -87,9 +87,9 @@ def fit(
             named = overrides.with_ten_epochs(named)
         program = build(named)
     elif isinstance(config, TrainConfig):
-        program = build(overrides.given(config, own | changes))
+        program = build(overrides.changed(config, own | changes))
     else:
-        program = build_population([overrides.given(c, own | changes) for c in config])
+        program = build_population([overrides.changed(c, own | changes) for c in config])
     return fit_program(program, runner, sinks=sinks, verbose=verbose)
 
 

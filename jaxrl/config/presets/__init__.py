@@ -25,7 +25,7 @@ def get(name: str, **changes: Any) -> TrainConfig:
     if name not in PRESETS:
         listed = ", ".join(names())
         raise UserError(f"Unknown preset '{name}'.{nearest(name, PRESETS)} Known: {listed}.")
-    return overrides.given(PRESETS[name], changes)
+    return overrides.changed(PRESETS[name], changes)
 
 
 def names() -> list[str]:

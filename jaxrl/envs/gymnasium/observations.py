@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from jaxrl.config.obs_keys import ACTION_MASK
+
 if TYPE_CHECKING:
     from gymnasium.spaces import Box, Space
 
-MASK = "action_mask"  # by the convention of PettingZoo
 Obs = Any  # an array, or a dict of arrays; [environments, ...]
 
 
@@ -25,7 +26,7 @@ def unsupported(space: "Space") -> "Space | None":
     from gymnasium.spaces import Box, Dict, Discrete
 
     if isinstance(space, Dict):
-        parts = [part for key, part in space.spaces.items() if key != MASK]
+        parts = [part for key, part in space.spaces.items() if key != ACTION_MASK]
         return next((part for part in parts if not isinstance(part, Box | Discrete)), None)
     return None if isinstance(space, Box | Discrete) else space
 
@@ -36,7 +37,7 @@ def shapes(space: Any) -> Any:
 
     if isinstance(space, Dict):
         return {
-            key: (part.shape, np.uint8) if key == MASK else shapes(part)
+            key: (part.shape, np.uint8) if key == ACTION_MASK else shapes(part)
             for key, part in space.spaces.items()
         }
     if isinstance(space, Discrete):
@@ -52,7 +53,7 @@ def convert(space: Any, obs: Any) -> Obs:
 
     if isinstance(space, Dict):
         return {
-            key: np.asarray(obs[key], np.uint8) if key == MASK else convert(part, obs[key])
+            key: np.asarray(obs[key], np.uint8) if key == ACTION_MASK else convert(part, obs[key])
             for key, part in space.spaces.items()
         }
     obs = np.asarray(obs)
