@@ -16,6 +16,8 @@ COMMANDS = {
     "report": ("jaxrl.report", "compare runs on one page"),
     "export": ("jaxrl.export", "write a policy that needs no jaxrl"),
     "record": ("jaxrl.record", "record episodes to learn from"),
+    "study": ("jaxrl.studies.run", "train variants of a preset over seeds, and compare them"),
+    "search": ("jaxrl.studies.search", "search settings of a preset"),
     "presets": ("jaxrl.presets", "list the presets"),
     "clips-convert": ("jaxrl.clips.convert", "convert motion capture"),
     "clips-inspect": ("jaxrl.clips.inspect", "describe motion capture"),

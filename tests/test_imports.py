@@ -18,7 +18,7 @@ ORDER = [
     {"reports"},
     {"callbacks"},
     {"training"},
-    {"train", "evaluate", "render", "report", "export", "record", "clips", "presets"},
+    {"train", "evaluate", "render", "report", "export", "record", "clips", "presets", "studies"},
     {"completion", "__main__"},
 ]
 # `learning` is stricter: functions of arrays that import no other package.

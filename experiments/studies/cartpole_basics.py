@@ -1,7 +1,6 @@
 """Sensitivity of PPO to its settings on CartPole; a few minutes on two cores."""
 
-from experiments import smoke_configs
-from experiments.study import Between, Study
+from jaxrl.studies import Between, Study, smoke_configs
 
 STUDY = Study(
     preset="cartpole",

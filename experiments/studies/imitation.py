@@ -3,8 +3,7 @@
 Without `--set motion.clips FOLDER` there is only one generated clip, and nothing to resample.
 """
 
-from experiments import smoke_configs
-from experiments.study import Study
+from jaxrl.studies import Study, smoke_configs
 
 _AMP = {"amp.weight": 0.5, "amp.gradient_penalty": 20.0}
 _LSTM = {"network.rnn": "lstm", "network.rnn_size": 256}

@@ -4,8 +4,7 @@ More minibatches are more, smaller gradient steps on the same experience; fewer 
 more, smaller rollouts.
 """
 
-from experiments import smoke_configs
-from experiments.study import Study
+from jaxrl.studies import Study, smoke_configs
 
 _STEPS = 15_204_352  # 8,192 environments × 8 steps × 8 epochs × 29 iterations
 

@@ -1,7 +1,6 @@
 """Sensitivity of PPO to its settings, and to common mistakes, on Brax's ant."""
 
-from experiments import smoke_configs
-from experiments.study import Between, Study
+from jaxrl.studies import Between, Study, smoke_configs
 
 STUDY = Study(
     preset="ant",

@@ -5,8 +5,7 @@ steps in an iteration of 16 environment steps, and a batch of its reward model h
 of 8 episodes. The study of the third size, steps per episode, is rrd_subsets.
 """
 
-from experiments import smoke_configs
-from experiments.study import Study
+from jaxrl.studies import Study, smoke_configs
 
 _BATCHES, _SIZE = "offpolicy.train_batches", "rrd.batch_size"
 _STEPS = 64  # of each episode

@@ -6,8 +6,7 @@ environments, so that episodes end early in a run, and few gradient steps per en
 since the reward model learns from whole episodes.
 """
 
-from experiments import smoke_configs
-from experiments.study import Study
+from jaxrl.studies import Study, smoke_configs
 
 _SIZE, _CORRECTED = "rrd.sample_size", "rrd.bias_correction"
 

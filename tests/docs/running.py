@@ -14,11 +14,11 @@ from typing import Any
 
 import tyro
 
-from experiments import search, study
 from jaxrl import record, train
 from jaxrl.config import LogConfig, TrainConfig, env_names, overrides, presets
 from jaxrl.programs import DeviceProgram, device, memory_estimate
 from jaxrl.programs.device import DeviceExecutor, compile_programs
+from jaxrl.studies import search, study
 from jaxrl.training import fit, population
 from tests.docs.reading import ROOT
 from tests.docs.shrinking import STAND_INS, shrunk, with_stand_in
@@ -132,11 +132,9 @@ class Commands:
         """
         self.parses(command)
         name = shlex.split(command)[3]
-        file = Path("experiments/studies") / f"{name}.py"
-        if not file.exists():
-            assert (ROOT / file).exists(), file
+        if not Path(name).exists():
+            assert _committed_study(name).exists(), name
             return
-        self.patch.setattr(study, "HERE", Path("experiments").absolute())
         cells = list(study.load(name).cells().values())
         overrides.check(cells)
         for group in population.groups(cells):
@@ -145,7 +143,7 @@ class Commands:
     def searches(self, command: str) -> None:
         """Parse the arguments and check the ranges; tests/experiments/test_search.py searches."""
         self.parses(command)
-        chosen = study.load(shlex.split(command)[3])
+        chosen = study.load(str(_committed_study(shlex.split(command)[3])))
         assert chosen.search
         search._check(chosen)
 
@@ -210,9 +208,10 @@ RULES = (
     (r"python -m jaxrl\.clips\.\w+ ", Commands.parses),
     (r"python -m jaxrl\.record ", Commands.records),
     (r"python -m jaxrl\.render .* --follow\b", Commands.parses),  # serves until Ctrl-C
+    (r"python -m jaxrl\.studies\.run ", Commands.studies),
+    (r"python -m jaxrl\.studies\.search ", Commands.searches),
+    (r"python -m jaxrl\.studies\.", Commands.parses),
     (r"python -m jaxrl\.", Commands.plays),
-    (r"python -m experiments\.run ", Commands.studies),
-    (r"python -m experiments\.search ", Commands.searches),
     (r"python -m (benchmarks|experiments)\.", Commands.parses),
     (r"git |cd |tensorboard |jupyter |python3 -m venv |onnx/bin/", Commands.skips),
 )
@@ -264,6 +263,10 @@ def _traces(build: Callable, members: list[TrainConfig]) -> None:
     program = fit.build_population(small) if len(small) > 1 else build(small[0])
     assert memory_estimate.report(program)
     trace_iteration(program)
+
+
+def _committed_study(name: str) -> Path:
+    return ROOT / "experiments" / "studies" / f"{name}.py"
 
 
 def _succeeds(module: Any, words: list[str]) -> None:

@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from experiments import report, results, run, study
 from experiments.notebooks.__main__ import HERE, ROOT, executed, main
-from experiments.results import Record
+from jaxrl.studies import report, results, run, study
+from jaxrl.studies.results import Record
 from jaxrl.training import fit, population
 from tests.docs.shrinking import with_stand_in
 from tests.helpers.stepping import trace_iteration

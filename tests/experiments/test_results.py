@@ -2,15 +2,18 @@
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from experiments import provenance, report, results
-from experiments.provenance import Provenance
-from experiments.results import Record
-from experiments.study import HERE, PLAIN, Study, load
+from jaxrl.studies import provenance, report, results
+from jaxrl.studies.provenance import Provenance
+from jaxrl.studies.results import Record
+from jaxrl.studies.study import PLAIN, Study, load
 from jaxrl.utils import stats
+
+STUDIES = Path(__file__).parents[2] / "experiments" / "studies"
 
 
 def test_metrics_missing_from_some_runs_are_nan(tmp_path):
@@ -53,14 +56,14 @@ def test_diverged_run_ranks_worst():
 def test_common_settings_are_listed_and_rename_the_base(tmp_path):
     study = Study("cartpole", {"more": {"epochs": 3}}, settings={"epochs": 2}, metric="x")
     runs = [Record(PLAIN, 0, [1024], {"x": [1.0]}), Record("more", 0, [1536], {"x": [2.0]})]
-    made = Provenance("python -m experiments.run s --set epochs 2", "abc", "1 × GPU", "0.1")
+    made = Provenance("jaxrl study s --set epochs 2", "abc", "1 × GPU", "0.1")
     provenance.write(tmp_path, study.settings, [made, made])
     report.write("s", study, runs, tmp_path)
     text = (tmp_path / "results.md").read_text()
     assert "Preset `cartpole` with `epochs = 2`." in text
     assert "| base |  | 1,024 | 1 |" in text and "| more | `epochs = 3` | 1,536 | 2 |" in text
     assert "1 seeds for each variant." in text and PLAIN not in text
-    assert text.count("- `python -m experiments.run s --set epochs 2`, commit abc, 1 × GPU") == 1
+    assert text.count("- `jaxrl study s --set epochs 2`, commit abc, 1 × GPU") == 1
 
 
 def test_unchanged_preset_is_called_as_it_is(tmp_path):
@@ -109,7 +112,7 @@ def test_metrics_of_successes_may_appear_late():
 
 
 @pytest.mark.parametrize(
-    "name", [path.stem for path in (HERE / "studies").glob("*.py") if path.stem != "__init__"]
+    "name", [path.stem for path in STUDIES.glob("*.py") if path.stem != "__init__"]
 )
 def test_no_two_variants_are_equal(name):
     """A changed preset could make two variants equal and the results misleading."""

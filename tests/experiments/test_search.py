@@ -6,11 +6,11 @@ import sys
 import numpy as np
 import pytest
 
-from experiments import search, study, training
-from experiments.study import Between, Study
 from jaxrl import train
 from jaxrl.config.overrides import changed
 from jaxrl.errors import UserError
+from jaxrl.studies import search, study, training
+from jaxrl.studies.study import Between, Study
 
 pytestmark = pytest.mark.usefixtures("shared_programs", "no_plots")
 

@@ -7,19 +7,20 @@ import math
 import shlex
 import signal
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from experiments import provenance, results, run, training
-from experiments.provenance import Provenance
-from experiments.results import Record
-from experiments.study import HERE, PLAIN, Study, flags, grid, load
 from jaxrl import train
 from jaxrl.checkpoint.snapshot import CheckpointError
 from jaxrl.config import presets
 from jaxrl.config.overrides import changed
 from jaxrl.errors import UserError
+from jaxrl.studies import provenance, results, run, study, training
+from jaxrl.studies.provenance import Provenance
+from jaxrl.studies.results import Record
+from jaxrl.studies.study import PLAIN, Study, find, flags, grid, load, results_folder
 from jaxrl.training import population, signals
 from tests.helpers import tiny
 
@@ -88,7 +89,7 @@ def test_table_contains_all_finished_runs(folder):
 
 def test_provenance_of_results_is_stored(folder):
     _, (made,) = provenance.read(folder) or ({}, [])
-    assert made.command.startswith("python -m experiments.run cartpole_basics --smoke --out")
+    assert made.command.startswith("jaxrl study cartpole_basics --smoke --out")
     assert made.devices.endswith("CPU cores") and made.jax
     text = (folder / "results.md").read_text()
     assert made.describe() in text and "these are not results" in text
@@ -221,10 +222,26 @@ def test_unknown_study_suggests_the_closest_name(capsys):
     assert "Did you mean 'cartpole_basics'" in capsys.readouterr().err
 
 
-def test_file_without_a_study_is_named(monkeypatch, capsys):
-    monkeypatch.delattr("experiments.studies.cartpole_basics.STUDY")
-    assert run.main(["cartpole_basics"]) == 2
-    assert "cartpole_basics.py has no study: write STUDY = Study(" in capsys.readouterr().err
+def test_file_without_a_study_is_named(tmp_path, capsys):
+    (tmp_path / "mine.py").write_text("LAMBDA = 1\n")
+    assert run.main([str(tmp_path / "mine.py")]) == 2
+    assert "mine.py' has no study: write STUDY = Study(" in capsys.readouterr().err
+    assert run.main([str(tmp_path / "yours.py")]) == 2
+    assert "yours.py'" in capsys.readouterr().err
+
+
+def test_own_study_is_found_by_path_and_by_name(tmp_path, monkeypatch):
+    """Results are written beside the file, or beside its folder `studies`."""
+    mine = "from jaxrl.studies import Study\n\nSTUDY = Study('cartpole', {'a': {'ppo.lam': 1.0}})\n"
+    (tmp_path / "studies").mkdir()
+    for folder in (tmp_path, tmp_path / "studies"):
+        (folder / "mine.py").write_text(mine)
+    monkeypatch.chdir(tmp_path)
+    for name in ("mine.py", "studies/mine.py", "mine"):
+        assert load(name).variants == {"a": {"ppo.lam": 1.0}}
+        assert results_folder(name).absolute() == tmp_path / "results" / "mine"
+    monkeypatch.chdir(tmp_path / "studies")
+    assert load("mine") and find("mine") == tmp_path / "studies" / "mine.py"
 
 
 @pytest.mark.parametrize(
@@ -255,7 +272,7 @@ def test_at_once_must_be_at_least_one(capsys):
 def test_misspelled_metric_suggests_the_closest_name(folder, monkeypatch, capsys):
     """At the first evaluation, and for runs that were finished before."""
     wrong = replace(load("cartpole_basics"), metric="eval/mean_rewards")
-    monkeypatch.setattr("experiments.studies.cartpole_basics.STUDY", wrong)
+    monkeypatch.setattr(study, "load", lambda name: wrong)
     monkeypatch.setattr(training, "start", lambda members: None)
     monkeypatch.setattr(training, "train", lambda *given: given[2](["eval/mean_reward"]))
     for out in (folder / "new", folder):
@@ -289,7 +306,7 @@ def test_flags_round_trip_through_the_command_line():
 
 
 def test_every_study_is_valid():
-    for path in (HERE / "studies").glob("*.py"):
-        study = load(path.stem)
-        assert study.cells() and study.smoke_test().cells()
-        assert len(population.groups(list(study.smoke_test().cells().values()))) <= 3
+    for path in (Path(__file__).parents[2] / "experiments" / "studies").glob("[!_]*.py"):
+        chosen = load(str(path))
+        assert chosen.cells() and chosen.smoke_test().cells()
+        assert len(population.groups(list(chosen.smoke_test().cells().values()))) <= 3

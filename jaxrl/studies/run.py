@@ -1,4 +1,4 @@
-"""Run a study: `python -m experiments.run STUDY` writes a table, plots and results.md.
+"""Run a study: `jaxrl study STUDY` writes a table, plots and results.md.
 
 Finished runs are stored and not repeated; unfinished ones are saved when they are interrupted. The
 same command continues a study.
@@ -18,11 +18,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from experiments import provenance, report, study
-from experiments import results as records
-from experiments.results import Record
-from experiments.study import HERE, Cell, Study
 from jaxrl.config import TrainConfig
+from jaxrl.studies import provenance, report, study
+from jaxrl.studies import results as records
+from jaxrl.studies.results import Record
+from jaxrl.studies.study import Cell, Study
 
 Item = TypeVar("Item")
 Made = TypeVar("Made")
@@ -31,9 +31,11 @@ Made = TypeVar("Made")
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("study", help="name of a file in experiments/studies")
+    parser.add_argument("study", help="a Python file, or its name in studies/")
     parser.add_argument("--smoke", action="store_true", help="smoke test with two seeds")
-    parser.add_argument("--out", type=Path, help="folder; experiments/results/STUDY if not given")
+    parser.add_argument(
+        "--out", type=Path, help="folder; results/STUDY beside studies/ if not given"
+    )
     parser.add_argument("--at-once", type=int, default=64, help="maximum members of a program")
     parser.add_argument(
         "--set",
@@ -45,7 +47,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     command = parser.parse_args(arguments)
     words = sys.argv[1:] if arguments is None else arguments
-    command.typed = shlex.join(["python", "-m", "experiments.run", *words])
+    command.typed = shlex.join(["jaxrl", "study", *words])
     return study.status(lambda: _command(command))
 
 
@@ -57,7 +59,7 @@ def _command(command: argparse.Namespace) -> None:
     if command.smoke:
         chosen = chosen.smoke_test()
     out = study.folder(command.study, command.out, smoke=command.smoke)
-    execute(command.study, chosen, out, command.at_once, command.typed)
+    execute(Path(command.study).stem, chosen, out, command.at_once, command.typed)
 
 
 def _value(text: str) -> Any:
@@ -91,7 +93,7 @@ def results(name: str) -> tuple[Study, list[Record]]:
 
     Without stored results, or with JAXRL_SMOKE set, its smoke test is run instead.
     """
-    chosen, table = study.load(name), HERE / "results" / name / "results.csv"
+    chosen, table = study.load(name), study.results_folder(name) / "results.csv"
     if table.exists() and not os.environ.get("JAXRL_SMOKE"):
         return chosen, records.read_table(table)
     print("This is a smoke test, not a result: nothing was trained for long.")
@@ -106,7 +108,7 @@ def _run(
     chosen: Study, cells: dict[Cell, TrainConfig], path: Path, at_once: int, command: str
 ) -> None:
     """Train all cells, as many per program as possible, and store the results of each program."""
-    from experiments import training
+    from jaxrl.studies import training
     from jaxrl.training import population
     from jaxrl.utils import compilation_cache
 

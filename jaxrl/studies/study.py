@@ -6,7 +6,7 @@ A variant is a name and the settings it changes, by their dotted names; "as it i
 Variants that differ only in traced settings, and all seeds, are trained in one program.
 """
 
-import importlib
+import importlib.util
 import shlex
 import signal
 import sys
@@ -15,12 +15,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from experiments import smoke_configs
 from jaxrl.config import TrainConfig, env_names, presets, serialization, settings, validate
 from jaxrl.config.overrides import changed, combinations
 from jaxrl.errors import UserError, exit_status, nearest
+from jaxrl.studies import smoke_configs
 
-HERE = Path(__file__).parent
 PLAIN = "as it is"
 Cell = tuple[str, int]  # variant, seed
 
@@ -43,7 +42,7 @@ class Study:
     settings: Mapping[str, Any] = field(default_factory=dict)  # for all variants
     metric: str = "eval/mean_reward"  # any that an evaluation logs
     lower_is_better: bool = False
-    # Settings to search, each a Between or a tuple of choices; see experiments/search.py.
+    # Settings to search, each a Between or a tuple of choices; see jaxrl/studies/search.py.
     search: Mapping[str, Between | tuple[Any, ...]] = field(default_factory=dict)
     smoke: Mapping[str, Any] = field(default_factory=dict)  # settings of a smoke test
     is_smoke_test: bool = False
@@ -121,16 +120,44 @@ class Study:
         return cells
 
 
+def find(name: str) -> Path:
+    """Return the file of a study: a path to it, or its name in a folder `studies`.
+
+    That folder is looked for, also under `experiments`, in the current folder and those above it.
+    """
+    if name.endswith(".py"):
+        if not Path(name).is_file():
+            raise UserError(f"There is no file '{name}'.")
+        return Path(name)
+    known: dict[str, Path] = {}
+    for folder in (Path.cwd(), *Path.cwd().parents):
+        for place in (folder / "studies", folder / "experiments" / "studies"):
+            known = {path.stem: path for path in place.glob("*.py")} | known
+    known.pop("__init__", None)
+    if name not in known:
+        hint = nearest(name, known)
+        found = f"Known: {', '.join(sorted(known))}." if known else "Name a file, as my_study.py."
+        raise UserError(f"Unknown study '{name}'.{hint} {found}")
+    return known[name]
+
+
 def load(name: str) -> Study:
-    """Return the study of a file in experiments/studies."""
-    names = sorted(p.stem for p in (HERE / "studies").glob("*.py") if p.stem != "__init__")
-    if name not in names:
-        hint = nearest(name, names)
-        raise UserError(f"Unknown study '{name}'.{hint} Known: {', '.join(names)}.")
-    study = getattr(importlib.import_module(f"experiments.studies.{name}"), "STUDY", None)
+    """Return the study of a file: its path, or its name in a folder `studies`."""
+    path = find(name)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None  # it ends in .py
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    study = getattr(module, "STUDY", None)
     if not isinstance(study, Study):
-        raise UserError(f"experiments/studies/{name}.py has no study: write STUDY = Study(...).")
+        raise UserError(f"'{path}' has no study: write STUDY = Study(...).")
     return study
+
+
+def results_folder(name: str) -> Path:
+    """Return where the results of a study belong: beside its folder `studies`, or its file."""
+    place = find(name).parent
+    return (place.parent if place.name == "studies" else place) / "results" / Path(name).stem
 
 
 def at_least_one(**numbers: int) -> None:
@@ -169,7 +196,9 @@ def _flag(name: str, value: Any) -> str:
 
 def folder(name: str, out: Path | None, *, smoke: bool) -> Path:
     """Make and return the folder of results; those of a smoke test have their own."""
-    out = out or HERE / "results" / (f"{name}-smoke" if smoke else name)
+    if out is None:
+        out = results_folder(name)
+        out = out.with_name(f"{out.name}-smoke") if smoke else out
     out.mkdir(parents=True, exist_ok=True)
     return out
 

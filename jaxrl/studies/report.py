@@ -1,7 +1,7 @@
 """The report of a study: curves with bands, final results with intervals, comparisons.
 
-The plots are functions of records, for results.md and for notebooks. `python -m experiments.report
-STUDY` rewrites the report from the stored table.
+The plots are functions of records, for results.md and for notebooks.
+`python -m jaxrl.studies.report STUDY` rewrites the report from the stored table.
 """
 
 import argparse
@@ -15,12 +15,12 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from experiments import provenance
-from experiments import study as studies
-from experiments.results import Record, read_table
-from experiments.study import PLAIN, Study
 from jaxrl.errors import UserError, exit_status
 from jaxrl.reports import plots
+from jaxrl.studies import provenance
+from jaxrl.studies import study as studies
+from jaxrl.studies.results import Record, read_table
+from jaxrl.studies.study import PLAIN, Study
 from jaxrl.utils import stats
 
 _COLOR, _GREY = "#1f6fb4", "#8a8f98"
@@ -30,16 +30,17 @@ _COLUMNS = 4
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return the exit status."""
     parser = argparse.ArgumentParser(description="Rewrite results.md from results.csv.")
-    parser.add_argument("study", help="name of a file in experiments/studies")
-    parser.add_argument("--out", type=Path, help="folder; experiments/results/STUDY if not given")
+    parser.add_argument("study", help="a Python file, or its name in studies/")
+    parser.add_argument(
+        "--out", type=Path, help="folder; results/STUDY beside studies/ if not given"
+    )
     command = parser.parse_args(arguments)
-    out = command.out or studies.HERE / "results" / command.study
-    return exit_status(lambda: rewrite(command.study, out))
+    return exit_status(lambda: rewrite(command.study, command.out))
 
 
-def rewrite(name: str, out: Path) -> None:
+def rewrite(name: str, out: Path | None = None) -> None:
     """Write the report of a finished study, with the settings of its runs."""
-    chosen = studies.load(name)
+    chosen, out = studies.load(name), out or studies.results_folder(name)
     if not (out / "results.csv").exists():
         raise UserError(f"'{out}' has no results.csv: run the study first.")
     if stored := provenance.read(out):
@@ -51,9 +52,9 @@ def rewrite(name: str, out: Path) -> None:
         if variant not in (PLAIN, *chosen.variants):
             raise UserError(
                 f"'{out / 'results.csv'}' has a variant '{variant}' that the study lacks: "
-                f"name it in experiments/studies/{name}.py, or run the study again."
+                f"name it in {studies.find(name)}, or run the study again."
             )
-    write(name, chosen, records, out)
+    write(Path(name).stem, chosen, records, out)
 
 
 def by_variant(study: Study, records: list[Record]) -> dict[str, tuple[np.ndarray, np.ndarray]]:

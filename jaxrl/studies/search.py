@@ -1,4 +1,4 @@
-"""Search the settings of a study's preset: `python -m experiments.search STUDY --trials 32`.
+"""Search the settings of a study's preset: `jaxrl search STUDY --trials 32`.
 
 Several trials are members of one program. Finished trials are stored line by line, and the same
 command continues an interrupted search. Needs optuna: pip install 'jaxrl[search]'.
@@ -15,22 +15,24 @@ from typing import Any
 
 import numpy as np
 
-from experiments import report, study
-from experiments.study import Between, Study
 from jaxrl.config import TrainConfig, serialization, settings, validate
 from jaxrl.errors import UserError
+from jaxrl.studies import report, study
+from jaxrl.studies.study import Between, Study
 from jaxrl.utils import stats
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("study", help="name of a file in experiments/studies")
+    parser.add_argument("study", help="a Python file, or its name in studies/")
     parser.add_argument("--trials", type=int, default=32, help="total number of trials")
     parser.add_argument("--at-once", type=int, default=8, help="trials before the next are chosen")
     parser.add_argument("--seeds", type=int, default=1, help="runs of each trial")
     parser.add_argument("--smoke", action="store_true", help="smoke test: very small runs")
-    parser.add_argument("--out", type=Path, help="folder; experiments/results/STUDY if not given")
+    parser.add_argument(
+        "--out", type=Path, help="folder; results/STUDY beside studies/ if not given"
+    )
     command = parser.parse_args(arguments)
     return study.status(lambda: _command(command))
 
@@ -43,7 +45,7 @@ def _command(command: argparse.Namespace) -> None:
         raise UserError(f"The study '{command.study}' has no `search`: add settings to search.")
     chosen = replace(chosen.smoke_test() if command.smoke else chosen, seeds=command.seeds)
     out = study.folder(command.study, command.out, smoke=command.smoke)
-    execute(command.study, chosen, out, command.trials, command.at_once)
+    execute(Path(command.study).stem, chosen, out, command.trials, command.at_once)
 
 
 def execute(name: str, chosen: Study, out: Path, trials: int, at_once: int) -> None:
@@ -141,7 +143,7 @@ def _suggest(trial: Any, chosen: Study) -> dict[str, Any]:
 
 def _tried(chosen: Study, asked: list[Any], folder: Path) -> list[float]:
     """Run all trials; return the interquartile mean of each over its seeds, NaN if invalid."""
-    from experiments import training
+    from jaxrl.studies import training
     from jaxrl.training import population
 
     runs: list[tuple[int, TrainConfig]] = []

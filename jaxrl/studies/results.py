@@ -7,9 +7,9 @@ import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from experiments.provenance import Provenance
-from experiments.study import Cell
 from jaxrl.config import TrainConfig, serialization
+from jaxrl.studies.provenance import Provenance
+from jaxrl.studies.study import Cell
 
 
 class Record(NamedTuple):
