@@ -71,7 +71,7 @@ _SLOW_FIXTURES = frozenset(
         "tests/envs/tasks/test_imitation.py::play",
         "tests/envs/test_randomize.py::rollout",
         "tests/evaluation/test_analysis.py::run",
-        "tests/experiments/test_studies.py::folder",
+        "tests/studies/test_studies.py::folder",
         "tests/motion/test_mppi.py::planned",
         "tests/programs/test_offline.py::trained",
         "tests/training/test_population.py::ppo",

@@ -395,7 +395,7 @@ CASES = {
         (
             "tests/test_extras.py::test_missing_package_is_named_before_a_folder_is_made",
             "tests/test_extras.py::test_every_hint_names_an_existing_extra",
-            "tests/experiments/test_search.py::test_missing_optuna_names_the_extra",
+            "tests/studies/test_search.py::test_missing_optuna_names_the_extra",
             "tests/rendering/test_episodes.py::test_missing_ffmpeg_gives_an_install_hint",
         ),
         "There is no extra for MuJoCo Playground.",

@@ -1,6 +1,6 @@
 """Missing optional packages are named, with the command that installs them.
 
-FFmpeg is tested in tests/rendering/test_episodes.py, optuna in tests/experiments/test_search.py.
+FFmpeg is tested in tests/rendering/test_episodes.py, optuna in tests/studies/test_search.py.
 """
 
 import re

@@ -29,7 +29,9 @@ _COLUMNS = 4
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return the exit status."""
-    parser = argparse.ArgumentParser(description="Rewrite results.md from results.csv.")
+    parser = argparse.ArgumentParser(
+        prog="python -m jaxrl.studies.report", description="Rewrite results.md from results.csv."
+    )
     parser.add_argument("study", help="a Python file, or its name in studies/")
     parser.add_argument(
         "--out", type=Path, help="folder; results/STUDY beside studies/ if not given"

@@ -30,7 +30,9 @@ Made = TypeVar("Made")
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return the exit status."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m jaxrl.studies.run", description=(__doc__ or "").split("\n")[0]
+    )
     parser.add_argument("study", help="a Python file, or its name in studies/")
     parser.add_argument("--smoke", action="store_true", help="smoke test with two seeds")
     parser.add_argument(

@@ -2,6 +2,8 @@
 
 Several trials are members of one program. Finished trials are stored line by line, and the same
 command continues an interrupted search. Needs optuna: pip install 'jaxrl[search]'.
+
+With `--pbt N` settings change during training instead, see `jaxrl.studies.pbt`.
 """
 
 import argparse
@@ -21,14 +23,21 @@ from jaxrl.studies import report, study
 from jaxrl.studies.study import Between, Study
 from jaxrl.utils import stats
 
+_DEFAULTS = {"trials": 32, "at_once": 8, "seeds": 1}
+
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return the exit status."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m jaxrl.studies.search", description=(__doc__ or "").split("\n")[0]
+    )
     parser.add_argument("study", help="a Python file, or its name in studies/")
-    parser.add_argument("--trials", type=int, default=32, help="total number of trials")
-    parser.add_argument("--at-once", type=int, default=8, help="trials before the next are chosen")
-    parser.add_argument("--seeds", type=int, default=1, help="runs of each trial")
+    parser.add_argument("--trials", type=int, help="total number of trials; 32 if not given")
+    parser.add_argument("--at-once", type=int, help="trials before the next are chosen; 8")
+    parser.add_argument("--seeds", type=int, help="runs of each trial; 1")
+    parser.add_argument(
+        "--pbt", type=int, metavar="MEMBERS", help="population-based training instead of trials"
+    )
     parser.add_argument("--smoke", action="store_true", help="smoke test: very small runs")
     parser.add_argument(
         "--out", type=Path, help="folder; results/STUDY beside studies/ if not given"
@@ -38,21 +47,34 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _command(command: argparse.Namespace) -> None:
-    numbers = {"trials": command.trials, "at_once": command.at_once, "seeds": command.seeds}
-    study.at_least_one(**numbers)
+    numbers = {name: getattr(command, name) for name in _DEFAULTS}
+    given = {name: number for name, number in numbers.items() if number is not None}
+    if command.pbt is not None and given:
+        flag = f"--{next(iter(given)).replace('_', '-')}"
+        raise UserError(f"{flag} belongs to trials, which --pbt replaces: leave one of them out.")
+    study.at_least_one(**given)
+    numbers = _DEFAULTS | given
     chosen = study.load(command.study)
     if not chosen.search:
         raise UserError(f"The study '{command.study}' has no `search`: add settings to search.")
-    chosen = replace(chosen.smoke_test() if command.smoke else chosen, seeds=command.seeds)
-    out = study.folder(command.study, command.out, smoke=command.smoke)
-    execute(Path(command.study).stem, chosen, out, command.trials, command.at_once)
+    chosen = replace(chosen.smoke_test() if command.smoke else chosen, seeds=numbers["seeds"])
+    out, name = (
+        study.folder(command.study, command.out, smoke=command.smoke),
+        Path(command.study).stem,
+    )
+    if command.pbt is None:
+        return execute(name, chosen, out, numbers["trials"], numbers["at_once"])
+    from jaxrl.studies import pbt
+
+    check_ranges(chosen)
+    pbt.execute(name, chosen, out, command.pbt)
 
 
 def execute(name: str, chosen: Study, out: Path, trials: int, at_once: int) -> None:
     """Run trials until there are `trials` of them, then write their results."""
     from jaxrl.utils import compilation_cache
 
-    _check(chosen)
+    check_ranges(chosen)
     compilation_cache.enable()
     optuna = _optuna()
     searched = _opened(optuna, chosen, out / "search.jsonl")
@@ -71,7 +93,7 @@ def execute(name: str, chosen: Study, out: Path, trials: int, at_once: int) -> N
     print(f"written to {out / 'search.md'}")
 
 
-def _check(chosen: Study) -> None:
+def check_ranges(chosen: Study) -> None:
     """Raise a UserError for empty ranges and invalid choices."""
     base = chosen.config({})
     for name, choices in chosen.search.items():

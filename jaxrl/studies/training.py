@@ -13,8 +13,11 @@ from jaxrl.checkpoint.snapshot import CheckpointError
 from jaxrl.config import TrainConfig, serialization
 from jaxrl.loggers import metrics_log, run_dir
 from jaxrl.programs import Executor, Program
-from jaxrl.training import fit, population
+from jaxrl.training import population
+from jaxrl.training.fit import fit_or_resume
 from jaxrl.training.nan_guard import EnvironmentBroke, TrainingDiverged
+from jaxrl.training.run import Exchange
+from jaxrl.training.summary import Result
 
 
 class Curve(NamedTuple):
@@ -55,14 +58,8 @@ def train(
       KeyboardInterrupt: a signal stopped the run; its state was saved.
     """
     members = started.program.members
-    named = "\n".join(map(serialization.to_json, members)).encode()
-    run = folder / f"{members[0].preset}-{hashlib.sha256(named).hexdigest()[:12]}"
-    try:
-        result = _fit(started, run, [_MetricCheck(check_metrics)])
-        if result.stopped_by:
-            raise KeyboardInterrupt(result.stopped_by)
-    except (TrainingDiverged, EnvironmentBroke) as error:
-        print(f"warning: {error}", flush=True)
+    run = run_folder(folder, members)
+    fit(started, run, check_metrics)
     distinct = [
         read_curve(c, p) for c, p in zip(members, run_dir.of_members(run, members), strict=True)
     ]
@@ -70,13 +67,45 @@ def train(
     return [distinct[index] for index in started.indices]
 
 
-def _fit(started: Started, run: Path, callbacks: list[Any]) -> fit.Result:
+def run_folder(folder: Path, members: Sequence[TrainConfig], *also: str) -> Path:
+    """Return the run folder of members: the same settings continue where they were interrupted."""
+    named = "\n".join([*map(serialization.to_json, members), *also]).encode()
+    return folder / f"{members[0].preset}-{hashlib.sha256(named).hexdigest()[:12]}"
+
+
+def fit(
+    started: Started,
+    run: Path,
+    check_metrics: Callable[[Iterable[str]], None],
+    exchange: Exchange | None = None,
+) -> None:
+    """Train in a run folder to the end, or from where an earlier command was interrupted.
+
+    Raises:
+      KeyboardInterrupt: a signal stopped the run; its state was saved.
+    """
     try:
-        return fit.fit_or_resume(started.program, run, callbacks, executor=started.executor)
+        result = _fit_or_restart(started, run, [_MetricCheck(check_metrics)], exchange)
+        if result.stopped_by:
+            raise KeyboardInterrupt(result.stopped_by)
+    except (TrainingDiverged, EnvironmentBroke) as error:
+        print(f"warning: {error}", flush=True)
+
+
+def _fit_or_restart(
+    started: Started, run: Path, callbacks: list[Any], exchange: Exchange | None = None
+) -> Result:
+    def train() -> Result:
+        return fit_or_resume(
+            started.program, run, callbacks, executor=started.executor, exchange=exchange
+        )
+
+    try:
+        return train()
     except CheckpointError as error:  # damaged, or written by other code
         print(f"Cannot resume; starting from scratch: {error}")
         shutil.rmtree(run)
-        return fit.fit_or_resume(started.program, run, callbacks, executor=started.executor)
+        return train()
 
 
 @dataclass

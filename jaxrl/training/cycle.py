@@ -142,6 +142,9 @@ def evaluate_and_emit(
     results = _evaluate(run, executor, state, cycles, rows, whole) if evaluates else None
     state, trials = curriculum.resample(run.program, executor, state, cycles, results)
     _add(run, rows, whole, trials)
+    if evaluates and run.exchange:
+        state, exchanged = run.exchange(state, cycles, rows)
+        _add(run, rows, whole, exchanged)
     if evaluates:
         run.emit("evaluation", cycles, whole)
     if run.top.best_at == cycles:

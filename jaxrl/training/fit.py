@@ -23,6 +23,7 @@ from jaxrl.policies.load import split_checkpoint
 from jaxrl.programs import DeviceProgram, Executor, Program, memory_estimate
 from jaxrl.training import fork, loop, population, warm_start
 from jaxrl.training.callback_runner import Callback, CallbackRunner
+from jaxrl.training.run import Exchange
 from jaxrl.training.summary import Result
 from jaxrl.types import Algorithm
 from jaxrl.utils import compilation_cache, sharding, user_code
@@ -152,6 +153,7 @@ def fit_or_resume(
     callbacks: Sequence[Callback] = (),
     *,
     executor: Executor | None = None,
+    exchange: Exchange | None = None,
 ) -> Result:
     """Train in `folder`, or continue there if it holds an interrupted run of this program.
 
@@ -160,13 +162,21 @@ def fit_or_resume(
       folder: the run folder.
       callbacks: as for `fit`.
       executor: `program.start()`, where compiling has begun before.
+      exchange: between members, after evaluations; see `loop.train`.
     """
     runner = CallbackRunner(callbacks)
     memory_estimate.refuse_too_large(program)
     resuming = (folder / "config.json").exists()
     folder.mkdir(parents=True, exist_ok=True)
     with _explained(program):
-        return loop.train(program, folder, resuming=resuming, callbacks=runner, executor=executor)
+        return loop.train(
+            program,
+            folder,
+            resuming=resuming,
+            callbacks=runner,
+            executor=executor,
+            exchange=exchange,
+        )
 
 
 def _remarks(program: DeviceProgram) -> list[str]:

@@ -29,7 +29,7 @@ from jaxrl.programs import Executor, Program, memory_estimate
 from jaxrl.training import cycle, finalize, forecast, recovery, resume, signals, warm_start
 from jaxrl.training.callback_runner import CallbackRunner
 from jaxrl.training.resume import InitialState
-from jaxrl.training.run import Member, Run
+from jaxrl.training.run import Exchange, Member, Run
 from jaxrl.training.summary import Result
 from jaxrl.training.warm_start import WarmStart
 from jaxrl.types import TrainState
@@ -47,6 +47,7 @@ def train(
     executor: Executor | None = None,
     callbacks: CallbackRunner | None = None,
     own_sinks: Sequence[Sink] = (),
+    exchange: Exchange | None = None,
     verbose: int = NORMAL,
 ) -> Result:
     """Train in `folder` until the end of the run, or until a signal or a callback stops it.
@@ -59,6 +60,8 @@ def train(
       executor: `program.start()`, where compiling has begun before.
       callbacks: called between cycles.
       own_sinks: called with every row, beside those that the settings name.
+      exchange: called before the first cycle and after evaluations, with the state of all
+        members; returns another.
       verbose: 0, 1 or 2; see `Console`.
     """
     began, config = time.monotonic(), program.config
@@ -87,9 +90,12 @@ def train(
             console.say(remark)
         run = _make_run(program, writers, initial, resuming)
         run.began, run.callbacks, run.lock = began, callbacks or CallbackRunner(), lock
+        run.exchange = exchange
         if every := program.config.log.video_epochs:
             run.callbacks.add(RecordVideo(every, seconds=_VIDEO_SECONDS))
         state = initial.state
+        if exchange and cycles == 0:
+            state, _ = exchange(state, 0, [])
         if cycles < config.total_cycles and executor is not None:
             state, cycles = _train_cycles(run, executor, state, cycles, stop)
         else:

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mean
@@ -29,6 +29,8 @@ from jaxrl.types import EnvSpec, PyTree, TrainState
 from jaxrl.utils.utilization import Utilization
 
 Row = dict[str, float]
+# (state, cycles, rows of all members) -> (state, new metrics of all members).
+Exchange = Callable[[TrainState, int, list[Row]], tuple[TrainState, list[Row]]]
 
 
 @dataclass
@@ -168,6 +170,7 @@ class Run:
     compile_seconds: float = 0.0
     utilization: Utilization = field(default_factory=Utilization)
     logged_at: int = -1  # cycles
+    exchange: Exchange | None = None  # between members
 
     @property
     def top(self) -> Member:

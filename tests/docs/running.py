@@ -128,12 +128,12 @@ class Commands:
     def studies(self, command: str) -> None:
         """Parse the arguments, and trace the programs of a study that the document defines.
 
-        tests/experiments runs a study.
+        tests/studies runs a study.
         """
         self.parses(command)
         name = shlex.split(command)[3]
         if not Path(name).exists():
-            assert _committed_study(name).exists(), name
+            assert study.find(_file_of(name)), name
             return
         cells = list(study.load(name).cells().values())
         overrides.check(cells)
@@ -141,11 +141,11 @@ class Commands:
             _traces(self.build, [cells[number] for number in group])
 
     def searches(self, command: str) -> None:
-        """Parse the arguments and check the ranges; tests/experiments/test_search.py searches."""
+        """Parse the arguments and check the ranges; tests/studies/test_search.py searches."""
         self.parses(command)
-        chosen = study.load(str(_committed_study(shlex.split(command)[3])))
+        chosen = study.load(_file_of(shlex.split(command)[3]))
         assert chosen.search
-        search._check(chosen)
+        search.check_ranges(chosen)
 
     def parses(self, command: str) -> None:
         """Only parse the arguments.
@@ -208,6 +208,7 @@ RULES = (
     (r"python -m jaxrl\.clips\.\w+ ", Commands.parses),
     (r"python -m jaxrl\.record ", Commands.records),
     (r"python -m jaxrl\.render .* --follow\b", Commands.parses),  # serves until Ctrl-C
+    (r"python -m jaxrl\.studies\.\w+$", Commands.plays),
     (r"python -m jaxrl\.studies\.run ", Commands.studies),
     (r"python -m jaxrl\.studies\.search ", Commands.searches),
     (r"python -m jaxrl\.studies\.", Commands.parses),
@@ -265,8 +266,9 @@ def _traces(build: Callable, members: list[TrainConfig]) -> None:
     trace_iteration(program)
 
 
-def _committed_study(name: str) -> Path:
-    return ROOT / "experiments" / "studies" / f"{name}.py"
+def _file_of(study: str) -> str:
+    """Return the file of a study: the document's own, or one of experiments/studies."""
+    return study if Path(study).exists() else str(ROOT / "experiments/studies" / f"{study}.py")
 
 
 def _succeeds(module: Any, words: list[str]) -> None:

@@ -18,6 +18,7 @@ NOTEBOOKS = {path.stem: path for path in sorted(HERE.glob("*.ipynb"))}
 STUDIES = re.findall(r"run\.results\(\W+(\w+)", " ".join(p.read_text() for p in NOTEBOOKS.values()))
 # What comes before each notebook. Nine members would leave two plots each beside those shown.
 SETTING = """import os
+os.chdir("{root}")
 from jaxrl.reports import plots
 os.environ["JAXRL_SMOKE"] = "{smoke}"
 plots.learning_curve = plots.learning_phases = plots.population_curve = lambda *_: None
@@ -40,7 +41,7 @@ def test_notebooks_run_from_top_to_bottom(tmp_path, monkeypatch):
     whole = nbformat.v4.new_notebook()
     for path in NOTEBOOKS.values():
         smoke = "" if "run.results" in path.read_text() else "1"
-        setting = SETTING.format(smoke=smoke)
+        setting = SETTING.format(smoke=smoke, root=ROOT)
         cells = nbformat.read(path, as_version=4).cells
         whole.cells += [nbformat.v4.new_code_cell(setting, id=f"begin-{path.stem}"), *cells]
     for number, cell in enumerate(whole.cells):

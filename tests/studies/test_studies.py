@@ -156,15 +156,15 @@ def test_interrupted_program_continues_from_its_checkpoint(folder, tmp_path, mon
 def test_incompatible_checkpoint_starts_over(tmp_path, monkeypatch, capsys):
     calls = []
 
-    def fit_or_resume(program, folder, callbacks, executor):
+    def fit_or_resume(program, folder, callbacks, executor, exchange):
         calls.append(folder)
         folder.mkdir()
         if len(calls) == 1:
             raise CheckpointError("checkpoint leaf x is float32[2], not float32[3]")
         return SimpleNamespace(stopped_by=None)
 
-    monkeypatch.setattr(training.fit, "fit_or_resume", fit_or_resume)
-    training._fit(training.Started(None, None, []), tmp_path / "run", [])
+    monkeypatch.setattr(training, "fit_or_resume", fit_or_resume)
+    training._fit_or_restart(training.Started(None, None, []), tmp_path / "run", [])
     assert calls == [tmp_path / "run"] * 2
     assert "starting from scratch: checkpoint leaf x is" in capsys.readouterr().out
 
