@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from jaxrl.config import TrainConfig
 from jaxrl.errors import UserError
 from jaxrl.loggers import metrics_log, run_dir
-from jaxrl.reports import plots
 from jaxrl.studies import report
 from jaxrl.studies.study import Between, Study
 
@@ -111,17 +111,25 @@ def draw(chosen: Study, history: History, best: int) -> Figure:
     figure = Figure(figsize=(3.4 * len(panels) + 0.4, 3.0), layout="constrained")
     line = lineage(history, best)
     for axes, (name, values) in zip(figure.subplots(1, len(panels)), panels.items(), strict=True):
-        axes.plot(history.steps, values, ".-", color=_GREY, linewidth=0.7, markersize=3, alpha=0.5)
-        followed = values[np.arange(len(line)), line]
-        axes.plot(history.steps, followed, color=_COLOR, linewidth=2, label="lineage of the best")
+        steps, followed, style = history.steps, values[np.arange(len(line)), line], "default"
+        if name != chosen.metric:  # settings stay the same from one evaluation to the next
+            steps, style = np.append(0, steps), "steps-pre"
+            values, followed = np.vstack([values[:1], values]), np.append(followed[:1], followed)
+        thin = {"color": _GREY, "linewidth": 0.7, "markersize": 3, "alpha": 0.5}
+        axes.plot(steps, values, ".-", drawstyle=style, **thin)
+        axes.plot(steps, followed, drawstyle=style, color=_COLOR, linewidth=2)
         choices = chosen.search.get(name)
         if isinstance(choices, Between) and choices.log:
             axes.set_yscale("log")
         axes.set_title(name, fontsize=9)
         axes.spines[["top", "right"]].set_visible(False)
+        axes.xaxis.set_major_locator(MaxNLocator(4))
+        axes.xaxis.set_major_formatter(report.steps_label)
         axes.tick_params(labelsize=8)
-    plots.legend_above(figure.axes[0])
-    figure.supxlabel("environment steps of each member", fontsize=9)
+    figure.supxlabel(
+        "environment steps of each member (blue: the best one, before that its ancestors)",
+        fontsize=9,
+    )
     return figure
 
 

@@ -179,7 +179,7 @@ def draw_curves(study: Study, records: list[Record]) -> Figure:
             plots.seed_curves(axes, *curves[name], color, width=1.5, lower_is_better=lower)
         axes.set_title(_label(study, variant), fontsize=9)
         axes.xaxis.set_major_locator(MaxNLocator(4))
-        axes.xaxis.set_major_formatter(lambda x, _: f"{x / 1e6:.3g} M" if x >= 1e5 else short(x))
+        axes.xaxis.set_major_formatter(steps_label)
         _plain(axes)
     figure.supxlabel("environment steps", fontsize=9)
     figure.supylabel(f"{study.metric} (grey: {study.base})", fontsize=9)
@@ -210,6 +210,12 @@ def draw_finals(study: Study, records: list[Record]) -> Figure:
     _plain(left)
     _plain(right)
     return figure
+
+
+def steps_label(steps: float, position: float) -> str:
+    """Return the label of a tick on an axis of steps, for matplotlib."""
+    del position
+    return f"{steps / 1e6:.3g} M" if steps >= 1e5 else short(steps)
 
 
 def _plain(axes: Any) -> None:
