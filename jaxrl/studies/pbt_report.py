@@ -64,7 +64,7 @@ def write(name: str, chosen: Study, history: History, out: Path) -> None:
 {len(order)} members of the preset `{chosen.preset}`, {report.short(history.steps[-1])} steps
 each, compared by `{chosen.metric}`. After every evaluation the worst quarter took over the weights
 and settings of the best quarter, and perturbed the settings.
-The best policy: `jaxrl evaluate {history.folders[order[0]]}`
+The best policy is in `{history.folders[order[0]].relative_to(out)}`.
 
 {_members(chosen, history, order)}
 
