@@ -4,7 +4,7 @@ import contextlib
 import gc
 import os
 import sys
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,6 +13,7 @@ import tyro
 
 from jaxrl.config import (
     TrainConfig,
+    distributed,
     env_names,
     help_text,
     overrides,
@@ -20,6 +21,7 @@ from jaxrl.config import (
     serialization,
     settings,
 )
+from jaxrl.config.distributed import Distributed
 from jaxrl.config.metadata import setting
 from jaxrl.errors import UserError, exit_status
 
@@ -51,7 +53,8 @@ class TrainArgs:
     )
     resume: Path | None = setting(
         None,
-        "Continue the run in this folder, or from RUN/checkpoints/STEP in a new one; beside it "
+        "Continue the run in this folder, or from RUN/checkpoints/STEP in a new one; auto: the run "
+        "in --run-dir, or a new one if it holds none, by one command for both. Beside a folder "
         "only --epochs, --total-steps and --reset-steps may be given (and what names your own "
         "code, and for a new run --seed and --run-dir).",
     )
@@ -99,17 +102,33 @@ class ResumeArgs:
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return the exit status."""
     words = sys.argv[1:] if arguments is None else arguments
-    return exit_status(lambda: _run(words))
+    status = exit_status(lambda: _run(words))
+    if "jax" in sys.modules and status:
+        from jaxrl.utils import processes
+
+        processes.leave(status)
+    return status
 
 
 def _run(arguments: list[str]) -> int:
+    processes, arguments = distributed.take(arguments)
+    if arguments != (without := _without_auto(arguments)):
+        return _start(_parse(without), processes, resume_if_present=True)
     if any(a == "--resume" or a.startswith("--resume=") for a in arguments):
         _check_resume(arguments)
-        return _resume(tyro.cli(ResumeArgs, args=arguments, prog=_PROGRAM))
+        return _resume(tyro.cli(ResumeArgs, args=arguments, prog=_PROGRAM), processes)
     if not _HELP.isdisjoint(arguments):
         print(_help([a for a in arguments if a not in _HELP], "--help-all" in arguments))
         return 0
-    return _start(_parse(arguments))
+    return _start(_parse(arguments), processes)
+
+
+def _without_auto(arguments: list[str]) -> list[str]:
+    """Return the arguments without `--resume auto`."""
+    rest = [word for word in arguments if word != "--resume=auto"]
+    pairs = [*pairwise(rest)]
+    place = pairs.index(("--resume", "auto")) if ("--resume", "auto") in pairs else None
+    return rest if place is None else rest[:place] + rest[place + 2 :]
 
 
 def _help(arguments: list[str], everything: bool) -> str:
@@ -123,7 +142,9 @@ Train an agent. Presets are listed by python -m jaxrl.presets; this help shows '
 its values in brackets; --help-all shows every setting. A switch is turned off by --no-NAME or
 --SECTION.no-NAME.
 
-{help_text.text(config, TrainArgs, everything=everything)}"""
+{help_text.text(config, TrainArgs, everything=everything)}
+
+{distributed.HELP}"""
 
 
 def _check_resume(arguments: list[str]) -> None:
@@ -207,16 +228,22 @@ def _merge_values(flag: str, arguments: list[str]) -> list[str]:
     return [*others, flag, *values] if values else arguments
 
 
-def _start(command: TrainArgs) -> int:
+def _start(
+    command: TrainArgs, processes: Distributed | None = None, resume_if_present: bool = False
+) -> int:
+    if resume_if_present and command.config.run_dir is None:
+        raise UserError("--resume auto needs --run-dir: the folder that the run has, or will have.")
     if command.reset_steps:
         raise UserError("--reset-steps belongs to --resume RUN; a new run counts from 0 anyway.")
     members = overrides.members(command.config, command.num_seeds, command.vary)
     overrides.check(members)
     # JAX is imported only now: help and errors about settings never wait for it.
-    _speed_up_start()
+    _speed_up_start(processes)
     from jaxrl.programs import memory_estimate
     from jaxrl.training import fit, forecast
 
+    if resume_if_present and (result := fit.resume_if_present(members, _verbosity(command))):
+        return _conclude(result, command.config)
     built = fit.build_population(members) if len(members) > 1 else fit.build(members[0])
     if command.dry_run:
         print(_differences(members[0]))
@@ -263,15 +290,29 @@ def _print_clip_hints(config: TrainConfig) -> None:
             print(env_names.PLANNING_HINT.format(clips=clips))
 
 
-def _speed_up_start() -> None:
-    """Shorten the time until a program is traced."""
+def _speed_up_start(processes: Distributed | None = None) -> None:
+    """Shorten the time until a program is traced, and join other processes."""
     # Tracing makes many objects and hardly any cycles: looking for these as often as Python does
     # is an eighth of that time.
     gc.set_threshold(50_000)
     # JAX would take three quarters of a GPU's memory before anything runs: two seconds for 100 GB.
     # As little as is needed also leaves room for a second run beside this one.
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    if processes is not None:
+        _join(processes)
     _start_devices()
+
+
+def _join(chosen: Distributed) -> None:
+    """Join the other processes, before JAX is used."""
+    from jaxrl.utils import processes
+
+    options = {name: value for name, value in asdict(chosen).items() if name != "found_by"}
+    processes.start(**options)
+    if processes.is_main():
+        found = f"{chosen.found_by}: " if chosen.found_by else ""
+        off = "; --distributed off trains in each one alone" if chosen.found_by else ""
+        print(f"{found}training together on {processes.count()} processes{off}", flush=True)
 
 
 def _start_devices() -> None:
@@ -287,8 +328,8 @@ def _start_devices() -> None:
     threading.Thread(target=start, daemon=True).start()
 
 
-def _resume(command: ResumeArgs) -> int:
-    _speed_up_start()
+def _resume(command: ResumeArgs, processes: Distributed | None = None) -> int:
+    _speed_up_start(processes)
     from jaxrl.loggers import run_dir as folder
     from jaxrl.training import fit
 
@@ -305,18 +346,17 @@ def _resume(command: ResumeArgs) -> int:
         run_dir=command.run_dir,
         verbose=_verbosity(command),
     )
-    return _conclude(
-        result,
-        folder.read_config(
-            result.folder, command.env, command.randomize, command.module, command.algo
-        ),
-    )
+    names = command.env, command.randomize, command.module, command.algo
+    return _conclude(result, folder.read_config(result.folder, *names))
 
 
 def _conclude(result: "Result", config: TrainConfig) -> int:
     from jaxrl.training import summary
+    from jaxrl.utils import processes
 
-    print(summary.text(result, config))
+    if processes.is_main():
+        print(summary.text(result, config), flush=True)
+    processes.finish()
     return 128 + result.stopped_by if result.stopped_by else 0
 
 

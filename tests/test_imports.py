@@ -18,7 +18,18 @@ ORDER = [
     {"reports"},
     {"callbacks"},
     {"training"},
-    {"train", "evaluate", "render", "report", "export", "record", "clips", "presets", "studies"},
+    {
+        "train",
+        "evaluate",
+        "render",
+        "report",
+        "export",
+        "record",
+        "clips",
+        "presets",
+        "studies",
+        "launch",
+    },
     {"completion", "__main__"},
 ]
 # `learning` is stricter: functions of arrays that import no other package.

@@ -1,11 +1,16 @@
-"""The arrays of a checkpoint as files: an Orbax checkpoint, or raw bytes while Python exits."""
+"""The arrays of a checkpoint as files: an Orbax checkpoint, or raw bytes.
 
+Raw bytes are what is written while Python exits, and by processes other than the first.
+"""
+
+import contextlib
 import functools
 import logging
 import math
 import sys
 import threading
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +20,7 @@ from jax import numpy as jnp
 from jaxrl.checkpoint import snapshot
 from jaxrl.checkpoint.snapshot import CorruptCheckpointError
 from jaxrl.errors import first_line
-from jaxrl.utils import host_memory
+from jaxrl.utils import host_memory, processes
 
 _RAW = ".raw"  # suffix of an array written without Orbax
 
@@ -30,15 +35,13 @@ def write_arrays(folder: Path, arrays: list[np.ndarray]) -> None:
     tree = {str(i): data for i, data in enumerate(arrays) if data.size}
     try:
         if tree:
-            _orbax().save(str(folder), tree)
+            _save(folder, tree)
     except RuntimeError:
         if _can_start_threads():
             raise
         # Python would warn of Orbax's unfinished coroutines while it exits.
         warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
-        folder.mkdir(exist_ok=True)
-        for name, data in tree.items():
-            data.tofile(folder / (name + _RAW))
+        _save_raw(folder, tree)
 
 
 def _can_start_threads() -> bool:
@@ -76,12 +79,56 @@ def read_arrays(folder: Path, leaves: list[snapshot.Leaf]) -> list[np.ndarray]:
 
 def _load(folder: Path, tree: dict[str, np.ndarray]) -> Any:
     if not any(folder.glob("*" + _RAW)):
-        return _orbax().load(str(folder), tree)
+        return _load_orbax(folder, tree)
     files = {name: folder / (name + _RAW) for name in tree}
     return {
         name: np.fromfile(files[name], data.dtype, data.size).reshape(data.shape)
         for name, data in tree.items()
     }
+
+
+def _load_orbax(folder: Path, tree: dict[str, np.ndarray]) -> Any:
+    if processes.count() == 1:
+        return _orbax().load(str(folder), tree)
+    from orbax.checkpoint import RestoreArgs
+
+    # A checkpoint that a single process wrote has its arrays in a folder below.
+    below = next(folder.glob("*/_METADATA"), folder / "_METADATA").parent
+    with _orbax_alone() as orbax:
+        kinds = {name: RestoreArgs(restore_type=np.ndarray) for name in tree}
+        return orbax.restore(str(below), restore_args=kinds)
+
+
+def _save(folder: Path, tree: dict[str, np.ndarray]) -> None:
+    if processes.count() == 1:
+        _orbax().save(str(folder), tree)
+    elif processes.is_main():
+        with _orbax_alone() as orbax:
+            orbax.save(str(folder), tree)
+    else:  # Orbax writes NumPy arrays on process 0 only
+        _save_raw(folder, tree)
+
+
+def _save_raw(folder: Path, tree: dict[str, np.ndarray]) -> None:
+    folder.mkdir(exist_ok=True)
+    for name, data in tree.items():
+        data.tofile(folder / (name + _RAW))
+
+
+@contextlib.contextmanager
+def _orbax_alone() -> Iterator[Any]:
+    """Yield Orbax for this process: by default it would wait for all others, in every call."""
+    import orbax.checkpoint as ocp
+
+    _orbax()  # silences it
+    me = processes.index()
+    options: Any = {
+        "multiprocessing_options": ocp.options.MultiprocessingOptions(
+            primary_host=me, active_processes={me}, barrier_sync_key_prefix=f"jaxrl-{me}"
+        )
+    }
+    with ocp.Checkpointer(ocp.PyTreeCheckpointHandler(**options), **options) as checkpointer:
+        yield checkpointer
 
 
 @functools.cache

@@ -3,6 +3,9 @@
 One folder per step holds the arrays (an Orbax checkpoint) and `manifest.json`: the leaves with
 their digests, the metadata and the metric. It is written under a hidden name and renamed when
 complete, so a folder named by a step is a finished checkpoint or was damaged later.
+
+Of several processes, each writes its rows of the arrays that are split over them, to a folder
+`process-N` in that of the step; process 0 renames it when all have finished.
 """
 
 import contextlib
@@ -27,7 +30,7 @@ from jaxrl.checkpoint import array_io, snapshot
 from jaxrl.checkpoint.snapshot import CheckpointError, CorruptCheckpointError
 from jaxrl.errors import UserError, first_line
 from jaxrl.types import PyTree
-from jaxrl.utils import atomic_io
+from jaxrl.utils import atomic_io, processes
 
 _ARRAYS = "arrays"
 _MANIFEST = "manifest.json"
@@ -42,6 +45,7 @@ class Manifest(NamedTuple):
     metadata: dict
     metric: float | None
     leaves: list[snapshot.Leaf]
+    parts: list[str] = []  # digests of the manifests of processes 1, 2, ...
 
 
 class Restored(NamedTuple):
@@ -112,7 +116,8 @@ class CheckpointManager:
         copy = snapshot.take(state)
         score = None if metric is None or not math.isfinite(metric) else float(metric)
         manifest = Manifest(json.loads(json.dumps(metadata)), score, [])
-        self._pending = step, self._worker.submit(self._write, step, copy, manifest)
+        together = processes.Exchange()
+        self._pending = step, self._worker.submit(self._write, step, copy, manifest, together)
         if block:
             self.wait()
 
@@ -154,15 +159,18 @@ class CheckpointManager:
             raise CheckpointError(f"{which} in {self.directory}{available}")
         warnings = []
         for candidate in candidates:
-            folder = self.directory / str(candidate)
+            folder, damage, found = self.directory / str(candidate), "", None
             try:
-                manifest = read_manifest(folder)
-                check(manifest)
-                arrays = array_io.read_arrays(folder / _ARRAYS, manifest.leaves)
+                found = _read(folder, check)
             except CorruptCheckpointError as error:
+                damage = str(error)
+            # What one process cannot read, all must skip.
+            damage = next(filter(None, processes.gather(damage)), "")
+            if damage or found is None:
                 self._damaged.add(candidate)
-                warnings.append(f"checkpoint {folder} is damaged and was skipped: {error}")
+                warnings.append(f"checkpoint {folder} is damaged and was skipped: {damage}")
                 continue
+            manifest, arrays = found
             return StoredCheckpoint(candidate, manifest.leaves, arrays, manifest.metadata, warnings)
         raise CheckpointError(
             f"no intact checkpoint in {self.directory}; start a new run or restore a copy:\n"
@@ -211,41 +219,63 @@ class CheckpointManager:
                 raise
             error.add_note(str(failure))  # the error of the run is the one to show
 
-    def _write(self, step: int, copy: snapshot.Snapshot, manifest: Manifest) -> None:
+    def _write(
+        self,
+        step: int,
+        copy: snapshot.Snapshot,
+        manifest: Manifest,
+        together: processes.Exchange,
+    ) -> None:
         """Commit one step, then prune old ones. Runs in the worker thread."""
-        self.directory.mkdir(parents=True, exist_ok=True)
-        if not self._cleaned:
-            self._remove_unfinished()
-            self._cleaned = True
         manifest = manifest._replace(leaves=snapshot.with_digests(copy))
-        final = self.directory / str(step)
-        if final.exists() and self._is_saved(final, manifest):
+        final, draft = self.directory / str(step), self.directory / f".saving-{step}"
+        part = _part(processes.index())
+        written = together.gather("prepare", lambda: self._prepare(final, draft, manifest))
+        if all(answer == "saved" for answer in written):
             return
-        draft = self.directory / f".saving-{step}"
         try:
-            shutil.rmtree(draft, ignore_errors=True)
-            draft.mkdir()
-            array_io.write_arrays(draft / _ARRAYS, copy.arrays)
-            write_manifest(draft, manifest)
-            if final.exists():
-                _move_aside(final, "damaged" if step in self._damaged else "replaced")
-            draft.rename(final)
+            digests = together.gather("write", lambda: _write_part(draft / part, copy, manifest))
+            together.gather("commit", lambda: self._commit(step, draft, manifest, digests[1:]))
         except BaseException:
-            shutil.rmtree(draft, ignore_errors=True)  # a full disk must get its space back
+            if processes.is_main():
+                shutil.rmtree(draft, ignore_errors=True)  # a full disk must get its space back
             raise
+
+    def _prepare(self, final: Path, draft: Path, manifest: Manifest) -> str:
+        """Clear leftovers; return "saved" if this process's part is on disk already."""
+        if processes.is_main():
+            self.directory.mkdir(parents=True, exist_ok=True)
+            if not self._cleaned:
+                self._remove_unfinished()
+                self._cleaned = True
+            shutil.rmtree(draft, ignore_errors=True)
+        part = final / _part(processes.index())
+        return "saved" if part.exists() and self._is_saved(part, manifest, int(final.name)) else ""
+
+    def _commit(self, step: int, draft: Path, manifest: Manifest, parts: list[str]) -> str:
+        """On process 0, when all parts are written: add the manifest, and rename the folder."""
+        if not processes.is_main():
+            return ""
+        final = self.directory / str(step)
+        write_manifest(draft, manifest._replace(parts=parts))
+        if final.exists():
+            _move_aside(final, "damaged" if step in self._damaged else "replaced")
+        draft.rename(final)
         atomic_io.sync(self.directory)
         self._damaged.discard(step)
         self._prune(step)
+        return ""
 
-    def _is_saved(self, folder: Path, manifest: Manifest) -> bool:
-        """Return whether a folder is intact and holds the same state; remember a damaged one."""
+    def _is_saved(self, folder: Path, manifest: Manifest, step: int) -> bool:
+        """Return whether a part is intact and holds the same state; remember a damaged one."""
         try:
-            leaves = read_manifest(folder).leaves
-            array_io.read_arrays(folder / _ARRAYS, leaves)
+            stored = read_manifest(folder)
+            array_io.read_arrays(folder / _ARRAYS, stored.leaves)
         except CorruptCheckpointError:
-            self._damaged.add(int(folder.name))
+            self._damaged.add(step)
             return False
-        return leaves == manifest.leaves
+        others = processes.count() - 1 if processes.is_main() else 0
+        return stored.leaves == manifest.leaves and len(stored.parts) == others
 
     def _prune(self, just_saved: int) -> None:
         """Remove all but the newest steps and the best one; damaged ones stay and do not count."""
@@ -271,6 +301,44 @@ class CheckpointManager:
         for entry in self.directory.iterdir():
             if entry.name.startswith(_UNFINISHED):
                 shutil.rmtree(entry, ignore_errors=True)
+
+
+def _part(process: int) -> str:
+    """Return the folder of a process's part in that of a step: process 0's is the folder itself."""
+    return f"process-{process}" if process else ""
+
+
+def _write_part(folder: Path, copy: snapshot.Snapshot, manifest: Manifest) -> str:
+    """Write the arrays of one process, and its manifest; return the digest of the latter."""
+    folder.mkdir(parents=True, exist_ok=True)
+    array_io.write_arrays(folder / _ARRAYS, copy.arrays)
+    if processes.is_main():
+        return ""  # its manifest is the last to be written
+    return write_manifest(folder, Manifest({}, None, manifest.leaves))
+
+
+def _read(folder: Path, check: Check) -> tuple[Manifest, list[np.ndarray]]:
+    """Read a checkpoint with all its parts; `check` is called before any array is read."""
+    first = read_manifest(folder)
+    places = [folder / _part(process) for process in range(len(first.parts) + 1)]
+    known = zip(places[1:], first.parts, strict=True)
+    others = [read_manifest(place, digest) for place, digest in known]
+    parts = [first.leaves, *(manifest.leaves for manifest in others)]
+    whole = first._replace(leaves=snapshot.joined(parts))
+    check(whole)
+    arrays = [
+        dict(zip(map(_path, leaves), array_io.read_arrays(place / _ARRAYS, leaves), strict=True))
+        for place, leaves in zip(places, parts, strict=True)
+    ]
+    return whole, [_rows([part[x.path] for part in arrays if x.path in part]) for x in whole.leaves]
+
+
+def _path(leaf: snapshot.Leaf) -> str:
+    return leaf.path
+
+
+def _rows(parts: list[np.ndarray]) -> np.ndarray:
+    return np.concatenate(parts) if len(parts) > 1 else parts[0]
 
 
 def _checked_path(directory: Path, mode: int) -> Path:
@@ -311,22 +379,25 @@ def _body_digest(body: dict) -> str:
     return hashlib.blake2b(json.dumps(body, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
-def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Write the manifest of a checkpoint and flush it to disk."""
+def write_manifest(folder: Path, manifest: Manifest) -> str:
+    """Write the manifest of a checkpoint and flush it to disk; return its digest."""
     leaves = [leaf._asdict() for leaf in manifest.leaves]
     body = {"format": _FORMAT, **manifest._asdict(), "leaves": leaves}
-    atomic_io.write_text(
-        folder / _MANIFEST, json.dumps({"digest": _body_digest(body), "body": body})
-    )
+    digest = _body_digest(body)
+    atomic_io.write_text(folder / _MANIFEST, json.dumps({"digest": digest, "body": body}))
     atomic_io.sync(folder)
+    return digest
 
 
-def read_manifest(folder: Path) -> Manifest:
-    """Read the manifest of a checkpoint; raise CorruptCheckpointError unless it is intact."""
+def read_manifest(folder: Path, digest: str | None = None) -> Manifest:
+    """Read the manifest of a checkpoint; raise CorruptCheckpointError unless it is intact.
+
+    That of a part must have the `digest` that the first part knows.
+    """
     try:
         document = json.loads(atomic_io.read_text(folder / _MANIFEST))
         body = document["body"]
-        intact = document["digest"] == _body_digest(body)
+        intact = document["digest"] == _body_digest(body) and digest in (None, document["digest"])
     except (UserError, OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise CorruptCheckpointError(f"{_MANIFEST} cannot be read ({first_line(error)})") from error
     if not intact:
@@ -349,10 +420,13 @@ def _parse_manifest(body: Any) -> Manifest:
         raise CorruptCheckpointError(
             f"{_MANIFEST} has the metric {metric!r:.40}, which is not a finite number"
         )
+    parts = body.get("parts", [])
+    if not isinstance(parts, list) or not all(isinstance(part, str) for part in parts):
+        raise CorruptCheckpointError(f"{_MANIFEST} has the parts {parts!r:.40}")
     parsed = [snapshot.Leaf.from_json(leaf) for leaf in leaves]
     if len({leaf.path for leaf in parsed}) < len(parsed):
         raise CorruptCheckpointError(f"{_MANIFEST} has two leaves of the same path")
-    return Manifest(metadata, metric, parsed)
+    return Manifest(metadata, metric, parsed, parts)
 
 
 def _wait_before_exit(manager: CheckpointManager) -> None:

@@ -13,6 +13,7 @@ from jax.core import Tracer
 
 from jaxrl.errors import UserError
 from jaxrl.types import PyTree
+from jaxrl.utils import processes, sharding
 
 _PYTHON_SCALARS = {bool: np.bool_, int: np.int64, float: np.float64, complex: np.complex128}
 _LISTED = 5  # differences spelled out in one message; the rest are counted
@@ -96,7 +97,11 @@ def _key_layout(impl: str) -> tuple[str, jax.ShapeDtypeStruct]:
 
 
 class Snapshot(NamedTuple):
-    """CPU copy of a state: the leaves in order, and their data."""
+    """CPU copy of a state, or of one process's part of it: leaves in order, and their data.
+
+    A part has this process's rows of the arrays that are split over processes. The first part has
+    all others too.
+    """
 
     leaves: list[Leaf]
     arrays: list[np.ndarray]
@@ -116,6 +121,12 @@ def take(state: PyTree) -> Snapshot:
     paths, leaves, _ = _flatten(state)
     for path, leaf in zip(paths, leaves, strict=True):
         _check_storable(path, leaf)
+    kept = [
+        (path, _own_rows(leaf))
+        for path, leaf in zip(paths, leaves, strict=True)
+        if processes.is_main() or is_split(leaf)
+    ]
+    paths, leaves = [path for path, _ in kept], [leaf for _, leaf in kept]
     # One device_get for all: the transfers of the leaves overlap.
     host = jax.device_get([_numeric(leaf) for leaf in leaves])
     records, arrays = [], []
@@ -129,6 +140,57 @@ def take(state: PyTree) -> Snapshot:
         records.append(Leaf(path, shape, dtype, data.shape, str(data.dtype), impl))
         arrays.append(data)
     return Snapshot(records, arrays)
+
+
+def is_split(leaf: Any) -> bool:
+    """Tell whether the rows of an array lie on several processes."""
+    return (
+        isinstance(leaf, jax.Array)
+        and not leaf.is_fully_addressable
+        and not leaf.is_fully_replicated
+    )
+
+
+def _own_rows(leaf: Any) -> Any:
+    """Return the rows of an array that lie on this process, in order; all others as they are."""
+    if not isinstance(leaf, jax.Array) or leaf.is_fully_addressable:
+        return leaf
+    if not is_split(leaf):
+        return leaf.addressable_data(0)
+    parts = {_first_row(shard): shard.data for shard in leaf.addressable_shards}
+    rows = [jax.device_get(_numeric(parts[first])) for first in sorted(parts)]
+    data = np.concatenate(rows)
+    if not _is_key(leaf):
+        return data
+    return jax.random.wrap_key_data(jnp.asarray(data), impl=jax.random.key_impl(leaf))
+
+
+def _first_row(shard: Any) -> int:
+    return shard.index[0].start or 0
+
+
+def joined(parts: list[list[Leaf]]) -> list[Leaf]:
+    """Return the leaves of a whole state from those of all its parts.
+
+    Raises:
+      CorruptCheckpointError: the parts do not fit together.
+    """
+    first, *others = parts
+    names = [leaf.path for leaf in others[0]] if others else []
+    if any([leaf.path for leaf in part] != names for part in others):
+        raise CorruptCheckpointError("its parts have different leaves")
+    rows = [dict(zip(names, part, strict=True)) for part in others]
+    whole = []
+    for leaf in first:
+        each = [leaf, *(part[leaf.path] for part in rows if leaf.path in part)]
+        if len({(x.dtype, x.key_impl, x.shape[1:], x.stored_dtype) for x in each}) > 1:
+            raise CorruptCheckpointError(f"its parts have different kinds of {leaf.path}")
+        if len(each) > 1:
+            total = sum(x.shape[0] for x in each)
+            stored = (total, *leaf.stored_shape[1:])
+            leaf = leaf._replace(shape=(total, *leaf.shape[1:]), stored_shape=stored, digest="")
+        whole.append(leaf)
+    return whole
 
 
 def with_digests(snapshot: Snapshot) -> list[Leaf]:
@@ -228,8 +290,6 @@ def _unstorable(leaf: Any) -> str | None:
     if isinstance(leaf, jax.Array):
         if leaf.is_deleted():
             return "its buffer was deleted or donated; save the state before donating it"
-        if not leaf.is_fully_addressable:
-            return "it is spread over several processes, which is not supported"
         if _is_key(leaf):
             return None
     dtype = leaf.dtype
@@ -309,5 +369,7 @@ def _place(stored: Leaf, data: np.ndarray, leaf: Any) -> Any:
     else:
         value = data
     # An uncommitted target stays uncommitted, or jit would refuse to mix it with sharded arrays.
-    sharding = leaf.sharding if getattr(leaf, "committed", True) else None
-    return jax.device_put(value, sharding, may_alias=False)
+    place = leaf.sharding if getattr(leaf, "committed", True) else None
+    if place is not None and not place.is_fully_addressable:
+        return sharding.put(value, place)
+    return jax.device_put(value, place, may_alias=False)

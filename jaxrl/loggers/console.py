@@ -26,7 +26,7 @@ HEADLINE = {
     "train/learning_rate": "lr",
 }
 _LAST = ("eval/mean_reward", "eval/success_rate", "heldout/action_error", "train/learning_rate")
-QUIET, NORMAL, VERBOSE = range(3)
+SILENT, QUIET, NORMAL, VERBOSE = range(-1, 3)
 _MOST_LOSSES = 10  # in a line; more iterations are averaged in groups
 
 
@@ -68,8 +68,9 @@ class Console:
             self._out.print(text, markup=False, soft_wrap=True)
 
     def warn(self, text: str) -> None:
-        """Print a warning, on a quiet console too."""
-        self._out.print(f"warning: {text}", markup=False, soft_wrap=True)
+        """Print a warning, on a quiet console too; a silent one prints nothing."""
+        if self._verbose > SILENT:
+            self._out.print(f"warning: {text}", markup=False, soft_wrap=True)
 
     def compiling(self, text: str) -> None:
         """Print what is being compiled; on a terminal, count the seconds until training begins."""

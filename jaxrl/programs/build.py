@@ -28,7 +28,7 @@ def build(config: TrainConfig) -> Program:
 
 def build_online(config: TrainConfig) -> DeviceProgram | GymnasiumProgram:
     """Build environments, networks and algorithm."""
-    validate.check(config, device_count=len(jax.local_devices()))
+    validate.check(config, device_count=len(jax.devices()))
     sinks.check_extras(config)
     mesh = sharding.make_mesh(config.devices)
     cache = trace_cache.find(config, mesh)

@@ -34,7 +34,7 @@ from jaxrl.programs import trace_cache
 from jaxrl.programs.compiler import Builder
 from jaxrl.programs.program import Program, run_iterations, with_settings
 from jaxrl.types import Algorithm, Array, EnvSpec, Mean, Metrics, PyTree, TrainState
-from jaxrl.utils import device_memory, sharding, streams
+from jaxrl.utils import device_memory, processes, sharding, streams
 
 # Of a device, in bytes, for every step that is unrolled: ant's has 760 kernels of about 40 KB.
 _ROOM_PER_STEP = 2**29
@@ -230,11 +230,13 @@ class _SharedOnDevice:
         """Return the arrays of a curriculum; they are exchanged where it has changed."""
         if not program.restarts:
             return ()
-        curriculum = jax.device_get(curriculum)
+        curriculum = processes.fetch(curriculum)
         leaves = jax.tree.leaves(curriculum)
         if not self._arrays or not all(map(np.array_equal, leaves, self._curriculum)):
             self._arrays = ()  # freed first: there may be no room for two
-            self._arrays = jax.device_put(program.shared_arrays(curriculum), _sharding_of(program))
+            place = _sharding_of(program)
+            arrays = program.shared_arrays(curriculum)
+            self._arrays = jax.tree.map(lambda leaf: sharding.put(leaf, place), arrays)
             self._curriculum = leaves
         return self._arrays
 

@@ -115,7 +115,7 @@ def _seeds(program: Program, peak: int) -> list[tuple[str, str]]:
         )
     free = device_memory.free()
     if free is not None and isinstance(program, DeviceProgram):
-        present = devices if number else len(jax.local_devices())
+        present = devices if number else len(jax.devices())
         rows += [
             ("free memory of a device", megabytes(free)),
             ("seeds that fit (--num-seeds)", f"about {free // peak * present:,}"),

@@ -115,7 +115,7 @@ class OfflineProgram(Program):
 
 def build(config: TrainConfig) -> OfflineProgram:
     """Look through the data, and compose what learns from it."""
-    validate.check(config, device_count=len(jax.local_devices()))
+    validate.check(config, device_count=len(jax.devices()))
     sinks.check_extras(config)
     if config.data.path is None:
         raise UserError("--data.path: which file or folder of recorded episodes?")

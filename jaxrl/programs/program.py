@@ -24,6 +24,7 @@ from jaxrl.envs.nan_capture import NonFiniteCapture
 from jaxrl.evaluation import episodes as evaluation
 from jaxrl.evaluation.episodes import Episodes
 from jaxrl.types import RECORDS, Array, EnvSpec, Metrics, PyTree, TrainState
+from jaxrl.utils import sharding
 
 if TYPE_CHECKING:
     from jaxrl.programs.executor import Executor
@@ -182,10 +183,9 @@ def _zeros(shapes: PyTree, *axis: int) -> PyTree:
 def with_settings(learner: Any, members: tuple[TrainConfig, ...]) -> Any:
     """Give every member the settings that are arrays of its own."""
     hparams = {
-        name: jax.device_put(
+        name: sharding.put(
             np.asarray([getattr(member.learning, name) for member in members], old.dtype),
             old.sharding,
-            may_alias=False,
         )
         for name, old in learner.hparams.items()
     }

@@ -85,7 +85,14 @@ def location(config: TrainConfig, mesh: Mesh) -> Path | None:
     own = elsewhere or clips or config.task.randomize or config.ppo.teacher or config.reward_from
     own = own or env_names.is_custom(config.algo) or config.network.module
     switched_off = os.environ.get("JAXRL_KEEP_PROGRAMS") == "0"
-    if directory is None or own or switched_off or not importlib.util.find_spec("flatbuffers"):
+    several = jax.process_count() > 1  # exported programs name the devices of one process
+    if (
+        directory is None
+        or own
+        or several
+        or switched_off
+        or not importlib.util.find_spec("flatbuffers")
+    ):
         return None
     return Path(directory) / "jaxrl" / f"{_fingerprint(config, mesh)}.npz"
 

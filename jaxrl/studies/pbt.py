@@ -20,6 +20,7 @@ from jaxrl.studies import pbt_report, training
 from jaxrl.studies.study import Between, Study
 from jaxrl.training.run import Exchange, Row
 from jaxrl.types import PyTree, TrainState
+from jaxrl.utils import processes, sharding
 
 _QUARTER = 0.25  # of the members, that are replaced and that are copied
 _FACTORS = (0.8, 1.2)  # of a perturbed setting
@@ -82,7 +83,7 @@ def exchange(chosen: Study, program: Program) -> Exchange:
         rng = np.random.default_rng((seed, cycles))
         if cycles == 0:
             return apply(state, first_plan(len(program.members), chosen.search, rng)), []
-        hparams = jax.device_get(state.learner.hparams)
+        hparams = processes.fetch(state.learner.hparams)
         values = {path: np.asarray(hparams[_name(path)]) for path in chosen.search}
         scores = np.array([sign * row.get(chosen.metric, np.nan) for row in rows])
         made = plan(scores, values, chosen.search, rng)
@@ -151,18 +152,20 @@ def apply(state: TrainState, made: Plan) -> TrainState:
     new = {_name(path): each.astype(old[_name(path)].dtype) for path, each in made.values.items()}
     if "learning_rate" in new and hasattr(learner, "learning_rate"):
         # PPO's, which a schedule has moved from there.
-        factor = new["learning_rate"] / jax.device_get(learner.hparams["learning_rate"])
+        factor = new["learning_rate"] / processes.fetch(learner.hparams["learning_rate"])
         learner = learner.replace(learning_rate=learner.learning_rate * factor)
-    placed = {name: jax.device_put(each, old[name].sharding) for name, each in new.items()}
+    placed = {name: sharding.put(each, old[name].sharding) for name, each in new.items()}
     learner = learner.replace(hparams=learner.hparams | placed)
     return state.replace(learner=learner, curriculum=curriculum)
 
 
 def _take(tree: PyTree, parents: np.ndarray) -> PyTree:
     """Return the parents' rows of every array, on the same devices as before."""
-    placed = jax.tree.map(lambda leaf: leaf.sharding, tree)
-    rows = jax.jit(lambda tree: jax.tree.map(lambda leaf: leaf[parents], tree))
-    return jax.tree.map(jax.device_put, rows(tree), placed)
+    places = jax.tree.map(lambda leaf: leaf.sharding, tree)
+    take = jax.jit(
+        lambda tree: jax.tree.map(lambda leaf: leaf[parents], tree), out_shardings=places
+    )
+    return take(tree)
 
 
 def _name(path: str) -> str:

@@ -14,7 +14,7 @@ from jaxrl.errors import UserError
 from jaxrl.evaluation.episodes import Episodes
 from jaxrl.programs import Executor, Program
 from jaxrl.types import PyTree, TrainState
-from jaxrl.utils import sharding
+from jaxrl.utils import processes, sharding
 
 
 def is_due(config: TrainConfig, cycles: int) -> bool:
@@ -43,7 +43,7 @@ def resample(
     if evaluated is None or not program.trials_equal_evaluations:
         params = program.policy_params(state.learner)
         played = executor.evaluate_trials(params, cycles, state.curriculum)
-        evaluated = program.split(jax.device_get(played))
+        evaluated = program.split(processes.fetch(played))
     state, values = update_from_trials(program, state, evaluated)
     return (executor.restart(state, cycles) if program.restarts else state), values
 
@@ -71,7 +71,7 @@ def _replace(
     hook: Any,
     results: list[Any],
 ) -> tuple[TrainState, list[dict[str, float]]]:
-    before = program.split(jax.device_get(state.curriculum))
+    before = program.split(processes.fetch(state.curriculum))
     changed = [hook(old, result) for old, result in zip(before, results, strict=True)]
     for old, (new, _) in zip(before, changed, strict=True):
         _check_alike(old, new)

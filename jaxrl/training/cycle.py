@@ -9,7 +9,6 @@ log_and_save      metrics.jsonl, TensorBoard, console; a checkpoint where due
 import math
 import time
 
-import jax
 import numpy as np
 
 from jaxrl.evaluation.episodes import Episodes
@@ -18,7 +17,7 @@ from jaxrl.programs.program import PER_ITERATION
 from jaxrl.training import curriculum, nan_guard, overview, recovery
 from jaxrl.training.run import Member, Row, Run
 from jaxrl.types import RECORDS, Metrics, TrainState, mean_values
-from jaxrl.utils import device_memory, stats
+from jaxrl.utils import device_memory, processes, stats
 
 
 def reduce_metrics(run: Run, metrics: Metrics, cycles: int) -> list[Row]:
@@ -83,7 +82,7 @@ def finish_metrics(
     nan_guard.check_environments(run, state, cycles)
     names = ("updates", "skipped_updates", "nonfinite_streak")
     counted = {n: getattr(state.learner, n) for n in names if hasattr(state.learner, n)}
-    counters = run.program.split(jax.device_get(counted))
+    counters = run.program.split(processes.fetch(counted))
     times = _times(run, cycles, seconds)
     for member, row, new, counter in zip(run.members, rows, curriculum_rows, counters, strict=True):
         row |= new
@@ -138,7 +137,7 @@ def evaluate_and_emit(
     whole = overview.joined(rows) if run.overview else rows[0]
     run.callbacks.new_cycle()
     run.emit("cycle", cycles, whole)
-    evaluates = run.is_due_for_evaluation(cycles) or run.callbacks.evaluate
+    evaluates = run.is_due_for_evaluation(cycles) or processes.any_of(run.callbacks.evaluate)
     results = _evaluate(run, executor, state, cycles, rows, whole) if evaluates else None
     state, trials = curriculum.resample(run.program, executor, state, cycles, results)
     _add(run, rows, whole, trials)
@@ -214,7 +213,7 @@ def log_and_save(run: Run, state: TrainState, cycles: int, rows: list[Row], whol
         run.overview.log(cycles, whole)
     run.logged_at = cycles
     recovery.check(run, state, cycles)
-    if run.is_due_for_saving(cycles) or run.callbacks.save:
+    if run.is_due_for_saving(cycles) or processes.any_of(run.callbacks.save):
         if run.is_diverging:  # good checkpoints must not be pushed out
             run.console.warn("no checkpoint was saved: the last updates were non-finite")
         else:

@@ -9,7 +9,7 @@ import jax
 
 from jaxrl.checkpoint.snapshot import CheckpointError
 from jaxrl.config import TrainConfig, serialization, variants
-from jaxrl.errors import first_line
+from jaxrl.errors import UserError, first_line
 from jaxrl.loggers import sinks
 from jaxrl.reports import load_runs, pages, plots
 from jaxrl.training import nan_guard, overview, recovery, signals
@@ -17,6 +17,7 @@ from jaxrl.training.callback_runner import best_or_none
 from jaxrl.training.run import Member, Run
 from jaxrl.training.summary import Result, resume_command
 from jaxrl.types import TrainState
+from jaxrl.utils import processes
 
 
 def emergency_save(run: Run, state: TrainState, cycles: int, error: Exception) -> None:
@@ -25,6 +26,9 @@ def emergency_save(run: Run, state: TrainState, cycles: int, error: Exception) -
     where = f"Training stopped at step {run.env_steps(cycles):,}"
     if gone := recovery.missing(run):
         _save_elsewhere(run, state, cycles, error, f"{where}: {gone} was deleted during the run.")
+        return
+    if processes.count() > 1:  # saving is done together, and the others may know of no error
+        error.add_note(f"{where}; the state was not saved.")
         return
     try:
         run.check_lock()
@@ -58,14 +62,11 @@ def finish(run: Run, state: TrainState, cycles: int, stop: signals.StopRequest) 
         run.save(state, cycles, block=True)
         for member, networks in zip(run.members, run.networks(state), strict=True):
             member.save_networks(networks, cycles, "final")
-            _describe(run, member)
-            _upload(run, member)
-        if run.overview:
-            with _optional(run, f"plots of {run.folder}"):
-                plots.population_curve(run.folder, run.program.members, _title(run.config))
-        for line in run.program.write_report(run.folder):
-            print(line)
-        _write_report(run)
+        if processes.is_main():
+            _describe_all(run)
+    failure = processes.of_main(str(run.callbacks.failure or ""))
+    if failure and not run.callbacks.failure:
+        raise UserError(f"process 0: {failure}")
     if run.callbacks.failure:
         if run.logged_at == cycles:
             next_command = resume_command(run.folder, run.config)
@@ -88,6 +89,19 @@ def finish(run: Run, state: TrainState, cycles: int, stop: signals.StopRequest) 
     return result
 
 
+def _describe_all(run: Run) -> None:
+    """Write what a person looks at when all is done; all that a resume needs is saved by now."""
+    for member in run.members:
+        _describe(run, member)
+        _upload(run, member)
+    if run.overview:
+        with _optional(run, f"plots of {run.folder}"):
+            plots.population_curve(run.folder, run.program.members, _title(run.config))
+    for line in run.program.write_report(run.folder):
+        print(line)
+    _write_report(run)
+
+
 def _result(run: Run, member: Member, cycles: int, stop: signals.StopRequest) -> Result:
     return Result(
         folder=member.folder,
@@ -101,7 +115,7 @@ def _result(run: Run, member: Member, cycles: int, stop: signals.StopRequest) ->
 
 
 def _describe(run: Run, member: Member) -> None:
-    """Write what a person looks at when all is done; all that a resume needs is saved by now."""
+    """Write TensorBoard's hyperparameters and the plots of a member."""
     if member.config.log.tensorboard and member.last_evaluation:
         settings = serialization.flatten(asdict(member.config))
         sinks.hyperparameters(member.folder / "tensorboard", settings, member.last_evaluation)

@@ -13,7 +13,15 @@ from typing import Any
 import jax
 
 from jaxrl import programs
-from jaxrl.config import TrainConfig, overrides, presets, validate, variants
+from jaxrl.config import (
+    TrainConfig,
+    env_names,
+    overrides,
+    presets,
+    settings,
+    validate,
+    variants,
+)
 from jaxrl.errors import UserError, out_of_memory
 from jaxrl.loggers import run_dir as folders
 from jaxrl.loggers.console import NORMAL
@@ -21,12 +29,13 @@ from jaxrl.loggers.sinks import Sink
 from jaxrl.networks.actor_critic import ActorCritic
 from jaxrl.policies.load import split_checkpoint
 from jaxrl.programs import DeviceProgram, Executor, Program, memory_estimate
-from jaxrl.training import fork, loop, population, warm_start
+from jaxrl.training import fork, loop, population, startup, warm_start
+from jaxrl.training import resume as run_resume
 from jaxrl.training.callback_runner import Callback, CallbackRunner
 from jaxrl.training.run import Exchange
 from jaxrl.training.summary import Result
 from jaxrl.types import Algorithm
-from jaxrl.utils import compilation_cache, sharding, user_code
+from jaxrl.utils import compilation_cache, processes, sharding, user_code
 
 
 def build(config: TrainConfig) -> Program:
@@ -126,20 +135,21 @@ def fit_program(
     `step` is that of its checkpoint; the newest one if None.
     """
     # What cannot be run or taken over is refused before there is a folder.
+    startup.check_alike(program)
     memory_estimate.refuse_too_large(program)
     start = (
         warm_start.from_full_state(program, continues, step)
         if continues
         else warm_start.load(program)
     )
-    path = folders.create(program.config, program.members)
-    if verbose:
+    path = startup.create_folder(program)
+    if verbose and processes.is_main():
         print(f"run folder: {path}", flush=True)
     for remark in (
         sharding.unused_gpu(),
         *(_remarks(program) if isinstance(program, DeviceProgram) else ()),
     ):
-        if remark:
+        if remark and processes.is_main():
             print(remark, flush=True)
     with _explained(program):
         return loop.train(
@@ -166,8 +176,10 @@ def fit_or_resume(
     """
     runner = CallbackRunner(callbacks)
     memory_estimate.refuse_too_large(program)
-    resuming = (folder / "config.json").exists()
+    startup.check_alike(program)
+    resuming = processes.any_of((folder / "config.json").exists())
     folder.mkdir(parents=True, exist_ok=True)
+    startup.check_shared(folder)
     with _explained(program):
         return loop.train(
             program,
@@ -183,7 +195,7 @@ def _remarks(program: DeviceProgram) -> list[str]:
     """Return what a user should know of a population before it starts."""
     if not program.members:
         return []
-    remarks, used, present = [], program.mesh.size, len(jax.local_devices())
+    remarks, used, present = [], program.mesh.size, len(jax.devices())
     if program.config.devices is None and used < present:
         number = variants.number(program.members)
         remarks.append(f"{number} use {used} of {present} devices, which divide them evenly")
@@ -240,11 +252,11 @@ def resume(
       run_dir: folder of the new run.
       verbose: as for `fit`.
     """
-    (run, step), runner = split_checkpoint(Path(run)), CallbackRunner(callbacks)
+    (folder, step), runner = split_checkpoint(Path(run)), CallbackRunner(callbacks)
     config, *members = (
         lengthened(c, epochs, total_steps)
         for c in _settings_of(
-            run,
+            folder,
             env=None if env is None else user_code.name_of("env", env),
             randomize=randomize,
             algo=algorithm and user_code.name_of("algorithm", algorithm),
@@ -255,16 +267,54 @@ def resume(
         if seed is not None or (run_dir is not None and step is None):
             raise UserError("--seed and --run-dir belong to a new run: add --reset-steps.")
         if step is not None:
-            run = fork.fork(run, step, run_dir, dataclasses.replace(config, run_dir=None))
-            print(f"run folder: {run}", flush=True)
+            source, chosen = folder, dataclasses.replace(config, run_dir=None)
+            folder = startup.by_main(lambda: fork.fork(source, step, run_dir, chosen))
+            if processes.is_main():
+                print(f"run folder: {folder}", flush=True)
         program = build_population(members) if members else build(config)
+        startup.check_alike(program)
+        startup.check_shared(folder)
         memory_estimate.refuse_too_large(program)
         with _explained(program):
-            return loop.train(program, run, resuming=True, callbacks=runner, verbose=verbose)
-    _refuse_several(run, members)
+            return loop.train(program, folder, resuming=True, callbacks=runner, verbose=verbose)
+    _refuse_several(folder, members)
     seed = config.seed + 1 if seed is None else seed
     config = dataclasses.replace(config, seed=seed, run_dir=run_dir, init_from=None)
-    return fit_program(build(config), runner, continues=run, step=step, verbose=verbose)
+    return fit_program(build(config), runner, continues=folder, step=step, verbose=verbose)
+
+
+def resume_if_present(members: Sequence[TrainConfig], verbose: int = NORMAL) -> Result | None:
+    """Continue the run in the folder of these settings; return None if it holds none.
+
+    Settings may differ in the length of the run, and in what may change on a resume.
+    """
+    config = members[0]
+    folder = Path(config.run_dir or "")
+    if not processes.of_main("there" if (folder / "config.json").exists() else ""):
+        return None
+    code: dict[str, Any] = {
+        "env": config.env if env_names.is_custom(config.env) else None,
+        "randomize": config.task.randomize,
+        "algorithm": config.algo if env_names.is_custom(config.algo) else None,
+        "network": config.network.module,
+    }
+    allowed = {"algo" if name == "algorithm" else name: value for name, value in code.items()}
+    stored, *several = _settings_of(folder, **allowed)
+    before = several or [stored]
+    if len(before) != len(members):
+        raise UserError(
+            f"--resume auto: the run in '{folder}' has {len(before)} members, and this command "
+            f"{len(members)}. Give another --run-dir."
+        )
+    for new, old in zip(members, before, strict=True):
+        if changes := run_resume.changed_settings(new, settings.fixed_on_resume(old)):
+            raise UserError(
+                f"--resume auto: the run in '{folder}' has other settings: {changes}. Give another "
+                "--run-dir, or the settings that it has."
+            )
+    steps = config.total_steps
+    epochs = config.epochs if steps is None else None
+    return resume(folder, epochs=epochs, total_steps=steps, verbose=verbose, **code)
 
 
 def _refuse_several(run: Path, members: list[TrainConfig]) -> None:

@@ -7,22 +7,22 @@ epoch            evaluate, checkpoint, best policy
 """
 
 import contextlib
+import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-import jax
-
 from jaxrl.callbacks import RecordVideo
 from jaxrl.checkpoint.manager import CheckpointManager
 from jaxrl.config import TrainConfig, variants
-from jaxrl.errors import TrainingStopped
+from jaxrl.errors import TrainingStopped, UserError
 from jaxrl.loggers import run_dir as folders
 from jaxrl.loggers import sinks
-from jaxrl.loggers.console import NORMAL, Console
+from jaxrl.loggers.console import NORMAL, SILENT, Console
 from jaxrl.loggers.eval_log import EvalLog
+from jaxrl.loggers.lock_file import HeartbeatLock
 from jaxrl.loggers.monitor import Monitor
 from jaxrl.loggers.sinks import Sink
 from jaxrl.programs import Executor, Program, memory_estimate
@@ -30,10 +30,10 @@ from jaxrl.training import cycle, finalize, forecast, recovery, resume, signals,
 from jaxrl.training.callback_runner import CallbackRunner
 from jaxrl.training.resume import InitialState
 from jaxrl.training.run import Exchange, Member, Run
-from jaxrl.training.summary import Result
+from jaxrl.training.summary import Result, resume_command
 from jaxrl.training.warm_start import WarmStart
 from jaxrl.types import TrainState
-from jaxrl.utils import profiling, sharding
+from jaxrl.utils import processes, profiling, sharding
 
 _VIDEO_SECONDS = 5  # of --log.video-epochs
 
@@ -66,15 +66,19 @@ def train(
     """
     began, config = time.monotonic(), program.config
     with contextlib.ExitStack() as stack:
-        lock = stack.enter_context(folders.locked(folder))
+        lock = stack.enter_context(_locked(folder))
+        logs = stack.enter_context(_log_folder(folder))
         stop = stack.enter_context(signals.listening())
         stop.at_once = "preparing, before any training"
         checkpoints = stack.enter_context(
             CheckpointManager(folder / "checkpoints", keep=config.checkpoint.keep)
         )
-        console = Console(config, verbose, members=len(program.members))
+        console = Console(
+            config, verbose if processes.is_main() else SILENT, members=len(program.members)
+        )
         stack.callback(console.close)
-        writers = _Writers(folder, console, checkpoints, stack, own_sinks)
+        writers = _Writers(folder, logs, console, checkpoints, stack, own_sinks)
+        processes.how_to_continue = resume_command(folder, config)
         initial = _restore_or_prepare(program, writers, resuming, start)
         cycles = resume.cycles_of(program, initial)
         if cycles < config.total_cycles:
@@ -89,9 +93,12 @@ def train(
         for remark in initial.remarks:
             console.say(remark)
         run = _make_run(program, writers, initial, resuming)
-        run.began, run.callbacks, run.lock = began, callbacks or CallbackRunner(), lock
+        # Callbacks are called on process 0; what they ask for, all do.
+        called = callbacks if processes.is_main() else None
+        run.began, run.callbacks, run.lock = began, called or CallbackRunner(), lock
         run.exchange = exchange
-        if every := program.config.log.video_epochs:
+        every = program.config.log.video_epochs
+        if every and processes.is_main():
             run.callbacks.add(RecordVideo(every, seconds=_VIDEO_SECONDS))
         state = initial.state
         if exchange and cycles == 0:
@@ -101,13 +108,48 @@ def train(
         else:
             stop.at_once = ""
             console.say("This run has reached its end; a larger --epochs would continue it.")
-        return finalize.finish(run, state, cycles, stop)
+        return _found_in(folder, logs, finalize.finish(run, state, cycles, stop))
+
+
+def _found_in(folder: Path, logs: Path, result: Result) -> Result:
+    """Return a result that names the run folder, where this process logged elsewhere."""
+    members = tuple(_found_in(folder, logs, member) for member in result.members)
+    place = folder / result.folder.relative_to(logs) if logs != folder else result.folder
+    return replace(result, folder=place, members=members)
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[HeartbeatLock | None]:
+    """Lock the run folder; of several processes, process 0 locks it for all."""
+    with contextlib.ExitStack() as stack:
+        lock, error = None, ""
+        if processes.is_main():
+            try:
+                lock = stack.enter_context(folders.locked(folder))
+            except UserError as failure:
+                error = str(failure)
+        processes.raise_together(error)
+        yield lock
+
+
+@contextlib.contextmanager
+def _log_folder(folder: Path) -> Iterator[Path]:
+    """Yield where this process writes its logs: the run folder, on process 0.
+
+    The others log to a temporary folder, so that all run the same loop.
+    """
+    if processes.is_main():
+        yield folder
+        return
+    with tempfile.TemporaryDirectory(prefix="jaxrl-") as temporary:
+        yield Path(temporary)
 
 
 class _Writers(NamedTuple):
     """Where a run writes, and what closes it."""
 
     folder: Path
+    logs: Path  # the folder itself, on process 0
     console: Console
     checkpoints: CheckpointManager
     stack: contextlib.ExitStack
@@ -122,14 +164,17 @@ def _restore_or_prepare(
     if resuming and not resume.never_saved(config, to.checkpoints, to.folder):
         restored = resume.restore(program, to.checkpoints)
         # From here on an interrupted continuation must know how long it was to be.
-        folders.write_settings(to.folder, config, program.members)
+        if not processes.is_main():
+            folders.describe(to.logs, config, program.members)
+            return restored
+        folders.write_settings(to.logs, config, program.members)
         if resume.cycles_of(program, restored) < config.total_cycles:
-            folders.add_command(to.folder, program.members)
+            folders.add_command(to.logs, program.members)
         return restored
     start = warm_start.load(program) if resuming else start
     if isinstance(start, InitialState):
         resume.save_first(program, to.checkpoints, start.state)
-    folders.describe(to.folder, config, program.members)
+    folders.describe(to.logs, config, program.members)
     if resuming:
         to.console.say("No checkpoint found; starting from scratch.")
     return start
@@ -177,11 +222,12 @@ def _make_run(program: Program, to: _Writers, initial: InitialState, resuming: b
                 to.console.warn(remark)
         return made
 
-    top = member(config, to.folder, initial.metadata, to.console, *to.sinks)
+    top = member(_logged(config), to.logs, initial.metadata, to.console, *to.sinks)
     saved = initial.metadata.get("members", [{}] * len(program.members))
-    places = folders.of_members(to.folder, program.members)
+    places = folders.of_members(to.logs, program.members)
     # The whole population is one run of a tracking service, not one for each member.
-    quiet = [replace(c, log=replace(c.log, wandb=False, mlflow=False)) for c in program.members]
+    silent = {"wandb": False, "mlflow": False}
+    quiet = [_logged(replace(c, log=replace(c.log, **silent))) for c in program.members]
     members = [member(*each) for each in zip(quiet, places, saved, strict=True)]
     return Run(
         program=program,
@@ -193,11 +239,27 @@ def _make_run(program: Program, to: _Writers, initial: InitialState, resuming: b
     )
 
 
+def _logged(config: TrainConfig) -> TrainConfig:
+    """Return the settings of a member's sinks: process 0 alone writes more than a log."""
+    if processes.is_main():
+        return config
+    silent = {"tensorboard": False, "wandb": False, "mlflow": False, "episodes": False}
+    return replace(config, log=replace(config.log, **silent))
+
+
 def _compiling(program: Program, folder: Path) -> str:
     number = f" of {variants.number(program.members)}" if program.members else ""
     devices = sharding.describe(program.mesh)
     what = f"compiling the training program{number} for {program.config.env}, {devices}"
     return f"{what} ({forecast.compilation(program, folder.parent)}) ..."
+
+
+def _asked_to_stop(run: Run, stop: signals.StopRequest) -> bool:
+    """Tell whether a process has had a signal, or a callback wants to stop."""
+    asked = processes.largest(2 * (stop.signal or 0) + run.stop_requested)
+    if asked > 1:
+        stop.signal = asked // 2
+    return bool(asked)
 
 
 def _train_cycles(
@@ -218,11 +280,11 @@ def _train_cycles(
     profiled = profiled if run.config.profile else None
     try:
         run.emit("training_start", cycles)
-        while cycles < run.config.total_cycles and not (stop or run.stop_requested):
+        while cycles < run.config.total_cycles and not _asked_to_stop(run, stop):
             began = time.monotonic()
             with profiling.trace(run.folder / "profile", when=cycles == profiled):
                 state, metrics = executor.run_cycle(state, cycles)
-                metrics = jax.device_get(metrics)
+                metrics = processes.fetch(metrics)
             cycles += 1
             rows = cycle.reduce_metrics(run, metrics, cycles)
             state = cycle.finish_metrics(run, state, cycles, rows, time.monotonic() - began)
@@ -234,6 +296,8 @@ def _train_cycles(
     except TrainingStopped:
         raise
     except Exception as error:
+        if processes.lost_contact(error):
+            processes.wait_to_end()
         finalize.emergency_save(run, state, cycles, error)
         raise
     return state, cycles

@@ -12,7 +12,7 @@ from jaxrl.errors import TrainingStopped
 from jaxrl.programs import Program
 from jaxrl.training.run import Member, Run
 from jaxrl.types import TrainState
-from jaxrl.utils import atomic_io, trees
+from jaxrl.utils import atomic_io, processes, trees
 
 # Fraction of non-finite steps in a cycle above which nothing is left to learn from. Not 1: steps
 # are counted in float32.
@@ -119,7 +119,7 @@ def check_environments(run: Run, state: TrainState, cycles: int) -> None:
 
 def _stop(run: Run, state: TrainState) -> None:
     """Raise with what is known of the first non-finite step."""
-    captures = run.program.nan_captures(state)
+    captures = processes.fetch(run.program.nan_captures(state))
     if not captures:
         number = run.members[0].nonfinite_steps
         raise EnvironmentBroke(
@@ -133,12 +133,12 @@ def _stop(run: Run, state: TrainState) -> None:
 def _stop_if_captured(
     program: Program, capture: nan_capture.NonFiniteCapture, folder: Path
 ) -> None:
-    at = jax.device_get(capture.captured_at)
+    at = capture.captured_at
     if not (at != nan_capture.NEVER).any():
         return
     # The one that broke first; of several, the first in line.
     index = int(np.argmin(np.where(at == nan_capture.NEVER, np.iinfo(np.int32).max, at)))
-    row = jax.device_get(jax.tree.map(lambda leaf: leaf[index], capture))
+    row = jax.tree.map(lambda leaf: leaf[index], capture)
     step = int(row.captured_at) * program.config.task.action_repeat
     file = folder / "broken" / f"environment-{index}-step-{step}.npz"
     _dump(program, row, file)

@@ -65,7 +65,7 @@ def _differing(members: Sequence[TrainConfig]) -> str:
 
 def devices_for(members: Sequence[TrainConfig]) -> int:
     """Return how many devices members can be dealt to evenly."""
-    present, asked, number = len(jax.local_devices()), members[0].devices, len(members)
+    present, asked, number = len(jax.devices()), members[0].devices, len(members)
     if asked is None:
         return max(d for d in range(1, present + 1) if number % d == 0)
     if asked > present:

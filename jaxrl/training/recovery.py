@@ -20,7 +20,7 @@ from jaxrl.training import overview
 from jaxrl.training.run import Member, Run
 from jaxrl.training.summary import resume_command
 from jaxrl.types import TrainState
-from jaxrl.utils import atomic_io
+from jaxrl.utils import atomic_io, processes
 
 # Written when a run begins, never removed by it: without one of them its folder is not what it was.
 _ALWAYS_THERE = ("config.json", "metrics.jsonl")
@@ -46,7 +46,8 @@ def check(
 
     `unlogged` are the rows of a cycle that is not logged yet.
     """
-    if (gone := missing(run)) is None:
+    gone = processes.of_main(str(missing(run) or ""))
+    if not gone:
         return
     if unlogged:  # the deleted file still takes them
         together = [overview.joined(unlogged)] if run.overview else []
@@ -57,12 +58,14 @@ def check(
 
 def save_elsewhere(run: Run, state: TrainState, cycles: int) -> str:
     """Save all that is in memory in a new folder; say where, and how to go on."""
-    old, new = run.folder, _new_folder(run.folder)
-    for member in _members(run):
-        member.folder = new / member.folder.relative_to(old)
-    folders.describe(new, run.config, run.program.members)
-    for member in _members(run):
-        _save_logs(member)
+    old = run.folder
+    new = Path(processes.of_main(str(_new_folder(old)) if processes.is_main() else ""))
+    if processes.is_main():
+        for member in _members(run):
+            member.folder = new / member.folder.relative_to(old)
+        folders.describe(new, run.config, run.program.members)
+        for member in _members(run):
+            _save_logs(member)
     if any(leaf.is_deleted() for leaf in jax.tree.leaves(state)):
         return f"Its log was saved in {new}; its state was lost: the failed cycle had donated it."
     keep = run.config.checkpoint.keep

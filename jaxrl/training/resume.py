@@ -16,6 +16,7 @@ from jaxrl.errors import UserError
 from jaxrl.loggers import metrics_log
 from jaxrl.programs import Program
 from jaxrl.types import TrainState
+from jaxrl.utils import processes, sharding
 
 
 class InitialState(NamedTuple):
@@ -36,7 +37,7 @@ def all_settings(program: Program) -> dict[str, Any]:
 
 def iterations_of(state: TrainState) -> int:
     """Return how many iterations a state has behind it, all members alike."""
-    return int(np.ravel(jax.device_get(state.iteration))[0])
+    return int(np.ravel(processes.fetch(state.iteration))[0])
 
 
 def cycles_of(program: Program, start: Any) -> int:
@@ -90,7 +91,7 @@ def restore_state(
         # Zeros are an empty store; what the episodes in progress did before is lost.
         blank = jax.tree.map(lambda s: np.zeros(s.shape, s.dtype), whole.collector.replay)
         places = jax.tree.map(lambda s: s.sharding, whole.collector.replay)
-        blank = jax.device_put(replay.exclude_current(blank), places)
+        blank = jax.tree.map(sharding.put, replay.exclude_current(blank), places)
         state = state.replace(collector=state.collector.replace(replay=blank))
     if restored.metadata.get("devices") != program.mesh.size:
         # Members of a population stay as they are; rows are shuffled on the device they lie on.
@@ -153,18 +154,22 @@ def restore(program: Program, checkpoints: CheckpointManager) -> InitialState:
         )
     # A longer run moves the end of the schedules, nothing else.
     old = state.learner.total_iterations
-    total = jax.device_put(np.full(old.shape, config.total_iterations, np.int32), old.sharding)
+    total = sharding.put_like(old, config.total_iterations)
     learner = state.learner.replace(total_iterations=total)
     return InitialState(state.replace(learner=learner), restored.metadata, warnings)
 
 
 def refuse_other_settings(config: TrainConfig, saved: dict[str, Any]) -> None:
     """Changing a setting in the middle of a run would be half applied: refuse, naming it."""
-    now = settings.fixed_on_resume(config)
-    changed = [name for name in now if name in saved and saved[name] != now[name]]
-    if changed:
-        text = ", ".join(f"{name} is {now[name]} (was {saved[name]})" for name in changed)
+    if text := changed_settings(config, saved):
         raise UserError(
             f"config.json differs from what this run was trained with: {text}. Put it back, or "
             "start a new run with the new settings."
         )
+
+
+def changed_settings(config: TrainConfig, saved: dict[str, Any]) -> str:
+    """Return the settings that differ from saved ones, with both values; "" if none does."""
+    now = settings.fixed_on_resume(config)
+    changed = [name for name in now if name in saved and saved[name] != now[name]]
+    return ", ".join(f"{name} is {now[name]} (was {saved[name]})" for name in changed)

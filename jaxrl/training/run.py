@@ -9,8 +9,6 @@ from statistics import mean
 from types import MappingProxyType
 from typing import Any
 
-import jax
-
 from jaxrl.algorithms import registry as algorithms
 from jaxrl.callbacks import CallbackContext
 from jaxrl.checkpoint.manager import CheckpointManager
@@ -26,6 +24,7 @@ from jaxrl.programs import Executor, Program
 from jaxrl.training import resume
 from jaxrl.training.callback_runner import CallbackRunner, best_or_none
 from jaxrl.types import EnvSpec, PyTree, TrainState
+from jaxrl.utils import processes
 from jaxrl.utils.utilization import Utilization
 
 Row = dict[str, float]
@@ -252,7 +251,7 @@ class Run:
 
     def networks(self, state: TrainState) -> list[dict[str, PyTree]]:
         """Return what every member has learnt, on the CPU, by the folders of a run."""
-        return self.program.split(jax.device_get(self.program.networks(state.learner)))
+        return self.program.split(processes.fetch(self.program.networks(state.learner)))
 
     def evaluate(
         self, executor: Executor, state: TrainState, cycles: int
@@ -260,7 +259,7 @@ class Run:
         """Evaluate every member's policy; return the episodes and metrics of each."""
         params = self.program.policy_params(state.learner)
         played = executor.evaluate(params, cycles, state.curriculum)
-        results = self.program.split(jax.device_get(played))
+        results = self.program.split(processes.fetch(played))
         rows = [
             member.add_evaluation(result, self.program.summarize(result), networks, cycles)
             for member, result, networks in zip(

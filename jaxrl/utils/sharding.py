@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
 
@@ -21,8 +22,8 @@ _DEV = Path("/dev")
 
 
 def make_mesh(number: int | None = None) -> Mesh:
-    """Return a one-dimensional mesh of local devices."""
-    devices = jax.local_devices()
+    """Return a one-dimensional mesh of the devices of all processes, each process's in a row."""
+    devices = sorted(jax.devices(), key=lambda device: (device.process_index, device.id))
     return Mesh(np.array(devices[: number or len(devices)]), ("data",))
 
 
@@ -86,13 +87,24 @@ def with_sharding(tree: PyTree, sharding: Sharding) -> PyTree:
     )
 
 
+def put(value: Any, sharding: Sharding) -> jax.Array:
+    """Place an array that every process has; it owns its memory, since cycles donate theirs."""
+    if sharding.is_fully_addressable:
+        return jax.device_put(value, sharding, may_alias=False)
+    if isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
+        data = put(np.asarray(jax.random.key_data(value)), sharding)
+        return jax.random.wrap_key_data(data, impl=jax.random.key_impl(value))
+    data = np.asarray(value)
+    return jax.make_array_from_callback(data.shape, sharding, lambda index: data[index].copy())
+
+
 def put_like(old: jax.Array, value: Any) -> jax.Array:
     """Return a value with the dtype, shape and sharding of an old array.
 
     The array owns its memory: the next cycle donates it.
     """
     new = np.broadcast_to(np.asarray(value).astype(old.dtype), old.shape)
-    return jax.device_put(new, old.sharding, may_alias=False)
+    return put(new, old.sharding)
 
 
 def split_rows(tree: PyTree, mesh: Mesh | None) -> PyTree:

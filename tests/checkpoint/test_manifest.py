@@ -77,7 +77,8 @@ def is_valid(path, value):
         or (name == "metric" and (value is None or value in (-1, 1.5, 2**70)))
         or (name == "metadata" and isinstance(value, dict))
         or "metadata" in path[:-1]
-        or (path == ("leaves",) and value == [])
+        or (path in (("leaves",), ("parts",)) and value == [])
+        or (name == "parts" and isinstance(value, list) and all(type(x) is str for x in value))
     )
 
 
@@ -100,7 +101,11 @@ def test_wrongly_typed_values_are_damage(body):
 
 def test_missing_values_are_damage(saved, body):
     for path in paths(body):
-        if path == ("metric",) or "metadata" in path[:-1] or isinstance(path[-1], int):
+        if (
+            path in (("metric",), ("parts",))
+            or "metadata" in path[:-1]
+            or isinstance(path[-1], int)
+        ):
             continue
         write(saved / "2", changed(body, path))
         with pytest.raises(CorruptCheckpointError):

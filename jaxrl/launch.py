@@ -1,0 +1,153 @@
+"""Several processes on this machine: `python -m jaxrl.launch --processes 4 -- PRESET ...`.
+
+Each process runs `jaxrl.train` with the arguments after `--`, and all of them train one run. The
+console is that of process 0; lines that others print are prefixed with their number. Signals are
+passed on, and when one process fails the others are ended.
+"""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import IO
+
+import tyro
+
+from jaxrl.config.distributed import COORDINATOR, PROCESS, PROCESSES
+from jaxrl.config.metadata import setting
+from jaxrl.errors import UserError, exit_status
+
+_GRACE = 10.0  # seconds for the others to end after one has failed
+_PASSED_ON = (signal.SIGINT, signal.SIGTERM)
+_NOISE = b"[Gloo] Rank "  # printed by every process for every connection
+
+
+@dataclass(frozen=True)
+class LaunchArgs:
+    """Train one run on several processes of this machine."""
+
+    processes: int = setting(2, "Number of processes.")
+    cpu_devices: int | None = setting(
+        None, "CPU devices of each process; without it, each uses the devices that JAX finds."
+    )
+    port: int | None = setting(None, "Port of process 0 on this machine; a free one if not given.")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line; return the exit status."""
+    words = sys.argv[1:] if arguments is None else arguments
+    return exit_status(lambda: _launch(*_parsed(words)))
+
+
+def _parsed(words: list[str]) -> tuple[LaunchArgs, list[str]]:
+    """Split the arguments at `--`."""
+    own, train = (
+        (words[: words.index("--")], words[words.index("--") + 1 :])
+        if "--" in words
+        else (words, [])
+    )
+    args = tyro.cli(LaunchArgs, args=own, prog="python -m jaxrl.launch")
+    for name in ("processes", "cpu_devices"):
+        number = getattr(args, name)
+        if number is not None and number < 1:
+            raise UserError(f"--{name.replace('_', '-')} must be at least 1, not {number}.")
+    if not train:
+        raise UserError(
+            "Give what to train after --, as python -m jaxrl.launch --processes 4 -- ant."
+        )
+    return args, train
+
+
+def _launch(args: LaunchArgs, train: list[str]) -> int:
+    coordinator = f"127.0.0.1:{args.port or _free_port()}"
+    started = []
+    with _signals_passed_to(started):
+        try:
+            for rank in range(args.processes):
+                started.append(_start(rank, args, coordinator, train))
+            return _wait(started)
+        finally:
+            _end(started)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def _start(rank: int, args: LaunchArgs, coordinator: str, train: list[str]) -> subprocess.Popen:
+    variables = {COORDINATOR: coordinator, PROCESSES: str(args.processes), PROCESS: str(rank)}
+    if args.cpu_devices is not None:
+        variables["JAX_NUM_CPU_DEVICES"] = str(args.cpu_devices)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "jaxrl.train", *train],
+        env=os.environ | variables,
+        stdout=subprocess.PIPE if rank else None,
+        stderr=subprocess.STDOUT if rank else None,
+        start_new_session=True,  # Ctrl-C reaches this process alone, which passes it on
+    )
+    if process.stdout is not None:
+        threading.Thread(target=_prefix, args=(rank, process.stdout), daemon=True).start()
+    return process
+
+
+def _prefix(rank: int, lines: IO[bytes]) -> None:
+    """Print what a process prints, with its number."""
+    for line in lines:
+        if not line.startswith(_NOISE):
+            os.write(2, f"[{rank}] ".encode() + line)
+
+
+def _wait(started: list[subprocess.Popen]) -> int:
+    """Wait for all processes; return the first status that is not 0."""
+    while True:
+        states = [process.poll() for process in started]
+        failed = [(rank, status) for rank, status in enumerate(states) if status]
+        if failed:
+            rank, status = failed[0]
+            # Processes that were stopped together end together: they have saved the run.
+            _end(started)
+            what = f"was ended by signal {-status}" if status < 0 else f"ended with status {status}"
+            print(f"jaxrl.launch: process {rank} of {len(started)} {what}", file=sys.stderr)
+            return status if status > 0 else 128 - status
+        if all(status == 0 for status in states):
+            return 0
+        time.sleep(0.05)
+
+
+def _end(started: list[subprocess.Popen]) -> None:
+    """Give processes that still run a little time, then kill them."""
+    until = time.monotonic() + _GRACE
+    for process in started:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(max(until - time.monotonic(), 0.0))
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
+@contextlib.contextmanager
+def _signals_passed_to(started: list[subprocess.Popen]) -> Iterator[None]:
+    def pass_on(number: int, frame: object) -> None:
+        del frame
+        for process in started:
+            with contextlib.suppress(ProcessLookupError):
+                process.send_signal(number)
+
+    before = {number: signal.signal(number, pass_on) for number in _PASSED_ON}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

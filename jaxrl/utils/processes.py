@@ -1,0 +1,261 @@
+"""The processes of a run: how they find each other, what they agree on, how they end.
+
+All processes run the same host loop on the same numbers, so they decide alike. What they cannot
+know alike (signals, callbacks, names of folders) is exchanged here. A run on one process never
+waits in this module.
+"""
+
+import contextlib
+import itertools
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxrl.errors import UserError, first_line
+from jaxrl.types import PyTree
+
+_CONTACT = ("Gloo", "NCCL", "coordination service", "Connection closed")  # in errors of collectives
+_LEAVING = 1.0  # seconds for the others to leave
+how_to_continue = ""  # said when another process is lost; set when there is something to continue
+_ending = threading.Event()  # set when all processes end together
+
+
+def start(
+    coordinator: str | None = None,
+    processes: int | None = None,
+    process: int | None = None,
+    heartbeat: int = 60,
+    timeout: int = 300,
+) -> None:
+    """Join the other processes, before JAX is used; without arguments a scheduler names them.
+
+    Args:
+      coordinator: HOST:PORT of process 0.
+      processes: their number.
+      process: the number of this one.
+      heartbeat: seconds after which a silent process is lost.
+      timeout: seconds to wait for all processes.
+    """
+    # A lost process must not abort this one before it can name it: `_watch` ends it instead.
+    jax.config.update("jax_enable_recoverability", True)
+    # Programs that run at the same time could reach their collectives in another order elsewhere.
+    jax.config.update("jax_cpu_enable_async_dispatch", False)
+    try:
+        jax.distributed.initialize(
+            coordinator,
+            processes,
+            process,
+            initialization_timeout=timeout,
+            heartbeat_timeout_seconds=heartbeat,
+        )
+    except Exception as error:
+        why = first_line(error)
+        if coordinator is None:
+            text = (
+                f"--distributed auto found no scheduler that names the processes ({why}). Name "
+                "them: --distributed.coordinator HOST:PORT, .processes N and .process I."
+            )
+        else:
+            text = (
+                f"Not all of {processes} processes met at {coordinator} within {timeout} s "
+                f"({why}). Start one for each --distributed.process from 0 to "
+                f"{(processes or 1) - 1}, or give a longer --distributed.timeout."
+            )
+        raise UserError(text) from error
+    if count() > 1:
+        threading.Thread(target=_watch, args=(heartbeat,), daemon=True).start()
+
+
+def count() -> int:
+    """Return the number of processes."""
+    return jax.process_count()
+
+
+def index() -> int:
+    """Return the number of this process."""
+    return jax.process_index()
+
+
+def is_main() -> bool:
+    """Tell whether this process writes logs, policies and reports."""
+    return index() == 0
+
+
+def fetch(tree: PyTree) -> PyTree:
+    """Copy arrays to the CPU of every process; all must call it for arrays that are split."""
+    if count() == 1:
+        return jax.device_get(tree)
+    from jax.experimental import multihost_utils
+
+    def whole(leaf: Any) -> Any:
+        if not isinstance(leaf, jax.Array) or leaf.is_fully_addressable or leaf.is_fully_replicated:
+            return leaf
+        return multihost_utils.process_allgather(leaf, tiled=True)
+
+    return jax.device_get(jax.tree.map(whole, tree))
+
+
+def largest(number: int) -> int:
+    """Return the largest number of all processes, as in "has anyone been asked to stop?"."""
+    return max(_gather(np.array(number, np.int64)).tolist()) if count() > 1 else number
+
+
+def any_of(asked: bool) -> bool:
+    """Tell whether a process was asked for something; all must call it."""
+    return bool(largest(int(asked)))
+
+
+def of_main(text: str) -> str:
+    """Return the text of process 0 on every process."""
+    return gather(text)[0] if count() > 1 else text
+
+
+def gather(text: str) -> list[str]:
+    """Return the text of every process."""
+    if count() == 1:
+        return [text]
+    data = text.encode()
+    room = largest(len(data))
+    padded = np.zeros(room, np.uint8)
+    padded[: len(data)] = np.frombuffer(data, np.uint8)
+    lengths = _gather(np.array(len(data), np.int64))
+    every = _gather(padded).reshape(count(), room)
+    return [row[:length].tobytes().decode() for row, length in zip(every, lengths, strict=True)]
+
+
+def _gather(value: np.ndarray) -> np.ndarray:
+    from jax.experimental import multihost_utils
+
+    return np.asarray(multihost_utils.process_allgather(value))
+
+
+def raise_together(error: str) -> None:
+    """Raise a UserError on every process if one of them has an error; all must call it."""
+    errors = gather(error)
+    if error:
+        raise UserError(error)
+    for rank, text in enumerate(errors):
+        if text:
+            raise UserError(f"process {rank}: {text}")
+
+
+class Exchange:
+    """Work in steps that all processes finish before the next; safe in any thread.
+
+    Its messages go through the coordination service. All processes make them in the same order.
+    """
+
+    _numbers = itertools.count()
+
+    def __init__(self, timeout: float = 1200.0) -> None:
+        self._number, self._timeout = next(self._numbers), timeout
+
+    def gather(self, step: str, work: Callable[[], str]) -> list[str]:
+        """Return what the work of every process returned; raise if it failed on one.
+
+        Raises:
+          Exception: that of this process's work.
+          OSError: the work of another process failed, or did not end in time.
+        """
+        if count() == 1:
+            return [work()]
+        failure, answer = None, ""
+        try:
+            answer = f"+{work()}"
+        except Exception as error:
+            failure, answer = error, f"!{error}"
+        store, until = _store(), time.monotonic() + self._timeout
+        store.key_value_set(self._key(step, index()), answer)
+        if failure is not None:
+            raise failure
+        answers = []
+        for rank in range(count()):
+            left = max(int(1000 * (until - time.monotonic())), 1)
+            try:
+                answers.append(store.blocking_key_value_get(self._key(step, rank), left))
+            except Exception as error:
+                raise OSError(f"process {rank} did not answer: {first_line(error)}") from error
+            if answers[-1].startswith("!"):
+                raise OSError(f"process {rank}: {answers[-1][1:]}")
+        return [each[1:] for each in answers]
+
+    def _key(self, step: str, rank: int) -> str:
+        return f"jaxrl/{self._number}/{step}/{rank}"
+
+
+def _store() -> Any:
+    """Return the client of JAX's coordination service, which has no public name."""
+    from jax._src import distributed
+
+    return distributed.global_state.client
+
+
+def _watch(heartbeat: int) -> None:
+    """End this process when another one is lost."""
+    store, others, silent = _store(), list(range(count())), 0.0
+    every = min(5.0, heartbeat / 4)
+    while not _ending.wait(every):
+        try:
+            live, silent = set(store.get_live_nodes(others)), 0.0
+            lost = [rank for rank in others if rank not in live]
+        except Exception:  # process 0, which hosts the service, does not answer
+            silent += every
+            lost = [0] if silent > heartbeat / 2 else []
+        if lost and not _ending.is_set():
+            end(f"process {lost[0]} of {len(others)} was lost")
+
+
+def lost_contact(error: BaseException) -> bool:
+    """Tell whether an error says that another process could not be reached."""
+    return count() > 1 and any(word in str(error) for word in _CONTACT)
+
+
+def end(why: str) -> None:
+    """End this process at once: others are gone, so nothing can be saved together."""
+    hint = f" Continue with: {how_to_continue}" if how_to_continue else ""
+    with contextlib.suppress(Exception):
+        sys.stdout.flush()
+    os.write(2, f"\nerror: {why}; process {index()} stops.{hint}\n".encode())
+    os._exit(1)
+
+
+def wait_to_end() -> None:
+    """Wait until `_watch` knows which process was lost, and ends this one."""
+    time.sleep(3600)
+
+
+def finish() -> None:
+    """End together: process 0, which hosts the coordination service, is the last to leave."""
+    if count() == 1:
+        return
+    _ending.set()
+    _store().wait_at_barrier("jaxrl/finish", 60_000)
+    if is_main():
+        time.sleep(_LEAVING)
+    jax.distributed.shutdown()
+
+
+def leave(status: int) -> None:
+    """After a failure, exit without waiting for the others, who may wait for this one."""
+    if status and count() > 1 and not _ending.is_set():
+        with contextlib.suppress(Exception):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(status)
+
+
+def only_main(action: Callable[[], Any]) -> None:
+    """Run an action on process 0; an error of it is raised on all."""
+    error = ""
+    if is_main():
+        try:
+            action()
+        except UserError as failure:
+            error = str(failure)
+    raise_together(error)
