@@ -23,7 +23,8 @@ from jaxrl.config.distributed import COORDINATOR, PROCESS, PROCESSES
 from jaxrl.config.metadata import setting
 from jaxrl.errors import UserError, exit_status
 
-_GRACE = 10.0  # seconds for the others to end after one has failed
+_GRACE = 10.0  # seconds for the others to end after one has stopped or failed
+_GRACE_AFTER_KILL = 2.0  # they cannot go on, and have nothing to save
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM)
 _NOISE = b"[Gloo] Rank "  # printed by every process for every connection
 
@@ -66,14 +67,20 @@ def _parsed(words: list[str]) -> tuple[LaunchArgs, list[str]]:
 
 def _launch(args: LaunchArgs, train: list[str]) -> int:
     coordinator = f"127.0.0.1:{args.port or _free_port()}"
-    started = []
+    started: list[subprocess.Popen] = []
+    printers: list[threading.Thread] = []
     with _signals_passed_to(started):
         try:
             for rank in range(args.processes):
                 started.append(_start(rank, args, coordinator, train))
+                if lines := started[-1].stdout:
+                    printers.append(threading.Thread(target=_prefix, args=(rank, lines)))
+                    printers[-1].start()
             return _wait(started)
         finally:
             _end(started)
+            for printer in printers:
+                printer.join()
 
 
 def _free_port() -> int:
@@ -86,23 +93,21 @@ def _start(rank: int, args: LaunchArgs, coordinator: str, train: list[str]) -> s
     variables = {COORDINATOR: coordinator, PROCESSES: str(args.processes), PROCESS: str(rank)}
     if args.cpu_devices is not None:
         variables["JAX_NUM_CPU_DEVICES"] = str(args.cpu_devices)
-    process = subprocess.Popen(
+    return subprocess.Popen(
         [sys.executable, "-m", "jaxrl.train", *train],
         env=os.environ | variables,
         stdout=subprocess.PIPE if rank else None,
         stderr=subprocess.STDOUT if rank else None,
         start_new_session=True,  # Ctrl-C reaches this process alone, which passes it on
     )
-    if process.stdout is not None:
-        threading.Thread(target=_prefix, args=(rank, process.stdout), daemon=True).start()
-    return process
 
 
 def _prefix(rank: int, lines: IO[bytes]) -> None:
     """Print what a process prints, with its number."""
-    for line in lines:
-        if not line.startswith(_NOISE):
-            os.write(2, f"[{rank}] ".encode() + line)
+    with lines:
+        for line in lines:
+            if not line.startswith(_NOISE):
+                os.write(2, f"[{rank}] ".encode() + line)
 
 
 def _wait(started: list[subprocess.Popen]) -> int:
@@ -113,7 +118,7 @@ def _wait(started: list[subprocess.Popen]) -> int:
         if failed:
             rank, status = failed[0]
             # Processes that were stopped together end together: they have saved the run.
-            _end(started)
+            _end(started, _GRACE_AFTER_KILL if status < 0 else _GRACE)
             what = f"was ended by signal {-status}" if status < 0 else f"ended with status {status}"
             print(f"jaxrl.launch: process {rank} of {len(started)} {what}", file=sys.stderr)
             return status if status > 0 else 128 - status
@@ -122,9 +127,9 @@ def _wait(started: list[subprocess.Popen]) -> int:
         time.sleep(0.05)
 
 
-def _end(started: list[subprocess.Popen]) -> None:
+def _end(started: list[subprocess.Popen], grace: float = _GRACE) -> None:
     """Give processes that still run a little time, then kill them."""
-    until = time.monotonic() + _GRACE
+    until = time.monotonic() + grace
     for process in started:
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(max(until - time.monotonic(), 0.0))

@@ -15,6 +15,7 @@ import json
 import math
 import operator
 import os
+import re
 import shutil
 import threading
 import weakref
@@ -369,9 +370,11 @@ def _save_error(step: int, directory: Path, error: BaseException) -> str:
     texts = [os.strerror(code) for code in _DISK_FULL]
     full = next((text for text in texts if text in str(error)), None)
     fix = "free some disk space" if full else "check the disk and its permissions"
+    other = re.match(r"process \d+: ", str(error)) if full else None
     return (
         f"the checkpoint of step {step} could not be written to {directory}: "
-        f"{full or first_line(error)}; {fix}. Earlier checkpoints are intact"
+        f"{other[0] if other else ''}{full or first_line(error)}; {fix}. Earlier checkpoints are "
+        "intact"
     )
 
 

@@ -1,0 +1,22 @@
+"""Very small runs of every kind, which processes train together or one alone."""
+
+_ALL = (
+    "--cycles 2 --epochs 2 --eval.num-envs 8 --network.hidden 8 --network.critic-hidden 8 "
+    "--task.episode-length 20 --log.no-tensorboard"
+)
+_PPO = (
+    f"cartpole {_ALL} --num-envs 16 --iterations 2 --ppo.rollout-length 8 --ppo.num-minibatches 2"
+)
+_REPLAY = (
+    f"{_ALL} --num-envs 4 --iterations 16 --total-steps None --offpolicy.buffer-size 256 "
+    "--offpolicy.warmup 32 --offpolicy.train-batches 2 --offpolicy.batch-size 8"
+)
+RUNS = {
+    name: flags.split()
+    for name, flags in {
+        "ppo": _PPO,
+        "lstm": f"{_PPO} --network.rnn lstm",
+        "rrd": f"rrd-quick {_REPLAY} --rrd.batch-size 8 --rrd.sample-size 4",
+        "population": f"{_PPO} --num-seeds 4",
+    }.items()
+}

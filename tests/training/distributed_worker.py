@@ -1,0 +1,123 @@
+"""One of several processes that train together; run by test_distributed.py.
+
+Usage: distributed_worker.py PORT PROCESSES PROCESS FOLDER SCENARIO ...
+"""
+
+import json
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import jax
+
+from jaxrl import train
+from jaxrl.callbacks import CallbackAction
+from jaxrl.checkpoint import array_io
+from jaxrl.config import overrides
+from jaxrl.errors import UserError
+from jaxrl.training import fit, startup
+from jaxrl.utils import processes
+from tests.training.distributed_runs import RUNS
+
+folder: Path
+told: dict[str, str] = {}  # what each scenario ended with
+
+
+def parsed(name: str, place: str) -> train.TrainArgs:
+    devices = ["--devices", str(jax.device_count())]
+    return train._parse([*RUNS[name], *devices, "--run-dir", str(folder / place)])
+
+
+def trains(name: str) -> None:
+    command = parsed(name, name)
+    members = overrides.members(command.config, command.num_seeds)
+    config = members if len(members) > 1 else members[0]
+    result = fit.fit(config, verbose=0)
+    assert result.folder == folder / name
+
+
+def different_seeds() -> None:
+    config = parsed("ppo", "seeds").config
+    fit.fit(replace(config, seed=processes.index()), verbose=0)
+
+
+def separate_folders() -> None:
+    own = folder / f"disk-{processes.index()}"
+    own.mkdir()
+    startup.check_shared(own)
+
+
+def too_few_members() -> None:
+    config = replace(parsed("ppo", "members").config, devices=None)
+    fit.fit([replace(config, seed=seed) for seed in range(3)], verbose=0)
+
+
+def gymnasium() -> None:
+    startup.check_alike(fit.build(train._parse(["gym-cartpole", "--num-envs", "4"]).config))
+
+
+def callback_stops() -> None:
+    """The callbacks of process 0 count; those of others are not called."""
+
+    def stop(context):
+        if processes.is_main() and context.cycle == 2:
+            return CallbackAction(stop="enough", save=True)
+        return None if processes.is_main() else False
+
+    config = parsed("ppo", "stopped").config
+    result = fit.fit(config, [stop], verbose=0)
+    told["callback_stops"] = f"stopped at {result.env_steps}"
+
+
+def full_disk() -> None:
+    """The disk of process 1 is full at the second checkpoint."""
+    save, calls = array_io._save_raw, []
+
+    def full(path, tree):
+        calls.append(path)
+        if len(calls) == 2:
+            raise OSError(28, os.strerror(28))
+        save(path, tree)
+
+    array_io._save_raw = full
+    try:
+        fit.fit(parsed("ppo", "full").config, verbose=0)
+    finally:
+        array_io._save_raw = save
+
+
+def damaged_part() -> None:
+    """A checkpoint of which one part is damaged is skipped by all processes."""
+    newest = max((folder / "ppo" / "checkpoints").iterdir(), key=lambda path: int(path.name))
+    if processes.index() == 1:
+        part = next((newest / "process-1" / "arrays").glob("*.raw"))
+        part.write_bytes(bytes(len(part.read_bytes())))
+    processes.gather("damaged")
+    from jaxrl.checkpoint.manager import CheckpointManager
+    from jaxrl.training import resume
+
+    program = fit.build(parsed("ppo", "none").config)
+    with CheckpointManager(newest.parent) as checkpoints:
+        _, restored, _ = resume.restore_state(program, checkpoints)
+    told["damaged_part"] = f"restored {restored.step}: {restored.warnings}"
+
+
+def main() -> None:
+    port, number, process, place, *scenarios = sys.argv[1:]
+    global folder
+    folder = Path(place)
+    processes.start(f"127.0.0.1:{port}", int(number), int(process), heartbeat=20, timeout=60)
+    assert jax.process_count() == int(number)
+    for name in scenarios:
+        try:
+            globals()[name]() if name in globals() else trains(name)
+        except (UserError, Exception) as error:
+            told[name] = f"{type(error).__name__}: {error}"
+        told.setdefault(name, "done")
+    (folder / f"told-{process}.json").write_text(json.dumps(told))
+    processes.finish()
+
+
+if __name__ == "__main__":
+    main()

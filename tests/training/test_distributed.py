@@ -1,0 +1,222 @@
+"""Several processes on this machine train one run, as one process with as many devices would."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from jaxrl import train
+from jaxrl.config import overrides
+from jaxrl.training import fit
+from tests.training.distributed_runs import RUNS
+
+ROOT = Path(__file__).parents[2]
+
+
+def environment(devices):
+    """Return the variables of a process with a number of CPU devices."""
+    flags = re.sub(r"--xla_force_host_platform_device_count=\d+", "", os.environ["XLA_FLAGS"])
+    return os.environ | {
+        "XLA_FLAGS": flags,
+        "JAX_NUM_CPU_DEVICES": str(devices),
+        "JAX_COMPILATION_CACHE_DIR": str(ROOT / ".cache" / "jax"),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1",
+        "PYTHONPATH": str(ROOT),
+    }
+
+
+def together(number, devices, folder, *scenarios):
+    """Run scenarios in several processes; return what each process told of them."""
+    folder.mkdir(exist_ok=True)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, "-m", "tests.training.distributed_worker", str(port), str(number)]
+    started = [
+        subprocess.Popen(
+            [*command, str(rank), str(folder), *scenarios],
+            env=environment(devices),
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(number)
+    ]
+    outputs = [process.communicate(timeout=240)[0] for process in started]
+    assert [process.returncode for process in started] == [0] * number, "\n".join(outputs)
+    return [json.loads((folder / f"told-{rank}.json").read_text()) for rank in range(number)]
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """A function that trains a run in this process, once, and returns its folder."""
+    parent, made = tmp_path_factory.mktemp("alone"), {}
+
+    def train_once(name, devices):
+        folder = parent / f"{name}-{devices}"
+        if folder not in made:
+            flags = ["--devices", str(devices), "--run-dir", str(folder)]
+            command = train._parse([*RUNS[name], *flags])
+            members = overrides.members(command.config, command.num_seeds)
+            made[folder] = fit.fit(members if len(members) > 1 else members[0], verbose=0)
+        return folder
+
+    return train_once
+
+
+def rows(folder):
+    """Return all metrics of a run, and of its members, without times."""
+    found = {}
+    for file in sorted(folder.glob("**/metrics.jsonl")):
+        for line in file.read_text().splitlines():
+            row = json.loads(line)
+            found[str(file.parent.relative_to(folder)), row["step"]] = {
+                name: value for name, value in row.items() if not name.startswith("time/")
+            }
+    return found
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
+    """What two processes with one device each made."""
+    folder = tmp_path_factory.mktemp("two")
+    scenarios = ["callback_stops", "different_seeds", "separate_folders", "too_few_members"]
+    scenarios += ["gymnasium", "full_disk", "damaged_part"]
+    return folder, together(2, 1, folder, *RUNS, *scenarios)
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_two_processes_compute_what_one_with_two_devices_computes(name, two, alone):
+    """Bit for bit: sums of two numbers do not depend on their order."""
+    folder, told = two
+    assert [each[name] for each in told] == ["done", "done"]
+    assert rows(folder / name) == rows(alone(name, 2))
+
+
+def test_only_process_0_writes_into_the_run_folder(two):
+    folder, _ = two
+    made = {path.name for path in (folder / "ppo").iterdir()}
+    assert {"metrics.jsonl", "evaluations.npz", "policies", "report.html"} <= made
+    assert (folder / "ppo" / "command.txt").read_text().count("\n") == 1
+    assert not list(folder.glob("ppo/.shared-*"))
+
+
+def test_checkpoint_of_two_processes_resumes_on_one(two, alone, tmp_path):
+    """With replay; the log continues as that of a run on one process."""
+    runs = [
+        shutil.copytree(run, tmp_path / str(i))
+        for i, run in enumerate((two[0] / "rrd", alone("rrd", 2)))
+    ]
+    for run in runs:
+        fit.resume(run, epochs=3, verbose=0)
+    ours, theirs = map(rows, runs)
+    assert len(ours) == 6 and ours == theirs
+
+
+def test_callbacks_of_process_0_stop_all(two):
+    _, told = two
+    assert [each["callback_stops"] for each in told] == ["stopped at 512"] * 2
+
+
+@pytest.mark.parametrize(
+    "scenario, text",
+    [
+        ("different_seeds", "Processes differ in --seed: process 0 has 0, process 1 has 1."),
+        ("separate_folders", "is not seen by process 1"),
+        ("too_few_members", "several processes use all of their 2 devices"),
+        ("gymnasium", "several processes cannot share it yet"),
+    ],
+)
+def test_what_cannot_be_trained_together_is_refused_by_all(scenario, text, two):
+    for each in two[1]:
+        assert each[scenario].startswith("UserError") and text in each[scenario]
+
+
+def test_full_disk_of_one_process_stops_all(two):
+    folder, told = two
+    assert all("No space left on device" in each["full_disk"] for each in told)
+    assert "process 1" in told[0]["full_disk"]
+    assert [path.name for path in (folder / "full" / "checkpoints").iterdir()] == ["512"]
+
+
+def test_damaged_part_is_skipped_by_all(two):
+    for each in two[1]:
+        assert each["damaged_part"].startswith("restored 512: ['checkpoint")
+
+
+def test_four_processes_differ_in_the_last_bits_only(alone, tmp_path):
+    """With more than two addends, the order of a sum is that of the network."""
+    together(4, 2, tmp_path / "four", "ppo")
+    ours, theirs = rows(tmp_path / "four" / "ppo"), rows(alone("ppo", 8))
+    assert ours.keys() == theirs.keys()
+    first = min(ours, key=lambda place: place[1])
+    for name, value in theirs[first].items():
+        assert ours[first][name] == pytest.approx(value, rel=1e-3, abs=1e-5), name
+
+
+LONG = [*RUNS["ppo"], "--epochs", "12", "--resume", "auto"]
+
+
+def launched(folder):
+    """Start two processes by the command for one machine."""
+    command = [sys.executable, "-m", "jaxrl.launch", "--processes", "2", "--cpu-devices", "1"]
+    return subprocess.Popen(
+        [*command, "--", *LONG, "--run-dir", str(folder), "--distributed.heartbeat", "10"],
+        env=environment(1),
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def ranks(process):
+    """Return the process ids of a launcher's children, in order."""
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    return [int(child) for child in children]
+
+
+def test_same_command_goes_on_after_a_kill_and_after_sigterm(tmp_path):
+    """Rank 1 is killed, then rank 0 is asked to stop; the third start trains to the end."""
+    rng, folder = np.random.default_rng(0), tmp_path / "run"
+    for number, (rank, kill) in enumerate([(1, signal.SIGKILL), (0, signal.SIGTERM)]):
+        process = launched(folder)
+        wanted = len(rows(folder)) + int(rng.integers(3, 8))
+        until = time.monotonic() + 120
+        while len(rows(folder)) < wanted and time.monotonic() < until:
+            time.sleep(0.02)
+        os.kill(ranks(process)[rank], kill)
+        output = process.communicate(timeout=120)[0]
+        assert process.returncode == 128 + kill, output
+        assert f"process {rank} of 2" in output or number == 1
+    process = launched(folder)
+    output = process.communicate(timeout=120)[0]
+    assert process.returncode == 0, output
+    command = train._parse([*RUNS["ppo"], "--epochs", "12", "--devices", "2"])
+    fit.fit(overrides.changed(command.config, {"run_dir": tmp_path / "alone"}), verbose=0)
+    assert rows(folder) == rows(tmp_path / "alone")
+
+
+def test_process_that_never_starts_is_a_clear_error():
+    flags = ["--distributed.coordinator", "127.0.0.1:9", "--distributed.processes", "2"]
+    command = [sys.executable, "-m", "jaxrl.train", *RUNS["ppo"], *flags]
+    done = subprocess.run(
+        [*command, "--distributed.process", "1", "--distributed.timeout", "2"],
+        env=environment(1),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode != 0
+    assert "Not all of 2 processes met" in done.stderr or "DEADLINE" in done.stderr
