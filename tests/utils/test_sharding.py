@@ -7,6 +7,7 @@ import jax
 import numpy as np
 import pytest
 
+from benchmarks import distributed
 from jaxrl.algorithms.ppo import algorithm as ppo
 from jaxrl.config import presets
 from jaxrl.envs import factory as environments
@@ -77,6 +78,14 @@ def test_rollouts_are_not_gathered_across_devices(runs):
     for line in re.findall(r".* all-(?:reduce|gather|to-all)\(", text):
         for shape in re.findall(r"\[([\d,]*)\]", line):
             assert np.prod([int(n) for n in shape.split(",") if n]) < 8 * 32, line
+
+
+def test_devices_meet_once_per_gradient_step(runs):
+    program, _, _, executor = runs[4]
+    ppo = program.config.ppo
+    text = executor._cycle.result().program.as_text()
+    found = distributed.collectives(text, ppo.num_minibatches * ppo.update_epochs)
+    assert [each.kind for each in found if each.innermost] == ["all-reduce"]
 
 
 def test_evaluation_is_the_same_on_several_devices(runs):

@@ -72,12 +72,14 @@ def update(
         plan, key = inputs
         params = unravel(state.learner.params)
         part, cache = sample(ppo, state.learner, params, batch, state.cache, plan, progress)
-        return step(state._replace(cache=cache), (part, key))
+        return step(state._replace(cache=cache), (standardized(c, part), key))
 
     def epoch(state: UpdateState, inputs: tuple[Array, Key]):
         plan, keys = inputs
         if is_fixed(c):
-            return jax.lax.scan(step, state, (minibatch.gather_minibatches(batch, plan), keys))
+            # Statistics of all minibatches at once: devices then meet once per gradient step.
+            parts = jax.vmap(partial(standardized, c))(minibatch.gather_minibatches(batch, plan))
+            return jax.lax.scan(step, state, (parts, keys))
         return jax.lax.scan(sample_and_step, state, (plan, keys))
 
     learner = learner.replace(params=flat)
@@ -94,6 +96,13 @@ def update(
     if not c.l2_init_coef:
         del named["train/l2_init_loss"]
     return learner, named
+
+
+def standardized(config: PPOConfig, part: Batch) -> Batch:
+    """Return a minibatch with the advantages that its gradient step uses."""
+    if config.normalize_advantage != "minibatch":
+        return part
+    return part._replace(advantage=standardize(part.advantage))
 
 
 def is_fixed(config: PPOConfig) -> bool:
@@ -216,8 +225,6 @@ def gradient_step(
     learner, is_first, stopped, cache = state
     part, key = inputs
     hparams = learner.hparams
-    if ppo.config.normalize_advantage == "minibatch":
-        part = part._replace(advantage=standardize(part.advantage))
     if ppo.config.sampling == "prioritized":
         part = part._replace(advantage=part.advantage * part.weight)
     if size := ppo.networks.distribution.noise_size:

@@ -108,7 +108,7 @@ def _step(
 ):
     """Return the learner, is_first, stopped, and the metrics by name, after one step."""
     state = UpdateState(_learner(config, **hparams), jnp.asarray(first), jnp.asarray(stopped))
-    inputs = (_part() if part is None else part, KEY)
+    inputs = (ppo_update.standardized(config, _part() if part is None else part), KEY)
     after, metrics = _gradient_step(config, kind, num_shards)(state, inputs)
     names = (*ppo_loss.METRICS, "grad_norm", "stopped", "bad")
     return after[:3], dict(zip(names, map(float, metrics), strict=True))
