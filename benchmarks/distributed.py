@@ -1,18 +1,28 @@
 """How training grows with devices: what crosses them, read from the compiled program.
 
     python -m benchmarks.distributed [ant humanoid arena imitate] [--clips FOLDER] [--quick]
+    python -m benchmarks.distributed --loopback 2
 
 Each preset is compiled for two CPU devices, and nothing is run. The collectives of an iteration and
 their bytes do not depend on the number of devices. From them, and from the rate measured on one
 GPU, follows what part of that rate remains on N of them if each keeps its environments, under the
 assumptions of LINKS. The size of a checkpoint follows from the state.
+
+`--loopback N` trains on this machine instead: with 1 to N processes, each on a core of its own and
+with its own environments, connected by the loopback device.
 """
 
 import math
+import os
 import re
+import socket
+import statistics
+import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -20,7 +30,9 @@ import jax
 from benchmarks import report
 from jaxrl import programs
 from jaxrl.config import TrainConfig, presets
-from jaxrl.errors import exit_status
+from jaxrl.config.distributed import COORDINATOR, PROCESS, PROCESSES
+from jaxrl.errors import UserError, exit_status
+from jaxrl.loggers import metrics_log
 from jaxrl.programs.device import DeviceExecutor, compile_programs
 from jaxrl.programs.memory_estimate import num_bytes
 from jaxrl.utils import compilation_cache
@@ -165,6 +177,36 @@ def row(preset: str, executor: DeviceExecutor) -> dict[str, Any]:
     return made
 
 
+def loopback(number: int, *, quick: bool) -> dict[str, Any]:
+    """Return the rate of training on `number` processes, each pinned to one core."""
+    cycles, size = (3, 32) if quick else (8, 1024)
+    flags = f"cartpole --num-envs {size * number} --epochs 1 --cycles {cycles} --eval.num-envs 0"
+    with tempfile.TemporaryDirectory() as folder, socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        names = {COORDINATOR: f"127.0.0.1:{probe.getsockname()[1]}", PROCESSES: str(number)}
+        probe.close()
+        run = Path(folder) / "run"
+        started = [
+            subprocess.Popen(
+                [
+                    *("taskset", "-c", str(rank % (os.cpu_count() or 1))),
+                    *(sys.executable, "-m", "jaxrl.train", *flags.split()),
+                    *("--iterations", "4", "--run-dir", str(run), "--quiet"),
+                ],
+                env=os.environ
+                | {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": "1"}
+                | (names | {PROCESS: str(rank)} if number > 1 else {}),
+                stdout=subprocess.DEVNULL,
+            )
+            for rank in range(number)
+        ]
+        statuses = [process.wait() for process in started]
+        if any(statuses):
+            raise UserError("A process of the measurement failed.")
+        logged = metrics_log.read(run / "metrics.jsonl").rows[1:]
+    return {"processes": number, "steps/s": statistics.median(row["time/fps"] for row in logged)}
+
+
 def draw(rows: list[dict[str, Any]]) -> Callable[[Any], None]:
     """Draw the predicted part of the rate that remains."""
 
@@ -181,14 +223,32 @@ def draw(rows: list[dict[str, Any]]) -> Callable[[Any], None]:
     return on
 
 
+def draw_loopback(rows: list[dict[str, Any]]) -> Callable[[Any], None]:
+    """Draw the rate by the number of processes."""
+
+    def on(axes: Any) -> None:
+        numbers = [each["processes"] for each in rows]
+        axes.bar(numbers, [each["steps/s"] / 1e3 for each in rows], color=report.BLUE, width=0.6)
+        axes.set_xticks(numbers)
+        axes.set(xlabel="processes, one core each", ylabel="thousand steps / s", title="cartpole")
+
+    return on
+
+
 def main() -> None:
     """Run the command line."""
     parser = report.parser(__doc__)
     parser.add_argument("presets", nargs="*", default=PRESETS)
     parser.add_argument("--clips", help="motion clips of `imitate`")
+    parser.add_argument("--loopback", type=int, metavar="N", help="train on 1 to N processes")
     arguments = parser.parse_args()
-    if not arguments.quick and len(jax.devices()) < 2:
-        jax.config.update("jax_num_cpu_devices", 2)
+    if arguments.loopback:
+        numbers = range(1, arguments.loopback + 1)
+        rows = [loopback(number, quick=arguments.quick) for number in numbers]
+        for each in rows:
+            each["part of N times one"] = each["steps/s"] / each["processes"] / rows[0]["steps/s"]
+        panels = [draw_loopback(rows)]
+        return report.save("loopback", rows, arguments.out, module="distributed", panels=panels)
     compilation_cache.enable()
     names = ["pendulum"] if arguments.quick else arguments.presets
     rows = []

@@ -31,10 +31,10 @@ def append(path: Path, record: Record, config: TrainConfig) -> None:
         file.write("\n" * truncated + text + "\n")
 
 
-def finished_runs(path: Path, cells: dict[Cell, TrainConfig]) -> dict[Cell, Record]:
-    """Return the finished runs whose settings are still those of their cells."""
+def finished_runs(folder: Path, cells: dict[Cell, TrainConfig]) -> dict[Cell, Record]:
+    """Return the finished runs of a folder whose settings are still those of their cells."""
     finished = {}
-    for row in _rows(path):
+    for row in (row for path in sorted(folder.glob("runs*.jsonl")) for row in _rows(path)):
         cell = row["variant"], row["seed"]
         if cell in cells and row.pop("config") == serialization.to_json(cells[cell]):
             row["provenance"] = Provenance(*row.get("provenance", ()))
@@ -44,8 +44,6 @@ def finished_runs(path: Path, cells: dict[Cell, TrainConfig]) -> dict[Cell, Reco
 
 def _rows(path: Path) -> list[dict[str, Any]]:
     """Read all complete lines."""
-    if not path.exists():
-        return []
     rows = []
     for line in path.read_text().splitlines():
         with contextlib.suppress(json.JSONDecodeError):

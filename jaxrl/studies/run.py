@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from jaxrl.config import TrainConfig
-from jaxrl.studies import provenance, report, study
+from jaxrl.errors import UserError
+from jaxrl.studies import provenance, report, study, workers
 from jaxrl.studies import results as records
 from jaxrl.studies.results import Record
 from jaxrl.studies.study import Cell, Study
@@ -39,6 +40,12 @@ def main(arguments: list[str] | None = None) -> int:
         "--out", type=Path, help="folder; results/STUDY beside studies/ if not given"
     )
     parser.add_argument("--at-once", type=int, default=64, help="maximum members of a program")
+    parser.add_argument(
+        "--shared",
+        type=Path,
+        metavar="FOLDER",
+        help="folder on a shared disk: any number of such commands work off one study together",
+    )
     parser.add_argument(
         "--set",
         nargs=2,
@@ -60,8 +67,11 @@ def _command(command: argparse.Namespace) -> None:
     chosen = replace(chosen, settings={**chosen.settings, **settings})
     if command.smoke:
         chosen = chosen.smoke_test()
-    out = study.folder(command.study, command.out, smoke=command.smoke)
-    execute(Path(command.study).stem, chosen, out, command.at_once, command.typed)
+    if command.shared and command.out:
+        raise UserError("--shared and --out: give one of them; results are written to both alike.")
+    out = study.folder(command.study, command.shared or command.out, smoke=command.smoke)
+    name, shared = Path(command.study).stem, command.shared is not None
+    execute(name, chosen, out, command.at_once, command.typed, shared=shared)
 
 
 def _value(text: str) -> Any:
@@ -72,16 +82,27 @@ def _value(text: str) -> Any:
         return text
 
 
-def execute(name: str, chosen: Study, out: Path, at_once: int = 64, command: str = "") -> None:
+def execute(
+    name: str,
+    chosen: Study,
+    out: Path,
+    at_once: int = 64,
+    command: str = "",
+    *,
+    shared: bool = False,
+) -> None:
     """Run the cells that are not finished, then write the report."""
-    cells, path = chosen.cells(), out / "runs.jsonl"
-    done = records.finished_runs(path, cells)
+    cells = chosen.cells()
+    done = records.finished_runs(out, cells)
     missing = {cell: config for cell, config in cells.items() if cell not in done}
     if done:
         print(f"{len(done)} of {len(cells)} runs are finished already")
     if missing:
-        _run(chosen, missing, path, at_once, command)
-        done = records.finished_runs(path, cells)
+        if shared:
+            workers.run(chosen, cells, out, at_once, command)
+        else:
+            _run(chosen, missing, out / "runs.jsonl", at_once, command)
+        done = records.finished_runs(out, cells)
     runs = [done[cell] for cell in cells]
     chosen.check_metric({name for record in runs for name in record.metrics})
     records.write_table(runs, out / "results.csv")

@@ -9,7 +9,9 @@ With `--pbt N` settings change during training instead, see `jaxrl.studies.pbt`.
 import argparse
 import hashlib
 import importlib
+import os
 import sys
+import time
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +25,8 @@ from jaxrl.studies import report, study
 from jaxrl.studies.study import Between, Study
 from jaxrl.utils import stats
 
+_WAIT = 5.0  # seconds before looking again, while others run the last trials
+_PATIENCE = 600.0  # seconds without a finished trial: the others were lost
 _DEFAULTS = {"trials": 32, "at_once": 8, "seeds": 1}
 
 
@@ -35,6 +39,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--trials", type=int, help="total number of trials; 32 if not given")
     parser.add_argument("--at-once", type=int, help="trials before the next are chosen; 8")
     parser.add_argument("--seeds", type=int, help="runs of each trial; 1")
+    parser.add_argument(
+        "--storage",
+        help="trials shared by several searches: a file on a shared disk, or a URL of optuna",
+    )
     parser.add_argument(
         "--pbt", type=int, metavar="MEMBERS", help="population-based training instead of trials"
     )
@@ -63,24 +71,37 @@ def _command(command: argparse.Namespace) -> None:
         Path(command.study).stem,
     )
     if command.pbt is None:
-        return execute(name, chosen, out, numbers["trials"], numbers["at_once"])
+        sizes = numbers["trials"], numbers["at_once"]
+        return execute(name, chosen, out, *sizes, storage=command.storage)
+    if command.storage:
+        raise UserError("--storage belongs to trials, which --pbt replaces: leave one of them out.")
     from jaxrl.studies import pbt
 
     check_ranges(chosen)
     pbt.execute(name, chosen, out, command.pbt)
 
 
-def execute(name: str, chosen: Study, out: Path, trials: int, at_once: int) -> None:
-    """Run trials until there are `trials` of them, then write their results."""
+def execute(
+    name: str, chosen: Study, out: Path, trials: int, at_once: int, storage: str | None = None
+) -> None:
+    """Run trials until there are `trials` of them, then write their results.
+
+    With a `storage`, other processes may do the same: trials that they run are not repeated.
+    """
     from jaxrl.utils import compilation_cache
 
     check_ranges(chosen)
     compilation_cache.enable()
     optuna = _optuna()
-    searched = _opened(optuna, chosen, out / "search.jsonl")
-    finished = len(_finished(searched))
-    while finished < trials:
-        number = min(at_once, trials - finished)
+    searched = _opened(optuna, chosen, out / "search.jsonl", storage)
+    before, since = -1, time.monotonic()
+    while (finished := len(_finished(searched))) < trials:
+        before, since = finished, since if finished == before else time.monotonic()
+        others = _running(searched) if storage and time.monotonic() - since < _PATIENCE else 0
+        number = min(at_once, trials - finished - others)
+        if number < 1:  # others run what is left
+            time.sleep(_WAIT)
+            continue
         asked = [searched.ask() for _ in range(number)]
         print(f"trials {finished + 1} to {finished + number} of {trials}", flush=True)
         for trial, value in zip(asked, _tried(chosen, asked, out / "runs"), strict=True):
@@ -88,7 +109,6 @@ def execute(name: str, chosen: Study, out: Path, trials: int, at_once: int) -> N
             # A trial that is invalid or diverged counts as finished.
             state = optuna.trial.TrialState
             searched.tell(trial, value if usable else None, None if usable else state.PRUNED)
-        finished += number
     (out / "search.md").write_text(_table(name, chosen, _finished(searched)), encoding="utf-8")
     print(f"written to {out / 'search.md'}")
 
@@ -120,7 +140,7 @@ def _optuna() -> Any:
     return optuna
 
 
-def _opened(optuna: Any, chosen: Study, journal: Path) -> Any:
+def _opened(optuna: Any, chosen: Study, journal: Path, shared: str | None = None) -> Any:
     """Open the search of these settings, and drop the trials that were interrupted.
 
     Its name is a hash of settings, ranges and number of seeds: other trials do not count.
@@ -128,9 +148,11 @@ def _opened(optuna: Any, chosen: Study, journal: Path) -> Any:
     key = serialization.to_json(chosen.config({})), chosen.metric, chosen.seeds, chosen.search
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about experimental features of optuna
-        storage = optuna.storages.JournalStorage(
-            optuna.storages.journal.JournalFileBackend(str(journal))
-        )
+        if shared and "://" in shared:
+            storage = optuna.storages.RDBStorage(shared)
+        else:
+            backend = optuna.storages.journal.JournalFileBackend(shared or str(journal))
+            storage = optuna.storages.JournalStorage(backend)
         searched = optuna.create_study(
             study_name=hashlib.sha256(repr(key).encode()).hexdigest(),
             storage=storage,
@@ -139,11 +161,18 @@ def _opened(optuna: Any, chosen: Study, journal: Path) -> Any:
         )
         # No repeated samples: a new seed after an interruption, and the constant liar for
         # concurrent trials.
-        seed = len(searched.trials)
+        seed = len(searched.trials) if not shared else int.from_bytes(os.urandom(4), "big")
         searched.sampler = optuna.samplers.TPESampler(seed=seed, constant_liar=True)
     for trial in searched.get_trials(states=(optuna.trial.TrialState.RUNNING,)):
+        if shared:  # another process may run it
+            break
         searched.tell(trial.number, state=optuna.trial.TrialState.FAIL)
     return searched
+
+
+def _running(searched: Any) -> int:
+    """Return how many trials other processes are running."""
+    return sum(trial.state.name == "RUNNING" for trial in searched.trials)
 
 
 def _finished(searched: Any) -> list[Any]:

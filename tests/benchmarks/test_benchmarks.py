@@ -151,6 +151,13 @@ def test_scaling(run):
     assert many["peak GiB"] > few["peak GiB"] > 0
 
 
+def test_distributed(run):
+    (row,) = run("distributed")
+    assert row["collectives per gradient step"] == 1
+    assert 1 > row["8 GPUs"] > row["64 GPUs"] > row["4096 GPUs"] > 0
+    assert row["bytes per gradient step"] > 10_000
+
+
 def test_memory(run, monkeypatch):
     """One step is compiled; what the others would take is said by their settings."""
     measure, config = memory.temporary_bytes, train._parse(tiny.FLAGS).config

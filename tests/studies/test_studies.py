@@ -81,7 +81,7 @@ def test_study_writes_a_table_and_plots(folder):
 
 def test_table_contains_all_finished_runs(folder):
     cells = load("cartpole_basics").smoke_test().cells()
-    finished = results.finished_runs(folder / "runs.jsonl", cells)
+    finished = results.finished_runs(folder, cells)
     written = [record._replace(provenance=Provenance()) for record in finished.values()]
     assert results.read_table(folder / "results.csv") == written
     assert len(finished[PLAIN, 1].metrics["eval/mean_ep_length"]) == 2
@@ -105,7 +105,7 @@ def test_programs_are_started_ahead_of_use():
 
 def test_settings_from_the_command_line(tmp_path, monkeypatch):
     found = {}
-    monkeypatch.setattr(run, "execute", lambda name, study, *_: found.update({name: study}))
+    monkeypatch.setattr(run, "execute", lambda name, study, *_, **__: found.update({name: study}))
     given = ["--set", "task.episode_length", "30", "--set", "task.randomize", "a:b"]
     assert run.main(["cartpole_basics", "--out", str(tmp_path), *given]) == 0
     config = found["cartpole_basics"].cells()["lambda 1", 2]
@@ -200,7 +200,7 @@ def test_incomplete_or_changed_runs_are_repeated(folder, tmp_path):
     path = tmp_path / "runs.jsonl"
     path.write_text("\n".join([lines[0], json.dumps(other), lines[2][:50]]))
     cells = load("cartpole_basics").smoke_test().cells()
-    assert results.finished_runs(path, cells).keys() == {(PLAIN, 0)}
+    assert results.finished_runs(tmp_path, cells).keys() == {(PLAIN, 0)}
 
 
 def test_record_is_appended_after_a_truncated_line(tmp_path):
@@ -208,7 +208,7 @@ def test_record_is_appended_after_a_truncated_line(tmp_path):
     path.write_text('{"variant": "a", "seed')
     record = Record(*cell, [5], {"x": [1.0]}, Provenance("python"))
     results.append(path, record, CONFIG)
-    assert results.finished_runs(path, {cell: CONFIG}) == {cell: record}
+    assert results.finished_runs(tmp_path, {cell: CONFIG}) == {cell: record}
 
 
 def test_smoke_test_has_default_settings():
@@ -282,7 +282,7 @@ def test_misspelled_metric_suggests_the_closest_name(folder, monkeypatch, capsys
 
 
 def test_interruption_says_how_to_continue(tmp_path, monkeypatch, capsys):
-    def interrupted(*_):
+    def interrupted(*_, **__):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(run, "execute", interrupted)
