@@ -14,8 +14,8 @@ from typing import Any
 
 import tyro
 
-from jaxrl import record, train
-from jaxrl.config import LogConfig, TrainConfig, env_names, overrides, presets
+from jaxrl import launch, record, train
+from jaxrl.config import LogConfig, TrainConfig, distributed, env_names, overrides, presets
 from jaxrl.programs import DeviceProgram, device, memory_estimate
 from jaxrl.programs.device import DeviceExecutor, compile_programs
 from jaxrl.studies import search, study
@@ -75,7 +75,8 @@ class Commands:
         a folder that a later one uses, are trained, and only in a small version: tests of other
         folders train all kinds. Programs that an earlier command used are skipped.
         """
-        words = shlex.split(self.substitute_runs(command))[3:]
+        _, words = distributed.take(shlex.split(self.substitute_runs(command))[3:], {})
+        words = train._without_auto(words)
         if "--help" in words:
             return _succeeds(train, words)
         if "--resume" in words:
@@ -114,6 +115,11 @@ class Commands:
         program = re.sub(r"(?<= )\d+(?= |$)", "N", RUN.sub("RUN", command))
         words = shlex.split(self.substitute_runs(shlex.join(words))) or ["--help"]
         self._once(program, lambda _: _succeeds(_module(module), words))
+
+    def launches(self, command: str) -> None:
+        """Check the command that each process would run."""
+        _, words = launch._parsed(shlex.split(command)[3:])
+        self.trains(shlex.join(["python", "-m", "jaxrl.train", *words]))
 
     def records(self, command: str) -> None:
         """Record a few episodes of a run, once, and copy the file for later commands."""
@@ -207,6 +213,7 @@ RULES = (
     (r"python -m jaxrl\.train\b", Commands.trains),
     (r"python -m jaxrl\.clips\.\w+ ", Commands.parses),
     (r"python -m jaxrl\.record ", Commands.records),
+    (r"python -m jaxrl\.launch ", Commands.launches),
     (r"python -m jaxrl\.render .* --follow\b", Commands.parses),  # serves until Ctrl-C
     (r"python -m jaxrl\.studies\.\w+$", Commands.plays),
     (r"python -m jaxrl\.studies\.run ", Commands.studies),
