@@ -1,6 +1,6 @@
 """Kill a training run at random times, resume it each time, and compare with an uninterrupted run.
 
-Usage: python tools/kill_soak.py --kills 100
+Usage: python tools/kill_soak.py --kills 100 [--processes 2]
 
 One run is trained without interruption. Then the same run is started again, killed by SIGKILL at a
 random time (during imports, compilation, training, evaluation, a save or its report), resumed,
@@ -8,6 +8,9 @@ killed again, and so on until it finishes; then the next run is started, until a
 Every run must end with the same files: each row of metrics.jsonl without its times,
 each evaluation, and each array of the best and the final policy, bit for bit. The exit status is 1
 if anything differs, or if a run or a resume fails.
+
+With --processes, several processes train together, and one of them is killed; each start is the
+same command, with --resume auto.
 """
 
 import argparse
@@ -15,11 +18,13 @@ import json
 import os
 import random
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,10 +42,14 @@ class Failure(Exception):
     """A run failed, or its files differ from those of the uninterrupted run."""
 
 
-def start(folder: Path, flags: list[str]) -> subprocess.Popen:
+def start(folder: Path, flags: list[str], processes: int = 1) -> subprocess.Popen:
     """Start the run of a folder, or resume it once its settings are written."""
     begun = (folder / "config.json").exists()
     words = ["--resume", str(folder)] if begun else [*flags, "--run-dir", str(folder)]
+    module = ["jaxrl.train"]
+    if processes > 1:
+        module = f"jaxrl.launch --processes {processes} --cpu-devices 1 --".split()
+        words = [*flags, "--devices", str(processes), "--run-dir", str(folder), "--resume", "auto"]
     environment = os.environ | {
         # Starts are quick when compiled and traced programs are cached.
         "JAX_COMPILATION_CACHE_DIR": str(ROOT / ".cache" / "jax"),
@@ -49,9 +58,19 @@ def start(folder: Path, flags: list[str]) -> subprocess.Popen:
         "JAX_PLATFORMS": "cpu",
         "PYTHONPATH": str(ROOT),
     }
-    command = [sys.executable, "-m", "jaxrl.train", *words]
+    command = [sys.executable, "-m", *module, *words]
     output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     return subprocess.Popen(command, env=environment, **output)
+
+
+def kill(process: subprocess.Popen, chance: random.Random) -> None:
+    """Kill a run, or one of its processes, after which the launcher ends the others."""
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    if children:
+        os.kill(int(chance.choice(children)), signal.SIGKILL)
+    else:
+        process.kill()
+    process.communicate()
 
 
 def finish(process: subprocess.Popen) -> None:
@@ -62,22 +81,26 @@ def finish(process: subprocess.Popen) -> None:
 
 
 def interrupted(
-    folder: Path, flags: list[str], kills: int, delay: Callable[[], float]
+    folder: Path,
+    flags: list[str],
+    kills: int,
+    delay: Callable[[], float],
+    processes: int = 1,
+    chance: random.Random | None = None,
 ) -> list[float]:
     """Train in `folder`, killing the run up to `kills` times; return the time of each kill."""
     killed = []
     while len(killed) < kills:
-        process, after = start(folder, flags), delay()
+        process, after = start(folder, flags, processes), delay()
         try:
             process.wait(after)
         except subprocess.TimeoutExpired:
-            process.kill()
-            process.communicate()
+            kill(process, chance or random.Random())
             killed.append(after)
         else:
             finish(process)
             return killed
-    finish(start(folder, flags))
+    finish(start(folder, flags, processes))
     return killed
 
 
@@ -109,18 +132,19 @@ def differences(whole: Path, other: Path) -> list[str]:
     return found
 
 
-def soak(place: Path, kills: int, seed: int) -> None:
+def soak(place: Path, kills: int, seed: int, processes: int = 1) -> None:
     """Train once without interruption, then repeatedly with kills, and compare."""
     chance = random.Random(seed)
-    finish(start(place / "whole", FLAGS))  # fills the caches
+    finish(start(place / "whole", FLAGS, processes))  # fills the caches
     began = time.monotonic()
-    finish(start(place / "again", FLAGS))
+    finish(start(place / "again", FLAGS, processes))
     longest = time.monotonic() - began
     print(f"a run takes {longest:.1f} s, {len(rows(place / 'whole'))} rows", flush=True)
     done = number = 0
     while done < kills:
         folder = place / f"run-{number}"
-        killed = interrupted(folder, FLAGS, kills - done, lambda: chance.uniform(0, 1.1 * longest))
+        delay = partial(chance.uniform, 0, 1.1 * longest)
+        killed = interrupted(folder, FLAGS, kills - done, delay, processes, chance)
         done, number = done + len(killed), number + 1
         moments = " ".join(f"{moment:.2f}" for moment in killed)
         if found := differences(place / "whole", folder):
@@ -133,10 +157,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Kill and resume a run at random times.")
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--processes", type=int, default=1)
     arguments = parser.parse_args()
     place = Path(tempfile.mkdtemp(prefix="kill-soak-"))
     try:
-        soak(place, arguments.kills, arguments.seed)
+        soak(place, arguments.kills, arguments.seed, arguments.processes)
     except Failure as failure:
         print(f"FAILED: {failure}\nThe runs are in {place}")
         return 1

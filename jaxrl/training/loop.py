@@ -297,7 +297,7 @@ def _train_cycles(
         raise
     except Exception as error:
         if processes.lost_contact(error):
-            processes.wait_to_end()
+            processes.wait_for_watch()
         finalize.emergency_save(run, state, cycles, error)
         raise
     return state, cycles

@@ -23,6 +23,7 @@ from jaxrl.types import PyTree
 _CONTACT = ("Gloo", "NCCL", "coordination service", "Connection closed")  # in errors of collectives
 _LEAVING = 1.0  # seconds for the others to leave
 how_to_continue = ""  # said when another process is lost; set when there is something to continue
+_heartbeat = 60  # seconds
 _ending = threading.Event()  # set when all processes end together
 
 
@@ -68,6 +69,8 @@ def start(
                 f"{(processes or 1) - 1}, or give a longer --distributed.timeout."
             )
         raise UserError(text) from error
+    global _heartbeat
+    _heartbeat = heartbeat
     if count() > 1:
         threading.Thread(target=_watch, args=(heartbeat,), daemon=True).start()
 
@@ -225,9 +228,12 @@ def end(why: str) -> None:
     os._exit(1)
 
 
-def wait_to_end() -> None:
-    """Wait until `_watch` knows which process was lost, and ends this one."""
-    time.sleep(3600)
+def wait_for_watch() -> None:
+    """Wait until `_watch` knows which process was lost, and ends this one.
+
+    If none was, the error that seemed to say so is raised.
+    """
+    time.sleep(2 * _heartbeat)
 
 
 def finish() -> None:
@@ -248,14 +254,3 @@ def leave(status: int) -> None:
             sys.stdout.flush()
             sys.stderr.flush()
         os._exit(status)
-
-
-def only_main(action: Callable[[], Any]) -> None:
-    """Run an action on process 0; an error of it is raised on all."""
-    error = ""
-    if is_main():
-        try:
-            action()
-        except UserError as failure:
-            error = str(failure)
-    raise_together(error)
