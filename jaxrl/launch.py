@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO
 
 import tyro
@@ -25,7 +26,8 @@ from jaxrl.errors import UserError, exit_status
 
 _GRACE = 10.0  # seconds for the others to end after one has stopped or failed
 _GRACE_AFTER_KILL = 2.0  # they cannot go on, and have nothing to save
-_PASSED_ON = (signal.SIGINT, signal.SIGTERM)
+_PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_DEV = Path("/dev")
 _NOISE = b"[Gloo] Rank "  # printed by every process for every connection
 
 
@@ -58,6 +60,11 @@ def _parsed(words: list[str]) -> tuple[LaunchArgs, list[str]]:
         number = getattr(args, name)
         if number is not None and number < 1:
             raise UserError(f"--{name.replace('_', '-')} must be at least 1, not {number}.")
+    if args.cpu_devices is None and 0 < _gpus() < args.processes:
+        raise UserError(
+            f"--processes {args.processes}: this machine has {_gpus()} GPUs, and every process "
+            "needs its own. Use fewer, or --cpu-devices 1 for the CPU."
+        )
     if not train:
         raise UserError(
             "Give what to train after --, as python -m jaxrl.launch --processes 4 -- ant."
@@ -83,6 +90,13 @@ def _launch(args: LaunchArgs, train: list[str]) -> int:
                 printer.join()
 
 
+def _gpus() -> int:
+    """Return the number of NVIDIA GPUs, unless JAX is told not to use them."""
+    if os.environ.get("JAX_PLATFORMS", "").startswith("cpu"):
+        return 0
+    return len(list(_DEV.glob("nvidia[0-9]*")))
+
+
 def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -92,7 +106,12 @@ def _free_port() -> int:
 def _start(rank: int, args: LaunchArgs, coordinator: str, train: list[str]) -> subprocess.Popen:
     variables = {COORDINATOR: coordinator, PROCESSES: str(args.processes), PROCESS: str(rank)}
     if args.cpu_devices is not None:
+        variables["JAX_PLATFORMS"] = "cpu"
         variables["JAX_NUM_CPU_DEVICES"] = str(args.cpu_devices)
+    elif gpus := _gpus():
+        share = gpus // args.processes
+        own = range(rank * share, (rank + 1) * share)
+        variables["JAX_LOCAL_DEVICE_IDS"] = ",".join(map(str, own))
     return subprocess.Popen(
         [sys.executable, "-m", "jaxrl.train", *train],
         env=os.environ | variables,

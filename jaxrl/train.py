@@ -4,6 +4,7 @@ import contextlib
 import gc
 import os
 import sys
+import traceback
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import pairwise
 from pathlib import Path
@@ -102,23 +103,34 @@ class ResumeArgs:
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return the exit status."""
     words = sys.argv[1:] if arguments is None else arguments
-    status = exit_status(lambda: _run(words))
+    try:
+        status = exit_status(lambda: _run(words))
+    except Exception:
+        _leave(1, traceback.format_exc())
+        raise
+    _leave(status)
+    return status
+
+
+def _leave(status: int, text: str = "") -> None:
+    """After a failure, end this process at once if others wait for it."""
     if "jax" in sys.modules and status:
         from jaxrl.utils import processes
 
-        processes.leave(status)
-    return status
+        processes.leave(status, text)
 
 
 def _run(arguments: list[str]) -> int:
     processes, arguments = distributed.take(arguments)
-    if arguments != (without := _without_auto(arguments)):
+    without = _without_auto(arguments)
+    auto = without != arguments
+    if auto and _HELP.isdisjoint(arguments):
         return _start(_parse(without), processes, resume_if_present=True)
-    if any(a == "--resume" or a.startswith("--resume=") for a in arguments):
+    if not auto and any(a == "--resume" or a.startswith("--resume=") for a in arguments):
         _check_resume(arguments)
         return _resume(tyro.cli(ResumeArgs, args=arguments, prog=_PROGRAM), processes)
     if not _HELP.isdisjoint(arguments):
-        print(_help([a for a in arguments if a not in _HELP], "--help-all" in arguments))
+        print(_help([a for a in without if a not in _HELP], "--help-all" in arguments))
         return 0
     return _start(_parse(arguments), processes)
 
@@ -242,7 +254,10 @@ def _start(
     from jaxrl.programs import memory_estimate
     from jaxrl.training import fit, forecast
 
-    if resume_if_present and (result := fit.resume_if_present(members, _verbosity(command))):
+    result = None
+    if resume_if_present and not command.dry_run:
+        result = fit.resume_if_present(members, _verbosity(command))
+    if result is not None:
         return _conclude(result, command.config)
     built = fit.build_population(members) if len(members) > 1 else fit.build(members[0])
     if command.dry_run:

@@ -27,7 +27,8 @@ def test_scripts_are_valid_and_restart(name):
     subprocess.run(["bash", "-n", str(FOLDER / name)], check=True)
     text = (FOLDER / name).read_text()
     options = re.findall(r"^#SBATCH (--[\w-]+)", text, re.M)
-    assert {"--requeue", "--time", "--gpus-per-task"} <= set(options)
+    assert {"--requeue", "--time"} <= set(options)
+    assert {"--gpus-per-task", "--gpus-per-node"} & set(options)
     first = next(i for i, line in enumerate(text.splitlines()) if line.startswith("set -"))
     last = max(i for i, line in enumerate(text.splitlines()) if line.startswith("#SBATCH"))
     assert last < first  # Slurm ignores options after the first command
@@ -88,4 +89,4 @@ def test_skypilot_starts_one_process_per_node():
     found, rest = distributed.take(flags_of([w.replace("$first", "host") for w in words]), {})
     assert found == distributed.Distributed("host:8476", 2, 1)
     config = train._parse(train._without_auto(rest)).config
-    assert any(str(config.run_dir).startswith(mount) for mount in document["file_mounts"])
+    assert any(str(config.run_dir).startswith(mount) for mount in document["volumes"])

@@ -7,6 +7,7 @@ import contextlib
 import functools
 import logging
 import math
+import os
 import sys
 import threading
 import warnings
@@ -112,7 +113,11 @@ def _save(folder: Path, tree: dict[str, np.ndarray]) -> None:
 def _save_raw(folder: Path, tree: dict[str, np.ndarray]) -> None:
     folder.mkdir(exist_ok=True)
     for name, data in tree.items():
-        data.tofile(folder / (name + _RAW))
+        # `tofile` loses the errors of a full disk.
+        with (folder / (name + _RAW)).open("wb") as file:
+            file.write(np.ascontiguousarray(data).reshape(-1).view(np.uint8).data)
+            file.flush()
+            os.fsync(file.fileno())
 
 
 @contextlib.contextmanager

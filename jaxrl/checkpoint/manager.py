@@ -74,7 +74,7 @@ Check = Callable[[Manifest], None]
 class CheckpointManager:
     """The full training state on disk, one folder per step under `directory`.
 
-    One process at a time may save into a directory; any number may restore from it. Nothing is
+    One run at a time may save into a directory; any number may restore from it. Nothing is
     created, moved or removed before the first save, which also clears leftovers of killed runs.
     Close it, or use it as a context manager, so that a failed save raises.
     """
@@ -152,7 +152,8 @@ class CheckpointManager:
         `check` is called with its manifest before its arrays are read, and may raise.
         """
         self.wait()
-        steps = self.steps()
+        # The list of process 0: others may see an older state of a shared disk.
+        steps: list[int] = json.loads(processes.of_main(json.dumps(self.steps())))
         candidates = steps[::-1] if step is None else [step]
         if not steps or candidates[0] not in steps:
             which = "no checkpoint" if step is None else f"no checkpoint of step {step}"

@@ -22,7 +22,7 @@ from jaxrl.programs.gymnasium import GymnasiumProgram
 from jaxrl.programs.offline import OfflineProgram
 from jaxrl.programs.program import Program
 from jaxrl.types import EnvSpec, PyTree, TrainState
-from jaxrl.utils import device_memory, sharding, trees
+from jaxrl.utils import device_memory, processes, sharding, trees
 
 
 def num_bytes(tree: PyTree) -> int:
@@ -148,10 +148,12 @@ def refuse_too_large(program: Program) -> None:
     """
     starts = max(len(program.members), 1) * num_bytes(_starts(program))
     need = num_bytes(program.abstract_state()) + starts
-    room = device_memory.of_all_devices(program.mesh.size)
+    need //= processes.count()  # the share of this one
+    room = device_memory.of_all_devices(program.mesh.size // processes.count())
+    why = ""
     if room is not None and need > room:
         why = f"This run needs {megabytes(need)} of memory at least; there are {megabytes(room)}."
-        raise UserError(too_large(program, why))
+    processes.raise_together(why and too_large(program, why))
 
 
 def _starts(program: Program) -> dict[str, PyTree]:

@@ -64,7 +64,8 @@ def population(chosen: Study, number: int) -> list[TrainConfig]:
     if not base.evaluates:
         raise UserError("--pbt compares evaluations: set eval.num_envs > 0.")
     for name, choices in chosen.search.items():
-        if settings.SETTINGS[name].zero_is_static and not all((settings.get(base, name), *choices)):
+        bounds = choices[:2] if isinstance(choices, Between) else choices
+        if settings.SETTINGS[name].zero_is_static and not all((settings.get(base, name), *bounds)):
             raise UserError(
                 f"--pbt: '{name}' leaves a part of the program out where it is 0. Search it above "
                 f"0 only, and give the study `settings` with a '{name}' above 0."
@@ -155,7 +156,12 @@ def apply(state: TrainState, made: Plan) -> TrainState:
         factor = new["learning_rate"] / processes.fetch(learner.hparams["learning_rate"])
         learner = learner.replace(learning_rate=learner.learning_rate * factor)
     placed = {name: sharding.put(each, old[name].sharding) for name, each in new.items()}
-    learner = learner.replace(hparams=learner.hparams | placed)
+    counted = {  # what happened to a member stays its own
+        name: getattr(state.learner, name)
+        for name in ("skipped_updates", "updates")
+        if hasattr(state.learner, name)
+    }
+    learner = learner.replace(hparams=learner.hparams | placed, **counted)
     return state.replace(learner=learner, curriculum=curriculum)
 
 

@@ -68,7 +68,7 @@ def _command(command: argparse.Namespace) -> None:
     if command.smoke:
         chosen = chosen.smoke_test()
     if command.shared and command.out:
-        raise UserError("--shared and --out: give one of them; results are written to both alike.")
+        raise UserError("--shared and --out: give one of them; each names the folder of results.")
     out = study.folder(command.study, command.shared or command.out, smoke=command.smoke)
     name, shared = Path(command.study).stem, command.shared is not None
     execute(name, chosen, out, command.at_once, command.typed, shared=shared)

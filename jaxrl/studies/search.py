@@ -10,6 +10,7 @@ import argparse
 import hashlib
 import importlib
 import os
+import socket
 import sys
 import time
 import warnings
@@ -20,13 +21,13 @@ from typing import Any
 import numpy as np
 
 from jaxrl.config import TrainConfig, serialization, settings, validate
-from jaxrl.errors import UserError
+from jaxrl.errors import UserError, first_line
 from jaxrl.studies import report, study
 from jaxrl.studies.study import Between, Study
 from jaxrl.utils import stats
 
 _WAIT = 5.0  # seconds before looking again, while others run the last trials
-_PATIENCE = 600.0  # seconds without a finished trial: the others were lost
+_PATIENCE = 600.0  # seconds without a finished trial, after which those of others are repeated
 _DEFAULTS = {"trials": 32, "at_once": 8, "seeds": 1}
 
 
@@ -94,17 +95,23 @@ def execute(
     compilation_cache.enable()
     optuna = _optuna()
     searched = _opened(optuna, chosen, out / "search.jsonl", storage)
-    before, since = -1, time.monotonic()
+    before, since, waiting = -1, time.monotonic(), False
+    # Processes may try the same settings at the same time.
+    runs = out / "runs" / (f"{socket.gethostname()}-{os.getpid()}" if storage else "")
     while (finished := len(_finished(searched))) < trials:
         before, since = finished, since if finished == before else time.monotonic()
         others = _running(searched) if storage and time.monotonic() - since < _PATIENCE else 0
         number = min(at_once, trials - finished - others)
-        if number < 1:  # others run what is left
+        if number < 1:
+            if not waiting:
+                print(f"other processes run the last {others} trials: waiting", flush=True)
+            waiting = True
             time.sleep(_WAIT)
             continue
+        waiting = False
         asked = [searched.ask() for _ in range(number)]
         print(f"trials {finished + 1} to {finished + number} of {trials}", flush=True)
-        for trial, value in zip(asked, _tried(chosen, asked, out / "runs"), strict=True):
+        for trial, value in zip(asked, _tried(chosen, asked, runs), strict=True):
             usable = np.isfinite(value)
             # A trial that is invalid or diverged counts as finished.
             state = optuna.trial.TrialState
@@ -148,11 +155,7 @@ def _opened(optuna: Any, chosen: Study, journal: Path, shared: str | None = None
     key = serialization.to_json(chosen.config({})), chosen.metric, chosen.seeds, chosen.search
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about experimental features of optuna
-        if shared and "://" in shared:
-            storage = optuna.storages.RDBStorage(shared)
-        else:
-            backend = optuna.storages.journal.JournalFileBackend(shared or str(journal))
-            storage = optuna.storages.JournalStorage(backend)
+        storage = _storage(optuna, shared or str(journal))
         searched = optuna.create_study(
             study_name=hashlib.sha256(repr(key).encode()).hexdigest(),
             storage=storage,
@@ -168,6 +171,18 @@ def _opened(optuna: Any, chosen: Study, journal: Path, shared: str | None = None
             break
         searched.tell(trial.number, state=optuna.trial.TrialState.FAIL)
     return searched
+
+
+def _storage(optuna: Any, name: str) -> Any:
+    """Return where trials are stored: a database by its URL, or a file."""
+    try:
+        if "://" in name:
+            return optuna.storages.RDBStorage(name)
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        backend = optuna.storages.journal.JournalFileBackend(name)
+        return optuna.storages.JournalStorage(backend)
+    except Exception as error:
+        raise UserError(f"--storage {name}: {first_line(error)}") from error
 
 
 def _running(searched: Any) -> int:

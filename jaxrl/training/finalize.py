@@ -24,11 +24,11 @@ def emergency_save(run: Run, state: TrainState, cycles: int, error: Exception) -
     """After an unexpected error, save the state if that is safe, and say what remains."""
     run.console.close()
     where = f"Training stopped at step {run.env_steps(cycles):,}"
-    if gone := recovery.missing(run):
-        _save_elsewhere(run, state, cycles, error, f"{where}: {gone} was deleted during the run.")
-        return
     if processes.count() > 1:  # saving is done together, and the others may know of no error
         error.add_note(f"{where}; the state was not saved.")
+        return
+    if gone := recovery.missing(run):
+        _save_elsewhere(run, state, cycles, error, f"{where}: {gone} was deleted during the run.")
         return
     try:
         run.check_lock()

@@ -272,11 +272,7 @@ def resume(
             if processes.is_main():
                 print(f"run folder: {folder}", flush=True)
         program = build_population(members) if members else build(config)
-        startup.check_alike(program)
-        startup.check_shared(folder)
-        memory_estimate.refuse_too_large(program)
-        with _explained(program):
-            return loop.train(program, folder, resuming=True, callbacks=runner, verbose=verbose)
+        return _continue(folder, program, runner, verbose=verbose)
     _refuse_several(folder, members)
     seed = config.seed + 1 if seed is None else seed
     config = dataclasses.replace(config, seed=seed, run_dir=run_dir, init_from=None)
@@ -292,14 +288,13 @@ def resume_if_present(members: Sequence[TrainConfig], verbose: int = NORMAL) -> 
     folder = Path(config.run_dir or "")
     if not processes.of_main("there" if (folder / "config.json").exists() else ""):
         return None
-    code: dict[str, Any] = {
-        "env": config.env if env_names.is_custom(config.env) else None,
-        "randomize": config.task.randomize,
-        "algorithm": config.algo if env_names.is_custom(config.algo) else None,
-        "network": config.network.module,
-    }
-    allowed = {"algo" if name == "algorithm" else name: value for name, value in code.items()}
-    stored, *several = _settings_of(folder, **allowed)
+    stored, *several = _settings_of(
+        folder,
+        env=config.env if env_names.is_custom(config.env) else None,
+        randomize=config.task.randomize,
+        algo=config.algo if env_names.is_custom(config.algo) else None,
+        network=config.network.module,
+    )
     before = several or [stored]
     if len(before) != len(members):
         raise UserError(
@@ -312,9 +307,19 @@ def resume_if_present(members: Sequence[TrainConfig], verbose: int = NORMAL) -> 
                 f"--resume auto: the run in '{folder}' has other settings: {changes}. Give another "
                 "--run-dir, or the settings that it has."
             )
-    steps = config.total_steps
-    epochs = config.epochs if steps is None else None
-    return resume(folder, epochs=epochs, total_steps=steps, verbose=verbose, **code)
+    program = build_population(members) if several else build(config)
+    return _continue(folder, program, verbose=verbose)
+
+
+def _continue(
+    folder: Path, program: Program, runner: CallbackRunner | None = None, *, verbose: int
+) -> Result:
+    """Continue a run from its newest checkpoint."""
+    startup.check_alike(program)
+    startup.check_shared(folder)
+    memory_estimate.refuse_too_large(program)
+    with _explained(program):
+        return loop.train(program, folder, resuming=True, callbacks=runner, verbose=verbose)
 
 
 def _refuse_several(run: Path, members: list[TrainConfig]) -> None:

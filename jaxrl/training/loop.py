@@ -161,7 +161,8 @@ def _restore_or_prepare(
 ) -> InitialState | WarmStart | None:
     """Restore the newest checkpoint, or prepare the folder of a new run."""
     config = program.config
-    if resuming and not resume.never_saved(config, to.checkpoints, to.folder):
+    begun = resuming and not resume.never_saved(config, to.checkpoints, to.folder)
+    if processes.of_main("begun" if begun else ""):
         restored = resume.restore(program, to.checkpoints)
         # From here on an interrupted continuation must know how long it was to be.
         if not processes.is_main():

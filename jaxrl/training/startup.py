@@ -19,6 +19,8 @@ def check_alike(program: Program) -> None:
     error = "" if isinstance(program, DeviceProgram) else _HOSTED.format(env=program.config.env)
     processes.raise_together(error or _too_few_devices(program))
     every = [json.loads(text) for text in processes.gather(json.dumps(_identity(program)))]
+    if not all(each[_COMMIT] for each in every):  # git did not answer everywhere
+        every = [each | {_COMMIT: ""} for each in every]
     for name in sorted({name for each in every for name in each}):
         values = [json.dumps(each.get(name)) for each in every]
         if len(set(values)) > 1:
@@ -29,6 +31,7 @@ def check_alike(program: Program) -> None:
             )
 
 
+_COMMIT = "the commit of jaxrl"
 _HOSTED = (
     "'{env}' does not run on the device alone, and several processes cannot share it yet: use "
     "--distributed off."
@@ -42,8 +45,12 @@ def _too_few_devices(program: Program) -> str:
     used, present = program.mesh.size, len(jax.devices())
     if used == present:
         return ""
-    what = f"{len(program.members)} members" if program.members else f"--devices {used}"
-    return f"{what}: several processes use all of their {present} devices; give a multiple of them."
+    if program.members:
+        number = len(program.members)
+        rule = f"{number} members cannot be dealt to them: give a multiple of {present}."
+    else:
+        rule = f"give --devices {present}, not {used}, or leave it out."
+    return f"Several processes use all of their {present} devices: {rule}"
 
 
 def _identity(program: Program) -> dict[str, object]:
@@ -56,7 +63,7 @@ def _identity(program: Program) -> dict[str, object]:
                 found[prefix + settings.flag(path)] = value
     found |= {f"the version of {name}": number for name, number in made["versions"].items()}
     found["the version of Python"] = made["python"].rpartition(".")[0]
-    found["the commit of jaxrl"] = made["git"].get("commit", "")
+    found[_COMMIT] = made["git"].get("commit", "")
     return json.loads(json.dumps(found, default=str))
 
 
@@ -73,7 +80,7 @@ def by_main(make: Callable[[], Path]) -> Path:
     if processes.is_main():
         try:
             path = make()
-        except UserError as failure:
+        except (UserError, OSError) as failure:
             error = str(failure)
     processes.raise_together(error)
     shared = processes.of_main(str(path.absolute()) if path else "")
@@ -89,9 +96,13 @@ def check_shared(folder: Path) -> None:
         return
     token = processes.of_main(uuid.uuid4().hex)
     file = folder / f".shared-{token}"
+    error = ""
     if processes.is_main():
-        atomic_io.write_text(file, token)
-    processes.gather("written")
+        try:
+            atomic_io.write_text(file, token)
+        except OSError as failure:
+            error = f"The run folder '{folder}' is not writable: {failure}"
+    processes.raise_together(error)
     try:
         seen = atomic_io.read_text(file) == token
     except (OSError, UserError):

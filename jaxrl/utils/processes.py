@@ -22,6 +22,7 @@ from jaxrl.types import PyTree
 
 _CONTACT = ("Gloo", "NCCL", "coordination service", "Connection closed")  # in errors of collectives
 _LEAVING = 1.0  # seconds for the others to leave
+_LONGEST = 1200.0  # seconds that a process may wait for the work of others
 how_to_continue = ""  # said when another process is lost; set when there is something to continue
 _heartbeat = 60  # seconds
 _ending = threading.Event()  # set when all processes end together
@@ -156,7 +157,7 @@ class Exchange:
 
     _numbers = itertools.count()
 
-    def __init__(self, timeout: float = 1200.0) -> None:
+    def __init__(self, timeout: float = _LONGEST) -> None:
         self._number, self._timeout = next(self._numbers), timeout
 
     def gather(self, step: str, work: Callable[[], str]) -> list[str]:
@@ -175,17 +176,18 @@ class Exchange:
             failure, answer = error, f"!{error}"
         store, until = _store(), time.monotonic() + self._timeout
         store.key_value_set(self._key(step, index()), answer)
-        if failure is not None:
-            raise failure
         answers = []
-        for rank in range(count()):
+        for rank in range(count()):  # all of them: none still works when a failure is raised
             left = max(int(1000 * (until - time.monotonic())), 1)
             try:
                 answers.append(store.blocking_key_value_get(self._key(step, rank), left))
             except Exception as error:
                 raise OSError(f"process {rank} did not answer: {first_line(error)}") from error
-            if answers[-1].startswith("!"):
-                raise OSError(f"process {rank}: {answers[-1][1:]}")
+        if failure is not None:
+            raise failure
+        for rank, each in enumerate(answers):
+            if each.startswith("!"):
+                raise OSError(f"process {rank}: {each[1:]}")
         return [each[1:] for each in answers]
 
     def _key(self, step: str, rank: int) -> str:
@@ -241,15 +243,18 @@ def finish() -> None:
     if count() == 1:
         return
     _ending.set()
-    _store().wait_at_barrier("jaxrl/finish", 60_000)
-    if is_main():
-        time.sleep(_LEAVING)
-    jax.distributed.shutdown()
+    # Everything is saved: a process that does not come must not make this one fail.
+    with contextlib.suppress(Exception):
+        _store().wait_at_barrier("jaxrl/finish", int(1000 * _LONGEST))
+        if is_main():
+            time.sleep(_LEAVING)
+        jax.distributed.shutdown()
 
 
-def leave(status: int) -> None:
+def leave(status: int, text: str = "") -> None:
     """After a failure, exit without waiting for the others, who may wait for this one."""
     if status and count() > 1 and not _ending.is_set():
+        os.write(2, text.encode())
         with contextlib.suppress(Exception):
             sys.stdout.flush()
             sys.stderr.flush()

@@ -176,6 +176,13 @@ def test_unusable_requests_are_refused(folder, tmp_path, capsys):
         )
         with pytest.raises(UserError, match="Search it above 0 only"):
             pbt.population(chosen, 4)
+    usable = Study(
+        "cartpole",
+        {},
+        settings={"ppo.bound_coef": 0.1},
+        search={"ppo.bound_coef": Between(0.01, 0.5)},
+    )
+    assert [member.seed for member in pbt.population(usable, 3)] == [0, 1, 2]
     silent = Study("cartpole", {}, settings={"eval.num_envs": 0}, search=RATE)
     with pytest.raises(UserError, match=r"set eval.num_envs > 0"):
         pbt.population(silent, 4)

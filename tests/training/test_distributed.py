@@ -133,7 +133,7 @@ def test_callbacks_of_process_0_stop_all(two):
     [
         ("different_seeds", "Processes differ in --seed: process 0 has 0, process 1 has 1."),
         ("separate_folders", "is not seen by process 1"),
-        ("too_few_members", "several processes use all of their 2 devices"),
+        ("too_few_members", "Several processes use all of their 2 devices"),
         ("gymnasium", "several processes cannot share it yet"),
     ],
 )

@@ -3,6 +3,7 @@
 import pytest
 
 from jaxrl import train
+from jaxrl.loggers import run_dir
 from jaxrl.training import fit
 from tests.helpers import tiny
 
@@ -38,3 +39,18 @@ def test_folder_must_be_named(capsys):
 def test_folder_without_a_run_holds_nothing(tmp_path):
     config = train._parse(tiny.flags(tmp_path)).config
     assert fit.resume_if_present([config]) is None
+
+
+def test_what_may_change_on_a_resume_is_taken_from_the_command(tmp_path):
+    assert train.main(command(tmp_path / "run", "--epochs", "1")) == 0
+    assert train.main(command(tmp_path / "run", "--checkpoint.keep", "7")) == 0
+    assert run_dir.read_config(tmp_path / "run").checkpoint.keep == 7
+
+
+def test_dry_run_and_help_train_nothing(tmp_path, capsys):
+    assert train.main(command(tmp_path / "run", "--epochs", "1")) == 0
+    before = tiny.rows(tmp_path / "run")
+    assert train.main(command(tmp_path / "run", "--dry-run")) == 0
+    assert train.main(command(tmp_path / "run", "--help")) == 0
+    assert "--resume" in capsys.readouterr().out
+    assert tiny.rows(tmp_path / "run") == before
