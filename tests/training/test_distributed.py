@@ -1,5 +1,6 @@
 """Several processes on this machine train one run, as one process with as many devices would."""
 
+import contextlib
 import json
 import os
 import re
@@ -77,7 +78,7 @@ def alone(tmp_path_factory):
 def rows(folder):
     """Return all metrics of a run, and of its members, without times."""
     found = {}
-    for file in sorted(folder.glob("**/metrics.jsonl")):
+    for file in sorted([*folder.glob("metrics.jsonl"), *folder.glob("*/metrics.jsonl")]):
         for line in file.read_text().splitlines():
             row = json.loads(line)
             found[str(file.parent.relative_to(folder)), row["step"]] = {
@@ -186,11 +187,25 @@ def ranks(process):
     return [int(child) for child in children]
 
 
-def test_same_command_goes_on_after_a_kill_and_after_sigterm(tmp_path):
+def end(process):
+    """End a launcher and its children, where a test has failed."""
+    if process.poll() is None:
+        process.terminate()
+        process.communicate()
+
+
+@pytest.fixture
+def stack():
+    with contextlib.ExitStack() as stack:
+        yield stack
+
+
+def test_same_command_goes_on_after_a_kill_and_after_sigterm(stack, tmp_path):
     """Rank 1 is killed, then rank 0 is asked to stop; the third start trains to the end."""
     rng, folder = np.random.default_rng(0), tmp_path / "run"
     for number, (rank, kill) in enumerate([(1, signal.SIGKILL), (0, signal.SIGTERM)]):
         process = launched(folder)
+        stack.callback(end, process)
         wanted = len(rows(folder)) + int(rng.integers(3, 8))
         until = time.monotonic() + 120
         while len(rows(folder)) < wanted and time.monotonic() < until:
@@ -200,6 +215,7 @@ def test_same_command_goes_on_after_a_kill_and_after_sigterm(tmp_path):
         assert process.returncode == 128 + kill, output
         assert f"process {rank} of 2" in output or number == 1
     process = launched(folder)
+    stack.callback(end, process)
     output = process.communicate(timeout=120)[0]
     assert process.returncode == 0, output
     command = train._parse([*RUNS["ppo"], "--epochs", "12", "--devices", "2"])
