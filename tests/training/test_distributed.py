@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -87,72 +86,54 @@ def rows(folder):
     return found
 
 
-@pytest.fixture(scope="module")
-def two(tmp_path_factory):
-    """What two processes with one device each made."""
-    folder = tmp_path_factory.mktemp("two")
-    scenarios = ["callback_stops", "different_seeds", "separate_folders", "too_few_members"]
-    scenarios += ["gymnasium", "full_disk", "damaged_part"]
-    return folder, together(2, 1, folder, *RUNS, *scenarios)
+SCENARIOS = [
+    *("callback_stops", "different_seeds", "separate_folders", "too_few_members"),
+    *("gymnasium", "full_disk", "damaged_part"),
+]
 
 
-@pytest.mark.parametrize("name", RUNS)
-def test_two_processes_compute_what_one_with_two_devices_computes(name, two, alone):
-    """Bit for bit: sums of two numbers do not depend on their order."""
-    folder, told = two
-    assert [each[name] for each in told] == ["done", "done"]
-    assert rows(folder / name) == rows(alone(name, 2))
-
-
-def test_only_process_0_writes_into_the_run_folder(two):
-    folder, _ = two
-    made = {path.name for path in (folder / "ppo").iterdir()}
-    assert {"metrics.jsonl", "evaluations.npz", "policies", "report.html"} <= made
-    assert (folder / "ppo" / "command.txt").read_text().count("\n") == 1
-    assert not list(folder.glob("ppo/.shared-*"))
-
-
-def test_checkpoint_of_two_processes_resumes_on_one(two, alone, tmp_path):
-    """With replay; the log continues as that of a run on one process."""
-    runs = [
-        shutil.copytree(run, tmp_path / str(i))
-        for i, run in enumerate((two[0] / "rrd", alone("rrd", 2)))
-    ]
-    for run in runs:
-        fit.resume(run, epochs=3, verbose=0)
-    ours, theirs = map(rows, runs)
-    assert len(ours) == 6 and ours == theirs
-
-
-def test_callbacks_of_process_0_stop_all(two):
-    _, told = two
+def test_two_processes_with_one_device_each(alone, tmp_path):
+    """One test, since starting processes and compiling takes longer than all checks together."""
+    folder = tmp_path / "two"
+    told = together(2, 1, folder, *RUNS, *SCENARIOS)
+    for name in RUNS:
+        assert [each[name] for each in told] == ["done", "done"]
+        # Bit for bit: sums of two numbers do not depend on their order.
+        assert rows(folder / name) == rows(alone(name, 2)), name
+    only_process_0_writes_into_the_run_folder(folder / "ppo")
+    checkpoint_resumes_on_one_process(folder / "rrd", alone("rrd", 2))
     assert [each["callback_stops"] for each in told] == ["stopped at 512"] * 2
-
-
-@pytest.mark.parametrize(
-    "scenario, text",
-    [
-        ("different_seeds", "Processes differ in --seed: process 0 has 0, process 1 has 1."),
-        ("separate_folders", "is not seen by process 1"),
-        ("too_few_members", "Several processes use all of their 2 devices"),
-        ("gymnasium", "several processes cannot share it yet"),
-    ],
-)
-def test_what_cannot_be_trained_together_is_refused_by_all(scenario, text, two):
-    for each in two[1]:
-        assert each[scenario].startswith("UserError") and text in each[scenario]
-
-
-def test_full_disk_of_one_process_stops_all(two):
-    folder, told = two
+    for scenario, text in REFUSED.items():
+        for each in told:
+            assert each[scenario].startswith("UserError") and text in each[scenario]
+    # A full disk of one process stops all; the checkpoint before it stays.
     assert all("No space left on device" in each["full_disk"] for each in told)
     assert "process 1" in told[0]["full_disk"]
     assert [path.name for path in (folder / "full" / "checkpoints").iterdir()] == ["512"]
+    # A checkpoint of which one part is damaged is skipped by all.
+    assert all(each["damaged_part"].startswith("restored 512: ['checkpoint") for each in told)
 
 
-def test_damaged_part_is_skipped_by_all(two):
-    for each in two[1]:
-        assert each["damaged_part"].startswith("restored 512: ['checkpoint")
+REFUSED = {
+    "different_seeds": "Processes differ in --seed: process 0 has 0, process 1 has 1.",
+    "separate_folders": "is not seen by process 1",
+    "too_few_members": "Several processes use all of their 2 devices",
+    "gymnasium": "several processes cannot share it yet",
+}
+
+
+def only_process_0_writes_into_the_run_folder(run):
+    made = {path.name for path in run.iterdir()}
+    assert {"metrics.jsonl", "evaluations.npz", "policies", "report.html"} <= made
+    assert (run / "command.txt").read_text().count("\n") == 1
+    assert not list(run.glob(".shared-*"))
+
+
+def checkpoint_resumes_on_one_process(ours, theirs):
+    """With replay; the log continues as that of a run on one process."""
+    for run in (ours, theirs):
+        fit.resume(run, epochs=3, verbose=0)
+    assert len(rows(ours)) == 6 and rows(ours) == rows(theirs)
 
 
 def test_four_processes_differ_in_the_last_bits_only(alone, tmp_path):
