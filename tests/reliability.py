@@ -31,7 +31,7 @@ MANIFESTS = "tests/checkpoint/test_manifest.py"
 RUN_DIR = "tests/loggers/test_run_dir.py"
 VALUES = "tests/config/test_values.py"
 ERRORS = "tests/test_errors.py"
-ONE_PROCESS = "Training runs in one process; issue 30 adds several."
+DISTRIBUTED = "tests/training/test_distributed.py"
 
 CASES = {
     # Stop and resume
@@ -60,8 +60,8 @@ CASES = {
         (
             f"{PROCESSES}::test_interrupted_and_killed_run_resumes_exactly",
             "tests/training/test_signals.py::test_sigterm_requests_stop_and_handlers_are_restored",
+            f"{DISTRIBUTED}::test_same_command_goes_on_after_a_kill_and_after_sigterm",
         ),
-        f"jax.distributed is never initialised. {ONE_PROCESS}",
     ),
     6: Case(
         "SIGKILL before, during and after a save; tools/kill_soak.py does it 100 times",
@@ -450,9 +450,18 @@ CASES = {
             "tests/utils/test_sharding.py::test_evaluation_is_the_same_on_several_devices",
         ),
     ),
-    55: Case("two processes train, save, resume and log once", not_applicable=ONE_PROCESS),
-    56: Case("one of several processes dies", not_applicable=ONE_PROCESS),
-    57: Case("processes with different settings or code", not_applicable=ONE_PROCESS),
+    55: Case(
+        "two processes train, save, resume and log once",
+        (f"{DISTRIBUTED}::test_two_processes_with_one_device_each",),
+    ),
+    56: Case(
+        "one of several processes dies",
+        (f"{DISTRIBUTED}::test_same_command_goes_on_after_a_kill_and_after_sigterm",),
+    ),
+    57: Case(
+        "processes with different settings or code",
+        (f"{DISTRIBUTED}::test_two_processes_with_one_device_each",),
+    ),
     58: Case(
         "the device is out of memory",
         (
