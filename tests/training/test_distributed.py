@@ -20,6 +20,7 @@ from jaxrl.training import fit
 from tests.training.distributed_runs import RUNS
 
 ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.multiprocess
 
 
 def environment(devices):
