@@ -91,7 +91,7 @@ def _launch(args: LaunchArgs, train: list[str]) -> int:
 
 
 def _gpus() -> int:
-    """Return the number of NVIDIA GPUs, unless JAX is told not to use them."""
+    """Return the number of NVIDIA GPUs; 0 if JAX_PLATFORMS names the CPU."""
     if os.environ.get("JAX_PLATFORMS", "").startswith("cpu"):
         return 0
     return len(list(_DEV.glob("nvidia[0-9]*")))

@@ -117,7 +117,7 @@ class CheckpointManager:
         copy = snapshot.take(state)
         score = None if metric is None or not math.isfinite(metric) else float(metric)
         manifest = Manifest(json.loads(json.dumps(metadata)), score, [])
-        together = processes.Exchange()
+        together = processes.Rendezvous()
         self._pending = step, self._worker.submit(self._write, step, copy, manifest, together)
         if block:
             self.wait()
@@ -226,7 +226,7 @@ class CheckpointManager:
         step: int,
         copy: snapshot.Snapshot,
         manifest: Manifest,
-        together: processes.Exchange,
+        together: processes.Rendezvous,
     ) -> None:
         """Commit one step, then prune old ones. Runs in the worker thread."""
         manifest = manifest._replace(leaves=snapshot.with_digests(copy))

@@ -149,7 +149,7 @@ def raise_together(error: str) -> None:
             raise UserError(f"process {rank}: {text}")
 
 
-class Exchange:
+class Rendezvous:
     """Work in steps that all processes finish before the next; safe in any thread.
 
     Its messages go through the coordination service. All processes make them in the same order.

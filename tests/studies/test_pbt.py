@@ -1,6 +1,5 @@
 """Population-based training: who copies whom, with which settings, and what is written."""
 
-import contextlib
 import signal
 from types import SimpleNamespace
 
@@ -10,9 +9,8 @@ import pytest
 
 from jaxrl.errors import UserError
 from jaxrl.loggers import metrics_log
-from jaxrl.studies import pbt, pbt_report, search, training
+from jaxrl.studies import pbt, pbt_report, search
 from jaxrl.studies.study import Between, Study
-from jaxrl.training import signals
 
 pytestmark = pytest.mark.usefixtures("shared_programs", "no_plots")
 
@@ -139,17 +137,8 @@ def test_settings_of_every_member_are_logged_and_reported(folder):
     assert (folder / "pbt.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_interrupted_population_continues_exactly(folder, tmp_path, monkeypatch, capsys):
-    stop, evaluated = signals.StopRequest(), []
-    monkeypatch.setattr(signals, "listening", lambda: contextlib.nullcontext(stop))
-    check = training._MetricCheck.on_evaluation
-
-    def interrupting(self, context):
-        check(self, context)
-        evaluated.append(context.cycle)
-        stop.signal = signal.SIGTERM if len(evaluated) == 1 else None
-
-    monkeypatch.setattr(training._MetricCheck, "on_evaluation", interrupting)
+def test_interrupted_population_continues_exactly(folder, tmp_path, interruption):
+    stop, evaluated = interruption
     command = [str(folder / "mine.py"), "--smoke", "--pbt", "4", "--out", str(tmp_path)]
     assert search.main(command) == 128 + signal.SIGTERM
     stop.signal = None

@@ -1,6 +1,5 @@
 """Studies: grouping into programs, continuing after interruption, and output."""
 
-import contextlib
 import csv
 import json
 import math
@@ -21,7 +20,7 @@ from jaxrl.studies import provenance, results, run, study, training
 from jaxrl.studies.provenance import Provenance
 from jaxrl.studies.results import Record
 from jaxrl.studies.study import PLAIN, Study, find, flags, grid, load, results_folder
-from jaxrl.training import population, signals
+from jaxrl.training import population
 from tests.helpers import tiny
 
 pytestmark = pytest.mark.usefixtures("shared_programs", "no_plots")
@@ -126,17 +125,8 @@ def test_finished_runs_are_not_run_again(folder, monkeypatch, capsys):
     assert "6 of 6 runs are finished already" in capsys.readouterr().out
 
 
-def test_interrupted_program_continues_from_its_checkpoint(folder, tmp_path, monkeypatch, capsys):
-    stop, evaluated = signals.StopRequest(), []
-    monkeypatch.setattr(signals, "listening", lambda: contextlib.nullcontext(stop))
-    check = training._MetricCheck.on_evaluation
-
-    def interrupting(self, context):
-        check(self, context)
-        evaluated.append(context.cycle)
-        stop.signal = signal.SIGTERM if len(evaluated) == 1 else None
-
-    monkeypatch.setattr(training._MetricCheck, "on_evaluation", interrupting)
+def test_interrupted_program_continues_from_its_checkpoint(folder, tmp_path, interruption, capsys):
+    stop, evaluated = interruption
     command = ["cartpole_basics", "--smoke", "--out", str(tmp_path)]
     assert run.main(command) == 128 + signal.SIGTERM
     assert "The same command continues" in capsys.readouterr().err

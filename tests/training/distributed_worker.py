@@ -66,8 +66,9 @@ def callback_stops() -> None:
         return None if processes.is_main() else False
 
     config = parsed("ppo", "stopped").config
-    result = fit.fit(config, [stop], verbose=0)
-    told["callback_stops"] = f"stopped at {result.env_steps}"
+    logged = []  # by a sink of the user's own, on process 0 as well
+    result = fit.fit(config, [stop], sinks=[lambda step, row: logged.append(step)], verbose=0)
+    told["callback_stops"] = f"stopped at {result.env_steps}, logged {logged}"
 
 
 def full_disk() -> None:
