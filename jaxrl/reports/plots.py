@@ -56,7 +56,9 @@ def learning_curve(folder: Path, title: str) -> Path | None:
         points = [(row["step"], row[name]) for row in rows if name in row]
         if points:
             drawn = True
-            axes.plot(*zip(*points, strict=True), label=label, color=color, linewidth=width)
+            alone = {"marker": "o"} if len(points) == 1 else {}  # a line needs two
+            look = {"label": label, "color": color, "linewidth": width, **alone}
+            axes.plot(*zip(*points, strict=True), **look)
     band = [r for r in rows if "eval/std_reward" in r]
     if band:
         steps = [r["step"] for r in band]
