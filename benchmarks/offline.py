@@ -91,16 +91,20 @@ def prepare(task: str, kinds: list[str], folder: Path, quick: bool) -> dict[str,
     """Train the behaviour policies and record them; return the returns of expert and random."""
     folder.mkdir(parents=True, exist_ok=True)
     small = [*report.SMALL, "--epochs", "1", "--cycles", "1", "--task.episode-length", "20"]
-    for name in ("expert", "medium"):
+    number = 12 if quick else EPISODES
+
+    def train(name: str) -> None:
         if not (folder / name).exists():
             more = ["--total-steps", str(TASKS[task])] if name == "medium" else []
             more = small if quick else more
             _run("jaxrl.train", task, "--run-dir", str(folder / name), *more)
-    number = 12 if quick else EPISODES
-    for kind in {*kinds, "random"} - {MIXED}:
-        _record(folder, kind, folder / f"{kind}.hdf5", number)
-    for kind in NOISE if MIXED in kinds else ():
-        _record(folder, kind, folder / MIXED / f"{kind}.hdf5", number // len(NOISE))
+
+    recordings = [(kind, folder / f"{kind}.hdf5", number) for kind in {*kinds, "random"} - {MIXED}]
+    if MIXED in kinds:
+        recordings += [(k, folder / MIXED / f"{k}.hdf5", number // len(NOISE)) for k in NOISE]
+    with ThreadPoolExecutor() as threads:
+        list(threads.map(train, ("expert", "medium")))
+        list(threads.map(lambda one: _record(folder, *one), recordings))
     log = read_jsonl(folder / "expert" / "metrics.jsonl")
     expert = max(row["eval/mean_reward"] for row in log if "eval/mean_reward" in row)
     returns = [hdf5.read(ref).reward.sum() for ref in hdf5.list_episodes(folder / "random.hdf5")]
