@@ -63,7 +63,7 @@ clean: ## remove the environment and everything generated
 $(STAMP): requirements.lock pyproject.toml
 	@echo "Installing requirements.lock into $(VENV) (the first time takes some minutes)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check -r requirements.lock
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps -r requirements.lock
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps -e .
 	@touch $@
 

@@ -89,25 +89,34 @@ def _evaluate(command: EvaluateArgs) -> None:
     stochastic = config.eval.sample_actions(command.stochastic)
     episodes = max(command.only) + 1 if command.only else command.episodes or 100
     memory_estimate.refuse_episodes(env, episodes, "--only" if command.only else "--episodes")
-    result = load.run_episodes(
-        policy,
-        config,
-        episodes=episodes,
-        seed=command.seed,
-        deterministic=not stochastic,
-        env=env,
-        poses=command.render is not None,
-        record=analysis.recorder(env),
-        stage=progress.stage,
-    )
-    report = {"policy": file.name, "env": config.env}
+
+    def play(randomize: bool) -> "Episodes":
+        return load.run_episodes(
+            policy,
+            config,
+            episodes=episodes,
+            seed=command.seed,
+            deterministic=not stochastic,
+            env=env,
+            poses=command.render is not None,
+            record=None if randomize else analysis.recorder(env),
+            randomize=randomize,
+            stage=progress.stage,
+        )
+
+    result = play(randomize=False)
+    report: dict[str, Any] = {"policy": file.name, "env": config.env}
     report |= {"seed": command.seed, "deterministic": not stochastic}
     if trials := evaluation.trial_report(result, env):
         _report_trials(
             command, cast("VectorEnv", env), result, trials, report | _metrics(result, env)
         )
-    else:
-        _report_episodes(command, env, result, report)
+        return
+    if config.task.randomize:
+        other = play(randomize=True)
+        other = analysis.select(other, command.only) if command.only else other
+        report["randomized"] = _metrics(other, env)
+    _report_episodes(command, env, result, report)
 
 
 def _metrics(result: "Episodes", env: "VectorEnv | GymnasiumEnv") -> dict[str, Any]:
@@ -153,6 +162,11 @@ def _report_episodes(
     for name, value in report.items():
         if isinstance(value, float) and name not in report["confidence"]:
             print(f"{name:<16} {short(value):>12}")
+    if "randomized" in report:
+        print("with the randomised physics of training:")
+        for name, value in report["randomized"].items():
+            if isinstance(value, float):
+                print(f"  {name:<14} {short(value):>12}")
     if text := analysis.format_failures(report):
         print(text)
     out = _out(command)

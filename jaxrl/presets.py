@@ -18,7 +18,7 @@ class PresetsArgs:
     """List the presets: environment, physics, number of environments and steps."""
 
     words: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
-    """Show only presets with one of these words in their name."""
+    """Show only presets with one of these words in their name; playground: MuJoCo Playground's."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -28,11 +28,13 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _list(command: PresetsArgs) -> None:
-    words = command.words or ("",)
-    found = [name for name in names() if any(word in name for word in words)]
-    if not found:
+    found = [name for name in names() if any(word in name for word in command.words)]
+    if command.words and not found:
         raise UserError(f"No preset has {' or '.join(command.words)} in its name.")
     print(presets.table(found))
+    if not command.words:
+        number = len(presets.playground_names())
+        print(f"\n{number} tasks of MuJoCo Playground: python -m jaxrl.presets playground")
 
 
 if __name__ == "__main__":

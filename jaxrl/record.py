@@ -136,7 +136,7 @@ def _record(command: RecordArgs) -> None:
     # Trials would be played once each, whatever --episodes is.
     built = environments.build(config)
     assert isinstance(built, VectorEnv)  # no Gymnasium environment: checked above
-    env = environments.for_evaluation(built, each, trials=False)
+    env = environments.for_evaluation(built, each, trials=False, randomize=True)
     memory_estimate.refuse_episodes(env, each)
     policy = load.load_policy(load.find(command.run, command.policy), network=config.network.module)
     if env.template.agents:

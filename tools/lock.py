@@ -18,6 +18,9 @@ HEADER = "# Core and dev packages for Linux x86-64. Written by `make lock`; do n
 # A local pip configuration must not decide what everyone else installs.
 ENV = {k: v for k, v in os.environ.items() if k not in ("PIP_FIND_LINKS", "PIP_EXTRA_INDEX_URL")}
 ENV["PIP_CONFIG_FILE"] = os.devnull
+# Playground asks for it, and neither our tests nor its physics in JAX import its 150 MB. The lock
+# names all other packages, and is installed without looking for more.
+LEFT_OUT = ("warp-lang",)
 
 
 def freeze(interpreter: str) -> tuple[str, list[str]]:
@@ -37,7 +40,11 @@ def freeze(interpreter: str) -> tuple[str, list[str]]:
         lines = run(
             python, "-m", "pip", "freeze", "--all", "--exclude", "jaxrl", "--exclude", "pip"
         ).splitlines()
-    return version, [line for line in lines if "==" in line]
+    return version, [line for line in lines if "==" in line and _name(line) not in LEFT_OUT]
+
+
+def _name(line: str) -> str:
+    return line.partition("==")[0].lower().replace("_", "-")
 
 
 def merge(frozen: dict[str, list[str]]) -> list[str]:

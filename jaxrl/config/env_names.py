@@ -36,18 +36,81 @@ ALGORITHMS = ("ppo", "sac", "td3", "dqn", "iql", "bc")
 OFF_POLICY = ALGORITHMS[1:]
 DATA_ONLY = ("iql", "bc")  # these learn from recorded episodes
 ARM = ("pick_place",)  # an arm on a table
+PLAYGROUND = "playground:NAME"  # how settings say that they are for tasks of MuJoCo Playground
+OWN_RANDOMIZER = "playground"  # --task.randomize: the one that such a task brings along
+# Tasks of Playground 0.2, by its three suites.
+DM_CONTROL = (
+    "AcrobotSwingup",
+    "AcrobotSwingupSparse",
+    "BallInCup",
+    "CartpoleBalance",
+    "CartpoleBalanceSparse",
+    "CartpoleSwingup",
+    "CartpoleSwingupSparse",
+    "CheetahRun",
+    "FingerSpin",
+    "FingerTurnEasy",
+    "FingerTurnHard",
+    "FishSwim",
+    "HopperHop",
+    "HopperStand",
+    "HumanoidRun",
+    "HumanoidStand",
+    "HumanoidWalk",
+    "PendulumSwingup",
+    "PointMass",
+    "ReacherEasy",
+    "ReacherHard",
+    "SwimmerSwimmer6",
+    "WalkerRun",
+    "WalkerStand",
+    "WalkerWalk",
+)
+LOCOMOTION = (
+    "ApolloJoystickFlatTerrain",
+    "BarkourJoystick",
+    "BerkeleyHumanoidJoystickFlatTerrain",
+    "BerkeleyHumanoidJoystickRoughTerrain",
+    "G1JoystickFlatTerrain",
+    "G1JoystickRoughTerrain",
+    "Go1Footstand",
+    "Go1Getup",
+    "Go1Handstand",
+    "Go1JoystickFlatTerrain",
+    "Go1JoystickRoughTerrain",
+    "H1InplaceGaitTracking",
+    "H1JoystickGaitTracking",
+    "Op3Joystick",
+    "SpotFlatTerrainJoystick",
+    "SpotGetup",
+    "SpotJoystickGaitTracking",
+    "T1JoystickFlatTerrain",
+    "T1JoystickRoughTerrain",
+)
+MANIPULATION = (
+    "AeroCubeRotateZAxis",
+    "AlohaHandOver",
+    "AlohaSinglePegInsertion",
+    "LeapCubeReorient",
+    "LeapCubeRotateZAxis",
+    "PandaOpenCabinet",
+    "PandaPickCube",
+    "PandaPickCubeCartesian",
+    "PandaPickCubeOrientation",
+    "PandaRobotiqPushCube",
+)
 CLASSIC = ("arena", "cartpole", "catch", "pendulum", "recall")
 
 
 def exists(name: str) -> bool:
-    """Tell whether `name` can be built: ours, Brax's, Gymnasium's, or a user's module:Class."""
+    """Tell whether `name` can be one of ours, Brax's, Gymnasium's, Playground's or a user's own."""
     own = name in (*BRAX, *CLASSIC, *MOTION, *ARM, OFFLINE) or name.startswith("probe/")
-    return own or is_hosted(name) or is_custom(name)
+    return own or is_hosted(name) or is_playground(name) or is_custom(name)
 
 
 def solves_in_loops(name: str, backend: str | None) -> bool:
     """Tell whether a physics step contains the loop of an iterative solver, as MuJoCo's does."""
-    return name in (*MOTION, *ARM) or backend == "mjx"
+    return name in (*MOTION, *ARM) or backend == "mjx" or is_playground(name)
 
 
 def imports_code(name: str) -> bool:
@@ -60,11 +123,26 @@ def is_hosted(name: str) -> bool:
     return name.startswith("gym:") and len(name) > len("gym:")
 
 
+def is_playground(name: str) -> bool:
+    """Tell whether `name` is a task of MuJoCo Playground, playground:<name>."""
+    return name.startswith("playground:") and len(name) > len("playground:")
+
+
+def reads_assets(name: str) -> bool:
+    """Tell whether `name` is a task of Playground with a robot of mujoco_menagerie."""
+    return is_playground(name) and name.partition(":")[2] not in DM_CONTROL
+
+
+def matches(name: str, choice: str) -> bool:
+    """Tell whether an environment is the one that `choice` names, or one of a kind it names."""
+    return name == choice or (choice == PLAYGROUND and is_playground(name))
+
+
 def is_custom(name: str) -> bool:
     """Tell whether `name` points to a user's own environment, module:Class."""
     module, _, attribute = name.partition(":")
     return (
-        module != "gym"
+        module not in ("gym", "playground")
         and all(part.isidentifier() for part in module.split("."))
         and attribute.isidentifier()
     )

@@ -66,7 +66,27 @@ class TaskConfig:
         at_least=1,
     )
     randomize: str | None = setting(
-        None, "Domain randomisation: module:function with (sys, key) -> sys, for every episode."
+        None,
+        "Domain randomisation: module:function with (sys, key) -> sys, for every episode; or "
+        "playground: the randomiser that a task of MuJoCo Playground brings along.",
+    )
+    config: tuple[str, ...] = setting(
+        (),
+        "Settings of the task itself, as ctrl_dt=0.02 or reward_config.scales.orientation=-2; "
+        "mymodule:MyTask takes them too.",
+        only_if=("env", env_names.PLAYGROUND),
+    )
+    impl: Literal["jax", "warp"] = setting(
+        "jax",
+        "Implementation of MuJoCo's physics; warp needs the package warp-lang and an NVIDIA GPU.",
+        only_if=("env", env_names.PLAYGROUND),
+    )
+    assets: Path | None = setting(
+        None,
+        "Folder of mujoco_menagerie, whose robots most of these tasks use; None: the one in "
+        "JAXRL_MENAGERIE, or in Playground's package.",
+        only_if=("env", env_names.PLAYGROUND),
+        free_on_resume=True,
     )
 
 
@@ -312,6 +332,11 @@ class EvalConfig:
         compiled=False,
     )
     deterministic: bool = setting(True, "Act by the distribution's mode.")
+    randomize: bool = setting(
+        False,
+        "Randomise the physics of evaluations too.",
+        only_if=("task.randomize",),
+    )
 
     def sample_actions(self, stochastic: bool | None) -> bool:
         """Tell whether to sample actions; None: as the run's own evaluations do."""
@@ -407,8 +432,9 @@ class TrainConfig:
     env: str = setting(
         "inverted_pendulum",
         "One of Brax's, one of ours (arena, cartpole, catch, imitation, pendulum, pick_place, "
-        "recall, heading), Gymnasium's as gym:<id>, or your own as module:Class; with --data.path "
-        "it only evaluates, and offline stands for none.",
+        "recall, heading), MuJoCo Playground's as playground:<name>, Gymnasium's as gym:<id>, or "
+        "your own as module:Class; with --data.path it only evaluates, and offline stands for "
+        "none.",
     )
     env_args: tuple[str, ...] = setting(
         (),

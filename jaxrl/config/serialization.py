@@ -94,9 +94,10 @@ def _is_text(value: Any) -> TypeGuard[str]:
 
 def imported_code(config: TrainConfig) -> dict[str, str]:
     """Return the settings that name a module to import, by their flags."""
+    randomize = config.task.randomize
     named: dict[str, str | None] = {
         "--env": config.env if env_names.imports_code(config.env) else None,
-        "--task.randomize": config.task.randomize,
+        "--task.randomize": None if randomize == env_names.OWN_RANDOMIZER else randomize,
         "--algo": config.algo if env_names.is_custom(config.algo) else None,
         "--network.module": config.network.module,
     }

@@ -68,6 +68,8 @@ def applies(config: TrainConfig, condition: tuple[str, ...]) -> bool:
     value = get(config, path)
     if path in ("env", "algo") and env_names.is_custom(value):  # may read any setting
         return True
+    if path == "env":
+        return any(env_names.matches(value, choice) for choice in choices)
     return value in choices if choices else bool(value)
 
 

@@ -83,7 +83,8 @@ def _name_problems(config: TrainConfig) -> list[str]:
     if not env_names.exists(config.env):
         problems.append(
             f"--env: unknown environment '{config.env}'.{nearest(config.env, every)} "
-            f"Known: {', '.join(every)}, Gymnasium's as gym:<id>, or your own as module:Class."
+            f"Known: {', '.join(every)}, MuJoCo Playground's as playground:<name>, Gymnasium's as "
+            "gym:<id>, or your own as module:Class."
         )
     known = env_names.ALGORITHMS
     if config.algo not in known and not env_names.is_custom(config.algo):
@@ -99,6 +100,8 @@ def _name_problems(config: TrainConfig) -> list[str]:
         config.env in (*env_names.MOTION, *env_names.ARM) or env_names.is_hosted(config.env)
     ):
         problems.append(f"--env-args: '{config.env}' takes none.")
+    if config.env_args and env_names.is_playground(config.env):
+        problems.append(f"--env-args: '{config.env}' takes none: use --task.config.")
     own_number = config.env in env_names.AGENTS or env_names.is_custom(config.env)
     if config.task.num_agents is not None and not own_number:
         problems.append(
@@ -113,6 +116,7 @@ def _name_problems(config: TrainConfig) -> list[str]:
     elif config.backend is not None and (
         config.env in (*env_names.CLASSIC, *env_names.MOTION, *env_names.ARM)
         or env_names.is_hosted(config.env)
+        or env_names.is_playground(config.env)
     ):
         problems.append(
             f"--backend: '{config.env}' has no physics backend to choose: use --backend None."

@@ -31,7 +31,7 @@ _MIN_STEP_SIZE = 1e-6
 
 def import_brax() -> types.ModuleType:
     """Return `brax.envs`, patched; without notices of unmaintained pipelines and missing warp."""
-    with warnings.catch_warnings(), _without_warp_notice():
+    with warnings.catch_warnings(), without_warp_notice():
         warnings.simplefilter("ignore")
         from brax import envs, fluid
         from brax.generalized import constraint
@@ -42,7 +42,7 @@ def import_brax() -> types.ModuleType:
 
 
 @contextlib.contextmanager
-def _without_warp_notice() -> Iterator[None]:
+def without_warp_notice() -> Iterator[None]:
     """Drop what MuJoCo prints if warp, which nothing here uses, is missing; print all else."""
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         yield

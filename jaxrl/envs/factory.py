@@ -1,7 +1,8 @@
 """From a configuration to vectorised environments."""
 
 import contextlib
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -48,6 +49,7 @@ def build(config: TrainConfig, cached_template: Template | None = None) -> Vecto
         episodic_reward=task.episodic_reward,
         capture_nonfinite=task.on_nan == "stop",
         record_episodes=config.log.episodes,
+        randomized=task.randomize is not None,
         cached_template=template,
     )
 
@@ -56,26 +58,55 @@ def _make(config: TrainConfig) -> "Env":
     """Build one environment."""
     with _on_cpu():
         env = registry.from_config(config)
-    if config.task.randomize:
-        from jaxrl.envs.randomize import Randomized
-
-        env = Randomized(env, user_code.load("--task.randomize", config.task.randomize))
+    _warn_of_action_repeat(env, config.task.action_repeat)
     if config.task.frame_stack > 1:
         from jaxrl.envs.frame_stack import FrameStack
 
         env = FrameStack(env, config.task.frame_stack)
+    if config.task.randomize:
+        from jaxrl.envs.randomize import Randomized
+
+        env = Randomized(env, _randomizer(config))
     return env
 
 
-def for_evaluation(env: VectorEnv, num_envs: int, *, trials: bool = True) -> VectorEnv:
+def _randomizer(config: TrainConfig) -> Callable:
+    """Return what --task.randomize names."""
+    if config.task.randomize != env_names.OWN_RANDOMIZER:
+        return user_code.load("--task.randomize", config.task.randomize or "")
+    if not env_names.is_playground(config.env):
+        raise UserError(
+            f"--task.randomize playground: '{config.env}' is no task of MuJoCo Playground: name a "
+            "function of your own, as module:function."
+        )
+    from jaxrl.envs import playground
+
+    return playground.randomizer(config.env)
+
+
+def _warn_of_action_repeat(env: "Env", chosen: int) -> None:
+    """Warn if a task names another action repeat than the settings have."""
+    own = getattr(env, "action_repeat", chosen)
+    if own != chosen:
+        print(
+            f"warning: this task is made for --task.action-repeat {own}, not {chosen}.",
+            file=sys.stderr,
+        )
+
+
+def for_evaluation(
+    env: VectorEnv, num_envs: int, *, trials: bool = True, randomize: bool = False
+) -> VectorEnv:
     """Return the same environment with `num_envs` copies that start at age 0.
 
     An environment with fixed trials gets one copy for each of them, and its own time limit, even
-    if training has a shorter one. `trials=False` samples start states instead.
+    if training has a shorter one. `trials=False` samples start states instead. Physics is
+    randomised, if it is in training, only where `randomize` is true.
     """
     env = replace(
         env,
         num_envs=num_envs,
+        nominal=not randomize,
         random_first_age=False,
         fresh_resets=True,
         capture_nonfinite=False,

@@ -65,10 +65,13 @@ class Randomized(Wrapper):
         finally:
             self.unwrapped.sys = original
 
-    def reset(self, rng: Array, *curriculum: PyTree) -> Any:
-        """Sample physics, then a start state in it."""
+    def reset(self, rng: Array, *curriculum: PyTree, nominal: Array | bool = False) -> Any:
+        """Sample physics, or take the model's if `nominal`; then a start state in it."""
         rng, key = jax.random.split(rng)
-        leaves = jax.tree.leaves(self._randomize(self.unwrapped.sys, key))
+        sampled = jax.tree.leaves(self._randomize(self.unwrapped.sys, key))
+        leaves = list(self._base)
+        for i in self._changed:
+            leaves[i] = jnp.where(nominal, leaves[i], sampled[i])
         return self._start(lambda: self._env.reset(rng, *curriculum), leaves)
 
     def trial(self, number: Array) -> Any:

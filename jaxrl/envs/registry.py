@@ -1,15 +1,14 @@
 """From a name or a configuration to a (single, unvectorised) Brax environment."""
 
-import ast
 import inspect
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from jaxrl.config import TrainConfig, env_names
+from jaxrl.config import TaskConfig, TrainConfig, env_names
 from jaxrl.envs.brax_patches import import_brax
 from jaxrl.errors import UserError, nearest
-from jaxrl.utils import user_code
+from jaxrl.utils import assignments, user_code
 
 if TYPE_CHECKING:
     from brax.envs.base import Env
@@ -21,25 +20,20 @@ def from_config(config: TrainConfig) -> "Env":
         import_brax()
         return _TASKS[config.env](config)
     agents = {} if config.task.num_agents is None else {"num_agents": config.task.num_agents}
-    return make(config.env, config.backend, **agents, **parse_args(config.env_args))
+    arguments = assignments.parse("--env-args", config.env_args)
+    return make(config.env, config.backend, config.task, **agents, **arguments)
 
 
-def parse_args(words: Sequence[str]) -> dict[str, Any]:
-    """Return the arguments in words as wind=0.3: Python's literals, and strings."""
-    found: dict[str, Any] = {}
-    for word in words:
-        name, equals, text = word.partition("=")
-        if not equals or not name.isidentifier():
-            raise UserError(f"--env-args: write arguments as wind=0.3, not '{word}'.")
-        try:
-            found[name] = ast.literal_eval(text)
-        except (ValueError, SyntaxError):
-            found[name] = text
-    return found
-
-
-def make(name: str, backend: str | None = None, /, **kwargs: Any) -> "Env":
+def make(
+    name: str, backend: str | None = None, task: TaskConfig | None = None, /, **kwargs: Any
+) -> "Env":
     """Build the environment called `name`; `backend` None means the environment's own choice."""
+    task = task or TaskConfig()
+    if env_names.is_playground(name):
+        import_brax()
+        from jaxrl.envs import playground
+
+        return playground.make(name, task)
     if backend is not None:
         if backend not in env_names.BACKENDS:
             hint = nearest(backend, env_names.BACKENDS)
@@ -52,11 +46,11 @@ def make(name: str, backend: str | None = None, /, **kwargs: Any) -> "Env":
             raise UserError(f"--backend: '{name}' has no physics backend: use --backend None.")
         return _make_own(name, kwargs)
     if env_names.is_custom(name):
-        return _make_custom(name, kwargs)
+        return _make_custom(name, task, kwargs)
     names = (*env_names.BRAX, *env_names.CLASSIC, *env_names.MOTION, *env_names.ARM)
     raise UserError(
         f"--env: unknown environment '{name}'.{nearest(name, names)} Known: {', '.join(names)}, "
-        "or your own as module:Class."
+        "MuJoCo Playground's as playground:<name>, or your own as module:Class."
     )
 
 
@@ -123,10 +117,16 @@ _TASKS: dict[str, Callable[[TrainConfig], "Env"]] = {
 }
 
 
-def _make_custom(name: str, kwargs: dict[str, Any]) -> "Env":
+def _make_custom(name: str, task: TaskConfig, kwargs: dict[str, Any]) -> "Env":
     import_brax()
+    from jaxrl.envs import playground
+
     factory = user_code.load("--env", name)
     parameters = inspect.signature(factory).parameters
+    if "config_overrides" in parameters:
+        kwargs = playground.arguments(factory, task) | kwargs
+    elif task.config:
+        raise UserError(f"--task.config: '{name}' takes no config_overrides; leave it out.")
     has_kwargs = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     flags = {"backend": "--backend", "num_agents": "--task.num-agents"}
     for argument in kwargs:
@@ -145,6 +145,8 @@ def _make_custom(name: str, kwargs: dict[str, Any]) -> "Env":
             f"--env: '{name}' needs {', '.join(missing)}: --env-args {missing[0]}=VALUE."
         )
     env: Any = factory(**kwargs)
+    if playground.is_task(env):
+        env = playground.PlaygroundEnv(env)
     missing = [m for m in ("reset", "step", "action_size") if not hasattr(env, m)]
     if missing:
         raise UserError(f"--env: '{name}' is not a Brax environment, it lacks {missing}.")

@@ -89,6 +89,8 @@ class VectorEnv:
     reward_fn: RewardFn | None = None  # replaces the environment's reward, except in statistics
     record_episodes: bool = False  # return each finished episode, besides the means
     capture_nonfinite: bool = False  # store the first step that became non-finite
+    randomized: bool = False  # `reset` samples physics, and takes `nominal`
+    nominal: bool = False  # start in the physics of the model, where others are randomised
     trials: bool = False  # start in the environment's fixed starts, one in each copy
     trial_numbers: tuple[int, ...] | None = None  # which of them; None: the first `num_envs`
     cached_template: Template | None = None  # from an earlier run: avoids building the environment
@@ -148,23 +150,37 @@ class VectorEnv:
             self.template.state_shapes,
         )
 
-    def sample_pool(self, key: Key, curriculum: PyTree = (), shared: PyTree = ()) -> PackedEnvState:
+    def sample_pool(
+        self,
+        key: Key,
+        curriculum: PyTree = (),
+        shared: PyTree = (),
+        nominal: Array | bool | None = None,
+    ) -> PackedEnvState:
         """Sample the start states of the episodes to come."""
-        return self.sample_starts(key, self.pool_size, curriculum, shared)
+        return self.sample_starts(key, self.pool_size, curriculum, shared, nominal)
 
     def sample_starts(
-        self, key: Key, number: int, curriculum: PyTree = (), shared: PyTree = ()
+        self,
+        key: Key,
+        number: int,
+        curriculum: PyTree = (),
+        shared: PyTree = (),
+        nominal: Array | bool | None = None,
     ) -> PackedEnvState:
         """Sample `number` start states, by default from the evaluations' distribution.
 
+        `nominal` says, if physics is randomised, that it is not to be; None: as this object does.
         Brax environments take raw keys.
         """
+        nominal = self.nominal if nominal is None else nominal
+        physics_of = {"nominal": jnp.asarray(nominal)} if self.randomized else {}
         keys = jax.random.key_data(jax.random.split(key, number))
         last = jax.tree.map(jnp.asarray, self.template.last_curriculum)
         arguments = [tree for tree in (curriculum, last) if jax.tree.leaves(tree)][:1]
         arguments += _given(shared)
         with physics():
-            starts = jax.vmap(lambda key: self.env.reset(key, *arguments))(keys)
+            starts = jax.vmap(lambda key: self.env.reset(key, *arguments, **physics_of))(keys)
             return self.pack(strong(starts))
 
     def trial_starts(self, shared: PyTree = ()) -> PackedEnvState:

@@ -37,7 +37,8 @@ def create(config: TrainConfig, members: Sequence[TrainConfig] = ()) -> Path:
     else:
         stamp = time.strftime("%Y%m%d-%H%M%S")
         last = f"-{members[-1].seed}" if members else ""
-        path = Path("runs") / f"{config.preset}-s{config.seed}{last}-{stamp}"
+        name = config.preset.replace(":", "-")  # as in playground:CheetahRun
+        path = Path("runs") / f"{name}-s{config.seed}{last}-{stamp}"
     try:
         str(path.absolute()).encode()
         if config.run_dir is None:

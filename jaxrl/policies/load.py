@@ -179,6 +179,7 @@ def _bind(
     def step(obs: PyTree, carry: PyTree, key: Array | None = None) -> tuple[Array, PyTree]:
         obs = jax.tree.map(jnp.asarray, obs)
         _check_given(obs, spec)
+        obs = _with_privileged(obs, spec)
         return act(params, obs, carry) if key is None else sample(params, obs, carry, key)
 
     return LoadedPolicy(step, params, networks, spec, info)
@@ -194,6 +195,7 @@ def run_episodes(
     env: VectorEnv | GymnasiumEnv | None = None,
     poses: bool = False,
     record: Callable[[EnvState], PyTree] | None = None,
+    randomize: bool = False,
     stage: Stage = silent,
 ) -> evaluation.Episodes:
     """Play complete episodes in the environment of a configuration.
@@ -207,6 +209,7 @@ def run_episodes(
       env: the environment of `config`, if it was built before.
       poses: with trials of motion tracking, record the humanoid's poses too, for rendering.
       record: without trials, maps each state to the values of `Episodes.trace`.
+      randomize: randomise physics as in training (--task.randomize).
       stage: reports what begins: compiling, playing.
     """
     built: VectorEnv | GymnasiumEnv = environments.build(config) if env is None else env
@@ -216,7 +219,7 @@ def run_episodes(
         key, carry = streams.key(seed, streams.COMMAND), policy.initial_carry(episodes)
         with stage(f"playing {episodes} episodes"):
             return gymnasium.play(built, act, policy.params, carry, episodes, (seed,), key)
-    copies = environments.for_evaluation(built, episodes)
+    copies = environments.for_evaluation(built, episodes, randomize=randomize)
     if copies.trials:
         record = evaluation.with_qpos(copies) if poses else None
     options = {"seed": seed, "deterministic": deterministic, "record": record, "stage": stage}
@@ -253,6 +256,16 @@ def play(
         every = itertools.chain([first], calls)
         parts = [jax.device_get(program(policy.params, key, *call)) for call in every]
     return parts[0] if all_trials is None else evaluation.join(parts, len(env.env.trial_names))
+
+
+def _with_privileged(obs: PyTree, spec: EnvSpec) -> PyTree:
+    """Add zeros for the critic's part of an observation, which the actor does not read."""
+    if not isinstance(obs, dict) or PRIVILEGED in obs or PRIVILEGED not in spec.obs:
+        return obs
+    name, given = next(iter(obs.items()))
+    batch = given.shape[: given.ndim - len(spec.obs[name].shape)]
+    missing = spec.obs[PRIVILEGED]
+    return obs | {PRIVILEGED: jnp.zeros((*batch, *missing.shape), missing.dtype)}
 
 
 def _check_given(obs: PyTree, spec: EnvSpec) -> None:

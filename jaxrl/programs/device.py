@@ -304,7 +304,8 @@ class _Pure(NamedTuple):
         self, seed: Array, stream: Array, number: Array, curriculum: PyTree, shared: PyTree
     ) -> tuple:
         key = streams.key(seed, stream, number)
-        fresh = self.program.env.sample_pool(key, curriculum, shared)
+        nominal = not self.program.config.eval.randomize and stream == streams.EVALUATE
+        fresh = self.program.env.sample_pool(key, curriculum, shared, nominal)
         return tuple(jax.tree.leaves(sharding.split_rows(fresh, _mesh_of_rows(self.program))))
 
     def init(self, seed: Array, pool: PyTree) -> tuple:

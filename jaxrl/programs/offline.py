@@ -353,7 +353,7 @@ class OfflineExecutor:
             return play_on_cpu
         if env is None:
             raise NotImplementedError("there is no environment to evaluate in")
-        copies = environments.for_evaluation(env, settings.num_envs)
+        copies = environments.for_evaluation(env, settings.num_envs, randomize=settings.randomize)
         episodes = evaluation.episodes(copies, policy, program.algorithm.initial_carry(copies.rows))
 
         def play(params: PyTree, seed: Array, number: Array) -> Episodes:

@@ -27,7 +27,10 @@ from jaxrl.types import ActionSpec
 from jaxrl.utils import atomic_io, npz, trees
 
 MAX_FILES = 64  # older ones are removed
-_PACKAGES = ("jax", "jaxlib", "flax", "optax", "brax", "mujoco", "mujoco-mjx", "numpy")
+_PACKAGES = (
+    *("jax", "jaxlib", "flax", "optax", "brax", "mujoco", "mujoco-mjx", "numpy"),
+    *("playground", "warp-lang"),
+)
 _JAX_SETTINGS = (
     "jax_enable_x64",
     "jax_default_matmul_precision",
@@ -77,12 +80,12 @@ def location(config: TrainConfig, mesh: Mesh) -> Path | None:
     """Return the file for these settings, or None where nothing can be cached.
 
     Code of the user's own may change without notice, and so may a teacher's policy, a learnt reward
-    or a motion clip: programs made of them are always traced again.
+    or a motion clip, or the model of a robot: programs made of them are always traced again.
     """
     directory = jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]
     elsewhere = env_names.is_custom(config.env) or env_names.is_hosted(config.env)
-    clips = config.env in env_names.MOTION
-    own = elsewhere or clips or config.task.randomize or config.ppo.teacher or config.reward_from
+    files = config.env in env_names.MOTION or env_names.reads_assets(config.env)
+    own = elsewhere or files or config.task.randomize or config.ppo.teacher or config.reward_from
     own = own or env_names.is_custom(config.algo) or config.network.module
     switched_off = os.environ.get("JAXRL_KEEP_PROGRAMS") == "0"
     several = jax.process_count() > 1  # exported programs name the devices of one process

@@ -1,6 +1,7 @@
 """Compiler options for the devices and the program."""
 
 import os
+import time
 from typing import Any
 
 import jax
@@ -27,6 +28,11 @@ _UNROLLED_OPTIONS = {
 _LOOPING_OPTIONS = {"xla_cpu_multi_thread_eigen": False}
 
 
+# Failures to start a program that the compiler needs, and the seconds before each new attempt.
+_PASSING = ("Failed to launch ptxas", "Failed to launch nvlink", "Resource temporarily unavailable")
+_PAUSES = (1.0, 5.0, 20.0)
+
+
 def options(
     version: str | None = None, *, loops: bool = False, unrolled: bool = False
 ) -> dict[str, Any]:
@@ -44,12 +50,20 @@ def options(
 def compile_for_devices(
     lowered: Any, version: str | None = None, *, loops: bool = False, unrolled: bool = False
 ) -> jax.stages.Compiled:
-    """Compile with these options; `unrolled`: loops of known length become one CUDA graph."""
+    """Compile with these options; `unrolled`: loops of known length become one CUDA graph.
+
+    The compiler starts programs of its own (ptxas), which a busy machine may refuse for a moment:
+    such a failure is tried again.
+    """
     wanted = options(version, loops=loops, unrolled=unrolled)
+    pauses = iter(_PAUSES)
     while True:
         try:
             return lowered.compile(compiler_options=wanted)
         except jax.errors.JaxRuntimeError as error:
+            if any(words in str(error) for words in _PASSING) and (pause := next(pauses, None)):
+                time.sleep(pause)
+                continue
             # Without an unknown option, and those that belong to it, results are the same.
             unknown = {name for name in wanted if name in str(error)}
             if not unknown:

@@ -14,7 +14,7 @@ STAND_INS = {
 
 def has_physics(config: TrainConfig) -> bool:
     """Return whether the environment has physics, and so a stand-in."""
-    return config.env in STAND_INS
+    return config.env in STAND_INS or env_names.is_playground(config.env)
 
 
 def with_stand_in(config: TrainConfig) -> TrainConfig:
@@ -22,7 +22,10 @@ def with_stand_in(config: TrainConfig) -> TrainConfig:
     if not has_physics(config):
         return config
     plain = replace(config, motion=MotionConfig(), pick=PickConfig())
-    return replace(plain, env=STAND_INS[config.env], backend=None)
+    task = replace(config.task, config=(), assets=None)
+    if task.randomize == env_names.OWN_RANDOMIZER:
+        task = replace(task, randomize=None)
+    return replace(plain, env=STAND_INS.get(config.env, "pendulum"), backend=None, task=task)
 
 
 def shrunk(config: TrainConfig) -> TrainConfig:
@@ -30,8 +33,8 @@ def shrunk(config: TrainConfig) -> TrainConfig:
     config = small(config)
     if config.offline:
         return config
-    task = replace(config.task, episode_length=10, action_repeat=1)
-    return replace(with_stand_in(config), task=task)
+    config = with_stand_in(config)
+    return replace(config, task=replace(config.task, episode_length=10, action_repeat=1))
 
 
 def small(config: TrainConfig) -> TrainConfig:

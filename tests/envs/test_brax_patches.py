@@ -115,7 +115,7 @@ def test_patch_is_installed_and_differentiable():
 
 
 def test_only_the_notice_of_a_missing_warp_is_dropped(capsys):
-    with brax_patches._without_warp_notice():
+    with brax_patches.without_warp_notice():
         print("Failed to import warp: No module named 'warp'")
         print("Failed to import mujoco_warp: No module named 'warp'")
         print("Failed to import brax")

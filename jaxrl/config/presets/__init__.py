@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from jaxrl.config import TrainConfig, overrides
-from jaxrl.config.presets import motion, off_policy, pick_place, ppo
+from jaxrl.config import TrainConfig, env_names, overrides
+from jaxrl.config.presets import motion, off_policy, pick_place, playground, ppo
 from jaxrl.errors import UserError, nearest
 
 PRESETS: dict[str, TrainConfig] = {
     name: replace(config, preset=name)
-    for presets in (ppo, off_policy, motion, pick_place)
+    for presets in (ppo, off_policy, motion, pick_place, playground)
     for name, config in presets.PRESETS.items()
 }
 
@@ -23,8 +23,12 @@ def get(name: str, **changes: Any) -> TrainConfig:
       changes: settings by name, `num_envs=64`, or by path, `**{"ppo.lam": 0.9}`.
     """
     if name not in PRESETS:
-        listed = ", ".join(names())
-        raise UserError(f"Unknown preset '{name}'.{nearest(name, PRESETS)} Known: {listed}.")
+        known = f"Known: {', '.join(own_names())}, and those of MuJoCo Playground:"
+        known = "" if env_names.is_playground(name) else f" {known}"
+        raise UserError(
+            f"Unknown preset '{name}'.{nearest(name, PRESETS)}{known} python -m jaxrl.presets "
+            "playground lists them."
+        )
     return overrides.changed(PRESETS[name], changes)
 
 
@@ -33,10 +37,20 @@ def names() -> list[str]:
     return sorted(PRESETS.keys() - {"custom"})
 
 
+def own_names() -> list[str]:
+    """Return the names of all but tasks of MuJoCo Playground."""
+    return [name for name in names() if not env_names.is_playground(name)]
+
+
+def playground_names() -> list[str]:
+    """Return the names of MuJoCo Playground's tasks."""
+    return [name for name in names() if env_names.is_playground(name)]
+
+
 def table(chosen: Sequence[str] = ()) -> str:
-    """Return presets, all of them unless some are named, as a Markdown table."""
+    """Return presets as a Markdown table; unless some are named, all but Playground's."""
     lines = ["| preset | environment | backend | environments | steps |", "|---|---|---|---:|---:|"]
-    for name in chosen or names():
+    for name in chosen or own_names():
         c = PRESETS[name]
         steps = c.total_iterations * c.steps_per_iteration
         millions = f"{steps / 1e6:.0f}" if steps >= 1e7 else f"{steps / 1e6:.2g}"
