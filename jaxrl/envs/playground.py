@@ -16,8 +16,6 @@ import inspect
 import os
 import re
 import sys
-import types
-import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -27,7 +25,7 @@ import jax.numpy as jnp
 from brax.envs import Env, State
 
 from jaxrl.config import TaskConfig
-from jaxrl.envs.brax_patches import without_warp_notice
+from jaxrl.envs import playground_patches
 from jaxrl.errors import UserError, nearest
 from jaxrl.types import Array, Key, PyTree
 from jaxrl.utils import assignments
@@ -136,7 +134,7 @@ def is_task(env: Any) -> bool:
 
 def make(name: str, task: TaskConfig) -> PlaygroundEnv:
     """Build playground:<name>."""
-    registry = _import_registry()
+    registry = playground_patches.import_registry()
     wanted = name.removeprefix(_PREFIX)
     if wanted not in registry.ALL_ENVS:
         hint = nearest(wanted, registry.ALL_ENVS, _PREFIX)
@@ -146,7 +144,7 @@ def make(name: str, task: TaskConfig) -> PlaygroundEnv:
         )
     changes = config_changes(registry.get_default_config(wanted), task)
     folder = _use_menagerie(wanted, task.assets)
-    with _quiet(), _naming_missing_files(folder):
+    with playground_patches.quiet(), _naming_missing_files(folder):
         return PlaygroundEnv(registry.load(wanted, config_overrides=changes))
 
 
@@ -200,7 +198,7 @@ def _paths(config: Any) -> list[str]:
 
 def randomizer(name: str) -> Callable[[PyTree, Key], PyTree]:
     """Return the domain randomisation of playground:<name>, as (model, key) -> model."""
-    registry = _import_registry()
+    registry = playground_patches.import_registry()
     with contextlib.redirect_stdout(None):  # where it prints that there is none
         batched = registry.get_domain_randomizer(name.removeprefix(_PREFIX))
     if batched is None:
@@ -254,9 +252,6 @@ def find_menagerie(assets: Path | None) -> Path:
 
 def _use_menagerie(name: str, assets: Path | None) -> Path:
     """Let Playground read robots from the folder that is found; raise a UserError for its gaps."""
-    from etils import epath
-    from mujoco_playground._src import mjx_env
-
     folder = find_menagerie(assets).absolute()
     needed = menagerie_folders(name)
     if missing := [each for each in needed if not (folder / each).is_dir()]:
@@ -266,9 +261,7 @@ def _use_menagerie(name: str, assets: Path | None) -> Path:
             "`git clone https://github.com/google-deepmind/mujoco_menagerie`, and name the folder "
             f"by --task.assets or {MENAGERIE_VARIABLE}."
         )
-    # Playground would clone what is missing, here where nobody asked for it.
-    mjx_env.ensure_menagerie_exists = lambda: None
-    mjx_env.MENAGERIE_PATH = epath.Path(folder)
+    playground_patches.read_robots_from(folder)
     return folder
 
 
@@ -285,21 +278,3 @@ def _naming_missing_files(folder: Path) -> Iterator[None]:
             f"--task.assets: '{folder}' is incomplete, it lacks {missing[1]}: clone "
             "mujoco_menagerie again."
         ) from error
-
-
-def _import_registry() -> types.ModuleType:
-    if importlib.util.find_spec("mujoco_playground") is None:
-        raise UserError(
-            "--env playground:<name> needs MuJoCo Playground: pip install 'jaxrl[playground]'."
-        )
-    with _quiet():
-        from mujoco_playground import registry
-    return registry
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Drop notices that users can do nothing about: a missing warp, deprecated parts of a model."""
-    with warnings.catch_warnings(), without_warp_notice():
-        warnings.simplefilter("ignore")
-        yield

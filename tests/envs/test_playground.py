@@ -12,7 +12,7 @@ pytest.importorskip("mujoco_playground")
 
 from jaxrl import evaluate, export, render, train
 from jaxrl.config import TaskConfig, env_names, presets
-from jaxrl.envs import factory, playground, registry
+from jaxrl.envs import factory, playground, playground_patches, registry
 from jaxrl.envs.brax_patches import import_brax
 from jaxrl.errors import UserError
 from jaxrl.policies import load
@@ -172,8 +172,16 @@ def test_unknown_names_get_the_nearest():
         presets.get("playground:CheetaRun")
 
 
+def test_an_argument_that_jax_has_dropped_still_clips():
+    """Two tasks name it."""
+    np.testing.assert_array_equal(
+        playground_patches._clip(jnp.array([-3.0, 3.0]), a_max=1.0), [-3, 1]
+    )
+    np.testing.assert_array_equal(playground_patches._clip(jnp.array([-3.0, 3.0]), -1, 2), [-1, 2])
+
+
 def test_a_missing_package_is_named(monkeypatch):
-    monkeypatch.setattr(playground.importlib.util, "find_spec", lambda _: None)
+    monkeypatch.setattr(playground_patches.importlib.util, "find_spec", lambda _: None)
     with pytest.raises(UserError, match=r"jaxrl\[playground\]"):
         playground.make("playground:CheetahRun", TaskConfig())
 

@@ -1,0 +1,59 @@
+"""Import MuJoCo Playground quietly, and replace three of its names.
+
+- Two tasks (0.2.0) call `jnp.clip` by an argument name that JAX has dropped.
+- The folder of mujoco_menagerie is a constant there; a run may choose another.
+- What is missing of it would be downloaded, unasked.
+"""
+
+# pyright: reportMissingImports=false
+# Playground is an extra.
+
+import contextlib
+import importlib.util
+import types
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+
+from jaxrl.envs.brax_patches import without_warp_notice
+from jaxrl.errors import UserError
+from jaxrl.types import Array
+
+
+def import_registry() -> types.ModuleType:
+    """Return `mujoco_playground.registry`, patched."""
+    if importlib.util.find_spec("mujoco_playground") is None:
+        raise UserError(
+            "--env playground:<name> needs MuJoCo Playground: pip install 'jaxrl[playground]'."
+        )
+    with quiet():
+        from mujoco_playground import registry
+        from mujoco_playground._src.manipulation.franka_emika_panda_robotiq import push_cube
+        from mujoco_playground._src.manipulation.leap_hand import reorient
+    for module in (push_cube, reorient):
+        module.jp = types.SimpleNamespace(**{**vars(jnp), "clip": _clip})  # type: ignore[assignment]
+    return registry
+
+
+def _clip(x: Array, *bounds: Any, a_max: Any = None, **named: Any) -> Array:
+    return jnp.clip(x, *bounds, **named) if a_max is None else jnp.minimum(x, a_max)
+
+
+def read_robots_from(folder: Path) -> None:
+    """Let Playground read mujoco_menagerie from a folder, and download nothing."""
+    from etils import epath
+    from mujoco_playground._src import mjx_env
+
+    mjx_env.ensure_menagerie_exists = lambda: None
+    mjx_env.MENAGERIE_PATH = epath.Path(folder)
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Drop warnings that users can do nothing about, and the notice of a missing warp."""
+    with warnings.catch_warnings(), without_warp_notice():
+        warnings.simplefilter("ignore")
+        yield
