@@ -140,9 +140,10 @@ def _plot(path: Path, panels: list[Callable[[Any], None]]) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    rows = 1 if len(panels) <= 3 else 2
+    rows = 1 if len(panels) <= 3 else max(2, -(-len(panels) // 5))
     columns = -(-len(panels) // rows)
-    size = (max(7, 5 * columns), 4 * rows)
+    scale = 1 if rows <= 2 else 0.6
+    size = (max(7, 5 * columns * scale), 4 * rows * scale)
     figure, places = plt.subplots(rows, columns, figsize=size, dpi=120, squeeze=False)
     for axes in places.flat[len(panels) :]:
         axes.axis("off")

@@ -26,6 +26,7 @@ from benchmarks import (
     memory,
     off_policy,
     offline,
+    playground,
     report,
     seeds,
     time_to_return,
@@ -305,6 +306,36 @@ def test_offline_prepares_recordings_once(tmp_path, monkeypatch):
     assert len(done) == 6
     mixed = (tmp_path / "pendulum" / "mixed").iterdir()
     assert sorted(file.stem for file in mixed) == ["expert", "medium", "random"]
+
+
+def test_playground_trains_and_then_reads(run, tmp_path, monkeypatch):
+    """A stand-in without physics trains two seeds; the second call trains nothing."""
+    monkeypatch.setattr(playground, "preset_of", lambda task: "cartpole")
+    monkeypatch.setattr(playground, "RUNS", tmp_path / "runs")
+    words = ("CheetahRun", "--seeds", "2")
+    (row,) = run("playground", more=words)
+    assert row["task"] == "CheetahRun" and row["seeds"] == 2 and row["published"] == 883
+    assert row["end"] > 0 and row["10 M"] is None and row["seconds"] > 0
+    monkeypatch.setattr(playground, "subprocess", None)  # nothing is started
+    assert run("playground", more=words) == [row]
+
+
+def test_playground_returns_are_those_at_equal_steps():
+    curve = playground.Curve([5_000_000, 10_100_000, 31_000_000], [1, 2, 3], [[1], [2], [3]])
+    assert playground.at(curve, 10e6) == [2] and playground.at(curve, 30e6) == [2]
+    assert playground.at(curve, 31e6) == [3] and playground.at(curve, 60e6) is None
+
+
+def test_playground_means_need_all_tasks():
+    tasks = playground.chosen_tasks(["dmc"])
+    assert len(tasks) == 25
+    curves = {t: playground.Curve([60_000_000], [9.0], [[n, n + 2]]) for n, t in enumerate(tasks)}
+    *_, mean, iqm = playground.rows_of(curves)
+    others = [n for n, t in enumerate(tasks) if t not in playground.NOT_IN_REPPO]
+    assert mean["task"] == "mean of 23" and mean["60 M"] == pytest.approx(sum(others) / 23 + 1)
+    assert iqm["seconds"] == 23 * 9
+    del curves["CheetahRun"]
+    assert len(playground.rows_of(curves)) == 24
 
 
 def test_follow_reports_lines_as_they_arrive():

@@ -1,0 +1,218 @@
+"""MuJoCo Playground: returns of the presets over steps and seconds, beside published ones.
+
+    python -m benchmarks.playground dmc --seeds 3
+    python -m benchmarks.playground CheetahRun WalkerRun --at-once 2 -- --ppo.gamma 0.99
+
+Names are tasks, or the suites dmc, locomotion and manipulation. All seeds of a task are one program
+in a process of its own. Tasks run one after the other; with --at-once several share the device, and
+their seconds can only be compared with each other. Everything counts in these: imports, compiling,
+evaluations, checkpoints.
+
+Runs stay in --folder, runs/benchmarks/playground by default. A benchmark that was interrupted continues where it stopped, by the same
+command; tasks that are finished there are read, not trained again.
+
+Published: PPO after 100 million steps, as SLM-Lab lists it. The means that REPPO's authors report,
+of 23 tasks of dmc, are 596 for brax's PPO and 775 for REPPO.
+"""
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from benchmarks import report
+from jaxrl.config import env_names, presets
+from jaxrl.errors import UserError, exit_status, nearest
+from jaxrl.loggers import run_dir
+from jaxrl.loggers.sinks import read_jsonl
+from jaxrl.utils import stats
+
+SUITES = {
+    "dmc": env_names.DM_CONTROL,
+    "locomotion": env_names.LOCOMOTION,
+    "manipulation": env_names.MANIPULATION,
+}
+RUNS = Path("runs", "benchmarks")
+MILLIONS = (10, 30, 60)
+PUBLISHED = {
+    "AcrobotSwingup": 253,
+    "BerkeleyHumanoidJoystickFlatTerrain": 32.3,
+    "CartpoleSwingup": 729,
+    "CheetahRun": 883,
+    "FishSwim": 581,
+    "Go1Getup": 18.2,
+    "HopperHop": 22,
+    "HumanoidWalk": 47,
+    "LeapCubeReorient": 74.7,
+    "SpotFlatTerrainJoystick": 48.6,
+    "WalkerRun": 760,
+    "WalkerWalk": 945,
+}
+# Of dmc, REPPO's authors leave these out.
+NOT_IN_REPPO = ("PointMass", "SwimmerSwimmer6")
+_TOLERANCE = 1.02  # an evaluation a little later than a number of steps counts as at it
+
+
+class Curve(NamedTuple):
+    """Evaluations of all seeds of a task."""
+
+    steps: list[int]
+    seconds: list[float]  # since the process began
+    returns: list[list[float]]  # [evaluations][seeds]
+
+
+def read_curve(folder: Path, before: float = 0.0) -> Curve:
+    """Read the evaluations of a run, or of all seeds in it; `before`: seconds of its start."""
+    members = run_dir.member_names(folder)
+    logs = [
+        [row for row in read_jsonl(place / "metrics.jsonl") if "eval/mean_reward" in row]
+        for place in ([folder / name for name in members] or [folder])
+    ]
+    rows = list(zip(*logs, strict=False))  # an interrupted run may have written some of a row
+    return Curve(
+        [int(row[0]["step"]) for row in rows],
+        [round(before + row[0]["time/time_elapsed"], 1) for row in rows],
+        [[float(one["eval/mean_reward"]) for one in row] for row in rows],
+    )
+
+
+def train(task: str, folder: Path, seeds: int, extra: list[str]) -> Curve:
+    """Train a task, or continue, or read what is finished."""
+    done, start = folder / "benchmark.txt", folder / "start_seconds.txt"
+    if not done.exists():
+        began = time.time()
+        words = [preset_of(task), "--num-seeds", str(seeds), "--run-dir", str(folder)]
+        words += ["--resume", "auto", "--quiet", *extra]
+        command = [sys.executable, "-m", "jaxrl.train", *words]
+        run = subprocess.run(command, capture_output=True, text=True)
+        if run.returncode:
+            output = run.stdout[-2000:] + run.stderr[-2000:]
+            raise RuntimeError(f"{' '.join(command)} failed:\n{output}")
+        if not start.exists():  # the settings are written when a run begins
+            start.write_text(str((folder / "config.json").stat().st_mtime - began))
+        done.write_text(" ".join(command[1:]) + "\n")
+    return read_curve(folder, float(start.read_text()))
+
+
+def preset_of(task: str) -> str:
+    """Return the preset that a task trains."""
+    return f"playground:{task}"
+
+
+def at(curve: Curve, steps: float) -> list[float] | None:
+    """Return the returns of the seeds at a number of steps; None where they were not evaluated."""
+    until = [number for number in curve.steps if number <= steps * _TOLERANCE]
+    ended_before = not until or curve.steps[-1] * _TOLERANCE < steps
+    return None if ended_before else curve.returns[len(until) - 1]
+
+
+def rows_of(curves: dict[str, Curve]) -> list[dict[str, Any]]:
+    """Return a row for each task, and one for the means of what REPPO's authors report."""
+    rows = []
+    for task, curve in sorted(curves.items()):
+        row: dict[str, Any] = {"task": task, "seeds": len(curve.returns[-1])}
+        for millions in MILLIONS:
+            found = at(curve, millions * 1e6)
+            row[f"{millions} M"] = None if found is None else _aggregate(found)
+        row["end"] = _aggregate(curve.returns[-1])
+        row["M steps"] = round(curve.steps[-1] / 1e6)
+        row["seconds"] = round(curve.seconds[-1])
+        row["published"] = PUBLISHED.get(task)
+        rows.append(row)
+    return [*rows, *_means(curves)]
+
+
+def _aggregate(returns: list[float]) -> float:
+    return float(stats.interquartile_mean(np.asarray(returns)))
+
+
+def _means(curves: dict[str, Curve]) -> Iterator[dict[str, Any]]:
+    """Yield rows with the means over tasks, for dmc once all of its tasks are there."""
+    listed = [task for task in env_names.DM_CONTROL if task not in NOT_IN_REPPO]
+    if not set(listed) <= curves.keys():
+        return
+    for name, aggregate in (("mean of 23", np.mean), ("IQM of 23", _flat_iqm)):
+        row: dict[str, Any] = {"task": name}
+        for millions in MILLIONS:
+            found = [at(curves[task], millions * 1e6) for task in listed]
+            if None not in found:
+                row[f"{millions} M"] = float(aggregate(np.asarray(found)))
+        row["end"] = float(aggregate(np.asarray([curves[task].returns[-1] for task in listed])))
+        row["seconds"] = round(sum(curves[task].seconds[-1] for task in listed))
+        yield row
+
+
+def _flat_iqm(returns: np.ndarray) -> float:
+    return _aggregate(returns.ravel().tolist())
+
+
+def panel(task: str, curve: Curve):
+    """Return a panel with the learning curves of a task: each seed, their mean, the published."""
+
+    def on(axes):
+        steps, returns = np.asarray(curve.steps) / 1e6, np.asarray(curve.returns)
+        axes.plot(steps, returns, color=report.BLUE, alpha=0.3, linewidth=0.8)
+        axes.plot(steps, returns.mean(axis=1), color=report.BLUE)
+        if task in PUBLISHED:
+            axes.axhline(PUBLISHED[task], color=report.ORANGE, linewidth=1)
+        axes.set(title=task, xlabel="million steps", ylabel="return", ylim=(0, None))
+
+    return on
+
+
+def chosen_tasks(names: list[str]) -> list[str]:
+    """Return the tasks that names and suites stand for."""
+    every = [task for suite in SUITES.values() for task in suite]
+    tasks: list[str] = []
+    for name in names:
+        if name not in (*SUITES, *every):
+            raise UserError(f"Unknown task '{name}'.{nearest(name, [*SUITES, *every])}")
+        tasks += SUITES.get(name, (name,))
+    return list(dict.fromkeys(tasks))
+
+
+def main() -> None:
+    parser = report.parser(__doc__)
+    parser.add_argument("tasks", nargs="*", default=["dmc"], help="tasks, or suites of them")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--at-once", type=int, default=1, help="tasks that share the device")
+    parser.add_argument("--folder", type=Path, help="runs, from which a benchmark continues")
+    parser.add_argument("--name", default="playground", help="name of the results in --out")
+    parser.add_argument("extra", nargs="*", help="after --: flags of jaxrl.train for all runs")
+    words = sys.argv[1:]
+    split = words.index("--") if "--" in words else len(words)
+    arguments, extra = parser.parse_args(words[:split]), words[split + 1 :]
+    tasks = chosen_tasks(arguments.tasks)
+    if arguments.quick:
+        extra = [*report.SMALL, "--epochs", "1", "--cycles", "1", *extra]
+    folder = arguments.folder or RUNS / arguments.name
+    for task in tasks:
+        assert presets.get(preset_of(task))
+    curves: dict[str, Curve] = {}
+
+    def run(task: str) -> None:
+        curves[task] = curve = train(task, folder / task, arguments.seeds, extra)
+        print(f"{task}: {_aggregate(curve.returns[-1]):.1f} in {curve.seconds[-1]} s", flush=True)
+        found = dict(curves)
+        extra_data = {"curves": {name: each._asdict() for name, each in found.items()}}
+        report.save(
+            arguments.name,
+            rows_of(found),
+            arguments.out,
+            module="playground",
+            panels=[panel(*each) for each in sorted(found.items())],
+            extra=extra_data,
+        )
+
+    with ThreadPoolExecutor(arguments.at_once) as threads:
+        for done in [threads.submit(run, task) for task in tasks]:
+            done.result()
+
+
+if __name__ == "__main__":
+    sys.exit(exit_status(main))
