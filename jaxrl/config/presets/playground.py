@@ -8,7 +8,10 @@ from typing import Any
 from jaxrl.config import TrainConfig, env_names
 from jaxrl.config.presets.builder import preset, under
 
-_ADAPTIVE = under("ppo", schedule="adaptive_kl", learning_rate=1e-3, desired_kl=0.01)
+# KL would explode where the standard deviation falls to a smaller lower bound.
+_ADAPTIVE = under("ppo", schedule="adaptive_kl", learning_rate=1e-3, desired_kl=0.01) | {
+    "network.min_std": 0.05
+}
 _DM_CONTROL = (
     {"num_envs": 2048, "epochs": 10, "cycles": 3},
     under("network", hidden=(128, 128, 128), critic_hidden=(256, 256, 256)),

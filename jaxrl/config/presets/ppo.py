@@ -151,5 +151,8 @@ PRESETS["gym-cartpole"] = preset(
     under("ppo", gamma=0.98, rollout_length=64, num_minibatches=4, update_epochs=8),
     under("ppo", learning_rate=2e-3, schedule="linear"),
 )
-# The starting point for an environment of one's own.
-PRESETS["custom"] = overrides.changed(TrainConfig(num_envs=1024), _ADAPTIVE)
+# The starting point for an environment of one's own. Where the best action is a single one, the
+# standard deviation falls to its lower bound; at 0.001 KL explodes, and the learning rate with it.
+PRESETS["custom"] = overrides.changed(
+    TrainConfig(num_envs=1024), _ADAPTIVE | {"network.min_std": 0.03}
+)
