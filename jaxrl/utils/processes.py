@@ -7,11 +7,12 @@ waits in this module.
 
 import contextlib
 import itertools
+import json
 import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -23,6 +24,7 @@ from jaxrl.types import PyTree
 _CONTACT = ("Gloo", "NCCL", "coordination service", "Connection closed")  # in errors of collectives
 _LEAVING = 1.0  # seconds for the others to leave
 _LONGEST = 1200.0  # seconds that a process may wait for the work of others
+_A_WEEK = 7 * 86400.0  # seconds; a process that is lost meanwhile is found by `_watch`
 how_to_continue = ""  # said when another process is lost; set when there is something to continue
 _heartbeat = 60  # seconds
 _ending = threading.Event()  # set when all processes end together
@@ -192,6 +194,24 @@ class Rendezvous:
 
     def _key(self, step: str, rank: int) -> str:
         return f"jaxrl/{self._number}/{step}/{rank}"
+
+
+def arrays_of_main(make: Callable[[], Sequence[np.ndarray]]) -> list[np.ndarray]:
+    """Return arrays that process 0 makes, on every process; the others wait for as long.
+
+    Raises:
+      Exception: that of `make`, on process 0.
+      OSError: `make` failed on process 0.
+    """
+    if count() == 1:
+        return list(make())
+
+    def work() -> str:
+        made = make() if is_main() else []
+        return json.dumps([(array.dtype.str, array.tolist()) for array in made])
+
+    text = Rendezvous(_A_WEEK).gather("arrays", work)[0]
+    return [np.array(values, dtype) for dtype, values in json.loads(text)]
 
 
 def _store() -> Any:
