@@ -106,6 +106,7 @@ CASES = {
         (
             f"{CHECKPOINT}::test_shardings_of_the_target_are_honoured",
             f"{CHECKPOINT}::test_saved_on_eight_devices_restored_in_a_process_with_one",
+            f"{DISTRIBUTED}::test_two_and_four_processes",
             "tests/programs/test_device.py::test_resume_with_another_device_count_warns",
         ),
     ),
@@ -451,16 +452,19 @@ CASES = {
         ),
     ),
     55: Case(
-        "two processes train, save, resume and log once",
-        (f"{DISTRIBUTED}::test_two_processes_with_one_device_each",),
+        "two processes train, save, resume and log once; Gymnasium's environments too",
+        (f"{DISTRIBUTED}::test_two_and_four_processes",),
     ),
     56: Case(
         "one of several processes dies",
-        (f"{DISTRIBUTED}::test_same_command_goes_on_after_a_kill_and_after_sigterm",),
+        (
+            f"{DISTRIBUTED}::test_same_command_goes_on_after_a_kill_and_after_sigterm",
+            f"{DISTRIBUTED}::test_two_and_four_processes",
+        ),
     ),
     57: Case(
         "processes with different settings or code",
-        (f"{DISTRIBUTED}::test_two_processes_with_one_device_each",),
+        (f"{DISTRIBUTED}::test_two_and_four_processes",),
     ),
     58: Case(
         "the device is out of memory",

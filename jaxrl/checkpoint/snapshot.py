@@ -157,16 +157,10 @@ def _own_rows(leaf: Any) -> Any:
         return leaf
     if not is_split(leaf):
         return leaf.addressable_data(0)
-    parts = {_first_row(shard): shard.data for shard in leaf.addressable_shards}
-    rows = [jax.device_get(_numeric(parts[first])) for first in sorted(parts)]
-    data = np.concatenate(rows)
+    data = sharding.local_rows(_numeric(leaf))
     if not _is_key(leaf):
         return data
     return jax.random.wrap_key_data(jnp.asarray(data), impl=jax.random.key_impl(leaf))
-
-
-def _first_row(shard: Any) -> int:
-    return shard.index[0].start or 0
 
 
 def joined(parts: list[list[Leaf]]) -> list[Leaf]:

@@ -160,7 +160,8 @@ def _size_problems(config: TrainConfig, device_count: int | None) -> list[str]:
         problems.append(f"--devices {shards}: this machine has {device_count}.")
     problems += (_segment_problems if config.algo == "ppo" else _replay_problems)(config, shards)
     problems += [*_data_problems(config, shards), *_sde_problems(config)]
-    if config.eval.num_envs and config.eval.num_envs % shards:
+    on_devices = not env_names.is_hosted(config.env)  # process 0 alone plays Gymnasium's
+    if on_devices and config.eval.num_envs % shards:
         fits = -(-config.eval.num_envs // shards) * shards
         problems.append(
             f"--eval.num-envs {config.eval.num_envs} does not divide over {shards} devices: "
@@ -333,14 +334,13 @@ def _sde_problems(config: TrainConfig) -> list[str]:
 def _gymnasium_problems(config: TrainConfig, shards: int) -> list[str]:
     """Check what Gymnasium environments cannot do."""
     problems, task = [], config.task
-    if config.num_envs % task.async_factor:
-        fits = _near(config.num_envs, task.async_factor)
+    if config.num_envs % (task.async_factor * shards):
+        each = f" on each of {shards} devices" if shards > 1 else ""
         problems.append(
             f"--num-envs {config.num_envs} cannot be split into --task.async-factor "
-            f"{task.async_factor} groups: use {fits}."
+            f"{task.async_factor} groups{each}: use "
+            f"{_near(config.num_envs, task.async_factor * shards)}."
         )
-    if shards > 1:
-        problems.append(f"--env {config.env} runs on one device: use --devices 1.")
     for path in ("task.randomize", "task.reset_pool"):
         if get(config, path) is not None:
             problems.append(f"{flag(path)} has no meaning for {config.env}: leave it out.")

@@ -8,7 +8,7 @@ from pathlib import Path
 from jaxrl.config import settings
 from jaxrl.errors import UserError
 from jaxrl.loggers import run_dir as folders
-from jaxrl.programs import DeviceProgram, Program
+from jaxrl.programs import OfflineProgram, Program
 from jaxrl.utils import atomic_io, processes
 
 
@@ -16,7 +16,7 @@ def check_alike(program: Program) -> None:
     """Refuse processes with different settings, code or packages, naming the field and ranks."""
     if processes.count() == 1:
         return
-    error = "" if isinstance(program, DeviceProgram) else _HOSTED.format(env=program.config.env)
+    error = _RECORDED if isinstance(program, OfflineProgram) else ""
     processes.raise_together(error or _too_few_devices(program))
     every = [json.loads(text) for text in processes.gather(json.dumps(_identity(program)))]
     if not all(each[_COMMIT] for each in every):  # git did not answer everywhere
@@ -32,10 +32,7 @@ def check_alike(program: Program) -> None:
 
 
 _COMMIT = "the commit of jaxrl"
-_HOSTED = (
-    "'{env}' does not run on the device alone, and several processes cannot share it yet: use "
-    "--distributed off."
-)
+_RECORDED = "--data.path: several processes cannot share recorded data yet: use --distributed off."
 
 
 def _too_few_devices(program: Program) -> str:

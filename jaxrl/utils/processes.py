@@ -7,11 +7,12 @@ waits in this module.
 
 import contextlib
 import itertools
+import json
 import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -23,9 +24,12 @@ from jaxrl.types import PyTree
 _CONTACT = ("Gloo", "NCCL", "coordination service", "Connection closed")  # in errors of collectives
 _LEAVING = 1.0  # seconds for the others to leave
 _LONGEST = 1200.0  # seconds that a process may wait for the work of others
+_A_WEEK = 7 * 86400.0  # seconds; a process that is lost meanwhile is found by `_watch`
 how_to_continue = ""  # said when another process is lost; set when there is something to continue
 _heartbeat = 60  # seconds
+_FAILURE, _LEFT = "jaxrl/failure", "jaxrl/left"  # keys: why process 0 leaves, who has left
 _ending = threading.Event()  # set when all processes end together
+_leaving = threading.Event()  # set when this one ends after a failure
 
 
 def start(
@@ -194,6 +198,24 @@ class Rendezvous:
         return f"jaxrl/{self._number}/{step}/{rank}"
 
 
+def arrays_of_main(make: Callable[[], Sequence[np.ndarray]]) -> list[np.ndarray]:
+    """Return arrays that process 0 makes, on every process; the others wait for as long.
+
+    Raises:
+      Exception: that of `make`, on process 0.
+      OSError: `make` failed on process 0.
+    """
+    if count() == 1:
+        return list(make())
+
+    def work() -> str:
+        made = make() if is_main() else []
+        return json.dumps([(array.dtype.str, array.tolist()) for array in made])
+
+    text = Rendezvous(_A_WEEK).gather("arrays", work)[0]
+    return [np.array(values, dtype) for dtype, values in json.loads(text)]
+
+
 def _store() -> Any:
     """Return the client of JAX's coordination service, which has no public name."""
     from jax._src import distributed
@@ -201,18 +223,28 @@ def _store() -> Any:
     return distributed.global_state.client
 
 
+def _interval() -> float:
+    """Return the seconds between two looks at the other processes."""
+    return min(5.0, _heartbeat / 4)
+
+
 def _watch(heartbeat: int) -> None:
-    """End this process when another one is lost."""
+    """End this process when another one is lost, or when process 0 is about to leave."""
     store, others, silent = _store(), list(range(count())), 0.0
-    every = min(5.0, heartbeat / 4)
+    every = _interval()
     while not _ending.wait(every):
-        try:
+        failure = ""
+        with contextlib.suppress(Exception):  # mostly there is no such key
+            failure = store.key_value_try_get(_FAILURE)
+        if failure and not _leaving.wait(_LEAVING):  # set if this process has failed as well
+            end(failure)
+        try:  # also when leaving: the call of others returns when all have made it
             live, silent = set(store.get_live_nodes(others)), 0.0
             lost = [rank for rank in others if rank not in live]
         except Exception:  # process 0, which hosts the service, does not answer
             silent += every
             lost = [0] if silent > heartbeat / 2 else []
-        if lost and not _ending.is_set():
+        if lost and not _ending.is_set() and not _leaving.is_set():
             end(f"process {lost[0]} of {len(others)} was lost")
 
 
@@ -227,7 +259,26 @@ def end(why: str) -> None:
     with contextlib.suppress(Exception):
         sys.stdout.flush()
     os.write(2, f"\nerror: {why}; process {index()} stops.{hint}\n".encode())
+    _tell_others(why)
     os._exit(1)
+
+
+def _tell_others(why: str) -> None:
+    """Let the others end first: JAX ends them with a message of its own once process 0 is gone."""
+
+    def tell() -> None:
+        with contextlib.suppress(Exception):
+            if not is_main():
+                return _store().key_value_set(f"{_LEFT}/{index()}", "")
+            _store().key_value_set(_FAILURE, why)
+            for rank in range(1, count()):
+                _store().blocking_key_value_get(f"{_LEFT}/{rank}", int(1000 * longest))
+
+    _leaving.set()
+    longest = 3 * _interval() if is_main() else _LEAVING
+    telling = threading.Thread(target=tell, daemon=True)  # the service may not answer
+    telling.start()
+    telling.join(longest)
 
 
 def wait_for_watch() -> None:
@@ -258,4 +309,5 @@ def leave(status: int, text: str = "") -> None:
         with contextlib.suppress(Exception):
             sys.stdout.flush()
             sys.stderr.flush()
+        _tell_others(f"process {index()} of {count()} failed")
         os._exit(status)

@@ -32,6 +32,17 @@ def rows(mesh: Mesh) -> Sharding:
     return _sharding(mesh, PartitionSpec("data"))
 
 
+def columns(mesh: Mesh) -> Sharding:
+    """Return the sharding that splits the second axis, as in time-major arrays."""
+    return _sharding(mesh, PartitionSpec(None, "data"))
+
+
+def local_places(mesh: Mesh) -> list[int]:
+    """Return the places of this process's devices in the mesh."""
+    own = jax.process_index()
+    return [i for i, device in enumerate(mesh.devices.flat) if device.process_index == own]
+
+
 def unused_gpu() -> str | None:
     """Return a warning if JAX ignores an NVIDIA GPU and the user did not choose that."""
     chosen = os.environ.get("JAX_PLATFORMS") or os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
@@ -96,6 +107,28 @@ def put(value: Any, sharding: Sharding) -> jax.Array:
         return jax.random.wrap_key_data(data, impl=jax.random.key_impl(value))
     data = np.asarray(value)
     return jax.make_array_from_callback(data.shape, sharding, lambda index: data[index].copy())
+
+
+def put_local(tree: PyTree, place: Sharding) -> PyTree:
+    """Place arrays of which every process has the rows of its own devices, in order.
+
+    Arrays for a single device stay on the CPU: the program that takes them copies them.
+    """
+    if isinstance(place, SingleDeviceSharding):
+        return tree
+    return jax.tree.map(lambda leaf: jax.make_array_from_process_local_data(place, leaf), tree)
+
+
+def local_rows(tree: PyTree) -> PyTree:
+    """Copy the rows of arrays that lie on this process to the CPU, in order."""
+
+    def own(array: jax.Array) -> Any:
+        if array.is_fully_addressable:
+            return array
+        parts = {shard.index[0].start or 0: shard.data for shard in array.addressable_shards}
+        return np.concatenate(jax.device_get([parts[first] for first in sorted(parts)]))
+
+    return jax.device_get(jax.tree.map(own, tree))
 
 
 def put_like(old: jax.Array, value: Any) -> jax.Array:

@@ -1,5 +1,6 @@
 """Gymnasium environments: rollouts, training, non-finite values and refused settings."""
 
+import contextlib
 import dataclasses
 import os
 import shlex
@@ -39,6 +40,14 @@ def _program(name, **changes):
         **changes,
     )
     return programs.build(config)
+
+
+CARTPOLE = dataclasses.replace(
+    presets.get("gym-cartpole"),
+    num_envs=8,
+    network=NetworkConfig((4,), (4,)),
+    ppo=dataclasses.replace(presets.get("gym-cartpole").ppo, rollout_length=4, num_minibatches=1),
+)
 
 
 @pytest.fixture(scope="module")
@@ -88,6 +97,24 @@ def test_rollouts_concatenate_time_and_groups(rollouts):
     np.testing.assert_array_equal(truncated, next_obs == 3)
     assert not first.terminated.any()
     assert len(np.unique(first.action[..., 0])) == 32  # independent noise per row
+
+
+def test_rows_of_a_device_are_together_and_seeded_by_their_number():
+    """Two devices step the same episodes as one, of which each has half of every group."""
+
+    def collected(devices):
+        program = programs.build(dataclasses.replace(CARTPOLE, devices=devices))
+        with contextlib.closing(gymnasium.GymnasiumExecutor(program)) as executor:
+            assert [len(group.workers) for group in executor.groups] == [devices] * 2
+            params = program.algorithm.policy_params(executor.init_state().learner)
+            rollout = executor.collect(params, 0)
+        assert rollout.episodes["rollout/diverged"].count.sum() == 1
+        return jax.device_get(rollout)
+
+    one, two = collected(1), collected(2)
+    groups_of_two = [0, 1, 4, 5, 2, 3, 6, 7]  # rows of groups 0 and 1 on each device
+    np.testing.assert_array_equal(two.obs[0], one.obs[0][groups_of_two])
+    assert len(np.unique(one.obs[0, :, 0])) == 8
 
 
 def test_statistics_count_complete_episodes(rollouts):
@@ -157,7 +184,7 @@ def test_records_of_iterations_have_one_shape():
 
 def test_off_policy_algorithms_train_on_gymnasium_envs(tmp_path):
     flags = shlex.split(
-        "gym-cartpole --algo dqn --num-envs 4 --epochs 1 --cycles 1 --iterations 12 "
+        "gym-cartpole --algo dqn --devices 1 --num-envs 4 --epochs 1 --cycles 1 --iterations 12 "
         "--eval.num-envs 0 --offpolicy.warmup 20 --offpolicy.train-batches 2 "
         "--offpolicy.batch-size 8 "
         "--task.async-factor 1"
@@ -295,7 +322,7 @@ def test_on_nan_stop_stops_the_run():
 
 
 def test_env_workers_ignore_signals():
-    worker = gym_env.build("gym:CartPole-v1", 2, 1).worker(2, 0)
+    (worker,) = gym_env.build("gym:CartPole-v1", 2, 1).workers([range(2)], 0).workers
     worker.wait_ready()
     os.kill(worker._process.pid, signal.SIGINT)
     os.kill(worker._process.pid, signal.SIGTERM)
@@ -319,5 +346,6 @@ def test_unsupported_settings_are_refused():
     task = dataclasses.replace(config.task, reset_pool=5, async_factor=3, action_repeat=2)
     problems = validate.validate(dataclasses.replace(config, task=task, devices=2), 2)
     text = " ".join(problems)
-    for message in ("use 30 or 33", "--devices 1", "--task.reset-pool", "--task.action-repeat"):
+    groups = "--task.async-factor 3 groups on each of 2 devices: use 30 or 36"
+    for message in (groups, "--task.reset-pool", "--task.action-repeat"):
         assert message in text

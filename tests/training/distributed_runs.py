@@ -11,6 +11,10 @@ _REPLAY = (
     f"{_ALL} --num-envs 4 --iterations 16 --total-steps None --offpolicy.buffer-size 256 "
     "--offpolicy.warmup 32 --offpolicy.train-batches 2 --offpolicy.batch-size 8"
 )
+_GYMNASIUM = (
+    f"{_ALL} --num-envs 8 --iterations 2 --ppo.rollout-length 8 --ppo.num-minibatches 2 "
+    "--eval.no-deterministic"
+)
 RUNS = {
     name: flags.split()
     for name, flags in {
@@ -18,5 +22,8 @@ RUNS = {
         "lstm": f"{_PPO} --network.rnn lstm",
         "rrd": f"rrd-quick {_REPLAY} --rrd.batch-size 8 --rrd.sample-size 4",
         "population": f"{_PPO} --num-seeds 4",
+        "gym": f"gym-cartpole {_GYMNASIUM} --log.episodes",
+        "gym-replay": f"gym-cartpole {_REPLAY} --algo dqn --offpolicy.reward ircr",
     }.items()
 }
+CONTINUED = "gym-replay"  # after its end, by the processes that trained it

@@ -3,24 +3,31 @@
 Usage: distributed_worker.py PORT PROCESSES PROCESS FOLDER SCENARIO ...
 """
 
+import hashlib
 import json
 import os
+import shutil
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import jax
+import numpy as np
 
 from jaxrl import train
 from jaxrl.callbacks import CallbackAction
 from jaxrl.checkpoint import array_io
+from jaxrl.checkpoint.manager import CheckpointManager
 from jaxrl.config import overrides
 from jaxrl.errors import UserError
-from jaxrl.training import fit, startup
+from jaxrl.training import fit, resume, startup
 from jaxrl.utils import processes
-from tests.training.distributed_runs import RUNS
+from tests.helpers import recorded
+from tests.training.distributed_runs import CONTINUED, RUNS
 
 folder: Path
+FAILS = "process_0_fails"  # after all scenarios
 told: dict[str, str] = {}  # what each scenario ended with
 
 
@@ -53,8 +60,36 @@ def too_few_members() -> None:
     fit.fit([replace(config, seed=seed) for seed in range(3)], verbose=0)
 
 
-def gymnasium() -> None:
-    startup.check_alike(fit.build(train._parse(["gym-cartpole", "--num-envs", "4"]).config))
+def recorded_data() -> None:
+    data = recorded.write_bandit(folder / f"data-{processes.index()}.hdf5", episodes=2)
+    flags = ["rrd-offline", "--data.path", str(data), "--devices", "1"]
+    startup.check_alike(fit.build(train._parse(flags).config))
+
+
+def gymnasium_continues() -> None:
+    fit.resume(folder / CONTINUED, epochs=3, verbose=0)
+
+
+def resharded() -> None:
+    """Continue the run of another number of processes, which the test has copied."""
+    told["resharded"] = continue_resharded(folder / "resharded")
+
+
+def continue_resharded(run: Path, *flags: str) -> str:
+    """Continue a run on the devices that there are; return its step, state and warnings before."""
+    command = [*RUNS["ppo"], "--epochs", "3", "--run-dir", str(run), *flags]
+    config = train._parse(command).config
+    with CheckpointManager(run / "checkpoints", read_only=True) as checkpoints:
+        state, restored, warnings = resume.restore_state(fit.build(config), checkpoints)
+    leaves = jax.tree.leaves(jax.tree.map(_numbers, processes.fetch(state)))
+    digest = hashlib.sha256(b"".join(leaf.tobytes() for leaf in leaves)).hexdigest()
+    fit.resume_if_present([config], verbose=0)
+    return f"{restored.step} {digest} {warnings}"
+
+
+def _numbers(leaf) -> np.ndarray:
+    is_key = jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return np.asarray(jax.random.key_data(leaf) if is_key else leaf)
 
 
 def callback_stops() -> None:
@@ -90,14 +125,14 @@ def full_disk() -> None:
 
 def damaged_part() -> None:
     """A checkpoint of which one part is damaged is skipped by all processes."""
-    newest = max((folder / "ppo" / "checkpoints").iterdir(), key=lambda path: int(path.name))
+    if processes.is_main():
+        shutil.copytree(folder / "ppo", folder / "damaged")
+    processes.gather("copied")
+    newest = max((folder / "damaged" / "checkpoints").iterdir(), key=lambda path: int(path.name))
     if processes.index() == 1:
         part = next((newest / "process-1" / "arrays").glob("*.raw"))
         part.write_bytes(bytes(len(part.read_bytes())))
     processes.gather("damaged")
-    from jaxrl.checkpoint.manager import CheckpointManager
-    from jaxrl.training import resume
-
     program = fit.build(parsed("ppo", "none").config)
     with CheckpointManager(newest.parent) as checkpoints:
         _, restored, _ = resume.restore_state(program, checkpoints)
@@ -110,13 +145,18 @@ def main() -> None:
     folder = Path(place)
     processes.start(f"127.0.0.1:{port}", int(number), int(process), heartbeat=20, timeout=60)
     assert jax.process_count() == int(number)
-    for name in scenarios:
+    for name in filter(FAILS.__ne__, scenarios):
         try:
             globals()[name]() if name in globals() else trains(name)
         except (UserError, Exception) as error:
             told[name] = f"{type(error).__name__}: {error}"
         told.setdefault(name, "done")
     (folder / f"told-{process}.json").write_text(json.dumps(told))
+    if FAILS in scenarios:
+        processes.how_to_continue = "jaxrl.train --resume RUN"
+        if processes.is_main():
+            processes.leave(3, "out of order")
+        time.sleep(60)  # until the others are ended
     processes.finish()
 
 

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -17,7 +18,8 @@ import pytest
 from jaxrl import train
 from jaxrl.config import overrides
 from jaxrl.training import fit
-from tests.training.distributed_runs import RUNS
+from tests.training.distributed_runs import CONTINUED, RUNS
+from tests.training.distributed_worker import FAILS, continue_resharded
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.multiprocess
@@ -36,7 +38,7 @@ def environment(devices):
 
 
 def together(number, devices, folder, *scenarios):
-    """Run scenarios in several processes; return what each process told of them."""
+    """Run scenarios in several processes; return what each process told of them, and printed."""
     folder.mkdir(exist_ok=True)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -53,9 +55,15 @@ def together(number, devices, folder, *scenarios):
         )
         for rank in range(number)
     ]
-    outputs = [process.communicate(timeout=240)[0] for process in started]
-    assert [process.returncode for process in started] == [0] * number, "\n".join(outputs)
-    return [json.loads((folder / f"told-{rank}.json").read_text()) for rank in range(number)]
+    try:
+        outputs = [process.communicate(timeout=500)[0] for process in started]
+    finally:
+        for process in started:
+            process.kill()
+    expected = [3, *[1] * (number - 1)] if FAILS in scenarios else [0] * number
+    assert [process.returncode for process in started] == expected, "\n".join(outputs)
+    told = [json.loads((folder / f"told-{rank}.json").read_text()) for rank in range(number)]
+    return [each | {"printed": output} for each, output in zip(told, outputs, strict=True)]
 
 
 @pytest.fixture(scope="module")
@@ -87,20 +95,29 @@ def rows(folder):
     return found
 
 
+def episodes(folder):
+    """Return the returns and lengths of all training episodes of a run."""
+    lines = (folder / "monitor.csv").read_text().splitlines()
+    return [line.split(",")[:2] for line in lines[2:]]
+
+
 SCENARIOS = [
     *("callback_stops", "different_seeds", "separate_folders", "too_few_members"),
-    *("gymnasium", "full_disk", "damaged_part"),
+    *("recorded_data", "full_disk", "damaged_part", "gymnasium_continues"),
 ]
 
 
-def test_two_processes_with_one_device_each(alone, tmp_path):
+def test_two_and_four_processes(alone, tmp_path):
     """One test, since starting processes and compiling takes longer than all checks together."""
     folder = tmp_path / "two"
     told = together(2, 1, folder, *RUNS, *SCENARIOS)
+    fit.resume(alone(CONTINUED, 2), epochs=3, verbose=0)
     for name in RUNS:
         assert [each[name] for each in told] == ["done", "done"]
         # Bit for bit: sums of two numbers do not depend on their order.
         assert rows(folder / name) == rows(alone(name, 2)), name
+    assert len(rows(folder / CONTINUED)) == 6
+    assert episodes(folder / "gym") == episodes(alone("gym", 2)) != []
     only_process_0_writes_into_the_run_folder(folder / "ppo")
     checkpoint_resumes_on_one_process(folder / "rrd", alone("rrd", 2))
     ends = ["stopped at 512, logged [256, 512]", "stopped at 512, logged []"]
@@ -114,13 +131,23 @@ def test_two_processes_with_one_device_each(alone, tmp_path):
     assert [path.name for path in (folder / "full" / "checkpoints").iterdir()] == ["512"]
     # A checkpoint of which one part is damaged is skipped by all.
     assert all(each["damaged_part"].startswith("restored 512: ['checkpoint") for each in told)
+    for name in ("one", "four/resharded"):
+        shutil.copytree(folder / "ppo", tmp_path / name)
+    told = together(4, 2, tmp_path / "four", "ppo", "resharded", FAILS)
+    for rank in (1, 2, 3):  # JAX would end them without a word of the run
+        end = f"error: process 0 of 4 failed; process {rank} stops. Continue with: jaxrl.train"
+        assert end in told[rank]["printed"]
+    four_processes_differ_in_the_last_bits_only(tmp_path / "four" / "ppo", alone("ppo", 8))
+    checkpoint_of_two_continues_on_one_and_four(
+        tmp_path / "one", tmp_path / "four" / "resharded", told
+    )
 
 
 REFUSED = {
     "different_seeds": "Processes differ in --seed: process 0 has 0, process 1 has 1.",
     "separate_folders": "is not seen by process 1",
     "too_few_members": "Several processes use all of their 2 devices",
-    "gymnasium": "several processes cannot share it yet",
+    "recorded_data": "--data.path: several processes cannot share recorded data yet",
 }
 
 
@@ -138,14 +165,23 @@ def checkpoint_resumes_on_one_process(ours, theirs):
     assert len(rows(ours)) == 6 and rows(ours) == rows(theirs)
 
 
-def test_four_processes_differ_in_the_last_bits_only(alone, tmp_path):
+def four_processes_differ_in_the_last_bits_only(four, alone):
     """With more than two addends, the order of a sum is that of the network."""
-    together(4, 2, tmp_path / "four", "ppo")
-    ours, theirs = rows(tmp_path / "four" / "ppo"), rows(alone("ppo", 8))
+    ours, theirs = rows(four), rows(alone)
     assert ours.keys() == theirs.keys()
     first = min(ours, key=lambda place: place[1])
     for name, value in theirs[first].items():
         assert ours[first][name] == pytest.approx(value, rel=1e-3, abs=1e-5), name
+
+
+def checkpoint_of_two_continues_on_one_and_four(one, four, told):
+    """All restore the same state, and say that numbers will differ."""
+    expected = continue_resharded(one, "--devices", "1")
+    assert expected.startswith("1024 ") and "another number of devices" in expected
+    assert [each["resharded"] for each in told] == [expected] * 4
+    for run in (one, four):
+        steps = [step for _, step in rows(run)]
+        assert steps == [256, 512, 768, 1024, 1280, 1536]
 
 
 LONG = [*RUNS["ppo"], "--epochs", "12", "--resume", "auto"]

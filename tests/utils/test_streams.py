@@ -86,7 +86,9 @@ def test_a_run_uses_no_key_twice(used):
 
 
 def test_a_gymnasium_run_uses_no_key_twice(used):
-    flags = "gym-cartpole --env gym:tests.helpers.toys:Cut-v0 --num-envs 4 --iterations 1 "
+    flags = (
+        "gym-cartpole --env gym:tests.helpers.toys:Cut-v0 --devices 1 --num-envs 4 --iterations 1 "
+    )
     flags += "--ppo.rollout-length 8 --ppo.num-minibatches 2 --ppo.update-epochs 1 "
     flags += (
         "--network.hidden 4 --network.critic-hidden 4 --eval.num-envs 2 --eval.no-deterministic"

@@ -164,7 +164,13 @@ def restart_episodes(replay: PyTree, rollout_length: int) -> PyTree:
     """
     if not _has_episodes(replay):
         return replay
-    restart = jax.jit(episode_index.restart_episodes, static_argnums=2, donate_argnums=1)
+    places = jax.tree.map(lambda leaf: leaf.sharding, (replay.index, replay.ring))
+    restart = jax.jit(
+        episode_index.restart_episodes,
+        static_argnums=2,
+        donate_argnums=1,
+        out_shardings=places,  # the compiler would replicate what does not depend on rows
+    )
     index, ring = restart(replay.index, replay.ring, rollout_length)
     return ReplayState(ring, index)
 

@@ -146,7 +146,7 @@ PRESETS["quickstart"] = preset(
 PRESETS["gym-cartpole"] = preset(
     "gym:CartPole-v1",
     2e5,
-    {"devices": 1, "num_envs": 32, "epochs": 5, "eval.num_envs": 16},
+    {"num_envs": 32, "epochs": 5, "eval.num_envs": 16},
     _SMALL,
     under("ppo", gamma=0.98, rollout_length=64, num_minibatches=4, update_epochs=8),
     under("ppo", learning_rate=2e-3, schedule="linear"),

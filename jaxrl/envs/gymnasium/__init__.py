@@ -1,7 +1,8 @@
 """Gymnasium environments (`--env gym:<id>`), stepped on the CPU in worker processes.
 
 `GymnasiumEnv` describes them to an algorithm; `EnvGroup` steps some in this process, and
-`EnvWorker` in a process of its own, which does not import JAX.
+`EnvWorker` in a process of its own, which does not import JAX. A `WorkerGroup` is one group on
+several of them.
 """
 
 from typing import TYPE_CHECKING
@@ -16,9 +17,18 @@ if TYPE_CHECKING:
         EpisodeBuffer,
         GroupStep,
         GymSpec,
+        WorkerGroup,
     )
 
-__all__ = ["EnvGroup", "EnvWorker", "EpisodeBuffer", "GroupStep", "GymSpec", "GymnasiumEnv"]
+__all__ = [
+    "EnvGroup",
+    "EnvWorker",
+    "EpisodeBuffer",
+    "GroupStep",
+    "GymSpec",
+    "GymnasiumEnv",
+    "WorkerGroup",
+]
 
 __getattr__ = lazy.exports(
     __name__,
@@ -29,5 +39,6 @@ __getattr__ = lazy.exports(
         "GroupStep": "workers",
         "GymSpec": "workers",
         "GymnasiumEnv": "env",
+        "WorkerGroup": "workers",
     },
 )

@@ -4,6 +4,7 @@ Their state lives in Python objects: a resumed run begins new episodes, so its r
 repeated bit for bit.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ import jax
 import numpy as np
 
 from jaxrl.envs.gymnasium import observations, workers
-from jaxrl.envs.gymnasium.workers import EnvGroup, EnvWorker, GymSpec
+from jaxrl.envs.gymnasium.workers import EnvGroup, EnvWorker, GymSpec, WorkerGroup
 from jaxrl.errors import UserError
 from jaxrl.types import ActionSpec, EnvSpec
 
@@ -64,9 +65,15 @@ class GymnasiumEnv:
         """Start `number` environments in this process."""
         return EnvGroup(self.gym_spec, number, _seed(*seed))
 
-    def worker(self, number: int, *seed: int) -> EnvWorker:
-        """Start `number` environments in a process of their own."""
-        return EnvWorker(self.gym_spec, number, _seed(*seed))
+    def workers(self, rows: Sequence[range], *seed: int) -> WorkerGroup:
+        """Start a group, or some rows of it: those of each range in a process of their own.
+
+        Seeds follow from the rows, whichever process steps them.
+        """
+        first = _seed(*seed)
+        return WorkerGroup(
+            [EnvWorker(self.gym_spec, len(each), first + each.start) for each in rows]
+        )
 
 
 def _size(space: "Box | Discrete") -> int:

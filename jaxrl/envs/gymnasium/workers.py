@@ -6,7 +6,7 @@ Nothing here imports JAX: a process of environments starts in a second.
 import contextlib
 import multiprocessing
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -227,3 +227,49 @@ class EnvWorker:
                 f"A process of Gymnasium environments ended (exit code {code}); see its output "
                 "above."
             ) from error
+
+
+class WorkerGroup:
+    """A group whose rows are split over workers, in order: one for each device that learns."""
+
+    def __init__(self, workers: Sequence[EnvWorker]):
+        self.workers = workers
+
+    def wait_ready(self) -> None:
+        """Wait for the first observation of the environments."""
+        for worker in self.workers:
+            worker.wait_ready()
+        self._join()
+
+    def send(self, action: np.ndarray) -> None:
+        """Start a step of the group."""
+        for worker, part in zip(self.workers, np.split(action, len(self.workers)), strict=True):
+            worker.send(part)
+
+    def receive(self) -> GroupStep:
+        """Wait for the step and return its result."""
+        steps = [worker.receive() for worker in self.workers]
+        self._join()
+        return GroupStep(*(_concatenated(each) for each in zip(*steps, strict=True)))
+
+    def take_episodes(self) -> list[EpisodeBuffer]:
+        """Return the episodes of each worker since the last call."""
+        taken = [worker.episodes for worker in self.workers]
+        for worker in self.workers:
+            worker.episodes = EpisodeBuffer([], 0)
+        return taken
+
+    def close(self) -> None:
+        """End the processes."""
+        for worker in self.workers:
+            worker.close()
+
+    def _join(self) -> None:
+        self.obs = _concatenated([worker.obs for worker in self.workers])
+        self.ended = _concatenated([worker.ended for worker in self.workers])
+
+
+def _concatenated(parts: Sequence[Obs]) -> Obs:
+    if len(parts) == 1:
+        return parts[0]
+    return map_parts(lambda *each: np.concatenate(each), *parts)
