@@ -158,3 +158,28 @@ def test_browser_shows_images(tab):
         edges = [shown.ask(box.format(*place)) for place in places]
         assert edges == sorted(edges)  # no card covers the image
         assert not shown.errors
+
+
+@pytest.mark.slow
+def test_gallery_plays_views_again_and_again(tab, viewer):
+    images = [np.full((20, 20, 3), [0, 5 * i, 200], np.uint8) for i in range(FRAMES)]
+    views = [
+        html_viewer.GalleryView("a <box>", ["`jaxrl zoo`"], _data(viewer[0])),
+        html_viewer.GalleryView("a board", [], html_viewer.image_data([(_episode(1), images)])),
+    ]
+    text = html_viewer.gallery_page("Two", "of `them`", views)
+    assert len(text) < 750_000  # one three.js
+    with tab(text) as page:
+        inside = "document.querySelectorAll('iframe')[{}].contentDocument.body"
+        for number in (0, 1):
+            frame = inside.format(number)
+            page.until(f"{frame}?.dataset.frame > 5")
+            page.until(f"{frame}.dataset.frame < 5")  # it begins again
+            assert page.ask(f"{frame}.className") == "embedded"
+        assert "a <box>" in page.ask("document.body.innerText")
+        assert page.ask("document.querySelector('figcaption code').innerText") == "jaxrl zoo"
+        assert _red(page.picture()).sum() > 300
+        assert not page.errors
+        assert [
+            url for url in page.requests if not url.startswith(("file:", "about:", "data:"))
+        ] == []
