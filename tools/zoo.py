@@ -35,7 +35,6 @@ from jaxrl.policies.load import LoadedPolicy
 from jaxrl.rendering import episodes as recording
 from jaxrl.rendering import html_viewer, video
 from jaxrl.utils import atomic_io, compilation_cache, progress
-from jaxrl.utils.formatting import short
 
 ROOT = Path(__file__).resolve().parent.parent
 MAX_BYTES, MAX_TOTAL = 2**20, 8 * 2**20  # of one policy with its files, and of all of them
@@ -198,10 +197,13 @@ def table() -> str:
     lines = ["| policy | | return | steps | trained by | on |", "|---|---|---:|---:|---|---|"]
     for name in zoo.names():
         card = zoo.card(name)
-        figures = f"{short(card.mean_return)} ± {short(card.std_return)}"
-        row = (f"`{name}`", card.about, figures, f"{card.env_steps / 1e6:.2g} M")
-        lines.append(f"| {' | '.join(row)} | `{card.command}` | {card.trained_on} |")
+        row = (f"`{name}`", card.about, card.figures, f"{card.env_steps / 1e6:.2g} M")
+        lines.append(f"| {' | '.join(row)} | {_command(card)} | {card.trained_on} |")
     return "\n".join(lines)
+
+
+def _command(card: Card) -> str:
+    return f"`{card.command}`" + (f" ({card.note})" if card.note else "")
 
 
 def write_table(page: Path) -> None:
@@ -229,8 +231,8 @@ def _view(name: str, seconds: float) -> html_viewer.GalleryView:
         )
         data = video.page_data(video.VideoSpec(env, name, seconds=seconds), played)
     lines = (
-        f"{card.about}: return {short(card.mean_return)} ± {short(card.std_return)}",
-        f"`{card.command}`, {card.env_steps / 1e6:.2g} M steps on {card.trained_on}",
+        f"{card.about}: return {card.figures}",
+        f"{_command(card)}, {card.env_steps / 1e6:.2g} M steps on {card.trained_on}",
     )
     return html_viewer.GalleryView(name, lines, data)
 
@@ -270,8 +272,8 @@ def _run(command: argparse.Namespace) -> None:
     card = add(command.run, command.name, origin, *given)
     size = _bytes(zoo.FOLDER / command.name)
     print(
-        f"{zoo.PREFIX}{command.name}: {card.mean_return:.6g} ± {card.std_return:.4g} with "
-        f"{card.precision}, {card.float32_return:.6g} with float32, {size:,} bytes"
+        f"{zoo.PREFIX}{command.name}: {card.figures} with {card.precision}, "
+        f"{card.float32_return:,.5g} with float32, {size:,} bytes"
     )
 
 

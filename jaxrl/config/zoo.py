@@ -4,6 +4,7 @@ The folder has the settings (config.json), a policy (policies/best.npz) and a ca
 how the policy was trained, and the return that it reaches.
 """
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,6 +45,13 @@ class Card:
     """Mean return of the same episodes with the weights as they were trained."""
     note: str = ""
     """What else to know."""
+
+    @property
+    def figures(self) -> str:
+        """Mean and standard deviation of the return; two digits of the deviation say enough."""
+        spread = self.std_return
+        digits = max(0, 1 - math.floor(math.log10(spread))) if spread > 0 else 0
+        return f"{self.mean_return:,.{digits}f} ± {spread:,.{digits}f}"
 
 
 def names() -> list[str]:

@@ -21,7 +21,6 @@ from jaxrl.config import zoo
 from jaxrl.config.zoo import Card, card, names
 from jaxrl.errors import UserError, check_episodes, exit_status
 from jaxrl.utils import progress
-from jaxrl.utils.formatting import short
 
 __all__ = ["Card", "card", "names"]
 
@@ -63,10 +62,9 @@ def _run(command: ZooArgs) -> None:
 
 def describe(name: str, card: Card) -> str:
     """Return what a policy does, its figures and its command in a few lines."""
-    figures = f"{short(card.mean_return)} ± {short(card.std_return)} in {card.episodes} episodes"
     lines = [
         f"{name:16} {card.about}",
-        f"return           {figures}",
+        f"return           {card.figures} in {card.episodes} episodes",
         f"trained by       {card.command}",
         f"                 {card.env_steps:,} steps on {card.trained_on}, commit {card.commit[:7]}",
     ]

@@ -1,6 +1,7 @@
 """The zoo: every policy loads and acts, cheap ones reach the return of their card."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -85,13 +86,20 @@ def test_unknown_names_give_the_nearest(capsys):
     assert zoo.main(["list", "ant"]) == 2 and "zoo watch ant" in capsys.readouterr().err
 
 
+def test_figures_have_two_digits_of_the_deviation():
+    card = zoo.card("cartpole")
+    values = [(9458.23, 36.6), (11.694, 2.223), (-0.5, 0.0123), (1000.0, 0.0)]
+    shown = [replace(card, mean_return=mean, std_return=std).figures for mean, std in values]
+    assert shown == ["9,458 ± 37", "11.7 ± 2.2", "-0.500 ± 0.012", "1,000 ± 0"]
+
+
 def test_list_has_every_policy_with_its_figures(capsys):
     assert __main__.main(["zoo"]) == 0
     text = capsys.readouterr().out
     for name in zoo.names():
         card = zoo.card(name)
         assert f"{name:16} {card.about}" in text and f"{card.env_steps:,} steps" in text
-        assert card.command in text and card.commit[:7] in text
+        assert card.command in text and card.commit[:7] in text and card.figures in text
 
 
 @pytest.mark.parametrize("display, flags, opens", [("", [], 0), (":0", [], 1), (":0", ["no"], 0)])
