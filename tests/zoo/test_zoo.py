@@ -64,7 +64,15 @@ def test_files_are_small_and_known():
     assert max(sizes.values()) <= MAX_BYTES and sum(sizes.values()) <= MAX_TOTAL
     wanted = {"card.json", "config.json", "best.npz"}
     assert all({path.name for path in _files(name)} == wanted for name in sizes)
-    assert {*CHEAP, "quickstart", "ant", "humanoid", "halfcheetah", "arena"} <= set(sizes)
+    assert {
+        *CHEAP,
+        "quickstart",
+        "ant",
+        "humanoid",
+        "halfcheetah",
+        "arena",
+        "pick-place-easy",
+    } <= set(sizes)
 
 
 @pytest.mark.parametrize("name", CHEAP)
