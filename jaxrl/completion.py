@@ -5,7 +5,7 @@ import typing
 from typing import Any, Literal
 
 from jaxrl.__main__ import COMMANDS
-from jaxrl.config import TrainConfig, presets, settings
+from jaxrl.config import TrainConfig, presets, settings, zoo
 from jaxrl.errors import exit_status
 
 # Paths are completed by the shell where we offer nothing.
@@ -30,6 +30,8 @@ def candidates(words: list[str]) -> list[str]:
     *before, last = words
     if not before:
         found = list(COMMANDS)
+    elif before[0] == "zoo":
+        found = {1: ["list", "watch"], 2: zoo.names()}.get(len(before), [])
     elif before[0] != "train":
         found = []
     elif choices := _choices(before[-1]):

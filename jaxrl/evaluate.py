@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import tyro
 
-from jaxrl.config import TrainConfig, env_names
+from jaxrl.config import TrainConfig, env_names, zoo
 from jaxrl.errors import UserError, check_episodes, check_range, exit_status, nearest
 from jaxrl.utils import atomic_io, progress
 from jaxrl.utils.formatting import short
@@ -31,7 +31,7 @@ class EvaluateArgs:
     """Evaluate the policy of a run over complete episodes."""
 
     run: Annotated[Path, tyro.conf.Positional]
-    """Run folder."""
+    """Run folder, or zoo:NAME."""
     episodes: int | None = None
     """Number of episodes, 100 by default; motion clips are played once each."""
     policy: str = "best"
@@ -78,7 +78,9 @@ def _evaluate(command: EvaluateArgs) -> None:
     from jaxrl.programs import memory_estimate
     from jaxrl.utils import compilation_cache
 
-    config = run_dir.read_config(command.run, command.env, command.randomize, command.network)
+    config = run_dir.read_config(
+        zoo.resolve(command.run), command.env, command.randomize, command.network
+    )
     config = _with_clips(config, command)
     compilation_cache.enable()
     file = load.find(command.run, command.policy)
@@ -169,16 +171,20 @@ def _report_episodes(
                 print(f"  {name:<14} {short(value):>12}")
     if text := analysis.format_failures(report):
         print(text)
-    out = _out(command)
+    out = _prepare_out(command)
     if rows.start is not None and rows.success is not None:
         plots.outcomes(out.with_suffix(".png"), rows.start, rows.success)
         print(f"start positions by outcome in {out.with_suffix('.png')}")
     _write(out, report)
 
 
-def _out(command: EvaluateArgs) -> Path:
+def _prepare_out(command: EvaluateArgs) -> Path:
+    """Return the JSON file to write, in a folder that exists."""
     other = f"-{command.clips.resolve().stem}" if command.clips else ""
-    return command.out or command.run / f"evaluation-{command.policy}{other}.json"
+    name = f"evaluation-{command.policy}{other}.json"
+    out = command.out or zoo.output_folder(command.run) / name
+    out.parent.mkdir(parents=True, exist_ok=True)
+    return out
 
 
 def _write(out: Path, report: dict[str, Any]) -> None:
@@ -196,7 +202,7 @@ def _report_trials(
     """Print and write the results of trials, with a table of all of them."""
     from jaxrl.reports import clips as clip_report
 
-    out = _out(command)
+    out = _prepare_out(command)
     print(trials.text)
     report |= trials.details
     clip_report.write_table(out.with_suffix(".tsv"), trials.table)

@@ -11,6 +11,7 @@ from typing import Annotated
 
 import tyro
 
+from jaxrl.config import zoo
 from jaxrl.errors import exit_status
 from jaxrl.utils import atomic_io
 
@@ -20,7 +21,7 @@ class ExportArgs:
     """Write the policy of a run in formats that do not need jaxrl."""
 
     run: Annotated[Path, tyro.conf.Positional]
-    """Run folder, or a policy file."""
+    """Run folder, a policy file, or zoo:NAME."""
     out: Path | None = None
     """Folder to write into; RUN/exported by default."""
     policy: str = "best"
@@ -41,7 +42,8 @@ def _export(command: ExportArgs) -> None:
     file = load.find(command.run, command.policy)
     if command.run.is_dir():
         atomic_io.check_folder(command.run)
-    folder = command.run if command.run.is_dir() else file.parent
+    own = command.run.is_dir() or zoo.is_name(command.run)
+    folder = zoo.output_folder(command.run) if own else file.parent
     for remark in export.write(file, command.out or folder / "exported", command.network):
         print(remark)
 

@@ -20,7 +20,7 @@ import numpy as np
 import tyro
 
 from jaxrl.algorithms import policy as acting
-from jaxrl.config import TrainConfig, env_names
+from jaxrl.config import TrainConfig, env_names, zoo
 from jaxrl.data import hdf5
 from jaxrl.data.hdf5 import Episode, h5py
 from jaxrl.envs import factory as environments
@@ -39,7 +39,7 @@ class RecordArgs:
     """Record episodes of a policy to a file."""
 
     run: Annotated[Path, tyro.conf.Positional]
-    """Run folder of the policy."""
+    """Run folder of the policy, or zoo:NAME."""
     out: Path
     """HDF5 file to write."""
     episodes: int = 60
@@ -127,7 +127,9 @@ def _check(command: RecordArgs, config: TrainConfig) -> None:
 def _record(command: RecordArgs) -> None:
     """Play, write, and say what was written."""
     h5py()  # missing, it should be missed before anything is played
-    config = run_dir.read_config(command.run, command.env, command.randomize, command.network)
+    config = run_dir.read_config(
+        zoo.resolve(command.run), command.env, command.randomize, command.network
+    )
     _check(command, config)
     each = -(-command.episodes // len(command.noise))
     config = dataclasses.replace(

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import tyro
 
+from jaxrl.config import zoo
 from jaxrl.errors import UserError, check_episodes, exit_status
 from jaxrl.rendering import SUFFIXES
 from jaxrl.utils import progress
@@ -20,7 +21,7 @@ class RenderArgs:
     """Render episodes of the policy of a run: an interactive 3-D page, a video, or an image."""
 
     run: Annotated[Path, tyro.conf.Positional]
-    """Run folder."""
+    """Run folder, or zoo:NAME."""
     out: Path | None = None
     """File to write, .html, .gif, .mp4 or .png; RUN/videos/<policy>.gif by default."""
     episodes: int = 1
@@ -73,22 +74,26 @@ def _check(command: RenderArgs, out: Path) -> None:
         raise UserError("--failures searches all clips: leave out --clip, or --failures.")
     if command.follow and (command.out or command.policy != "best"):
         raise UserError("--follow shows the newest policy on a page: leave out --out and --policy.")
+    if command.follow and zoo.is_name(command.run):
+        raise UserError(f"--follow shows a run that is training, not {command.run}: leave it out.")
     if not 0 <= command.port < 2**16:
         raise UserError(f"--port must be from 0 to 65535, not {command.port}.")
 
 
 def _render(command: RenderArgs) -> None:
-    out = command.out or command.run / "videos" / f"{command.policy}.gif"
+    out = command.out or zoo.output_folder(command.run) / "videos" / f"{command.policy}.gif"
     _check(command, out)
     from jaxrl.loggers import run_dir
     from jaxrl.rendering import live
     from jaxrl.rendering.run import render_run
 
-    config = run_dir.read_config(command.run, command.env, command.randomize, command.network)
+    config = run_dir.read_config(
+        zoo.resolve(command.run), command.env, command.randomize, command.network
+    )
 
     def render(policy: str, file: Path) -> None:
         render_run(
-            command.run,
+            zoo.resolve(command.run),
             config,
             file,
             policy=policy,

@@ -29,6 +29,7 @@ ORDER = [
         "presets",
         "studies",
         "launch",
+        "zoo",
     },
     {"completion", "__main__"},
 ]

@@ -490,7 +490,7 @@ class TrainConfig:
     init_from: Path | None = setting(
         None,
         "Start with the policy, critic and normaliser of another run: its folder, or a policy file "
-        "of it, which has no critic. Counters, optimiser and replay start from scratch.",
+        "or zoo:NAME, which have no critic. Counters, optimiser and replay start from scratch.",
         compiled=False,
         free_on_resume=True,
     )

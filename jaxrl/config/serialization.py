@@ -25,14 +25,19 @@ def from_json(text: str, where: str = "config.json") -> TrainConfig:
 
     A missing field has its default: files of an earlier version, which had fewer, can be read.
     """
-    try:
-        data = json.loads(text)
-    except (ValueError, RecursionError) as error:  # also integers of thousands of digits
-        raise UserError(f"{where} is not valid JSON: {error}") from error
+    data = parse(text, where)
     version = data.pop("format", None) if isinstance(data, dict) else None
     if version != FORMAT or isinstance(version, bool):
         raise UserError(f"{where} was not written by this version of jaxrl (format {FORMAT}).")
     return read(TrainConfig, data, where, "")
+
+
+def parse(text: str, where: str) -> Any:
+    """Parse JSON; raise a UserError that names the file if it is not valid."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:  # also integers of thousands of digits
+        raise UserError(f"{where} is not valid JSON: {error}") from error
 
 
 def read(cls: type, data: Any, where: str, prefix: str = "") -> Any:

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from jaxrl.config import TrainConfig, env_names, serialization, validate, variants
+from jaxrl.config import TrainConfig, env_names, serialization, validate, variants, zoo
 from jaxrl.errors import UserError
 from jaxrl.loggers import lock_file
 from jaxrl.utils import atomic_io
@@ -235,6 +235,10 @@ def read_config(
     command line. `algo` is that of --algo; by default the caller imports no algorithm. A run that
     learnt from recorded episodes alone may be given any environment.
     """
+    if zoo.is_name(path):
+        raise UserError(
+            f"'{path}' is a policy, not a run to continue: train from it with --init-from {path}."
+        )
     if not path.exists():
         raise UserError(f"'{path}' does not exist.")
     if not path.is_dir():

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from jaxrl.algorithms import policy as acting
 from jaxrl.algorithms.ppo import algorithm as ppo
-from jaxrl.config import NetworkConfig, TrainConfig, env_names
+from jaxrl.config import NetworkConfig, TrainConfig, env_names, zoo
 from jaxrl.config.obs_keys import PRIVILEGED
 from jaxrl.envs import factory as environments
 from jaxrl.envs import hooks
@@ -73,11 +73,11 @@ def split_checkpoint(path: Path) -> tuple[Path, int | None]:
 
 
 def find(path: Path, which: str = "best") -> Path:
-    """Return the policy file of a path: that file, a run folder, or RUN/checkpoints/STEP.
+    """Return the policy file of a path: that file, a run folder, RUN/checkpoints/STEP or zoo:NAME.
 
     `which` is best, final or the step of a checkpoint.
     """
-    path, step = split_checkpoint(path)
+    path, step = split_checkpoint(zoo.resolve(path))
     which = which if step is None else str(step)
     candidates = [path, path.parent / f"{path.name}.npz", path / "policies" / f"{which}.npz"]
     if which == "best":
@@ -100,10 +100,10 @@ def find(path: Path, which: str = "best") -> Path:
 def load_policy(
     path: str | Path, which: str = "best", network: str | NetworkBuilder | None = None
 ) -> LoadedPolicy:
-    """Load a policy from a run folder or a policy file.
+    """Load a policy from a run folder or a policy file, or one that comes with the package.
 
     Args:
-      path: of the run folder or file.
+      path: of the run folder or file, or zoo:NAME.
       which: best, final, or the step of a checkpoint.
       network: for a policy with networks of your own, the function that built them, or its name
         as module:build, which may then be imported.

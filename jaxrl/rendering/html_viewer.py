@@ -41,17 +41,24 @@ class EpisodeInfo(NamedTuple):
     clock: bool = True  # whether seconds mean anything
 
 
-def model_page(
-    title: str,
+class GalleryView(NamedTuple):
+    """One of several views on a page: a heading, lines below it, and what it plays."""
+
+    title: str
+    lines: Sequence[str]
+    data: dict[str, Any]  # of `model_data` or `image_data`
+
+
+def model_data(
     model: mujoco.MjModel,
     episodes: Sequence[tuple[EpisodeInfo, BodyPoses, BodyPoses | None]],
-) -> str:
-    """Return a page that plays the poses of a model, with a ghost or without."""
+) -> dict[str, Any]:
+    """Return what a page needs to play the poses of a model, with a ghost or without."""
     visible, shapes = geoms.visible_geoms(model), primitives.model_shapes(model)
     framed = [scene.frame_scene(shapes, poses) for _, poses, _ in episodes]
     moving = sorted({geom.body for geom in visible if geom.moves})
     radius = max(view.radius for view, _ in framed)
-    data = {
+    return {
         "geoms": [_geom(geom, moving) for geom in visible],
         "meshes": _meshes(model),
         "bodies": len(moving),
@@ -64,26 +71,67 @@ def model_page(
             for (info, poses, ghost), (view, _) in zip(episodes, framed, strict=True)
         ],
     }
-    return _page(title, data)
 
 
-def image_page(title: str, episodes: Sequence[tuple[EpisodeInfo, Sequence[np.ndarray]]]) -> str:
-    """Return a page that plays images, uint8 [height, width, 3]."""
+def image_data(episodes: Sequence[tuple[EpisodeInfo, Sequence[np.ndarray]]]) -> dict[str, Any]:
+    """Return what a page needs to play images, uint8 [height, width, 3]."""
     described = [_describe(info) | {"images": list(map(_png, frames))} for info, frames in episodes]
-    return _page(title, {"episodes": described})
+    return {"episodes": described}
 
 
-def _page(title: str, data: dict[str, Any]) -> str:
-    text = (_WEB / "page.html").read_text(encoding="utf-8")
-    # No text of an episode may end a script early.
-    encoded = json.dumps(data, allow_nan=False).replace("<", "\\u003c")
+def page(title: str, data: dict[str, Any]) -> str:
+    """Return a page that plays episodes, those of `model_data` or `image_data`."""
     parts = {
         "title": html.escape(title),
-        "data": encoded,
-        "viewer": (_WEB / "viewer.js").read_text(encoding="utf-8"),
-        "three": (_WEB / "three.min.js").read_text(encoding="utf-8") if "geoms" in data else "",
+        "data": _json(data),
+        "viewer": _read("viewer.js"),
+        "three": _read("three.min.js") if "geoms" in data else "",
     }
-    return re.sub(r"\$(\w+)", lambda match: parts[match[1]], text)
+    return _fill("page.html", parts)
+
+
+def gallery_page(title: str, intro: str, views: Sequence[GalleryView]) -> str:
+    """Return a page with several views, which play again and again without controls."""
+    data = {
+        "page": _read("page.html"),
+        "viewer": _read("viewer.js"),
+        "three": _read("three.min.js"),
+        "views": [view.data | {"embedded": True} for view in views],
+    }
+    figures = [_figure(number, view) for number, view in enumerate(views)]
+    parts = {
+        "title": html.escape(title),
+        "intro": _code(intro),
+        "figures": "\n".join(figures),
+        "data": _json(data),
+    }
+    return _fill("gallery.html", parts)
+
+
+def _figure(number: int, view: GalleryView) -> str:
+    lines = "".join(f"<p>{_code(line)}</p>" for line in view.lines)
+    title = html.escape(view.title)
+    frame = f'<iframe data-number="{number}" title="{title}"></iframe>'
+    return f"<figure>{frame}<figcaption><h2>{title}</h2>{lines}</figcaption></figure>"
+
+
+def _code(text: str) -> str:
+    """Return text as HTML; what is between backticks becomes code."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text))
+
+
+def _json(data: dict[str, Any]) -> str:
+    """Return JSON for a script, which no text of an episode may end early."""
+    return json.dumps(data, allow_nan=False).replace("<", "\\u003c")
+
+
+def _read(name: str) -> str:
+    return (_WEB / name).read_text(encoding="utf-8")
+
+
+def _fill(name: str, parts: dict[str, str]) -> str:
+    """Return a template with its parts."""
+    return re.sub(r"\$(\w+)", lambda match: parts[match[1]], _read(name))
 
 
 def _describe(info: EpisodeInfo) -> dict[str, Any]:

@@ -5,7 +5,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import mujoco
@@ -42,7 +42,7 @@ def write(spec: VideoSpec, episodes: Sequence[RecordedEpisode], path: Path) -> N
         raise UserError("--gl: there is nothing for MuJoCo to draw here; leave it out.")
     if path.suffix == ".html":
         path.parent.mkdir(parents=True, exist_ok=True)
-        atomic_io.write_text(path, _page(spec, episodes, model))
+        atomic_io.write_text(path, html_viewer.page(spec.title, page_data(spec, episodes)))
         return
     frames = [_frames(spec, episode, model, path.suffix) for episode in episodes]
     if path.suffix == ".png":
@@ -52,16 +52,16 @@ def write(spec: VideoSpec, episodes: Sequence[RecordedEpisode], path: Path) -> N
     images.save([frame for episode in frames for frame in episode], path, 1.0 / pause)
 
 
-def _page(
-    spec: VideoSpec, episodes: Sequence[RecordedEpisode], model: mujoco.MjModel | None
-) -> str:
+def page_data(spec: VideoSpec, episodes: Sequence[RecordedEpisode]) -> dict[str, Any]:
+    """Return what a page of `html_viewer` needs to play episodes."""
+    model = env_adapter.mujoco_model(spec.env.env.inner)
     infos = [_info(spec, episode) for episode in episodes]
     if model is None:
         frames = [_draw(spec, episode) for episode in episodes]
-        return html_viewer.image_page(spec.title, list(zip(infos, frames, strict=True)))
+        return html_viewer.image_data(list(zip(infos, frames, strict=True)))
     poses = [_body_poses(spec, episode, model, ".html") for episode in episodes]
     parts = [(info, *pair) for info, pair in zip(infos, poses, strict=True)]
-    return html_viewer.model_page(spec.title, model, parts)
+    return html_viewer.model_data(model, parts)
 
 
 def _frames(

@@ -14,7 +14,15 @@ import numpy as np
 from jaxrl.algorithms import registry as algorithms
 from jaxrl.algorithms.off_policy import replay
 from jaxrl.checkpoint.manager import CheckpointManager
-from jaxrl.config import NetworkConfig, TrainConfig, env_names, serialization, settings, validate
+from jaxrl.config import (
+    NetworkConfig,
+    TrainConfig,
+    env_names,
+    serialization,
+    settings,
+    validate,
+    zoo,
+)
 from jaxrl.errors import UserError
 from jaxrl.policies import files as network_files
 from jaxrl.policies import load as policies
@@ -76,7 +84,7 @@ def load(program: Program) -> WarmStart | None:
         return None
     if config.rrd.reward_only:
         raise UserError("--init-from: --rrd.reward-only learns no policy.")
-    path, step = policies.split_checkpoint(path)
+    path, step = policies.split_checkpoint(zoo.resolve(path))
     if any(path.glob("*/policies/*.npz")):
         policies.find(path)  # says that there are several to choose from
     theirs = _settings_of(path) if (path / "checkpoints").is_dir() else None

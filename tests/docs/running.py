@@ -15,7 +15,7 @@ from typing import Any
 import tyro
 
 from jaxrl import launch, record, train
-from jaxrl.config import LogConfig, TrainConfig, distributed, env_names, overrides, presets
+from jaxrl.config import LogConfig, TrainConfig, distributed, env_names, overrides, presets, zoo
 from jaxrl.programs import DeviceProgram, device, memory_estimate
 from jaxrl.programs.device import DeviceExecutor, compile_programs
 from jaxrl.studies import search, study
@@ -116,6 +116,13 @@ class Commands:
         words = shlex.split(self.substitute_runs(shlex.join(words))) or ["--help"]
         self._once(program, lambda _: _succeeds(_module(module), words))
 
+    def plays_zoo(self, command: str) -> None:
+        """Play a cheap policy in place of the one named, which must exist; open no browser."""
+        for name in re.findall(r"zoo:([\w-]+)|zoo watch ([\w-]+)", command):
+            assert "".join(name) in zoo.names(), command
+        command = re.sub(r"(zoo:|zoo watch )[\w-]+", r"\1pendulum", command)
+        self.plays(f"{command} --no-open" if " watch " in command else command)
+
     def launches(self, command: str) -> None:
         """Check the command that each process would run."""
         _, words = launch._parsed(shlex.split(command)[3:])
@@ -214,6 +221,7 @@ RULES = (
     (r"python -m jaxrl\.clips\.\w+ ", Commands.parses),
     (r"python -m jaxrl\.record ", Commands.records),
     (r"python -m jaxrl\.launch ", Commands.launches),
+    (r"python -m jaxrl\.(zoo\b|\w+ zoo:)", Commands.plays_zoo),
     (r"python -m jaxrl\.render .* --follow\b", Commands.parses),  # serves until Ctrl-C
     (r"python -m jaxrl\.studies\.\w+$", Commands.plays),
     (r"python -m jaxrl\.studies\.run ", Commands.studies),

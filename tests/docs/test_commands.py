@@ -151,6 +151,8 @@ class _ContainsAll(dict):
         "python -m jaxrl.train cartpole --num-seeds 3 --vary nosuch=2,3",
         "python -m jaxrl.evaluate RUN --episode 3",
         "python -m jaxrl.nothing RUN",
+        "python -m jaxrl.zoo watch atn",
+        "python -m jaxrl.evaluate zoo:atn",
         "python -m benchmarks.throughput antt",
         "python -m benchmarks.minibatches arena --counts x",
         "python -m benchmarks.throughput ant --ppo.clip 0.3",

@@ -38,7 +38,7 @@ def viewer():
         (_episode(1, success=True), poses, None),
         (_episode(2, success=False), poses, ghost),
     ]
-    return html_viewer.model_page("A <title> & $more", model, episodes), poses
+    return html_viewer.page("A <title> & $more", html_viewer.model_data(model, episodes)), poses
 
 
 def _data(text):
@@ -63,7 +63,9 @@ def test_page_has_no_external_urls_and_escapes_text(viewer):
     assert set(re.findall(r"https?://[^\s\"'`]+", text)) == {"http://www.w3.org/1999/xhtml"}
     assert "A &lt;title&gt; &amp; $more" in text
     images = [np.zeros((4, 4, 3), np.uint8)] * FRAMES
-    escaped = html_viewer.image_page("x", [(_episode(1, "</script><b>$data"), images)])
+    escaped = html_viewer.page(
+        "x", html_viewer.image_data([(_episode(1, "</script><b>$data"), images)])
+    )
     assert _data(escaped)["episodes"][0]["title"] == "</script><b>$data"
     assert "</script><b>" not in escaped
     assert len(escaped) < 100_000  # images need no 3-D
@@ -142,7 +144,9 @@ def test_browser_switches_episodes_ghosts_and_views(tab, viewer):
 @pytest.mark.slow
 def test_browser_shows_images(tab):
     images = [np.full((20, 20, 3), [0, 5 * i, 200], np.uint8) for i in range(FRAMES)]
-    with tab(page_text := html_viewer.image_page("board", [(_episode(1), images)])) as shown:
+    with tab(
+        page_text := html_viewer.page("board", html_viewer.image_data([(_episode(1), images)]))
+    ) as shown:
         assert "THREE=" not in page_text
         shown.until("document.body.dataset.frame > 3")
         shown.ask("play(false); show(30)")
@@ -154,3 +158,29 @@ def test_browser_shows_images(tab):
         edges = [shown.ask(box.format(*place)) for place in places]
         assert edges == sorted(edges)  # no card covers the image
         assert not shown.errors
+
+
+@pytest.mark.slow
+def test_gallery_plays_views_again_and_again(tab, viewer):
+    images = [np.full((20, 20, 3), [0, 5 * i, 200], np.uint8) for i in range(FRAMES)]
+    views = [
+        html_viewer.GalleryView("a <box>", ["`jaxrl zoo`"], _data(viewer[0])),
+        html_viewer.GalleryView("a board", [], html_viewer.image_data([(_episode(1), images)])),
+    ]
+    text = html_viewer.gallery_page("Two", "of `them`", views)
+    assert len(text) < 750_000  # one three.js
+    with tab(text) as page:
+        inside = "document.querySelectorAll('iframe')[{}].contentDocument.body"
+        for number in (0, 1):
+            frame = inside.format(number)
+            page.until(f"{frame}?.dataset.frame > 5")
+            page.until(f"{frame}.dataset.frame < 5")  # it begins again
+            cards = f"[...{frame}.querySelectorAll('.card')].map((card) => card.offsetHeight)"
+            assert page.ask(cards) == [0, 0]  # no controls
+        assert "a <box>" in page.ask("document.body.innerText")
+        assert page.ask("document.querySelector('figcaption code').innerText") == "jaxrl zoo"
+        assert _red(page.picture()).sum() > 300
+        assert not page.errors
+        assert [
+            url for url in page.requests if not url.startswith(("file:", "about:", "data:"))
+        ] == []

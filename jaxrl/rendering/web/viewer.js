@@ -172,7 +172,7 @@ function tick(now) {
   before = now;
   if (playing) {
     show(moment + (passed * Number(find("speed").value)) / episode.pause);
-    if (moment >= episode.frames - 1) play(false);
+    if (moment >= episode.frames - 1) DATA.embedded ? show(0) : play(false);
   }
   if (world) {
     world.controls.update();
@@ -194,6 +194,10 @@ window.onkeydown = (event) => {
   if (by) play(false), show(Math.round(moment) + by), event.preventDefault();
 };
 if (world) window.onresize = resize, resize();
+if (DATA.embedded) {  // one of several views: no controls, and the wheel scrolls the page
+  document.body.className = "embedded";
+  if (world) world.controls.enableZoom = false;
+}
 for (const name of world ? ["image"] : ["world", "follows", "home"]) find(name).hidden = true;
 find("shades").hidden = !DATA.episodes.some((one) => one.ghost);
 choose(0);
