@@ -65,7 +65,7 @@ def test_presets_are_named_and_changed(built):
         ({"num_envs": "64"}, "--num-envs must be an integer, not '64'"),
         ({"ppo.lam": 2.0}, "--ppo.lam must lie between 0 and 1"),
         ({"num_env": 64}, "There is no setting 'num_env'. Did you mean 'num_envs'"),
-        ({"env_args": {"a b": 1}}, "--env-args: write arguments as wind=0.3, not 'a b=1'"),
+        ({"env_args": {"a b": 1}}, "--env-args: write wind=0.3, not 'a b=1'"),
         ({"env_args": {"wind": 1}}, "--env-args: 'cartpole': .*takes no arguments"),
     ],
 )
