@@ -1,18 +1,12 @@
 """Settings of all tests, made before JAX is first used."""
 
-import functools
 import gc
 import os
-import threading
 from pathlib import Path
-
-# Tracing makes many objects and few cycles: at its default threshold, garbage collection takes a
-# tenth of the time.
-gc.set_threshold(50_000)
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
-from jaxrl.utils import xla_flags  # noqa: E402
+from jaxrl.utils import xla_flags
 
 xla_flags.add(
     # Tests on several devices run in the same processes as the others.
@@ -34,28 +28,11 @@ xla_flags.add(
 os.environ.setdefault("JAXRL_KEEP_PROGRAMS", "0")
 import jax  # noqa: E402
 import pytest  # noqa: E402
-from jax._src.interpreters import mlir  # noqa: E402
-from tyro import _docstrings  # noqa: E402
+
+from tests.helpers import faster  # noqa: E402, F401
 
 # Implicit rank promotion is nearly always a mistake.
 jax.config.update("jax_numpy_rank_promotion", "raise")
-
-# Every command line makes tyro tokenise the source of all settings, which does not change.
-_make = _docstrings._ClassTokenization.make.__wrapped__  # pyright: ignore[reportFunctionMemberAccess]
-_docstrings._ClassTokenization.make = staticmethod(functools.cache(_make))
-
-# JAX makes an MLIR context for every program, which takes ten milliseconds: longer than the rest of
-# lowering for the thousands of programs that are a single operation. One per thread is enough.
-_make_context, _contexts = mlir.make_ir_context, threading.local()
-
-
-def _shared_context():
-    if not hasattr(_contexts, "context"):
-        _contexts.context = _make_context()
-    return _contexts.context
-
-
-mlir.make_ir_context = _shared_context
 
 # Compiled programs are cached for all workers and for the next run.
 _TESTS = Path(__file__).resolve().parent
@@ -99,23 +76,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="module")
 def shared_programs():
     """Share compiled programs between runs with the same settings, across test files."""
-    from jaxrl.programs import device, offline
     from tests.helpers import sharing
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(device, "compile_programs", sharing.compile_once)
-        patch.setattr(offline.OfflineExecutor, "wait", sharing.wait_once)
+        sharing.share_programs(patch)
         yield
 
 
 @pytest.fixture(scope="module")
 def no_plots():
-    """Leave out the plots at the end of a run: they take a third of the time of a tiny run."""
-    from jaxrl.policies import reward_files
-    from jaxrl.reports import plots
+    """Leave out the plots at the end of a run."""
+    from tests.helpers import sharing
 
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("learning_curve", "learning_phases", "population_curve"):
-            patch.setattr(plots, name, lambda *_: None)
-        patch.setattr(reward_files, "_draw", lambda *_: None)
+        sharing.leave_out_plots(patch)
         yield

@@ -1,4 +1,4 @@
-"""Share compiled programs between the runs of one test process.
+"""Share compiled programs between the runs of one test process, and leave out their plots.
 
 A tiny run spends most of its time tracing a program that an earlier run traced already. Tests that
 patch traced code must not use this.
@@ -8,11 +8,15 @@ from dataclasses import dataclass, replace
 
 import jax
 import numpy as np
+import pytest
 
 from jaxrl.config import settings
-from jaxrl.programs import DeviceProgram, OfflineExecutor
+from jaxrl.policies import reward_files
+from jaxrl.programs import DeviceProgram, OfflineExecutor, device, offline
 from jaxrl.programs.device import DeviceExecutor, compile_programs
+from jaxrl.reports import plots
 from jaxrl.types import TrainState
+from jaxrl.utils import sharding
 
 # The length of a run is part of its initial state, not of its programs; so is its curriculum.
 _LENGTH = ("epochs", "total_steps", "cycles")
@@ -29,13 +33,26 @@ class _Shared(DeviceExecutor):
         """Return an initial state with the values of this run, not of the one that compiled."""
 
         def put(old, new):
-            return jax.device_put(np.broadcast_to(new, old.shape).astype(old.dtype), old.sharding)
+            return sharding.put(np.broadcast_to(new, old.shape).astype(old.dtype), old.sharding)
 
         state = super().init_state()
         total = put(state.learner.total_iterations, self.program.config.total_iterations)
         first = jax.tree.map(put, state.curriculum, self.program.env.template.curriculum)
         learner = state.learner.replace(total_iterations=total)
         return state.replace(learner=learner, curriculum=first)
+
+
+def share_programs(patch: pytest.MonkeyPatch) -> None:
+    """Compile each program once."""
+    patch.setattr(device, "compile_programs", compile_once)
+    patch.setattr(offline.OfflineExecutor, "wait", wait_once)
+
+
+def leave_out_plots(patch: pytest.MonkeyPatch) -> None:
+    """Draw nothing at the end of a run: it takes a third of the time of a tiny one."""
+    for name in ("learning_curve", "learning_phases", "population_curve"):
+        patch.setattr(plots, name, lambda *_: None)
+    patch.setattr(reward_files, "_draw", lambda *_: None)
 
 
 def compile_once(program: DeviceProgram, same: str | None = None) -> DeviceExecutor:

@@ -27,3 +27,5 @@ RUNS = {
     }.items()
 }
 CONTINUED = "gym-replay"  # after its end, by the processes that trained it
+# Without evaluation, which is a program of its own.
+PLAIN = [*RUNS["ppo"], "--eval.num-envs", "0"]

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import jax
 import numpy as np
+import pytest
 
 from jaxrl import train
 from jaxrl.callbacks import CallbackAction
@@ -23,8 +24,8 @@ from jaxrl.config import overrides
 from jaxrl.errors import UserError
 from jaxrl.training import fit, resume, startup
 from jaxrl.utils import processes
-from tests.helpers import recorded
-from tests.training.distributed_runs import CONTINUED, RUNS
+from tests.helpers import faster, recorded, sharing  # noqa: F401
+from tests.training.distributed_runs import CONTINUED, PLAIN, RUNS
 
 folder: Path
 FAILS = "process_0_fails"  # after all scenarios
@@ -33,7 +34,7 @@ told: dict[str, str] = {}  # what each scenario ended with
 
 def parsed(name: str, place: str) -> train.TrainArgs:
     devices = ["--devices", str(jax.device_count())]
-    return train._parse([*RUNS[name], *devices, "--run-dir", str(folder / place)])
+    return train._parse([*RUNS.get(name, PLAIN), *devices, "--run-dir", str(folder / place)])
 
 
 def trains(name: str) -> None:
@@ -77,7 +78,7 @@ def resharded() -> None:
 
 def continue_resharded(run: Path, *flags: str) -> str:
     """Continue a run on the devices that there are; return its step, state and warnings before."""
-    command = [*RUNS["ppo"], "--epochs", "3", "--run-dir", str(run), *flags]
+    command = [*PLAIN, "--epochs", "3", "--run-dir", str(run), *flags]
     config = train._parse(command).config
     with CheckpointManager(run / "checkpoints", read_only=True) as checkpoints:
         state, restored, warnings = resume.restore_state(fit.build(config), checkpoints)
@@ -145,6 +146,9 @@ def main() -> None:
     folder = Path(place)
     processes.start(f"127.0.0.1:{port}", int(number), int(process), heartbeat=20, timeout=60)
     assert jax.process_count() == int(number)
+    patch = pytest.MonkeyPatch()
+    sharing.share_programs(patch)
+    sharing.leave_out_plots(patch)
     for name in filter(FAILS.__ne__, scenarios):
         try:
             globals()[name]() if name in globals() else trains(name)

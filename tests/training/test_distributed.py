@@ -18,11 +18,11 @@ import pytest
 from jaxrl import train
 from jaxrl.config import overrides
 from jaxrl.training import fit
-from tests.training.distributed_runs import CONTINUED, RUNS
+from tests.training.distributed_runs import CONTINUED, PLAIN, RUNS
 from tests.training.distributed_worker import FAILS, continue_resharded
 
 ROOT = Path(__file__).parents[2]
-pytestmark = pytest.mark.multiprocess
+pytestmark = [pytest.mark.multiprocess, pytest.mark.usefixtures("shared_programs", "no_plots")]
 
 
 def environment(devices):
@@ -75,7 +75,7 @@ def alone(tmp_path_factory):
         folder = parent / f"{name}-{devices}"
         if folder not in made:
             flags = ["--devices", str(devices), "--run-dir", str(folder)]
-            command = train._parse([*RUNS[name], *flags])
+            command = train._parse([*RUNS.get(name, PLAIN), *flags])
             members = overrides.members(command.config, command.num_seeds)
             made[folder] = fit.fit(members if len(members) > 1 else members[0], verbose=0)
         return folder
@@ -133,11 +133,11 @@ def test_two_and_four_processes(alone, tmp_path):
     assert all(each["damaged_part"].startswith("restored 512: ['checkpoint") for each in told)
     for name in ("one", "four/resharded"):
         shutil.copytree(folder / "ppo", tmp_path / name)
-    told = together(4, 2, tmp_path / "four", "ppo", "resharded", FAILS)
+    told = together(4, 2, tmp_path / "four", "plain", "resharded", FAILS)
     for rank in (1, 2, 3):  # JAX would end them without a word of the run
         end = f"error: process 0 of 4 failed; process {rank} stops. Continue with: jaxrl.train"
         assert end in told[rank]["printed"]
-    four_processes_differ_in_the_last_bits_only(tmp_path / "four" / "ppo", alone("ppo", 8))
+    four_processes_differ_in_the_last_bits_only(tmp_path / "four" / "plain", alone("plain", 8))
     checkpoint_of_two_continues_on_one_and_four(
         tmp_path / "one", tmp_path / "four" / "resharded", told
     )
@@ -184,7 +184,7 @@ def checkpoint_of_two_continues_on_one_and_four(one, four, told):
         assert steps == [256, 512, 768, 1024, 1280, 1536]
 
 
-LONG = [*RUNS["ppo"], "--epochs", "12", "--resume", "auto"]
+LONG = [*PLAIN, "--epochs", "12", "--resume", "auto"]
 
 
 def launched(folder):
@@ -237,7 +237,7 @@ def test_same_command_goes_on_after_a_kill_and_after_sigterm(stack, tmp_path):
     stack.callback(end, process)
     output = process.communicate(timeout=120)[0]
     assert process.returncode == 0, output
-    command = train._parse([*RUNS["ppo"], "--epochs", "12", "--devices", "2"])
+    command = train._parse([*PLAIN, "--epochs", "12", "--devices", "2"])
     fit.fit(overrides.changed(command.config, {"run_dir": tmp_path / "alone"}), verbose=0)
     assert rows(folder) == rows(tmp_path / "alone")
 
