@@ -8,8 +8,9 @@ in a process of its own. Tasks run one after the other; with --at-once several s
 their seconds can only be compared with each other. Everything counts in these: imports, compiling,
 evaluations, checkpoints.
 
-Runs stay in --folder, runs/benchmarks/playground by default. A benchmark that was interrupted continues where it stopped, by the same
-command; tasks that are finished there are read, not trained again.
+Runs stay in --folder, runs/benchmarks/playground by default. A benchmark that was interrupted
+continues where it stopped, by the same command; tasks that are finished there are read, not trained
+again.
 
 Published: PPO after 100 million steps, as SLM-Lab lists it. The means that REPPO's authors report,
 of 23 tasks of dmc, are 596 for brax's PPO and 775 for REPPO.

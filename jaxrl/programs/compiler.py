@@ -11,7 +11,29 @@ from jax import export
 from jaxrl.envs.env_state import Template
 from jaxrl.programs import trace_cache
 from jaxrl.types import PyTree
-from jaxrl.utils.xla_options import compile_for_devices
+from jaxrl.utils.xla_options import compile_for_devices, is_passing
+
+
+class Pending:
+    """A program that a thread compiles.
+
+    Where that failed because the machine was busy, it is tried again when the program is needed.
+    """
+
+    def __init__(self, threads: ThreadPoolExecutor, work: "Callable[[], Compiled]"):
+        self._work, self._future = work, threads.submit(work)
+
+    def result(self) -> "Compiled":
+        """Wait for the program."""
+        try:
+            return self._future.result()
+        except jax.errors.JaxRuntimeError as error:
+            if not is_passing(error):
+                raise
+        program = self._work()
+        self._future = Future()
+        self._future.set_result(program)
+        return program
 
 
 class Builder:
@@ -46,8 +68,8 @@ class Builder:
         places: PyTree,
         donate_first: bool = False,
         unrolled: bool = False,
-    ) -> Future:
-        """Return a future of the compiled function; `places` are the shardings of its results."""
+    ) -> Pending:
+        """Begin to compile a function; `places` are the shardings of its results."""
         structures = [jax.tree.structure(shape) for shape in shapes]
         plain_shapes = [_plain(shape) for shape in shapes]
 
@@ -66,7 +88,7 @@ class Builder:
             program_now = lowered or program.lower(*plain_shapes)
             return Compiled(compile_for_devices(program_now, loops=self._loops, unrolled=unrolled))
 
-        return self._threads.submit(work)
+        return Pending(self._threads, work)
 
     def _cached(
         self, name: str, function: jax.stages.Wrapped, shapes: list

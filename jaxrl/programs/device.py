@@ -14,7 +14,6 @@ keeps an accelerator as busy as a large one, so that many cost little more than 
 """
 
 from collections.abc import Callable
-from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Self
 
@@ -31,7 +30,7 @@ from jaxrl.envs.nan_capture import NonFiniteCapture
 from jaxrl.envs.vector_env import VectorEnv
 from jaxrl.evaluation import episodes as evaluation
 from jaxrl.programs import trace_cache
-from jaxrl.programs.compiler import Builder
+from jaxrl.programs.compiler import Builder, Pending
 from jaxrl.programs.program import Program, run_iterations, with_settings
 from jaxrl.types import Algorithm, Array, EnvSpec, Mean, Metrics, PyTree, TrainState
 from jaxrl.utils import device_memory, processes, sharding, streams
@@ -134,12 +133,12 @@ class DeviceExecutor:
 
     program: DeviceProgram
     _state: Any  # its structure: programs return plain tuples of arrays
-    _draw: Future  # (seed, stream, number, curriculum, shared) -> pool
-    _init: Future  # (seed, pool) -> state
-    _cycle: Future  # (state, pool, iterations, shared) -> (state, metrics); the state is donated
-    _evaluate: Future | None  # (policy params, pools, seed, stream, number, shared) -> Episodes
-    _trials: Future | None = None  # likewise, of the trials that the curriculum follows
-    _restart: Future | None = None  # (seed, number, pool) -> collector without replay
+    _draw: Pending  # (seed, stream, number, curriculum, shared) -> pool
+    _init: Pending  # (seed, pool) -> state
+    _cycle: Pending  # (state, pool, iterations, shared) -> (state, metrics); the state is donated
+    _evaluate: Pending | None  # (policy params, pools, seed, stream, number, shared) -> Episodes
+    _trials: Pending | None = None  # likewise, of the trials that the curriculum follows
+    _restart: Pending | None = None  # (seed, number, pool) -> collector without replay
     _shared: "_SharedOnDevice" = field(default_factory=lambda: _SharedOnDevice())
 
     def init_state(self) -> TrainState:
@@ -272,7 +271,7 @@ def compile_programs(program: DeviceProgram) -> DeviceExecutor:
         params = program.algorithm.policy_params(state.learner)
         settings, resampling = program.config.eval, program.config.motion
 
-        def player(deterministic: bool, pools: int) -> Future:
+        def player(deterministic: bool, pools: int) -> Pending:
             play = many.copies(_evaluator(program, deterministic), 0, 0, 0, None, None, 0)
             given = (params, [pool] * pools, seed, number, number, shared)
             return build(play, *given, places=seed.sharding)

@@ -9,8 +9,10 @@ log_and_save      metrics.jsonl, TensorBoard, console; a checkpoint where due
 import math
 import time
 
+import jax
 import numpy as np
 
+from jaxrl.errors import first_line
 from jaxrl.evaluation.episodes import Episodes
 from jaxrl.programs import Executor
 from jaxrl.programs.program import PER_ITERATION
@@ -18,6 +20,7 @@ from jaxrl.training import curriculum, nan_guard, overview, recovery
 from jaxrl.training.run import Member, Row, Run
 from jaxrl.types import RECORDS, Metrics, TrainState, mean_values
 from jaxrl.utils import device_memory, processes, stats
+from jaxrl.utils.xla_options import is_passing
 
 
 def reduce_metrics(run: Run, metrics: Metrics, cycles: int) -> list[Row]:
@@ -139,6 +142,7 @@ def evaluate_and_emit(
     run.emit("cycle", cycles, whole)
     evaluates = run.is_due_for_evaluation(cycles) or processes.any_of(run.callbacks.evaluate)
     results = _evaluate(run, executor, state, cycles, rows, whole) if evaluates else None
+    evaluates = results is not None
     state, trials = curriculum.resample(run.program, executor, state, cycles, results)
     _add(run, rows, whole, trials)
     if evaluates and run.exchange:
@@ -167,10 +171,20 @@ def _add(run: Run, rows: list[Row], whole: Row, new: list[Row]) -> None:
 
 def _evaluate(
     run: Run, executor: Executor, state: TrainState, cycles: int, rows: list[Row], whole: Row
-) -> list[Episodes]:
-    """Evaluate all members, and add the metrics to their rows."""
+) -> list[Episodes] | None:
+    """Evaluate all members, and add the metrics to their rows.
+
+    An evaluation changes no state: where a busy machine cannot compile it, training goes on, and
+    the next one tries again. Several processes would wait for each other.
+    """
     began = time.monotonic()
-    results, found = run.evaluate(executor, state, cycles)
+    try:
+        results, found = run.evaluate(executor, state, cycles)
+    except jax.errors.JaxRuntimeError as error:
+        if processes.count() > 1 or not is_passing(error):
+            raise
+        run.console.warn(f"this evaluation could not be compiled: {first_line(error)}")
+        return None
     _warn_of_nonfinite(run, found)
     _add(run, rows, whole, found)
     if run.overview:

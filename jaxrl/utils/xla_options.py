@@ -47,6 +47,11 @@ def options(
     return {name: value for name, value in wanted.items() if name not in flags}
 
 
+def is_passing(error: Exception) -> bool:
+    """Tell whether compiling failed for want of something that a busy machine may have later."""
+    return any(words in str(error) for words in _PASSING)
+
+
 def compile_for_devices(
     lowered: Any, version: str | None = None, *, loops: bool = False, unrolled: bool = False
 ) -> jax.stages.Compiled:
@@ -61,7 +66,7 @@ def compile_for_devices(
         try:
             return lowered.compile(compiler_options=wanted)
         except jax.errors.JaxRuntimeError as error:
-            if any(words in str(error) for words in _PASSING) and (pause := next(pauses, None)):
+            if is_passing(error) and (pause := next(pauses, None)):
                 time.sleep(pause)
                 continue
             # Without an unknown option, and those that belong to it, results are the same.

@@ -1,5 +1,6 @@
 """Compiled device programs: start states, shapes, tracing and unrolling."""
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -12,6 +13,7 @@ from jaxrl.checkpoint.manager import Restored
 from jaxrl.envs.tasks import classic
 from jaxrl.learning import minibatch
 from jaxrl.programs import device
+from jaxrl.programs.compiler import Pending
 from jaxrl.training import resume
 from jaxrl.utils import streams
 from tests.helpers import sharing, tiny
@@ -128,3 +130,23 @@ def test_only_short_rollouts_are_unrolled(monkeypatch, tiny_program, changes, gi
     monkeypatch.setattr(device.device_memory, "of_device", lambda: gigabytes * 2**30)
     changed = replace(tiny_program, config=train._parse(tiny.FLAGS + changes).config)
     assert device._fits_into_a_graph(changed) is fits
+
+
+@pytest.mark.parametrize("message, again", [("Failed to launch ptxas", True), ("broken", False)])
+def test_a_program_that_a_busy_machine_could_not_compile_is_tried_again(message, again):
+    attempts = []
+
+    def work():
+        attempts.append(message)
+        if len(attempts) == 1:
+            raise jax.errors.JaxRuntimeError(f"INTERNAL: {message}")
+        return "program"
+
+    with ThreadPoolExecutor() as threads:
+        pending = Pending(threads, work)
+    if again:
+        assert [pending.result(), pending.result()] == ["program"] * 2
+    else:
+        with pytest.raises(jax.errors.JaxRuntimeError, match="broken"):
+            pending.result()
+    assert len(attempts) == 1 + again

@@ -643,3 +643,26 @@ def test_training_opens_no_network_connection(tmp_path, monkeypatch):
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
     tiny.run(tmp_path / "run", "--epochs", "1")
     assert not connections
+
+
+@pytest.mark.parametrize("message, goes_on", [("Failed to launch ptxas", True), ("broken", False)])
+def test_a_busy_machine_costs_an_evaluation_but_no_training(
+    message, goes_on, tmp_path, capsys, monkeypatch
+):
+    real, calls = device.DeviceExecutor.evaluate, []
+
+    def busy_at_first(self, *arguments):
+        calls.append(arguments)
+        if len(calls) == 1:
+            raise jax.errors.JaxRuntimeError(f"INTERNAL: {message}")
+        return real(self, *arguments)
+
+    monkeypatch.setattr(device.DeviceExecutor, "evaluate", busy_at_first)
+    if not goes_on:
+        with pytest.raises(jax.errors.JaxRuntimeError, match="broken"):
+            tiny.run(tmp_path / "run")
+        return
+    rows = tiny.rows(tiny.run(tmp_path / "run"))
+    assert "this evaluation could not be compiled: INTERNAL: Failed" in capsys.readouterr().out
+    assert ["eval/mean_reward" in row for row in rows] == [False, False, False, True]
+    assert len(calls) == 2

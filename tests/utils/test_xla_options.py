@@ -3,6 +3,7 @@
 import jax
 import pytest
 
+from jaxrl.utils import xla_options
 from jaxrl.utils.xla_options import compile_for_devices, options
 
 OPTION = "xla_gpu_command_buffer_scheduling_mode"
@@ -77,3 +78,26 @@ def test_other_errors_are_not_hidden(monkeypatch):
 
     with pytest.raises(jax.errors.JaxRuntimeError, match="RESOURCE_EXHAUSTED"):
         compile_for_devices(FailingLowered(), CUDA)
+
+
+@pytest.mark.parametrize("failures, succeeds", [(1, True), (3, True), (4, False)])
+def test_what_a_busy_machine_refuses_is_tried_again(monkeypatch, failures, succeeds):
+    monkeypatch.setenv("XLA_FLAGS", "")
+    pauses, message = [], "INTERNAL: Failed to launch ptxas"
+    monkeypatch.setattr(xla_options.time, "sleep", pauses.append)
+
+    class BusyLowered(Lowered):
+        def compile(self, compiler_options=None):
+            if len(self.calls) < failures:
+                self.calls.append(compiler_options)
+                raise jax.errors.JaxRuntimeError(message)
+            return "program"
+
+    lowered = BusyLowered()
+    if succeeds:
+        assert compile_for_devices(lowered, CUDA) == "program"
+    else:
+        with pytest.raises(jax.errors.JaxRuntimeError, match="ptxas"):
+            compile_for_devices(lowered, CUDA)
+    assert lowered.calls == [options(CUDA)] * failures
+    assert pauses == list(xla_options._PAUSES)[:failures]
