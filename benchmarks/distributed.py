@@ -153,7 +153,7 @@ def configured(preset: str, clips: str | None, *, quick: bool) -> TrainConfig:
 def row(preset: str, executor: DeviceExecutor) -> dict[str, Any]:
     """Return what was read and what follows from it."""
     program, config = executor.program, executor.program.config
-    text = executor._cycle.result().program.as_text()
+    text = executor._cycle.result().program.as_text() or ""
     updates = config.ppo.num_minibatches * config.ppo.update_epochs
     found = collectives(text, updates)
     inner = [each for each in found if each.innermost]
