@@ -5,11 +5,12 @@
 - What is missing of it would be downloaded, unasked.
 """
 
-# pyright: reportMissingImports=false
-# Playground is an extra.
+# pyright: reportMissingImports=false, reportAttributeAccessIssue=false
+# Playground is an extra; MuJoCo is compiled and has no type stubs.
 
 import contextlib
 import importlib.util
+import sys
 import types
 import warnings
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
+import mujoco
 
 from jaxrl.envs.brax_patches import without_warp_notice
 from jaxrl.errors import UserError
@@ -53,7 +55,20 @@ def read_robots_from(folder: Path) -> None:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Drop warnings that users can do nothing about, and the notice of a missing warp."""
-    with warnings.catch_warnings(), without_warp_notice():
-        warnings.simplefilter("ignore")
-        yield
+    """Drop notices of a missing warp, and of deprecated parts of Playground's models.
+
+    Other warnings of MuJoCo are printed.
+    """
+    before = mujoco.get_mju_user_warning()
+    mujoco.set_mju_user_warning(_print_unless_deprecated)
+    try:
+        with warnings.catch_warnings(), without_warp_notice():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        mujoco.set_mju_user_warning(before)
+
+
+def _print_unless_deprecated(message: str) -> None:
+    if "is deprecated" not in message:
+        print(f"warning: MuJoCo: {message}", file=sys.stderr)

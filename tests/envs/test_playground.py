@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
+import mujoco
 import numpy as np
 import pytest
 
@@ -178,6 +179,17 @@ def test_an_argument_that_jax_has_dropped_still_clips():
         playground_patches._clip(jnp.array([-3.0, 3.0]), a_max=1.0), [-3, 1]
     )
     np.testing.assert_array_equal(playground_patches._clip(jnp.array([-3.0, 3.0]), -1, 2), [-1, 2])
+
+
+def test_only_warnings_of_deprecated_parts_are_dropped(capfd):
+    model = """<mujoco><compiler settotalmass="1"/><worldbody><body><joint type="slide"/>
+      <geom size="1"/></body></worldbody></mujoco>"""
+    with playground_patches.quiet():
+        mujoco.MjModel.from_xml_string(model)
+        playground_patches._print_unless_deprecated("unstable simulation")
+    assert capfd.readouterr().err == "warning: MuJoCo: unstable simulation\n"
+    mujoco.MjModel.from_xml_string(model)
+    assert "deprecated" in capfd.readouterr().err
 
 
 def test_a_missing_package_is_named(monkeypatch):
