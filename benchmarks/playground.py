@@ -20,7 +20,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -195,24 +195,24 @@ def main() -> None:
     for task in tasks:
         assert presets.get(preset_of(task))
     curves: dict[str, Curve] = {}
-
-    def run(task: str) -> None:
-        curves[task] = curve = train(task, folder / task, arguments.seeds, extra)
-        print(f"{task}: {_aggregate(curve.returns[-1]):.1f} in {curve.seconds[-1]} s", flush=True)
-        found = dict(curves)
-        extra_data = {"curves": {name: each._asdict() for name, each in found.items()}}
-        report.save(
-            arguments.name,
-            rows_of(found),
-            arguments.out,
-            module="playground",
-            panels=[panel(*each) for each in sorted(found.items())],
-            extra=extra_data,
-        )
-
     with ThreadPoolExecutor(arguments.at_once) as threads:
-        for done in [threads.submit(run, task) for task in tasks]:
-            done.result()
+        running = {
+            threads.submit(train, task, folder / task, arguments.seeds, extra): task
+            for task in tasks
+        }
+        for done in as_completed(running):
+            task, curve = running[done], done.result()
+            curves[task] = curve
+            end = f"{_aggregate(curve.returns[-1]):.1f} in {curve.seconds[-1]} s"
+            print(f"{task}: {end}", flush=True)
+            report.save(
+                arguments.name,
+                rows_of(curves),
+                arguments.out,
+                module="playground",
+                panels=[panel(*each) for each in sorted(curves.items())],
+                extra={"curves": {name: each._asdict() for name, each in curves.items()}},
+            )
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ HEADER = "# Core and dev packages for Linux x86-64. Written by `make lock`; do n
 # A local pip configuration must not decide what everyone else installs.
 ENV = {k: v for k, v in os.environ.items() if k not in ("PIP_FIND_LINKS", "PIP_EXTRA_INDEX_URL")}
 ENV["PIP_CONFIG_FILE"] = os.devnull
-# Playground asks for it, and neither our tests nor its physics in JAX import its 150 MB. The lock
+# A dependency of Playground (150 MB) that neither our tests nor its physics in JAX import. The lock
 # names all other packages, and is installed without looking for more.
 LEFT_OUT = ("warp-lang",)
 

@@ -106,6 +106,7 @@ def without_paths(config: TrainConfig) -> TrainConfig:
     return dataclasses.replace(
         config,
         run_dir=None,
+        task=dataclasses.replace(config.task, assets=None),
         init_from=None,
         reward_from=None,
         ppo=dataclasses.replace(config.ppo, teacher=None),

@@ -36,7 +36,7 @@ ALGORITHMS = ("ppo", "sac", "td3", "dqn", "iql", "bc")
 OFF_POLICY = ALGORITHMS[1:]
 DATA_ONLY = ("iql", "bc")  # these learn from recorded episodes
 ARM = ("pick_place",)  # an arm on a table
-PLAYGROUND = "playground:NAME"  # how settings say that they are for tasks of MuJoCo Playground
+ANY_PLAYGROUND_TASK = "playground:NAME"  # in a setting's `only_if`; a task of one's own counts too
 OWN_RANDOMIZER = "playground"  # --task.randomize: the one that such a task brings along
 # Tasks of Playground 0.2, by its three suites.
 DM_CONTROL = (
@@ -135,7 +135,7 @@ def reads_assets(name: str) -> bool:
 
 def matches(name: str, choice: str) -> bool:
     """Tell whether an environment is the one that `choice` names, or one of a kind it names."""
-    return name == choice or (choice == PLAYGROUND and is_playground(name))
+    return name == choice or (choice == ANY_PLAYGROUND_TASK and is_playground(name))
 
 
 def is_custom(name: str) -> bool:

@@ -72,22 +72,26 @@ class TaskConfig:
     )
     config: tuple[str, ...] = setting(
         (),
-        "Settings of the task itself, as ctrl_dt=0.02 or reward_config.scales.orientation=-2; "
-        "mymodule:MyTask takes them too.",
-        only_if=("env", env_names.PLAYGROUND),
+        "Settings of the task itself, as ctrl_dt=0.02 or reward_config.scales.orientation=-2.",
+        only_if=("env", env_names.ANY_PLAYGROUND_TASK),
     )
     impl: Literal["jax", "warp"] = setting(
         "jax",
         "Implementation of MuJoCo's physics; warp needs the package warp-lang and an NVIDIA GPU.",
-        only_if=("env", env_names.PLAYGROUND),
+        only_if=("env", env_names.ANY_PLAYGROUND_TASK),
     )
     assets: Path | None = setting(
         None,
         "Folder of mujoco_menagerie, whose robots most of these tasks use; None: the one in "
         "JAXRL_MENAGERIE, or in Playground's package.",
-        only_if=("env", env_names.PLAYGROUND),
+        only_if=("env", env_names.ANY_PLAYGROUND_TASK),
         free_on_resume=True,
     )
+
+    def __post_init__(self) -> None:
+        """Store an absolute path: a run may be evaluated from another folder."""
+        if isinstance(self.assets, Path):
+            object.__setattr__(self, "assets", self.assets.expanduser().absolute())
 
 
 @dataclass(frozen=True)

@@ -76,7 +76,7 @@ def _randomizer(config: TrainConfig) -> Callable:
         return user_code.load("--task.randomize", config.task.randomize or "")
     if not env_names.is_playground(config.env):
         raise UserError(
-            f"--task.randomize playground: '{config.env}' is no task of MuJoCo Playground: name a "
+            f"--task.randomize playground: '{config.env}' is not a MuJoCo Playground task: name a "
             "function of your own, as module:function."
         )
     from jaxrl.envs import playground
@@ -86,7 +86,7 @@ def _randomizer(config: TrainConfig) -> Callable:
 
 def _warn_of_action_repeat(env: "Env", chosen: int) -> None:
     """Warn if a task names another action repeat than the settings have."""
-    own = getattr(env, "action_repeat", chosen)
+    own = getattr(env, "wanted_action_repeat", chosen)
     if own != chosen:
         print(
             f"warning: this task is made for --task.action-repeat {own}, not {chosen}.",

@@ -62,7 +62,7 @@ class PlaygroundEnv(Env):
     def __init__(self, task: Any):
         self._task = task
         self.episode_length = int(task._config.get("episode_length", 1000))
-        self.action_repeat = int(task._config.get("action_repeat", 1))
+        self.wanted_action_repeat = int(task._config.get("action_repeat", 1))
 
     def reset(self, rng: Array) -> State:
         """Start an episode."""
@@ -144,7 +144,7 @@ def make(name: str, task: TaskConfig) -> PlaygroundEnv:
         )
     changes = config_changes(registry.get_default_config(wanted), task)
     folder = _use_menagerie(wanted, task.assets)
-    with playground_patches.quiet(), _naming_missing_files(folder):
+    with playground_patches.quiet(), _naming_missing_files(folder, menagerie_folders(wanted)):
         return PlaygroundEnv(registry.load(wanted, config_overrides=changes))
 
 
@@ -155,6 +155,8 @@ def config_changes(defaults: Any, task: TaskConfig) -> dict[str, Any]:
     for path in given:
         if path not in known:
             raise UserError(f"--task.config: the task has no '{path}'.{nearest(path, known)}")
+    if task.impl != "jax" and "impl" not in known:
+        raise UserError(f"--task.impl {task.impl}: this task has no choice of implementation.")
     implementation = {"impl": task.impl} if "impl" in known and "impl" not in given else {}
     changes = implementation | given
     if changes.get("impl") == "warp" and importlib.util.find_spec("warp") is None:
@@ -174,7 +176,6 @@ def arguments(factory: Callable[..., Any], task: TaskConfig) -> dict[str, Any]:
     """
     config: Any = inspect.signature(factory).parameters.get("config")
     defaults = None if config is None or config.default is config.empty else config.default
-    given = {}
     if defaults is None:
         module = sys.modules[factory.__module__]
         if not hasattr(module, "default_config"):
@@ -182,8 +183,21 @@ def arguments(factory: Callable[..., Any], task: TaskConfig) -> dict[str, Any]:
                 f"--env: give the argument `config` of {factory.__name__} a default, or its module "
                 "a function `default_config`."
             )
-        given["config"] = defaults = module.default_config()
-    return given | {"config_overrides": config_changes(defaults, task)}
+        defaults = module.default_config()
+    changes = {"config_overrides": config_changes(defaults, task)}
+    if config is None:
+        return changes
+    # A copy: a task writes its changes into the object that it gets, which may be a default.
+    return changes | {"config": defaults.copy_and_resolve_references()}
+
+
+def make_own(factory: Callable[..., Any], task: TaskConfig, kwargs: dict[str, Any]) -> Any:
+    """Build a task of the user's own, which may read a robot of mujoco_menagerie."""
+    playground_patches.import_registry()
+    folder = find_menagerie(task.assets)
+    playground_patches.read_robots_from(folder)
+    with playground_patches.quiet(), _naming_missing_files(folder, ()):
+        return factory(**kwargs)
 
 
 def _paths(config: Any) -> list[str]:
@@ -208,10 +222,10 @@ def randomizer(name: str) -> Callable[[PyTree, Key], PyTree]:
             f"--task.randomize playground: '{name}' has no randomiser of its own; these have: "
             f"{', '.join(having)}."
         )
-    return of_one(batched)
+    return unbatched(batched)
 
 
-def of_one(batched: Callable[[PyTree, Array], tuple[PyTree, PyTree]]) -> Callable:
+def unbatched(batched: Callable[[PyTree, Array], tuple[PyTree, PyTree]]) -> Callable:
     """Return a randomiser of one model, from Playground's kind.
 
     Those take a batch of keys, and return a model with a first axis where `in_axes` is 0.
@@ -237,44 +251,51 @@ def menagerie_folders(name: str) -> tuple[str, ...]:
 
 
 def find_menagerie(assets: Path | None) -> Path:
-    """Return where mujoco_menagerie is, or would be: --task.assets, JAXRL_MENAGERIE, the package's.
+    """Return where mujoco_menagerie is: at --task.assets, JAXRL_MENAGERIE, or in the package.
 
-    This imports nothing.
+    The first of these folders that exists counts: --task.assets may be of a run that was trained
+    on another machine. If none does, the first that was named.
     """
-    if assets is not None:
-        return assets
-    if named := os.environ.get(MENAGERIE_VARIABLE):
-        return Path(named)
     package = importlib.util.find_spec("mujoco_playground")
     root = Path(package.origin).parent if package and package.origin else Path()
-    return root / "external_deps" / "mujoco_menagerie"
+    variable = os.environ.get(MENAGERIE_VARIABLE)
+    named = [assets, Path(variable).expanduser() if variable else None]
+    places = [p for p in (*named, root / "external_deps" / "mujoco_menagerie") if p is not None]
+    return next((place for place in places if place.is_dir()), places[0]).absolute()
 
 
 def _use_menagerie(name: str, assets: Path | None) -> Path:
     """Let Playground read robots from the folder that is found; raise a UserError for its gaps."""
-    folder = find_menagerie(assets).absolute()
+    folder = find_menagerie(assets)
     needed = menagerie_folders(name)
     if missing := [each for each in needed if not (folder / each).is_dir()]:
         where = "--task.assets" if assets is not None else f"--env {_PREFIX}{name}"
         raise UserError(
             f"{where}: {' and '.join(missing)} of mujoco_menagerie is not in '{folder}'. Get it by "
             "`git clone https://github.com/google-deepmind/mujoco_menagerie`, and name the folder "
-            f"by --task.assets or {MENAGERIE_VARIABLE}."
+            f"by {MENAGERIE_VARIABLE} or, in training, --task.assets."
         )
     playground_patches.read_robots_from(folder)
     return folder
 
 
 @contextlib.contextmanager
-def _naming_missing_files(folder: Path) -> Iterator[None]:
-    """Raise a UserError that names a file which an incomplete copy of mujoco_menagerie lacks."""
+def _naming_missing_files(folder: Path, needed: tuple[str, ...]) -> Iterator[None]:
+    """Raise a UserError that names a file which an incomplete copy of mujoco_menagerie lacks.
+
+    MuJoCo names a file as the model does: by a path to mujoco_menagerie, or within one of the
+    `needed` folders.
+    """
     try:
         yield
     except (ValueError, FileNotFoundError) as error:
-        missing = re.search(r"mujoco_menagerie/([\w./-]+)", str(error))
-        if missing is None:
+        opened = re.search(r"[Ee]rror opening file '([^']+)'", str(error))
+        file = opened[1] if opened else str(getattr(error, "filename", None) or "")
+        inside = file.rpartition("mujoco_menagerie/")[2].removeprefix(f"{folder}/")
+        if not file or (inside == file and not needed):
             raise
+        where = "" if inside != file else f" of {' or '.join(needed)}"
         raise UserError(
-            f"--task.assets: '{folder}' is incomplete, it lacks {missing[1]}: clone "
+            f"--task.assets: '{folder}' is incomplete: '{inside}'{where} is missing. Clone "
             "mujoco_menagerie again."
         ) from error

@@ -41,7 +41,7 @@ def import_registry() -> types.ModuleType:
 
 
 def _clip(x: Array, *bounds: Any, a_max: Any = None, **named: Any) -> Array:
-    return jnp.clip(x, *bounds, **named) if a_max is None else jnp.minimum(x, a_max)
+    return jnp.clip(x, *bounds, **named | ({} if a_max is None else {"max": a_max}))
 
 
 def read_robots_from(folder: Path) -> None:

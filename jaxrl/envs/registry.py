@@ -123,10 +123,12 @@ def _make_custom(name: str, task: TaskConfig, kwargs: dict[str, Any]) -> "Env":
 
     factory = user_code.load("--env", name)
     parameters = inspect.signature(factory).parameters
-    if "config_overrides" in parameters:
+    is_task = "config_overrides" in parameters  # written for Playground's interface
+    if is_task:
         kwargs = playground.arguments(factory, task) | kwargs
-    elif task.config:
-        raise UserError(f"--task.config: '{name}' takes no config_overrides; leave it out.")
+    given = {"config": task.config, "impl": task.impl != "jax", "assets": task.assets}
+    for setting in (setting for setting, value in given.items() if value and not is_task):
+        raise UserError(f"--task.{setting}: '{name}' takes no config_overrides; leave it out.")
     has_kwargs = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     flags = {"backend": "--backend", "num_agents": "--task.num-agents"}
     for argument in kwargs:
@@ -144,7 +146,7 @@ def _make_custom(name: str, task: TaskConfig, kwargs: dict[str, Any]) -> "Env":
         raise UserError(
             f"--env: '{name}' needs {', '.join(missing)}: --env-args {missing[0]}=VALUE."
         )
-    env: Any = factory(**kwargs)
+    env: Any = playground.make_own(factory, task, kwargs) if is_task else factory(**kwargs)
     if playground.is_task(env):
         env = playground.PlaygroundEnv(env)
     missing = [m for m in ("reset", "step", "action_size") if not hasattr(env, m)]

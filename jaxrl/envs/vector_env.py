@@ -170,7 +170,7 @@ class VectorEnv:
     ) -> PackedEnvState:
         """Sample `number` start states, by default from the evaluations' distribution.
 
-        `nominal` says, if physics is randomised, that it is not to be; None: as this object does.
+        `nominal`: use the model's own physics even if it is `randomized`; None: `self.nominal`.
         Brax environments take raw keys.
         """
         nominal = self.nominal if nominal is None else nominal

@@ -11,28 +11,30 @@ from jax import export
 from jaxrl.envs.env_state import Template
 from jaxrl.programs import trace_cache
 from jaxrl.types import PyTree
-from jaxrl.utils.xla_options import compile_for_devices, is_passing
+from jaxrl.utils.xla_options import CompilerBusyError, compile_for_devices
 
 
-class Pending:
+class PendingProgram:
     """A program that a thread compiles.
 
     Where that failed because the machine was busy, it is tried again when the program is needed.
     """
 
     def __init__(self, threads: ThreadPoolExecutor, work: "Callable[[], Compiled]"):
-        self._work, self._future = work, threads.submit(work)
+        self._future = threads.submit(work)
+        self._work: Callable[[], Compiled] | None = work  # holds the program before compilation
 
     def result(self) -> "Compiled":
         """Wait for the program."""
         try:
-            return self._future.result()
-        except jax.errors.JaxRuntimeError as error:
-            if not is_passing(error):
+            program = self._future.result()
+        except CompilerBusyError:
+            if self._work is None:
                 raise
-        program = self._work()
-        self._future = Future()
-        self._future.set_result(program)
+            program = self._work()
+            self._future = Future()
+            self._future.set_result(program)
+        self._work = None
         return program
 
 
@@ -68,7 +70,7 @@ class Builder:
         places: PyTree,
         donate_first: bool = False,
         unrolled: bool = False,
-    ) -> Pending:
+    ) -> PendingProgram:
         """Begin to compile a function; `places` are the shardings of its results."""
         structures = [jax.tree.structure(shape) for shape in shapes]
         plain_shapes = [_plain(shape) for shape in shapes]
@@ -88,7 +90,7 @@ class Builder:
             program_now = lowered or program.lower(*plain_shapes)
             return Compiled(compile_for_devices(program_now, loops=self._loops, unrolled=unrolled))
 
-        return Pending(self._threads, work)
+        return PendingProgram(self._threads, work)
 
     def _cached(
         self, name: str, function: jax.stages.Wrapped, shapes: list

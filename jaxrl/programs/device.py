@@ -30,7 +30,7 @@ from jaxrl.envs.nan_capture import NonFiniteCapture
 from jaxrl.envs.vector_env import VectorEnv
 from jaxrl.evaluation import episodes as evaluation
 from jaxrl.programs import trace_cache
-from jaxrl.programs.compiler import Builder, Pending
+from jaxrl.programs.compiler import Builder, PendingProgram
 from jaxrl.programs.program import Program, run_iterations, with_settings
 from jaxrl.types import Algorithm, Array, EnvSpec, Mean, Metrics, PyTree, TrainState
 from jaxrl.utils import device_memory, processes, sharding, streams
@@ -133,12 +133,14 @@ class DeviceExecutor:
 
     program: DeviceProgram
     _state: Any  # its structure: programs return plain tuples of arrays
-    _draw: Pending  # (seed, stream, number, curriculum, shared) -> pool
-    _init: Pending  # (seed, pool) -> state
-    _cycle: Pending  # (state, pool, iterations, shared) -> (state, metrics); the state is donated
-    _evaluate: Pending | None  # (policy params, pools, seed, stream, number, shared) -> Episodes
-    _trials: Pending | None = None  # likewise, of the trials that the curriculum follows
-    _restart: Pending | None = None  # (seed, number, pool) -> collector without replay
+    _draw: PendingProgram  # (seed, stream, number, curriculum, shared) -> pool
+    _init: PendingProgram  # (seed, pool) -> state
+    # (state, pool, iterations, shared) -> (state, metrics); the state is donated
+    _cycle: PendingProgram
+    # (policy params, pools, seed, stream, number, shared) -> Episodes
+    _evaluate: PendingProgram | None
+    _trials: PendingProgram | None = None  # likewise, of the trials that the curriculum follows
+    _restart: PendingProgram | None = None  # (seed, number, pool) -> collector without replay
     _shared: "_SharedOnDevice" = field(default_factory=lambda: _SharedOnDevice())
 
     def init_state(self) -> TrainState:
@@ -271,7 +273,7 @@ def compile_programs(program: DeviceProgram) -> DeviceExecutor:
         params = program.algorithm.policy_params(state.learner)
         settings, resampling = program.config.eval, program.config.motion
 
-        def player(deterministic: bool, pools: int) -> Pending:
+        def player(deterministic: bool, pools: int) -> PendingProgram:
             play = many.copies(_evaluator(program, deterministic), 0, 0, 0, None, None, 0)
             given = (params, [pool] * pools, seed, number, number, shared)
             return build(play, *given, places=seed.sharding)

@@ -9,7 +9,6 @@ log_and_save      metrics.jsonl, TensorBoard, console; a checkpoint where due
 import math
 import time
 
-import jax
 import numpy as np
 
 from jaxrl.errors import first_line
@@ -20,7 +19,7 @@ from jaxrl.training import curriculum, nan_guard, overview, recovery
 from jaxrl.training.run import Member, Row, Run
 from jaxrl.types import RECORDS, Metrics, TrainState, mean_values
 from jaxrl.utils import device_memory, processes, stats
-from jaxrl.utils.xla_options import is_passing
+from jaxrl.utils.xla_options import CompilerBusyError
 
 
 def reduce_metrics(run: Run, metrics: Metrics, cycles: int) -> list[Row]:
@@ -142,9 +141,10 @@ def evaluate_and_emit(
     run.emit("cycle", cycles, whole)
     evaluates = run.is_due_for_evaluation(cycles) or processes.any_of(run.callbacks.evaluate)
     results = _evaluate(run, executor, state, cycles, rows, whole) if evaluates else None
+    if evaluates == (results is not None):
+        state, trials = curriculum.resample(run.program, executor, state, cycles, results)
+        _add(run, rows, whole, trials)
     evaluates = results is not None
-    state, trials = curriculum.resample(run.program, executor, state, cycles, results)
-    _add(run, rows, whole, trials)
     if evaluates and run.exchange:
         state, exchanged = run.exchange(state, cycles, rows)
         _add(run, rows, whole, exchanged)
@@ -174,14 +174,14 @@ def _evaluate(
 ) -> list[Episodes] | None:
     """Evaluate all members, and add the metrics to their rows.
 
-    An evaluation changes no state: where a busy machine cannot compile it, training goes on, and
-    the next one tries again. Several processes would wait for each other.
+    An evaluation changes no state: where a busy machine cannot compile it, training goes on
+    without it (None), and the next one tries again. Several processes would wait for each other.
     """
     began = time.monotonic()
     try:
         results, found = run.evaluate(executor, state, cycles)
-    except jax.errors.JaxRuntimeError as error:
-        if processes.count() > 1 or not is_passing(error):
+    except CompilerBusyError as error:
+        if processes.count() > 1:
             raise
         run.console.warn(f"this evaluation could not be compiled: {first_line(error)}")
         return None

@@ -29,7 +29,11 @@ _LOOPING_OPTIONS = {"xla_cpu_multi_thread_eigen": False}
 
 
 # Failures to start a program that the compiler needs, and the seconds before each new attempt.
-_PASSING = ("Failed to launch ptxas", "Failed to launch nvlink", "Resource temporarily unavailable")
+_TRANSIENT = (
+    "Failed to launch ptxas",
+    "Failed to launch nvlink",
+    "Resource temporarily unavailable",
+)
 _PAUSES = (1.0, 5.0, 20.0)
 
 
@@ -47,9 +51,8 @@ def options(
     return {name: value for name, value in wanted.items() if name not in flags}
 
 
-def is_passing(error: Exception) -> bool:
-    """Tell whether compiling failed for want of something that a busy machine may have later."""
-    return any(words in str(error) for words in _PASSING)
+class CompilerBusyError(RuntimeError):
+    """A program could not be compiled for want of something that the machine may have later."""
 
 
 def compile_for_devices(
@@ -66,7 +69,9 @@ def compile_for_devices(
         try:
             return lowered.compile(compiler_options=wanted)
         except jax.errors.JaxRuntimeError as error:
-            if is_passing(error) and (pause := next(pauses, None)):
+            if any(words in str(error) for words in _TRANSIENT):
+                if (pause := next(pauses, None)) is None:
+                    raise CompilerBusyError(str(error)) from error
                 time.sleep(pause)
                 continue
             # Without an unknown option, and those that belong to it, results are the same.

@@ -2,6 +2,7 @@
 
 import subprocess
 from dataclasses import replace
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -11,12 +12,14 @@ import pytest
 
 pytest.importorskip("mujoco_playground")
 
-from jaxrl import evaluate, export, render, train
-from jaxrl.config import TaskConfig, env_names, presets
+from jaxrl import evaluate, export, programs, render, train
+from jaxrl.config import TaskConfig, env_names, overrides, presets
 from jaxrl.envs import factory, playground, playground_patches, registry
 from jaxrl.envs.brax_patches import import_brax
 from jaxrl.errors import UserError
 from jaxrl.policies import load
+from jaxrl.programs import device
+from jaxrl.utils import streams
 from tests.helpers import playground_task
 
 CART = "tests.helpers.playground_task:Cart"
@@ -55,7 +58,19 @@ def test_every_task_has_a_preset(tasks):
     assert {f"playground:{name}" for name in listed} <= presets.PRESETS.keys()
 
 
-@pytest.mark.parametrize("name", [*env_names.DM_CONTROL, *env_names.LOCOMOTION])
+TASKS = [*env_names.DM_CONTROL, *env_names.LOCOMOTION, *env_names.MANIPULATION]
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("name", TASKS)
+def test_every_task_is_built_and_traced(name):
+    folder = playground.find_menagerie(None)
+    if any(not (folder / each).is_dir() for each in playground.menagerie_folders(name)):
+        pytest.skip(f"its robot is not in {folder}")
+    assert factory.build(presets.get(f"playground:{name}")).template.action.size > 0
+
+
+@pytest.mark.parametrize("name", TASKS)
 def test_presets_repeat_actions_as_the_tasks_say(tasks, name):
     config, own = presets.get(f"playground:{name}"), tasks.get_default_config(name)
     assert config.task.action_repeat == own.action_repeat
@@ -146,6 +161,15 @@ def test_a_class_that_needs_its_configuration_gets_its_module_s():
     assert env.unwrapped._task._config.impl == "jax"
 
 
+def test_changes_do_not_reach_the_next_task_of_the_same_class():
+    """Playground's own classes have a configuration as the default of an argument."""
+    changed = TaskConfig(config=("episode_length=4", "goal.distance=9.0"))
+    name = "tests.helpers.playground_task:SharedDefault"
+    assert registry.make(name, None, changed).episode_length == 4
+    assert registry.make(name).episode_length == 6
+    assert registry.make(name)._task._config.goal.distance == 0.25
+
+
 def test_another_action_repeat_than_the_task_s_is_reported(capsys):
     _cart(config=("action_repeat=2",), action_repeat=1)[1].template  # noqa: B018
     assert "made for --task.action-repeat 2, not 1" in capsys.readouterr().err
@@ -179,6 +203,9 @@ def test_an_argument_that_jax_has_dropped_still_clips():
         playground_patches._clip(jnp.array([-3.0, 3.0]), a_max=1.0), [-3, 1]
     )
     np.testing.assert_array_equal(playground_patches._clip(jnp.array([-3.0, 3.0]), -1, 2), [-1, 2])
+    np.testing.assert_array_equal(
+        playground_patches._clip(jnp.array([-3.0, 3.0]), -1, a_max=2), [-1, 2]
+    )
 
 
 def test_only_warnings_of_deprecated_parts_are_dropped(capfd):
@@ -228,10 +255,39 @@ def test_missing_robots_are_not_downloaded(no_clone, tmp_path, monkeypatch):
             registry.make(go1)
 
 
-def test_an_incomplete_copy_is_named(no_clone, tmp_path):
+@pytest.mark.parametrize(
+    "name", ["Go1JoystickFlatTerrain", "BarkourJoystick", "PandaPickCube", "AlohaHandOver"]
+)
+def test_an_incomplete_copy_is_named(name, no_clone, tmp_path):
+    for folder in playground.menagerie_folders(name):
+        (tmp_path / folder / "assets").mkdir(parents=True)
+    with pytest.raises(UserError, match=r"is incomplete: '.+' .*is missing"):
+        registry.make(f"playground:{name}", None, TaskConfig(assets=tmp_path))
+
+
+def test_a_task_of_one_s_own_reads_the_same_robots(no_clone, tmp_path):
+    """The file of an incomplete copy is named; a file of the user's own is not taken for one."""
     (tmp_path / "unitree_go1" / "assets").mkdir(parents=True)
-    with pytest.raises(UserError, match=r"incomplete, it lacks unitree_go1/assets/\w+"):
-        registry.make("playground:Go1JoystickFlatTerrain", None, TaskConfig(assets=tmp_path))
+    task = TaskConfig(assets=tmp_path)
+    with pytest.raises(UserError, match=r"incomplete: 'unitree_go1/assets/\w+.stl' is missing"):
+        registry.make("tests.helpers.playground_task:OwnGo1", None, task)
+    with pytest.raises(ValueError, match="mine.xml"):
+        registry.make("tests.helpers.playground_task:LostModel", None, task)
+
+
+def test_a_folder_that_is_gone_gives_way_to_the_variable(tmp_path, monkeypatch):
+    """As where a run is evaluated on another machine than it was trained on."""
+    monkeypatch.setenv(playground.MENAGERIE_VARIABLE, str(tmp_path))
+    assert playground.find_menagerie(tmp_path / "gone") == tmp_path
+    monkeypatch.delenv(playground.MENAGERIE_VARIABLE)
+    if not playground.find_menagerie(None).exists():
+        assert playground.find_menagerie(tmp_path / "gone") == tmp_path / "gone"
+
+
+def test_the_folder_is_stored_as_an_absolute_path(monkeypatch):
+    monkeypatch.setenv("HOME", "/somewhere")
+    assert str(TaskConfig(assets=Path("~/robots")).assets) == "/somewhere/robots"
+    assert TaskConfig(assets=Path("robots")).assets == Path.cwd() / "robots"
 
 
 @pytest.mark.parametrize("name", [*env_names.LOCOMOTION, *env_names.MANIPULATION])
@@ -244,7 +300,7 @@ def test_every_robot_s_folder_is_known(name):
 
 def test_a_randomiser_of_batches_randomises_one_model():
     model = registry.make(CART).sys
-    one = playground.of_one(playground_task.randomize)
+    one = playground.unbatched(playground_task.randomize)
     masses = {float(one(model, jax.random.PRNGKey(i)).body_mass[1]) for i in range(5)}
     assert len(masses) == 5 and all(1 <= mass <= 4 for mass in masses)
     again = one(model, jax.random.PRNGKey(0))
@@ -254,7 +310,7 @@ def test_a_randomiser_of_batches_randomises_one_model():
 def test_evaluations_have_the_model_s_physics_unless_asked(monkeypatch):
     """Training samples masses; an evaluation starts with 2 kg, or samples too."""
     monkeypatch.setattr(
-        factory, "_randomizer", lambda _: playground.of_one(playground_task.randomize)
+        factory, "_randomizer", lambda _: playground.unbatched(playground_task.randomize)
     )
     _, env = _cart(randomize="anything:else")
 
@@ -272,6 +328,26 @@ def test_evaluations_have_the_model_s_physics_unless_asked(monkeypatch):
     assert len(np.unique(trained)) == len(np.unique(randomized)) == 3
 
 
+@pytest.mark.parametrize("randomize", [False, True])
+def test_evaluations_of_a_run_draw_the_model_s_physics_unless_asked(randomize, monkeypatch):
+    monkeypatch.setattr(
+        factory, "_randomizer", lambda _: playground.unbatched(playground_task.randomize)
+    )
+    config, _ = _cart(randomize="anything:else")
+    config = overrides.changed(
+        config, {"eval.randomize": randomize, "devices": 1, "ppo.num_minibatches": 1}
+    )
+    draw = device._Pure(programs.build_device(config)).draw
+
+    def masses(stream):
+        leaves = jax.jit(draw)(np.uint32(0), np.uint32(stream), np.uint32(0), (), ())
+        mass = next(leaf for leaf in leaves if leaf.shape == (3, 3))
+        return np.asarray(mass)[:, 2]
+
+    assert len(np.unique(masses(streams.TRAIN))) == 3
+    assert len(np.unique(masses(streams.EVALUATE))) == (3 if randomize else 1)
+
+
 def test_tasks_without_a_randomiser_say_which_have_one(tasks):
     with pytest.raises(UserError, match=r"no randomiser of its own; these have:.*Go1"):
         playground.randomizer("playground:CheetahRun")
@@ -279,7 +355,7 @@ def test_tasks_without_a_randomiser_say_which_have_one(tasks):
 
 def test_only_tasks_of_playground_have_one():
     config = replace(presets.get("cartpole"), task=TaskConfig(randomize="playground"))
-    with pytest.raises(UserError, match="no task of MuJoCo Playground"):
+    with pytest.raises(UserError, match="not a MuJoCo Playground task"):
         factory.build(config)
 
 

@@ -6,6 +6,7 @@ import mujoco
 from ml_collections import config_dict
 from mujoco import mjx
 from mujoco_playground import MjxEnv, State
+from mujoco_playground._src.locomotion.go1 import joystick
 
 _XML = """
 <mujoco>
@@ -90,6 +91,25 @@ class NeedsConfig(Cart):
 
     def __init__(self, config, config_overrides=None):
         super().__init__(config, config_overrides)
+
+
+class SharedDefault(Cart):
+    """Its configuration is the default of its argument, as in Playground's own classes."""
+
+    def __init__(self, config=default_config(), config_overrides=None):  # noqa: B008
+        super().__init__(config, config_overrides)
+
+
+class OwnGo1(joystick.Joystick):
+    """A task that builds on one of Playground's, with its robot."""
+
+
+class LostModel(Cart):
+    """A task whose own model is missing."""
+
+    def __init__(self, config=None, config_overrides=None):
+        super().__init__(config, config_overrides)
+        mujoco.MjModel.from_xml_path("mine.xml")
 
 
 def randomize(model, rng):
