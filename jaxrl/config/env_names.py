@@ -99,7 +99,7 @@ MANIPULATION = (
     "PandaPickCubeOrientation",
     "PandaRobotiqPushCube",
 )
-CLASSIC = ("arena", "cartpole", "catch", "pendulum", "recall")
+CLASSIC = ("arena", "cartpole", "catch", "delayed_match", "pendulum", "recall")
 
 
 def exists(name: str) -> bool:

@@ -16,6 +16,8 @@ from jaxrl.config import env_names
 from jaxrl.config.algorithms import AMPConfig, OffPolicyConfig, PPOConfig, RRDConfig
 from jaxrl.config.metadata import INT64_MAX, UINT32_MAX, section, setting
 
+_RECURRENT = ("network.rnn", "lstm", "gru", "mingru")
+
 
 @dataclass(frozen=True)
 class TaskConfig:
@@ -290,21 +292,29 @@ class NetworkConfig:
         at_least=1,
         only_if=("network.sde",),
     )
-    rnn: Literal["none", "lstm", "gru"] = setting(
-        "none", "Recurrent layer after the others.", weights_of="actor"
+    rnn: Literal["none", "lstm", "gru", "mingru"] = setting(
+        "none",
+        "Recurrent layer after the others. On a GPU, mingru computes all steps of a segment in "
+        "parallel.",
+        weights_of="actor",
     )
-    rnn_size: int = setting(
-        128, "Width of the recurrent layer.", at_least=1, only_if=("network.rnn", "lstm", "gru")
+    rnn_size: int = setting(128, "Width of the recurrent layer.", at_least=1, only_if=_RECURRENT)
+    rnn_timescale: float = setting(
+        0.0,
+        "Steps that the recurrent layer remembers at the start of training, at most (chrono "
+        "initialisation), 2 or more; 0: a few.",
+        at_least=0,
+        only_if=_RECURRENT,
     )
     rnn_layers: int = setting(
         1,
         "Number of recurrent layers, one after the other.",
         at_least=1,
         weights_of="actor",
-        only_if=("network.rnn", "lstm", "gru"),
+        only_if=_RECURRENT,
     )
     rnn_of: Literal["actor", "critic", "both"] = setting(
-        "both", "Which network has it.", weights_of="actor", only_if=("network.rnn", "lstm", "gru")
+        "both", "Which network has it.", weights_of="actor", only_if=_RECURRENT
     )
     module: str | None = setting(
         None,
@@ -435,10 +445,10 @@ class TrainConfig:
 
     env: str = setting(
         "inverted_pendulum",
-        "One of Brax's, one of ours (arena, cartpole, catch, imitation, pendulum, pick_place, "
-        "recall, heading), MuJoCo Playground's as playground:<name>, Gymnasium's as gym:<id>, or "
-        "your own as module:Class; with --data.path it only evaluates, and offline stands for "
-        "none.",
+        "One of Brax's, one of ours (arena, cartpole, catch, delayed_match, imitation, pendulum, "
+        "pick_place, recall, heading), MuJoCo Playground's as playground:<name>, Gymnasium's as "
+        "gym:<id>, or your own as module:Class; with --data.path it only evaluates, and offline "
+        "stands for none.",
     )
     env_args: tuple[str, ...] = setting(
         (),

@@ -72,6 +72,8 @@ def _choice_problems(config: TrainConfig) -> list[str]:
         problems.append(
             "--network.sde learns the standard deviation of its noise: use --network.no-fixed-std."
         )
+    if 0 < config.network.rnn_timescale <= 2:
+        problems.append("--network.rnn-timescale must be 0, or more than 2 steps.")
     if ppo.min_learning_rate > ppo.max_learning_rate:
         problems.append("--ppo.min-learning-rate must not exceed --ppo.max-learning-rate.")
     return problems

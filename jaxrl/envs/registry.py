@@ -76,6 +76,7 @@ def _make_own(name: str, kwargs: dict[str, Any]) -> "Env":
         "arena": arena.Arena,
         "cartpole": classic.CartPole,
         "catch": catch.Catch,
+        "delayed_match": recall.DelayedMatch,
         "pendulum": classic.Pendulum,
         "recall": recall.Recall,
     }

@@ -67,7 +67,11 @@ def rnn_of(c: NetworkConfig, part: str) -> str:
 
 def _rnn_layers(c: NetworkConfig) -> list[RNN]:
     """Return the recurrent layers; inside a module they become parts of it."""
-    return [RNN(c.rnn, c.rnn_size, name=name) for name in layer_names(c.rnn_layers)]
+    return [_rnn(c, name) for name in layer_names(c.rnn_layers)]
+
+
+def _rnn(c: NetworkConfig, name: str | None = None) -> RNN:
+    return RNN(c.rnn, c.rnn_size, c.rnn_timescale, name=name)
 
 
 class _Actor(nn.Module):
@@ -304,7 +308,7 @@ def _plain_forward(actor: _Actor, critic: _Critic, readers: tuple[Callable, Call
 def _batched_forward(actor: _Actor, critic: _Critic, readers: tuple[Callable, Callable]):
     """Return `forward` for bodies of equal shape: each pair of layers is one batched product."""
     c = actor.config
-    torso, rnn = _torso(c, c.hidden), RNN(c.rnn, c.rnn_size)
+    torso, rnn = _torso(c, c.hidden), _rnn(c)
     names = () if c.rnn == "none" else layer_names(c.rnn_layers)
 
     def body(params: PyTree, carry: PyTree, x: Array, ended: PyTree) -> Array:

@@ -1,8 +1,9 @@
-"""LSTM and GRU layers, for one step or for whole segments.
+"""LSTM, GRU and minGRU layers, for one step or for whole segments.
 
 Most of the work of a step is the product with its input. So these products are computed for all
 steps of a segment at once, and only the recurrent part step by step. Backwards likewise: see
-`_unroll`.
+`_unroll`. The gates of a minGRU do not depend on its carry, so that no part is left to compute step
+by step: see `_scan_linear`.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,7 +18,7 @@ from jaxrl.types import Array, PyTree
 # (carry, gates from the input, gates from the carry) -> carry
 Cell = Callable[[PyTree, Array, Array], PyTree]
 
-GATES = {"lstm": 4, "gru": 3}
+GATES = {"lstm": 4, "gru": 3, "mingru": 3}
 
 
 def initial_carry(kind: str, size: int, number: int, layers: int = 1) -> PyTree:
@@ -69,6 +70,7 @@ class RNN(nn.Module):
 
     kind: str
     size: int
+    timescale: float = 0.0  # steps that the layer remembers at first, at most; 0: a few
 
     @nn.compact
     def __call__(
@@ -81,8 +83,11 @@ class RNN(nn.Module):
         the carry after the same step (and before its reset); they do not change the carry.
         """
         project = nn.Dense(GATES[self.kind] * self.size, bias_init=self._bias, name="input")
-        gates, cell = project(x), CELLS[self.kind]
-        weights = self._weights()
+        gates = project(x)
+        if self.kind == "mingru":
+            next_gates = None if next_x is None else project(next_x)
+            return _mingru(carry, gates, ended, next_gates)
+        cell, weights = CELLS[self.kind], self._weights()
         if ended is None:
             carry = cell(carry, gates, _past(weights, carry))
             return _output(carry), None, carry
@@ -110,9 +115,20 @@ class RNN(nn.Module):
         return recurrent, jnp.concatenate([jnp.zeros(width - self.size), bias])
 
     def _bias(self, key: Array, shape: tuple, dtype=jnp.float32) -> Array:
-        """Return the initial bias, which opens the forget gates of an LSTM: it remembers longer."""
-        zeros = jnp.zeros(shape, dtype)
-        return zeros.at[self.size : 2 * self.size].set(1.0) if self.kind == "lstm" else zeros
+        """Return the initial bias, by which the gates remember for a while.
+
+        With a timescale, a unit forgets a fraction of 1 / s in each step, s ~ U(2, timescale):
+        chrono initialisation, Tallec and Ollivier, 2018. Without one, the forget gates of an LSTM
+        are opened.
+        """
+        gates = jnp.zeros(shape, dtype).reshape(-1, self.size)
+        if self.timescale:
+            keep = jnp.log(jax.random.uniform(key, (self.size,), dtype, 2.0, self.timescale) - 1.0)
+            for gate, sign in _REMEMBERING[self.kind].items():
+                gates = gates.at[gate].set(sign * keep)
+        elif self.kind == "lstm":
+            gates = gates.at[1].set(1.0)
+        return gates.reshape(shape)
 
 
 def _output(carry: PyTree) -> Array:
@@ -208,6 +224,66 @@ def _gru(hidden: Array, gates: Array, past: Array) -> Array:
 
 
 CELLS: dict[str, Cell] = {"lstm": _lstm, "gru": _gru}
+# Gates whose bias decides how long a unit remembers: 1 keeps, −1 overwrites.
+_REMEMBERING = {"lstm": {0: -1.0, 1: 1.0}, "gru": {1: 1.0}, "mingru": {0: -1.0}}
+
+
+def _mingru(
+    carry: Array, gates: Array, ended: Array | None, next_gates: Array | None
+) -> tuple[Array, Array | None, Array]:
+    """z, o = σ(·),  h' = (1 − z) h + z g,  y = o tanh(h').
+
+    The gates follow from the input alone. Feng et al., Were RNNs all we needed?, 2024; the output
+    gate is the LSTM's. Returns what `RNN` does.
+    """
+    keep, new, output_gate = _parts(gates)
+    if ended is None:
+        carry = keep * carry + new
+        return output_gate * jnp.tanh(carry), None, carry
+    hidden = _scan_linear(keep, new, carry, ended)
+    next_out = None
+    if next_gates is not None:
+        next_keep, next_new, next_gate = _parts(next_gates)
+        next_out = next_gate * jnp.tanh(next_keep * hidden + next_new)
+    return output_gate * jnp.tanh(hidden), next_out, reset_carry(ended[-1], hidden[-1])
+
+
+def _parts(gates: Array) -> tuple[Array, Array, Array]:
+    """Return what a minGRU keeps of its carry, what it adds, and its output gate."""
+    z, new, out = jnp.split(gates, 3, axis=-1)
+    z = jax.nn.sigmoid(z)
+    return 1.0 - z, z * new, jax.nn.sigmoid(out)
+
+
+def _scan_linear(keep: Array, new: Array, carry: Array, ended: Array) -> Array:
+    """Return h_t = keep_t h_{t−1} + new_t, [T, N, size], with h_{t−1} = 0 after an episode's end.
+
+    A CPU has nothing to gain from parallel steps, and would compile them for a minute.
+    """
+    started = jnp.concatenate([jnp.zeros_like(ended[:1]), ended[:-1]])
+    keep = jnp.where(started[..., None], 0.0, keep)
+    new = new.at[0].add(keep[0] * carry)
+    if jax.default_backend() != "cpu":
+        return _scan_in_parallel(keep, new)
+
+    def step(hidden: Array, inputs: tuple[Array, Array]) -> tuple[Array, Array]:
+        hidden = inputs[0] * hidden + inputs[1]
+        return hidden, hidden
+
+    return jax.lax.scan(step, jnp.zeros_like(carry), (keep, new))[1]
+
+
+def _scan_in_parallel(keep: Array, new: Array) -> Array:
+    """Return h_t = keep_t h_{t−1} + new_t, [T, ...], from h = 0.
+
+    Two steps are one of the same form, (a₂ a₁) h + (a₂ b₁ + b₂): an associative operation, which
+    is computed for T steps in about log₂ T parallel ones.
+    """
+
+    def combine(first: tuple[Array, Array], second: tuple[Array, Array]) -> tuple[Array, Array]:
+        return second[0] * first[0], second[0] * first[1] + second[1]
+
+    return jax.lax.associative_scan(combine, (keep, new))[1]
 
 
 def _orthogonal_parts(key: Array, shape: tuple[int, int]) -> Array:

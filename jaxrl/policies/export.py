@@ -117,7 +117,8 @@ def _rnn_layers(weights: dict[str, Any], config: NetworkConfig) -> dict[str, Any
     for i, name in enumerate(layer_names(config.rnn_layers)):
         cell, prefix = weights[name], f"rnn{i or ''}"
         arrays |= {f"{prefix}_w": cell["input"]["kernel"], f"{prefix}_b": cell["input"]["bias"]}
-        arrays[f"{prefix}_recurrent"] = cell["recurrent"]
+        if config.rnn != "mingru":
+            arrays[f"{prefix}_recurrent"] = cell["recurrent"]
         if config.rnn == "gru":
             arrays[f"{prefix}_bias"] = cell["bias"]
     return arrays

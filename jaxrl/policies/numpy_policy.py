@@ -78,9 +78,13 @@ class Policy:
         return x, tuple(carries)
 
     def rnn(self, x: np.ndarray, carry: Any, name: str) -> tuple[np.ndarray, Any]:
-        """Return the output of an LSTM or GRU, and its carry after this step."""
+        """Return the output of an LSTM, GRU or minGRU, and its carry after this step."""
         a, lstm = self.arrays, self.settings["rnn"] == "lstm"
         gates = x @ a[f"{name}_w"] + a[f"{name}_b"]
+        if self.settings["rnn"] == "mingru":
+            z, g, o = np.split(gates, 3, axis=-1)
+            carry = (1 - sigmoid(z)) * (0.0 if carry is None else carry) + sigmoid(z) * g
+            return sigmoid(o) * np.tanh(carry), carry
         zeros = np.zeros((*x.shape[:-1], a[f"{name}_recurrent"].shape[0]), np.float32)
         carry = ((zeros, zeros) if lstm else zeros) if carry is None else carry
         past = (carry[1] if lstm else carry) @ a[f"{name}_recurrent"]

@@ -10,7 +10,7 @@ import pytest
 
 from jaxrl.config import NetworkConfig
 from jaxrl.networks import actor_critic
-from jaxrl.networks.recurrent import RNN, apply_layers, initial_carry
+from jaxrl.networks.recurrent import RNN, _scan_in_parallel, apply_layers, initial_carry
 from jaxrl.types import ActionSpec, EnvSpec
 
 T, N, F, SIZE = 7, 3, 5, 4
@@ -83,7 +83,7 @@ def test_one_step_matches_flax_cell(kind):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("kind", ["lstm", "gru"])
+@pytest.mark.parametrize("kind", ["lstm", "gru", "mingru"])
 def test_segments_equal_single_steps_with_resets(kind):
     apply, params, carry = _module(kind)
     out, other_out, after = apply(params, X, carry, ENDED, OTHER)
@@ -98,7 +98,27 @@ def test_segments_equal_single_steps_with_resets(kind):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_parallel_steps_equal_single_steps():
+    """What a GPU computes, with gradients."""
+    keep, new = jax.nn.sigmoid(X), OTHER
+
+    def loop(keep, new):
+        hidden, found = jnp.zeros((N, F)), []
+        for t in range(T):
+            hidden = keep[t] * hidden + new[t]
+            found.append(hidden)
+        return jnp.stack(found)
+
+    def value_and_gradients(scan):
+        return jax.jit(jax.value_and_grad(lambda *a: jnp.sum(jnp.sin(scan(*a))), (0, 1)))(keep, new)
+
+    np.testing.assert_allclose(_scan_in_parallel(keep, new), loop(keep, new), rtol=1e-5, atol=1e-6)
+    ours, theirs = value_and_gradients(_scan_in_parallel), value_and_gradients(loop)
+    for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru", "mingru"])
 def test_segment_gradients_equal_single_steps(kind):
     apply, params, carry = _module(kind)
 
@@ -134,6 +154,23 @@ def test_lstm_init_opens_forget_gates_and_is_orthogonal():
         np.testing.assert_allclose(gate @ gate.T, np.eye(SIZE), atol=1e-5)
 
 
+@pytest.mark.parametrize("kind", ["lstm", "gru", "mingru"])
+def test_timescale_is_how_long_a_carry_lasts(kind):
+    """Without input, a unit forgets a fraction of 1 / s in each step, 2 < s < timescale."""
+    module, size = RNN(kind, 64, timescale=50.0), 64
+    zeros = jnp.zeros((1, 3))
+    start = initial_carry(kind, size, 1)
+    params = module.init(KEYS[0], zeros, start)["params"]
+    if "recurrent" in params:  # the gates' biases alone
+        params = params | {"recurrent": jnp.zeros_like(params["recurrent"])}
+    cell = jnp.ones((1, size))
+    carry = (cell, cell) if kind == "lstm" else cell
+    _, _, after = module.apply({"params": params}, zeros, carry)
+    kept = np.asarray(after[0] if kind == "lstm" else after)[0]
+    steps = 1 / (1 - kept)
+    assert 2 <= steps.min() < 10 and 40 < steps.max() <= 50
+
+
 @pytest.mark.parametrize(
     "kind, who, layers",
     [
@@ -142,6 +179,7 @@ def test_lstm_init_opens_forget_gates_and_is_orthogonal():
         ("lstm", "both", 1),
         ("gru", "both", 1),
         ("gru", "both", 2),
+        ("mingru", "both", 2),
     ],
 )
 def test_rnn_of_selects_the_recurrent_networks(kind, who, layers):
@@ -183,19 +221,25 @@ def _sigmoid(x):
 
 
 def _numpy_cell(kind, params, x, carry):
-    """Return the carry of one layer after one step, by the formulas of the papers."""
+    """Return output and carry of one layer after one step, by the formulas of the papers."""
     into = x @ params["input"]["kernel"] + params["input"]["bias"]
+    if kind == "mingru":
+        z, new, gate = np.split(into, 3, axis=-1)
+        hidden = (1 - _sigmoid(z)) * carry + _sigmoid(z) * new
+        return _sigmoid(gate) * np.tanh(hidden), hidden
     past = (carry[1] if kind == "lstm" else carry) @ params["recurrent"]
     if kind == "lstm":
         i, f, g, o = np.split(into + past, 4, axis=-1)
         cell = _sigmoid(f) * carry[0] + _sigmoid(i) * np.tanh(g)
-        return cell, _sigmoid(o) * np.tanh(cell)
+        out = _sigmoid(o) * np.tanh(cell)
+        return out, (cell, out)
     (r, z, n), (past_r, past_z, past_n) = np.split(into, 3, -1), np.split(past, 3, -1)
     z = _sigmoid(z + past_z)
-    return (1 - z) * np.tanh(n + _sigmoid(r + past_r) * (past_n + params["bias"])) + z * carry
+    new = np.tanh(n + _sigmoid(r + past_r) * (past_n + params["bias"]))
+    return (out := (1 - z) * new + z * carry), out
 
 
-@pytest.mark.parametrize("kind", ["lstm", "gru"])
+@pytest.mark.parametrize("kind", ["lstm", "gru", "mingru"])
 def test_two_layers_equal_a_loop_over_layers_and_steps(kind):
     module = RNN(kind, SIZE)
     inputs = X[0], jnp.zeros((N, SIZE))
@@ -212,8 +256,8 @@ def test_two_layers_equal_a_loop_over_layers_and_steps(kind):
         """Return the output of the last layer and the carries of all, after one step."""
         after = []
         for params, carry in zip(jax.tree.map(np.asarray, layers), carries, strict=True):
-            after.append(_numpy_cell(kind, params, x, carry))
-            x = after[-1][1] if kind == "lstm" else after[-1]
+            x, carry = _numpy_cell(kind, params, x, carry)
+            after.append(carry)
         return x, after
 
     out, next_out, carry = at_once()

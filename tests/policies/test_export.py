@@ -49,6 +49,7 @@ KINDS = {
     "gru": (PARTS, {"rnn": "gru"}),
     "two lstm layers": (PLAIN, {"rnn": "lstm", "rnn_layers": 2}),
     "three gru layers": (BYTES, {"rnn": "gru", "rnn_layers": 3}),
+    "two mingru layers": (PARTS, {"rnn": "mingru", "rnn_layers": 2}),
     "recurrent critic": (PLAIN, {"rnn": "gru", "rnn_of": "critic"}),
 }
 

@@ -15,13 +15,14 @@ if TYPE_CHECKING:
     from jaxrl.envs.tasks.heading import Heading
     from jaxrl.envs.tasks.imitation import Imitation
     from jaxrl.envs.tasks.probes import PROBES
-    from jaxrl.envs.tasks.recall import Recall
+    from jaxrl.envs.tasks.recall import DelayedMatch, Recall
 
 __all__ = [
     "PROBES",
     "Arena",
     "CartPole",
     "Catch",
+    "DelayedMatch",
     "Heading",
     "Imitation",
     "Pendulum",
@@ -35,6 +36,7 @@ __getattr__ = lazy.exports(
         "Arena": "arena",
         "CartPole": "classic",
         "Catch": "catch",
+        "DelayedMatch": "recall",
         "Heading": "heading",
         "Imitation": "imitation",
         "Pendulum": "classic",
