@@ -34,7 +34,7 @@ def test_the_first_symbol_is_asked_for_after_the_gap():
     shown, question = later[:, :GAP], later[:, GAP]
     assert (shown[..., 4] == 0).all() and (shown.sum(axis=-1) == 1).all()
     np.testing.assert_array_equal(question, np.tile([0, 0, 0, 0, 1], (32, 1)))
-    # Symbols in between are drawn anew: some differ from the first, and from each other.
+    # Symbols in between are sampled again: some differ from the first, and from each other.
     symbols = shown.argmax(axis=-1)
     assert (symbols != first.argmax(axis=1)[:, None]).any()
     assert len(np.unique(symbols, axis=0)) > 16
