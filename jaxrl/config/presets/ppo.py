@@ -152,7 +152,8 @@ PRESETS["gym-cartpole"] = preset(
     under("ppo", learning_rate=2e-3, schedule="linear"),
 )
 # The starting point for an environment of one's own. Where the best action is a single one, the
-# standard deviation falls to its lower bound; at 0.001 KL explodes, and the learning rate with it.
+# standard deviation falls to its lower bound; at 0.001 KL explodes, and the learning rate falls to
+# its minimum.
 PRESETS["custom"] = overrides.changed(
     TrainConfig(num_envs=1024), _ADAPTIVE | {"network.min_std": 0.03}
 )
