@@ -9,6 +9,7 @@ ORDER = [
     {"errors", "types", "utils"},
     {"config"},
     {"learning"},
+    {"physics"},
     {"networks", "motion"},
     {"envs", "data"},
     {"rollout"},

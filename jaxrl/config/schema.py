@@ -458,6 +458,12 @@ class TrainConfig:
     backend: str | None = setting(
         None, "Brax physics: generalized, mjx, positional or spring; None: the environment's own."
     )
+    physics: Literal["fast", "stock"] = setting(
+        "fast",
+        "Functions that MuJoCo's physics (backend mjx, Playground, imitation, pick and place) is "
+        "stepped with: this package's, or MJX's own. Both compute the same.",
+        unless=("data.path",),
+    )
     algo: str = setting(
         "ppo",
         "Learning algorithm: ppo, sac, td3 or dqn; from recorded episodes (--data.path) also iql "

@@ -1,4 +1,4 @@
-"""Import Brax quietly, and replace two of its functions.
+"""Import Brax quietly, and replace two of its functions (and some of MJX: jaxrl.physics).
 
 - `brax.fluid` (0.14.2) calls `jnp.clip` by an argument name that JAX has dropped.
 - Contact forces of the generalized pipeline are found faster, by a line search in one product.
@@ -35,9 +35,12 @@ def import_brax() -> types.ModuleType:
         warnings.simplefilter("ignore")
         from brax import envs, fluid
         from brax.generalized import constraint
+
+        from jaxrl.physics import mjx_patches
     fixed = {"clip": lambda x, a_min: jnp.maximum(x, a_min)}
     fluid.jp = types.SimpleNamespace(**{**vars(jnp), **fixed})
     constraint.force = contact_force
+    mjx_patches.install()
     return envs
 
 

@@ -58,6 +58,10 @@ def _make(config: TrainConfig) -> "Env":
     """Build one environment."""
     with _on_cpu():
         env = registry.from_config(config)
+    if config.physics == "stock":
+        from jaxrl.envs.stock_physics import StockPhysics
+
+        env = StockPhysics(env)
     _warn_of_action_repeat(env, config.task.action_repeat)
     if config.task.frame_stack > 1:
         from jaxrl.envs.frame_stack import FrameStack

@@ -1,8 +1,9 @@
-"""Import MuJoCo Playground quietly, and replace three of its names.
+"""Import MuJoCo Playground quietly, and replace four of its names.
 
 - Two tasks (0.2.0) call `jnp.clip` by an argument name that JAX has dropped.
 - The folder of mujoco_menagerie is a constant there; a run may choose another.
 - What is missing of it would be downloaded, unasked.
+- Sensors would be read in every substep; a task sees those of the last.
 """
 
 # pyright: reportMissingImports=false, reportAttributeAccessIssue=false
@@ -33,11 +34,19 @@ def import_registry() -> types.ModuleType:
         )
     with quiet():
         from mujoco_playground import registry
+        from mujoco_playground._src import mjx_env
         from mujoco_playground._src.manipulation.franka_emika_panda_robotiq import push_cube
         from mujoco_playground._src.manipulation.leap_hand import reorient
     for module in (push_cube, reorient):
         module.jp = types.SimpleNamespace(**{**vars(jnp), "clip": _clip})  # type: ignore[assignment]
+    mjx_env.step = _step
     return registry
+
+
+def _step(model: Any, data: Any, action: Array, n_substeps: int = 1) -> Any:
+    from jaxrl.physics import mjx_patches
+
+    return mjx_patches.substeps(model, data, action, n_substeps)
 
 
 def _clip(x: Array, *bounds: Any, a_max: Any = None, **named: Any) -> Array:

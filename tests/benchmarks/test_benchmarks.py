@@ -146,6 +146,12 @@ def test_throughput(run):
 
 
 @pytest.mark.slow
+def test_physics(run):
+    (row,) = run("physics", more=("inverted_pendulum/mjx",))
+    assert row["ratio"] == pytest.approx(row["jaxrl steps/s"] / row["mjx steps/s"])
+
+
+@pytest.mark.slow
 def test_scaling(run):
     few, many = run("scaling")
     assert many["environments"] == 2 * few["environments"]

@@ -1,0 +1,194 @@
+"""MuJoCo's physics: steps per second with MJX's own functions and with this package's.
+
+    python -m benchmarks.physics playground:WalkerRun humanoid/mjx [--num-envs 2048] [--parts]
+
+Models are presets, or Brax's environments with a backend. Steps are control steps of the task,
+vmapped and scanned over whole states with fixed random actions; no policy, no resets. Both kinds
+are compiled in one process, with unrolled loops and without; the faster of the two counts. With
+--parts, a profile follows: kernels and microseconds of a control step, by the part of the forward
+dynamics that they belong to.
+"""
+
+import collections
+import contextlib
+import importlib
+import re
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from benchmarks import report
+from jaxrl.config import presets
+from jaxrl.envs import registry
+from jaxrl.envs.env_state import physics, typed_like
+from jaxrl.errors import exit_status
+from jaxrl.physics import mjx_patches
+from jaxrl.utils.xla_options import compile_for_devices
+
+_STEPS = 32  # of a call
+# Functions of MJX that a profile tells apart, by module.
+_PARTS = {
+    "smooth": (
+        *("kinematics", "com_pos", "crb", "factor_m", "transmission", "com_vel", "rne", "solve_m"),
+        "rne_postconstraint",
+    ),
+    "collision_driver": ("collision",),
+    "constraint": ("make_constraint",),
+    "passive": ("passive",),
+    "sensor": ("sensor_pos", "sensor_vel", "sensor_acc"),
+    "solver": ("solve",),
+    "forward": ("fwd_actuation", "_advance"),
+}
+
+
+def make(name: str) -> Any:
+    """Build the environment of a preset, or Brax's of a name and a backend."""
+    task, _, backend = name.partition("/")
+    return registry.make(task, backend) if backend else registry.from_config(presets.get(name))
+
+
+def stepping(env: Any, number: int):
+    """Return (function, start): steps of physics only."""
+    state = jax.jit(jax.vmap(env.reset))(jax.random.split(jax.random.key(0), number))
+    actions = jax.random.uniform(jax.random.key(1), (number, env.action_size), minval=-1.0)
+    step = jax.vmap(env.step)
+
+    def run(carried):
+        state, actions = carried
+        with physics():
+            state, _ = jax.lax.scan(
+                lambda s, _: (typed_like(step(s, actions), s), None), state, length=_STEPS
+            )
+        return state, actions
+
+    return run, (state, actions)
+
+
+def seconds_per_step(compiled: Any, start: Any, calls: int) -> float:
+    """Return the time of a step in the third and later calls."""
+    state = jax.tree.map(jnp.copy, start)
+    for _ in range(2):
+        state = compiled(state)
+    jax.block_until_ready(state)
+    began = time.perf_counter()
+    for _ in range(calls):
+        state = compiled(state)
+    jax.block_until_ready(state)
+    return (time.perf_counter() - began) / calls / _STEPS
+
+
+@contextlib.contextmanager
+def named_parts() -> Iterator[None]:
+    """Name the parts of MJX's forward dynamics in compiled programs."""
+    kept = []
+    for module, names in _PARTS.items():
+        place = importlib.import_module(f"mujoco.mjx._src.{module}")
+        for name in names:
+            function = getattr(place, name)
+            kept.append((place, name, function))
+            setattr(place, name, jax.named_call(function, name=f"part_{name}"))
+    try:
+        yield
+    finally:
+        for place, name, function in kept:
+            setattr(place, name, function)
+
+
+def profile(compiled: Any, start: Any) -> list[dict[str, Any]]:
+    """Return kernels and their microseconds in a step, by part."""
+    names = dict(re.findall(r'%?([\w.\-]+) = [^\n]*?op_name="([^"]*)"', compiled.as_text()))
+    state = compiled(jax.tree.map(jnp.copy, start))
+    with tempfile.TemporaryDirectory() as folder:
+        with jax.profiler.trace(folder):
+            jax.block_until_ready(compiled(state))
+        (path,) = Path(folder).rglob("*.xplane.pb")
+        planes = jax.profiler.ProfileData.from_file(str(path)).planes
+        events = [
+            (dict(event.stats).get("hlo_op", ""), event.name, event.duration_ns)
+            for plane in planes
+            if "GPU" in plane.name
+            for line in plane.lines
+            if line.name.startswith("Stream")
+            for event in line.events
+        ]
+    took: collections.Counter = collections.Counter()
+    kernels: collections.Counter = collections.Counter()
+    for operation, kernel, nanoseconds in events:
+        part = _part_of(names.get(operation, ""), kernel)
+        took[part] += nanoseconds / 1e3 / _STEPS
+        kernels[part] += 1
+    return [
+        {"part": part, "us": round(value, 1), "kernels": round(kernels[part] / _STEPS, 1)}
+        for part, value in took.most_common()
+    ]
+
+
+def _part_of(operation: str, kernel: str) -> str:
+    found = re.findall(r"part_(\w+)", operation)
+    if found:
+        return found[-1]
+    return kernel if kernel in ("solve_constraints", "solve_positive") else "other"
+
+
+def measure(name: str, number: int, calls: int, parts: bool) -> dict[str, Any]:
+    """Return a row with both kinds."""
+    row: dict[str, Any] = {"model": name, "environments": number}
+    for kind in ("mjx", "jaxrl"):
+        own = mjx_patches.stock() if kind == "mjx" else contextlib.nullcontext()
+        naming = named_parts() if parts else contextlib.nullcontext()
+        with own, naming:
+            function, start = stepping(make(name), number)
+            began = time.perf_counter()
+            lowered = jax.jit(function, donate_argnums=0).lower(start)
+            compiled = [compile_for_devices(lowered, unrolled=each) for each in (False, True)]
+        row[f"{kind} compile s"] = round((time.perf_counter() - began) / 2, 1)
+        times = [seconds_per_step(each, start, calls) for each in compiled]
+        row[f"{kind} steps/s"] = number / min(times)
+        if parts:
+            print(f"\n{name}, {kind}:\n{report.table(profile(compiled[0], start))}", flush=True)
+    row["ratio"] = row["jaxrl steps/s"] / row["mjx steps/s"]
+    return row
+
+
+def draw(rows: list[dict[str, Any]]):
+    """Return a panel with steps per second, ours beside MJX's."""
+
+    def on(axes):
+        for i, (kind, color) in enumerate((("mjx", report.GREY), ("jaxrl", report.BLUE))):
+            places = [n + 0.4 * (i - 0.5) for n in range(len(rows))]
+            rates = [row[f"{kind} steps/s"] / 1e6 for row in rows]
+            axes.bar(places, rates, 0.38, color=color, label=kind)
+        names = [row["model"].removeprefix("playground:") for row in rows]
+        axes.set_xticks(range(len(rows)), names, rotation=40, ha="right")
+        axes.set(ylabel="million steps / s")
+        axes.legend(frameon=False)
+
+    return on
+
+
+def main() -> None:
+    parser = report.parser(__doc__)
+    parser.add_argument("models", nargs="*", default=["playground:WalkerRun", "humanoid/mjx"])
+    parser.add_argument("--num-envs", type=int, nargs="+", default=[2048])
+    parser.add_argument("--calls", type=int, default=4, help="calls of 32 steps to measure")
+    parser.add_argument("--parts", action="store_true", help="print a profile (GPU only)")
+    parser.add_argument("--name", default="physics", help="name of the results in --out")
+    arguments = parser.parse_args()
+    models, numbers, calls = arguments.models, arguments.num_envs, arguments.calls
+    if arguments.quick:
+        models, numbers, calls = models[:1], [8], 1
+    rows = []
+    for model in models:
+        for number in numbers:
+            rows.append(measure(model, number, calls, arguments.parts and not arguments.quick))
+            report.save(arguments.name, rows, arguments.out, module="physics", panels=[draw(rows)])
+
+
+if __name__ == "__main__":
+    sys.exit(exit_status(main))

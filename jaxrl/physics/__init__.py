@@ -1,0 +1,1 @@
+"""MuJoCo's physics, faster: the same steps as MJX's, in fewer kernels."""

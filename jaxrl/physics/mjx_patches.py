@@ -1,0 +1,163 @@
+"""Replace functions of MJX by faster ones that compute the same.
+
+- `solver.solve`: Newton's method for pyramidal cones.
+- `smooth.solve_m`: accelerations from forces. It needs no factors, so `smooth.factor_m` is empty.
+- `forward.implicit`: the implicit integrator, which solves a system of its own.
+
+On a GPU each is one kernel, without loops of unknown length: all substeps fit into one CUDA graph.
+Models with another solver or cone, with sparse matrices, or larger than a kernel holds, use MJX's
+own functions. Within `stock()`, all do.
+"""
+
+# pyright: reportAttributeAccessIssue=false, reportReturnType=false
+# MuJoCo is compiled and has no type stubs.
+
+import contextlib
+import contextvars
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from mujoco import mjx
+from mujoco.mjx._src import derivative, forward, sensor, smooth, solver, support
+
+from jaxrl.physics import kernel, newton
+from jaxrl.types import Array
+
+_MAX_DOFS = 64
+_MAX_ROWS = 256
+
+_fast = contextvars.ContextVar("fast", default=True)
+
+
+@contextlib.contextmanager
+def stock() -> Iterator[None]:
+    """Trace with MJX's own functions."""
+    token = _fast.set(False)
+    try:
+        yield
+    finally:
+        _fast.reset(token)
+
+
+def install() -> None:
+    """Let MJX call these functions instead of its own."""
+    for module, replacement in (
+        (solver, _solve),
+        (smooth, _factor_m),
+        (smooth, _solve_m),
+        (forward, _implicit),
+    ):
+        name = replacement.__name__.removeprefix("_")
+        own = getattr(module, name)
+        if not hasattr(own, "stock"):
+            patched = _choose(replacement, own)
+            setattr(module, name, patched)
+            setattr(mjx, name, patched)
+
+
+def _choose(replacement: Callable, own: Callable) -> Callable:
+    @functools.wraps(own)
+    def chosen(m: mjx.Model, d: mjx.Data, *arguments: Any) -> Any:
+        if _fast.get() and _dense(m) and (result := replacement(m, d, *arguments)) is not None:
+            return result
+        return own(m, d, *arguments)
+
+    chosen.stock = own  # type: ignore[attr-defined]
+    return chosen
+
+
+def substeps(m: mjx.Model, d: mjx.Data, ctrl: Array, number: int) -> mjx.Data:
+    """Apply controls for so many steps of physics; sensors are read in the last one only."""
+    read = m.nsensor and not m.opt.disableflags & mjx.DisableBit.SENSOR and number > 1
+    if not (read and _fast.get()):
+        step = functools.partial(mjx.step, m)
+        return jax.lax.scan(lambda d, _: (step(d.replace(ctrl=ctrl)), None), d, length=number)[0]
+    blind = m.tree_replace({"opt.disableflags": m.opt.disableflags | mjx.DisableBit.SENSOR})
+
+    def once(carried: tuple, _: None) -> tuple:
+        before = carried[0].replace(ctrl=ctrl)
+        after = mjx.step(blind, before)
+        return (after, before.qpos, before.qvel, before.act), None
+
+    (d, *moved), _ = jax.lax.scan(once, (d, d.qpos, d.qvel, d.act), length=number)
+    # Sensors read what the last step began with.
+    seen = d.replace(**dict(zip(("qpos", "qvel", "act"), moved, strict=True)))
+    for read_sensors in (sensor.sensor_pos, sensor.sensor_vel, sensor.sensor_acc):
+        seen = read_sensors(m, seen)
+    return d.replace(sensordata=seen.sensordata)
+
+
+def _solve(m: mjx.Model, d: mjx.Data) -> mjx.Data | None:
+    option = m.opt
+    supported = (
+        option.solver == mjx.SolverType.NEWTON
+        and option.cone == mjx.ConeType.PYRAMIDAL
+        and 0 < d._impl.efc_J.shape[0] <= _MAX_ROWS
+    )
+    if not supported:
+        return None
+    counts = {
+        "iterations": int(option.iterations),
+        "line_iterations": int(option.ls_iterations),
+    }
+    solution = jax.lax.platform_dependent(
+        _problem(m, d),
+        cuda=functools.partial(kernel.solve_constraints, **counts),
+        default=functools.partial(newton.solve, **counts, algebra=newton.PLAIN),
+    )
+    return d.tree_replace(
+        {
+            "qacc": solution.qacc,
+            "qfrc_constraint": solution.qfrc_constraint,
+            "_impl.efc_force": solution.efc_force,
+        }
+    )
+
+
+def _factor_m(m: mjx.Model, d: mjx.Data) -> mjx.Data:
+    return d
+
+
+def _solve_m(m: mjx.Model, d: mjx.Data, x: Array) -> Array:
+    return _solve_positive(d._impl.M, x)
+
+
+def _implicit(m: mjx.Model, d: mjx.Data) -> mjx.Data | None:
+    slope = derivative.deriv_smooth_vel(m, d)
+    if slope is None:
+        return None
+    mass = d._impl.M - m.opt.timestep * slope
+    qacc = _solve_positive(mass, d.qfrc_smooth + d.qfrc_constraint)
+    return forward._advance(m, d, d.act_dot, qacc)
+
+
+def _dense(m: mjx.Model) -> bool:
+    return not support.is_sparse(m) and 0 < m.nv <= _MAX_DOFS
+
+
+def _problem(m: mjx.Model, d: mjx.Data) -> newton.Problem:
+    impl, flags = d._impl, m.opt.disableflags
+    loses = m._impl.dof_hasfrictionloss.any() or m._impl.tendon_hasfrictionloss.any()
+    loses = loses and not flags & mjx.DisableBit.FRICTIONLOSS
+    return newton.Problem(
+        jacobian=impl.efc_J,
+        mass=impl.M,
+        stiffness=impl.efc_D,
+        aref=impl.efc_aref,
+        friction_loss=impl.efc_frictionloss if loses else None,
+        always_active=jnp.arange(impl.efc_J.shape[0]) < impl.ne + impl.nf,
+        qfrc_smooth=d.qfrc_smooth,
+        qacc_smooth=d.qacc_smooth,
+        warm_start=None if flags & mjx.DisableBit.WARMSTART else d.qacc_warmstart,
+        tolerance=jnp.asarray(m.opt.tolerance),
+        line_tolerance=jnp.asarray(m.opt.ls_tolerance),
+    )
+
+
+def _solve_positive(matrix: Array, vector: Array) -> Array:
+    return jax.lax.platform_dependent(
+        matrix, vector, cuda=kernel.solve_positive, default=newton.PLAIN.solve
+    )

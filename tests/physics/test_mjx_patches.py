@@ -1,0 +1,213 @@
+"""Our functions compute what MJX's own and MuJoCo's do: forces, steps, sensors."""
+
+import contextlib
+
+import jax
+import jax.numpy as jnp
+import mujoco
+import numpy as np
+import pytest
+from mujoco import mjx
+
+from jaxrl.config import presets
+from jaxrl.envs import factory
+from jaxrl.envs.brax_patches import import_brax
+from jaxrl.envs.env_state import physics as physics_settings
+from jaxrl.physics import kernel, mjx_patches, newton
+
+import_brax()
+
+# Contacts, joint limits, friction loss and a weld: every kind of row.
+XML = """
+<mujoco>
+  <option timestep="0.005" iterations="{iterations}" ls_iterations="10" cone="{cone}"
+          solver="{solver}" integrator="{integrator}"/>
+  <worldbody>
+    <geom name="floor" type="plane" size="5 5 0.1"/>
+    <body name="log" pos="0 0 0.12">
+      <freejoint/>
+      <geom type="capsule" fromto="-0.2 0 0 0.2 0 0" size="0.1" mass="1" conaffinity="0"/>
+    </body>
+    <body name="arm" pos="0.5 0 0.6">
+      <joint name="shoulder" type="hinge" axis="0 1 0" range="-40 40" limited="true"
+             damping="0.2" frictionloss="0.1"/>
+      <geom type="capsule" fromto="0 0 0 0.3 0 0" size="0.03" mass="0.5" contype="0"
+            conaffinity="0"/>
+      <body name="hand" pos="0.3 0 0">
+        <joint name="elbow" type="hinge" axis="0 1 0" damping="0.1"/>
+        <geom type="capsule" fromto="0 0 0 0.3 0 0" size="0.03" mass="0.3" contype="0"
+              conaffinity="0"/>
+        <site name="tip" pos="0.3 0 0"/>
+      </body>
+    </body>
+    <body name="ball" pos="0.8 0.5 0.3">
+      <freejoint/>
+      <geom type="sphere" size="0.05" mass="0.2" conaffinity="0"/>
+    </body>
+    <body name="held" pos="0.8 0.6 0.3">
+      <freejoint/>
+      <geom type="sphere" size="0.04" mass="0.1" contype="0" conaffinity="0"/>
+    </body>
+  </worldbody>
+  <equality><weld body1="ball" body2="held"/></equality>
+  <actuator><motor joint="elbow" gear="1"/></actuator>
+  <sensor>
+    <jointpos joint="elbow"/><jointvel joint="shoulder"/><framepos objtype="site" objname="tip"/>
+    <accelerometer site="tip"/><velocimeter site="tip"/>
+  </sensor>
+</mujoco>
+"""
+NUMBER = 6
+
+
+def model_of(solver="Newton", cone="pyramidal", integrator="Euler", iterations=4):
+    xml = XML.format(solver=solver, cone=cone, integrator=integrator, iterations=iterations)
+    model = mujoco.MjModel.from_xml_string(xml)
+    return model, mjx.put_model(model)
+
+
+MODEL, PHYSICS = model_of()
+
+
+def states(key=0):
+    """States with the log in the floor, the joint beyond its limit and moving bodies."""
+    random = np.random.default_rng(key)
+    data = mjx.make_data(PHYSICS)
+    qpos = np.tile(np.asarray(data.qpos), (NUMBER, 1))
+    qpos[:, 2] = random.uniform(0.09, 0.105, NUMBER)
+    qpos[:, 7] = random.uniform(-0.8, 0.8, NUMBER)
+    qvel = random.normal(0, 0.5, (NUMBER, MODEL.nv))
+    warm = random.normal(0, 3.0, (NUMBER, MODEL.nv))
+    return jax.vmap(lambda q, v, w: data.replace(qpos=q, qvel=v, qacc_warmstart=w))(
+        *(jnp.asarray(x, jnp.float32) for x in (qpos, qvel, warm))
+    )
+
+
+def kind(name):
+    return mjx_patches.stock() if name == "stock" else contextlib.nullcontext()
+
+
+@pytest.fixture(scope="module")
+def stock():
+    def run(data):
+        with kind("stock"), physics_settings():
+            return mjx.forward(PHYSICS, data)
+
+    return jax.jit(jax.vmap(run))(states())
+
+
+def problem(data):
+    return mjx_patches._problem(PHYSICS, data)
+
+
+def error(value, reference):
+    scale = np.linalg.norm(reference, axis=-1) + 1e-3
+    return np.max(np.linalg.norm(value - reference, axis=-1) / scale)
+
+
+def test_the_problems_have_every_kind_of_row(stock):
+    impl = stock._impl
+    assert (impl.ne, impl.nf, impl.nl) == (6, 1, 1)
+    assert (np.asarray(impl.efc_force[:, 8:]) > 0).sum() > NUMBER  # contacts
+    assert (np.asarray(impl.efc_force[:, 7]) > 0).any()  # the limit
+    slides = np.isclose(np.abs(impl.efc_force[:, 6]), 0.1, atol=1e-3)
+    assert slides.any()
+
+
+@pytest.mark.parametrize("iterations", [1, 4])
+@pytest.mark.parametrize("how", ["plain", "kernel"])
+def test_forces_equal_those_of_mjx(stock, how, iterations):
+    def solve(data):
+        if how == "plain":
+            return newton.solve(problem(data), iterations, 10, newton.PLAIN)
+        return kernel.solve_constraints(problem(data), iterations, 10, interpret=True)
+
+    physics = PHYSICS.tree_replace({"opt.iterations": iterations})
+    with mjx_patches.stock(), physics_settings():
+        wanted = jax.jit(jax.vmap(lambda data: mjx.solve(physics, data)))(stock)
+        found = jax.jit(jax.vmap(solve))(stock)
+    assert error(found.qacc, wanted.qacc) < 1e-4
+    assert error(found.qfrc_constraint, wanted.qfrc_constraint) < 1e-4
+    assert error(found.efc_force, wanted._impl.efc_force) < 1e-4
+
+
+def test_the_start_without_warm_start_is_the_unconstrained_acceleration(stock):
+    def both(data):
+        cold = problem(data)._replace(warm_start=None)
+        warm = cold._replace(warm_start=cold.qacc_smooth)
+        return [newton.solve(each, 1, 10, newton.PLAIN).qacc for each in (cold, warm)]
+
+    with physics_settings():
+        first, second = jax.jit(jax.vmap(both))(stock)
+    np.testing.assert_allclose(first, second, rtol=1e-5)
+
+
+def test_systems_are_solved():
+    random = np.random.default_rng(0)
+    for size in (1, 7, 16, 20):
+        root = random.normal(size=(3, size, size))
+        matrix = root @ root.transpose(0, 2, 1) + 0.1 * np.eye(size)
+        vector = random.normal(size=(3, size))
+        solve = jax.vmap(lambda a, b: kernel.solve_positive(a, b, interpret=True))
+        found = solve(jnp.asarray(matrix, jnp.float32), jnp.asarray(vector, jnp.float32))
+        residual = np.einsum("nij,nj->ni", matrix, found) - vector
+        assert np.abs(residual).max() < 1e-3
+
+
+def test_kernels_compile_for_gpus(stock):
+    def step(data):
+        solution = kernel.solve_constraints(problem(data), 4, 10)
+        return kernel.solve_positive(data._impl.M, solution.qfrc_constraint)
+
+    lowered = jax.jit(jax.vmap(step)).trace(stock).lower(lowering_platforms=("cuda",))
+    assert lowered.as_text().count("custom_call @__gpu$xla.gpu.triton") == 2
+
+
+@pytest.mark.parametrize("integrator", ["Euler", "implicitfast"])
+def test_steps_equal_those_of_mjx_and_mujoco(integrator):
+    model, physics = model_of(integrator=integrator, iterations=20)
+    control = jnp.asarray([0.3])
+
+    def run(name):
+        def ten(data):
+            with kind(name), physics_settings():
+                return mjx_patches.substeps(physics, data, control, 10)
+
+        ten = jax.jit(jax.vmap(ten))
+        data = [states()]
+        for _ in range(10):
+            data.append(ten(data[-1]))
+        return data
+
+    found, wanted = run("fast"), run("stock")
+    np.testing.assert_allclose(found[10].qpos, wanted[10].qpos, atol=2e-4)
+    np.testing.assert_allclose(found[10].sensordata, wanted[10].sensordata, atol=2e-2)
+    data = mujoco.MjData(model)
+    data.qpos, data.qvel = found[0].qpos[0], found[0].qvel[0]
+    data.qacc_warmstart, data.ctrl = found[0].qacc_warmstart[0], 0.3
+    mujoco.mj_step(model, data, 10)
+    np.testing.assert_allclose(found[1].qpos[0], data.qpos, atol=1e-3)
+
+
+@pytest.mark.parametrize("options", [{"cone": "elliptic"}, {"solver": "CG"}])
+def test_other_solvers_and_cones_are_those_of_mjx(options, monkeypatch):
+    monkeypatch.setattr(newton, "solve", None)  # must not be called
+    _, physics = model_of(**options)
+    with physics_settings():
+        jax.eval_shape(lambda data: mjx.forward(physics, data), mjx.make_data(physics))
+
+
+def test_physics_stock_traces_functions_of_mjx(monkeypatch):
+    def fails(*_, **__):
+        raise RuntimeError("called")
+
+    monkeypatch.setattr(newton, "solve", fails)
+
+    def reset(choice):
+        env = factory._make(presets.get("humanoid", physics=choice))
+        with physics_settings():
+            jax.eval_shape(env.reset, jax.random.key(0))
+
+    reset("stock")
+    with pytest.raises(RuntimeError, match="called"):
+        reset("fast")
