@@ -55,7 +55,8 @@ def make(name: str) -> Any:
 
 def stepping(env: Any, number: int):
     """Return (function, start): steps of physics only."""
-    state = jax.jit(jax.vmap(env.reset))(jax.random.split(jax.random.key(0), number))
+    with physics():
+        state = jax.jit(jax.vmap(env.reset))(jax.random.split(jax.random.key(0), number))
     actions = jax.random.uniform(jax.random.key(1), (number, env.action_size), minval=-1.0)
     step = jax.vmap(env.step)
 
@@ -139,10 +140,10 @@ def _part_of(operation: str, kernel: str) -> str:
 def measure(name: str, number: int, calls: int, parts: bool) -> dict[str, Any]:
     """Return a row with both kinds."""
     row: dict[str, Any] = {"model": name, "environments": number}
-    for kind in ("mjx", "jaxrl"):
-        own = mjx_patches.stock() if kind == "mjx" else contextlib.nullcontext()
+    kinds: dict[str, mjx_patches.Functions] = {"mjx": "stock", "jaxrl": "kernels"}
+    for kind, functions in kinds.items():
         naming = named_parts() if parts else contextlib.nullcontext()
-        with own, naming:
+        with mjx_patches.use(functions), naming:
             function, start = stepping(make(name), number)
             began = time.perf_counter()
             lowered = jax.jit(function, donate_argnums=0).lower(start)

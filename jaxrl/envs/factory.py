@@ -4,7 +4,7 @@ import contextlib
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import jax
 
@@ -58,10 +58,11 @@ def _make(config: TrainConfig) -> "Env":
     """Build one environment."""
     with _on_cpu():
         env = registry.from_config(config)
-    if config.physics == "stock":
-        from jaxrl.envs.stock_physics import StockPhysics
+    functions = _physics_functions(config)
+    if functions != "kernels":
+        from jaxrl.envs.physics_wrapper import WithPhysics
 
-        env = StockPhysics(env)
+        env = WithPhysics(env, functions)
     _warn_of_action_repeat(env, config.task.action_repeat)
     if config.task.frame_stack > 1:
         from jaxrl.envs.frame_stack import FrameStack
@@ -72,6 +73,16 @@ def _make(config: TrainConfig) -> "Env":
 
         env = Randomized(env, _randomizer(config))
     return env
+
+
+def _physics_functions(config: TrainConfig) -> Literal["kernels", "plain", "stock"]:
+    """Return what an environment on MuJoCo's physics is stepped with."""
+    if config.physics == "stock":
+        return "stock"
+    # The compiler cannot split a kernel over devices: each would compute all environments.
+    several = (config.devices or jax.device_count()) > 1
+    on_mjx = env_names.solves_in_loops(config.env, config.backend)
+    return "plain" if several and (on_mjx or env_names.is_custom(config.env)) else "kernels"
 
 
 def _randomizer(config: TrainConfig) -> Callable:

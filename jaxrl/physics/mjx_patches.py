@@ -6,7 +6,7 @@
 
 On a GPU each is one kernel, without loops of unknown length: all substeps fit into one CUDA graph.
 Models with another solver or cone, with sparse matrices, or larger than a kernel holds, use MJX's
-own functions. Within `stock()`, all do.
+own functions.
 """
 
 # pyright: reportAttributeAccessIssue=false, reportReturnType=false
@@ -16,7 +16,7 @@ import contextlib
 import contextvars
 import functools
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -29,17 +29,19 @@ from jaxrl.types import Array
 _MAX_DOFS = 64
 _MAX_ROWS = 256
 
-_fast = contextvars.ContextVar("fast", default=True)
+# Kernels on GPUs, or the same functions in plain JAX, or MJX's own.
+Functions = Literal["kernels", "plain", "stock"]
+_chosen: contextvars.ContextVar[Functions] = contextvars.ContextVar("physics", default="kernels")
 
 
 @contextlib.contextmanager
-def stock() -> Iterator[None]:
-    """Trace with MJX's own functions."""
-    token = _fast.set(False)
+def use(functions: Functions) -> Iterator[None]:
+    """Trace physics with other functions than the default, kernels."""
+    token = _chosen.set(functions)
     try:
         yield
     finally:
-        _fast.reset(token)
+        _chosen.reset(token)
 
 
 def install() -> None:
@@ -61,7 +63,8 @@ def install() -> None:
 def _choose(replacement: Callable, own: Callable) -> Callable:
     @functools.wraps(own)
     def chosen(m: mjx.Model, d: mjx.Data, *arguments: Any) -> Any:
-        if _fast.get() and _dense(m) and (result := replacement(m, d, *arguments)) is not None:
+        ours = _chosen.get() != "stock" and _dense(m)
+        if ours and (result := replacement(m, d, *arguments)) is not None:
             return result
         return own(m, d, *arguments)
 
@@ -72,7 +75,7 @@ def _choose(replacement: Callable, own: Callable) -> Callable:
 def substeps(m: mjx.Model, d: mjx.Data, ctrl: Array, number: int) -> mjx.Data:
     """Apply controls for so many steps of physics; sensors are read in the last one only."""
     read = m.nsensor and not m.opt.disableflags & mjx.DisableBit.SENSOR and number > 1
-    if not (read and _fast.get()):
+    if not read or _chosen.get() == "stock":
         step = functools.partial(mjx.step, m)
         return jax.lax.scan(lambda d, _: (step(d.replace(ctrl=ctrl)), None), d, length=number)[0]
     blind = m.tree_replace({"opt.disableflags": m.opt.disableflags | mjx.DisableBit.SENSOR})
@@ -103,10 +106,10 @@ def _solve(m: mjx.Model, d: mjx.Data) -> mjx.Data | None:
         "iterations": int(option.iterations),
         "line_iterations": int(option.ls_iterations),
     }
-    solution = jax.lax.platform_dependent(
+    solution = _on_gpu_or_elsewhere(
+        functools.partial(kernel.solve_constraints, **counts),
+        functools.partial(newton.solve, **counts, algebra=newton.PLAIN),
         _problem(m, d),
-        cuda=functools.partial(kernel.solve_constraints, **counts),
-        default=functools.partial(newton.solve, **counts, algebra=newton.PLAIN),
     )
     return d.tree_replace(
         {
@@ -158,6 +161,10 @@ def _problem(m: mjx.Model, d: mjx.Data) -> newton.Problem:
 
 
 def _solve_positive(matrix: Array, vector: Array) -> Array:
-    return jax.lax.platform_dependent(
-        matrix, vector, cuda=kernel.solve_positive, default=newton.PLAIN.solve
-    )
+    return _on_gpu_or_elsewhere(kernel.solve_positive, newton.PLAIN.solve, matrix, vector)
+
+
+def _on_gpu_or_elsewhere(kernel: Callable, plain: Callable, *arguments: Any) -> Any:
+    if _chosen.get() == "plain":
+        return plain(*arguments)
+    return jax.lax.platform_dependent(*arguments, cuda=kernel, default=plain)

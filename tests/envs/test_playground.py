@@ -152,7 +152,7 @@ def test_no_two_episodes_have_the_same_noise():
 
 def test_the_task_s_own_configuration_is_changed_by_path():
     _, env = _cart(config=("goal.distance=0.5", "episode_length=4"))
-    assert env.env.inner._task._config.goal.distance == 0.5
+    assert env.env.inner.unwrapped._task._config.goal.distance == 0.5
     assert env.episode_length == 4
 
 

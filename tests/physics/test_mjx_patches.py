@@ -1,7 +1,5 @@
 """Our functions compute what MJX's own and MuJoCo's do: forces, steps, sensors."""
 
-import contextlib
-
 import jax
 import jax.numpy as jnp
 import mujoco
@@ -84,7 +82,7 @@ def states(key=0):
 
 
 def kind(name):
-    return mjx_patches.stock() if name == "stock" else contextlib.nullcontext()
+    return mjx_patches.use("stock" if name == "stock" else "kernels")
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +121,7 @@ def test_forces_equal_those_of_mjx(stock, how, iterations):
         return kernel.solve_constraints(problem(data), iterations, 10, interpret=True)
 
     physics = PHYSICS.tree_replace({"opt.iterations": iterations})
-    with mjx_patches.stock(), physics_settings():
+    with mjx_patches.use("stock"), physics_settings():
         wanted = jax.jit(jax.vmap(lambda data: mjx.solve(physics, data)))(stock)
         found = jax.jit(jax.vmap(solve))(stock)
     assert error(found.qacc, wanted.qacc) < 1e-4

@@ -8,16 +8,24 @@ from typing import Any
 from jaxrl.config import TrainConfig, env_names
 from jaxrl.config.presets.builder import preset, under
 
-# KL would explode where the standard deviation falls to a smaller lower bound.
-_ADAPTIVE = under("ppo", schedule="adaptive_kl", learning_rate=1e-3, desired_kl=0.01) | {
-    "network.min_std": 0.05
-}
+# Where the first gradients are small, KL allows any learning rate, and the critic is lost: hence
+# the upper bound. KL would explode where the standard deviation falls to a smaller lower bound.
+_ADAPTIVE = under(
+    "ppo",
+    schedule="adaptive_kl",
+    learning_rate=1e-3,
+    max_learning_rate=1e-3,
+    desired_kl=0.01,
+) | {"network.min_std": 0.05}
+# Rewards are at most 1. Their scale keeps values below 10: the gradient of larger ones would take
+# up the whole norm that gradients are clipped to.
+_FAR_SIGHTED = under("ppo", gamma=0.995, reward_scale=0.05)
 _DM_CONTROL = (
     {"num_envs": 2048, "epochs": 10, "cycles": 3},
     under("network", hidden=(128, 128, 128), critic_hidden=(256, 256, 256)),
     _ADAPTIVE,
-    under("ppo", rollout_length=32, num_minibatches=16, gamma=0.995, entropy_coef=5e-3),
-    {"ppo.normalize_value": True},
+    under("ppo", rollout_length=32, num_minibatches=16, entropy_coef=5e-3),
+    under("ppo", gamma=0.99, reward_scale=0.1),
 )
 # Critics see privileged observations where a task has them.
 _LEGGED = (
@@ -57,8 +65,12 @@ _MILLIONS = {
     "LeapCubeReorient": 200,
 }
 _CHANGES: dict[str, dict[str, Any]] = {
+    "AcrobotSwingup": _FAR_SIGHTED,
+    "AcrobotSwingupSparse": _FAR_SIGHTED,
     "BallInCup": {"ppo.gamma": 0.95},
     "FingerSpin": {"ppo.gamma": 0.95},
+    "FingerTurnEasy": _FAR_SIGHTED,
+    "FingerTurnHard": _FAR_SIGHTED,
     # As the tasks' own configurations say.
     "AlohaSinglePegInsertion": {"task.action_repeat": 2},
     "PandaRobotiqPushCube": {"task.action_repeat": 4},
