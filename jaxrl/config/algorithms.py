@@ -270,6 +270,13 @@ class OffPolicyConfig:
         only_if=_VALUES,
         unless=_REWARD_ONLY,
     )
+    n_step: int = setting(
+        1,
+        "Rewards that a target adds up before it bootstraps; fewer at the end of an episode.",
+        at_least=1,
+        only_if=("algo", "sac", "td3", "dqn"),
+        unless=_DATA,
+    )
     reward_scale: float = setting(
         1.0,
         "Factor of the rewards that are learnt from; logs show them without it.",

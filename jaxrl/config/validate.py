@@ -277,6 +277,10 @@ def _replay_problems(config: TrainConfig, shards: int) -> list[str]:
         )
     if config.network.rnn != "none":
         problems.append(f"--network.rnn: --algo {config.algo} learns from single steps: none.")
+    if config.offpolicy.n_step > 1 and (config.offpolicy.reward != "env" or config.reward_from):
+        problems.append(
+            "--offpolicy.n-step adds up rewards of the environment: with learnt ones use 1."
+        )
     return problems
 
 

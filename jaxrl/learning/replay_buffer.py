@@ -22,6 +22,8 @@ class Transition(NamedTuple):
     reward: Array
     terminated: Array  # no bootstrap; False for a truncated step
     next_obs: PyTree  # the true successor
+    truncated: PyTree = ()  # stored for n-step returns only
+    steps: PyTree = ()  # whose rewards an n-step return adds up; (): one
 
 
 class Ring(struct.PyTreeNode):

@@ -11,6 +11,19 @@ def target(reward: Array, next_value: Array, terminated: Array, *, gamma: Array 
     return reward + gamma * jnp.where(terminated, 0.0, next_value)
 
 
+def n_step(reward: Array, ended: Array, *, gamma: Array | float) -> tuple[Array, Array]:
+    """Return Σ γᵏ r of the rewards up to an episode's end, and how many they are.
+
+    Args:
+      reward, ended: consecutive steps along the last axis.
+    """
+    before = jnp.cumsum(ended, axis=-1) - ended  # ends before each step
+    counts = before == 0
+    discount = jnp.power(gamma, jnp.arange(reward.shape[-1], dtype=reward.dtype))
+    total = jnp.sum(jnp.where(counts, reward, 0.0) * _along_last(discount, reward), axis=-1)
+    return total, jnp.sum(counts, axis=-1)
+
+
 def support(lowest: float, highest: float, number: int) -> Array:
     """Return the values of a distribution's atoms."""
     return jnp.linspace(lowest, highest, number, dtype=jnp.float32)

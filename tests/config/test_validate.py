@@ -132,6 +132,14 @@ def test_state_dependent_exploration_fits_ppo_and_sac(preset):
     assert validate(replace(config, network=replace(config.network, sde=True))) == []
 
 
+def test_n_step_returns_need_rewards_of_the_environment():
+    config = presets.get("sac-ant")
+    steps = replace(config.offpolicy, n_step=3)
+    assert validate(replace(config, offpolicy=steps)) == []
+    learnt = replace(config, offpolicy=replace(steps, reward="ircr"))
+    assert any("--offpolicy.n-step adds up rewards" in problem for problem in validate(learnt))
+
+
 def test_recorded_episodes_need_no_exploration():
     config = presets.get("sac-ant")
     data = replace(config.data, path="episodes.hdf5")

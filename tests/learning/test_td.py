@@ -14,6 +14,14 @@ def test_only_termination_cuts_the_bootstrap():
     np.testing.assert_allclose(found, [10.0, 1.0])
 
 
+def test_n_step_returns_by_hand():
+    reward = jnp.float32([[1, 2, 4], [1, 2, 4], [1, 2, 4], [1, 2, 4]])
+    ended = jnp.array([[0, 0, 0], [0, 0, 1], [0, 1, 0], [1, 0, 1]], bool)
+    total, steps = td.n_step(reward, ended, gamma=0.5)
+    np.testing.assert_allclose(total, [3, 3, 2, 1])
+    np.testing.assert_array_equal(steps, [3, 3, 2, 1])
+
+
 def _project_by_loop(reward, probs, terminated, atoms, gamma):
     gap, result = atoms[1] - atoms[0], np.zeros_like(probs)
     for j, p in enumerate(probs):

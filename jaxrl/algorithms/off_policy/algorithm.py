@@ -144,7 +144,7 @@ def update(
     flat = {name: ravel_pytree(tree) for name, tree in learner.params.items()}
     unravel = {name: pair[1] for name, pair in flat.items()}
     targets = {name: ravel_pytree(tree)[0] for name, tree in learner.target_params.items()}
-    obs_stats = learner.obs_stats
+    obs_stats, gamma = learner.obs_stats, learner.hparams["gamma"]
     learner = learner.replace(
         params={name: pair[0] for name, pair in flat.items()}, target_params=targets
     )
@@ -152,13 +152,13 @@ def update(
     if has_images(run.buffer.spec):
 
         def sample_and_step(learner: OffPolicyState, keys: Key) -> tuple[OffPolicyState, Metrics]:
-            batch = sample_batches(run, replay, obs_stats, keys, 1)
+            batch = sample_batches(run, replay, obs_stats, gamma, keys, 1)
             return step(learner, jax.tree.map(lambda x: x[0], batch))
 
         each = jax.vmap(lambda key: jax.random.split(key, number))(keys[:3])
         learner, metrics = scan_updates(sample_and_step, learner, jnp.swapaxes(each, 0, 1))
     else:
-        batches = sample_batches(run, replay, obs_stats, keys[:3], number)
+        batches = sample_batches(run, replay, obs_stats, gamma, keys[:3], number)
         learner, metrics = scan_updates(step, learner, batches)
     params = {name: unravel[name](vector) for name, vector in learner.params.items()}
     targets = {name: unravel[name](vector) for name, vector in learner.target_params.items()}
@@ -166,13 +166,18 @@ def update(
 
 
 def sample_batches(
-    run: OffPolicy, replay: ReplayState, obs_stats: RunningStats, keys: Key, number: int
+    run: OffPolicy,
+    replay: ReplayState,
+    obs_stats: RunningStats,
+    gamma: Array,
+    keys: Key,
+    number: int,
 ) -> Batch:
     """Sample what `number` gradient steps read, [number, ...]; observations are normalised."""
     key_steps, key_samples, key_losses = keys
     steps, samples = (), ()
     if run.algorithm.rates:  # not for a reward alone
-        steps = normalize(obs_stats, run.buffer.sample(replay, key_steps, number))
+        steps = normalize(obs_stats, run.buffer.sample(replay, key_steps, number, gamma))
         if run.config.reward == "ircr":
             reward = rrd.ircr_reward(steps.reward, *return_range(replay.index))
             steps = steps._replace(reward=reward)

@@ -35,6 +35,11 @@ class OffPolicyAlgorithm(NamedTuple):
     explore: Callable[[Array, PyTree], PyTree] = lambda progress, params: params
 
 
+def discount(batch: Transition, gamma: Array) -> Array:
+    """Return the discount of the next state's value: one for all, or [B] for n-step returns."""
+    return gamma if isinstance(batch.steps, tuple) else gamma**batch.steps
+
+
 def normalize(obs_stats: RunningStats, steps: Transition) -> Transition:
     """Return transitions with normalised observations."""
     obs, next_obs = (normalizer.normalize(obs_stats, x) for x in (steps.obs, steps.next_obs))
@@ -90,6 +95,7 @@ class TwinCritic(NamedTuple):
         gamma: Array,
     ) -> tuple[Array, Metrics]:
         """Return the critics' loss; `bonus` [B] is added to the next state's value."""
+        gamma = discount(batch, gamma)
         if self.config.critic == "mse":
             next_q = self.min_q(target_params, batch.next_obs, next_action) + bonus
             return self.squared_loss(params, batch, next_q, gamma)
@@ -121,6 +127,7 @@ class TwinCritic(NamedTuple):
             probs = jnp.mean(probs, axis=0)
         # The bonus shifts the next state's distribution.
         reward = batch.reward + gamma * jnp.where(batch.terminated, 0.0, bonus)
+        gamma = gamma if jnp.ndim(gamma) == 0 else gamma[:, None]
         return td.projected(reward, probs, batch.terminated, self.atoms, gamma=gamma)
 
 

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from jaxrl.algorithms.off_policy.base import HParams, OffPolicyAlgorithm, Params
+from jaxrl.algorithms.off_policy.base import HParams, OffPolicyAlgorithm, Params, discount
 from jaxrl.config import OffPolicyConfig
 from jaxrl.learning import td
 from jaxrl.learning.replay_buffer import Transition
@@ -30,7 +30,8 @@ def make(config: OffPolicyConfig, networks: ActorCritic) -> OffPolicyAlgorithm:
         chooser = params["critic"] if config.double else target_params["critic"]
         next_action = jnp.argmax(q_values(chooser, batch.next_obs), axis=-1)
         next_q = jnp.take_along_axis(next_values, next_action[:, None], axis=-1)[:, 0]
-        target = td.target(batch.reward, next_q, batch.terminated, gamma=hparams["gamma"])
+        gamma = discount(batch, hparams["gamma"])
+        target = td.target(batch.reward, next_q, batch.terminated, gamma=gamma)
         values = q_values(params["critic"], batch.obs)
         q = jnp.take_along_axis(values, batch.action[:, None], axis=-1)[:, 0]
         loss = jnp.mean(optax.huber_loss(q, jax.lax.stop_gradient(target)))

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from jaxrl.config import OffPolicyConfig, RRDConfig
-from jaxrl.learning import episode_index, replay_buffer
+from jaxrl.learning import episode_index, replay_buffer, td
 from jaxrl.learning.episode_index import EpisodeIndex, EpisodeSamples
 from jaxrl.learning.replay_buffer import Ring, Transition
 from jaxrl.types import Array, EnvSpec, Key, PyTree, Rollout
@@ -51,6 +51,8 @@ class ReplayBuffer:
         step = Transition(
             spec.obs, action, jnp.zeros((), jnp.float32), jnp.zeros((), bool), spec.obs
         )
+        if self.config.n_step > 1:
+            step = step._replace(truncated=jnp.zeros((), bool))
         index = episode_index.init(self.rows, self.length) if self.config.keeps_episodes else ()
         return ReplayState(replay_buffer.init(step, self.rows, self.length), index)
 
@@ -66,6 +68,7 @@ class ReplayBuffer:
             experience.reward,
             experience.terminated,
             experience.next_obs,
+            experience.truncated if self.config.n_step > 1 else (),
         )
         return ReplayState(replay_buffer.add(replay.ring, steps), index)
 
@@ -73,7 +76,9 @@ class ReplayBuffer:
         """Return the numbers [first, end) of the steps that count for the warm-up, per row."""
         if self.config.keeps_episodes:
             return episode_index.complete_range(replay.index)
-        return replay_buffer.stored_range(replay.ring)
+        first, end = replay_buffer.stored_range(replay.ring)
+        # The newest steps have no successors yet.
+        return first, jnp.maximum(end - (self.config.n_step - 1), first)
 
     def size(self, replay: ReplayState) -> Array:
         """Return the number of steps to learn from: shards × those of the smallest shard."""
@@ -82,21 +87,27 @@ class ReplayBuffer:
             jnp.sum((end - first).reshape(self.num_shards, -1), axis=1)
         )
 
-    def sample(self, replay: ReplayState, key: Key, batches: int) -> Transition:
+    def sample(
+        self, replay: ReplayState, key: Key, batches: int, gamma: Array | float = 1.0
+    ) -> Transition:
         """Sample transitions for several gradient steps, [batches, batch_size, ...].
 
-        For IRCR the reward of each is the return of its episode.
+        For IRCR the reward of each is the return of its episode. With n-step returns it is the
+        discounted sum of rewards, and the successor is the state after the last of them.
         """
         size, is_ircr = self.config.batch_size // self.num_shards, self.config.reward == "ircr"
 
         def one(replay: ReplayState, key: Key) -> Transition:
             # A learnt reward exists for steps of unfinished episodes too: critics use them all.
+            learnable = is_ircr or self.config.n_step > 1
             bounds = (
                 self._learnable_range(replay)
-                if is_ircr
+                if learnable
                 else replay_buffer.stored_range(replay.ring)
             )
             row, number = replay_buffer.sample(key, *bounds, (batches, size))
+            if self.config.n_step > 1:
+                return self._n_step(replay.ring, row, number, gamma)
             steps = replay_buffer.gather(replay.ring.steps, row, number)
             if not is_ircr:
                 return steps
@@ -105,6 +116,18 @@ class ReplayBuffer:
             return steps._replace(reward=reward)
 
         return self._by_shard(one, replay, key)
+
+    def _n_step(self, ring: Ring, row: Array, number: Array, gamma: Array | float) -> Transition:
+        """Return transitions over up to n steps of the same episode."""
+        steps, n = ring.steps, self.config.n_step
+        ahead = number[..., None] + jnp.arange(n).reshape((1,) * number.ndim + (n,))
+        ends = (steps.reward, steps.terminated | steps.truncated)
+        reward, ended = replay_buffer.gather(ends, row[..., None], ahead)
+        reward, count = td.n_step(reward, ended, gamma=gamma)
+        obs, action = replay_buffer.gather((steps.obs, steps.action), row, number)
+        last = number + count - 1
+        terminated, next_obs = replay_buffer.gather((steps.terminated, steps.next_obs), row, last)
+        return Transition(obs, action, reward, terminated, next_obs, steps=count)
 
     def sample_steps(self, replay: ReplayState, key: Key, batches: int) -> EpisodeSamples:
         """Sample steps of episodes, [batches, episodes, sample_size, ...]."""
@@ -159,9 +182,15 @@ def exclude_current(replay: PyTree) -> PyTree:
 def restart_episodes(replay: PyTree, rollout_length: int) -> PyTree:
     """Return a replay for rows whose episodes in progress will not be continued.
 
-    Other trees than a ReplayState with episodes are returned as they are. The ring is donated:
-    there may not be memory for two.
+    Other trees than a ReplayState are returned as they are. The ring is donated: there may not be
+    memory for two.
     """
+    if not isinstance(replay, ReplayState):
+        return replay
+    if not isinstance(replay.ring.steps.truncated, tuple):
+        places = jax.tree.map(lambda leaf: leaf.sharding, replay.ring)
+        end = jax.jit(_end_episodes, donate_argnums=0, out_shardings=places)
+        return replay.replace(ring=end(replay.ring))
     if not _has_episodes(replay):
         return replay
     places = jax.tree.map(lambda leaf: leaf.sharding, (replay.index, replay.ring))
@@ -173,6 +202,13 @@ def restart_episodes(replay: PyTree, rollout_length: int) -> PyTree:
     )
     index, ring = restart(replay.index, replay.ring, rollout_length)
     return ReplayState(ring, index)
+
+
+def _end_episodes(ring: Ring) -> Ring:
+    """Return a ring whose newest steps are the last of their episodes."""
+    rows, last = jnp.arange(len(ring.written)), (ring.written - 1) % replay_buffer.length(ring)
+    truncated = ring.steps.truncated.at[rows, last].set(ring.written > 0)
+    return ring.replace(steps=ring.steps._replace(truncated=truncated))
 
 
 def _has_episodes(replay: PyTree) -> bool:

@@ -62,7 +62,7 @@ def _learning(config=CONFIG, model=None, size=10, **parts):
     functions = {
         "add": lambda replay, experience: replay + 1.0,
         "size": lambda replay: jnp.int32(size),
-        "sample": lambda replay, key, batches: _steps(batches),
+        "sample": lambda replay, key, batches, gamma: _steps(batches),
         "empty": lambda: jnp.float32(0.0),
     }
     buffer: Any = SimpleNamespace(spec=SimpleNamespace(obs=OBS), **functions | parts)
@@ -207,7 +207,7 @@ def test_collecting_and_learning_use_separate_keys(monkeypatch):
         seen["args"] = policy, length, pool, params.actor
         return collector.replace(carry=jnp.float32(7.0)), _experience()
 
-    def sample(replay, key, batches):
+    def sample(replay, key, batches, gamma):
         return _steps(batches)._replace(reward=jax.random.uniform(key, (batches, B)))
 
     monkeypatch.setattr(off_policy, "collect", collect)

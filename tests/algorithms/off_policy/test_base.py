@@ -27,9 +27,10 @@ def _table(params, obs, action):
 CRITIC = Critic(init=lambda key: (), apply=_table)
 
 
-def _batch():
+def _batch(counts=None):
     random = np.random.default_rng(0)
     return Transition(
+        steps=() if counts is None else jnp.asarray(counts),
         obs=jnp.full(B, NOW),
         action=jnp.zeros((B, 1)),
         reward=jnp.float32(random.normal(size=B)),
@@ -54,13 +55,19 @@ def _softmax(logits):
     return odds / odds.sum(axis=-1, keepdims=True)
 
 
+# Of n-step returns: each value is discounted by as many steps as its return has.
+COUNTS = np.array([1, 2, 3, 1, 2])
+
+
+@pytest.mark.parametrize("counts", [None, COUNTS])
 @pytest.mark.parametrize("pessimism", ["min", "mean"])
-def test_c51_loss_matches_loops(pessimism):
+def test_c51_loss_matches_loops(pessimism, counts):
     """The target is the distribution of the critic with the lower mean, or the mixture."""
     config = OffPolicyConfig(
         critic="c51", v_min=-2.0, v_max=3.0, num_atoms=ATOMS, pessimism=pessimism
     )
-    random, batch = np.random.default_rng(2), _batch()
+    random, batch = np.random.default_rng(2), _batch(counts)
+    gammas = GAMMA ** (np.ones(B) if counts is None else counts)
     logits, target_params = random.normal(size=(2, 2, 2, B, ATOMS)).astype(np.float32)
     extra, atoms = random.normal(size=B).astype(np.float32), np.linspace(-2.0, 3.0, ATOMS)
     expected, mean, lower = 0.0, [], []
@@ -68,7 +75,7 @@ def test_c51_loss_matches_loops(pessimism):
         probs = _softmax(target_params[:, NEXT, b])
         lower.append(int(np.argmin(probs @ atoms)))
         chosen = probs[lower[-1]] if pessimism == "min" else probs.mean(axis=0)
-        bootstrap = 0.0 if batch.terminated[b] else GAMMA * (atoms + extra[b])
+        bootstrap = 0.0 if batch.terminated[b] else gammas[b] * (atoms + extra[b])
         target = _project(batch.reward[b] + bootstrap * np.ones(ATOMS), chosen, atoms)
         for q in _softmax(logits[:, NOW, b]):
             expected += -np.sum(target * np.log(q)) / B
@@ -81,15 +88,17 @@ def test_c51_loss_matches_loops(pessimism):
     np.testing.assert_allclose(metrics["train/q_mean"].total, np.mean(mean), rtol=1e-4)
 
 
+@pytest.mark.parametrize("counts", [None, COUNTS])
 @pytest.mark.parametrize("pessimism", ["min", "mean"])
-def test_squared_loss_matches_loops(pessimism):
-    random, batch = np.random.default_rng(2), _batch()
+def test_squared_loss_matches_loops(pessimism, counts):
+    random, batch = np.random.default_rng(2), _batch(counts)
+    gammas = GAMMA ** (np.ones(B) if counts is None else counts)
     now, target_params = random.normal(size=(2, 2, 2, B)).astype(np.float32)
     extra = random.normal(size=B).astype(np.float32)
     expected = 0.0
     for b in range(B):
         next_q = (min if pessimism == "min" else np.mean)(target_params[:, NEXT, b]) + extra[b]
-        target = batch.reward[b] + (0.0 if batch.terminated[b] else GAMMA * next_q)
+        target = batch.reward[b] + (0.0 if batch.terminated[b] else gammas[b] * next_q)
         expected += sum(0.5 * (now[i, NOW, b] - target) ** 2 / B for i in range(2))
     value = base.TwinCritic(OffPolicyConfig(pessimism=pessimism), CRITIC)
     arguments = jnp.asarray(target_params), batch, (), jnp.asarray(extra), jnp.float32(GAMMA)
@@ -148,6 +157,19 @@ def test_double_dqn_selects_online_and_evaluates_with_target(double, next_q):
     assert float(metrics["train/q_mean"].total) == 3.0
     grads = jax.grad(lambda table: loss(table, table)[0])(ONLINE)
     assert np.flatnonzero(grads).tolist() == [1, 2]  # the taken actions, not the targets
+
+
+def test_dqn_discounts_by_the_steps_of_a_return():
+    taken = jnp.array([1, 2])
+    batch = Transition(taken * 0, taken, jnp.zeros(2), jnp.zeros(2, bool), taken * 0)
+
+    def loss(batch, gamma):
+        networks = {"critic": ONLINE}
+        return _dqn().losses(networks, networks, batch, None, {"gamma": jnp.float32(gamma)})[0]
+
+    both = batch._replace(steps=jnp.array([2, 2]))
+    np.testing.assert_allclose(loss(both, GAMMA), loss(batch, GAMMA**2), rtol=1e-6)
+    assert loss(both, GAMMA) != loss(batch, GAMMA)
 
 
 def test_conservative_dqn_lowers_other_actions():

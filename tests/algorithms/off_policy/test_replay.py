@@ -23,7 +23,9 @@ RRD = RRDConfig()
 SPEC = EnvSpec(jax.ShapeDtypeStruct((2,), jnp.float32), ActionSpec(1, False))
 
 
-def _rollout(random, start, reward_fn=lambda obs, action: obs[..., 0]):
+def _rollout(
+    random, start, reward_fn=lambda obs, action: obs[..., 0], truncate=lambda number, row: False
+):
     """T steps of random numbers; episodes end every 5 steps in row 0, every 10 in the others."""
     obs = random.normal(size=(T, ROWS, 2)).astype(np.float32)
     action = random.uniform(-1, 1, size=(T, ROWS, 1)).astype(np.float32)
@@ -34,7 +36,7 @@ def _rollout(random, start, reward_fn=lambda obs, action: obs[..., 0]):
         action=action,
         reward=reward_fn(obs, action).astype(np.float32),
         terminated=number % period == 0,
-        truncated=np.zeros((T, ROWS), bool),
+        truncated=np.zeros((T, ROWS), bool) | truncate(number, np.arange(ROWS)[None]),
         next_obs=obs + 1,
         extras=(),
         carry=(),
@@ -69,6 +71,47 @@ def test_samples_are_stored_transitions(num_shards):
             assert num_shards == 1 or (row < 2) == (i < 4)
     np.testing.assert_allclose(sampled.next_obs, sampled.obs + 1)
     np.testing.assert_allclose(sampled.reward, sampled.obs[..., 0])
+
+
+@pytest.mark.parametrize("num_shards", [1, 2])
+def test_n_step_returns_end_with_the_episode(num_shards):
+    """Against a walk along the stored steps, over the ring's seam and both kinds of ends."""
+    n, gamma = 3, 0.9
+    buffer, replay, rollouts = _filled(
+        SETTINGS | {"n_step": n}, num_shards, truncate=lambda number, row: number % 7 == row
+    )
+    assert int(buffer.size(replay)) == ROWS * (20 - n + 1)
+    sampled = jax.jit(lambda s: buffer.sample(s, jax.random.key(0), 60, gamma))(replay)
+    names = ("obs", "action", "reward", "terminated", "truncated", "next_obs")
+    stored = {k: np.concatenate([getattr(r, k) for r in rollouts[-4:]]) for k in names}
+    kinds = set()
+    for i in np.ndindex(sampled.reward.shape):
+        t, row = np.argwhere((stored["obs"] == np.asarray(sampled.obs[i])).all(axis=-1))[0]
+        total, steps = 0.0, 0
+        while True:
+            total += gamma**steps * stored["reward"][t + steps, row]
+            terminated = stored["terminated"][t + steps, row]
+            ended = terminated or stored["truncated"][t + steps, row]
+            steps += 1
+            if ended or steps == n:
+                break
+        assert int(sampled.steps[i]) == steps
+        assert bool(sampled.terminated[i]) == terminated
+        np.testing.assert_allclose(sampled.reward[i], total, rtol=1e-5, atol=1e-6)
+        np.testing.assert_array_equal(sampled.next_obs[i], stored["next_obs"][t + steps - 1, row])
+        np.testing.assert_array_equal(sampled.action[i], stored["action"][t, row])
+        kinds.add((steps, bool(terminated), bool(ended)))
+    assert {(1, True, True), (2, False, True), (3, False, False)} <= kinds
+
+
+def test_n_step_returns_do_not_cross_a_restart():
+    buffer, replay, _ = _filled(SETTINGS | {"n_step": 3}, times=1)
+    replay = restart_episodes(replay, T)
+    last = T - 1
+    np.testing.assert_array_equal(
+        np.asarray(replay.ring.steps.truncated[:, : T + 1]).any(axis=0),
+        np.arange(T + 1) == last,
+    )
 
 
 @pytest.mark.parametrize("num_shards", [1, 2])
