@@ -4,6 +4,7 @@ jaxrl train ant --num-envs 4096     is     python -m jaxrl.train ant --num-envs 
 """
 
 import importlib
+import os
 import sys
 
 from jaxrl.errors import UserError, exit_status, nearest
@@ -37,6 +38,9 @@ def usage() -> str:
 def main(arguments: list[str] | None = None) -> int:
     """Run a command; return the exit status."""
     words = sys.argv[1:] if arguments is None else arguments
+    # As `python -m` does: modules of your own are found in the current folder.
+    if (here := os.getcwd()) not in sys.path and "" not in sys.path:
+        sys.path.insert(0, here)
     return exit_status(lambda: _run(words))
 
 

@@ -67,6 +67,13 @@ def test_command_line_of_the_wheel_runs_in_another_folder(installed, tmp_path):
     assert "jaxrl COMMAND" in _run(installed, tmp_path, str(installed / "bin" / "jaxrl"), "--help")
 
 
+def test_the_command_imports_modules_of_the_current_folder(installed, tmp_path):
+    (tmp_path / "mine.py").write_text("from jaxrl.envs.tasks.classic import Pendulum as Task\n")
+    words = ("train", "--env", "mine:Task", "--num-envs", "16", "--ppo.num-minibatches", "2")
+    out = _run(installed, tmp_path, str(installed / "bin" / "jaxrl"), *words, "--dry-run")
+    assert "mine:Task" in out
+
+
 def test_wheel_has_the_licences(installed):
     (info,) = installed.glob("jaxrl-*.dist-info")
     assert {path.name for path in info.rglob("*LICENSE")} == {"LICENSE", "three.LICENSE"}

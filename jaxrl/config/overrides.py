@@ -26,6 +26,9 @@ def _replaced(part: Any, steps: list[str], value: Any, path: str) -> Any:
     if steps[0] not in names:
         prefix = path.removesuffix(".".join(steps))
         raise UserError(f"There is no setting '{path}'.{nearest(steps[0], names, prefix)}")
+    section = hasattr(getattr(part, steps[0]), "__dataclass_fields__")
+    if section and len(steps) == 1 and not isinstance(value, type(getattr(part, steps[0]))):
+        raise UserError(f"'{path}' is a group of settings: name one of them, as '{path}.name'.")
     inner = value if len(steps) == 1 else _replaced(getattr(part, steps[0]), steps[1:], value, path)
     return replace(part, **{steps[0]: inner})
 

@@ -172,8 +172,11 @@ def population_of(path: Path) -> Path | None:
 def command_line() -> str:
     """Return the command line that started this process."""
     program = Path(sys.argv[0])
-    ours = (program.parent.name, program.name) == ("jaxrl", "train.py")
-    start = "python -m jaxrl.train" if ours else f"python {shlex.quote(str(program))}"
+    start = f"python {shlex.quote(str(program))}"
+    if (program.parent.name, program.name) == ("jaxrl", "train.py"):
+        start = "python -m jaxrl.train"
+    elif program.name == "jaxrl" or (program.parent.name, program.name) == ("jaxrl", "__main__.py"):
+        start = "jaxrl"
     typed = " ".join([start, *(shlex.quote(a) for a in sys.argv[1:])])
     return os.fsencode(typed).decode("utf-8", "replace")  # in an ASCII locale, Python escapes bytes
 

@@ -108,6 +108,8 @@ def load_policy(
       network: for a policy with networks of your own, the function that built them, or its name
         as module:build, which may then be imported.
     """
+    if not isinstance(path, str | Path):
+        raise UserError(f"load_policy: give a run folder, a policy file or zoo:NAME, not {path!r}.")
     file = find(Path(path), which)
     stored = files.read(file)
     build = _builder(file, stored.config.module, network)

@@ -13,6 +13,9 @@ from jaxrl.programs import trace_cache
 from jaxrl.types import PyTree
 from jaxrl.utils.xla_options import CompilerBusyError, compile_for_devices
 
+# Kernels are stored in a form of this version of JAX alone; so is what the cache keeps.
+UNCHECKED = [export.DisabledSafetyCheck.custom_call("__gpu$xla.gpu.triton")]
+
 
 class PendingProgram:
     """A program that a thread compiles.
@@ -102,7 +105,7 @@ class Builder:
             return export.deserialize(bytearray(self._cache.stored.programs[name]))
         function.trace(*shapes)  # an error in the function itself is not to be hidden below
         try:
-            traced = export.export(function)(*shapes)  # type: ignore[arg-type]
+            traced = export.export(function, disabled_checks=UNCHECKED)(*shapes)  # type: ignore[arg-type]
             self._traced[name] = bytes(traced.serialize())
         except (ValueError, NotImplementedError):  # something in it has no lasting form
             self._cache = None

@@ -73,7 +73,7 @@ def report(program: Program) -> str:
     state, spec, each = program.abstract_state(), program.spec, program.agents
     agents = f" × {each} agents" if each > 1 else ""
     shapes = jax.tree.map(lambda s: f"{s.dtype}{list(s.shape)}", spec.obs)
-    kind = "choices" if spec.action.discrete else "numbers in [-1, 1]"
+    kind = "discrete" if spec.action.discrete else "continuous, in [-1, 1]"
     parts, peak = (_segments if config.algo == "ppo" else _replay)(program, state, experience)
     rows = [
         ("observation", str(shapes)),

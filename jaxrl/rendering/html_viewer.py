@@ -30,7 +30,7 @@ _KINDS = {2: "sphere", 3: "capsule", 4: "ellipsoid", 5: "cylinder", 6: "box", 7:
 
 
 class EpisodeInfo(NamedTuple):
-    """An episode as the page lists it; frames are `stride` steps and `pause` seconds ageom."""
+    """An episode as the page lists it; frames are `stride` steps and `pause` seconds apart."""
 
     title: str
     success: bool | None

@@ -17,6 +17,8 @@ class CallbackRunner:
     """The callbacks of one run, and what they have asked for in this cycle."""
 
     def __init__(self, callbacks: Sequence[Callback] = ()) -> None:
+        if not isinstance(callbacks, Sequence):
+            raise UserError(f"callbacks: give a list, as callbacks=[{name_of(callbacks)}].")
         self._callbacks = [(name_of(callback), methods(callback)) for callback in callbacks]
         self.stopped = ""  # why
         self.failure: CallbackError | None = None

@@ -98,9 +98,18 @@ def fit(
         program = build(named)
     elif isinstance(config, TrainConfig):
         program = build(overrides.changed(config, own | changes))
-    else:
+    elif _are_settings(config):
         program = build_population([overrides.changed(c, own | changes) for c in config])
+    else:
+        raise UserError(
+            "config: give the name of a preset, settings as presets.get returns them, or a list of "
+            f"such settings, not {config!r}."
+        )
     return fit_program(program, runner, sinks=sinks, verbose=verbose)
+
+
+def _are_settings(configs: Any) -> bool:
+    return isinstance(configs, Sequence) and all(isinstance(c, TrainConfig) for c in configs)
 
 
 def _own_code(
@@ -231,6 +240,7 @@ def resume(
     reset_steps: bool = False,
     seed: int | None = None,
     run_dir: Path | None = None,
+    sinks: Sequence[Sink] = (),
     verbose: int = NORMAL,
 ) -> Result:
     """Continue a run exactly where its last checkpoint left it.
@@ -250,6 +260,7 @@ def resume(
       reset_steps: count from 0, in a new run.
       seed: of the new run; the old one + 1 when not given.
       run_dir: folder of the new run.
+      sinks: as for `fit`; those of the earlier part are not remembered.
       verbose: as for `fit`.
     """
     (folder, step), runner = split_checkpoint(Path(run)), CallbackRunner(callbacks)
@@ -272,11 +283,13 @@ def resume(
             if processes.is_main():
                 print(f"run folder: {folder}", flush=True)
         program = build_population(members) if members else build(config)
-        return _continue(folder, program, runner, verbose=verbose)
+        return _continue(folder, program, runner, sinks=sinks, verbose=verbose)
     _refuse_several(folder, members)
     seed = config.seed + 1 if seed is None else seed
     config = dataclasses.replace(config, seed=seed, run_dir=run_dir, init_from=None)
-    return fit_program(build(config), runner, continues=folder, step=step, verbose=verbose)
+    return fit_program(
+        build(config), runner, continues=folder, sinks=sinks, step=step, verbose=verbose
+    )
 
 
 def resume_if_present(members: Sequence[TrainConfig], verbose: int = NORMAL) -> Result | None:
@@ -312,14 +325,21 @@ def resume_if_present(members: Sequence[TrainConfig], verbose: int = NORMAL) -> 
 
 
 def _continue(
-    folder: Path, program: Program, runner: CallbackRunner | None = None, *, verbose: int
+    folder: Path,
+    program: Program,
+    runner: CallbackRunner | None = None,
+    *,
+    sinks: Sequence[Sink] = (),
+    verbose: int,
 ) -> Result:
     """Continue a run from its newest checkpoint."""
     startup.check_alike(program)
     startup.check_shared(folder)
     memory_estimate.refuse_too_large(program)
     with _explained(program):
-        return loop.train(program, folder, resuming=True, callbacks=runner, verbose=verbose)
+        return loop.train(
+            program, folder, resuming=True, callbacks=runner, own_sinks=sinks, verbose=verbose
+        )
 
 
 def _refuse_several(run: Path, members: list[TrainConfig]) -> None:

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import mujoco
 import numpy as np
 import pytest
+from jax import export
 from mujoco import mjx
 
 from jaxrl.config import presets
@@ -12,6 +13,7 @@ from jaxrl.envs import factory
 from jaxrl.envs.brax_patches import import_brax
 from jaxrl.envs.env_state import physics as physics_settings
 from jaxrl.physics import kernel, mjx_patches, newton
+from jaxrl.programs import compiler
 
 import_brax()
 
@@ -209,3 +211,11 @@ def test_physics_stock_traces_functions_of_mjx(monkeypatch):
     reset("stock")
     with pytest.raises(RuntimeError, match="called"):
         reset("fast")
+
+
+def test_kernels_can_be_cached():
+    """As the trace cache stores programs; a version of JAX reads only its own."""
+    solve = jax.jit(jax.vmap(kernel.solve_positive))
+    export_for_gpus = export.export(solve, platforms=["cuda"], disabled_checks=compiler.UNCHECKED)
+    exported = export_for_gpus(jnp.zeros((2, 3, 3)), jnp.zeros((2, 3)))
+    assert export.deserialize(exported.serialize()).out_avals == exported.out_avals

@@ -90,6 +90,9 @@ def test_command_line_names_the_script_that_was_run(monkeypatch):
     assert run_dir.command_line() == "python 'my study.py' --fast"
     monkeypatch.setattr(sys, "argv", ["/anywhere/jaxrl/train.py", "ant"])
     assert run_dir.command_line() == "python -m jaxrl.train ant"
+    for program in ("/anywhere/bin/jaxrl", "/anywhere/jaxrl/__main__.py"):
+        monkeypatch.setattr(sys, "argv", [program, "train", "ant"])
+        assert run_dir.command_line() == "jaxrl train ant"
 
 
 def test_callback_context_is_read_only_with_float_metrics(recorded):

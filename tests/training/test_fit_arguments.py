@@ -67,11 +67,25 @@ def test_presets_are_named_and_changed(built):
         ({"num_env": 64}, "There is no setting 'num_env'. Did you mean 'num_envs'"),
         ({"env_args": {"a b": 1}}, "--env-args: write wind=0.3, not 'a b=1'"),
         ({"env_args": {"wind": 1}}, "--env-args: 'cartpole': .*takes no arguments"),
+        ({"ppo": 3}, "'ppo' is a group of settings: name one of them, as 'ppo.name'"),
+        ({"callbacks": print}, r"callbacks: give a list, as callbacks=\[print\]"),
+        ({"callbacks": 3}, "callbacks: give a list"),
     ],
 )
 def test_wrong_changes_get_the_errors_of_the_command_line(built, changes, problem):
     with pytest.raises(UserError, match=problem):
         built("cartpole", **SMALL | changes)
+
+
+@pytest.mark.parametrize("config", [5, ["cartpole", "ant"], {"env": "ant"}])
+def test_settings_of_a_wrong_type_are_named(built, config):
+    with pytest.raises(UserError, match="config: give the name of a preset"):
+        built(config)
+
+
+def test_policies_are_loaded_from_paths():
+    with pytest.raises(UserError, match="load_policy: give a run folder"):
+        jaxrl.load_policy(5)
 
 
 def test_environments_are_classes_factories_or_instances(built):
