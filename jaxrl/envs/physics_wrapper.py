@@ -16,12 +16,12 @@ class WithPhysics(Wrapper):
         super().__init__(env)
         self._functions: mjx_patches.Functions = functions
 
-    def reset(self, rng: Array) -> State:
+    def reset(self, rng: Array, *arguments: Any, **named: Any) -> State:
         """Start an episode."""
         with mjx_patches.use(self._functions):
-            return self._env.reset(rng)
+            return self._env.reset(rng, *arguments, **named)
 
-    def step(self, state: State, action: Array) -> State:
+    def step(self, state: State, action: Array, *arguments: Any, **named: Any) -> State:
         """Step the environment."""
         with mjx_patches.use(self._functions):
-            return self._env.step(state, action)
+            return self._env.step(state, action, *arguments, **named)
