@@ -105,7 +105,7 @@ def test_total_cycles_are_exact_beyond_float_precision():
 def test_settings_of_the_wrong_type_are_named():
     for changes, text in {
         "num_envs": "--num-envs must be an integer, not '8'",
-        "task": "--task must be a TaskConfig, not '8'",
+        "task": "'task' is a group of settings: name one of them, as 'task.name'.",
         "algo": "--algo: unknown algorithm '8'. Known: ppo, sac, td3, dqn, iql, bc, or your own",
         "profile": "--profile must be True or False, not '8'",
         "network.hidden": "--network.hidden must be a tuple, not '8'",
