@@ -154,6 +154,11 @@ def test_systems_are_solved():
         assert np.abs(residual).max() < 1e-3
 
 
+# JAX 0.12 announces that a later version will drop the Triton backend of Pallas.
+announced = pytest.mark.filterwarnings("ignore:The Pallas Triton backend:DeprecationWarning")
+
+
+@announced
 def test_kernels_compile_for_gpus(stock):
     def step(data):
         solution = kernel.solve_constraints(problem(data), 4, 10)
@@ -213,6 +218,7 @@ def test_physics_stock_traces_functions_of_mjx(monkeypatch):
         reset("fast")
 
 
+@announced
 def test_kernels_can_be_cached():
     """As the trace cache stores programs; a version of JAX reads only its own."""
     solve = jax.jit(jax.vmap(kernel.solve_positive))
