@@ -4,34 +4,41 @@
 
 Models are presets, or Brax's environments with a backend. Steps are control steps of the task,
 vmapped and scanned over whole states with fixed random actions; no policy, no resets. Both kinds
-are compiled in one process, with unrolled loops and without; the faster of the two counts. With
---parts, a profile follows: kernels and microseconds of a control step, by the part of the forward
-dynamics that they belong to.
+are compiled in one process, with unrolled loops and without; the faster of the two counts. Each
+model has its process. With --at-once, several compile at the same time, and are timed one after the
+other when all have compiled; seconds of compiling then say less. With --parts, a profile follows:
+kernels and microseconds of a control step, by the part of the forward dynamics that they belong to.
 """
 
 import collections
 import contextlib
 import importlib
+import multiprocessing
+import os
 import re
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from benchmarks import report
+from benchmarks.stepping import repeated, seconds_per_call
 from jaxrl.config import presets
 from jaxrl.envs import registry
-from jaxrl.envs.env_state import physics, typed_like
+from jaxrl.envs.env_state import physics
 from jaxrl.errors import exit_status
 from jaxrl.physics import mjx_patches
 from jaxrl.utils.xla_options import compile_for_devices
 
 _STEPS = 32  # of a call
+_KINDS: dict[str, mjx_patches.Functions] = {"mjx": "stock", "jaxrl": "kernels"}
 # Functions of MJX that a profile tells apart, by module.
 _PARTS = {
     "smooth": (
@@ -58,46 +65,28 @@ def stepping(env: Any, number: int):
     with physics():
         state = jax.jit(jax.vmap(env.reset))(jax.random.split(jax.random.key(0), number))
     actions = jax.random.uniform(jax.random.key(1), (number, env.action_size), minval=-1.0)
-    step = jax.vmap(env.step)
-
-    def run(carried):
-        state, actions = carried
-        with physics():
-            state, _ = jax.lax.scan(
-                lambda s, _: (typed_like(step(s, actions), s), None), state, length=_STEPS
-            )
-        return state, actions
-
-    return run, (state, actions)
+    return repeated(jax.vmap(env.step), _STEPS), (state, actions)
 
 
 def seconds_per_step(compiled: Any, start: Any, calls: int) -> float:
-    """Return the time of a step in the third and later calls."""
-    state = jax.tree.map(jnp.copy, start)
-    for _ in range(2):
-        state = compiled(state)
-    jax.block_until_ready(state)
-    began = time.perf_counter()
-    for _ in range(calls):
-        state = compiled(state)
-    jax.block_until_ready(state)
-    return (time.perf_counter() - began) / calls / _STEPS
+    """Return the time of a step; the compiled function donates its argument."""
+    return seconds_per_call(compiled, jax.tree.map(jnp.copy, start), calls) / _STEPS
 
 
 @contextlib.contextmanager
 def named_parts() -> Iterator[None]:
     """Name the parts of MJX's forward dynamics in compiled programs."""
-    kept = []
+    originals = []
     for module, names in _PARTS.items():
         place = importlib.import_module(f"mujoco.mjx._src.{module}")
         for name in names:
             function = getattr(place, name)
-            kept.append((place, name, function))
+            originals.append((place, name, function))
             setattr(place, name, jax.named_call(function, name=f"part_{name}"))
     try:
         yield
     finally:
-        for place, name, function in kept:
+        for place, name, function in originals:
             setattr(place, name, function)
 
 
@@ -137,24 +126,62 @@ def _part_of(operation: str, kernel: str) -> str:
     return kernel if kernel in ("solve_constraints", "solve_positive") else "other"
 
 
-def measure(name: str, number: int, calls: int, parts: bool) -> dict[str, Any]:
+class Turns(NamedTuple):
+    """What processes share: all compile at once, then one at a time is timed."""
+
+    compiled: threading.Barrier
+    timing: threading.Lock
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Wait until nobody compiles and nobody is timed: both would disturb."""
+        with contextlib.suppress(threading.BrokenBarrierError):
+            self.compiled.wait()
+        with self.timing:
+            yield
+
+
+def compile_steps(name: str, number: int, kind: str, parts: bool) -> tuple[list[Any], Any, float]:
+    """Return programs with unrolled loops and without, their argument, and seconds for each."""
+    naming = named_parts() if parts else contextlib.nullcontext()
+    with mjx_patches.use(_KINDS[kind]), naming:
+        function, start = stepping(make(name), number)
+        began = time.perf_counter()
+        lowered = jax.jit(function, donate_argnums=0).lower(start)
+        programs = [compile_for_devices(lowered, unrolled=each) for each in (False, True)]
+    return programs, start, (time.perf_counter() - began) / 2
+
+
+def measure(turns: Turns, name: str, number: int, calls: int, parts: bool) -> dict[str, Any]:
     """Return a row with both kinds."""
+    try:
+        made = {kind: compile_steps(name, number, kind, parts) for kind in _KINDS}
+    except BaseException:
+        turns.compiled.abort()  # the others need not wait
+        raise
     row: dict[str, Any] = {"model": name, "environments": number}
-    kinds: dict[str, mjx_patches.Functions] = {"mjx": "stock", "jaxrl": "kernels"}
-    for kind, functions in kinds.items():
-        naming = named_parts() if parts else contextlib.nullcontext()
-        with mjx_patches.use(functions), naming:
-            function, start = stepping(make(name), number)
-            began = time.perf_counter()
-            lowered = jax.jit(function, donate_argnums=0).lower(start)
-            compiled = [compile_for_devices(lowered, unrolled=each) for each in (False, True)]
-        row[f"{kind} compile s"] = round((time.perf_counter() - began) / 2, 1)
-        times = [seconds_per_step(each, start, calls) for each in compiled]
-        row[f"{kind} steps/s"] = number / min(times)
-        if parts:
-            print(f"\n{name}, {kind}:\n{report.table(profile(compiled[0], start))}", flush=True)
+    with turns.alone():
+        for kind, (programs, start, seconds) in made.items():
+            row[f"{kind} compile s"] = round(seconds, 1)
+            times = [seconds_per_step(each, start, calls) for each in programs]
+            row[f"{kind} steps/s"] = number / min(times)
+            if parts:
+                row[f"{kind} parts"] = profile(programs[0], start)
     row["ratio"] = row["jaxrl steps/s"] / row["mjx steps/s"]
     return row
+
+
+def measured_in_processes(tasks: list[tuple], at_once: int) -> Iterator[dict[str, Any]]:
+    """Measure each task in a process of its own; yield rows in the order of the tasks."""
+    os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"  # they share the device
+    context = multiprocessing.get_context("spawn")
+    with context.Manager() as manager:
+        for first in range(0, len(tasks), at_once):
+            group = tasks[first : first + at_once]
+            turns = Turns(manager.Barrier(len(group)), manager.Lock())
+            with ProcessPoolExecutor(len(group), context) as pool:
+                for row in [pool.submit(measure, turns, *task) for task in group]:
+                    yield row.result()
 
 
 def draw(rows: list[dict[str, Any]]):
@@ -179,16 +206,31 @@ def main() -> None:
     parser.add_argument("--num-envs", type=int, nargs="+", default=[2048])
     parser.add_argument("--calls", type=int, default=4, help="calls of 32 steps to measure")
     parser.add_argument("--parts", action="store_true", help="print a profile (GPU only)")
+    parser.add_argument("--at-once", type=int, default=1, help="models that are compiled at once")
     parser.add_argument("--name", default="physics", help="name of the results in --out")
     arguments = parser.parse_args()
     models, numbers, calls = arguments.models, arguments.num_envs, arguments.calls
     if arguments.quick:
         models, numbers, calls = models[:1], [8], 1
-    rows = []
-    for model in models:
-        for number in numbers:
-            rows.append(measure(model, number, calls, arguments.parts and not arguments.quick))
-            report.save(arguments.name, rows, arguments.out, module="physics", panels=[draw(rows)])
+    parts = arguments.parts and not arguments.quick
+    wanted = [(model, number) for model in models for number in numbers]
+    tasks = [(*each, calls, parts) for each in wanted]
+    rows: list[dict[str, Any]] = []
+    profiles: dict[str, Any] = {}
+    for row in measured_in_processes(tasks, arguments.at_once):
+        if parts:
+            profiles[row["model"]] = {kind: row.pop(f"{kind} parts") for kind in _KINDS}
+            for kind, found in profiles[row["model"]].items():
+                print(f"\n{row['model']}, {kind}:\n{report.table(found)}", flush=True)
+        rows.append(row)
+        report.save(
+            arguments.name,
+            rows,
+            arguments.out,
+            module="physics",
+            panels=[draw(rows)],
+            extra={"profiles": profiles} if parts else None,
+        )
 
 
 if __name__ == "__main__":

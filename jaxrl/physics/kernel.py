@@ -151,8 +151,8 @@ def _eliminate(matrix: Array, vector: Array, dofs: int) -> Array:
     def forward(k: Array, carried: tuple[Array, Array]) -> tuple[Array, Array]:
         matrix, vector = carried
         row = row_of(matrix, k)
-        share = jnp.where(numbers > k, row / at(row, k), 0.0)
-        return matrix - share[:, None] * row[None, :], vector - share * at(vector, k)
+        factor = jnp.where(numbers > k, row / at(row, k), 0.0)
+        return matrix - factor[:, None] * row[None, :], vector - factor * at(vector, k)
 
     def backward(i: Array, vector: Array) -> Array:
         k = dofs - 1 - i

@@ -73,7 +73,7 @@ def _choose(replacement: Callable, own: Callable) -> Callable:
 
 
 def substeps(m: mjx.Model, d: mjx.Data, ctrl: Array, number: int) -> mjx.Data:
-    """Apply controls for so many steps of physics; sensors are read in the last one only."""
+    """Apply controls for `n_substeps` steps of physics; only the last one computes sensors."""
     read = m.nsensor and not m.opt.disableflags & mjx.DisableBit.SENSOR and number > 1
     if not read or _chosen.get() == "stock":
         step = functools.partial(mjx.step, m)

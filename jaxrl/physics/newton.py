@@ -98,7 +98,7 @@ class _Line(NamedTuple):
 
 
 def solve(problem: Problem, iterations: int, line_iterations: int, algebra: Algebra) -> Solution:
-    """Return accelerations and forces after at most so many iterations of Newton's method."""
+    """Return accelerations and forces by Newton's method, warm started."""
     trace = jnp.maximum(algebra.trace(problem.mass), _MIN_VALUE)
     start = _evaluate(problem, problem.qacc_smooth, algebra)
     if problem.warm_start is not None:
@@ -176,6 +176,16 @@ def _direction(problem: Problem, point: _Point, algebra: Algebra) -> tuple[Array
     return gradient, -algebra.solve(hessian, gradient)
 
 
+class _Ray(NamedTuple):
+    """A search direction from a point; costs are c0 + c1 alpha + c2 alpha² piece by piece."""
+
+    direction: Array
+    mv: Array  # M direction
+    jv: Array  # J direction
+    gauss: tuple[Array, Array, Array]
+    springs: tuple[Array, Array, Array]  # of each row
+
+
 def _line_search(
     problem: Problem,
     point: _Point,
@@ -185,6 +195,38 @@ def _line_search(
     algebra: Algebra,
 ) -> _Point:
     """Move to the lowest cost along a direction, from a bracket that Newton steps make smaller."""
+    ray = _ray(problem, point, search, algebra)
+
+    def at(alpha: Array) -> _Line:
+        return _line(problem, point, ray, alpha)
+
+    origin = at(jnp.zeros((), search.dtype))
+    flat_slope = _flat_slope(problem, ray, origin, trace)
+
+    def flat(line: _Line) -> Array:
+        return (jnp.abs(line.slope) < flat_slope) & (line.cost < origin.cost)
+
+    def unfinished(carried: tuple) -> Array:
+        number, low, high, changed = carried
+        return (number < max_iterations) & changed & ~flat(low) & ~flat(high)
+
+    def narrow(carried: tuple) -> tuple:
+        number, low, high, _ = carried
+        return (number + 1, *_narrow(low, high, at, flat))
+
+    first = at(_newton_step(origin))
+    descends = first.slope < origin.slope
+    low, high = _where(descends, first, origin), _where(descends, origin, first)
+    carried = (jnp.zeros((), jnp.int32), low, high, jnp.ones((), bool))
+    _, low, high, _ = algebra.line_loop(unfinished, narrow, carried, max_iterations)
+    improved = (low.cost < origin.cost) | (high.cost < origin.cost)
+    alpha = jnp.where(low.cost < high.cost, low.alpha, high.alpha)
+    alpha = jnp.where(improved, alpha, 0.0)
+    qacc, ma = point.qacc + alpha * search, point.ma + alpha * ray.mv
+    return _forces(problem, qacc, ma, point.jaref + alpha * ray.jv, algebra)
+
+
+def _ray(problem: Problem, point: _Point, search: Array, algebra: Algebra) -> _Ray:
     mv = algebra.columns(problem.mass, search)
     jv = algebra.rows(problem.jacobian, search)
     stiffness, jaref = problem.stiffness, point.jaref
@@ -193,67 +235,60 @@ def _line_search(
         jnp.sum(search * (point.ma - problem.qfrc_smooth)),
         0.5 * jnp.sum(search * mv),
     )
-    rows = (0.5 * stiffness * jaref**2, stiffness * jv * jaref, 0.5 * stiffness * jv**2)
+    springs = (0.5 * stiffness * jaref**2, stiffness * jv * jaref, 0.5 * stiffness * jv**2)
+    return _Ray(search, mv, jv, gauss, springs)
 
-    def at(alpha: Array) -> _Line:
-        x = jaref + alpha * jv
-        quadratic = [jnp.where((x < 0) | problem.always_active, row, 0.0) for row in rows]
-        if (loss := problem.friction_loss) is not None:
-            below, above, limit = _sliding(problem, x)
-            falling = (loss * (-0.5 * limit - jaref), -loss * jv, jnp.zeros_like(jv))
-            rising = (loss * (-0.5 * limit + jaref), loss * jv, jnp.zeros_like(jv))
-            quadratic = [
-                jnp.where(below, f, jnp.where(above, r, q))
-                for f, r, q in zip(falling, rising, quadratic, strict=True)
-            ]
-        c0, c1, c2 = (g + jnp.sum(q) for g, q in zip(gauss, quadratic, strict=True))
-        curvature = jnp.where(c2 == 0, _MIN_VALUE, 2 * c2)
-        return _Line(alpha, alpha * alpha * c2 + alpha * c1 + c0, 2 * alpha * c2 + c1, curvature)
 
-    origin = at(jnp.zeros((), jaref.dtype))
-    # Rounding alone makes slopes of this size; smaller ones mean nothing.
+def _line(problem: Problem, point: _Point, ray: _Ray, alpha: Array) -> _Line:
+    jaref, jv = point.jaref, ray.jv
+    x = jaref + alpha * jv
+    quadratic = [jnp.where((x < 0) | problem.always_active, row, 0.0) for row in ray.springs]
+    if (loss := problem.friction_loss) is not None:
+        below, above, limit = _sliding(problem, x)
+        falling = (loss * (-0.5 * limit - jaref), -loss * jv, jnp.zeros_like(jv))
+        rising = (loss * (-0.5 * limit + jaref), loss * jv, jnp.zeros_like(jv))
+        quadratic = [
+            jnp.where(below, f, jnp.where(above, r, q))
+            for f, r, q in zip(falling, rising, quadratic, strict=True)
+        ]
+    c0, c1, c2 = (g + jnp.sum(q) for g, q in zip(ray.gauss, quadratic, strict=True))
+    curvature = jnp.where(c2 == 0, _MIN_VALUE, 2 * c2)
+    return _Line(alpha, alpha * alpha * c2 + alpha * c1 + c0, 2 * alpha * c2 + c1, curvature)
+
+
+def _flat_slope(problem: Problem, ray: _Ray, origin: _Line, trace: Array) -> Array:
+    """Return the slope that counts as zero: the tolerance, or what rounding alone makes."""
+    gauss, search = ray.gauss, ray.direction
     costs = jnp.maximum(origin.cost - gauss[0], 0.0)
     curvatures = jnp.maximum(0.5 * origin.curvature - gauss[2], 0.0)
-    rounding = 8 * jnp.finfo(jaref.dtype).eps
+    rounding = 8 * jnp.finfo(search.dtype).eps
     noise = rounding * (2.0 * jnp.sqrt(costs * curvatures) + jnp.abs(gauss[1]))
-    wanted = problem.tolerance * problem.line_tolerance * _norm(search) * trace
-    flat_enough = jnp.maximum(wanted, noise)
+    return jnp.maximum(problem.tolerance * problem.line_tolerance * _norm(search) * trace, noise)
 
-    def flat(line: _Line) -> Array:
-        return (jnp.abs(line.slope) < flat_enough) & (line.cost < origin.cost)
 
-    def unfinished(carried: tuple) -> Array:
-        number, low, high, changed = carried
-        return (number < max_iterations) & changed & ~flat(low) & ~flat(high)
+def _newton_step(line: _Line) -> Array:
+    return line.alpha - line.slope / line.curvature
 
-    def narrow(carried: tuple) -> tuple:
-        number, low, high, _ = carried
-        tried = (
-            at(low.alpha - low.slope / low.curvature),
-            at(high.alpha - high.slope / high.curvature),
-            at(0.5 * (low.alpha + high.alpha)),
-        )
-        from_low, from_high, middle = tried
-        low, low_changed = _closest(low, (from_low, middle, from_high))
-        # A step from below that crosses the minimum makes a bracket of both signs.
-        crossed = (high.slope < 0) & (from_high.slope > 0)
-        inside = _between(high, from_high) | crossed
-        high = _where(inside, from_high, high)
-        high, high_changed = _closest(high, (middle, from_low))
-        best, converged = _lowest(tried, flat)
-        low, high = _where(converged, best, low), _where(converged, best, high)
-        return number + 1, low, high, (low_changed | inside | high_changed) & ~converged
 
-    first = at(origin.alpha - origin.slope / origin.curvature)
-    descends = first.slope < origin.slope
-    low, high = _where(descends, first, origin), _where(descends, origin, first)
-    carried = (jnp.zeros((), jnp.int32), low, high, jnp.ones((), bool))
-    _, low, high, _ = algebra.line_loop(unfinished, narrow, carried, max_iterations)
-    improved = (low.cost < origin.cost) | (high.cost < origin.cost)
-    alpha = jnp.where(low.cost < high.cost, low.alpha, high.alpha)
-    alpha = jnp.where(improved, alpha, 0.0)
-    qacc, ma = point.qacc + alpha * search, point.ma + alpha * mv
-    return _forces(problem, qacc, ma, jaref + alpha * jv, algebra)
+def _narrow(
+    low: _Line, high: _Line, at: Callable[[Array], _Line], flat: Callable[[_Line], Array]
+) -> tuple[_Line, _Line, Array]:
+    """Return a smaller bracket, and whether it changed and needs to become smaller still."""
+    tried = (
+        at(_newton_step(low)),
+        at(_newton_step(high)),
+        at(0.5 * (low.alpha + high.alpha)),
+    )
+    from_low, from_high, middle = tried
+    low, low_changed = _closest(low, (from_low, middle, from_high))
+    # A step from below that crosses the minimum makes a bracket of both signs.
+    crossed = (high.slope < 0) & (from_high.slope > 0)
+    inside = _between(high, from_high) | crossed
+    high = _where(inside, from_high, high)
+    high, high_changed = _closest(high, (middle, from_low))
+    best, converged = _lowest(tried, flat)
+    low, high = _where(converged, best, low), _where(converged, best, high)
+    return low, high, (low_changed | inside | high_changed) & ~converged
 
 
 def _between(end: _Line, line: _Line) -> Array:
