@@ -12,7 +12,7 @@ RUN useradd --create-home --uid 1000 jaxrl \
     && chmod -R a+rwX /work
 
 # The lock as a constraint: its versions, without the packages that only developers need.
-COPY pyproject.toml requirements.lock LICENSE /src/
+COPY pyproject.toml requirements.lock LICENSE README.md /src/
 COPY jaxrl /src/jaxrl
 RUN --mount=type=cache,target=/root/.cache/pip \
     pip install -c /src/requirements.lock "/src${EXTRAS:+[$EXTRAS]}" \

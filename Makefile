@@ -9,7 +9,7 @@ STAMP := $(VENV)/.installed
 DOCS_STAMP := $(VENV)/.installed-docs
 
 .DEFAULT_GOAL := help
-.PHONY: help train test check fast-tests slow-tests test-pythons lint format mutate docs lock clean
+.PHONY: help train test tests check fast-tests slow-tests test-pythons wheel-test lint format mutate docs lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -17,7 +17,10 @@ help: ## show this list
 train: $(STAMP) ## train an agent: make train ARGS="..."
 	$(BIN)/python -m jaxrl.train $(ARGS)
 
-test: lint ## lint, then run the tests
+test: $(STAMP) ## lint, types and the whole test suite, side by side
+	@$(MAKE) --no-print-directory -j 2 lint tests
+
+tests: $(STAMP)
 	$(BIN)/python -m pytest
 
 check: $(STAMP) ## lint, types and the fast tests, side by side
@@ -36,6 +39,24 @@ test-pythons: ## run `make test` with every supported Python: PYTHONS="3.11 3.12
 		echo "Python $$version: $$python" && \
 		$(MAKE) --no-print-directory test PYTHON=$$python VENV=.venv-$$version || exit 1; \
 	done
+
+# The dependencies are those that the wheel declares, with the versions of the lock: one that is
+# missing in pyproject.toml is missing here too.
+WHEEL := .cache/wheel
+wheel-test: ## install the wheel into an empty environment, then train, evaluate and export there
+	rm -rf $(WHEEL)
+	mkdir -p $(WHEEL)/source
+	cp -r jaxrl pyproject.toml LICENSE README.md $(WHEEL)/source
+	$(PYTHON) -m venv $(WHEEL)/venv
+	$(WHEEL)/venv/bin/pip wheel -qq --disable-pip-version-check --no-deps -w $(WHEEL)/dist $(WHEEL)/source
+	$(WHEEL)/venv/bin/pip install -qq --disable-pip-version-check -c requirements.lock $(WHEEL)/dist/*.whl
+	$(WHEEL)/venv/bin/pip check
+	cd $(WHEEL) && PATH=$$PWD/venv/bin:$$PATH PYTHONPATH= sh -ec '\
+		jaxrl train cartpole --num-envs 16 --ppo.num-minibatches 2 --epochs 1 --cycles 1 --run-dir run; \
+		jaxrl train ant --dry-run; \
+		jaxrl evaluate run --episodes 2; \
+		jaxrl render run --out run.html; \
+		jaxrl export run'
 
 lint: $(STAMP) ## check formatting, style and types
 	$(BIN)/ruff format --check

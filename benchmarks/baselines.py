@@ -1,7 +1,7 @@
 """jaxrl and a baseline library on the same machine, each in its own processes.
 
     python -m benchmarks.baselines brax ant humanoid --seeds 5
-    python -m benchmarks.baselines sb3 cartpole pendulum --seeds 5    (pip install jaxrl[baselines])
+    python -m benchmarks.baselines sb3 cartpole pendulum --seeds 5  (pip install -e '.[baselines]')
 
 brax: PPO, or SAC where that is what brax publishes for the task, on the physics backend of our
 preset. sb3: stable-baselines3's PPO on the Gymnasium version of our task, on the CPU.
@@ -30,7 +30,7 @@ import numpy as np
 
 from benchmarks import report
 from jaxrl.config import presets
-from jaxrl.errors import exit_status
+from jaxrl.errors import exit_status, install
 from jaxrl.utils import stats
 
 QUICK = ["--epochs", "1", "--cycles", "10", *report.SMALL]
@@ -266,7 +266,7 @@ def main() -> None:
     if arguments.only not in (None, "jaxrl", arguments.baseline):
         parser.error(f"--only is jaxrl or {arguments.baseline}, not {arguments.only}")
     if arguments.baseline == "sb3" and not importlib.util.find_spec("stable_baselines3"):
-        raise SystemExit("stable-baselines3 is missing: pip install 'jaxrl[baselines]'")
+        raise SystemExit(f"stable-baselines3 is missing: {install('baselines')}")
     arguments.seeds = arguments.seeds or (1 if arguments.quick else 5)
     defaults = {"brax": ("fast", "ant"), "sb3": ("cartpole", "cartpole")}[arguments.baseline]
     arguments.tasks = arguments.tasks or [defaults[0] if arguments.quick else defaults[1]]

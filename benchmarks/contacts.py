@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from benchmarks import report
-from benchmarks.throughput import seconds_per_call
+from benchmarks.stepping import seconds_per_call
 from jaxrl.config import env_names
 from jaxrl.envs import brax_patches, registry
 from jaxrl.envs.env_state import physics, typed_like

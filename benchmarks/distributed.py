@@ -55,7 +55,8 @@ class Link(NamedTuple):
     bandwidth: float
 
 
-# Assumed: NVLink of an H200 (900 GB/s both ways together), and 400 Gb/s of network for each GPU.
+# Assumed: NVLink of an H200 (900 GB/s both ways together), 400 Gb/s of network for each GPU, and
+# trees of 2 log2(N) steps, there and back.
 LINKS = {"NVLink": Link(3e-6, 450e9), "400 Gb/s": Link(8e-6, 50e9)}
 DISK = 2e9  # bytes per second that a shared disk takes, assumed
 
@@ -173,8 +174,16 @@ def row(preset: str, executor: DeviceExecutor) -> dict[str, Any]:
         made[f"{gpus} GPUs"] = iteration / (iteration + seconds(found, gpus))
     made["checkpoint, shared MB"] = (num_bytes(state) - rows) / 1e6
     made["checkpoint, MB per GPU"] = rows / 1e6
-    made["s to write from 64 GPUs"] = (num_bytes(state) - rows + 64 * rows) / DISK
-    return made
+    return made | checkpoints(num_bytes(state) - rows, rows)
+
+
+def checkpoints(shared: float, per_gpu: float) -> dict[str, float]:
+    """Return the size of a checkpoint, of parts in bytes, and the time to write it."""
+    sizes = {gpus: shared + gpus * per_gpu for gpus in GPUS}
+    return {
+        **{f"checkpoint of {gpus} GPUs, GB": size / 1e9 for gpus, size in sizes.items()},
+        **{f"checkpoint of {gpus} GPUs, s": size / DISK for gpus, size in sizes.items()},
+    }
 
 
 def loopback(number: int, *, quick: bool) -> dict[str, Any]:
@@ -223,6 +232,27 @@ def draw(rows: list[dict[str, Any]]) -> Callable[[Any], None]:
     return on
 
 
+def draw_checkpoints(rows: list[dict[str, Any]]) -> Callable[[Any], None]:
+    """Draw the time to write a checkpoint, which is proportional to its size."""
+
+    def on(axes: Any) -> None:
+        for each in rows:
+            seconds = [each[f"checkpoint of {gpus} GPUs, s"] for gpus in GPUS]
+            axes.plot(GPUS, seconds, marker="o", label=each["preset"])
+        axes.set_xscale("log", base=8)
+        axes.set_yscale("log")
+        axes.set_xticks(GPUS, [f"{gpus:,}" for gpus in GPUS])
+        axes.set(xlabel="GPUs", ylabel=f"s to write a checkpoint at {DISK / 1e9:g} GB/s")
+        gigabytes = axes.secondary_yaxis("right", functions=(_gigabytes, lambda x: x * 1e9 / DISK))
+        gigabytes.set_ylabel("GB")
+
+    return on
+
+
+def _gigabytes(seconds: Any) -> Any:
+    return seconds * DISK / 1e9
+
+
 def draw_loopback(rows: list[dict[str, Any]]) -> Callable[[Any], None]:
     """Draw the rate by the number of processes."""
 
@@ -256,7 +286,7 @@ def main() -> None:
         config = configured(name, arguments.clips, quick=arguments.quick)
         rows.append(row(name, compile_programs(programs.build_device(config))))
         print(report.table(rows[-1:]).splitlines()[-1], flush=True)
-    report.save("distributed", rows, arguments.out, panels=[draw(rows)])
+    report.save("distributed", rows, arguments.out, panels=[draw(rows), draw_checkpoints(rows)])
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ recorded by `python -m jaxrl.record`:
 of a recording that was made again from other policies.
 
 Policies are then trained from each recording, with the recorded rewards (dense), with rewards that
-RRD learns from the episodes' returns (rrd), and with each return paid at the end (sum). Scores are
+RRD learns from the episodes' returns (rrd), and with each return given at the end (sum). Scores are
 0 for random actions and 100 for the expert's policy.
 """
 

@@ -1,6 +1,7 @@
 """MuJoCo Playground: returns of the presets over steps and seconds, beside published ones.
 
     python -m benchmarks.playground dmc --seeds 3
+    python -m benchmarks.playground dmc --seeds 3 --name reppo -- --algo reppo
     python -m benchmarks.playground CheetahRun WalkerRun --at-once 2 -- --ppo.gamma 0.99
 
 Names are tasks, or the suites dmc, locomotion and manipulation. All seeds of a task are one program
@@ -39,7 +40,7 @@ SUITES = {
     "manipulation": env_names.MANIPULATION,
 }
 RUNS = Path("runs", "benchmarks")
-MILLIONS = (10, 30, 60)
+MILLIONS = (10, 30, 50, 60)
 PUBLISHED = {
     "AcrobotSwingup": 253,
     "BerkeleyHumanoidJoystickFlatTerrain": 32.3,

@@ -12,7 +12,6 @@ train:    complete cycles, as in a run. The ratio is train / raw, at the same nu
 """
 
 import sys
-import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
@@ -23,9 +22,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks import report
+from benchmarks.stepping import repeated, seconds_per_call
 from jaxrl import programs
 from jaxrl.config import TrainConfig, presets
-from jaxrl.envs.env_state import physics, typed_like
 from jaxrl.envs.rows import split_agents
 from jaxrl.errors import exit_status
 from jaxrl.programs.device import compile_programs
@@ -35,30 +34,9 @@ from jaxrl.utils import compilation_cache
 from jaxrl.utils.xla_options import compile_for_devices
 
 
-def seconds_per_call(function: Callable, state: Any, calls: int) -> float:
-    """Return the mean time of a function applied to its own result, after two warm-up calls."""
-    for _ in range(2):
-        state = function(state)
-    jax.block_until_ready(state)
-    began = time.perf_counter()
-    for _ in range(calls):
-        state = function(state)
-    jax.block_until_ready(state)
-    return (time.perf_counter() - began) / calls
-
-
 def physics_alone(program: programs.DeviceProgram, state: TrainState, length: int):
     """Return (function, start): `length` steps of physics only."""
-    step = jax.vmap(program.env.env.step)
-
-    def run(carried):
-        state, actions = carried
-        with physics():
-            state, _ = jax.lax.scan(
-                lambda s, _: (typed_like(step(s, actions), s), None), state, length=length
-            )
-        return state, actions
-
+    run = repeated(jax.vmap(program.env.env.step), length)
     return run, (program.env.brax_state(state.collector.env.packed), random_actions(program))
 
 

@@ -13,7 +13,7 @@ from jaxrl.errors import UserError, exit_status, nearest
 COMMANDS = {
     "train": ("jaxrl.train", "train an agent, or resume a run"),
     "launch": ("jaxrl.launch", "train one run on several processes of this machine"),
-    "evaluate": ("jaxrl.evaluate", "play episodes with a trained policy: figures and JSON"),
+    "evaluate": ("jaxrl.evaluate", "play episodes with a trained policy: metrics and JSON"),
     "zoo": ("jaxrl.zoo", "list the policies that come with the package, or watch one"),
     "render": ("jaxrl.render", "watch episodes: a page in 3-D, a GIF or a video"),
     "report": ("jaxrl.report", "compare runs on one page"),

@@ -88,9 +88,14 @@ def _missing_platform() -> str | None:
         reason = f" ({first_line(error).partition(' (set JAX_PLATFORMS')[0]})" if str(error) else ""
         return (
             f"JAX_PLATFORMS={platforms}: JAX finds no such device{reason}. Unset it, or "
-            "install JAX for that device; for an NVIDIA GPU: pip install 'jaxrl[gpu]'."
+            f"install JAX for that device; for an NVIDIA GPU: {install('gpu')}."
         )
     return None
+
+
+def install(extra: str) -> str:
+    """Return the command that installs an extra: the package is in no index."""
+    return f"pip install -e '.[{extra}]' (in a clone of jaxrl)"
 
 
 def _prepare_output() -> None:
@@ -126,7 +131,7 @@ def check_episodes(episodes: int, seed: int) -> None:
     check_range("--seed", seed, 0, 2**32 - 1)
 
 
-def nearest(name: str, names: Iterable[str], prefix: str = "") -> str:
+def nearest(name: str, names: Iterable[str], prefix: str = "", *, cutoff: float = 0.5) -> str:
     """Return " Did you mean 'x'?" for the closest name, or an empty string."""
-    matches = difflib.get_close_matches(name, list(names), n=1, cutoff=0.5)
+    matches = difflib.get_close_matches(name, list(names), n=1, cutoff=cutoff)
     return f" Did you mean '{prefix}{matches[0]}'?" if matches else ""

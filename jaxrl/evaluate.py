@@ -16,7 +16,7 @@ import tyro
 
 from jaxrl.config import TrainConfig, env_names, zoo
 from jaxrl.errors import UserError, check_episodes, check_range, exit_status, nearest
-from jaxrl.utils import atomic_io, progress
+from jaxrl.utils import atomic_io, command_line, progress
 from jaxrl.utils.formatting import short
 
 if TYPE_CHECKING:
@@ -60,15 +60,14 @@ class EvaluateArgs:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return the exit status."""
-    program = "python -m jaxrl.evaluate"
-    return exit_status(lambda: _evaluate(tyro.cli(EvaluateArgs, args=arguments, prog=program)))
+    return exit_status(lambda: _evaluate(command_line.parse(EvaluateArgs, arguments, "evaluate")))
 
 
-def _evaluate(command: EvaluateArgs) -> None:
-    check_episodes(100 if command.episodes is None else command.episodes, command.seed)
-    for number in command.only:
+def _evaluate(args: EvaluateArgs) -> None:
+    check_episodes(100 if args.episodes is None else args.episodes, args.seed)
+    for number in args.only:
         check_range("--only", number, 0, 2**31 - 2)
-    if command.only and command.episodes is not None:
+    if args.only and args.episodes is not None:
         raise UserError("Give --episodes or --only, not both.")
     from jaxrl.envs import factory as environments
     from jaxrl.evaluation import analysis
@@ -78,29 +77,27 @@ def _evaluate(command: EvaluateArgs) -> None:
     from jaxrl.programs import memory_estimate
     from jaxrl.utils import compilation_cache
 
-    config = run_dir.read_config(
-        zoo.resolve(command.run), command.env, command.randomize, command.network
-    )
-    config = _with_clips(config, command)
+    config = run_dir.read_config(zoo.resolve(args.run), args.env, args.randomize, args.network)
+    config = _with_clips(config, args)
     compilation_cache.enable()
-    file = load.find(command.run, command.policy)
+    file = load.find(args.run, args.policy)
     with progress.stage(f"loading the {file.stem} policy and {config.env}"):
         env = environments.build(config)
         policy = load.load_policy(file, network=config.network.module)
-    _check_clips(command, env)
-    stochastic = config.eval.sample_actions(command.stochastic)
-    episodes = max(command.only) + 1 if command.only else command.episodes or 100
-    memory_estimate.refuse_episodes(env, episodes, "--only" if command.only else "--episodes")
+    _check_clips(args, env)
+    stochastic = config.eval.sample_actions(args.stochastic)
+    episodes = max(args.only) + 1 if args.only else args.episodes or 100
+    memory_estimate.refuse_episodes(env, episodes, "--only" if args.only else "--episodes")
 
     def play(randomize: bool) -> "Episodes":
         return load.run_episodes(
             policy,
             config,
             episodes=episodes,
-            seed=command.seed,
+            seed=args.seed,
             deterministic=not stochastic,
             env=env,
-            poses=command.render is not None,
+            poses=args.render is not None,
             record=None if randomize else analysis.recorder(env),
             randomize=randomize,
             stage=progress.stage,
@@ -108,17 +105,15 @@ def _evaluate(command: EvaluateArgs) -> None:
 
     result = play(randomize=False)
     report: dict[str, Any] = {"policy": file.name, "env": config.env}
-    report |= {"seed": command.seed, "deterministic": not stochastic}
+    report |= {"seed": args.seed, "deterministic": not stochastic}
     if trials := evaluation.trial_report(result, env):
-        _report_trials(
-            command, cast("VectorEnv", env), result, trials, report | _metrics(result, env)
-        )
+        _report_trials(args, cast("VectorEnv", env), result, trials, report | _metrics(result, env))
         return
     if config.task.randomize:
         other = play(randomize=True)
-        other = analysis.select(other, command.only) if command.only else other
+        other = analysis.select(other, args.only) if args.only else other
         report["randomized"] = _metrics(other, env)
-    _report_episodes(command, env, result, report)
+    _report_episodes(args, env, result, report)
 
 
 def _metrics(result: "Episodes", env: "VectorEnv | GymnasiumEnv") -> dict[str, Any]:
@@ -138,7 +133,7 @@ def _metrics(result: "Episodes", env: "VectorEnv | GymnasiumEnv") -> dict[str, A
 
 
 def _report_episodes(
-    command: EvaluateArgs,
+    args: EvaluateArgs,
     env: "VectorEnv | GymnasiumEnv",
     result: "Episodes",
     report: dict[str, Any],
@@ -152,14 +147,14 @@ def _report_episodes(
     number = len(result.returns)
     if isinstance(env, VectorEnv):
         env = environments.for_evaluation(env, number)
-    rows = analysis.table(result, env, analysis.start_positions(env, command.seed))
+    rows = analysis.table(result, env, analysis.start_positions(env, args.seed))
     result = result._replace(trace=())
-    if command.only:
-        rows = analysis.select(rows, command.only)
-        result = analysis.select(result, command.only)
-        report["only"] = list(command.only)
+    if args.only:
+        rows = analysis.select(rows, args.only)
+        result = analysis.select(result, args.only)
+        report["only"] = list(args.only)
     report |= _metrics(result, env)
-    report |= analysis.details(rows, command.seed)
+    report |= analysis.details(rows, args.seed)
     print(analysis.format_intervals(report))  # the mean return is the first
     for name, value in report.items():
         if isinstance(value, float) and name not in report["confidence"]:
@@ -171,18 +166,18 @@ def _report_episodes(
                 print(f"  {name:<14} {short(value):>12}")
     if text := analysis.format_failures(report):
         print(text)
-    out = _prepare_out(command)
+    out = _prepare_out(args)
     if rows.start is not None and rows.success is not None:
         plots.outcomes(out.with_suffix(".png"), rows.start, rows.success)
         print(f"start positions by outcome in {out.with_suffix('.png')}")
     _write(out, report)
 
 
-def _prepare_out(command: EvaluateArgs) -> Path:
+def _prepare_out(args: EvaluateArgs) -> Path:
     """Return the JSON file to write, in a folder that exists."""
-    other = f"-{command.clips.resolve().stem}" if command.clips else ""
-    name = f"evaluation-{command.policy}{other}.json"
-    out = command.out or zoo.output_folder(command.run) / name
+    other = f"-{args.clips.resolve().stem}" if args.clips else ""
+    name = f"evaluation-{args.policy}{other}.json"
+    out = args.out or zoo.output_folder(args.run) / name
     out.parent.mkdir(parents=True, exist_ok=True)
     return out
 
@@ -193,7 +188,7 @@ def _write(out: Path, report: dict[str, Any]) -> None:
 
 
 def _report_trials(
-    command: EvaluateArgs,
+    args: EvaluateArgs,
     env: "VectorEnv",
     result: "Episodes",
     trials: "TrialReport",
@@ -202,18 +197,18 @@ def _report_trials(
     """Print and write the results of trials, with a table of all of them."""
     from jaxrl.reports import clips as clip_report
 
-    out = _prepare_out(command)
+    out = _prepare_out(args)
     print(trials.text)
     report |= trials.details
     clip_report.write_table(out.with_suffix(".tsv"), trials.table)
     print(f"every clip in {out.with_suffix('.tsv')}")
-    if command.clips:
-        report["clips_from"] = str(command.clips)
+    if args.clips:
+        report["clips_from"] = str(args.clips)
     _write(out, report)
-    if command.render:
-        name = command.render_clip or trials.worst
-        clip_report.write_video(result, env, name, command.render)
-        print(f"video of {name} in {command.render}")
+    if args.render:
+        name = args.render_clip or trials.worst
+        clip_report.write_video(result, env, name, args.render)
+        print(f"video of {name} in {args.render}")
 
 
 def _nan_to_null(value: Any) -> Any:
@@ -225,15 +220,15 @@ def _nan_to_null(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _with_clips(config: TrainConfig, command: EvaluateArgs) -> TrainConfig:
+def _with_clips(config: TrainConfig, args: EvaluateArgs) -> TrainConfig:
     """Return the settings of a run with the clips of --clips."""
-    if command.clips is None:
+    if args.clips is None:
         return config
     if config.env not in env_names.MOTION:
         raise UserError(f"--clips: the environment '{config.env}' follows no motion clips.")
     if config.env == "imitation":
-        _warn_of_plans(config.motion.clips, command.clips)
-    return replace(config, motion=replace(config.motion, clips=command.clips))
+        _warn_of_plans(config.motion.clips, args.clips)
+    return replace(config, motion=replace(config.motion, clips=args.clips))
 
 
 def _warn_of_plans(trained: Path | None, chosen: Path) -> None:
@@ -245,29 +240,30 @@ def _warn_of_plans(trained: Path | None, chosen: Path) -> None:
         if trained and formats.any_planned(trained) and not formats.any_planned(chosen):
             print(
                 "This policy was trained on planned clips and will hardly follow others as they "
-                f"are. Plan them first: python -m jaxrl.clips.plan {chosen} PLANNED"
+                f"are. Plan them first: {command_line.prog('clips.plan')} {chosen} PLANNED"
             )
 
 
-def _check_clips(command: EvaluateArgs, env: "VectorEnv | GymnasiumEnv") -> None:
+def _check_clips(args: EvaluateArgs, env: "VectorEnv | GymnasiumEnv") -> None:
     """Raise a UserError for flags that do not suit the environment, before anything is played."""
     template = getattr(env, "template", None)  # Gymnasium environments have none
     if template is not None and template.trials:
-        if command.only:
+        if args.only:
             raise UserError("--only: motion clips are played once each; see the table of clips.")
-        if command.episodes is not None:
+        if args.episodes is not None:
             print(f"--episodes is ignored: each clip is played once, {template.trials} in all")
-    elif command.render or command.render_clip:
-        raise UserError("--render draws motion clips: for this run use python -m jaxrl.render.")
-    if command.render_clip and not command.render:
+    elif args.render or args.render_clip:
+        render = command_line.prog("render")
+        raise UserError(f"--render draws motion clips: for this run use {render}.")
+    if args.render_clip and not args.render:
         raise UserError("--render-clip needs --render: the file to write.")
-    if command.render and command.render.suffix not in (".gif", ".png"):
-        raise UserError(f"--render '{command.render}': the file must end in .gif or .png.")
-    if command.render_clip:
+    if args.render and args.render.suffix not in (".gif", ".png"):
+        raise UserError(f"--render '{args.render}': the file must end in .gif or .png.")
+    if args.render_clip:
         names = list(cast("VectorEnv", env).env.trial_names)
-        if command.render_clip not in names:
-            hint = nearest(command.render_clip, names)
-            raise UserError(f"--render-clip: there is no clip '{command.render_clip}'.{hint}")
+        if args.render_clip not in names:
+            hint = nearest(args.render_clip, names)
+            raise UserError(f"--render-clip: there is no clip '{args.render_clip}'.{hint}")
 
 
 if __name__ == "__main__":

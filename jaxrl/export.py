@@ -13,7 +13,7 @@ import tyro
 
 from jaxrl.config import zoo
 from jaxrl.errors import exit_status
-from jaxrl.utils import atomic_io
+from jaxrl.utils import atomic_io, command_line
 
 
 @dataclass(frozen=True)
@@ -32,19 +32,18 @@ class ExportArgs:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return the exit status."""
-    program = "python -m jaxrl.export"
-    return exit_status(lambda: _export(tyro.cli(ExportArgs, args=arguments, prog=program)))
+    return exit_status(lambda: _export(command_line.parse(ExportArgs, arguments, "export")))
 
 
-def _export(command: ExportArgs) -> None:
+def _export(args: ExportArgs) -> None:
     from jaxrl.policies import export, load
 
-    file = load.find(command.run, command.policy)
-    if command.run.is_dir():
-        atomic_io.check_folder(command.run)
-    own = command.run.is_dir() or zoo.is_name(command.run)
-    folder = zoo.output_folder(command.run) if own else file.parent
-    for remark in export.write(file, command.out or folder / "exported", command.network):
+    file = load.find(args.run, args.policy)
+    if args.run.is_dir():
+        atomic_io.check_folder(args.run)
+    own = args.run.is_dir() or zoo.is_name(args.run)
+    folder = zoo.output_folder(args.run) if own else file.parent
+    for remark in export.write(file, args.out or folder / "exported", args.network):
         print(remark)
 
 

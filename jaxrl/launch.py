@@ -6,6 +6,7 @@ passed on, and when one process fails the others are ended.
 """
 
 import contextlib
+import ctypes
 import os
 import signal
 import socket
@@ -18,11 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-import tyro
-
-from jaxrl.config.distributed import COORDINATOR, PROCESS, PROCESSES
+from jaxrl.config.distributed import COORDINATOR, LAUNCHER, PROCESS, PROCESSES
 from jaxrl.config.metadata import setting
 from jaxrl.errors import UserError, exit_status
+from jaxrl.utils import command_line
 
 _GRACE = 10.0  # seconds for the others to end after one has stopped or failed
 _GRACE_AFTER_KILL = 2.0  # they cannot go on, and have nothing to save
@@ -55,7 +55,7 @@ def _parsed(words: list[str]) -> tuple[LaunchArgs, list[str]]:
         if "--" in words
         else (words, [])
     )
-    args = tyro.cli(LaunchArgs, args=own, prog="python -m jaxrl.launch")
+    args = command_line.parse(LaunchArgs, own, "launch")
     for name in ("processes", "cpu_devices"):
         number = getattr(args, name)
         if number is not None and number < 1:
@@ -67,7 +67,7 @@ def _parsed(words: list[str]) -> tuple[LaunchArgs, list[str]]:
         )
     if not train:
         raise UserError(
-            "Give what to train after --, as python -m jaxrl.launch --processes 4 -- ant."
+            f"Give what to train after --, as {command_line.prog('launch')} --processes 4 -- ant."
         )
     return args, train
 
@@ -80,7 +80,8 @@ def _launch(args: LaunchArgs, train: list[str]) -> int:
         try:
             for rank in range(args.processes):
                 started.append(_start(rank, args, coordinator, train))
-                if lines := started[-1].stdout:
+            for rank, process in enumerate(started):
+                if lines := process.stdout:
                     printers.append(threading.Thread(target=_prefix, args=(rank, lines)))
                     printers[-1].start()
             return _wait(started)
@@ -105,12 +106,14 @@ def _free_port() -> int:
 
 def _start(rank: int, args: LaunchArgs, coordinator: str, train: list[str]) -> subprocess.Popen:
     variables = {COORDINATOR: coordinator, PROCESSES: str(args.processes), PROCESS: str(rank)}
+    cpus = "" if args.cpu_devices is None else f" --cpu-devices {args.cpu_devices}"
+    variables[LAUNCHER] = f"{command_line.prog('launch')} --processes {args.processes}{cpus} --"
     if args.cpu_devices is not None:
         variables["JAX_PLATFORMS"] = "cpu"
         variables["JAX_NUM_CPU_DEVICES"] = str(args.cpu_devices)
     elif gpus := _gpus():
-        share = gpus // args.processes
-        own = range(rank * share, (rank + 1) * share)
+        per_process = gpus // args.processes
+        own = range(rank * per_process, (rank + 1) * per_process)
         variables["JAX_LOCAL_DEVICE_IDS"] = ",".join(map(str, own))
     return subprocess.Popen(
         [sys.executable, "-m", "jaxrl.train", *train],
@@ -118,7 +121,17 @@ def _start(rank: int, args: LaunchArgs, coordinator: str, train: list[str]) -> s
         stdout=subprocess.PIPE if rank else None,
         stderr=subprocess.STDOUT if rank else None,
         start_new_session=True,  # Ctrl-C reaches this process alone, which passes it on
+        preexec_fn=_stop_with_launcher if sys.platform == "linux" else None,
     )
+
+
+_LIBC = ctypes.CDLL(None)
+_PR_SET_PDEATHSIG = 1
+
+
+def _stop_with_launcher() -> None:
+    """Let the kernel send SIGTERM to a process when the launcher has died, even by SIGKILL."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _prefix(rank: int, lines: IO[bytes]) -> None:
@@ -135,7 +148,8 @@ def _wait(started: list[subprocess.Popen]) -> int:
         states = [process.poll() for process in started]
         failed = [(rank, status) for rank, status in enumerate(states) if status]
         if failed:
-            rank, status = failed[0]
+            # A process that was killed is the cause; those that noticed may be found first.
+            rank, status = min(failed, key=lambda each: each[1] > 0)
             # Processes that were stopped together end together: they have saved the run.
             _end(started, _GRACE_AFTER_KILL if status < 0 else _GRACE)
             what = f"was ended by signal {-status}" if status < 0 else f"ended with status {status}"

@@ -9,6 +9,7 @@ import tyro
 from jaxrl.config import presets
 from jaxrl.config.presets import get, names
 from jaxrl.errors import UserError, exit_status
+from jaxrl.utils import command_line
 
 __all__ = ["get", "names"]
 
@@ -23,18 +24,17 @@ class PresetsArgs:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return the exit status."""
-    program = "python -m jaxrl.presets"
-    return exit_status(lambda: _list(tyro.cli(PresetsArgs, args=arguments, prog=program)))
+    return exit_status(lambda: _list(command_line.parse(PresetsArgs, arguments, "presets")))
 
 
-def _list(command: PresetsArgs) -> None:
-    found = [name for name in names() if any(word in name for word in command.words)]
-    if command.words and not found:
-        raise UserError(f"No preset has {' or '.join(command.words)} in its name.")
+def _list(args: PresetsArgs) -> None:
+    found = [name for name in names() if any(word in name for word in args.words)]
+    if args.words and not found:
+        raise UserError(f"No preset has {' or '.join(args.words)} in its name.")
     print(presets.table(found))
-    if not command.words:
+    if not args.words:
         number = len(presets.playground_names())
-        print(f"\n{number} tasks of MuJoCo Playground: python -m jaxrl.presets playground")
+        print(f"\n{number} tasks of MuJoCo Playground: {command_line.prog('presets')} playground")
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 import tyro
 
-from jaxrl.algorithms import policy as acting
+from jaxrl.algorithms import policy as policies
 from jaxrl.config import TrainConfig, env_names, zoo
 from jaxrl.data import hdf5
 from jaxrl.data.hdf5 import Episode, h5py
@@ -31,7 +31,7 @@ from jaxrl.loggers import run_dir
 from jaxrl.policies import load
 from jaxrl.programs import memory_estimate
 from jaxrl.types import Array, Key, Policy, PyTree
-from jaxrl.utils import streams
+from jaxrl.utils import command_line, progress, streams
 
 
 @dataclass(frozen=True)
@@ -111,27 +111,25 @@ def _episode(
     return Episode(select(obs), select(result.next_obs), actions, reward, terminated)
 
 
-def _check(command: RecordArgs, config: TrainConfig) -> None:
+def _check(args: RecordArgs, config: TrainConfig) -> None:
     """Raise UserError if the run cannot be recorded, before anything is played."""
     if config.env == env_names.OFFLINE:
-        raise UserError(f"'{command.run}' learnt from recorded episodes and has no environment.")
-    if env_names.is_hosted(config.env):
+        raise UserError(f"'{args.run}' learnt from recorded episodes and has no environment.")
+    if env_names.is_gymnasium(config.env):
         raise UserError(f"{config.env} is a Gymnasium environment and cannot be recorded.")
-    if not command.noise or not all(0 <= n <= 1 for n in command.noise):
-        raise UserError(f"--noise: fractions between 0 and 1, not {command.noise}.")
-    check_episodes(command.episodes, command.seed)
-    if not 0 <= command.valid < 1:
-        raise UserError(f"--valid: a fraction of at least 0 and below 1, not {command.valid}.")
+    if not args.noise or not all(0 <= n <= 1 for n in args.noise):
+        raise UserError(f"--noise: fractions between 0 and 1, not {args.noise}.")
+    check_episodes(args.episodes, args.seed)
+    if not 0 <= args.valid < 1:
+        raise UserError(f"--valid: a fraction of at least 0 and below 1, not {args.valid}.")
 
 
-def _record(command: RecordArgs) -> None:
+def _record(args: RecordArgs) -> None:
     """Play, write, and say what was written."""
     h5py()  # missing, it should be missed before anything is played
-    config = run_dir.read_config(
-        zoo.resolve(command.run), command.env, command.randomize, command.network
-    )
-    _check(command, config)
-    each = -(-command.episodes // len(command.noise))
+    config = run_dir.read_config(zoo.resolve(args.run), args.env, args.randomize, args.network)
+    _check(args, config)
+    each = -(-args.episodes // len(args.noise))
     config = dataclasses.replace(
         config, task=dataclasses.replace(config.task, episodic_reward=False)
     )
@@ -140,35 +138,35 @@ def _record(command: RecordArgs) -> None:
     assert isinstance(built, VectorEnv)  # no Gymnasium environment: checked above
     env = environments.for_evaluation(built, each, trials=False, randomize=True)
     memory_estimate.refuse_episodes(env, each)
-    policy = load.load_policy(load.find(command.run, command.policy), network=config.network.module)
+    policy = load.load_policy(load.find(args.run, args.policy), network=config.network.module)
     if env.template.agents:
         raise UserError(f"{config.env} has several agents; only single agents can be recorded.")
-    act = acting.make_policy(policy.networks, deterministic=True)
+    act = policies.make_policy(policy.networks, deterministic=True)
     play, played = player(env, act, policy.params, policy.initial_carry(env.rows)), []
-    for number, noise in enumerate(command.noise):
-        played += play(streams.key(command.seed, streams.RECORD, number), noise)
-    order = np.random.default_rng(command.seed).permutation(len(played))[: command.episodes]
+    for number, noise in enumerate(args.noise):
+        with progress.stage(f"playing {each} episodes with {noise:g} of the actions random"):
+            played += play(streams.key(args.seed, streams.RECORD, number), noise)
+    order = np.random.default_rng(args.seed).permutation(len(played))[: args.episodes]
     episodes = [played[i] for i in order]
-    num_valid = min(round(command.valid * len(episodes)), len(episodes) - 1)
+    num_valid = min(round(args.valid * len(episodes)), len(episodes) - 1)
     masks = {
         "valid": list(range(num_valid)),
         "train": list(range(num_valid, len(episodes))),
     }
     spec = env.spec.action
     env_args = {"env_name": config.env, "backend": config.backend, "action": spec._asdict()}
-    hdf5.write(command.out, episodes, env_args, masks)
+    hdf5.write(args.out, episodes, env_args, masks)
     returns = [float(e.reward.sum()) for e in episodes]
     steps = sum(len(e.reward) for e in episodes)
     print(
         f"{len(episodes)} episodes, {steps:,} steps, returns {min(returns):.4g} to "
-        f"{max(returns):.4g} written to {command.out}"
+        f"{max(returns):.4g} written to {args.out}"
     )
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return the exit status."""
-    program = "python -m jaxrl.record"
-    return exit_status(lambda: _record(tyro.cli(RecordArgs, args=arguments, prog=program)))
+    return exit_status(lambda: _record(command_line.parse(RecordArgs, arguments, "record")))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import tyro
 from jaxrl.config import zoo
 from jaxrl.errors import UserError, check_episodes, exit_status
 from jaxrl.rendering import SUFFIXES
-from jaxrl.utils import progress
+from jaxrl.utils import command_line, progress
 
 _MIN_FPS = 0.01  # a GIF cannot hold a frame for much longer
 
@@ -57,61 +57,58 @@ class RenderArgs:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return the exit status."""
-    program = "python -m jaxrl.render"
-    return exit_status(lambda: _render(tyro.cli(RenderArgs, args=arguments, prog=program)))
+    return exit_status(lambda: _render(command_line.parse(RenderArgs, arguments, "render")))
 
 
-def _check(command: RenderArgs, out: Path) -> None:
+def _check(args: RenderArgs, out: Path) -> None:
     if out.suffix not in SUFFIXES:
         raise UserError(f"--out '{out}': the file must end in {', '.join(SUFFIXES)}.")
-    for name, value in (("fps", command.fps), ("seconds", command.seconds)):
+    for name, value in (("fps", args.fps), ("seconds", args.seconds)):
         if value is not None and not 0 < value < math.inf:
             raise UserError(f"--{name} must be greater than 0, not {value}.")
-    if command.fps is not None and command.fps < _MIN_FPS:
-        raise UserError(f"--fps must be at least {_MIN_FPS}, not {command.fps}.")
-    check_episodes(command.episodes, command.seed)
-    if command.failures and command.clip:
+    if args.fps is not None and args.fps < _MIN_FPS:
+        raise UserError(f"--fps must be at least {_MIN_FPS}, not {args.fps}.")
+    check_episodes(args.episodes, args.seed)
+    if args.failures and args.clip:
         raise UserError("--failures searches all clips: leave out --clip, or --failures.")
-    if command.follow and (command.out or command.policy != "best"):
+    if args.follow and (args.out or args.policy != "best"):
         raise UserError("--follow shows the newest policy on a page: leave out --out and --policy.")
-    if command.follow and zoo.is_name(command.run):
-        raise UserError(f"--follow shows a run that is training, not {command.run}: leave it out.")
-    if not 0 <= command.port < 2**16:
-        raise UserError(f"--port must be from 0 to 65535, not {command.port}.")
+    if args.follow and zoo.is_name(args.run):
+        raise UserError(f"--follow shows a run that is training, not {args.run}: leave it out.")
+    if not 0 <= args.port < 2**16:
+        raise UserError(f"--port must be from 0 to 65535, not {args.port}.")
 
 
-def _render(command: RenderArgs) -> None:
-    out = command.out or zoo.output_folder(command.run) / "videos" / f"{command.policy}.gif"
-    _check(command, out)
+def _render(args: RenderArgs) -> None:
+    out = args.out or zoo.output_folder(args.run) / "videos" / f"{args.policy}.gif"
+    _check(args, out)
     from jaxrl.loggers import run_dir
     from jaxrl.rendering import live
     from jaxrl.rendering.run import render_run
 
-    config = run_dir.read_config(
-        zoo.resolve(command.run), command.env, command.randomize, command.network
-    )
+    config = run_dir.read_config(zoo.resolve(args.run), args.env, args.randomize, args.network)
 
     def render(policy: str, file: Path) -> None:
         render_run(
-            zoo.resolve(command.run),
+            zoo.resolve(args.run),
             config,
             file,
             policy=policy,
-            number=command.episodes,
-            seed=command.seed,
-            deterministic=None if command.stochastic is None else not command.stochastic,
-            failures=command.failures,
-            clip=command.clip,
-            fps=command.fps,
-            seconds=command.seconds,
-            gl=command.gl,
+            number=args.episodes,
+            seed=args.seed,
+            deterministic=None if args.stochastic is None else not args.stochastic,
+            failures=args.failures,
+            clip=args.clip,
+            fps=args.fps,
+            seconds=args.seconds,
+            gl=args.gl,
             stage=progress.stage,
         )
 
-    if command.follow:
-        live.follow(command.run, render, command.port)
+    if args.follow:
+        live.follow(args.run, render, args.port)
     else:
-        render(command.policy, out)
+        render(args.policy, out)
         print(f"written to {out}")
 
 

@@ -9,6 +9,7 @@ import tyro
 
 from jaxrl.errors import UserError, exit_status
 from jaxrl.reports import load_runs, pages
+from jaxrl.utils import command_line
 
 
 @dataclass(frozen=True)
@@ -23,16 +24,15 @@ class ReportArgs:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return the exit status."""
-    program = "python -m jaxrl.report"
-    return exit_status(lambda: _report(tyro.cli(ReportArgs, args=arguments, prog=program)))
+    return exit_status(lambda: _report(command_line.parse(ReportArgs, arguments, "report")))
 
 
-def _report(command: ReportArgs) -> None:
-    if not command.runs:
-        raise UserError("Name at least one run folder: python -m jaxrl.report RUN")
-    alone = len(command.runs) == 1
-    out = command.out or (command.runs[0] / pages.NAME if alone else Path("comparison.html"))
-    for remark in pages.write(load_runs.find(command.runs), out):
+def _report(args: ReportArgs) -> None:
+    if not args.runs:
+        raise UserError(f"Name at least one run folder: {command_line.prog('report')} RUN")
+    alone = len(args.runs) == 1
+    out = args.out or (args.runs[0] / pages.NAME if alone else Path("comparison.html"))
+    for remark in pages.write(load_runs.find(args.runs), out):
         print(remark, file=sys.stderr)
     print(f"written to {out}")
 

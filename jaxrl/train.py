@@ -25,11 +25,11 @@ from jaxrl.config import (
 from jaxrl.config.distributed import Distributed
 from jaxrl.config.metadata import setting
 from jaxrl.errors import UserError, exit_status
+from jaxrl.utils import command_line
 
 if TYPE_CHECKING:
     from jaxrl.training.summary import Result
 
-_PROGRAM = "python -m jaxrl.train"
 _HELP = {"-h", "--help", "--help-all"}
 
 
@@ -54,8 +54,8 @@ class TrainArgs:
     )
     resume: Path | None = setting(
         None,
-        "Continue the run in this folder, or from RUN/checkpoints/STEP in a new one; auto: the run "
-        "in --run-dir, or a new one if it holds none, by one command for both. Beside a folder "
+        "Continue the run in this folder, or from RUN/checkpoints/STEP in a new one; auto: resume "
+        "the run in --run-dir if there is one, else start it. Beside a folder "
         "only --epochs, --total-steps and --reset-steps may be given (and what names your own "
         "code, and for a new run --seed and --run-dir).",
     )
@@ -94,6 +94,10 @@ class ResumeArgs:
     """Needed only for your own algorithm: the module:make that may be imported."""
     module: Annotated[str | None, tyro.conf.arg(name="network.module")] = None
     """Needed only for networks of your own: the module:build that may be imported."""
+    extra_loss: Annotated[str | None, tyro.conf.arg(name="ppo.extra-loss")] = None
+    """Needed only for a loss of your own: the module:function that may be imported."""
+    sink: Annotated[str | None, tyro.conf.arg(name="log.sink")] = None
+    """Needed only for a logger of your own: the module:make that may be imported."""
     quiet: bool = False
     """Print warnings and the results only."""
     verbose: bool = False
@@ -121,14 +125,14 @@ def _leave(status: int, text: str = "") -> None:
 
 
 def _run(arguments: list[str]) -> int:
-    processes, arguments = distributed.take(arguments)
+    processes, arguments = distributed.parse(arguments)
     without = _without_auto(arguments)
     auto = without != arguments
     if auto and _HELP.isdisjoint(arguments):
         return _start(_parse(without), processes, resume_if_present=True)
     if not auto and any(a == "--resume" or a.startswith("--resume=") for a in arguments):
         _check_resume(arguments)
-        return _resume(tyro.cli(ResumeArgs, args=arguments, prog=_PROGRAM), processes)
+        return _resume(command_line.parse(ResumeArgs, arguments, "train"), processes)
     if not _HELP.isdisjoint(arguments):
         print(_help([a for a in without if a not in _HELP], "--help-all" in arguments))
         return 0
@@ -146,11 +150,12 @@ def _without_auto(arguments: list[str]) -> list[str]:
 def _help(arguments: list[str], everything: bool) -> str:
     """Return the help for what the other arguments select."""
     config = _parse(arguments).config
+    program, listing = command_line.prog("train"), command_line.prog("presets")
     return f"""\
-usage: {_PROGRAM} [PRESET] [--FLAG VALUE ...]
-       {_PROGRAM} --resume RUN [--epochs N]
+usage: {program} [PRESET] [--FLAG VALUE ...]
+       {program} --resume RUN [--epochs N]
 
-Train an agent. Presets are listed by python -m jaxrl.presets; this help shows '{config.preset}',
+Train an agent. Presets are listed by {listing}; this help shows '{config.preset}',
 its values in brackets; --help-all shows every setting. A switch is turned off by --no-NAME or
 --SECTION.no-NAME.
 
@@ -161,7 +166,7 @@ its values in brackets; --help-all shows every setting. A switch is turned off b
 
 def _check_resume(arguments: list[str]) -> None:
     """Refuse settings that a resumed run cannot change, and say what can be done instead."""
-    sections = {"randomize": "task.", "module": "network."}
+    sections = {"randomize": "task.", "module": "network.", "extra_loss": "ppo.", "sink": "log."}
     allowed = [
         f"--{sections.get(each.name, '')}{each.name.replace('_', '-')}"
         for each in fields(ResumeArgs)
@@ -188,27 +193,26 @@ def _preset_name(arguments: list[str]) -> tuple[str, list[str]]:
         return arguments[0], arguments[1:]
     for before, word in pairwise(arguments):
         if word in presets.PRESETS and not before.startswith("-"):
-            raise UserError(f"The preset comes first: {_PROGRAM} {word} ...")
-    spelled = [part for argument in arguments for part in argument.split("=", 1)]
-    if "--env" in spelled[:-1]:
-        env = spelled[spelled.index("--env") + 1]
+            raise UserError(f"The preset comes first: {command_line.prog('train')} {word} ...")
+    env = _value(arguments, "--env")
+    if env is not None:
         return (env if env in presets.PRESETS else "custom"), arguments
     return "quickstart", arguments
 
 
 def _parse(arguments: list[str]) -> TrainArgs:
     name, arguments = _preset_name(_merge_values("--vary", arguments))
+    name = presets.of_algorithm(name, _value(arguments, "--algo"))
     default = TrainArgs(presets.get(name))
     _check_flags(arguments, default.config)
-    program = f"{_PROGRAM} [PRESET]"
-    command = tyro.cli(TrainArgs, default=default, args=arguments, prog=program)
-    if name == "custom" and not _given(arguments, "--cycles", "--iterations"):
-        command = replace(command, config=overrides.with_ten_epochs(command.config))
-    overrides.refuse_unused(command.config, default.config)
-    varied = [overrides.axis_path(text) for text in command.vary]
-    for note in overrides.unused_notes(command.config, default.config, varied):
+    args = command_line.parse(TrainArgs, arguments, "train", default)
+    if presets.is_custom(name) and not _given(arguments, "--cycles", "--iterations"):
+        args = replace(args, config=overrides.with_ten_epochs(args.config))
+    overrides.refuse_unused(args.config, default.config)
+    varied = [overrides.axis_path(text) for text in args.vary]
+    for note in overrides.unused_notes(args.config, default.config, varied):
         print(f"note: {note}", file=sys.stderr)
-    return command
+    return args
 
 
 def _given(arguments: list[str], *flags: str) -> bool:
@@ -218,9 +222,14 @@ def _given(arguments: list[str], *flags: str) -> bool:
 def _check_flags(arguments: list[str], preset: TrainConfig) -> None:
     """Refuse flags that do not exist; which ones to suggest depends on --algo."""
     own = [f"--{each.name.replace('_', '-')}" for each in fields(TrainArgs)]
-    words = [part for argument in arguments for part in argument.split("=", 1)]
-    chosen = words[words.index("--algo") + 1] if "--algo" in words[:-1] else preset.algo
+    chosen = _value(arguments, "--algo") or preset.algo
     overrides.refuse_unknown(arguments, replace(preset, algo=chosen), own)
+
+
+def _value(arguments: list[str], flag: str) -> str | None:
+    """Return what follows a flag, or None if it is not given."""
+    words = [part for argument in arguments for part in argument.split("=", 1)]
+    return words[words.index(flag) + 1] if flag in words[:-1] else None
 
 
 def _merge_values(flag: str, arguments: list[str]) -> list[str]:
@@ -241,13 +250,13 @@ def _merge_values(flag: str, arguments: list[str]) -> list[str]:
 
 
 def _start(
-    command: TrainArgs, processes: Distributed | None = None, resume_if_present: bool = False
+    args: TrainArgs, processes: Distributed | None = None, resume_if_present: bool = False
 ) -> int:
-    if resume_if_present and command.config.run_dir is None:
+    if resume_if_present and args.config.run_dir is None:
         raise UserError("--resume auto needs --run-dir: the folder that the run has, or will have.")
-    if command.reset_steps:
+    if args.reset_steps:
         raise UserError("--reset-steps belongs to --resume RUN; a new run counts from 0 anyway.")
-    members = overrides.members(command.config, command.num_seeds, command.vary)
+    members = overrides.members(args.config, args.num_seeds, args.vary)
     overrides.check(members)
     # JAX is imported only now: help and errors about settings never wait for it.
     _speed_up_start(processes)
@@ -255,19 +264,19 @@ def _start(
     from jaxrl.training import fit, forecast
 
     result = None
-    if resume_if_present and not command.dry_run:
-        result = fit.resume_if_present(members, _verbosity(command))
+    if resume_if_present and not args.dry_run:
+        result = fit.resume_if_present(members, _verbosity(args))
     if result is not None:
-        return _conclude(result, command.config)
+        return _conclude(result, args.config)
     built = fit.build_population(members) if len(members) > 1 else fit.build(members[0])
-    if command.dry_run:
+    if args.dry_run:
         print(_differences(members[0]))
         print(memory_estimate.report(built))
         print(forecast.report(built))
-        print(serialization.to_json(members[0]) if command.verbose else _ALL_SETTINGS)
+        print(serialization.to_json(members[0]) if args.verbose else _ALL_SETTINGS)
         return 0
-    _print_clip_hints(command.config)
-    return _conclude(fit.fit_program(built, verbose=_verbosity(command)), command.config)
+    _print_clip_hints(args.config)
+    return _conclude(fit.fit_program(built, verbose=_verbosity(args)), args.config)
 
 
 _ALL_SETTINGS = "\n--dry-run --verbose prints every setting."
@@ -284,11 +293,11 @@ def _differences(config: TrainConfig) -> str:
     return "\n".join([f"preset {config.preset}" + (", with" if changes else ""), *changes, ""])
 
 
-def _verbosity(command: TrainArgs | ResumeArgs) -> int:
+def _verbosity(args: TrainArgs | ResumeArgs) -> int:
     """Return 0, 1 or 2, as `jaxrl.fit` takes it."""
-    if command.quiet and command.verbose:
+    if args.quiet and args.verbose:
         raise UserError("--quiet and --verbose: give one of them.")
-    return 0 if command.quiet else 2 if command.verbose else 1
+    return 0 if args.quiet else 2 if args.verbose else 1
 
 
 def _print_clip_hints(config: TrainConfig) -> None:
@@ -343,25 +352,27 @@ def _start_devices() -> None:
     threading.Thread(target=start, daemon=True).start()
 
 
-def _resume(command: ResumeArgs, processes: Distributed | None = None) -> int:
+def _resume(args: ResumeArgs, processes: Distributed | None = None) -> int:
     _speed_up_start(processes)
     from jaxrl.loggers import run_dir as folder
     from jaxrl.training import fit
 
     result = fit.resume(
-        command.resume,
-        epochs=command.epochs,
-        total_steps=command.total_steps,
-        env=command.env,
-        randomize=command.randomize,
-        algorithm=command.algo,
-        network=command.module,
-        reset_steps=command.reset_steps,
-        seed=command.seed,
-        run_dir=command.run_dir,
-        verbose=_verbosity(command),
+        args.resume,
+        epochs=args.epochs,
+        total_steps=args.total_steps,
+        env=args.env,
+        randomize=args.randomize,
+        algorithm=args.algo,
+        network=args.module,
+        extra_loss=args.extra_loss,
+        sink=args.sink,
+        reset_steps=args.reset_steps,
+        seed=args.seed,
+        run_dir=args.run_dir,
+        verbose=_verbosity(args),
     )
-    names = command.env, command.randomize, command.module, command.algo
+    names = args.env, args.randomize, args.module
     return _conclude(result, folder.read_config(result.folder, *names))
 
 

@@ -36,10 +36,11 @@ DISTRIBUTED = "tests/training/test_distributed.py"
 CASES = {
     # Stop and resume
     1: Case(
-        "resume equals an uninterrupted run: PPO, PPO with LSTM, SAC, TD3, AMP, RRD",
+        "resume equals an uninterrupted run: PPO, PPO with LSTM, REPPO, SAC, TD3, AMP, RRD",
         (
             f"{LOOP}::test_extended_resume_equals_one_long_run",
             f"{LOOP}::test_resume_with_lstm_and_prioritized_sampling_is_exact",
+            "tests/training/test_reppo_runs.py::test_resume_equals_one_long_run",
             f"{REPLAY_RUNS}::test_resume_equals_one_long_run",  # SAC and RRD
             f"{OFF_POLICY}::test_checkpoint_between_delayed_updates_resumes_exactly",
             "tests/training/test_amp_runs.py::test_resume_equals_uninterrupted_run",
@@ -59,8 +60,8 @@ CASES = {
         "SIGTERM without and with jax.distributed",
         (
             f"{PROCESSES}::test_interrupted_and_killed_run_resumes_exactly",
-            "tests/training/test_signals.py::test_sigterm_requests_stop_and_handlers_are_restored",
-            f"{DISTRIBUTED}::test_same_command_goes_on_after_a_kill_and_after_sigterm",
+            "tests/utils/test_signals.py::test_sigterm_requests_stop_and_handlers_are_restored",
+            f"{DISTRIBUTED}::test_killed_process_0_is_named_and_sigterm_to_one_stops_all",
         ),
     ),
     6: Case(
@@ -68,6 +69,7 @@ CASES = {
         (
             f"{PROCESSES}::test_interrupted_and_killed_run_resumes_exactly",
             f"{PROCESSES}::test_kill_soak_detects_differences",
+            f"{DISTRIBUTED}::test_twenty_kills_of_any_rank_lose_nothing",
             f"{CHECKPOINT}::test_checkpoints_survive_sigkill_at_random_times",
             f"{LOOP}::test_run_killed_before_first_checkpoint_restarts",
             f"{LOOP}::test_missing_first_checkpoint_is_tolerated_until_second_is_due",
@@ -219,7 +221,7 @@ CASES = {
             f"{VECTOR}::test_nonfinite_environment_does_not_affect_the_others",
             f"{VECTOR}::test_nan_done_or_truncation_flag_ends_the_episode",
             f"{VECTOR}::test_nan_reset_is_counted_and_replaced",
-            f"{NAN_GUARD}::test_on_nan_stop_dumps_the_broken_environment_state",
+            f"{NAN_GUARD}::test_on_nan_stop_dumps_the_nonfinite_environment_state",
             f"{NAN_GUARD}::test_nan_reset_stops_the_run_with_on_nan_stop",
             f"{NAN_GUARD}::test_run_with_only_non_finite_steps_fails",
             "tests/programs/test_gymnasium.py::test_every_non_finite_value_is_counted",
@@ -310,7 +312,7 @@ CASES = {
     37: Case(
         "unknown flags, environments and algorithms",
         (
-            f"{TRAIN}::test_wrong_types_exit_with_2",
+            f"{TRAIN}::test_bad_flags_are_named_and_refused[ant --num-envs many]",
             f"{TRAIN}::test_bad_flags_are_named_and_refused[--no-such-flag]",
             f"{TRAIN}::test_bad_flags_are_named_and_refused[--env antt]",
         ),
@@ -458,7 +460,7 @@ CASES = {
     56: Case(
         "one of several processes dies",
         (
-            f"{DISTRIBUTED}::test_same_command_goes_on_after_a_kill_and_after_sigterm",
+            f"{DISTRIBUTED}::test_killed_process_0_is_named_and_sigterm_to_one_stops_all",
             f"{DISTRIBUTED}::test_two_and_four_processes",
         ),
     ),

@@ -32,6 +32,21 @@ def test_unknown_commands_name_the_nearest(capsys):
     assert "No preset has nothing-like-it in its name" in capsys.readouterr().err
 
 
+def test_wrong_arguments_are_named_by_the_command_that_was_typed(capsys, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["/usr/bin/jaxrl"])
+    for words, problem in {
+        "evaluate": "PATH is missing: Run folder, or zoo:NAME. jaxrl evaluate --help",
+        "evaluate r --epsiodes 3": "Unknown flag --epsiodes. Did you mean '--episodes'? jaxrl",
+        "evaluate r --episodes x": "--episodes must be an integer, not 'x'.",
+        "zoo wach": "action: unknown 'wach'. Did you mean 'watch'? Known: list, watch. jaxrl zoo",
+        "ant": "There is no command 'ant'.",
+    }.items():
+        assert __main__.main(words.split()) == 2
+        assert f"error: {problem}" in capsys.readouterr().err
+    assert __main__.main(["train", "--help"]) == 0
+    assert capsys.readouterr().out.startswith("usage: jaxrl train [PRESET]")
+
+
 def _flags(text):
     return {word for line in text.splitlines() for word in line.split()[:1] if word[:2] == "--"}
 
@@ -39,11 +54,40 @@ def _flags(text):
 @pytest.mark.parametrize(
     "words, shown, hidden",
     [
-        ("pendulum", "--ppo.gamma --amp.weight", "--offpolicy.gamma --motion.clips --pick.easy"),
-        ("pendulum --algo sac", "--offpolicy.alpha-lr", "--ppo.gamma --offpolicy.policy-delay"),
-        ("imitate", "--motion.clips --ppo.gamma", "--pick.easy --rrd.features"),
+        (
+            "quickstart",
+            "--ppo.gamma --backend --physics --task.randomize --network.rnn --network.sde",
+            "--offpolicy.gamma --motion.clips --pick.hold --amp.weight --data.path "
+            "--task.num-agents --task.async-factor --checkpoint.replay",
+        ),
+        (
+            "sac-ant",
+            "--offpolicy.alpha-lr --data.path --checkpoint.replay --network.sde",
+            "--ppo.gamma --offpolicy.policy-delay --network.rnn --amp.weight",
+        ),
+        (
+            "dqn-cartpole",
+            "--offpolicy.double --network.hidden",
+            "--network.critic-hidden --backend",
+        ),
+        ("arena", "--task.num-agents --env-args", "--backend --physics --task.randomize"),
+        ("pick-place", "--pick.hold --physics", "--backend --env-args --amp.weight"),
+        ("imitate", "--motion.clips --ppo.gamma --amp.weight", "--pick.hold --rrd.features"),
+        ("amp-walk", "--amp.weight --amp.batch-size", "--pick.hold"),
+        ("imitate --algo sac", "--motion.clips --data.path", "--amp.weight --amp.batch-size"),
+        ("--env gym:CartPole-v1", "--task.async-factor", "--task.randomize --backend"),
+        (
+            "--env mine:Task",
+            "--task.num-agents --task.async-factor --amp.weight --pick.hold",
+            "--rrd",
+        ),
         ("rrd-quick", "--rrd.features --offpolicy.r-lr", "--ppo.gamma --motion.clips"),
-        ("ant --ppo.schedule adaptive_kl", "--ppo.desired-kl", "--ppo.prio-alpha"),
+        (
+            "ant --ppo.schedule adaptive_kl",
+            "--ppo.desired-kl",
+            "--ppo.prio-alpha --ppo.schedule-floor",
+        ),
+        ("reppo-pendulum", "--reppo.schedule", "--reppo.schedule-floor"),
     ],
 )
 def test_help_shows_what_a_run_reads(words, shown, hidden, capsys):

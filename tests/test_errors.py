@@ -70,7 +70,7 @@ def test_missing_platform_is_named(platform, tmp_path, monkeypatch, capsys):
     assert train.main(tiny.flags(tmp_path / "run")) == 2
     stderr = capsys.readouterr().err
     assert stderr.startswith(f"error: JAX_PLATFORMS={platform}: JAX finds no such device.")
-    assert "Unset it" in stderr and "pip install 'jaxrl[gpu]'" in stderr
+    assert "Unset it" in stderr and "pip install -e '.[gpu]'" in stderr
     assert stderr.count("\n") == 1 and not list(tmp_path.iterdir())
 
 
@@ -79,7 +79,7 @@ def test_unused_gpu_is_reported(tmp_path, monkeypatch):
     monkeypatch.setattr(sharding, "_DEV", tmp_path)
     assert sharding.unused_gpu() is None
     (tmp_path / "nvidia0").touch()
-    assert "pip install 'jaxrl[gpu]'" in (sharding.unused_gpu() or "")
+    assert "pip install -e '.[gpu]'" in (sharding.unused_gpu() or "")
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
     assert sharding.unused_gpu() is None
 

@@ -30,7 +30,7 @@ def test_missing_package_is_named_before_a_folder_is_made(
     monkeypatch.setitem(sys.modules, package, None)  # importing it fails
     assert train.main(MISSING[package, extra].split()) == 2
     message = capsys.readouterr().err
-    assert f"pip install 'jaxrl[{extra}]'" in message and package in message.lower()
+    assert f"pip install -e '.[{extra}]'" in message and package in message.lower()
     assert not (tmp_path / "runs").exists()
 
 
@@ -38,5 +38,6 @@ def test_every_hint_names_an_existing_extra():
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     known = set(extras["optional-dependencies"])
     files = [path for part in ("jaxrl", "experiments") for path in (ROOT / part).rglob("*.py")]
-    named = {name for path in files for name in re.findall(r"jaxrl\[(\w+)\]", path.read_text())}
+    hint = re.compile(r"""install\(["'](\w+)["']\)""")
+    named = {name for path in files for name in hint.findall(path.read_text())}
     assert {"gym", "wandb", "offline", "video", "search"} <= named <= known

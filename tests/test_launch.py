@@ -1,10 +1,18 @@
 """Starting several processes on one machine; what they train is tested in tests/training."""
 
+import os
+import signal
+import subprocess
 import sys
+import threading
+import time
 
 import pytest
 
 from jaxrl import launch
+
+# JAX warns of forks wherever it is imported; the launcher itself does not import it.
+pytestmark = pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
 
 
 @pytest.fixture
@@ -48,6 +56,52 @@ def test_first_failure_ends_all_and_others_are_prefixed(script, monkeypatch, cap
     assert launch.main(["--processes", "2", "--", "ant"]) == 3
     shown = capfd.readouterr().err
     assert "[1] no room" in shown and "process 1 of 2 ended with status 3" in shown
+
+
+def wait_for(condition):
+    until = time.monotonic() + 30
+    while not condition() and time.monotonic() < until:
+        time.sleep(0.02)
+    assert condition()
+
+
+STOPS = """\
+import os, pathlib, signal, sys, time
+here = pathlib.Path(__file__).parent
+def stop(number, frame):
+    (here / f"stopped-{os.environ['JAXRL_PROCESS']}").write_text(str(number))
+    sys.exit(128 + number)
+signal.signal(signal.SIGTERM, stop)
+(here / f"ready-{os.environ['JAXRL_PROCESS']}").write_text(str(os.getpid()))
+time.sleep(60)
+"""
+
+
+def test_sigterm_is_passed_on(script, tmp_path):
+    script(STOPS)
+
+    def terminate():
+        wait_for(lambda: len(list(tmp_path.glob("ready-*"))) == 2)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    sender = threading.Thread(target=terminate)
+    sender.start()
+    assert launch.main(["--processes", "2", "--", "ant"]) == 128 + signal.SIGTERM
+    sender.join()
+    assert [path.read_text() for path in tmp_path.glob("stopped-*")] == ["15", "15"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks the kernel of Linux")
+def test_processes_are_asked_to_stop_when_the_launcher_is_killed(tmp_path):
+    python = tmp_path / "python"  # in place of that of jaxrl.train
+    (tmp_path / "program.py").write_text(STOPS)
+    python.write_text(f"#!/bin/sh\nexec {sys.executable} {tmp_path}/program.py\n")
+    python.chmod(0o755)
+    code = f"import sys; from jaxrl import launch; sys.executable = '{python}'; launch.main()"
+    with subprocess.Popen([sys.executable, "-c", code, "--processes", "2", "--", "ant"]) as process:
+        wait_for(lambda: len(list(tmp_path.glob("ready-*"))) == 2)
+        process.kill()
+    wait_for(lambda: len(list(tmp_path.glob("stopped-*"))) == 2)
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ def test_slurm_finds_processes_by_the_variables_of_srun():
     text = (FOLDER / "slurm.sbatch").read_text()
     command = next(line for line in text.replace("\\\n", " ").splitlines() if "exec srun" in line)
     words = flags_of(shlex.split(command))
-    found, rest = distributed.take(words, {"SLURM_STEP_NUM_TASKS": "16"})
+    found, rest = distributed.parse(words, {"SLURM_STEP_NUM_TASKS": "16"})
     assert found is not None and found.coordinator is None
     assert rest != train._without_auto(rest) and train._parse(train._without_auto(rest))
     assert "SLURM_STEP_NUM_TASKS" in text and distributed.detected({"SLURM_STEP_NUM_TASKS": "16"})
@@ -62,7 +62,7 @@ def test_jobset_starts_as_many_processes_as_pods():
     assert spec["completionMode"] == "Indexed" and spec["parallelism"] == spec["completions"]
     pod = spec["template"]["spec"]
     (container,) = pod["containers"]
-    found, rest = distributed.take(flags_of(container["command"]), {})
+    found, rest = distributed.parse(flags_of(container["command"]), {})
     assert found is not None and found.processes == spec["completions"]
     host, port = (found.coordinator or "").split(":")
     # The name that JobSet gives the first pod of the first job.
@@ -86,7 +86,7 @@ def test_skypilot_starts_one_process_per_node():
     }
     line = next(line for line in run.splitlines() if "jaxrl.train" in line)
     words = [word.replace("$SKYPILOT_NUM_NODES", "2") for word in shlex.split(line)]
-    found, rest = distributed.take(flags_of([w.replace("$first", "host") for w in words]), {})
+    found, rest = distributed.parse(flags_of([w.replace("$first", "host") for w in words]), {})
     assert found == distributed.Distributed("host:8476", 2, 1)
     config = train._parse(train._without_auto(rest)).config
     assert any(str(config.run_dir).startswith(mount) for mount in document["volumes"])

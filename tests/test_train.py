@@ -33,6 +33,12 @@ BAD_FLAGS = {
     "ant --backend sprng": "Did you mean 'spring'?",
     "cartpole --backend spring": "no physics backend",
     "ant --num-envs 0": "--num-envs must be at least 1",
+    "ant --num-envs many": "error: --num-envs must be an integer, not 'many'. python -m",
+    "ant --num-envs": "error: --num-envs needs a value.",
+    "ant --network.hidden 64 x": "error: --network.hidden must be an integer, not 'x'.",
+    "ant --ppo.clip x": "error: --ppo.clip must be a number, not 'x'.",
+    "ant --ppo.schedule lnear": "error: --ppo.schedule: unknown 'lnear'. Did you mean 'linear'?",
+    "ant extra": "error: Unexpected argument extra.",
     "ant --num-envs -5": "--num-envs must be at least 1",
     "ant --num-envs 100 --ppo.num-minibatches 8": "or --num-envs 96 or 104",
     "ant --devices 2 --num-envs 8 --ppo.num-minibatches 8": "use --ppo.num-minibatches 4, or",
@@ -57,8 +63,8 @@ BAD_FLAGS = {
     "gym-cartpole --task.no-fresh-resets": "it resets itself",
     "cartpole --task.randomize nowhere:f": "cannot import 'nowhere'",
     "cartpole --task.randomize math:floor": "no `sys`",
-    "cartpole --log.wandb": "pip install 'jaxrl[wandb]'",
-    "cartpole --log.mlflow": "pip install 'jaxrl[mlflow]'",
+    "cartpole --log.wandb": "pip install -e '.[wandb]'",
+    "cartpole --log.mlflow": "pip install -e '.[mlflow]'",
     "memory --ppo.bptt-horizon 24": "use a rollout length of 48 or 72",
     "memory --ppo.accumulate 5": "use --num-envs 240 or 260",
     "arena-small --num-envs 3": "or --num-envs 2 or 4",
@@ -187,12 +193,6 @@ def test_loading_a_policy_runs_no_code(tmp_path, capsys):
     path.write_bytes(pickle.dumps(Malicious()))
     with pytest.raises(UserError, match="policy.npz"):
         jaxrl.load_policy(path)
-
-
-def test_wrong_types_exit_with_2(capsys):
-    with pytest.raises(SystemExit) as caught:
-        train.main(["ant", "--num-envs", "many"])
-    assert caught.value.code == 2 and "--num-envs" in capsys.readouterr().err
 
 
 def test_resume_folder_must_be_a_run(tmp_path, capsys):

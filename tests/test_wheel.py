@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-SOURCES = ("jaxrl", "pyproject.toml", "LICENSE")
+SOURCES = ("jaxrl", "pyproject.toml", "LICENSE", "README.md")
 SETUPTOOLS = int(metadata.version("setuptools").partition(".")[0])
 
 

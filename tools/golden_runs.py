@@ -37,6 +37,10 @@ _REPLAY = (
     "--offpolicy.batch-size 8 "
     "--total-steps None"
 )
+_OFFLINE = (
+    "--devices 1 --network.critic-hidden 8 --epochs 2 --cycles 2 --iterations 3 "
+    "--total-steps None --offpolicy.train-batches 2 --data.path {data}"
+)
 _RRD = "--rrd.batch-size 8 --rrd.sample-size 4"
 _AMP = "--amp.hidden 8 --amp.batch-size 8 --amp.updates 2 --amp.replay 16"
 RUNS = {
@@ -48,21 +52,28 @@ RUNS = {
         "--ppo.advantage vtrace"
     ),
     "arena": f"arena-small {_PPO} --network.rnn-size 8",
+    "reppo": (
+        f"reppo-pendulum {_SMALL} --num-envs 8 --iterations 2 --eval.num-envs 4 "
+        "--reppo.rollout-length 8 --reppo.num-minibatches 2 --reppo.update-epochs 2 "
+        "--task.episode-length 20"
+    ),
     "sac": f"rrd-quick {_REPLAY} --offpolicy.reward env --task.no-episodic-reward",
     "sac-c51": (
         f"rrd-quick {_REPLAY} --offpolicy.reward env --task.no-episodic-reward "
         "--offpolicy.critic c51"
     ),
     "td3": f"rrd-quick {_REPLAY} --algo td3 --offpolicy.reward env --task.no-episodic-reward",
+    "sac-n-step": (
+        f"rrd-quick {_REPLAY} --offpolicy.reward env --task.no-episodic-reward --offpolicy.n-step 3"
+    ),
     "dqn": f"dqn-cartpole {_REPLAY}",
-    "dqn-pixels": f"dqn-catch {_REPLAY}",
+    "dqn-images": f"dqn-catch {_REPLAY}",
     "rrd": f"rrd-quick {_REPLAY} {_RRD}",
     "rrd-quadratic": f"rrd-quick {_REPLAY} {_RRD} --rrd.features quadratic --rrd.bias-correction",
     "ircr": f"rrd-quick {_REPLAY} --offpolicy.reward ircr",
-    "offline": (
-        f"rrd-offline --devices 1 --network.critic-hidden 8 --epochs 2 --cycles 2 {_RRD} "
-        "--iterations 3 --total-steps None --offpolicy.train-batches 2 --data.path {data}"
-    ),
+    "offline": f"rrd-offline {_RRD} {_OFFLINE}",
+    "iql": f"iql --network.hidden 8 --offpolicy.batch-size 8 {_OFFLINE}",
+    "bc": f"bc --network.hidden 8 --offpolicy.batch-size 8 {_OFFLINE}",
     "amp": f"amp-walk-tiny {_PPO} {_AMP}",
     "imitate": f"imitate-walk-tiny {_PPO}",
     "pick-place": (

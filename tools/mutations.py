@@ -283,9 +283,9 @@ EQUIVALENT = {
     },
     "algorithms.ppo.update": {
         "ended: Array = steps.truncated | steps.truncated": "a terminated step has no successor",
-        "num_rows // num_shards), (2.0))": "a factor common to all chances changes no sample",
-        "(keys, (chance * chance.shape[1])": "a factor common to all chances changes no sample",
-        "(keys, chance, number), ()": "a factor common to all chances changes no sample",
+        "num_rows // num_shards), (2.0))": "a factor common to all rows changes no sample",
+        "(keys, (probs * probs.shape[1])": "a factor common to all rows changes no sample",
+        "(keys, probs, number), ()": "a factor common to all rows changes no sample",
         "return (VTraceCache(value, ratio))": "minibatches are sampled outside of the loss",
         "(stopped / 1.0)": "a factor of 1",
         "step.grad_norm, stopped, ": "stacked with floats, a bool becomes one",

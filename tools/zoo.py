@@ -6,7 +6,7 @@ python tools/zoo.py gallery
 `add` copies the best policy of a run. It stores the weights in half precision, unless that costs
 return, evaluates the stored policy and writes its card. Command, commit and machine are read from
 the run folder; flags replace them where the folder has been copied without them. `gallery` writes
-docs/gallery.html, and the table in docs/gallery.md.
+docs/zoo.html, and the table in docs/gallery.md.
 """
 
 import argparse
@@ -42,7 +42,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
 
 
 @dataclass(frozen=True)
-class Origin:
+class Provenance:
     """Where a policy comes from, as its card says it."""
 
     command: str
@@ -50,7 +50,9 @@ class Origin:
     machine: str
 
 
-def add(run: Path, name: str, origin: Origin, about: str, episodes: int, note: str = "") -> Card:
+def add(
+    run: Path, name: str, provenance: Provenance, about: str, episodes: int, note: str = ""
+) -> Card:
     """Store the best policy of a run as zoo:NAME, in place of one that has this name."""
     if not _NAME.fullmatch(name):
         raise UserError(f"'{name}' is no name for the zoo: use a-z, 0-9, - and _.")
@@ -78,9 +80,9 @@ def add(run: Path, name: str, origin: Origin, about: str, episodes: int, note: s
     stored, kept = (rounded, after) if half else (trained, before)
     card = Card(
         about=about,
-        command=origin.command,
-        commit=origin.commit,
-        trained_on=origin.machine,
+        command=provenance.command,
+        commit=provenance.commit,
+        trained_on=provenance.machine,
         env_steps=int(trained.info["env_steps"]),
         mean_return=float(kept.mean()),
         std_return=float(kept.std()),
@@ -162,8 +164,10 @@ def _this_machine() -> str:
     return f"{len(kinds)} × {kinds[0]}"
 
 
-def read_origin(run: Path, command: str | None, commit: str | None, machine: str | None) -> Origin:
-    """Return the origin of a run as its folder records it, where it is not given."""
+def read_provenance(
+    run: Path, command: str | None, commit: str | None, machine: str | None
+) -> Provenance:
+    """Return the provenance of a run as its folder records it, where it is not given."""
     if not command:
         words = _read(run / "command.txt", "--command").splitlines()[0].split()
         words = " ".join(words).replace("python -m jaxrl.train", "jaxrl train", 1)
@@ -173,7 +177,7 @@ def read_origin(run: Path, command: str | None, commit: str | None, machine: str
         commit = commit or recorded["git"]["commit"]
         devices = [name.partition(": ")[2] for name in recorded["devices"]]
         machine = machine or f"{len(devices)} × {devices[0]}"
-    return Origin(command, commit or "", machine)
+    return Provenance(command, commit or "", machine)
 
 
 def _read(file: Path, flags: str) -> str:
@@ -242,7 +246,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     commands = parser.add_subparsers(dest="action", required=True)
     showing = commands.add_parser("gallery", help="make the page that shows all of them")
-    showing.add_argument("--out", type=Path, default=ROOT / "docs" / "gallery.html")
+    showing.add_argument("--out", type=Path, default=ROOT / "docs" / "zoo.html")
     showing.add_argument("--page", type=Path, default=ROOT / "docs" / "gallery.md")
     showing.add_argument("--seconds", type=float, default=10.0, help="length of each view")
     adding = commands.add_parser("add", help="store the best policy of a run")
@@ -262,18 +266,18 @@ def main(arguments: list[str] | None = None) -> int:
     return exit_status(lambda: _run(_parser().parse_args(arguments)))
 
 
-def _run(command: argparse.Namespace) -> None:
-    if command.action == "gallery":
-        gallery(command.out, command.seconds)
-        write_table(command.page)
-        print(f"written to {command.out}: {command.out.stat().st_size:,} bytes")
+def _run(args: argparse.Namespace) -> None:
+    if args.action == "gallery":
+        gallery(args.out, args.seconds)
+        write_table(args.page)
+        print(f"written to {args.out}: {args.out.stat().st_size:,} bytes")
         return
-    origin = read_origin(command.run, command.command, command.commit, command.machine)
-    given = (command.about, command.episodes, command.note)
-    card = add(command.run, command.name, origin, *given)
-    size = _bytes(zoo.FOLDER / command.name)
+    provenance = read_provenance(args.run, args.command, args.commit, args.machine)
+    given = (args.about, args.episodes, args.note)
+    card = add(args.run, args.name, provenance, *given)
+    size = _bytes(zoo.FOLDER / args.name)
     print(
-        f"{zoo.PREFIX}{command.name}: {card.figures} with {card.precision}, "
+        f"{zoo.PREFIX}{args.name}: {card.figures} with {card.precision}, "
         f"{card.float32_return:,.5g} with float32, {size:,} bytes"
     )
 

@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from jaxrl.errors import UserError, exit_status, nearest
+from jaxrl.errors import UserError, exit_status, install, nearest
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -35,7 +35,7 @@ def executed(path: Path) -> str:
         import nbformat
         from nbclient import NotebookClient
     except ImportError as error:
-        raise UserError("Notebooks need: pip install 'jaxrl[notebook]'") from error
+        raise UserError(f"Notebooks need: {install('notebook')}") from error
     notebook = nbformat.read(path, as_version=4)
     settings = {"resources": {"metadata": {"path": str(ROOT)}}, "timeout": 600}
     # Recorded times of cells would change every file in every run.

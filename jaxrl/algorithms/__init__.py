@@ -1,4 +1,4 @@
-"""Learning algorithms: PPO, SAC, TD3, DQN, AMP and learnt rewards, each one pure train_step.
+"""Learning algorithms: PPO, REPPO, SAC, TD3, DQN, IQL, BC, AMP, rewards; each one pure train_step.
 
 They compose rollouts, the mathematics of `jaxrl.learning`, and `jaxrl.networks`. An algorithm of
 your own is a function (config, env, networks, num_shards) -> Algorithm: --algo module:make.
@@ -8,6 +8,7 @@ from jaxrl.algorithms.off_policy.base import OffPolicyAlgorithm, TwinCritic
 from jaxrl.algorithms.policy import PolicyParams, make_policy
 from jaxrl.algorithms.ppo.algorithm import make as make_ppo
 from jaxrl.algorithms.registry import make, make_off_policy
+from jaxrl.algorithms.reppo.algorithm import make as make_reppo
 from jaxrl.types import Algorithm
 
 __all__ = [
@@ -19,4 +20,5 @@ __all__ = [
     "make_off_policy",
     "make_policy",
     "make_ppo",
+    "make_reppo",
 ]

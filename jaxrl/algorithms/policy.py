@@ -2,6 +2,9 @@
 
 from typing import NamedTuple
 
+import jax.numpy as jnp
+
+from jaxrl.config import OffPolicyConfig, PPOConfig, REPPOConfig, metadata
 from jaxrl.learning import normalizer, sde
 from jaxrl.learning.normalizer import RunningStats
 from jaxrl.networks.actor_critic import ActorCritic
@@ -41,19 +44,35 @@ def make_policy(networks: ActorCritic, deterministic: bool) -> Policy:
     def explore(params: PolicyParams, normal_obs: PyTree, carry: sde.Carry, key: Key):
         assert networks.sde is not None
         noise = sde.resample(carry.noise, key, networks.sde.sample_freq)
-        out, perturbation, memory = networks.sde.apply(
-            params.actor, normal_obs, carry.memory, noise.matrix
+        out, perturbation, network_carry = networks.sde.apply(
+            params.actor, normal_obs, carry.network_carry, noise.matrix
         )
         raw = dist.mode(out) + perturbation
         extras = Extras(raw, dist.log_prob(out, raw))
-        return dist.to_env(raw), sde.Carry(memory, noise), extras
+        return dist.to_env(raw), sde.Carry(network_carry, noise), extras
 
     return act
 
 
+def sample_action(
+    networks: ActorCritic, params: PyTree, obs: PyTree, key: Key
+) -> tuple[Array, Array]:
+    """Return sampled actions and their log-probabilities, of an actor that is not recurrent."""
+    out, _ = networks.actor.apply(params, obs, ())
+    raw = networks.distribution.sample(out, key)
+    return networks.distribution.to_env(raw), networks.distribution.log_prob(out, raw)
+
+
 def rollout_carry(networks: ActorCritic, number: int) -> PyTree:
     """Return the carry that `number` rows of rollouts start with: the actor's, and any noise."""
-    memory = networks.actor.initial_carry(number)
+    network_carry = networks.actor.initial_carry(number)
     if networks.sde is None:
-        return memory
-    return sde.Carry(memory, networks.sde.initial_noise(number))
+        return network_carry
+    return sde.Carry(network_carry, networks.sde.initial_noise(number))
+
+
+def hparams_of(config: PPOConfig | REPPOConfig | OffPolicyConfig) -> dict[str, Array]:
+    """Return the traced settings of an algorithm, as arrays of its learner."""
+    return {
+        name: jnp.asarray(value, jnp.float32) for name, value in metadata.traced(config).items()
+    }

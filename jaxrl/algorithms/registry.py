@@ -10,11 +10,12 @@ from jaxrl.algorithms.off_policy.base import OffPolicyAlgorithm
 from jaxrl.algorithms.off_policy.replay import ReplayBuffer
 from jaxrl.algorithms.ppo import algorithm as ppo
 from jaxrl.algorithms.ppo import value_parts
+from jaxrl.algorithms.reppo import algorithm as reppo
 from jaxrl.config import NetworkConfig, TrainConfig, env_names, obs_keys
 from jaxrl.envs.vector_env import VectorEnv
 from jaxrl.errors import UserError
 from jaxrl.learning.normalizer import RunningStats
-from jaxrl.networks import actor_critic, q_network, reward_network
+from jaxrl.networks import actor_critic, embedding_critic, q_network, reward_network
 from jaxrl.networks.actor_critic import ActorCritic
 from jaxrl.types import Algorithm, EnvSpec
 from jaxrl.utils import user_code
@@ -30,7 +31,8 @@ def network_config(config: TrainConfig) -> NetworkConfig:
     if config.algo == "iql":
         return replace(network, distribution="noisy")
     if config.algo == "dqn":
-        return replace(network, distribution="greedy", layer_norm=settings.layer_norm)
+        norm = "layer" if settings.layer_norm else "none"
+        return replace(network, distribution="greedy", norm=norm)
     return network
 
 
@@ -47,8 +49,14 @@ def make(
     if config.algo == "ppo":
         total, amp = config.total_iterations, _amp(config, env)
         parts = value_parts.choose(config.ppo, config.network, env.spec, env.rows, num_shards)
-        settings = replace(config.ppo, value_parts=parts)
-        return ppo.make(settings, env, networks, total, num_shards, teacher, amp)
+        settings, name = replace(config.ppo, value_parts=parts), config.ppo.extra_loss
+        extra_loss = user_code.load("--ppo.extra-loss", name) if name else None
+        return ppo.make(settings, env, networks, total, num_shards, teacher, amp, extra_loss)
+    if config.algo == "reppo":
+        _check_actions(config, env.spec)
+        critic = embedding_critic.build(env.spec, network_config(config), config.reppo.support)
+        total = config.total_iterations
+        return reppo.make(config.reppo, env, networks, critic, total, num_shards)
     algorithm = _off_policy_algorithm(config, env.spec, networks)
     return make_off_policy(config, env, networks, algorithm, num_shards)
 

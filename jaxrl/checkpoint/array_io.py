@@ -60,12 +60,13 @@ def read_arrays(folder: Path, leaves: list[snapshot.Leaf]) -> list[np.ndarray]:
 
     Raises:
       CorruptCheckpointError: an array cannot be read or does not match its digest.
+      UserError: they do not fit in memory.
     """
     sizes = [
         math.prod(leaf.stored_shape) * jnp.dtype(leaf.stored_dtype).itemsize for leaf in leaves
     ]
+    host_memory.check_fits(f"the checkpoint '{folder.parent}'", sum(sizes), copies=1)
     try:
-        host_memory.check_fits("it", sum(sizes), copies=1)
         arrays = [np.empty(leaf.stored_shape, jnp.dtype(leaf.stored_dtype)) for leaf in leaves]
         tree = {str(i): data for i, data in enumerate(arrays) if data.size}
         loaded = _load(folder, tree) if tree else {}
@@ -149,9 +150,12 @@ def _silence_orbax() -> None:
     """Keep Orbax from printing the failures that it also raises.
 
     Its threads log what they raise. When the first of many writes fails, Orbax closes the event
-    loop that the others still report to, and each of them then prints "Event loop is closed".
+    loop that the others still report to, and each of them then prints "Event loop is closed", or
+    asyncio logs that nobody has asked for its error.
     """
     logging.getLogger("absl").addFilter(lambda record: "_SignalingThread" not in str(record.msg))
+    # A task names the file of its function.
+    logging.getLogger("asyncio").addFilter(lambda record: "/orbax/" not in record.getMessage())
     show = sys.unraisablehook
 
     def hook(unraisable: Any) -> None:

@@ -19,16 +19,16 @@ import re
 import shutil
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent import futures
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 
 from jaxrl.checkpoint import array_io, snapshot
-from jaxrl.checkpoint.snapshot import CheckpointError, CorruptCheckpointError
+from jaxrl.checkpoint.snapshot import CheckpointError, CorruptCheckpointError, SaveError
 from jaxrl.errors import UserError, first_line
 from jaxrl.types import PyTree
 from jaxrl.utils import atomic_io, processes
@@ -88,6 +88,7 @@ class CheckpointManager:
         # arrays, off the training loop, and its failures can hang the process at exit.
         self._worker = futures.ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._pending: tuple[int, futures.Future[None]] | None = None
+        self._together: processes.Rendezvous | None = None  # of the saves
         self._damaged: set[int] = set()
         self._cleaned = False
         self._closed = False
@@ -117,8 +118,9 @@ class CheckpointManager:
         copy = snapshot.take(state)
         score = None if metric is None or not math.isfinite(metric) else float(metric)
         manifest = Manifest(json.loads(json.dumps(metadata)), score, [])
-        together = processes.Rendezvous()
-        self._pending = step, self._worker.submit(self._write, step, copy, manifest, together)
+        self._together = self._together or processes.Rendezvous()
+        job = self._worker.submit(self._write, step, copy, manifest, self._together)
+        self._pending = step, job
         if block:
             self.wait()
 
@@ -140,20 +142,27 @@ class CheckpointManager:
             check_metadata(manifest.metadata)
             snapshot.check_target(manifest.leaves, target)
 
-        stored = self.read(step, check)
+        stored = self.read(step, check, snapshot.own_rows(target))
         state = snapshot.rebuild(stored.leaves, stored.arrays, target)
         return Restored(stored.step, state, stored.metadata, stored.warnings)
 
     def read(
-        self, step: int | None = None, check: Check = lambda manifest: None
+        self,
+        step: int | None = None,
+        check: Check = lambda manifest: None,
+        rows: Mapping[str, range] = MappingProxyType({}),
     ) -> StoredCheckpoint:
         """Read the newest intact checkpoint, or that of one step, as named arrays.
 
-        `check` is called with its manifest before its arrays are read, and may raise.
+        Args:
+          step: step to read; None for the newest intact one.
+          check: called with its manifest before its arrays are read; may raise.
+          rows: those that are needed of a leaf, where not all are; others may be zero.
         """
         self.wait()
         # The list of process 0: others may see an older state of a shared disk.
-        steps: list[int] = json.loads(processes.of_main(json.dumps(self.steps())))
+        seen = self.steps() if processes.is_main() else []
+        steps: list[int] = json.loads(processes.of_main(json.dumps(seen)))
         candidates = steps[::-1] if step is None else [step]
         if not steps or candidates[0] not in steps:
             which = "no checkpoint" if step is None else f"no checkpoint of step {step}"
@@ -161,11 +170,16 @@ class CheckpointManager:
             raise CheckpointError(f"{which} in {self.directory}{available}")
         warnings = []
         for candidate in candidates:
-            folder, damage, found = self.directory / str(candidate), "", None
+            folder, damage, too_large, found = self.directory / str(candidate), "", "", None
             try:
-                found = _read(folder, check)
+                found = _read(folder, check, rows)
             except CorruptCheckpointError as error:
                 damage = str(error)
+            except CheckpointError:  # of another configuration, which all processes find
+                raise
+            except UserError as error:  # intact, but too large for the memory of this machine
+                too_large = str(error)
+            processes.raise_together(too_large)
             # What one process cannot read, all must skip.
             damage = next(filter(None, processes.gather(damage)), "")
             if damage or found is None:
@@ -187,7 +201,7 @@ class CheckpointManager:
         return sorted(int(n) for n in names if n.isdecimal() and n.isascii() and str(int(n)) == n)
 
     def wait(self) -> None:
-        """Return when the save in progress is on disk; raise CheckpointError if it failed."""
+        """Return when the save in progress is on disk; raise SaveError if it failed."""
         if self._pending is None:
             return
         step, job = self._pending
@@ -195,10 +209,10 @@ class CheckpointManager:
         self._pending = None
         error = job.exception()
         if error is not None:
-            raise CheckpointError(_save_error(step, self.directory, error)) from error
+            raise SaveError(_save_error(step, self.directory, error)) from error
 
     def close(self) -> None:
-        """Finish the save in progress; raise CheckpointError if it failed."""
+        """Finish the save in progress; raise SaveError if it failed."""
         self._closed = True
         try:
             self.wait()
@@ -232,12 +246,12 @@ class CheckpointManager:
         manifest = manifest._replace(leaves=snapshot.with_digests(copy))
         final, draft = self.directory / str(step), self.directory / f".saving-{step}"
         part = _part(processes.index())
-        written = together.gather("prepare", lambda: self._prepare(final, draft, manifest))
+        written = together.gather(lambda: self._prepare(final, draft, manifest))
         if all(answer == "saved" for answer in written):
             return
         try:
-            digests = together.gather("write", lambda: _write_part(draft / part, copy, manifest))
-            together.gather("commit", lambda: self._commit(step, draft, manifest, digests[1:]))
+            digests = together.gather(lambda: _write_part(draft / part, copy, manifest))
+            together.gather(lambda: self._commit(step, draft, manifest, digests[1:]))
         except BaseException:
             if processes.is_main():
                 shutil.rmtree(draft, ignore_errors=True)  # a full disk must get its space back
@@ -261,7 +275,7 @@ class CheckpointManager:
         final = self.directory / str(step)
         write_manifest(draft, manifest._replace(parts=parts))
         if final.exists():
-            _move_aside(final, "damaged" if step in self._damaged else "replaced")
+            move_aside(final, "damaged" if step in self._damaged else "replaced")
         draft.rename(final)
         atomic_io.sync(self.directory)
         self._damaged.discard(step)
@@ -275,6 +289,8 @@ class CheckpointManager:
             array_io.read_arrays(folder / _ARRAYS, stored.leaves)
         except CorruptCheckpointError:
             self._damaged.add(step)
+            return False
+        except UserError:  # too large to be compared
             return False
         others = processes.count() - 1 if processes.is_main() else 0
         return stored.leaves == manifest.leaves and len(stored.parts) == others
@@ -319,8 +335,13 @@ def _write_part(folder: Path, copy: snapshot.Snapshot, manifest: Manifest) -> st
     return write_manifest(folder, Manifest({}, None, manifest.leaves))
 
 
-def _read(folder: Path, check: Check) -> tuple[Manifest, list[np.ndarray]]:
-    """Read a checkpoint with all its parts; `check` is called before any array is read."""
+def _read(
+    folder: Path, check: Check, needed: Mapping[str, range]
+) -> tuple[Manifest, list[np.ndarray]]:
+    """Read a checkpoint: its first part, and of the others those that hold rows that are needed.
+
+    `check` is called before any array is read.
+    """
     first = read_manifest(folder)
     places = [folder / _part(process) for process in range(len(first.parts) + 1)]
     known = zip(places[1:], first.parts, strict=True)
@@ -328,19 +349,30 @@ def _read(folder: Path, check: Check) -> tuple[Manifest, list[np.ndarray]]:
     parts = [first.leaves, *(manifest.leaves for manifest in others)]
     whole = first._replace(leaves=snapshot.joined(parts))
     check(whole)
-    arrays = [
-        dict(zip(map(_path, leaves), array_io.read_arrays(place / _ARRAYS, leaves), strict=True))
-        for place, leaves in zip(places, parts, strict=True)
-    ]
-    return whole, [_rows([part[x.path] for part in arrays if x.path in part]) for x in whole.leaves]
+    found: dict[str, list[tuple[range, np.ndarray]]] = {leaf.path: [] for leaf in whole.leaves}
+    for place, leaves, rows in zip(places, parts, snapshot.rows_of_parts(parts), strict=True):
+        if place != folder and not _overlap(rows, needed):
+            continue
+        for leaf, data in zip(leaves, array_io.read_arrays(place / _ARRAYS, leaves), strict=True):
+            found[leaf.path].append((rows[leaf.path], data))
+    return whole, [_assembled(leaf, found[leaf.path]) for leaf in whole.leaves]
 
 
-def _path(leaf: snapshot.Leaf) -> str:
-    return leaf.path
+def _assembled(leaf: snapshot.Leaf, pieces: list[tuple[range, np.ndarray]]) -> np.ndarray:
+    """Return the rows that were read, in their places; others are not touched: no memory."""
+    first = pieces[0][1]
+    if first.shape == leaf.stored_shape:
+        return first
+    whole = np.zeros(leaf.stored_shape, first.dtype)
+    for rows, data in pieces:
+        whole[rows.start : rows.stop] = data
+    return whole
 
 
-def _rows(parts: list[np.ndarray]) -> np.ndarray:
-    return np.concatenate(parts) if len(parts) > 1 else parts[0]
+def _overlap(rows: dict[str, range], needed: Mapping[str, range]) -> bool:
+    """Tell whether rows are needed of at least one leaf; all are, where nothing is said."""
+    pairs = [(each, needed.get(path, each)) for path, each in rows.items()]
+    return any(max(a.start, b.start) < min(a.stop, b.stop) for a, b in pairs)
 
 
 def _checked_path(directory: Path, mode: int) -> Path:
@@ -359,7 +391,7 @@ def _checked_path(directory: Path, mode: int) -> Path:
     return path
 
 
-def _move_aside(folder: Path, why: str) -> None:
+def move_aside(folder: Path, why: str) -> None:
     """Rename a folder that is in the way, so that a person can inspect it."""
     n = 1
     while (aside := folder.with_name(f"{folder.name}.{why}-{n}")).exists():

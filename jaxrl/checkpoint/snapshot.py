@@ -23,6 +23,10 @@ class CheckpointError(UserError):
     """A checkpoint cannot be written, read or used with this configuration."""
 
 
+class SaveError(CheckpointError):
+    """A checkpoint could not be written; those before it are intact."""
+
+
 class CorruptCheckpointError(Exception):
     """The files of a checkpoint are not what was written."""
 
@@ -68,7 +72,8 @@ class Leaf(NamedTuple):
 
 
 def _is_shape(value: Any) -> bool:
-    return isinstance(value, tuple) and all(type(n) is int and n >= 0 for n in value)
+    sizes = isinstance(value, tuple) and all(type(n) is int and n >= 0 for n in value)
+    return sizes and math.prod(value) < 2**63  # no array has more elements
 
 
 def _is_storage_valid(leaf: Leaf) -> bool:
@@ -121,16 +126,16 @@ def take(state: PyTree) -> Snapshot:
     paths, leaves, _ = _flatten(state)
     for path, leaf in zip(paths, leaves, strict=True):
         _check_storable(path, leaf)
-    kept = [
+    selected = [
         (path, _own_rows(leaf))
         for path, leaf in zip(paths, leaves, strict=True)
         if processes.is_main() or is_split(leaf)
     ]
-    paths, leaves = [path for path, _ in kept], [leaf for _, leaf in kept]
+    paths, leaves = [path for path, _ in selected], [leaf for _, leaf in selected]
     # One device_get for all: the transfers of the leaves overlap.
-    host = jax.device_get([_numeric(leaf) for leaf in leaves])
+    on_cpu = jax.device_get([_numeric(leaf) for leaf in leaves])
     records, arrays = [], []
-    for path, leaf, data in zip(paths, leaves, host, strict=True):
+    for path, leaf, data in zip(paths, leaves, on_cpu, strict=True):
         # On CPU device_get is a view of the device's buffer, which is about to be donated.
         if isinstance(leaf, np.ndarray) or not data.flags.owndata:
             data = np.array(data, order="C")
@@ -161,6 +166,38 @@ def _own_rows(leaf: Any) -> Any:
     if not _is_key(leaf):
         return data
     return jax.random.wrap_key_data(jnp.asarray(data), impl=jax.random.key_impl(leaf))
+
+
+def own_rows(target: PyTree) -> dict[str, range]:
+    """Return the rows that lie on this process, of the leaves that lie on several."""
+    if processes.count() == 1:
+        return {}
+    paths, leaves, _ = _flatten(target)
+    found = {}
+    for path, leaf in zip(paths, leaves, strict=True):
+        place = getattr(leaf, "sharding", None)
+        if place is not None and not place.is_fully_addressable and leaf.shape:
+            rows = [
+                index[0] for index in place.addressable_devices_indices_map(leaf.shape).values()
+            ]
+            first = min(each.start or 0 for each in rows)
+            last = max(leaf.shape[0] if each.stop is None else each.stop for each in rows)
+            found[path] = range(first, last)
+    return found
+
+
+def rows_of_parts(parts: list[list[Leaf]]) -> list[dict[str, range]]:
+    """Return which rows of the whole state each part has, by leaf."""
+    ends: Counter[str] = Counter()
+    found = []
+    for part in parts:
+        rows = {}
+        for leaf in part:
+            first = ends[leaf.path]
+            ends[leaf.path] += leaf.shape[0] if leaf.shape else 1
+            rows[leaf.path] = range(first, ends[leaf.path])
+        found.append(rows)
+    return found
 
 
 def joined(parts: list[list[Leaf]]) -> list[Leaf]:

@@ -20,6 +20,7 @@ from jaxrl.motion.clip import Clip, validate
 from jaxrl.motion.formats import amass, native, pickled
 from jaxrl.motion.formats.pickled import Motion, SkeletonMotion, SmplMotion
 from jaxrl.motion.skeleton import Skeleton
+from jaxrl.utils import command_line
 
 SUFFIXES = (".pkl", ".npy")
 
@@ -36,24 +37,24 @@ class ConvertArgs:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return the exit status."""
-    program = "python -m jaxrl.clips.convert"
-    return exit_status(lambda: _convert(tyro.cli(ConvertArgs, args=arguments, prog=program)))
+    module = "clips.convert"
+    return exit_status(lambda: _convert(command_line.parse(ConvertArgs, arguments, module)))
 
 
-def _convert(command: ConvertArgs) -> None:
+def _convert(args: ConvertArgs) -> None:
     skeleton = skeletons.describe(skeletons.load_model())
     # All files are read and validated before any is written.
-    motions = [motion for file in files(command.source) for motion in pickled.read(file)]
+    motions = [motion for file in files(args.source) for motion in pickled.read(file)]
     clips = [retarget(motion, skeleton) for motion in motions]
-    paths = [command.out / f"{name}.npz" for name in file_names([clip.name for clip in clips])]
+    paths = [args.out / f"{name}.npz" for name in file_names([clip.name for clip in clips])]
     for path in paths:
         if path.exists():  # it may hold a plan, which took minutes
             raise UserError(f"'{path}' exists already: choose another folder, or remove it.")
-    command.out.mkdir(parents=True, exist_ok=True)
+    args.out.mkdir(parents=True, exist_ok=True)
     for clip, path in zip(clips, paths, strict=True):
         native.write(path, clip, skeleton)
     seconds = sum(clip.seconds for clip in clips)
-    print(f"{len(clips)} motions, {seconds:,.1f} s, written to {command.out}")
+    print(f"{len(clips)} motions, {seconds:,.1f} s, written to {args.out}")
 
 
 def retarget(motion: Motion, skeleton: Skeleton) -> Clip:

@@ -20,6 +20,7 @@ from jaxrl.motion.clip import Clip, clamp_to_limits, resample
 from jaxrl.motion.clip_stats import ClipStats, LimitViolation
 from jaxrl.motion.skeleton import Skeleton
 from jaxrl.rendering import software_renderer
+from jaxrl.utils import command_line
 
 _FPS = 25.0  # of a GIF at most: its delays are multiples of 0.01 s
 _FRAMES = 6  # of a .png
@@ -45,30 +46,30 @@ class InspectArgs:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return the exit status."""
-    program = "python -m jaxrl.clips.inspect"
-    return exit_status(lambda: _inspect(tyro.cli(InspectArgs, args=arguments, prog=program)))
+    module = "clips.inspect"
+    return exit_status(lambda: _inspect(command_line.parse(InspectArgs, arguments, module)))
 
 
-def _inspect(command: InspectArgs) -> None:
-    if command.out is not None and command.out.suffix not in (".gif", ".png"):
-        raise UserError(f"--out '{command.out}': the file must end in .gif or .png.")
-    for flag, value in (("--seconds", command.seconds), ("--fps", command.fps)):
+def _inspect(args: InspectArgs) -> None:
+    if args.out is not None and args.out.suffix not in (".gif", ".png"):
+        raise UserError(f"--out '{args.out}': the file must end in .gif or .png.")
+    for flag, value in (("--seconds", args.seconds), ("--fps", args.fps)):
         if value is not None and not 0 < value < np.inf:
             raise UserError(f"{flag} must be greater than 0, not {value}.")
-    skeleton = skeletons.describe(skeletons.load_model(command.model))
-    clips = _clips(command, skeleton)
-    if command.out is not None and len(clips) != 1:
+    skeleton = skeletons.describe(skeletons.load_model(args.model))
+    clips = _clips(args, skeleton)
+    if args.out is not None and len(clips) != 1:
         raise UserError(f"--out draws one clip, but there are {len(clips)}: name one of them.")
     stats = [clip_stats.compute(clip, skeleton) for clip in clips]
     print(description(stats[0]) if len(stats) == 1 else table(stats))
-    if command.out is not None:
-        _draw(clips[0], skeleton, command.out, command.seconds)
+    if args.out is not None:
+        _draw(clips[0], skeleton, args.out, args.seconds)
 
 
-def _clips(command: InspectArgs, skeleton: Skeleton) -> list[Clip]:
-    if command.clip is not None:
-        return formats.read(command.clip, skeleton, command.fps)
-    if command.model is not None:
+def _clips(args: InspectArgs, skeleton: Skeleton) -> list[Clip]:
+    if args.clip is not None:
+        return formats.read(args.clip, skeleton, args.fps)
+    if args.model is not None:
         raise UserError("With a --model of your own, a clip for it is needed too.")
     print(f"{env_names.NO_CLIP}{env_names.CLIP_SOURCES}{_NAME_IT}\n")
     return [synthetic.stepping(skeleton)]
@@ -82,7 +83,7 @@ def description(stats: ClipStats) -> str:
         "name": stats.name,
         "length": f"{stats.seconds:.2f} s, {stats.frames} frames at {stats.fps:g} per second",
         "loops": "yes" if stats.loops else "no",
-        "plan": "yes" if stats.planned else "no (python -m jaxrl.clips.plan makes one)",
+        "plan": "yes" if stats.planned else f"no ({command_line.prog('clips.plan')} makes one)",
         "speed of the root": f"{stats.speed:.2f} m/s on average",
         "height of the root": f"{low:.3f} to {high:.3f} m",
         "lowest point": f"{_level(stats.lowest)} m as it is",

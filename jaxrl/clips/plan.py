@@ -26,6 +26,7 @@ from jaxrl.motion.formats.npz import opened
 from jaxrl.motion.humanoid import Humanoid
 from jaxrl.motion.mppi import MPPIConfig, Planner
 from jaxrl.motion.tracking_metrics import EVALUATION_LIMIT
+from jaxrl.utils import command_line
 
 
 @dataclass(frozen=True)
@@ -47,21 +48,20 @@ class PlanArgs:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return the exit status."""
-    program = "python -m jaxrl.clips.plan"
-    return exit_status(lambda: _plan(tyro.cli(PlanArgs, args=arguments, prog=program)))
+    return exit_status(lambda: _plan(command_line.parse(PlanArgs, arguments, "clips.plan")))
 
 
-def _plan(command: PlanArgs) -> None:
-    _check(command)
-    model = skeleton.load_model(str(command.model) if command.model else None)
-    clips = library.load_clips(str(command.clips), model, command.loop_seconds)
-    command.out.mkdir(parents=True, exist_ok=True)
-    planned = _already_planned(command, [clip.name for clip in clips])
-    planner = Planner(Humanoid(model, FPS, command.substeps), command.search)
+def _plan(args: PlanArgs) -> None:
+    _check(args)
+    model = skeleton.load_model(str(args.model) if args.model else None)
+    clips = library.load_clips(str(args.clips), model, args.loop_seconds)
+    args.out.mkdir(parents=True, exist_ok=True)
+    planned = _already_planned(args, [clip.name for clip in clips])
+    planner = Planner(Humanoid(model, FPS, args.substeps), args.search)
     print(f"{'clip':<32}{'frames':>7}{'MPJPE':>9}{'worst frame':>13}{'seconds':>9}")
     with Progress(console=Console(), transient=True) as bars:
         for clip in clips:
-            path = command.out / f"{clip.name}.npz"
+            path = args.out / f"{clip.name}.npz"
             if path in planned:
                 print(f"{clip.name:<32} has a plan: skipped")
                 continue
@@ -70,41 +70,41 @@ def _plan(command: PlanArgs) -> None:
             clip, line = _plan_clip(clip, planner, bars)
             native.write(path, clip, planner.humanoid.skeleton)
             print(line)
-    print(f"\ntrain            {_training_command(command)}")
+    print(f"\ntrain            {_training_command(args)}")
 
 
-def _check(command: PlanArgs) -> None:
-    search = command.search
+def _check(args: PlanArgs) -> None:
+    search = args.search
     problems = {
-        "--substeps must be at least 1": command.substeps < 1,
+        "--substeps must be at least 1": args.substeps < 1,
         "--samples must be at least 1": search.samples < 1,
         "--frames must be at least 1": search.frames < 1,
         "--rounds must be at least 1": search.rounds < 1,
         "--seed must not be negative": search.seed < 0,
         "--action-range must be greater than 0": not 0 < search.action_range < np.inf,
         "--spread must be greater than 0": not 0 < search.spread < np.inf,
-        "--loop-seconds must not be negative": not 0 <= command.loop_seconds < np.inf,
+        "--loop-seconds must not be negative": not 0 <= args.loop_seconds < np.inf,
     }
     for problem, present in problems.items():
         if present:
             raise UserError(f"{problem}.")
-    files = formats.files(command.clips)
-    if command.out.resolve() in {file.parent.resolve() for file in files}:
-        raise UserError(f"'{command.out}': choose another folder than that of the clips.")
-    if command.out.exists() and not command.out.is_dir():
-        raise UserError(f"'{command.out}' is a file; name a folder to write to.")
+    files = formats.files(args.clips)
+    if args.out.resolve() in {file.parent.resolve() for file in files}:
+        raise UserError(f"'{args.out}': choose another folder than that of the clips.")
+    if args.out.exists() and not args.out.is_dir():
+        raise UserError(f"'{args.out}' is a file; name a folder to write to.")
 
 
-def _already_planned(command: PlanArgs, names: list[str]) -> set[Path]:
+def _already_planned(args: PlanArgs, names: list[str]) -> set[Path]:
     """Return the files that have a plan, all of which must be for the same physics."""
-    paths = [command.out / f"{name}.npz" for name in names]
+    paths = [args.out / f"{name}.npz" for name in names]
     planned = {path for path in paths if path.exists() and formats.any_planned(path)}
     for path in sorted(planned):
         with opened(path) as arrays:
             substeps = int(arrays.number(native.SUBSTEPS))
-        if substeps != command.substeps:
+        if substeps != args.substeps:
             raise UserError(
-                f"'{path}' was planned with --substeps {substeps}, not {command.substeps}: "
+                f"'{path}' was planned with --substeps {substeps}, not {args.substeps}: "
                 "name another folder, or remove what is in this one."
             )
     return planned
@@ -131,15 +131,13 @@ def _plan_clip(clip: Clip, planner: Planner, bars: Progress) -> tuple[Clip, str]
     )
 
 
-def _training_command(command: PlanArgs) -> str:
+def _training_command(args: PlanArgs) -> str:
     """Return the command that trains on the planned clips."""
-    flags = [f" --motion.model {command.model}"] if command.model else []
+    flags = [f" --motion.model {args.model}"] if args.model else []
     flags += (
-        [f" --motion.substeps {command.substeps}"]
-        if command.substeps != MotionConfig.substeps
-        else []
+        [f" --motion.substeps {args.substeps}"] if args.substeps != MotionConfig.substeps else []
     )
-    return f"python -m jaxrl.train imitate --motion.clips {command.out}{''.join(flags)}"
+    return f"{command_line.prog('train')} imitate --motion.clips {args.out}{''.join(flags)}"
 
 
 if __name__ == "__main__":

@@ -5,7 +5,13 @@ answers what was declared. Nothing here imports JAX, so that `--help` and every 
 come at once.
 """
 
-from jaxrl.config.algorithms import AMPConfig, OffPolicyConfig, PPOConfig, RRDConfig
+from jaxrl.config.algorithms import (
+    AMPConfig,
+    OffPolicyConfig,
+    PPOConfig,
+    REPPOConfig,
+    RRDConfig,
+)
 from jaxrl.config.schema import (
     CheckpointConfig,
     DataConfig,
@@ -29,6 +35,7 @@ __all__ = [
     "PPOConfig",
     "PickConfig",
     "AMPConfig",
+    "REPPOConfig",
     "RRDConfig",
     "TaskConfig",
     "TrainConfig",

@@ -39,7 +39,7 @@ class PPOConfig:
     num_minibatches: int = setting(8, "Minibatches of segments per pass.", at_least=1)
     batch_size: int | None = setting(
         None,
-        "Steps per minibatch, as the other way to say --ppo.num-minibatches. Without a recurrent "
+        "Steps per minibatch; sets --ppo.num-minibatches. Without a recurrent "
         "layer, V-trace and prioritized sampling, single steps are then shuffled.",
         at_least=1,
     )
@@ -85,6 +85,7 @@ class PPOConfig:
         at_least=0,
         at_most=1,
         traced=True,
+        only_if=("ppo.schedule", "linear", "cosine", "exponential"),
     )
     desired_kl: float = setting(
         0.01, "Target of the KL divergence.", above=0, traced=True, only_if=_ADAPTIVE_KL
@@ -169,10 +170,15 @@ class PPOConfig:
     teacher_coef_end: float = setting(
         0.0, "Fraction of it left at the end of the run.", at_least=0, at_most=1, only_if=_TEACHER
     )
+    extra_loss: str | None = setting(
+        None,
+        "A loss of your own, added to PPO's, as module:function of (networks, params, batch, "
+        "actor's output, value) that returns a scalar.",
+    )
     max_grad_norm: float = setting(
         0.5, "Gradients are scaled down to this norm; 0 switches it off.", at_least=0
     )
-    max_bad_updates: int = setting(
+    max_nonfinite_updates: int = setting(
         50, "Stop the run after N consecutive non-finite gradient steps.", at_least=1
     )
     adam_epsilon: float = setting(1e-5, "Adam's epsilon.", above=0)
@@ -212,10 +218,97 @@ class PPOConfig:
 
 
 @dataclass(frozen=True)
-class AMPConfig:
-    """Adversarial motion priors: a discriminator rewards motion like that of the clips (ppo)."""
+class REPPOConfig:
+    """Relative entropy pathwise policy optimisation."""
 
-    weight: float = setting(0.0, "Weight of the style reward; 0: no discriminator.", at_least=0)
+    rollout_length: int = setting(128, "Steps per environment and iteration.", at_least=1)
+    update_epochs: int = setting(8, "Passes over each rollout.", at_least=1)
+    num_minibatches: int = setting(64, "Minibatches of single steps per pass.", at_least=1)
+    learning_rate: float = setting(3e-4, "Adam's step size.", at_least=0, traced=True)
+    schedule: Literal["constant", "linear", "cosine", "exponential"] = setting(
+        "constant", "How the learning rate changes over the run."
+    )
+    schedule_floor: float = setting(
+        0.0,
+        "Where a falling schedule ends, as a fraction of the learning rate.",
+        at_least=0,
+        at_most=1,
+        traced=True,
+        only_if=("reppo.schedule", "linear", "cosine", "exponential"),
+    )
+    gamma: float = setting(0.99, "Discount per action.", at_least=0, at_most=1, traced=True)
+    lam: float = setting(0.95, "Lambda of the returns.", at_least=0, at_most=1, traced=True)
+    num_atoms: int = setting(
+        151, "Values that the critic's distributions are spread over.", at_least=2
+    )
+    v_min: float = setting(
+        -10.0,
+        "The lowest of them, in scaled rewards; train/clipped_targets tells how many returns lie "
+        "outside.",
+    )
+    v_max: float = setting(10.0, "The highest of them.")
+    critic_loss: Literal["hl_gauss", "mse"] = setting(
+        "hl_gauss",
+        "Cross-entropy with a histogram around the return, or the squared error of the mean.",
+    )
+    aux_coef: float = setting(
+        1.0,
+        "Weight of the loss by which the critic predicts the reward and its next embedding.",
+        at_least=0,
+        traced=True,
+    )
+    kl_bound: float = setting(
+        0.1,
+        "KL divergence from the policy that acted, from which on a step only reduces it.",
+        above=0,
+        traced=True,
+    )
+    beta_init: float = setting(0.01, "Weight of that divergence at the start.", above=0)
+    alpha_init: float = setting(0.01, "Weight of the entropy at the start.", above=0)
+    target_entropy: float = setting(-0.5, "Target entropy per action dimension.", traced=True)
+    max_grad_norm: float = setting(
+        0.5,
+        "Gradients of each network are scaled down to this norm; 0 switches it off.",
+        at_least=0,
+    )
+    max_nonfinite_updates: int = setting(
+        50, "Stop the run after N consecutive non-finite gradient steps.", at_least=1
+    )
+    adam_epsilon: float = setting(1e-8, "Adam's epsilon.", above=0)
+    normalize_obs: bool = setting(True, "Normalise observations by running statistics.")
+    reward_scale: float = setting(
+        1.0,
+        "Factor of the rewards that are learnt from; logs show them without it.",
+        above=0,
+        traced=True,
+    )
+
+    @property
+    def horizon(self) -> int:
+        """Steps per segment: there is no recurrent layer to cut."""
+        return self.rollout_length
+
+    @property
+    def updates(self) -> int:
+        """Gradient steps per iteration."""
+        return self.update_epochs * self.num_minibatches
+
+    @property
+    def support(self) -> tuple[float, float, int]:
+        """Lowest and highest value of the critic's distributions, and how many there are."""
+        return self.v_min, self.v_max, self.num_atoms
+
+
+@dataclass(frozen=True)
+class AMPConfig:
+    """Adversarial motion priors: a discriminator rewards motion like that of the clips."""
+
+    weight: float = setting(
+        0.0,
+        "Weight of the style reward; 0: no discriminator.",
+        at_least=0,
+        only_if=("algo", "ppo"),
+    )
     task_weight: float = setting(1.0, "Weight of the task's own reward.", at_least=0, only_if=_AMP)
     scale: float = setting(2.0, "Factor of the style reward.", above=0, only_if=_AMP)
     loss: Literal["bce", "least_squares"] = setting(
@@ -432,7 +525,7 @@ class OffPolicyConfig:
     r_lr: float = setting(
         3e-4, "Adam's step size for the reward network.", at_least=0, traced=True, only_if=_RRD
     )
-    max_bad_updates: int = setting(
+    max_nonfinite_updates: int = setting(
         50, "Stop the run after N consecutive non-finite gradient steps.", at_least=1
     )
 
@@ -463,9 +556,7 @@ class RRDConfig:
         only_if=_RRD,
     )
     sample_size: int = setting(64, "Steps sampled from each episode.", at_least=1, only_if=_RRD)
-    bias_correction: bool = setting(
-        False, "Leave out the part of the loss that evens out rewards.", only_if=_RRD
-    )
+    bias_correction: bool = setting(False, "Leave out the variance term of the loss.", only_if=_RRD)
     reward_only: bool = setting(
         False, "Learn nothing but the reward, from recorded episodes (--data.path).", only_if=_RRD
     )

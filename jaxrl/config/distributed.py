@@ -11,6 +11,7 @@ from jaxrl.errors import UserError, nearest
 
 # Set by `python -m jaxrl.launch` for the processes it starts.
 COORDINATOR, PROCESSES, PROCESS = "JAXRL_COORDINATOR", "JAXRL_PROCESSES", "JAXRL_PROCESS"
+LAUNCHER = "JAXRL_LAUNCHER"  # its command, as far as --
 
 HELP = """\
 several processes (docs/scaling_out.md):
@@ -22,6 +23,12 @@ several processes (docs/scaling_out.md):
   --distributed.heartbeat       seconds after which a silent process ends the others [60]
   --distributed.timeout         seconds to wait for all processes at the start [300]"""
 
+# The variables of schedulers: number of tasks, and number of this one.
+_SCHEDULERS = (
+    ("Slurm", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID"),
+    ("MPI", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),  # Open MPI
+    ("MPI", "PMI_SIZE", "PMI_RANK"),  # MPICH, Intel MPI
+)
 _FLAGS = ("coordinator", "processes", "process", "heartbeat", "timeout")
 
 
@@ -37,7 +44,7 @@ class Distributed:
     found_by: str = ""  # the scheduler that was detected, where no flag was given
 
 
-def take(
+def parse(
     words: list[str], environ: Mapping[str, str] = os.environ
 ) -> tuple[Distributed | None, list[str]]:
     """Return how to find other processes, None for a single one, and the other arguments."""
@@ -56,9 +63,17 @@ def take(
     if not given and COORDINATOR in environ:
         named = zip(_FLAGS[:3], (COORDINATOR, PROCESSES, PROCESS), strict=True)
         given = {flag: environ.get(variable, "") for flag, variable in named}
+    if given.keys() == {"coordinator"}:
+        given |= _task(environ)
     if given:
         return _explicit(given, found), rest
     scheduler = detected(environ)
+    if scheduler and _names_no_coordinator(environ):
+        raise UserError(
+            f"{scheduler}, but this MPI does not say where the first one is: give "
+            "--distributed.coordinator HOST:PORT, its host and a free port, or --distributed off "
+            "to train in each task alone."
+        )
     if mode == "auto" or scheduler:
         return replace(found, found_by="" if mode == "auto" else scheduler), rest
     if words != rest:
@@ -71,11 +86,24 @@ def take(
 
 def detected(environ: Mapping[str, str]) -> str:
     """Return the scheduler that started several tasks, with their number; "" if none did."""
-    for name, scheduler in (("SLURM_STEP_NUM_TASKS", "Slurm"), ("OMPI_COMM_WORLD_SIZE", "MPI")):
+    for scheduler, name, _ in _SCHEDULERS:
         number = environ.get(name, "")
         if number.isdecimal() and int(number) > 1:
             return f"{scheduler} started {number} tasks"
     return ""
+
+
+def _task(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the number of tasks and that of this one, where a scheduler has set them."""
+    for _, processes, process in _SCHEDULERS:
+        if processes in environ and process in environ:
+            return {"processes": environ[processes], "process": environ[process]}
+    return {}
+
+
+def _names_no_coordinator(environ: Mapping[str, str]) -> bool:
+    """Tell whether JAX cannot find the first task: Slurm names its host, and Open MPI 4 does."""
+    return "SLURM_STEP_NUM_TASKS" not in environ and "OMPI_MCA_orte_hnp_uri" not in environ
 
 
 def _split(words: list[str]) -> tuple[dict[str, str], list[str]]:

@@ -32,11 +32,15 @@ motion from these clips and train on it:
   python -m jaxrl.clips.plan {clips} PLANNED
   python -m jaxrl.train imitate --motion.clips PLANNED
 """
-ALGORITHMS = ("ppo", "sac", "td3", "dqn", "iql", "bc")
-OFF_POLICY = ALGORITHMS[1:]
+ON_POLICY = ("ppo", "reppo")
+OFF_POLICY = ("sac", "td3", "dqn", "iql", "bc")
+ALGORITHMS = ON_POLICY + OFF_POLICY
 DATA_ONLY = ("iql", "bc")  # these learn from recorded episodes
 ARM = ("pick_place",)  # an arm on a table
-ANY_PLAYGROUND_TASK = "playground:NAME"  # in a setting's `only_if`; a task of one's own counts too
+# Kinds of environments, in a setting's `only_if`; one of the user's own counts as any kind.
+ANY_PLAYGROUND_TASK = "playground:NAME"
+ANY_GYMNASIUM_TASK = "gym:ID"
+ANY_BRAX_TASK = "NAME of Brax"
 OWN_RANDOMIZER = "playground"  # --task.randomize: the one that such a task brings along
 # Tasks of Playground 0.2, by its three suites.
 DM_CONTROL = (
@@ -100,12 +104,13 @@ MANIPULATION = (
     "PandaRobotiqPushCube",
 )
 CLASSIC = ("arena", "cartpole", "catch", "delayed_match", "pendulum", "recall")
+DISCRETE = ("arena", "cartpole", "catch", "delayed_match", "recall")  # those with such actions
 
 
 def exists(name: str) -> bool:
     """Tell whether `name` can be one of ours, Brax's, Gymnasium's, Playground's or a user's own."""
     own = name in (*BRAX, *CLASSIC, *MOTION, *ARM, OFFLINE) or name.startswith("probe/")
-    return own or is_hosted(name) or is_playground(name) or is_custom(name)
+    return own or is_gymnasium(name) or is_playground(name) or is_custom(name)
 
 
 def solves_in_loops(name: str, backend: str | None) -> bool:
@@ -113,12 +118,23 @@ def solves_in_loops(name: str, backend: str | None) -> bool:
     return name in (*MOTION, *ARM) or backend == "mjx" or is_playground(name)
 
 
+def compile_time(name: str, backend: str | None) -> str:
+    """Return how long a program takes to compile where none is cached, in words."""
+    if name in CLASSIC or is_gymnasium(name):
+        seconds = "about 10 s"
+    elif solves_in_loops(name, backend):
+        seconds = "one to five minutes"
+    else:
+        seconds = "up to a few minutes"
+    return f"for the first time: {seconds} on two CPU cores"
+
+
 def imports_code(name: str) -> bool:
     """Tell whether building `name` imports a module that it names itself."""
-    return is_custom(name) or (is_hosted(name) and ":" in name.removeprefix("gym:"))
+    return is_custom(name) or (is_gymnasium(name) and ":" in name.removeprefix("gym:"))
 
 
-def is_hosted(name: str) -> bool:
+def is_gymnasium(name: str) -> bool:
     """Tell whether `name` is a Gymnasium environment, gym:<id>, which runs on the CPU."""
     return name.startswith("gym:") and len(name) > len("gym:")
 
@@ -135,7 +151,12 @@ def reads_assets(name: str) -> bool:
 
 def matches(name: str, choice: str) -> bool:
     """Tell whether an environment is the one that `choice` names, or one of a kind it names."""
-    return name == choice or (choice == ANY_PLAYGROUND_TASK and is_playground(name))
+    kinds = {
+        ANY_PLAYGROUND_TASK: is_playground(name),
+        ANY_GYMNASIUM_TASK: is_gymnasium(name),
+        ANY_BRAX_TASK: name in BRAX,
+    }
+    return kinds.get(choice, name == choice)
 
 
 def is_custom(name: str) -> bool:

@@ -32,7 +32,8 @@ def text(config: TrainConfig, options: type, *, everything: bool = False) -> str
         paths = list(_paths(name))
         shown = [path for path in paths if everything or settings.reads(config, path)]
         hidden += len(paths) - len(shown)
-        groups.append((name, about, [_setting(config, path) for path in shown]))
+        lines = [_setting(config, path, everything) for path in shown]
+        groups.append((name, about, lines))
     parts = [
         "\n".join([f"{name}: {about}" if about else name, *lines])
         for name, about, lines in groups
@@ -51,12 +52,14 @@ def _paths(section: str) -> Iterator[str]:
             yield path
 
 
-def _setting(config: TrainConfig, path: str) -> str:
+def _setting(config: TrainConfig, path: str, everything: bool) -> str:
+    """Return a setting's lines; what it needs is named where that may be missing."""
     owner: Any = TrainConfig
     for part in path.split(".")[:-1]:
         owner = typing.get_type_hints(owner)[part]
     hint = typing.get_type_hints(owner)[path.rpartition(".")[2]]
-    return _line(flag(path), hint, settings.get(config, path), SETTINGS[path].full_help)
+    about = SETTINGS[path].full_help if everything else SETTINGS[path].short_help
+    return _line(flag(path), hint, settings.get(config, path), about)
 
 
 def _own(options: type) -> list[dataclasses.Field]:
@@ -90,9 +93,12 @@ def _wrapped(text: str, indent: str) -> str:
 
 
 def _kind(hint: Any) -> str:
-    """Return what follows a flag: INT, {a,b}; nothing for a switch."""
-    if isinstance(hint, types.UnionType):
-        hint = next(each for each in typing.get_args(hint) if each is not type(None))
+    """Return what follows a flag: INT, {a,b}, INT|all; nothing for a switch."""
+    if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
+        kinds = [each for each in typing.get_args(hint) if each is not type(None)]
+        return "|".join(
+            _kind(kind).strip("{}") if len(kinds) > 1 else _kind(kind) for kind in kinds
+        )
     if typing.get_origin(hint) is Literal:
         return "{" + ",".join(typing.get_args(hint)) + "}"
     if typing.get_origin(hint) is tuple:

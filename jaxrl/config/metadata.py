@@ -45,12 +45,19 @@ class Setting:
     without values: if it is neither None, False nor 0."""
     unless: tuple[str, ...] = ()
     """Has no effect, and is an error, if another setting has such a value."""
+    continuous: bool = False
+    """Has an effect only if actions are continuous."""
+
+    @property
+    def short_help(self) -> str:
+        """Help without what the setting needs, for a run that has it."""
+        return self.help.removesuffix(".") + (" (traced)." if self.traced else ".")
 
     @property
     def full_help(self) -> str:
         """Help with what the declaration says besides."""
-        text = self.help.removesuffix(".") + (" (traced)." if self.traced else ".")
-        return f"{text} Needs {condition_text(self.only_if)}." if self.only_if else text
+        needs = f" Needs {condition_text(self.only_if)}." if self.only_if else ""
+        return self.short_help + needs
 
     @property
     def has_range(self) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 from difflib import SequenceMatcher
 from typing import Any
 
-from jaxrl.config import TrainConfig, metadata, settings, validate
+from jaxrl.config import TrainConfig, env_names, metadata, settings, validate
 from jaxrl.config.settings import SECTIONS, SETTINGS
 from jaxrl.errors import UserError, nearest
 
@@ -17,8 +17,21 @@ def changed(config: Any, changes: Mapping[str, Any]) -> Any:
     """Return a configuration with settings replaced; lists may stand for tuples."""
     for path, value in changes.items():
         value = tuple(value) if isinstance(value, list) else value
+        if isinstance(config, TrainConfig) and "." not in path and path not in _NAMES:
+            raise UserError(f"There is no setting '{path}'.{_paths_like(path, config)}")
         config = _replaced(config, path.split("."), value, path)
     return config
+
+
+_NAMES = {f.name for f in fields(TrainConfig)}
+
+
+def _paths_like(name: str, config: TrainConfig) -> str:
+    """Return a hint at settings of a similar name, also in groups, as changes name them."""
+    similar = _similar(settings.flag(name), *_used_and_unused(config))
+    paths = [flag.removeprefix("--").replace("-", "_") for flag in similar]
+    named = ", or ".join(f"**{{'{p}': ...}}" if "." in p else f"'{p}'" for p in paths)
+    return f" Did you mean {named}?" if paths else nearest(name, _NAMES)
 
 
 def _replaced(part: Any, steps: list[str], value: Any, path: str) -> Any:
@@ -48,15 +61,28 @@ def refuse_unknown(arguments: Sequence[str], config: TrainConfig, others: Sequen
             or {name, positive} & {*known, *others}
         ):
             continue
-        used = [flag for flag, path in known.items() if settings.reads(config, path)]
-        unused = [flag for flag in known if flag not in used]
-        similar = [*_similar(name, [*used, *others]), *_similar(name, unused)][:4]
+        used, unused = _used_and_unused(config)
+        similar = _similar(name, [*used, *others], unused)
         hint = f" Did you mean {', or '.join(similar)}?" if similar else ""
         raise UserError(f"Unknown flag {name}.{hint} --help-all lists all flags.")
 
 
-def _similar(flag: str, flags: Iterable[str]) -> list[str]:
-    """Return the flags whose name is most like that of another, the best first."""
+def _used_and_unused(config: TrainConfig) -> tuple[list[str], list[str]]:
+    """Return the flags of the settings that a run reads, and of the others."""
+    used = {settings.flag(p): settings.reads(config, p) for p in SETTINGS if p != "preset"}
+    return [flag for flag in used if used[flag]], [flag for flag in used if not used[flag]]
+
+
+_SUGGESTIONS = 4
+
+
+def _similar(flag: str, *groups: Iterable[str]) -> list[str]:
+    """Return the flags whose name is most like that of another, the best of each group first."""
+    return [each for flags in groups for each in _most_like(flag, flags)][:_SUGGESTIONS]
+
+
+def _most_like(flag: str, flags: Iterable[str]) -> list[str]:
+    """Return the flags whose name is like that of another, the best first."""
 
     def name(flag: str) -> str:
         last = flag.removeprefix("--").rpartition(".")[2]
@@ -76,7 +102,8 @@ def refuse_unused(config: TrainConfig, preset: TrainConfig) -> None:
     problems = []
     for path in differences(config, preset):
         section, unless = SECTIONS.get(path.partition(".")[0]), SETTINGS[path].unless
-        if unless and settings.applies(config, unless):
+        # What an environment does in place of such a setting is known to the validation.
+        if unless and unless[0] != "env" and settings.applies(config, unless):
             without = metadata.condition_text(unless)
             problems.append(f"  {settings.flag(path)} has no effect with {without}: leave it out.")
         if section and not settings.applies(config, section.only_if):
@@ -101,6 +128,10 @@ def unused_notes(config: TrainConfig, preset: TrainConfig, varied: Sequence[str]
         if needs and needs[0] not in varied and not settings.applies(config, needs):
             text = metadata.condition_text(needs)
             notes.append(f"{settings.flag(path)} has no effect without {text}.")
+        elif SETTINGS[path].continuous and config.env in env_names.DISCRETE:
+            notes.append(
+                f"{settings.flag(path)} has no effect: {config.env}'s actions are discrete."
+            )
     return notes
 
 

@@ -13,10 +13,26 @@ from typing import Literal
 import tyro
 
 from jaxrl.config import env_names
-from jaxrl.config.algorithms import AMPConfig, OffPolicyConfig, PPOConfig, RRDConfig
+from jaxrl.config.algorithms import (
+    AMPConfig,
+    OffPolicyConfig,
+    PPOConfig,
+    REPPOConfig,
+    RRDConfig,
+)
 from jaxrl.config.metadata import INT64_MAX, UINT32_MAX, section, setting
 
 _RECURRENT = ("network.rnn", "lstm", "gru", "mingru")
+_REPLAY = ("algo", *env_names.OFF_POLICY)
+_GAUSSIAN = ("algo", "ppo", "reppo", "sac")  # whose actors output a standard deviation
+_GYMNASIUM = ("env", env_names.ANY_GYMNASIUM_TASK)
+_PHYSICS = (
+    "env",
+    env_names.ANY_BRAX_TASK,
+    env_names.ANY_PLAYGROUND_TASK,
+    *env_names.MOTION,
+    *env_names.ARM,
+)
 
 
 @dataclass(frozen=True)
@@ -32,28 +48,39 @@ class TaskConfig:
         1,
         "Environment steps per action; all counts and limits are in environment steps.",
         at_least=1,
+        unless=(*_GYMNASIUM, *env_names.MOTION),
     )
     reset_pool: int | None = setting(
-        None, "Start states sampled per cycle; None: one per environment.", at_least=1
+        None,
+        "Start states sampled per cycle; None: one per environment.",
+        at_least=1,
+        unless=_GYMNASIUM,
     )
     fresh_resets: bool = setting(
         True,
         "Start episodes in states from that pool; otherwise each environment always returns to its "
         "first state, as wrappers that cache the first reset do.",
+        unless=_GYMNASIUM,
     )
     random_first_age: bool = setting(
         True, "Start the first episodes at random ages, so that resets do not come in waves."
     )
     frame_stack: int = setting(
-        1, "Observations of the last N environment steps, observed together.", at_least=1
+        1,
+        "Observations of the last N environment steps, observed together.",
+        at_least=1,
+        unless=_GYMNASIUM,
     )
     episodic_reward: bool = setting(
-        False, "Give no reward until an episode ends, then the sum of its rewards."
+        False,
+        "Give no reward until an episode ends, then the sum of its rewards.",
+        unless=_GYMNASIUM,
     )
     on_nan: Literal["restart", "stop"] = setting(
         "restart",
         "What to do with an environment whose observation, reward or ending is non-finite: reset "
-        "it, count it (rollout/diverged) and warn; or stop the run and write its state to broken/.",
+        "it, count it (rollout/diverged) and warn; or stop the run and write its state to "
+        "nonfinite/.",
     )
     num_agents: int | None = setting(
         None,
@@ -61,16 +88,19 @@ class TaskConfig:
         "the environment's own.",
         at_least=1,
         limit=env_names.MOST_AGENTS,
+        only_if=("env", *env_names.AGENTS),
     )
     async_factor: int = setting(
         2,
         "Groups of Gymnasium environments: some step while another's actions are computed.",
         at_least=1,
+        only_if=_GYMNASIUM,
     )
     randomize: str | None = setting(
         None,
         "Domain randomisation: module:function with (sys, key) -> sys, for every episode; or "
         "playground: the randomiser that a task of MuJoCo Playground brings along.",
+        only_if=_PHYSICS,
     )
     config: tuple[str, ...] = setting(
         (),
@@ -253,12 +283,21 @@ class NetworkConfig:
         unless=("rrd.reward_only",),
     )
     critic_hidden: tuple[int, ...] = setting(
-        (128, 128, 128), "Widths of the critic's layers.", at_least=1, weights_of="critic"
+        (128, 128, 128),
+        "Widths of the critic's layers.",
+        at_least=1,
+        weights_of="critic",
+        only_if=("algo", "ppo", "reppo", "sac", "td3", "iql"),
     )
     activation: Literal["swish", "relu", "tanh", "elu", "gelu"] = setting(
         "swish", "Activation function.", weights_of="actor"
     )
-    layer_norm: bool = setting(False, "Normalise each layer.", weights_of="actor")
+    norm: Literal["none", "layer", "rms"] = setting(
+        "none",
+        "Normalise each layer before its activation: by mean and deviation, or by its root mean "
+        "square.",
+        weights_of="actor",
+    )
     precision: Literal["float32", "bfloat16"] = setting(
         "float32", "Arithmetic of the hidden layers; parameters and outputs are always float32."
     )
@@ -268,22 +307,47 @@ class NetworkConfig:
         "Continuous actions: squashed into their range, or clipped at its ends. The other two "
         "belong to td3 and dqn, which choose them themselves.",
         weights_of="actor",
+        only_if=_GAUSSIAN,
+        continuous=True,
     )
     state_dependent_std: bool = setting(
         True,
         "Let the network output the standard deviation of actions, or learn one number per action.",
         weights_of="actor",
+        only_if=_GAUSSIAN,
         unless=("network.sde",),
+        continuous=True,
     )
-    init_std: float = setting(0.7, "Standard deviation of actions at the start.", above=0)
-    fixed_std: bool = setting(False, "Keep that standard deviation for the whole run.")
-    min_std: float = setting(0.001, "Lower bound of the standard deviation.", above=0)
+    init_std: float = setting(
+        0.7,
+        "Standard deviation of actions at the start.",
+        above=0,
+        only_if=(*_GAUSSIAN, "iql"),
+        continuous=True,
+    )
+    fixed_std: bool = setting(
+        False,
+        "Keep that standard deviation for the whole run.",
+        only_if=(*_GAUSSIAN, "iql"),
+        unless=("network.sde",),
+        continuous=True,
+    )
+    min_std: float = setting(
+        0.001,
+        "Lower bound of the standard deviation.",
+        above=0,
+        only_if=(*_GAUSSIAN, "iql"),
+        continuous=True,
+    )
     clip_obs: float = setting(10.0, "Clip normalised observations at ± this.", above=0)
     sde: bool = setting(
         False,
         "State-dependent exploration (gSDE): rollouts perturb actions by a random linear function "
-        "of the actor's last features, with learnt scales (ppo and sac).",
+        "of the actor's last features, with learnt scales.",
         weights_of="actor",
+        only_if=("algo", "ppo", "sac"),
+        unless=("data.path",),
+        continuous=True,
     )
     sde_sample_freq: int | None = setting(
         None,
@@ -297,6 +361,7 @@ class NetworkConfig:
         "Recurrent layer after the others. On a GPU, mingru computes all steps of a segment in "
         "parallel.",
         weights_of="actor",
+        only_if=("algo", "ppo"),
     )
     rnn_size: int = setting(128, "Width of the recurrent layer.", at_least=1, only_if=_RECURRENT)
     rnn_timescale: float = setting(
@@ -377,6 +442,7 @@ class CheckpointConfig:
         True,
         "Save the replay buffer too: a resumed run then continues exactly. Without it checkpoints "
         "are small, and a resumed run starts with an empty buffer.",
+        only_if=_REPLAY,
     )
 
 
@@ -422,7 +488,7 @@ class LogConfig:
     )
     wandb: bool = setting(
         False,
-        "Send metrics and the final policy to Weights & Biases (needs the extra jaxrl[wandb]).",
+        "Send metrics and the final policy to Weights & Biases (needs the extra `wandb`).",
         compiled=False,
     )
     wandb_project: str = setting(
@@ -431,11 +497,17 @@ class LogConfig:
     mlflow: bool = setting(
         False,
         "Send metrics and the final policy to MLflow, at MLFLOW_TRACKING_URI (needs the extra "
-        "jaxrl[mlflow]).",
+        "`mlflow`).",
         compiled=False,
     )
     mlflow_experiment: str = setting(
         "jaxrl", "Experiment in MLflow.", only_if=("log.mlflow",), compiled=False
+    )
+    sink: str | None = setting(
+        None,
+        "A logger of your own, as module:make; make(config, folder) returns a function of "
+        "(environment steps, row of the log).",
+        compiled=False,
     )
 
 
@@ -453,22 +525,26 @@ class TrainConfig:
     env_args: tuple[str, ...] = setting(
         (),
         "Arguments of the environment's class, Brax's or your own, as wind=0.3 or name=hills.",
+        only_if=("env", env_names.ANY_BRAX_TASK, *env_names.CLASSIC),
         unless=("data.path",),
     )
     backend: str | None = setting(
-        None, "Brax physics: generalized, mjx, positional or spring; None: the environment's own."
+        None,
+        "Brax physics: generalized, mjx, positional or spring; None: the environment's own.",
+        only_if=("env", env_names.ANY_BRAX_TASK),
     )
     physics: Literal["fast", "stock"] = setting(
         "fast",
         "Functions that MuJoCo's physics (backend mjx, Playground, imitation, pick and place) is "
         "stepped with: this package's, or MJX's own. Both compute the same.",
+        only_if=_PHYSICS,
         unless=("data.path",),
     )
     algo: str = setting(
         "ppo",
-        "Learning algorithm: ppo, sac, td3 or dqn; from recorded episodes (--data.path) also iql "
-        "and bc; or your own as module:make. --ppo holds the settings of the first, --offpolicy of "
-        "all others.",
+        "Learning algorithm: ppo, reppo, sac, td3 or dqn; from recorded episodes (--data.path) "
+        "also iql and bc; or your own as module:make. --ppo and --reppo hold the settings of the "
+        "first two, --offpolicy of all others. A preset is that of the algorithm, if there is one.",
     )
     num_envs: int = setting(
         2048, "Number of parallel environments.", at_least=1, unless=("data.path",)
@@ -537,10 +613,11 @@ class TrainConfig:
     pick: PickConfig = section(PickConfig, only_if=("env", *env_names.ARM))
     network: NetworkConfig = section(NetworkConfig)
     ppo: PPOConfig = section(PPOConfig, only_if=("algo", "ppo"))
-    amp: AMPConfig = section(AMPConfig)
-    offpolicy: OffPolicyConfig = section(OffPolicyConfig, only_if=("algo", *env_names.OFF_POLICY))
-    rrd: RRDConfig = section(RRDConfig, only_if=("algo", *env_names.OFF_POLICY))
-    data: DataConfig = section(DataConfig)
+    reppo: REPPOConfig = section(REPPOConfig, only_if=("algo", "reppo"))
+    amp: AMPConfig = section(AMPConfig, only_if=("env", *env_names.MOTION))
+    offpolicy: OffPolicyConfig = section(OffPolicyConfig, only_if=_REPLAY)
+    rrd: RRDConfig = section(RRDConfig, only_if=_REPLAY)
+    data: DataConfig = section(DataConfig, only_if=_REPLAY)
     eval: EvalConfig = section(EvalConfig, free_on_resume=True)
     checkpoint: CheckpointConfig = section(CheckpointConfig, compiled=False, free_on_resume=True)
     log: LogConfig = section(LogConfig, free_on_resume=True)
@@ -575,14 +652,14 @@ class TrainConfig:
         return self.num_envs * (self.task.num_agents or env_names.AGENTS.get(self.env, 1))
 
     @property
-    def algo_section(self) -> Literal["ppo", "offpolicy"]:
+    def algo_section(self) -> str:
         """Section that holds the settings of the algorithm that is used."""
-        return "ppo" if self.algo == "ppo" else "offpolicy"
+        return self.algo if self.algo in env_names.ON_POLICY else "offpolicy"
 
     @property
-    def learning(self) -> PPOConfig | OffPolicyConfig:
+    def learning(self) -> PPOConfig | REPPOConfig | OffPolicyConfig:
         """Settings of the algorithm that is used."""
-        return self.ppo if self.algo == "ppo" else self.offpolicy
+        return getattr(self, self.algo_section)
 
     @property
     def offline(self) -> bool:

@@ -12,6 +12,11 @@ from jaxrl.config import TrainConfig, env_names
 from jaxrl.errors import UserError
 
 FORMAT = 1
+TRAINING_CODE = (
+    "--algo",
+    "--ppo.extra-loss",
+    "--log.sink",
+)  # imported by training, not by evaluation
 
 
 def to_json(config: TrainConfig) -> str:
@@ -105,6 +110,8 @@ def imported_code(config: TrainConfig) -> dict[str, str]:
         "--task.randomize": None if randomize == env_names.OWN_RANDOMIZER else randomize,
         "--algo": config.algo if env_names.is_custom(config.algo) else None,
         "--network.module": config.network.module,
+        "--ppo.extra-loss": config.ppo.extra_loss,
+        "--log.sink": config.log.sink,
     }
     return {flag: name for flag, name in named.items() if name}
 

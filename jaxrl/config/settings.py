@@ -60,14 +60,17 @@ def weights_of(network: str) -> tuple[str, ...]:
     return tuple(path for path, each in SETTINGS.items() if each.weights_of == network)
 
 
-def applies(config: TrainConfig, condition: tuple[str, ...]) -> bool:
-    """Tell whether a setting declared with `only_if=condition` has an effect in this run."""
+def applies(config: TrainConfig, condition: tuple[str, ...], own: bool = True) -> bool:
+    """Tell whether a condition of `only_if` or `unless` holds in this run.
+
+    `own` is the answer for code of the user's own, which may read any setting.
+    """
     if not condition:
         return True
     path, *choices = condition
     value = get(config, path)
-    if path in ("env", "algo") and env_names.is_custom(value):  # may read any setting
-        return True
+    if path in ("env", "algo") and env_names.is_custom(value):
+        return own
     if path == "env":
         return any(env_names.matches(value, choice) for choice in choices)
     return value in choices if choices else bool(value)
@@ -79,7 +82,8 @@ def reads(config: TrainConfig, path: str) -> bool:
     return (
         (section is None or applies(config, section.only_if))
         and applies(config, each.only_if)
-        and not (each.unless and applies(config, each.unless))
+        and not (each.unless and applies(config, each.unless, own=False))
+        and not (each.continuous and config.env in env_names.DISCRETE)
     )
 
 

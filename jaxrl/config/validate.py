@@ -94,12 +94,16 @@ def _name_problems(config: TrainConfig) -> list[str]:
             f"--algo: unknown algorithm '{config.algo}'.{nearest(config.algo, known)} Known: "
             f"{', '.join(known)}, or your own as module:make."
         )
-    if config.network.module is not None and not env_names.is_custom(config.network.module):
-        problems.append(
-            f"--network.module: '{config.network.module}' is no function: name it as module:build."
-        )
+    for path, wanted in (
+        ("network.module", "module:build"),
+        ("ppo.extra_loss", "module:function"),
+        ("log.sink", "module:make"),
+    ):
+        name = get(config, path)
+        if name is not None and not env_names.is_custom(name):
+            problems.append(f"{flag(path)}: '{name}' is no function: name it as {wanted}.")
     if config.env_args and (
-        config.env in (*env_names.MOTION, *env_names.ARM) or env_names.is_hosted(config.env)
+        config.env in (*env_names.MOTION, *env_names.ARM) or env_names.is_gymnasium(config.env)
     ):
         problems.append(f"--env-args: '{config.env}' takes none.")
     if config.env_args and env_names.is_playground(config.env):
@@ -117,7 +121,7 @@ def _name_problems(config: TrainConfig) -> list[str]:
         )
     elif config.backend is not None and (
         config.env in (*env_names.CLASSIC, *env_names.MOTION, *env_names.ARM)
-        or env_names.is_hosted(config.env)
+        or env_names.is_gymnasium(config.env)
         or env_names.is_playground(config.env)
     ):
         problems.append(
@@ -160,16 +164,17 @@ def _size_problems(config: TrainConfig, device_count: int | None) -> list[str]:
     shards = config.devices or (1 if config.offline else device_count) or 1
     if device_count is not None and shards > device_count:
         problems.append(f"--devices {shards}: this machine has {device_count}.")
-    problems += (_segment_problems if config.algo == "ppo" else _replay_problems)(config, shards)
+    of_algorithm = {"ppo": _segment_problems, "reppo": _step_problems}
+    problems += of_algorithm.get(config.algo, _replay_problems)(config, shards)
     problems += [*_data_problems(config, shards), *_sde_problems(config)]
-    on_devices = not env_names.is_hosted(config.env)  # process 0 alone plays Gymnasium's
+    on_devices = not env_names.is_gymnasium(config.env)  # process 0 alone plays Gymnasium's
     if on_devices and config.eval.num_envs % shards:
         fits = -(-config.eval.num_envs // shards) * shards
         problems.append(
             f"--eval.num-envs {config.eval.num_envs} does not divide over {shards} devices: "
             f"use {fits}."
         )
-    problems += _gymnasium_problems(config, shards) if env_names.is_hosted(config.env) else []
+    problems += _gymnasium_problems(config, shards) if env_names.is_gymnasium(config.env) else []
     length = config.task.episode_length
     if length is not None and length < config.task.action_repeat:
         problems.append(
@@ -222,6 +227,28 @@ def _segment_problems(config: TrainConfig, shards: int) -> list[str]:
         f"segments of {ppo.horizon} steps that --num-envs {config.num_envs} make, on {shards} "
         f"device(s): use {', or '.join(ways)}."
     ]
+
+
+def _step_problems(config: TrainConfig, shards: int) -> list[str]:
+    """Check that single steps divide into minibatches, and what else REPPO needs."""
+    c, problems = config.reppo, []
+    steps = config.rows * c.rollout_length
+    if config.num_envs % shards:
+        problems.append(
+            f"--num-envs {config.num_envs} does not divide over {shards} devices: use "
+            f"{_near(config.num_envs, shards)}."
+        )
+    elif steps % (shards * c.num_minibatches):
+        problems.append(
+            f"--reppo.num-minibatches {c.num_minibatches} cannot split the {steps:,} steps of a "
+            f"rollout (--num-envs × --reppo.rollout-length), on {shards} device(s): use "
+            f"{_either(_near_divisors(steps // shards, c.num_minibatches))}."
+        )
+    if c.v_min >= c.v_max:
+        problems.append("--reppo.v-min must be below --reppo.v-max.")
+    if config.network.rnn != "none":
+        problems.append("--network.rnn: --algo reppo learns from single steps: none.")
+    return problems
 
 
 def _near_divisors(number: int, near: int) -> list[int]:
@@ -287,7 +314,8 @@ def _replay_problems(config: TrainConfig, shards: int) -> list[str]:
 def _data_problems(config: TrainConfig, shards: int) -> list[str]:
     """Check what learning from recorded episodes needs."""
     problems, algo, c = [], config.algo, config.offpolicy
-    if config.reward_from is not None and c.reward != "env" and algo != "ppo":
+    off_policy = algo not in env_names.ON_POLICY
+    if config.reward_from is not None and c.reward != "env" and off_policy:
         problems.append(
             f"--reward-from replaces the rewards that --offpolicy.reward {c.reward} would learn: "
             "use --offpolicy.reward env."
@@ -299,7 +327,7 @@ def _data_problems(config: TrainConfig, shards: int) -> list[str]:
             problems.append(
                 f"--algo {algo} learns from recorded episodes: name them by --data.path."
             )
-        if config.rrd.reward_only and algo != "ppo":
+        if config.rrd.reward_only and off_policy:
             problems.append("--rrd.reward-only learns from recorded episodes: use --data.path.")
         return problems
     if algo not in env_names.OFF_POLICY:
@@ -369,7 +397,7 @@ def _count_problems(config: TrainConfig) -> list[str]:
     rollout = f"--num-envs × --{config.algo_section}.rollout-length"
     end = "--epochs × --cycles × --iterations" if config.total_steps is None else "--total-steps"
     rows = config.rows
-    off_policy = config.algo != "ppo"
+    off_policy = config.algo not in env_names.ON_POLICY
     counts = [
         (rollout, "steps in a rollout", rows * learning.rollout_length, INT32_MAX),
         (f"{rollout} × --task.action-repeat", "environment steps in an iteration")
@@ -378,6 +406,8 @@ def _count_problems(config: TrainConfig) -> list[str]:
         (end, "environment steps", total * config.steps_per_iteration, INT64_MAX),
         ("--ppo.update-epochs × --ppo.num-minibatches", "gradient steps in an iteration")
         + (config.ppo.updates, INT32_MAX),
+        ("--reppo.update-epochs × --reppo.num-minibatches", "gradient steps in an iteration")
+        + (config.reppo.updates, INT32_MAX),
         ("--offpolicy.train-batches × --offpolicy.batch-size", "transitions in an iteration")
         + (off_policy * learning.updates * config.offpolicy.batch_size, INT32_MAX),
         (f"{end}, --offpolicy.train-batches", "gradient steps")

@@ -34,7 +34,7 @@ class Dataset:
     returns: dict[EpisodeRef, float]
     chunk_size: int  # most steps in one chunk
     max_action: float  # largest absolute value of a continuous action
-    summed: bool = False  # pay each episode's return at its end, and 0 before
+    summed: bool = False  # give each episode's return at its end, and 0 before
     _cached: dict[int, tuple[Ring, EpisodeIndex]] = field(default_factory=dict)
 
     @property
@@ -274,7 +274,7 @@ def _endings(episode: Episode) -> np.ndarray:
 
 
 def _summed(reward: np.ndarray) -> np.ndarray:
-    """Return an episode's rewards with all of them paid at its last step."""
+    """Return an episode's rewards with all of them summed at its last step."""
     return np.where(np.arange(len(reward)) == len(reward) - 1, reward.sum(), 0.0).astype(np.float32)
 
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxrl.errors import UserError, nearest
+from jaxrl.errors import UserError, install, nearest
 from jaxrl.types import ActionSpec
 from jaxrl.utils import atomic_io, host_memory
 
@@ -53,7 +53,7 @@ def h5py() -> Any:
     try:
         import h5py
     except ImportError as error:
-        raise UserError("Recorded episodes need h5py: pip install 'jaxrl[offline]'.") from error
+        raise UserError(f"Recorded episodes need h5py: {install('offline')}.") from error
     return h5py
 
 

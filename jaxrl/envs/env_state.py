@@ -38,7 +38,7 @@ class Template(NamedTuple):
     state_shapes: PackedEnvState  # of jax.ShapeDtypeStruct, without the environment axis
     action: ActionSpec
     episode_length: int
-    kept_leaves: tuple[int, ...]  # leaves of the Brax state that `state_shapes.rest` holds
+    carried_leaves: tuple[int, ...]  # leaves of the Brax state that `state_shapes.rest` holds
     agents: int | None = None  # agents per environment; None: no agent axis
     tokens: tuple[int, ...] = ()  # values each feature of a token can take; (): no tokens
     curriculum: PyTree = ()  # initial distribution of start states; (): it never changes
@@ -51,19 +51,19 @@ def _without_named_parts(state: "State") -> "State":
     return dataclasses.replace(state, obs=None, metrics=None)  # type: ignore[arg-type]
 
 
-def pack(state: "State", kept_leaves: tuple[int, ...]) -> PackedEnvState:
+def pack(state: "State", carried_leaves: tuple[int, ...]) -> PackedEnvState:
     """Pack a Brax state, keeping the given leaves."""
     leaves = jax.tree.leaves(_without_named_parts(state))
-    return PackedEnvState(state.obs, dict(state.metrics), tuple(leaves[i] for i in kept_leaves))
+    return PackedEnvState(state.obs, dict(state.metrics), tuple(leaves[i] for i in carried_leaves))
 
 
-def unpack(packed: PackedEnvState, like: "State", kept_leaves: tuple[int, ...]) -> "State":
+def unpack(packed: PackedEnvState, like: "State", carried_leaves: tuple[int, ...]) -> "State":
     """Rebuild a Brax state; `like` has the shapes of one environment. Dropped leaves are zero."""
     leaves, structure = jax.tree.flatten(_without_named_parts(like))
     batched, single = jax.tree.leaves(packed.obs)[0], jax.tree.leaves(like.obs)[0]
     batch = batched.shape[: batched.ndim - len(single.shape)]
     full = [jnp.zeros((*batch, *leaf.shape), leaf.dtype) for leaf in leaves]
-    for i, leaf in zip(kept_leaves, packed.rest, strict=True):
+    for i, leaf in zip(carried_leaves, packed.rest, strict=True):
         full[i] = leaf
     state = jax.tree.unflatten(structure, full)
     return state.replace(obs=packed.obs, metrics=packed.metrics)
@@ -77,24 +77,24 @@ def describe(env: Any, start: "State", *, keep_all: bool = False) -> Template:
     shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), start)
     agents = getattr(env, "num_agents", None)
     all_leaves = tuple(range(len(jax.tree.leaves(_without_named_parts(shapes)))))
-    kept_leaves = all_leaves if keep_all else _read_by_step(env, shapes, action, agents)
+    carried_leaves = all_leaves if keep_all else _read_by_step(env, shapes, action, agents)
     first = env.first_curriculum() if hasattr(env, "first_curriculum") else ()
     return Template(
-        state_shapes=pack(shapes, kept_leaves),
+        state_shapes=pack(shapes, carried_leaves),
         action=action,
         episode_length=int(getattr(env, "episode_length", 1000)),
-        kept_leaves=kept_leaves,
+        carried_leaves=carried_leaves,
         agents=agents,
         tokens=tuple(getattr(env, "token_sizes", ())),
         curriculum=first,
         last_curriculum=env.last_curriculum() if hasattr(env, "last_curriculum") else first,
         trials=getattr(env, "num_trials", 0),
-        key_leaves=_random_keys(shapes, kept_leaves),
+        key_leaves=_random_keys(shapes, carried_leaves),
     )
 
 
-def _random_keys(start: "State", kept_leaves: tuple[int, ...]) -> tuple[int, ...]:
-    """Return which of the kept leaves are random keys.
+def _random_keys(start: "State", carried_leaves: tuple[int, ...]) -> tuple[int, ...]:
+    """Return which of the carried leaves are random keys.
 
     Typed keys are found anywhere in the state. A raw key is an array like any other, so it counts
     as one only in `info` (at any depth) under the name `rng` or `key`.
@@ -108,7 +108,7 @@ def _random_keys(start: "State", kept_leaves: tuple[int, ...]) -> tuple[int, ...
         return raw and path[0].name == "info" and name in ("rng", "key")
 
     leaves = jax.tree_util.tree_leaves_with_path(_without_named_parts(start))
-    return tuple(i for i, leaf in enumerate(kept_leaves) if is_key(*leaves[leaf]))
+    return tuple(i for i, leaf in enumerate(carried_leaves) if is_key(*leaves[leaf]))
 
 
 def with_fresh_keys(
@@ -135,7 +135,7 @@ def _read_by_step(
 ) -> tuple[int, ...]:
     """Return the leaves without which a later observation, reward or ending would differ.
 
-    Everything outside the physics' own state is kept. Of that, a leaf is needed if a step reads
+    Everything outside the physics' own state is carried. Of that, a leaf is needed if a step reads
     it to compute something needed: this is repeated until nothing is added.
     """
     shape = (*([agents] if agents else []), *([] if action.discrete else [action.size]))

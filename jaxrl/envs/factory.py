@@ -26,7 +26,7 @@ def build(config: TrainConfig, cached_template: Template | None = None) -> Vecto
     task = config.task
     if config.env == env_names.OFFLINE:
         raise UserError("This run learnt from recorded episodes: name an environment by --env.")
-    if env_names.is_hosted(config.env):
+    if env_names.is_gymnasium(config.env):
         return gymnasium_env.build(
             config.env, config.num_envs, task.async_factor, task.episode_length
         )

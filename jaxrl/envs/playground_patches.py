@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import mujoco
 
 from jaxrl.envs.brax_patches import without_warp_notice
-from jaxrl.errors import UserError
+from jaxrl.errors import UserError, install
 from jaxrl.types import Array
 
 
@@ -30,7 +30,7 @@ def import_registry() -> types.ModuleType:
     """Return `mujoco_playground.registry`, patched."""
     if importlib.util.find_spec("mujoco_playground") is None:
         raise UserError(
-            "--env playground:<name> needs MuJoCo Playground: pip install 'jaxrl[playground]'."
+            f"--env playground:<name> needs MuJoCo Playground: {install('playground')}."
         )
     with quiet():
         from mujoco_playground import registry

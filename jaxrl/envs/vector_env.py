@@ -85,7 +85,7 @@ class VectorEnv:
     pool_size: int = 64
     fresh_resets: bool = True  # False: every environment returns to its own first state
     random_first_age: bool = True
-    episodic_reward: bool = False  # pay the sum of rewards when the episode ends, 0 before
+    episodic_reward: bool = False  # reward: the sum when the episode ends, 0 before
     reward_fn: RewardFn | None = None  # replaces the environment's reward, except in statistics
     record_episodes: bool = False  # return each finished episode, besides the means
     capture_nonfinite: bool = False  # store the first step that became non-finite
@@ -108,7 +108,7 @@ class VectorEnv:
 
     @property
     def full_template(self) -> Template:
-        """The same, with all leaves of the Brax state kept."""
+        """The same, with all leaves of the Brax state carried."""
         return describe(self.env, self._start_shapes, keep_all=True)
 
     @property
@@ -137,11 +137,11 @@ class VectorEnv:
 
     def pack(self, state: "State") -> PackedEnvState:
         """Return the part of a Brax state that is carried from step to step."""
-        return pack(state, self.template.kept_leaves)
+        return pack(state, self.template.carried_leaves)
 
     def brax_state(self, packed: PackedEnvState) -> "State":
         """Return the Brax state, for the environment's own functions."""
-        return unpack(packed, self._start_shapes, self.template.kept_leaves)
+        return unpack(packed, self._start_shapes, self.template.carried_leaves)
 
     def abstract_pool(self) -> PackedEnvState:
         """Return the shapes of a pool, without tracing the physics again."""

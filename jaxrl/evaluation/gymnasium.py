@@ -38,7 +38,7 @@ def make_act(policy: Policy) -> ActFunction:
     ) -> PolicyOutput:
         carry = reset_carry(ended, carry)
         action, new_carry, extras = policy(params, obs, carry, jax.random.fold_in(key, step))
-        return PolicyOutput(action, extras, sde.memory(carry), new_carry)
+        return PolicyOutput(action, extras, sde.network_carry(carry), new_carry)
 
     return act
 

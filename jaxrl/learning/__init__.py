@@ -18,6 +18,7 @@ from jaxrl.learning import (
     reward_regression,
     rrd,
     schedules,
+    sde,
     segments,
     td,
 )
@@ -36,6 +37,7 @@ __all__ = [
     "reward_regression",
     "rrd",
     "schedules",
+    "sde",
     "segments",
     "td",
 ]

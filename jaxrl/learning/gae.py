@@ -1,4 +1,6 @@
-"""Recursions over rollouts: advantages (GAE, V-trace) and running discounted returns."""
+"""Recursions over rollouts: advantages (GAE, V-trace), λ-returns, running discounted returns."""
+
+from collections.abc import Callable
 
 import chex
 import jax
@@ -44,12 +46,47 @@ def gae(
         advantage = delta_t + jnp.where(decay_t > 0, decay_t * advantage, 0.0)
         return advantage, advantage
 
-    last, steps = jnp.zeros_like(delta[0]), (delta, decay)
+    advantage = _scan_back(backwards, jnp.zeros_like(delta[0]), (delta, decay))
+    return advantage, advantage + value
+
+
+def lambda_returns(
+    reward: Array,
+    next_value: Array,
+    terminated: Array,
+    truncated: Array,
+    *,
+    gamma: Array | float,
+    lam: Array | float,
+) -> Array:
+    """Return the λ-returns of time-major [T, N] arrays.
+
+        G_t = r_t + γ (1 − terminated_t) ((1 − λ_t) V(s'_t) + λ_t G_{t+1})
+
+    λ_t is 0 where truncated and at the last step, else λ. V(s'_t) is the value of the true
+    successor: a truncated step bootstraps from it, and nothing leaks in from the next episode.
+    """
+    arrays = [reward, next_value, terminated, truncated]
+    chex.assert_rank(arrays, 2)
+    chex.assert_equal_shape(arrays)
+    ended = terminated | truncated
+
+    def backwards(later: Array, step: tuple[Array, ...]) -> tuple[Array, Array]:
+        reward_t, value_t, terminated_t, ended_t = step
+        later = jnp.where(ended_t, value_t, (1.0 - lam) * value_t + lam * later)
+        now = reward_t + gamma * jnp.where(terminated_t, 0.0, later)
+        return now, now
+
+    # After the last step there is nothing but its value.
+    return _scan_back(backwards, next_value[-1], (reward, next_value, terminated, ended))
+
+
+def _scan_back(step: Callable, last: Array, steps: tuple[Array, ...]) -> Array:
+    """Scan from the last step of a rollout to the first; return what `step` says of each."""
     # On a GPU a step is a few small kernels, and the loop around it costs as much. A CPU gains
     # nothing by unrolling, and compiles longer.
     unroll = 32 if jax.default_backend() == "gpu" else 1
-    _, advantage = jax.lax.scan(backwards, last, steps, reverse=True, unroll=unroll)
-    return advantage, advantage + value
+    return jax.lax.scan(step, last, steps, reverse=True, unroll=unroll)[1]
 
 
 def discounted_returns(reward: Array, ended: Array, start: Array, *, gamma: Array | float) -> Array:

@@ -1,9 +1,11 @@
 """Minibatches of whole rows: each stays in time order, so carries and GAE stay valid."""
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 
-from jaxrl.types import Array, Key, PyTree
+from jaxrl.types import Array, Key, Mean, Metrics, PyTree
 
 
 def shuffled_rows(key: Key, num_rows: int, num_minibatches: int, num_shards: int = 1) -> Array:
@@ -55,3 +57,20 @@ def scatter_rows(batch: PyTree, rows: Array, part: PyTree) -> PyTree:
         return write(wide, rows, new).reshape(x.shape)
 
     return jax.tree.map(scatter, batch, part)
+
+
+def scan_updates(update: Callable, start: PyTree, batches: PyTree) -> tuple[PyTree, Metrics]:
+    """Scan `update` over batches; return the last state and the mean of each metric.
+
+    The metrics of a gradient step are one vector: one kernel instead of one for each.
+    """
+    names: list[str] = []
+
+    def one(state: PyTree, batch: PyTree) -> tuple[PyTree, Array]:
+        state, metrics = update(state, batch)
+        names[:] = sorted(metrics)
+        return state, jnp.stack([metrics[name].total for name in names])
+
+    end, values = jax.lax.scan(one, start, batches)
+    count, sums = jnp.asarray(len(values), jnp.float32), jnp.sum(values, axis=0)
+    return end, {name: Mean(sums[i], count) for i, name in enumerate(names)}

@@ -1,6 +1,6 @@
 """Optimisers, and a gradient step that skips non-finite gradients."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import jax
@@ -48,6 +48,18 @@ def muon(
     return optax.GradientTransformation(init, update)
 
 
+def flatten(
+    params: Mapping[str, PyTree],
+) -> tuple[dict[str, Array], dict[str, Callable[[Array], PyTree]]]:
+    """Return each network's parameters as one vector, and the functions that give them back.
+
+    A gradient step of one vector is a few kernels, of many small arrays many.
+    """
+    pairs = {name: ravel_pytree(tree) for name, tree in params.items()}
+    vectors = {name: vector for name, (vector, _) in pairs.items()}
+    return vectors, {name: unravel for name, (_, unravel) in pairs.items()}
+
+
 def select(condition: Array, yes: PyTree, no: PyTree) -> PyTree:
     """Choose between two trees by one boolean."""
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)
@@ -74,3 +86,32 @@ def step(
         grad_norm=jnp.where(finite, grad_norm, 0.0),
         finite=finite,
     )
+
+
+def step_all(
+    transform: optax.GradientTransformation,
+    params: Mapping[str, PyTree],
+    opt_states: Mapping[str, PyTree],
+    grads: Mapping[str, PyTree],
+    *,
+    learning_rates: Mapping[str, Array],
+    allowed: Mapping[str, Array] | None = None,
+) -> tuple[dict[str, Step], Array]:
+    """Take a step of every network, each clipped by its own norm; none if one is non-finite.
+
+    Returns the steps, and whether all gradients are finite.
+    """
+    # All or none: networks must not learn from one that is not finite.
+    finite = jnp.isfinite(sum(optax.tree.norm(grad) for grad in grads.values()))
+    steps = {
+        name: step(
+            transform,
+            params[name],
+            opt_states[name],
+            grad,
+            learning_rate=learning_rates[name],
+            allowed=finite if allowed is None else finite & allowed[name],
+        )
+        for name, grad in grads.items()
+    }
+    return steps, finite

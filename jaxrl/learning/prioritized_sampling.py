@@ -10,7 +10,7 @@ from jaxrl.types import Array, Key
 
 
 def priorities(advantage: Array, alpha: Array | float) -> Array:
-    """Return each row's chance [shards, rows] from advantages [T, shards, rows].
+    """Return each row's probability [shards, rows] from advantages [T, shards, rows].
 
     p_i ∝ (Σ_t |A_it|)^α + 1e-6. With α = 0 all are equal.
     """
@@ -19,15 +19,15 @@ def priorities(advantage: Array, alpha: Array | float) -> Array:
     return weight / jnp.sum(weight, axis=1, keepdims=True)
 
 
-def sample_rows(keys: Key, chance: Array, number: int) -> Array:
+def sample_rows(keys: Key, probs: Array, number: int) -> Array:
     """Sample `number` different rows from each shard: [shards, number]."""
 
-    def sample(key: Key, chance: Array) -> Array:
+    def sample(key: Key, probs: Array) -> Array:
         # The largest of log p + Gumbel noise are a sample without replacement (Vieira, 2014).
-        noisy = jnp.log(chance) + jax.random.gumbel(key, chance.shape)
+        noisy = jnp.log(probs) + jax.random.gumbel(key, probs.shape)
         return jax.lax.top_k(noisy, number)[1]
 
-    return jax.vmap(sample)(keys, chance)
+    return jax.vmap(sample)(keys, probs)
 
 
 def beta(beta0: Array | float, alpha: Array | float, progress: Array | float) -> Array:
@@ -35,7 +35,7 @@ def beta(beta0: Array | float, alpha: Array | float, progress: Array | float) ->
     return beta0 + (1.0 - beta0) * alpha * jnp.asarray(progress)
 
 
-def importance(chance: Array, rows: Array, exponent: Array | float) -> Array:
+def importance(probs: Array, rows: Array, exponent: Array | float) -> Array:
     """Return (rows · p_i)^−β of the sampled rows [shards, R]."""
-    sampled = jnp.take_along_axis(chance, rows, axis=1)
-    return jnp.power(chance.shape[1] * sampled, -exponent)
+    sampled = jnp.take_along_axis(probs, rows, axis=1)
+    return jnp.power(probs.shape[1] * sampled, -exponent)

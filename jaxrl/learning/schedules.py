@@ -7,7 +7,7 @@ from jaxrl.types import Array
 SCHEDULES = ("constant", "linear", "cosine", "exponential", "adaptive_kl")
 
 
-def multiplier(kind: str, progress: Array, floor: float) -> Array:
+def multiplier(kind: str, progress: Array, floor: Array | float) -> Array:
     """Return the factor at `progress` in [0, 1], falling from 1 to `floor`.
 
     linear: 1 − (1 − f) p;   cosine: f + (1 − f) (1 + cos πp) / 2;   exponential: f^p
@@ -21,6 +21,11 @@ def multiplier(kind: str, progress: Array, floor: float) -> Array:
     if kind == "exponential":
         return jnp.power(jnp.where(jnp.asarray(floor) > 0, floor, 1e-3), progress)
     return jnp.ones_like(progress)
+
+
+def learning_rate(kind: str, hparams: dict[str, Array], progress: Array) -> Array:
+    """Return the scheduled learning rate at `progress` in [0, 1]."""
+    return hparams["learning_rate"] * multiplier(kind, progress, hparams["schedule_floor"])
 
 
 def adapt_to_kl(

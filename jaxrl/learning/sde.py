@@ -29,13 +29,13 @@ class Noise(NamedTuple):
 class Carry(NamedTuple):
     """The carry of a policy in rollouts with state-dependent exploration."""
 
-    memory: PyTree  # of the network; () if not recurrent
+    network_carry: PyTree  # of the network; () if not recurrent
     noise: Noise
 
 
-def memory(carry: PyTree) -> PyTree:
+def network_carry(carry: PyTree) -> PyTree:
     """Return the part of a policy's carry that belongs to the network."""
-    return carry.memory if isinstance(carry, Carry) else carry
+    return carry.network_carry if isinstance(carry, Carry) else carry
 
 
 def initial_noise(number: int, features: int, actions: int) -> Noise:

@@ -1,4 +1,4 @@
-"""Temporal differences: targets of Q values, as scalars or as distributions (C51)."""
+"""Temporal differences: targets of Q values, as scalars or as distributions (C51, HL-Gauss)."""
 
 import jax
 import jax.numpy as jnp
@@ -54,6 +54,20 @@ def projected(
     # [..., from, to]: the fraction of each shifted atom that an atom receives.
     near = 1.0 - jnp.abs(moved[..., None] - _along_last(atoms, moved[..., None])) / gap
     return jnp.sum(next_probs[..., None] * jnp.clip(near, 0.0, 1.0), axis=-2)
+
+
+def hl_gauss(value: Array, atoms: Array, *, sigma: float = 0.75) -> Array:
+    """Return values [...] as histograms [..., atoms] of normal distributions around them.
+
+    The probability of an atom is the mass of N(value, (sigma · gap)²) in the bin around it, and
+    that outside of all bins is shared out. Values are clipped to the support; away from its ends
+    the histogram has their mean. Reference: Imani and White, 2018.
+    """
+    gap = atoms[1] - atoms[0]
+    edges = jnp.append(atoms, atoms[-1] + gap) - 0.5 * gap
+    value = jnp.clip(value, atoms[0], atoms[-1])[..., None]
+    mass = jax.scipy.stats.norm.cdf((_along_last(edges, value) - value) / (sigma * gap))
+    return jnp.diff(mass, axis=-1) / (mass[..., -1:] - mass[..., :1])
 
 
 def cross_entropy(logits: Array, probs: Array) -> Array:

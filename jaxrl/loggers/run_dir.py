@@ -11,14 +11,15 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from jaxrl.config import TrainConfig, env_names, serialization, validate, variants, zoo
+from jaxrl.config import TrainConfig, env_names, serialization, settings, validate, variants, zoo
 from jaxrl.errors import UserError
 from jaxrl.loggers import lock_file
-from jaxrl.utils import atomic_io
+from jaxrl.utils import atomic_io, user_code
 
 PACKAGES = ("jaxrl", "jax", "jaxlib", "flax", "optax", "brax", "mujoco-mjx", "orbax-checkpoint")
 _NO_FLOCK = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL, errno.ENOSYS)
@@ -143,7 +144,7 @@ def of_members(path: Path, members: Sequence[TrainConfig]) -> list[Path]:
     return [path / name for name in variants.folder_names(members)] if members else []
 
 
-def read_members(path: Path, **allowed: str | None) -> list[TrainConfig]:
+def read_members(path: Path, **allowed: Any) -> list[TrainConfig]:
     """Return the settings of a population's members, as `read_config`; none of an ordinary run."""
     return [read_config(path / name, **allowed) for name in member_names(path)]
 
@@ -229,14 +230,15 @@ def read_config(
     env: str | None = None,
     randomize: str | None = None,
     network: str | None = None,
-    algo: str | None = "",
+    training: Mapping[str, str | None] | None = None,
 ) -> TrainConfig:
     """Read the settings of an existing run.
 
     A file must not decide which code is imported. The user names such code again: `env`,
     `randomize` and `network` are the values of --env, --task.randomize and --network.module on the
-    command line. `algo` is that of --algo; by default the caller imports no algorithm. A run that
-    learnt from recorded episodes alone may be given any environment.
+    command line. `training` has those of the flags that only training reads, as --algo; a caller
+    that does not train gives none. A run that learnt from recorded episodes alone may be given any
+    environment.
     """
     if zoo.is_name(path):
         raise UserError(
@@ -255,7 +257,7 @@ def read_config(
     if config.env == env_names.OFFLINE and env is not None:  # a policy of recorded episodes
         config = replace(config, env=env)
     allowed = {"--env": env, "--task.randomize": randomize, "--network.module": network}
-    _check_code(path, config, allowed | ({} if algo == "" else {"--algo": algo}))
+    _check_code(path, config, allowed | dict(training or {}))
     return config
 
 
@@ -263,15 +265,12 @@ def _check_code(path: Path, config: TrainConfig, allowed: dict[str, str | None])
     """Raise a UserError unless the user named all code that a run imports, and no other."""
     named = serialization.imported_code(config)
     refused = {f: name for f, name in named.items() if f in allowed and allowed[f] != name}
+    if user_code.is_unnamed(refused.get("--env", "")):
+        raise UserError(f"'{path}': {user_code.GIVE_AGAIN}")
     if refused:
         flags = " ".join(f"{flag} {shlex.quote(name)}" for flag, name in refused.items())
         raise UserError(f"'{path}' names code of your own. To allow its import, add {flags}")
-    theirs = {
-        "--env": config.env,
-        "--task.randomize": config.task.randomize,
-        "--network.module": config.network.module,
-        "--algo": config.algo,
-    }
     for flag, name in allowed.items():
-        if name not in (None, theirs[flag]):
-            raise UserError(f"{flag} {name}: the run in '{path}' has {flag} {theirs[flag]}.")
+        theirs = settings.get(config, flag.removeprefix("--").replace("-", "_"))
+        if name not in (None, theirs):
+            raise UserError(f"{flag} {name}: the run in '{path}' has {flag} {theirs}.")

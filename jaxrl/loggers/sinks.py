@@ -12,13 +12,13 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, NamedTuple, cast
 
 from jaxrl.config import TrainConfig, settings
-from jaxrl.errors import UserError
+from jaxrl.errors import UserError, install
 from jaxrl.loggers import metrics_log
 from jaxrl.loggers.tensorboard import EventFile
-from jaxrl.utils import atomic_io
+from jaxrl.utils import atomic_io, user_code
 
 Sink = Callable[[int, dict[str, float]], None]
 _MLFLOW_BATCH = 100  # parameters in one request
@@ -227,12 +227,27 @@ def mlflow(
     return log, lambda file: client.log_artifact(number, str(file))
 
 
+def own(config: TrainConfig, path: Path, stack: contextlib.ExitStack) -> Sink:
+    """Open the sink of --log.sink; its `close`, if it has one, is called at the end."""
+    sink = user_code.load("--log.sink", config.log.sink or "")(config, path)
+    if not callable(sink):
+        raise UserError(
+            f"--log.sink: '{config.log.sink}' returned {type(sink).__name__}: return a function of "
+            "(environment steps, row of the log)."
+        )
+    if close := getattr(sink, "close", None):
+        stack.callback(close)
+    return cast(Sink, sink)
+
+
 def check_extras(config: TrainConfig) -> None:
-    """Raise a UserError for a missing package, before anything is compiled."""
+    """Raise a UserError for a missing package or sink, before anything is compiled."""
+    if config.log.sink:
+        user_code.load("--log.sink", config.log.sink)
     if config.log.wandb and importlib.util.find_spec("wandb") is None:
-        raise UserError("--log.wandb needs the package wandb: pip install 'jaxrl[wandb]'.")
+        raise UserError(f"--log.wandb needs the package wandb: {install('wandb')}.")
     if config.log.mlflow and importlib.util.find_spec("mlflow") is None:
-        raise UserError("--log.mlflow needs the package mlflow: pip install 'jaxrl[mlflow]'.")
+        raise UserError(f"--log.mlflow needs the package mlflow: {install('mlflow')}.")
 
 
 def open_sinks(
@@ -254,6 +269,7 @@ def open_sinks(
         cycle=[
             jsonl(folder / "metrics.jsonl", stack, resumed_at, config.iterations * steps),
             *others,
+            *([own(config, folder, stack)] if config.log.sink else []),
         ],
         iteration=[
             JsonLines(folder / ITERATIONS, stack, resumed_iterations),  # created at its first point

@@ -17,7 +17,7 @@ class Resampling(struct.PyTreeNode):
 
 
 class ResidentSet(struct.PyTreeNode):
-    """Some clips of a large library, which are on the device now; the host holds the others."""
+    """Some clips of a large library, which are on the device now; the CPU holds the others."""
 
     sampling: Resampling  # of all clips
     clips: Array  # int32 [resident], numbers of the resident clips

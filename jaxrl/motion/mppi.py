@@ -95,7 +95,7 @@ class Planner:
         poses, speeds, targets = [body.qpos.copy()], [body.qvel.copy()], []
         for frame in range(1, len(clip.qpos)):
             goal = _goal(clip, servo_target, frame, self.config.frames)
-            best = self._improve(best, body, goal, rng)
+            best = self._update(best, body, goal, rng)
             body.ctrl[:] = self._targets(goal.servo_target[0], best[0])
             before = body.time
             mujoco.mj_step(self.model, body, self.humanoid.substeps)
@@ -108,7 +108,7 @@ class Planner:
             tick()
         return self._plan(np.array(poses), np.array(speeds), np.array([targets[0], *targets]))
 
-    def _improve(
+    def _update(
         self, best: np.ndarray, body: mujoco.MjData, goal: _Goal, rng: np.random.Generator
     ) -> np.ndarray:
         """Return a better sequence of target offsets [frames, nu] from the current state."""

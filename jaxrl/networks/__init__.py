@@ -6,6 +6,8 @@ Algorithms see init and apply, never a Flax module. Networks of your own are a f
 
 from jaxrl.networks.actor_critic import ActorCritic, Network, example_obs
 from jaxrl.networks.actor_critic import build as build_actor_critic
+from jaxrl.networks.embedding_critic import EmbeddingCritic
+from jaxrl.networks.embedding_critic import build as build_embedding_critic
 from jaxrl.networks.mlp import MLP
 from jaxrl.networks.q_network import Critic
 from jaxrl.networks.q_network import build as build_critic
@@ -18,10 +20,12 @@ __all__ = [
     "RNN",
     "ActorCritic",
     "Critic",
+    "EmbeddingCritic",
     "Network",
     "RewardNetwork",
     "build_actor_critic",
     "build_critic",
+    "build_embedding_critic",
     "build_reward_network",
     "example_obs",
 ]

@@ -57,7 +57,7 @@ class ActorCritic(NamedTuple):
 
 
 def _torso(c: NetworkConfig, hidden: tuple[int, ...]) -> MLP:
-    return MLP(hidden, c.activation, c.layer_norm, c.init, c.precision)
+    return MLP(hidden, c.activation, c.norm, c.init, c.precision)
 
 
 def rnn_of(c: NetworkConfig, part: str) -> str:

@@ -15,6 +15,8 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "gelu": nn.gelu,
 }
 
+NORMS: dict[str, Callable[..., nn.Module]] = {"layer": nn.LayerNorm, "rms": nn.RMSNorm}
+
 
 def kernel_init(kind: str, gain: float | None = None) -> jax.nn.initializers.Initializer:
     """Return a weight initialiser; `gain` scales the weights of a head."""
@@ -24,11 +26,11 @@ def kernel_init(kind: str, gain: float | None = None) -> jax.nn.initializers.Ini
 
 
 class MLP(nn.Module):
-    """Dense layers, each followed by (LayerNorm and) an activation."""
+    """Dense layers, each followed by (a normalisation and) an activation."""
 
     hidden: tuple[int, ...]
     activation: str = "swish"
-    layer_norm: bool = False
+    norm: str = "none"
     weights: str = "lecun"  # `init` is a method of flax modules
     precision: str = "float32"
 
@@ -37,7 +39,7 @@ class MLP(nn.Module):
         """Map [..., features] to [..., hidden[-1]]."""
         for width in self.hidden:
             x = nn.Dense(width, kernel_init=kernel_init(self.weights), dtype=self.precision)(x)
-            if self.layer_norm:
-                x = nn.LayerNorm(dtype=self.precision)(x)
+            if self.norm != "none":
+                x = NORMS[self.norm](dtype=self.precision)(x)
             x = ACTIVATIONS[self.activation](x)
         return x.astype("float32")

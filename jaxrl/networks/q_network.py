@@ -36,7 +36,8 @@ class StateActionMLP(nn.Module):
         c = self.config
         x = cnn.Pixels()(obs) if isinstance(obs, cnn.ImageObs) else obs
         x = jnp.concatenate([x, action], axis=-1)
-        x = MLP(c.critic_hidden, c.activation, self.layer_norm, c.init, c.precision)(x)
+        norm = "layer" if self.layer_norm else "none"
+        x = MLP(c.critic_hidden, c.activation, norm, c.init, c.precision)(x)
         x = nn.Dense(self.outputs, kernel_init=kernel_init(c.init, self.head_gain), name="head")(x)
         return x[..., 0] if self.outputs == 1 else x
 

@@ -14,7 +14,7 @@ import jax
 import numpy as np
 from jax import export
 
-from jaxrl.algorithms import policy as acting
+from jaxrl.algorithms import policy as policies
 from jaxrl.config import NetworkConfig
 from jaxrl.networks import actor_critic
 from jaxrl.networks.recurrent import layer_names
@@ -58,7 +58,7 @@ def _signature(policy: LoadedPolicy) -> str:
 
 def program(policy: LoadedPolicy) -> bytes:
     """Return the deterministic policy as a serialised program of any batch size."""
-    greedy, unused = acting.make_policy(policy.networks, True), jax.random.key(0)
+    greedy, unused = policies.make_policy(policy.networks, True), jax.random.key(0)
     (batch,) = export.symbolic_shape("batch")
 
     def rows(tree: PyTree, *, skip: int) -> PyTree:
@@ -77,7 +77,7 @@ def program(policy: LoadedPolicy) -> bytes:
 
 
 def numpy_arrays(
-    params: acting.PolicyParams, spec: EnvSpec, config: NetworkConfig
+    params: policies.PolicyParams, spec: EnvSpec, config: NetworkConfig
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Return the arrays that `numpy_policy` reads, and its settings."""
     weights = params.actor["params"]
@@ -90,7 +90,7 @@ def numpy_arrays(
         "keys": list(actor_critic.observed_keys(spec.obs)[0]),
         "tokens": list(spec.tokens),
         "layers": len(config.hidden),
-        "layer_norm": config.layer_norm,
+        "norm": config.norm,
         "activation": config.activation,
         "rnn": rnn,
         "rnn_layers": config.rnn_layers,
@@ -106,9 +106,11 @@ def _layers(weights: dict[str, Any], config: NetworkConfig) -> dict[str, Any]:
     for i in range(len(config.hidden)):
         dense = weights[f"Dense_{i}"]
         arrays |= {f"w{i}": dense["kernel"], f"b{i}": dense["bias"]}
-        if config.layer_norm:
+        if config.norm == "layer":
             norm = weights[f"LayerNorm_{i}"]
             arrays |= {f"scale{i}": norm["scale"], f"offset{i}": norm["bias"]}
+        if config.norm == "rms":
+            arrays[f"scale{i}"] = weights[f"RMSNorm_{i}"]["scale"]
     return arrays
 
 
@@ -124,7 +126,7 @@ def _rnn_layers(weights: dict[str, Any], config: NetworkConfig) -> dict[str, Any
     return arrays
 
 
-def _normaliser(params: acting.PolicyParams, spec: EnvSpec) -> dict[str, Any]:
+def _normaliser(params: policies.PolicyParams, spec: EnvSpec) -> dict[str, Any]:
     """Return mean, deviation and clip of the concatenated observation; uint8 is not normalised."""
     if spec.tokens:
         return {}

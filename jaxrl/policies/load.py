@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxrl.algorithms import policy as acting
+from jaxrl.algorithms import policy as policies
 from jaxrl.algorithms.ppo import algorithm as ppo
 from jaxrl.config import NetworkConfig, TrainConfig, env_names, zoo
 from jaxrl.config.obs_keys import PRIVILEGED
@@ -45,11 +45,12 @@ class LoadedPolicy(NamedTuple):
     def __repr__(self) -> str:
         """Return what it plays and how it was trained, in one line."""
         shapes = jax.tree.map(lambda leaf: leaf.shape, self.spec.obs)
-        kind = "discrete actions" if self.spec.action.discrete else "action values"
+        number = self.spec.action.size
+        kind = "discrete" if self.spec.action.discrete else "continuous"
         env, steps = self.info.get("env"), self.info.get("env_steps", 0)
         return (
             f"<LoadedPolicy of {env} after {steps:,} steps: observations {shapes}, "
-            f"{self.spec.action.size} {kind}>"
+            f"{number} {kind} action{'' if number == 1 else 's'}>"
         )
 
     def __call__(self, obs: PyTree, key: Array | None = None) -> Array:
@@ -157,9 +158,9 @@ def load_teacher(
     return ppo.Teacher(policy.networks.actor, policy.params)
 
 
-def _abstract_params(networks: actor_critic.ActorCritic, spec: EnvSpec) -> acting.PolicyParams:
+def _abstract_params(networks: actor_critic.ActorCritic, spec: EnvSpec) -> policies.PolicyParams:
     actor = jax.eval_shape(networks.actor.init, jax.random.key(0))
-    return acting.PolicyParams(
+    return policies.PolicyParams(
         actor, jax.eval_shape(lambda: normalizer.init(spec.obs, networks.clip_obs))
     )
 
@@ -167,7 +168,7 @@ def _abstract_params(networks: actor_critic.ActorCritic, spec: EnvSpec) -> actin
 def _bind(
     networks: actor_critic.ActorCritic, params: PyTree, spec: EnvSpec, info: dict
 ) -> LoadedPolicy:
-    greedy, stochastic = (acting.make_policy(networks, greedy) for greedy in (True, False))
+    greedy, stochastic = (policies.make_policy(networks, greedy) for greedy in (True, False))
     unused = jax.random.key(0)
 
     @jax.jit
@@ -179,7 +180,7 @@ def _bind(
         return stochastic(params, obs, carry, key)[:2]
 
     def step(obs: PyTree, carry: PyTree, key: Array | None = None) -> tuple[Array, PyTree]:
-        obs = jax.tree.map(jnp.asarray, obs)
+        obs = jax.tree.map(_as_array, obs)
         _check_given(obs, spec)
         obs = _with_privileged(obs, spec)
         return act(params, obs, carry) if key is None else sample(params, obs, carry, key)
@@ -217,7 +218,7 @@ def run_episodes(
     built: VectorEnv | GymnasiumEnv = environments.build(config) if env is None else env
     if isinstance(built, GymnasiumEnv):
         _check_obs(policy, built.spec)
-        act = jax.jit(gymnasium.make_act(acting.make_policy(policy.networks, deterministic)))
+        act = jax.jit(gymnasium.make_act(policies.make_policy(policy.networks, deterministic)))
         key, carry = streams.key(seed, streams.COMMAND), policy.initial_carry(episodes)
         with stage(f"playing {episodes} episodes"):
             return gymnasium.play(built, act, policy.params, carry, episodes, (seed,), key)
@@ -241,7 +242,10 @@ def play(
 ) -> evaluation.Episodes:
     """Play one episode in each of the environments; see `evaluation.episodes` for `record`."""
     _check_obs(policy, env.spec)
-    act, carry = acting.make_policy(policy.networks, deterministic), policy.initial_carry(env.rows)
+    act, carry = (
+        policies.make_policy(policy.networks, deterministic),
+        policy.initial_carry(env.rows),
+    )
     loops = env_names.solves_in_loops(config.env, config.backend)
     run = jax.jit(
         evaluation.episodes(env, act, carry, record=record, record_start=record_start),
@@ -252,7 +256,7 @@ def play(
     all_trials = None if env.trial_numbers is not None else all_trials
     calls = iter([()]) if all_trials is None else ((None, each) for each in all_trials())
     first = next(calls)
-    with stage("compiling"):
+    with stage(f"compiling ({env_names.compile_time(config.env, config.backend)})"):
         program = run.lower(policy.params, key, *first).compile()
     with stage(f"playing {env.num_envs} episodes"):
         every = itertools.chain([first], calls)
@@ -268,6 +272,13 @@ def _with_privileged(obs: PyTree, spec: EnvSpec) -> PyTree:
     batch = given.shape[: given.ndim - len(spec.obs[name].shape)]
     missing = spec.obs[PRIVILEGED]
     return obs | {PRIVILEGED: jnp.zeros((*batch, *missing.shape), missing.dtype)}
+
+
+def _as_array(leaf: Any) -> Array:
+    try:
+        return jnp.asarray(leaf)
+    except (TypeError, ValueError) as error:
+        raise UserError(f"The policy takes observations as arrays, not {leaf!r:.80}.") from error
 
 
 def _check_given(obs: PyTree, spec: EnvSpec) -> None:

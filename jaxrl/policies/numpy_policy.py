@@ -43,9 +43,11 @@ class Policy:
         x = self.preprocess(obs)
         for i in range(settings["layers"]):
             x = x @ a[f"w{i}"] + a[f"b{i}"]
-            if settings["layer_norm"]:
+            if settings["norm"] == "layer":
                 x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-6)
                 x = x * a[f"scale{i}"] + a[f"offset{i}"]
+            if settings["norm"] == "rms":
+                x = x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-6) * a[f"scale{i}"]
             x = ACTIVATIONS[settings["activation"]](x)
         if settings["rnn"] != "none":
             x, carry = self.rnn_layers(x, carry)

@@ -57,6 +57,8 @@ class LoadedReward(NamedTuple):
 
 def load_reward(path: str | Path, which: str = "best") -> LoadedReward:
     """Load a learnt reward from a run folder or a file."""
+    if not isinstance(path, str | Path):
+        raise UserError(f"load_reward: give a run folder or a reward's file, not {path!r}.")
     file = _find(Path(path), which)
     spec, config, arrays, info = network_files.read(file)
     quadratic = "reward/fit/weights" in arrays

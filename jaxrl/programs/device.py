@@ -4,9 +4,9 @@
     start states, training state -> training state after one cycle
     start states, policy -> episodes
 
-Drawing start states is a program of its own, so that the physics of `reset` is compiled once and
+Sampling start states is a program of its own, so that the physics of `reset` is compiled once and
 serves all three. Random numbers follow from the seed and the number of the cycle: a resumed run
-draws what it would have drawn. Programs take plain numbers, since the first use of every small
+samples what it would have sampled. Programs take plain numbers, since the first use of every small
 array function on an accelerator is a compilation too.
 
 Several members can be one program: every array then has a first axis of members. A small network
@@ -77,7 +77,7 @@ class DeviceProgram(Program):
         del cycles
         return compile_programs(self)
 
-    def curriculum_hook(self, name: str) -> Any | None:
+    def curriculum_hook(self, name: str) -> Callable[..., Any] | None:
         """Return a method of the environment that changes its curriculum, if it has one."""
         has_curriculum = bool(jax.tree.leaves(self.env.template.curriculum))
         return hooks.find(self.env.env, name) if has_curriculum else None
@@ -89,7 +89,7 @@ class DeviceProgram(Program):
         return bool(self.env.template.trials) and has_hook
 
     @property
-    def _shared_arrays(self) -> Any | None:
+    def _shared_arrays(self) -> Callable[..., PyTree] | None:
         """The environment's hook, if its functions take arrays that the CPU exchanges."""
         # Asked first for its trials: looking up a hook builds the environment.
         return self.curriculum_hook("shared_arrays") if self.env.template.trials else None
@@ -133,7 +133,7 @@ class DeviceExecutor:
 
     program: DeviceProgram
     _state: Any  # its structure: programs return plain tuples of arrays
-    _draw: PendingProgram  # (seed, stream, number, curriculum, shared) -> pool
+    _sample: PendingProgram  # (seed, stream, number, curriculum, shared) -> pool
     _init: PendingProgram  # (seed, pool) -> state
     # (state, pool, iterations, shared) -> (state, metrics); the state is donated
     _cycle: PendingProgram
@@ -217,7 +217,7 @@ class DeviceExecutor:
     def _pool(self, stream: int, number: int, curriculum: PyTree) -> PyTree:
         count = np.uint32(number % 2**32)
         shared = self._shared.of(self.program, curriculum)
-        return self._draw.result()(self._seed, np.uint32(stream), count, curriculum, shared)
+        return self._sample.result()(self._seed, np.uint32(stream), count, curriculum, shared)
 
 
 class _SharedOnDevice:
@@ -267,8 +267,10 @@ def compile_programs(program: DeviceProgram) -> DeviceExecutor:
         whole = _fits_into_a_graph(program)
         given = (state, pool, number, shared)
         done = build(train, *given, places=where, donate_first=True, unrolled=whole)
-        draw = many.copies(pure.draw, 0, None, None, 0, 0)
-        drawn = build(draw, seed, number, number, state.curriculum, shared, places=seed.sharding)
+        sample = many.copies(pure.sample, 0, None, None, 0, 0)
+        sampled = build(
+            sample, seed, number, number, state.curriculum, shared, places=seed.sharding
+        )
         first = build(many.copies(pure.init, 0, 0), seed, pool, places=places)
         params = program.algorithm.policy_params(state.learner)
         settings, resampling = program.config.eval, program.config.motion
@@ -289,7 +291,7 @@ def compile_programs(program: DeviceProgram) -> DeviceExecutor:
             rows = tuple(leaf.sharding for leaf in jax.tree.leaves(_without_replay(state)))
             again = build(many.copies(pure.restart, 0, None, 0), seed, number, pool, places=rows)
     structure = jax.tree.structure(state)
-    return DeviceExecutor(program, structure, drawn, first, done, played, tried, again)
+    return DeviceExecutor(program, structure, sampled, first, done, played, tried, again)
 
 
 def _without_replay(state: TrainState) -> PyTree:
@@ -301,7 +303,7 @@ class _Pure(NamedTuple):
 
     program: DeviceProgram
 
-    def draw(
+    def sample(
         self, seed: Array, stream: Array, number: Array, curriculum: PyTree, shared: PyTree
     ) -> tuple:
         key = streams.key(seed, stream, number)

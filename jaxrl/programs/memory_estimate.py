@@ -74,7 +74,7 @@ def report(program: Program) -> str:
     agents = f" × {each} agents" if each > 1 else ""
     shapes = jax.tree.map(lambda s: f"{s.dtype}{list(s.shape)}", spec.obs)
     kind = "discrete" if spec.action.discrete else "continuous, in [-1, 1]"
-    parts, peak = (_segments if config.algo == "ppo" else _replay)(program, state, experience)
+    parts, peak = _describe(program, state, experience)
     rows = [
         ("observation", str(shapes)),
         ("action", f"{spec.action.size} {kind}"),
@@ -137,8 +137,7 @@ def too_many(program: DeviceProgram) -> str | None:
 
 def estimated_peak(program: DeviceProgram) -> int:
     """Return how many bytes one run needs, on all devices together."""
-    describe = _segments if program.config.algo == "ppo" else _replay
-    return describe(program, program.abstract_state(), _rollout(program))[1]
+    return _describe(program, program.abstract_state(), _rollout(program))[1]
 
 
 def refuse_too_large(program: Program) -> None:
@@ -148,7 +147,7 @@ def refuse_too_large(program: Program) -> None:
     """
     starts = max(len(program.members), 1) * num_bytes(_starts(program))
     need = num_bytes(program.abstract_state()) + starts
-    need //= processes.count()  # the share of this one
+    need //= processes.count()  # the fraction of this one
     room = device_memory.of_all_devices(program.mesh.size // processes.count())
     why = ""
     if room is not None and need > room:
@@ -197,13 +196,13 @@ def too_large(program: Program, why: str = "Out of memory.") -> str:
 def largest(program: Program, number: int = 5) -> list[tuple[str, jax.ShapeDtypeStruct, str]]:
     """Return the largest arrays as (name, shape, flags), the largest first."""
     config, state = program.config, program.abstract_state()
-    length = "--ppo.rollout-length" if config.algo == "ppo" else "--offpolicy.rollout-length"
+    length = f"--{config.algo_section}.rollout-length"
     carry = state.collector.carry
     noise = carry.noise if isinstance(carry, sde.Carry) else ()
     parts: dict[str, tuple[PyTree, str]] = {
         "replay": (state.collector.replay, "--offpolicy.buffer-size"),
         "environments": (state.collector.env, "--num-envs"),
-        "memory": (sde.memory(carry), "--num-envs, --network.rnn-size"),
+        "recurrent carry": (sde.network_carry(carry), "--num-envs, --network.rnn-size"),
         "noise": (noise, "--num-envs, --network.hidden"),
         "learner": (state.learner, "--network.hidden, --network.critic-hidden"),
     }
@@ -242,6 +241,32 @@ def _offline(program: OfflineProgram) -> str:
         ("gradient steps in all", f"{config.total_iterations * c.train_batches:,}"),
     ]
     return "\n".join(f"  {name:<31} {value}" for name, value in rows)
+
+
+def _describe(
+    program: DeviceProgram | GymnasiumProgram, state: TrainState, experience: PyTree
+) -> tuple[list, int]:
+    """Describe what the algorithm learns from; return that, and the estimated peak in bytes."""
+    of_algorithm = {"ppo": _segments, "reppo": _steps}
+    return of_algorithm.get(program.config.algo, _replay)(program, state, experience)
+
+
+def _steps(
+    program: DeviceProgram | GymnasiumProgram, state: TrainState, experience: PyTree
+) -> tuple[list, int]:
+    """Describe REPPO's batch of single steps."""
+    net, reppo = program.config.network, program.config.reppo
+    batch = program.env.rows * reppo.rollout_length
+    embeddings = 4 * batch * net.critic_hidden[-1]
+    # The embeddings of all next steps, and their shuffled twin. While targets are computed, a
+    # layer holds its input and its output.
+    widest = 2 * 4 * batch * max(net.critic_hidden)
+    peak = num_bytes(state) + 3 * num_bytes(experience) + 2 * embeddings + widest
+    return [
+        ("batch", f"{program.env.rows:,} rows × {reppo.rollout_length} steps = {batch:,}"),
+        ("minibatch", f"{batch // reppo.num_minibatches:,} steps"),
+        ("embeddings", megabytes(embeddings)),
+    ], peak
 
 
 def _segments(
@@ -312,8 +337,8 @@ def _replay(
     ]
     whole = 0
     if c.reward == "rrd" and rrd.features != "none":
-        drawn = max(c.train_batches * rrd.batch_size, program.env.longest_episode)
-        whole = drawn * step
-        lines.append(("whole episodes", f"{drawn:,} steps × {step:,} bytes = {megabytes(whole)}"))
-    # What is drawn has a normalised twin; whole episodes have features besides, and their squares.
+        sampled = max(c.train_batches * rrd.batch_size, program.env.longest_episode)
+        whole = sampled * step
+        lines.append(("whole episodes", f"{sampled:,} steps × {step:,} bytes = {megabytes(whole)}"))
+    # Samples have a normalised twin; whole episodes have features besides, and their squares.
     return lines, num_bytes(state) + num_bytes(experience) + 2 * batches + 4 * whole

@@ -67,6 +67,21 @@ class OfflineProgram(Program):
         return replace(self, members=()) if self.members else self
 
     @property
+    def step_metric(self) -> str:
+        """Steps are gradient steps: no environment is stepped."""
+        return "time/gradient_steps"
+
+    @property
+    def records_episodes(self) -> bool:
+        """The episodes are recorded already."""
+        return False
+
+    @property
+    def supports_processes(self) -> bool:
+        """Processes cannot share recorded data."""
+        return False
+
+    @property
     def loss_window(self) -> int:
         """Return an epoch, in whole passes over the data, if only a reward is learnt.
 
@@ -163,7 +178,7 @@ def _evaluation_env(config: TrainConfig, data: Dataset) -> VectorEnv | Gymnasium
 
 
 def _actions(spec: EnvSpec) -> str:
-    kind = "discrete actions" if spec.action.discrete else "numbers as an action"
+    kind = "discrete actions" if spec.action.discrete else "continuous actions"
     return f"{spec.action.size} {kind}"
 
 
@@ -200,26 +215,26 @@ def _may_overestimate(config: TrainConfig) -> bool:
 
 
 def _unread(config: TrainConfig, data: Dataset) -> list[str]:
-    """Warn where some pieces are never read, or not as often as others in an epoch."""
-    pieces, cycles, total = len(data.chunks), config.cycles, config.total_cycles
-    start = f"warning: the data comes in {pieces} pieces, another one in every cycle"
-    if total < pieces:
-        steps = pieces * config.iterations * config.steps_per_iteration
-        more = f"--total-steps {steps}" if config.total_steps else f"--cycles {pieces}"
+    """Warn where some chunks are never read, or not as often as others in an epoch."""
+    chunks, cycles, total = len(data.chunks), config.cycles, config.total_cycles
+    start = f"warning: the data is read in {chunks} chunks, one per cycle"
+    if total < chunks:
+        steps = chunks * config.iterations * config.steps_per_iteration
+        more = f"--total-steps {steps}" if config.total_steps else f"--cycles {chunks}"
         return [
-            f"{start}, but there are {total} cycles: {pieces - total} pieces are never read. Use "
+            f"{start}, but there are {total} cycles: {chunks - total} chunks are never read. Use "
             f"{more} or more, or a larger --offpolicy.buffer-size."
         ]
-    if cycles % pieces:
+    if cycles % chunks:
         return [
             f"{start}: epochs of {cycles} cycles read some more often than others, and their "
-            f"losses differ by that. Use --cycles {_whole_rounds(cycles, pieces)}."
+            f"losses differ by that. Use --cycles {_whole_rounds(cycles, chunks)}."
         ]
     return []
 
 
-def _whole_rounds(cycles: int, pieces: int) -> int:
-    return -(-cycles // pieces) * pieces
+def _whole_rounds(cycles: int, chunks: int) -> int:
+    return -(-cycles // chunks) * chunks
 
 
 class OfflineExecutor:

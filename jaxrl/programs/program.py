@@ -8,7 +8,7 @@ step on the CPU) and `offline` (recorded episodes). The host loop sees this inte
 """
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from pathlib import Path
@@ -79,6 +79,21 @@ class Program(abc.ABC):
         """Begin to compile; `cycles` have been trained before."""
 
     @property
+    def step_metric(self) -> str:
+        """Name under which the steps of training are logged."""
+        return "time/total_timesteps"
+
+    @property
+    def records_episodes(self) -> bool:
+        """Whether training steps environments, whose episodes can be recorded."""
+        return True
+
+    @property
+    def supports_processes(self) -> bool:
+        """Whether several processes can train it together."""
+        return True
+
+    @property
     def alone(self) -> Self:
         """The program of a single member."""
         return self
@@ -93,7 +108,7 @@ class Program(abc.ABC):
         """Number of cycles whose mean loss scores what is learnt; 0: evaluations score it."""
         return 0
 
-    def curriculum_hook(self, name: str) -> Any | None:
+    def curriculum_hook(self, name: str) -> Callable[..., Any] | None:
         """Return a method of the environment that changes its curriculum, if it has one."""
         del name
         return None
@@ -143,7 +158,11 @@ class Program(abc.ABC):
 
 
 def run_iterations(
-    train_step: Any, iterations: int, count: Array, state: TrainState, data: PyTree
+    train_step: Callable[..., tuple[TrainState, Metrics]],
+    iterations: int,
+    count: Array,
+    state: TrainState,
+    data: PyTree,
 ) -> tuple[TrainState, Metrics]:
     """Run `count` train steps, at most `iterations`; their metrics are summed on the device.
 
@@ -189,6 +208,6 @@ def with_settings(learner: Any, members: tuple[TrainConfig, ...]) -> Any:
         )
         for name, old in learner.hparams.items()
     }
-    if hasattr(learner, "learning_rate"):  # PPO's, which moves from there by its schedule
+    if hasattr(learner, "learning_rate"):  # moves from there by its schedule
         learner = learner.replace(learning_rate=hparams["learning_rate"].copy())
     return learner.replace(hparams=hparams)

@@ -62,7 +62,7 @@ def find(config: TrainConfig, mesh: Mesh) -> TraceCache | None:
     if path is None:
         return None
     stored = load(path)
-    needed = {"run_cycle", "draw", "init", *(["play"] if config.eval.num_envs else [])}
+    needed = {"run_cycle", "sample", "init", *(["play"] if config.eval.num_envs else [])}
     return TraceCache(path, stored if stored and _are_programs(stored, needed) else None)
 
 
@@ -83,11 +83,11 @@ def location(config: TrainConfig, mesh: Mesh) -> Path | None:
     or a motion clip, or the model of a robot: programs made of them are always traced again.
     """
     directory = jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]
-    elsewhere = env_names.is_custom(config.env) or env_names.is_hosted(config.env)
+    elsewhere = env_names.is_custom(config.env) or env_names.is_gymnasium(config.env)
     files = config.env in env_names.MOTION or env_names.reads_assets(config.env)
     own = elsewhere or files or config.task.randomize or config.ppo.teacher or config.reward_from
-    own = own or env_names.is_custom(config.algo) or config.network.module
-    switched_off = os.environ.get("JAXRL_KEEP_PROGRAMS") == "0"
+    own = own or env_names.is_custom(config.algo) or config.network.module or config.ppo.extra_loss
+    switched_off = os.environ.get("JAXRL_CACHE_PROGRAMS") == "0"
     several = jax.process_count() > 1  # exported programs name the devices of one process
     if (
         directory is None
@@ -143,7 +143,7 @@ def load(path: Path) -> CachedPrograms | None:
             ),
             ActionSpec(**header["action"]),
             header["episode_length"],
-            tuple(header["kept_leaves"]),
+            tuple(header["carried_leaves"]),
             header["agents"],
             tuple(header["tokens"]),
             _arrays(header["curriculum"]),
@@ -164,7 +164,7 @@ def save(path: Path, stored: CachedPrograms) -> None:
         "rest": trees.describe_shapes(list(shapes.rest)),
         "action": stored.template.action._asdict(),
         "episode_length": stored.template.episode_length,
-        "kept_leaves": list(stored.template.kept_leaves),
+        "carried_leaves": list(stored.template.carried_leaves),
         "agents": stored.template.agents,
         "tokens": list(stored.template.tokens),
         "key_leaves": list(stored.template.key_leaves),

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from jaxrl.errors import UserError
+from jaxrl.errors import UserError, install
 from jaxrl.utils import atomic_io
 
 _VIDEO_PACKAGES = ("imageio", "imageio_ffmpeg")
@@ -55,7 +55,7 @@ def check_video_support(path: Path) -> None:
         all(map(importlib.util.find_spec, _VIDEO_PACKAGES)) and _has_ffmpeg()
     ):
         raise UserError(
-            f"--out '{path}': .mp4 videos need imageio with FFmpeg: pip install 'jaxrl[video]'. "
+            f"--out '{path}': .mp4 videos need imageio with FFmpeg: {install('video')}. "
             "A .gif or .html needs nothing."
         )
 

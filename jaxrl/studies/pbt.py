@@ -149,7 +149,7 @@ def apply(state: TrainState, made: Plan) -> TrainState:
     Environments, replay and random keys stay their own: copies go on to see different episodes.
     """
     old = state.learner.hparams
-    learner, curriculum = _take((state.learner, state.curriculum), made.parents)
+    learner, curriculum = _gather((state.learner, state.curriculum), made.parents)
     new = {_name(path): each.astype(old[_name(path)].dtype) for path, each in made.values.items()}
     if "learning_rate" in new and hasattr(learner, "learning_rate"):
         # PPO's, which a schedule has moved from there.
@@ -165,7 +165,7 @@ def apply(state: TrainState, made: Plan) -> TrainState:
     return state.replace(learner=learner, curriculum=curriculum)
 
 
-def _take(tree: PyTree, parents: np.ndarray) -> PyTree:
+def _gather(tree: PyTree, parents: np.ndarray) -> PyTree:
     """Return the parents' rows of every array, on the same devices as before."""
     places = jax.tree.map(lambda leaf: leaf.sharding, tree)
     take = jax.jit(

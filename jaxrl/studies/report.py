@@ -36,8 +36,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--out", type=Path, help="folder; results/STUDY beside studies/ if not given"
     )
-    command = parser.parse_args(arguments)
-    return exit_status(lambda: rewrite(command.study, command.out))
+    args = parser.parse_args(arguments)
+    return exit_status(lambda: rewrite(args.study, args.out))
 
 
 def rewrite(name: str, out: Path | None = None) -> None:

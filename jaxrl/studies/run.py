@@ -24,6 +24,7 @@ from jaxrl.studies import provenance, report, study, workers
 from jaxrl.studies import results as records
 from jaxrl.studies.results import Record
 from jaxrl.studies.study import Cell, Study
+from jaxrl.utils import command_line
 
 Item = TypeVar("Item")
 Made = TypeVar("Made")
@@ -32,7 +33,7 @@ Made = TypeVar("Made")
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return the exit status."""
     parser = argparse.ArgumentParser(
-        prog="python -m jaxrl.studies.run", description=(__doc__ or "").split("\n")[0]
+        prog=command_line.prog("studies.run"), description=(__doc__ or "").split("\n")[0]
     )
     parser.add_argument("study", help="a Python file, or its name in studies/")
     parser.add_argument("--smoke", action="store_true", help="smoke test with two seeds")
@@ -54,24 +55,24 @@ def main(arguments: list[str] | None = None) -> int:
         metavar=("NAME", "VALUE"),
         help="a setting for all variants, by its dotted name: --set motion.clips motions",
     )
-    command = parser.parse_args(arguments)
+    args = parser.parse_args(arguments)
     words = sys.argv[1:] if arguments is None else arguments
-    command.typed = shlex.join(["jaxrl", "study", *words])
-    return study.status(lambda: _command(command))
+    args.typed = shlex.join(["jaxrl", "study", *words])
+    return study.status(lambda: _command(args))
 
 
-def _command(command: argparse.Namespace) -> None:
-    study.at_least_one(at_once=command.at_once)
-    settings = {name: _value(text) for name, text in command.set}
-    chosen = study.load(command.study)
+def _command(args: argparse.Namespace) -> None:
+    study.at_least_one(at_once=args.at_once)
+    settings = {name: _value(text) for name, text in args.set}
+    chosen = study.load(args.study)
     chosen = replace(chosen, settings={**chosen.settings, **settings})
-    if command.smoke:
+    if args.smoke:
         chosen = chosen.smoke_test()
-    if command.shared and command.out:
+    if args.shared and args.out:
         raise UserError("--shared and --out: give one of them; each names the folder of results.")
-    out = study.folder(command.study, command.shared or command.out, smoke=command.smoke)
-    name, shared = Path(command.study).stem, command.shared is not None
-    execute(name, chosen, out, command.at_once, command.typed, shared=shared)
+    out = study.folder(args.study, args.shared or args.out, smoke=args.smoke)
+    name, shared = Path(args.study).stem, args.shared is not None
+    execute(name, chosen, out, args.at_once, args.typed, shared=shared)
 
 
 def _value(text: str) -> Any:

@@ -1,19 +1,22 @@
 """Search the settings of a study's preset: `jaxrl search STUDY --trials 32`.
 
 Several trials are members of one program. Finished trials are stored line by line, and the same
-command continues an interrupted search. Needs optuna: pip install 'jaxrl[search]'.
+command continues an interrupted search. Needs optuna: pip install -e '.[search]'.
 
 With `--pbt N` settings change during training instead, see `jaxrl.studies.pbt`.
 """
 
 import argparse
+import contextlib
 import hashlib
 import importlib
 import os
 import socket
 import sys
+import threading
 import time
 import warnings
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,12 +24,14 @@ from typing import Any
 import numpy as np
 
 from jaxrl.config import TrainConfig, serialization, settings, validate
-from jaxrl.errors import UserError, first_line
+from jaxrl.errors import UserError, first_line, install
 from jaxrl.studies import report, study
 from jaxrl.studies.study import Between, Study
-from jaxrl.utils import stats
+from jaxrl.utils import command_line, stats
 
 _WAIT = 5.0  # seconds before looking again, while others run the last trials
+_BEAT = 20  # seconds between heartbeats in a database
+_LOST = 120  # seconds without one, after which a trial has failed
 _PATIENCE = 600.0  # seconds without a finished trial, after which those of others are repeated
 _DEFAULTS = {"trials": 32, "at_once": 8, "seeds": 1}
 
@@ -34,7 +39,7 @@ _DEFAULTS = {"trials": 32, "at_once": 8, "seeds": 1}
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return the exit status."""
     parser = argparse.ArgumentParser(
-        prog="python -m jaxrl.studies.search", description=(__doc__ or "").split("\n")[0]
+        prog=command_line.prog("studies.search"), description=(__doc__ or "").split("\n")[0]
     )
     parser.add_argument("study", help="a Python file, or its name in studies/")
     parser.add_argument("--trials", type=int, help="total number of trials; 32 if not given")
@@ -51,35 +56,35 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--out", type=Path, help="folder; results/STUDY beside studies/ if not given"
     )
-    command = parser.parse_args(arguments)
-    return study.status(lambda: _command(command))
+    args = parser.parse_args(arguments)
+    return study.status(lambda: _command(args))
 
 
-def _command(command: argparse.Namespace) -> None:
-    numbers = {name: getattr(command, name) for name in _DEFAULTS}
+def _command(args: argparse.Namespace) -> None:
+    numbers = {name: getattr(args, name) for name in _DEFAULTS}
     given = {name: number for name, number in numbers.items() if number is not None}
-    if command.pbt is not None and given:
+    if args.pbt is not None and given:
         flag = f"--{next(iter(given)).replace('_', '-')}"
         raise UserError(f"{flag} belongs to trials, which --pbt replaces: leave one of them out.")
     study.at_least_one(**given)
     numbers = _DEFAULTS | given
-    chosen = study.load(command.study)
+    chosen = study.load(args.study)
     if not chosen.search:
-        raise UserError(f"The study '{command.study}' has no `search`: add settings to search.")
-    chosen = replace(chosen.smoke_test() if command.smoke else chosen, seeds=numbers["seeds"])
+        raise UserError(f"The study '{args.study}' has no `search`: add settings to search.")
+    chosen = replace(chosen.smoke_test() if args.smoke else chosen, seeds=numbers["seeds"])
     out, name = (
-        study.folder(command.study, command.out, smoke=command.smoke),
-        Path(command.study).stem,
+        study.folder(args.study, args.out, smoke=args.smoke),
+        Path(args.study).stem,
     )
-    if command.pbt is None:
+    if args.pbt is None:
         sizes = numbers["trials"], numbers["at_once"]
-        return execute(name, chosen, out, *sizes, storage=command.storage)
-    if command.storage:
+        return execute(name, chosen, out, *sizes, storage=args.storage)
+    if args.storage:
         raise UserError("--storage belongs to trials, which --pbt replaces: leave one of them out.")
     from jaxrl.studies import pbt
 
     check_ranges(chosen)
-    pbt.execute(name, chosen, out, command.pbt)
+    pbt.execute(name, chosen, out, args.pbt)
 
 
 def execute(
@@ -100,6 +105,7 @@ def execute(
     runs = out / "runs" / (f"{socket.gethostname()}-{os.getpid()}" if storage else "")
     while (finished := len(_finished(searched))) < trials:
         before, since = finished, since if finished == before else time.monotonic()
+        _fail_lost(optuna, searched)
         others = _running(searched) if storage and time.monotonic() - since < _PATIENCE else 0
         number = min(at_once, trials - finished - others)
         if number < 1:
@@ -109,15 +115,61 @@ def execute(
             time.sleep(_WAIT)
             continue
         waiting = False
-        asked = [searched.ask() for _ in range(number)]
         print(f"trials {finished + 1} to {finished + number} of {trials}", flush=True)
-        for trial, value in zip(asked, _tried(chosen, asked, runs), strict=True):
+        with _asked(optuna, searched, number) as asked:
+            values = _tried(chosen, asked, runs)
+        for trial, value in zip(asked, values, strict=True):
             usable = np.isfinite(value)
             # A trial that is invalid or diverged counts as finished.
             state = optuna.trial.TrialState
             searched.tell(trial, value if usable else None, None if usable else state.PRUNED)
     (out / "search.md").write_text(_table(name, chosen, _finished(searched)), encoding="utf-8")
     print(f"written to {out / 'search.md'}")
+
+
+@contextlib.contextmanager
+def _asked(optuna: Any, searched: Any, number: int) -> Iterator[list[Any]]:
+    """Yield new trials, which fail if the block does: other searches must not wait for them."""
+    asked: list[Any] = []
+    try:
+        asked.extend(searched.ask() for _ in range(number))
+        with _heartbeats(searched._storage, [trial._trial_id for trial in asked]):
+            yield asked
+    except BaseException:
+        for trial in asked:
+            with contextlib.suppress(Exception):  # the error above is the one to show
+                searched.tell(trial, state=optuna.trial.TrialState.FAIL)
+        raise
+
+
+@contextlib.contextmanager
+def _heartbeats(storage: Any, trials: list[int]) -> Iterator[None]:
+    """Record heartbeats of trials, where the storage is a database: files have none."""
+    if not getattr(storage, "get_heartbeat_interval", lambda: None)():
+        yield
+        return
+    ended = threading.Event()
+
+    def beat() -> None:
+        while True:
+            for trial in trials:
+                with contextlib.suppress(Exception):  # a database that is away for a moment
+                    storage.record_heartbeat(trial)
+            if ended.wait(_BEAT):
+                return
+
+    thread = threading.Thread(target=beat, name="heartbeat", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _fail_lost(optuna: Any, searched: Any) -> None:
+    """Let trials of dead processes fail, where the storage has heartbeats."""
+    optuna.storages.fail_stale_trials(searched)
 
 
 def check_ranges(chosen: Study) -> None:
@@ -142,8 +194,12 @@ def _optuna() -> Any:
         optuna: Any = importlib.import_module("optuna")
         importlib.import_module("optuna.storages.journal")
     except ImportError as error:
-        raise UserError("Searching needs optuna: pip install 'jaxrl[search]'") from error
+        raise UserError(f"Searching needs optuna: {install('search')}") from error
     optuna.logging.set_verbosity(optuna.logging.WARNING)
+    # Filters for the whole process: `catch_warnings` in one thread undoes those of another.
+    warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
+    # It is meant for `optimize`; here `_heartbeats` records them.
+    warnings.filterwarnings("ignore", "Heartbeat of storage", UserWarning)
     return optuna
 
 
@@ -153,19 +209,16 @@ def _opened(optuna: Any, chosen: Study, journal: Path, shared: str | None = None
     Its name is a hash of settings, ranges and number of seeds: other trials do not count.
     """
     key = serialization.to_json(chosen.config({})), chosen.metric, chosen.seeds, chosen.search
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about experimental features of optuna
-        storage = _storage(optuna, shared or str(journal))
-        searched = optuna.create_study(
-            study_name=hashlib.sha256(repr(key).encode()).hexdigest(),
-            storage=storage,
-            direction="minimize" if chosen.lower_is_better else "maximize",
-            load_if_exists=True,
-        )
-        # No repeated samples: a new seed after an interruption, and the constant liar for
-        # concurrent trials.
-        seed = len(searched.trials) if not shared else int.from_bytes(os.urandom(4), "big")
-        searched.sampler = optuna.samplers.TPESampler(seed=seed, constant_liar=True)
+    searched = optuna.create_study(
+        study_name=hashlib.sha256(repr(key).encode()).hexdigest(),
+        storage=_storage(optuna, shared or str(journal)),
+        direction="minimize" if chosen.lower_is_better else "maximize",
+        load_if_exists=True,
+    )
+    # No repeated samples: a new seed after an interruption, and the constant liar for
+    # concurrent trials.
+    seed = len(searched.trials) if not shared else int.from_bytes(os.urandom(4), "big")
+    searched.sampler = optuna.samplers.TPESampler(seed=seed, constant_liar=True)
     for trial in searched.get_trials(states=(optuna.trial.TrialState.RUNNING,)):
         if shared:  # another process may run it
             break
@@ -177,12 +230,23 @@ def _storage(optuna: Any, name: str) -> Any:
     """Return where trials are stored: a database by its URL, or a file."""
     try:
         if "://" in name:
-            return optuna.storages.RDBStorage(name)
+            return _database(optuna, name)
         Path(name).parent.mkdir(parents=True, exist_ok=True)
         backend = optuna.storages.journal.JournalFileBackend(name)
         return optuna.storages.JournalStorage(backend)
     except Exception as error:
         raise UserError(f"--storage {name}: {first_line(error)}") from error
+
+
+def _database(optuna: Any, url: str, attempts: int = 3) -> Any:
+    """Open a database; searches that start together may all try to make its tables."""
+    try:
+        return optuna.storages.RDBStorage(url, heartbeat_interval=_BEAT, grace_period=_LOST)
+    except Exception:
+        if attempts == 1:
+            raise
+        time.sleep(0.5)
+        return _database(optuna, url, attempts - 1)
 
 
 def _running(searched: Any) -> int:

@@ -10,12 +10,16 @@ _ALL: dict[str, Any] = {
     "network.hidden": (8,),
     "network.critic_hidden": (8,),
 }
-PPO: dict[str, Any] = _ALL | {
+_ON_POLICY: dict[str, Any] = _ALL | {
     "num_envs": 8,
     "iterations": 2,
     "task.episode_length": 20,
-    "ppo.num_minibatches": 2,
-    "ppo.rollout_length": 8,
+}
+PPO: dict[str, Any] = _ON_POLICY | {"ppo.num_minibatches": 2, "ppo.rollout_length": 8}
+REPPO: dict[str, Any] = _ON_POLICY | {
+    "reppo.num_minibatches": 2,
+    "reppo.rollout_length": 8,
+    "reppo.update_epochs": 2,
 }
 REPLAY: dict[str, Any] = _ALL | {
     "num_envs": 4,

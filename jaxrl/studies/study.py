@@ -96,7 +96,7 @@ class Study:
         # A round trip through JSON checks the types of values.
         config = serialization.from_json(serialization.to_json(config), "the study")
         validate.check(config)
-        if env_names.is_hosted(config.env) or (config.offline and not config.evaluates):
+        if env_names.is_gymnasium(config.env) or (config.offline and not config.evaluates):
             raise UserError(
                 f"'{config.env}' does not run on the device alone, so its runs cannot share a "
                 "program, as a study requires. Train them one after another with "
@@ -107,7 +107,8 @@ class Study:
 
     def smoke_settings(self, config: TrainConfig) -> Mapping[str, Any]:
         """Return the settings of a smoke test; none for the study itself."""
-        default = smoke_configs.PPO if config.algo == "ppo" else smoke_configs.REPLAY
+        default = {"ppo": smoke_configs.PPO, "reppo": smoke_configs.REPPO}
+        default = default.get(config.algo, smoke_configs.REPLAY)
         return (self.smoke or default) if self.is_smoke_test else {}
 
     def cells(self) -> dict[Cell, TrainConfig]:

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jaxrl.callbacks import CallbackContext
-from jaxrl.checkpoint.snapshot import CheckpointError
+from jaxrl.checkpoint.manager import move_aside
+from jaxrl.checkpoint.snapshot import CheckpointError, SaveError
 from jaxrl.config import TrainConfig, serialization
 from jaxrl.loggers import metrics_log, run_dir
 from jaxrl.programs import Executor, Program
 from jaxrl.training import population
 from jaxrl.training.fit import fit_or_resume
-from jaxrl.training.nan_guard import EnvironmentBroke, TrainingDiverged
+from jaxrl.training.nan_guard import NonFiniteEnvironmentError, TrainingDiverged
 from jaxrl.training.run import Exchange
 from jaxrl.training.summary import Result
 
@@ -88,7 +89,7 @@ def fit(
         result = _fit_or_restart(started, run, [_MetricCheck(check_metrics)], exchange)
         if result.stopped_by:
             raise KeyboardInterrupt(result.stopped_by)
-    except (TrainingDiverged, EnvironmentBroke) as error:
+    except (TrainingDiverged, NonFiniteEnvironmentError) as error:
         print(f"warning: {error}", flush=True)
 
 
@@ -102,9 +103,11 @@ def _fit_or_restart(
 
     try:
         return train()
+    except SaveError:  # the disk is full, and what is on it is intact
+        raise
     except CheckpointError as error:  # damaged, or written by other code
         print(f"Cannot resume; starting from scratch: {error}")
-        shutil.rmtree(run)
+        move_aside(run, "unusable")
         return train()
 
 

@@ -1,8 +1,9 @@
-"""One study worked off by several processes, on any hosts that share a disk.
+"""One study run by several processes, on any hosts that share a disk.
 
 A process takes a program by a lease, a file with a heartbeat. The lease of a dead process ends, and
 another one continues its program from the last checkpoint. Each process appends results to a file
-of its own: appending to one file from several hosts is not safe everywhere.
+of its own: appending to one file from several hosts is not safe everywhere. Other hosts may see the
+results later than the end of the lease, so a file beside the lease says that they exist.
 """
 
 import contextlib
@@ -21,7 +22,9 @@ from jaxrl.studies import provenance
 from jaxrl.studies import results as records
 from jaxrl.studies.results import Record
 from jaxrl.studies.study import Cell, Study
+from jaxrl.utils import atomic_io
 
+_DONE = "done"  # names the file of the results
 _WAIT = 5.0  # seconds before looking again, while others train what is left
 
 
@@ -73,22 +76,32 @@ def _train(
     """Train one program, if no other process does; tell whether it was trained."""
     from jaxrl.studies import training
 
-    with _lease(out, [cells[cell] for cell in part]) as taken:
+    with _lease(out, [cells[cell] for cell in part]) as lease:
         done = records.finished_runs(out, cells)
         left = [cell for cell in part if cell not in done]
-        if not taken or not left:
+        if not lease or not left or _is_done(lease, out):
             return False
         print(f"{len(left)} runs: {', '.join(dict.fromkeys(name for name, _ in left))}", flush=True)
         started = training.start([cells[cell] for cell in left])
         curves = training.train(started, out / "runs", chosen.check_metric)
         for cell, curve in zip(left, curves, strict=True):
             records.append(out / own, Record(*cell, *curve, made), cells[cell])
+        atomic_io.write_text(lease / _DONE, own)
     return True
 
 
+def _is_done(lease: Path, out: Path) -> bool:
+    """Tell whether another process has written results, which may not be visible here yet."""
+    try:
+        name = atomic_io.read_text(lease / _DONE)
+    except (OSError, UserError):
+        return False
+    return (out / name).exists()  # not if somebody has removed them
+
+
 @contextlib.contextmanager
-def _lease(out: Path, configs: list[TrainConfig]) -> Iterator[bool]:
-    """Hold the lease of a program; yields False if another process holds it."""
+def _lease(out: Path, configs: list[TrainConfig]) -> Iterator[Path | None]:
+    """Hold the lease of a program; yields its folder, None if another process holds it."""
     named = "\n".join(map(serialization.to_json, configs)).encode()
     folder = out / "leases" / hashlib.sha256(named).hexdigest()[:12]
     folder.mkdir(parents=True, exist_ok=True)
@@ -96,9 +109,9 @@ def _lease(out: Path, configs: list[TrainConfig]) -> Iterator[bool]:
     try:
         lock.acquire()
     except UserError:
-        yield False
+        yield None
         return
     try:
-        yield True
+        yield folder
     finally:
         lock.release()

@@ -41,7 +41,7 @@ class CallbackRunner:
             if context.event not in functions:
                 continue
             try:
-                self._take(name, context, functions[context.event](context))
+                self._apply(name, context, functions[context.event](context))
             except (Exception, SystemExit) as error:  # it must not leave past the saving
                 self._callbacks.remove(callback)
                 if self.failure is None:
@@ -49,22 +49,22 @@ class CallbackRunner:
                     self.failure = CallbackError(f"{text}{type(error).__name__}: {error}")
                     self.failure.__cause__ = error
 
-    def _take(self, name: str, context: CallbackContext, answer: Any) -> None:
-        ask = _as_ask(name, answer)
-        self.stopped = self.stopped or (ask.stop and f"{name}: {ask.stop}")
-        self.save |= ask.save
-        if ask.evaluate and not context.config.evaluates:
+    def _apply(self, name: str, context: CallbackContext, answer: Any) -> None:
+        action = _as_action(name, answer)
+        self.stopped = self.stopped or (action.stop and f"{name}: {action.stop}")
+        self.save |= action.save
+        if action.evaluate and not context.config.evaluates:
             raise UserError("this callback needs evaluations; set --eval.num-envs > 0.")
-        if ask.evaluate and context.event != "cycle":
+        if action.evaluate and context.event != "cycle":
             raise UserError("an evaluation can be asked for at 'cycle' only.")
-        self.evaluate |= ask.evaluate
-        for key, value in _numbers(ask.log).items():
+        self.evaluate |= action.evaluate
+        for key, value in _numbers(action.log).items():
             if key in context.metrics or key in self.log:
                 raise UserError(f"it logs '{key}', which is logged already: use another name.")
             self.log[key] = value
 
 
-def _as_ask(name: str, answer: Any) -> CallbackAction:
+def _as_action(name: str, answer: Any) -> CallbackAction:
     if isinstance(answer, CallbackAction):
         return answer
     if answer is None or answer is True:

@@ -112,7 +112,7 @@ def _times(run: Run, cycles: int, seconds: float) -> Row:
         "time/compile_seconds": run.compile_seconds,
         "time/epoch": math.ceil(cycles / config.cycles),
         "time/cycle": cycles,
-        "time/gradient_steps" if config.offline else "time/total_timesteps": run.env_steps(cycles),
+        run.program.step_metric: run.env_steps(cycles),
         "time/iterations": cycles * config.iterations,
         **device_memory.in_use(),
         **run.utilization.read(),
@@ -210,7 +210,8 @@ def _warn_of_nonfinite(run: Run, rows: list[Row]) -> None:
 def _evaluate_together(run: Run, top: Member, cycles: int, rows: list[Row]) -> Row:
     """Log an evaluation of all members, print it, and return its metrics."""
     members = run.program.members
-    top.eval_log.add(top.env_steps(cycles), overview.as_episodes(rows))
+    if top.eval_log:
+        top.eval_log.add(top.env_steps(cycles), overview.as_episodes(rows))
     top.last_evaluation = overview.figures(members, rows)
     returns = [row["eval/mean_reward"] for row in rows]
     top.set_score(float(stats.interquartile_mean(np.array(returns))), cycles)

@@ -12,12 +12,12 @@ from jaxrl.config import TrainConfig, serialization, variants
 from jaxrl.errors import UserError, first_line
 from jaxrl.loggers import sinks
 from jaxrl.reports import load_runs, pages, plots
-from jaxrl.training import nan_guard, overview, recovery, signals
+from jaxrl.training import nan_guard, overview, recovery
 from jaxrl.training.callback_runner import best_or_none
 from jaxrl.training.run import Member, Run
 from jaxrl.training.summary import Result, resume_command
 from jaxrl.types import TrainState
-from jaxrl.utils import processes
+from jaxrl.utils import processes, signals
 
 
 def emergency_save(run: Run, state: TrainState, cycles: int, error: Exception) -> None:
@@ -51,6 +51,12 @@ def _save_elsewhere(run: Run, state: TrainState, cycles: int, error: Exception, 
         error.add_note(f"{where} {recovery.save_elsewhere(run, state, cycles)}")
     except Exception as failure:
         error.add_note(f"{where} It could not be saved elsewhere: {failure}.")
+
+
+def was_cut_short(run: Run) -> bool:
+    """Tell whether a run was killed after its last checkpoint, before all else was written."""
+    complete = all(any(member.folder.glob("*/final.npz")) for member in run.members)
+    return bool(processes.of_main("" if complete else "cut short"))
 
 
 def finish(run: Run, state: TrainState, cycles: int, stop: signals.StopRequest) -> Result:

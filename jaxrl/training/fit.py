@@ -13,16 +13,17 @@ from typing import Any
 import jax
 
 from jaxrl import programs
+from jaxrl.algorithms.ppo.batch import ExtraLoss
 from jaxrl.config import (
     TrainConfig,
-    env_names,
     overrides,
     presets,
+    serialization,
     settings,
     validate,
     variants,
 )
-from jaxrl.errors import UserError, out_of_memory
+from jaxrl.errors import UserError, nearest, out_of_memory
 from jaxrl.loggers import run_dir as folders
 from jaxrl.loggers.console import NORMAL
 from jaxrl.loggers.sinks import Sink
@@ -62,6 +63,7 @@ def fit(
     env_args: Mapping[str, Any] | None = None,
     algorithm: str | Callable[..., Algorithm] | None = None,
     network: str | Callable[..., ActorCritic] | None = None,
+    extra_loss: str | ExtraLoss | None = None,
     sinks: Sequence[Sink] = (),
     verbose: int = NORMAL,
     **changes: Any,
@@ -76,12 +78,15 @@ def fit(
         which differ in seeds and traced settings, all are trained by one program.
       callbacks: called after cycles, evaluations and epochs; see `jaxrl.callbacks`.
       env: your own environment: its class, a function that makes it, an instance, or its name,
-        module:Class. Other programs can make it again if it is a class or function of a module.
+        module:Class. Other programs make it again from its class or function. They cannot call a
+        lambda or partial, which `resume` needs again, and they make an instance without arguments.
       env_args: arguments of that class or function.
       algorithm: your own, as a function (config, env, networks, num_shards) -> Algorithm or its
         name, module:make; takes the place of `config.algo`.
       network: your own, as a function (spec, network config) -> ActorCritic or its name,
         module:build; takes the place of `config.network.module`.
+      extra_loss: your own, added to PPO's, as a function (networks, params, batch, actor's output,
+        value) -> scalar or its name; takes the place of `config.ppo.extra_loss`.
       sinks: functions of (environment steps, row of the log as a dict), called for every row.
       verbose: 0 prints warnings only, 1 a line or table for each cycle, 2 all metrics.
       changes: settings that differ from `config`, by name or dotted path.
@@ -90,10 +95,14 @@ def fit(
       UserError: the settings cannot be run, or a callback failed (CallbackError).
     """
     runner = CallbackRunner(callbacks)  # what cannot be called is refused before anything is built
-    own = _own_code(env, env_args, algorithm, network)
+    _check_output(sinks, verbose)
+    for name in changes.keys() - set(TrainConfig.__dataclass_fields__):
+        if hint := nearest(name, _ARGUMENTS, cutoff=0.8):
+            raise UserError(f"fit takes no '{name}'.{hint}")
+    own = _own_code(env, env_args, algorithm, network, extra_loss)
     if isinstance(config, str):
         named = presets.get(config, **own, **changes)
-        if config == "custom" and changes.keys().isdisjoint({"cycles", "iterations"}):
+        if presets.is_custom(config) and changes.keys().isdisjoint({"cycles", "iterations"}):
             named = overrides.with_ten_epochs(named)
         program = build(named)
     elif isinstance(config, TrainConfig):
@@ -103,8 +112,10 @@ def fit(
     else:
         raise UserError(
             "config: give the name of a preset, settings as presets.get returns them, or a list of "
-            f"such settings, not {config!r}."
+            f"such settings, not {config!r}. An environment of your own is given as env=..."
         )
+    if user_code.is_unnamed(program.config.env) and verbose and processes.is_main():
+        print("note: to continue this run, give `env` again: jaxrl.resume(run, env=...)")
     return fit_program(program, runner, sinks=sinks, verbose=verbose)
 
 
@@ -117,18 +128,40 @@ def _own_code(
     env_args: Mapping[str, Any] | None,
     algorithm: str | Callable[..., Algorithm] | None,
     network: str | Callable[..., ActorCritic] | None,
+    extra_loss: str | ExtraLoss | None,
 ) -> dict[str, Any]:
-    """Return the settings that name an environment, algorithm and networks of the user's own."""
+    """Return the settings that name code of the user's own."""
     settings: dict[str, Any] = {}
     if env is not None:
-        settings["env"] = user_code.name_of("env", env)
+        settings["env"] = user_code.env_name("env", env)
     if env_args is not None:
+        if not isinstance(env_args, Mapping):
+            raise UserError(
+                f"env_args: give a dict, as env_args={{'wind': 0.3}}, not {env_args!r}."
+            )
         settings["env_args"] = tuple(f"{name}={value!r}" for name, value in env_args.items())
-    if algorithm is not None:
-        settings["algo"] = user_code.name_of("algorithm", algorithm)
-    if network is not None:
-        settings["network.module"] = user_code.name_of("network", network)
-    return settings
+    functions = {
+        "algo": _named("algorithm", algorithm),
+        "network.module": _named("network", network),
+        "ppo.extra_loss": _named("extra_loss", extra_loss),
+    }
+    return settings | {path: name for path, name in functions.items() if name is not None}
+
+
+def _named(argument: str, function: str | Callable[..., Any] | None) -> str | None:
+    return None if function is None else user_code.function_name(argument, function)
+
+
+# Of `fit`, beside settings.
+_ARGUMENTS = ("callbacks", "env_args", "algorithm", "network", "extra_loss", "sinks", "verbose")
+
+
+def _check_output(sinks: Sequence[Sink], verbose: int) -> None:
+    """Refuse what would fail in the first cycle, before anything is compiled."""
+    if not isinstance(sinks, Sequence) or not all(map(callable, sinks)):
+        raise UserError(f"sinks: give a list of functions of (steps, row), not {sinks!r}.")
+    if verbose not in (0, 1, 2):
+        raise UserError(f"verbose must be 0, 1 or 2, not {verbose!r}.")
 
 
 def fit_program(
@@ -186,8 +219,8 @@ def fit_or_resume(
     runner = CallbackRunner(callbacks)
     memory_estimate.refuse_too_large(program)
     startup.check_alike(program)
-    resuming = processes.any_of((folder / "config.json").exists())
-    folder.mkdir(parents=True, exist_ok=True)
+    resuming = startup.holds_a_run(folder)
+    startup.by_main(lambda: folder.mkdir(parents=True, exist_ok=True) or folder)
     startup.check_shared(folder)
     with _explained(program):
         return loop.train(
@@ -237,6 +270,8 @@ def resume(
     randomize: str | None = None,
     algorithm: str | Callable[..., Algorithm] | None = None,
     network: str | Callable[..., ActorCritic] | None = None,
+    extra_loss: str | ExtraLoss | None = None,
+    sink: str | None = None,
     reset_steps: bool = False,
     seed: int | None = None,
     run_dir: Path | None = None,
@@ -256,22 +291,32 @@ def resume(
       total_steps: or up to N environment steps in all.
       env: an environment of your own, as for `fit`; named by module:Class, it may be imported.
       randomize: the module:function of --task.randomize, likewise.
-      algorithm, network: those of your own, as for `fit`.
+      algorithm, network, extra_loss: those of your own, as for `fit`.
+      sink: the module:make of --log.sink, if the run has it.
       reset_steps: count from 0, in a new run.
       seed: of the new run; the old one + 1 when not given.
       run_dir: folder of the new run.
       sinks: as for `fit`; those of the earlier part are not remembered.
       verbose: as for `fit`.
     """
+    if not isinstance(run, str | Path):
+        raise UserError(f"resume: give a run folder, not {run!r}.")
+    _check_output(sinks, verbose)
     (folder, step), runner = split_checkpoint(Path(run)), CallbackRunner(callbacks)
+    if step is None and not reset_steps:
+        startup.check_shared(folder)
     config, *members = (
         lengthened(c, epochs, total_steps)
         for c in _settings_of(
             folder,
-            env=None if env is None else user_code.name_of("env", env),
+            env=None if env is None else user_code.env_name("env", env),
             randomize=randomize,
-            algo=algorithm and user_code.name_of("algorithm", algorithm),
-            network=network and user_code.name_of("network", network),
+            network=_named("network", network),
+            training={
+                "--algo": _named("algorithm", algorithm),
+                "--ppo.extra-loss": _named("extra_loss", extra_loss),
+                "--log.sink": sink,
+            },
         )
     )
     if not reset_steps:
@@ -280,6 +325,7 @@ def resume(
         if step is not None:
             source, chosen = folder, dataclasses.replace(config, run_dir=None)
             folder = startup.by_main(lambda: fork.fork(source, step, run_dir, chosen))
+            startup.check_shared(folder)
             if processes.is_main():
                 print(f"run folder: {folder}", flush=True)
         program = build_population(members) if members else build(config)
@@ -299,14 +345,16 @@ def resume_if_present(members: Sequence[TrainConfig], verbose: int = NORMAL) -> 
     """
     config = members[0]
     folder = Path(config.run_dir or "")
-    if not processes.of_main("there" if (folder / "config.json").exists() else ""):
+    if not startup.holds_a_run(folder):
         return None
+    startup.check_shared(folder)
+    named = serialization.imported_code(config)
     stored, *several = _settings_of(
         folder,
-        env=config.env if env_names.is_custom(config.env) else None,
+        env=named.get("--env"),
         randomize=config.task.randomize,
-        algo=config.algo if env_names.is_custom(config.algo) else None,
-        network=config.network.module,
+        network=named.get("--network.module"),
+        training={flag: named.get(flag) for flag in serialization.TRAINING_CODE},
     )
     before = several or [stored]
     if len(before) != len(members):
@@ -334,7 +382,6 @@ def _continue(
 ) -> Result:
     """Continue a run from its newest checkpoint."""
     startup.check_alike(program)
-    startup.check_shared(folder)
     memory_estimate.refuse_too_large(program)
     with _explained(program):
         return loop.train(
@@ -350,7 +397,7 @@ def _refuse_several(run: Path, members: list[TrainConfig]) -> None:
         )
 
 
-def _settings_of(run: Path, **allowed: str | None) -> list[TrainConfig]:
+def _settings_of(run: Path, **allowed: Any) -> list[TrainConfig]:
     """Return the settings of a run, and then those of its members if it has several."""
     config = folders.read_config(run, **allowed)
     if whole := folders.population_of(run):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from jaxrl.config import TrainConfig
+from jaxrl.config import TrainConfig, env_names
 from jaxrl.errors import UserError
 from jaxrl.loggers import run_dir
 from jaxrl.programs import Program
@@ -59,7 +59,7 @@ def compilation(program: Program, folder: Path) -> str:
     earlier = _newest(program, folder, most=_SEARCHED)
     seconds = earlier and earlier.last("time/compile_seconds")
     if not seconds:
-        return "for the first time: up to a few minutes"
+        return env_names.compile_time(program.config.env, program.config.backend)
     return f"took {duration(seconds)} last time"
 
 

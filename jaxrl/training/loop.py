@@ -7,7 +7,6 @@ epoch            evaluate, checkpoint, best policy
 """
 
 import contextlib
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -26,14 +25,14 @@ from jaxrl.loggers.lock_file import HeartbeatLock
 from jaxrl.loggers.monitor import Monitor
 from jaxrl.loggers.sinks import Sink
 from jaxrl.programs import Executor, Program, memory_estimate
-from jaxrl.training import cycle, finalize, forecast, recovery, resume, signals, warm_start
+from jaxrl.training import cycle, finalize, forecast, recovery, resume, warm_start
 from jaxrl.training.callback_runner import CallbackRunner
 from jaxrl.training.resume import InitialState
 from jaxrl.training.run import Exchange, Member, Run
 from jaxrl.training.summary import Result, resume_command
 from jaxrl.training.warm_start import WarmStart
 from jaxrl.types import TrainState
-from jaxrl.utils import processes, profiling, sharding
+from jaxrl.utils import processes, profiling, sharding, signals
 
 _VIDEO_SECONDS = 5  # of --log.video-epochs
 
@@ -67,7 +66,6 @@ def train(
     began, config = time.monotonic(), program.config
     with contextlib.ExitStack() as stack:
         lock = stack.enter_context(_locked(folder))
-        logs = stack.enter_context(_log_folder(folder))
         stop = stack.enter_context(signals.listening())
         stop.at_once = "preparing, before any training"
         checkpoints = stack.enter_context(
@@ -78,8 +76,8 @@ def train(
         )
         stack.callback(console.close)
         called_here = own_sinks if processes.is_main() else ()
-        writers = _Writers(folder, logs, console, checkpoints, stack, called_here)
-        processes.how_to_continue = resume_command(folder, config)
+        writers = _Writers(folder, console, checkpoints, stack, called_here)
+        processes.resume_command = resume_command(folder, config)
         initial = _restore_or_prepare(program, writers, resuming, start)
         cycles = resume.cycles_of(program, initial)
         if cycles < config.total_cycles:
@@ -109,14 +107,9 @@ def train(
         else:
             stop.at_once = ""
             console.say("This run has reached its end; a larger --epochs would continue it.")
-        return _found_in(folder, logs, finalize.finish(run, state, cycles, stop))
-
-
-def _found_in(folder: Path, logs: Path, result: Result) -> Result:
-    """Return a result that names the run folder, where this process logged elsewhere."""
-    members = tuple(_found_in(folder, logs, member) for member in result.members)
-    place = folder / result.folder.relative_to(logs) if logs != folder else result.folder
-    return replace(result, folder=place, members=members)
+            if finalize.was_cut_short(run):
+                run.logged_at = cycles
+        return finalize.finish(run, state, cycles, stop)
 
 
 @contextlib.contextmanager
@@ -133,24 +126,10 @@ def _locked(folder: Path) -> Iterator[HeartbeatLock | None]:
         yield lock
 
 
-@contextlib.contextmanager
-def _log_folder(folder: Path) -> Iterator[Path]:
-    """Yield where this process writes its logs: the run folder, on process 0.
-
-    The others log to a temporary folder, so that all run the same loop.
-    """
-    if processes.is_main():
-        yield folder
-        return
-    with tempfile.TemporaryDirectory(prefix="jaxrl-") as temporary:
-        yield Path(temporary)
-
-
 class _Writers(NamedTuple):
     """Where a run writes, and what closes it."""
 
     folder: Path
-    logs: Path  # the folder itself, on process 0
     console: Console
     checkpoints: CheckpointManager
     stack: contextlib.ExitStack
@@ -162,21 +141,23 @@ def _restore_or_prepare(
 ) -> InitialState | WarmStart | None:
     """Restore the newest checkpoint, or prepare the folder of a new run."""
     config = program.config
-    begun = resuming and not resume.never_saved(config, to.checkpoints, to.folder)
+    # Only process 0 looks: others may see an older state of a shared disk, or remember it.
+    begun = resuming and processes.is_main()
+    begun = begun and not resume.never_saved(config, to.checkpoints, to.folder)
     if processes.of_main("begun" if begun else ""):
         restored = resume.restore(program, to.checkpoints)
-        # From here on an interrupted continuation must know how long it was to be.
         if not processes.is_main():
-            folders.describe(to.logs, config, program.members)
             return restored
-        folders.write_settings(to.logs, config, program.members)
+        # From here on an interrupted continuation must know how long it was to be.
+        folders.write_settings(to.folder, config, program.members)
         if resume.cycles_of(program, restored) < config.total_cycles:
-            folders.add_command(to.logs, program.members)
+            folders.add_command(to.folder, program.members)
         return restored
     start = warm_start.load(program) if resuming else start
     if isinstance(start, InitialState):
         resume.save_first(program, to.checkpoints, start.state)
-    folders.describe(to.logs, config, program.members)
+    if processes.is_main():
+        folders.describe(to.folder, config, program.members)
     if resuming:
         to.console.say("No checkpoint found; starting from scratch.")
     return start
@@ -204,32 +185,26 @@ def _make_run(program: Program, to: _Writers, initial: InitialState, resuming: b
     config, iterations = program.config, resume.iterations_of(initial.state)
 
     def member(config: TrainConfig, folder: Path, saved: dict, *also: Sink) -> Member:
-        resumed_at = iterations * config.steps_per_iteration if resuming else None
-        opened = sinks.open_sinks(config, folder, to.stack, resumed_at)
-        eval_log = EvalLog(folder / "evaluations.npz", resumed_at)
-        made = Member(
-            config=config,
-            spec=program.spec,
-            info=program.info,
-            folder=folder,
-            sinks=opened._replace(cycle=[*opened.cycle, *also]),
-            eval_log=eval_log,
-            monitor=Monitor(folder, config.env, to.stack, resumed_at)
-            if config.log.episodes and not config.offline
-            else None,
-        )
+        made = Member(config=config, spec=program.spec, info=program.info, folder=folder)
         made.load_state_dict(saved)
-        for writer in (*opened.cycle, eval_log):
-            for remark in getattr(writer, "remarks", ()):
-                to.console.warn(remark)
+        if processes.is_main():  # the others write nothing
+            resumed_at = iterations * config.steps_per_iteration if resuming else None
+            opened = sinks.open_sinks(config, folder, to.stack, resumed_at)
+            made.sinks = opened._replace(cycle=[*opened.cycle, *also])
+            made.eval_log = EvalLog(folder / "evaluations.npz", resumed_at)
+            if config.log.episodes and program.records_episodes:
+                made.monitor = Monitor(folder, config.env, to.stack, resumed_at)
+            for writer in (*opened.cycle, made.eval_log):
+                for remark in getattr(writer, "remarks", ()):
+                    to.console.warn(remark)
         return made
 
-    top = member(_logged(config), to.logs, initial.metadata, to.console, *to.sinks)
+    top = member(config, to.folder, initial.metadata, to.console, *to.sinks)
     saved = initial.metadata.get("members", [{}] * len(program.members))
-    places = folders.of_members(to.logs, program.members)
-    # The whole population is one run of a tracking service, not one for each member.
-    silent = {"wandb": False, "mlflow": False}
-    quiet = [_logged(replace(c, log=replace(c.log, **silent))) for c in program.members]
+    places = folders.of_members(to.folder, program.members)
+    # The whole population is one run of a tracking service or sink, not one for each member.
+    silent = {"wandb": False, "mlflow": False, "sink": None}
+    quiet = [replace(c, log=replace(c.log, **silent)) for c in program.members]
     members = [member(*each) for each in zip(quiet, places, saved, strict=True)]
     return Run(
         program=program,
@@ -239,14 +214,6 @@ def _make_run(program: Program, to: _Writers, initial: InitialState, resuming: b
         overview=top if members else None,
         earlier=initial.metadata.get("elapsed", 0.0),
     )
-
-
-def _logged(config: TrainConfig) -> TrainConfig:
-    """Return the settings of a member's sinks: process 0 alone writes more than a log."""
-    if processes.is_main():
-        return config
-    silent = {"tensorboard": False, "wandb": False, "mlflow": False, "episodes": False}
-    return replace(config, log=replace(config.log, **silent))
 
 
 def _compiling(program: Program, folder: Path) -> str:
@@ -279,7 +246,7 @@ def _train_cycles(
         )
     run.console.training_begins(run.env_steps(cycles))
     profiled = profiling.chosen_cycle(cycles, run.config.total_cycles)
-    profiled = profiled if run.config.profile else None
+    profiled = profiled if run.config.profile and processes.is_main() else None
     try:
         run.emit("training_start", cycles)
         while cycles < run.config.total_cycles and not _asked_to_stop(run, stop):

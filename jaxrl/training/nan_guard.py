@@ -20,8 +20,9 @@ _HOPELESS = 0.99
 
 
 _REMEDIES = {
-    True: "Try a lower --ppo.learning-rate, --ppo.max-grad-norm, or --ppo.normalize-reward.",
-    False: "Try lower learning rates (--offpolicy.q-lr, r-lr), or --offpolicy.reward-scale.",
+    "ppo": "Try a lower --ppo.learning-rate, --ppo.max-grad-norm, or --ppo.normalize-reward.",
+    "reppo": "Try a lower --reppo.learning-rate, --reppo.max-grad-norm, or --reppo.reward-scale.",
+    "offpolicy": "Try lower learning rates (--offpolicy.q-lr, r-lr), or --offpolicy.reward-scale.",
 }
 
 
@@ -34,7 +35,7 @@ def check_updates(run: Run, rows: list[dict[str, float]], cycles: int) -> None:
 
     Until then a diverged member goes on beside the others: its updates are skipped.
     """
-    limit = run.config.learning.max_bad_updates
+    limit = run.config.learning.max_nonfinite_updates
     for member in run.members:
         diverged = member.nonfinite_streak >= limit
         if diverged and not member.diverged and len(run.members) > 1:
@@ -64,7 +65,7 @@ def _diverged_member(member: Member) -> str:
 
 def check_end(run: Run, cycles: int) -> None:
     """Raise if the whole last iteration was non-finite; say it of single members."""
-    limit = min(run.config.learning.max_bad_updates, run.config.learning.updates)
+    limit = min(run.config.learning.max_nonfinite_updates, run.config.learning.updates)
     diverged = [member for member in run.members if member.nonfinite_streak >= limit]
     for member in diverged if run.overview else ():
         run.console.warn(_diverged_member(member))
@@ -73,18 +74,18 @@ def check_end(run: Run, cycles: int) -> None:
 
 
 def _diverged(run: Run, values: dict[str, float], cycles: int) -> TrainingDiverged:
-    broken = [n for n, v in values.items() if n.startswith("train/") and not math.isfinite(v)]
+    nonfinite = [n for n, v in values.items() if n.startswith("train/") and not math.isfinite(v)]
     run.checkpoints.wait()
     saved = run.checkpoints.steps()
     last = f"The checkpoint at step {max(saved):,} is untouched." if saved else "No checkpoint yet."
     return TrainingDiverged(
         f"Training diverged at step {run.env_steps(cycles):,}: {run.members[0].nonfinite_streak} "
-        f"consecutive non-finite updates ({', '.join(broken[:3]) or 'train/grad_norm'}). {last} "
-        f"{_REMEDIES[run.config.algo == 'ppo']}"
+        f"consecutive non-finite updates ({', '.join(nonfinite[:3]) or 'train/grad_norm'}). {last} "
+        f"{_REMEDIES[run.config.algo_section]}"
     )
 
 
-class EnvironmentBroke(TrainingStopped):
+class NonFiniteEnvironmentError(TrainingStopped):
     """An environment's observation, reward or ending was non-finite."""
 
 
@@ -111,7 +112,7 @@ def check_environments(run: Run, state: TrainState, cycles: int) -> None:
                 "(rollout/diverged; --task.on-nan stop shows where)"
             )
     if all(member.nonfinite_steps >= _HOPELESS * steps for member in run.members):
-        raise EnvironmentBroke(
+        raise NonFiniteEnvironmentError(
             f"Training stopped: environments produced non-finite values at every step {when}. "
             "--task.on-nan stop names the values and writes the state that leads to them."
         )
@@ -122,9 +123,9 @@ def _stop(run: Run, state: TrainState) -> None:
     captures = processes.fetch(run.program.nan_captures(state))
     if not captures:
         number = run.members[0].nonfinite_steps
-        raise EnvironmentBroke(
+        raise NonFiniteEnvironmentError(
             f"--task.on-nan stop: environments produced non-finite values in {number:,} steps of "
-            f"this cycle. {run.config.env} keeps its state to itself, so none was written."
+            f"this cycle. {run.config.env} does not expose its state; none was written."
         )
     for member, capture in zip(run.members, captures, strict=True):
         _stop_if_captured(run.program, capture, member.folder)
@@ -140,11 +141,12 @@ def _stop_if_captured(
     index = int(np.argmin(np.where(at == nan_capture.NEVER, np.iinfo(np.int32).max, at)))
     row = jax.tree.map(lambda leaf: leaf[index], capture)
     step = int(row.captured_at) * program.config.task.action_repeat
-    file = folder / "broken" / f"environment-{index}-step-{step}.npz"
-    _dump(program, row, file)
+    file = folder / "nonfinite" / f"environment-{index}-step-{step}.npz"
+    if processes.is_main():
+        _dump(program, row, file)
     others = int((at != nan_capture.NEVER).sum()) - 1
     beside = f" ({others} more in the same cycle)" if others else ""
-    raise EnvironmentBroke(
+    raise NonFiniteEnvironmentError(
         f"--task.on-nan stop: environment {index} produced non-finite values at step {step:,}, "
         f"step {int(row.age):,} of its episode: {_what(row)}{beside}. Its state before that step, "
         f"the action and the result are in {file}. With --task.on-nan restart it would have been "
@@ -158,7 +160,7 @@ def _what(row: nan_capture.NonFiniteCapture) -> str:
         return f"after its reset, {bad}"
     parts = {"reward": row.reward, "done": row.done, "truncation": row.truncation}
     found = _nonfinite(parts | trees.named_leaves({"obs": row.obs}))
-    return found or "a number too large to learn from"
+    return found or f"a value above the limit {OBS_LIMIT:g}"
 
 
 def _nonfinite(parts: dict[str, Any]) -> str:

@@ -1,6 +1,6 @@
-"""The members of a population seen together: what sets them apart, and how sure their middle is.
+"""The members of a population seen together: how they differ, and their interquartile means.
 
-Interquartile means with 95 % bootstrap intervals over the seeds of each variant; of fewer than four
+With 95 % bootstrap intervals over the seeds of each variant; of fewer than four
 seeds that is the mean and the range, and is called so.
 """
 
@@ -55,7 +55,7 @@ def as_episodes(rows: Sequence[Row]) -> Episodes:
 def lines(
     members: Sequence[TrainConfig], returns: Sequence[float], *, each: bool = True
 ) -> list[str]:
-    """Return one line for each variant: its middle, the interval, and perhaps every seed."""
+    """Return a line for each variant: interquartile mean, interval, and perhaps every seed."""
     found = []
     for label, places in variants.by_label(members).items():
         chosen = np.array([returns[place] for place in places])

@@ -64,7 +64,7 @@ def _differing(members: Sequence[TrainConfig]) -> str:
 
 
 def devices_for(members: Sequence[TrainConfig]) -> int:
-    """Return how many devices members can be dealt to evenly."""
+    """Return the largest number of devices that the members divide over."""
     present, asked, number = len(jax.devices()), members[0].devices, len(members)
     if asked is None:
         return max(d for d in range(1, present + 1) if number % d == 0)
@@ -72,7 +72,7 @@ def devices_for(members: Sequence[TrainConfig]) -> int:
         raise UserError(f"--devices {asked}: this machine has {present}.")
     if number % asked:
         raise UserError(
-            f"--devices {asked}: {number} members cannot be dealt to them evenly: use "
+            f"--devices {asked}: {number} members do not divide over {asked} devices: use "
             f"{-(-number // asked) * asked} members, or another number of devices."
         )
     return asked

@@ -46,7 +46,7 @@ def check(
 
     `unlogged` are the rows of a cycle that is not logged yet.
     """
-    gone = processes.of_main(str(missing(run) or ""))
+    gone = processes.of_main(str(missing(run) or "") if processes.is_main() else "")
     if not gone:
         return
     if unlogged:  # the deleted file still takes them
@@ -60,9 +60,9 @@ def save_elsewhere(run: Run, state: TrainState, cycles: int) -> str:
     """Save all that is in memory in a new folder; say where, and how to go on."""
     old = run.folder
     new = Path(processes.of_main(str(_new_folder(old)) if processes.is_main() else ""))
+    for member in _members(run):
+        member.folder = new / member.folder.relative_to(old)
     if processes.is_main():
-        for member in _members(run):
-            member.folder = new / member.folder.relative_to(old)
         folders.describe(new, run.config, run.program.members)
         for member in _members(run):
             _save_logs(member)
@@ -90,7 +90,8 @@ def _save_logs(member: Member) -> None:
             with contextlib.suppress(OSError):
                 if text := sink.contents():
                     atomic_io.write_text(member.folder / sink.path.name, text)
-    member.eval_log.move_to(member.folder)
+    if member.eval_log:
+        member.eval_log.move_to(member.folder)
 
 
 def _new_folder(path: Path) -> Path:

@@ -35,6 +35,11 @@ def all_settings(program: Program) -> dict[str, Any]:
     return alone | ({"settings_of_members": each} if each else {})
 
 
+def layout(program: Program) -> dict[str, int]:
+    """Return the devices and processes on which a state was computed."""
+    return {"devices": program.mesh.size, "processes": processes.count()}
+
+
 def iterations_of(state: TrainState) -> int:
     """Return how many iterations a state has behind it, all members alike."""
     return int(np.ravel(processes.fetch(state.iteration))[0])
@@ -56,7 +61,7 @@ def checkpointed_part(config: TrainConfig, state: TrainState) -> TrainState:
 
 def save_first(program: Program, checkpoints: CheckpointManager, state: TrainState) -> None:
     """Save a first state that came from another run, which may be gone when this one resumes."""
-    metadata = {**all_settings(program), "devices": program.mesh.size}
+    metadata = {**all_settings(program), **layout(program)}
     checkpoints.save(0, checkpointed_part(program.config, state), metadata, block=True)
 
 
@@ -93,10 +98,18 @@ def restore_state(
         places = jax.tree.map(lambda s: s.sharding, whole.collector.replay)
         blank = jax.tree.map(sharding.put, replay.exclude_current(blank), places)
         state = state.replace(collector=state.collector.replace(replay=blank))
-    if restored.metadata.get("devices") != program.mesh.size:
+    devices, before = program.mesh.size, restored.metadata
+    if before.get("devices") != devices:
         # Members of a population stay as they are; rows are shuffled on the device they lie on.
-        how = "in the last bits" if program.members else "from here on: minibatches are dealt again"
-        warnings.append(f"another number of devices: numbers will differ {how}.")
+        how = (
+            "results differ in the last bits"
+            if program.members
+            else "minibatches are shuffled differently, so results differ from here on"
+        )
+        warnings.append(f"The number of devices changed: {how}.")
+    elif before.get("processes") != processes.count() and devices > 2 and not program.members:
+        # A sum of more than two numbers depends on their order.
+        warnings.append("The number of processes changed: results may differ in the last bits.")
     return state, restored, warnings
 
 
@@ -112,6 +125,7 @@ def _are_numbers(values: Any) -> bool:
 _METADATA: dict[str, Callable[[Any], bool]] = {
     "elapsed": is_number,
     "devices": _is_count,
+    "processes": _is_count,
     "settings": lambda value: isinstance(value, dict),
     "best": lambda value: value is None or is_number(value),
     "episodes": _is_count,

@@ -39,8 +39,8 @@ class Member:
     config: TrainConfig
     spec: EnvSpec
     folder: Path
-    sinks: Sinks
-    eval_log: EvalLog
+    sinks: Sinks = Sinks([], [])  # none of these on processes other than the first
+    eval_log: EvalLog | None = None
     monitor: Monitor | None = None  # of every training episode
     info: dict[str, Any] = field(default_factory=dict)  # of the program, for files of networks
     best: float = -math.inf
@@ -70,7 +70,8 @@ class Member:
         self, result: Episodes, metrics: Row, networks: dict[str, PyTree], cycles: int
     ) -> Row:
         """Log an evaluation, save the networks if they are the best so far; return the metrics."""
-        self.eval_log.add(self.env_steps(cycles), result)
+        if self.eval_log:
+            self.eval_log.add(self.env_steps(cycles), result)
         self.last_evaluation = metrics
         self.save_if_best(networks, cycles, self.last_evaluation["eval/mean_reward"])
         return self.last_evaluation | {"eval/best_mean_reward": self.best}
@@ -107,6 +108,8 @@ class Member:
 
     def save_networks(self, networks: dict[str, PyTree], cycles: int, name: str) -> None:
         """Write policies/<name>.npz, and rewards/<name>.npz where a reward is learnt."""
+        if not processes.is_main():
+            return
         info = {"env": self.config.env, "env_steps": self.env_steps(cycles)}
         info |= self.info | self.last_evaluation
         config = algorithms.network_config(self.config)
@@ -115,6 +118,8 @@ class Member:
 
     def remove_networks(self, kept: set[str]) -> None:
         """Remove the networks of steps whose checkpoints are gone."""
+        if not processes.is_main():
+            return
         for file in self.folder.glob("*/*.npz"):
             named_by_step = file.parent.name in ("policies", "rewards") and file.stem.isdecimal()
             if named_by_step and file.stem not in kept:
@@ -272,7 +277,7 @@ class Run:
         """Write a checkpoint of the full state."""
         metadata = {
             "elapsed": self.elapsed,
-            "devices": self.program.mesh.size,
+            **resume.layout(self.program),
             **resume.all_settings(self.program),
             **self.top.state_dict(),
         }

@@ -1,14 +1,16 @@
 """What several processes check before they train together. A single one has nothing to check."""
 
+import contextlib
 import json
+import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from jaxrl.config import settings
 from jaxrl.errors import UserError
 from jaxrl.loggers import run_dir as folders
-from jaxrl.programs import OfflineProgram, Program
+from jaxrl.programs import Program
 from jaxrl.utils import atomic_io, processes
 
 
@@ -16,7 +18,7 @@ def check_alike(program: Program) -> None:
     """Refuse processes with different settings, code or packages, naming the field and ranks."""
     if processes.count() == 1:
         return
-    error = _RECORDED if isinstance(program, OfflineProgram) else ""
+    error = "" if program.supports_processes else _RECORDED
     processes.raise_together(error or _too_few_devices(program))
     every = [json.loads(text) for text in processes.gather(json.dumps(_identity(program)))]
     if not all(each[_COMMIT] for each in every):  # git did not answer everywhere
@@ -24,11 +26,17 @@ def check_alike(program: Program) -> None:
     for name in sorted({name for each in every for name in each}):
         values = [json.dumps(each.get(name)) for each in every]
         if len(set(values)) > 1:
-            other = next(rank for rank, value in enumerate(values) if value != values[0])
             raise UserError(
-                f"Processes differ in {name}: process 0 has {values[0]}, process {other} has "
-                f"{values[other]}. Start all with the same command and the same installation."
+                f"Processes differ in {name}: {_who_has_what(values)}. Start all with the same "
+                "command and the same installation."
             )
+
+
+def _who_has_what(values: list[str]) -> str:
+    """Return every value with the processes that have it: "process 0 has 3; processes 1, 2 ..."."""
+    ranks = {value: [i for i, other in enumerate(values) if other == value] for value in values}
+    verbs = {value: "have" if len(who) > 1 else "has" for value, who in ranks.items()}
+    return "; ".join(f"{_named(who)} {verbs[value]} {value}" for value, who in ranks.items())
 
 
 _COMMIT = "the commit of jaxrl"
@@ -44,7 +52,7 @@ def _too_few_devices(program: Program) -> str:
         return ""
     if program.members:
         number = len(program.members)
-        rule = f"{number} members cannot be dealt to them: give a multiple of {present}."
+        rule = f"{number} members do not divide over them: give a multiple of {present}."
     else:
         rule = f"give --devices {present}, not {used}, or leave it out."
     return f"Several processes use all of their {present} devices: {rule}"
@@ -75,6 +83,15 @@ def create_folder(program: Program) -> Path:
     return path
 
 
+def holds_a_run(folder: Path) -> bool:
+    """Tell whether there is a run in a folder.
+
+    Only process 0 looks: hosts that look before it makes the folder may not see it for a minute.
+    """
+    found = processes.is_main() and (folder / "config.json").exists()
+    return bool(processes.of_main("there" if found else ""))
+
+
 def by_main(make: Callable[[], Path]) -> Path:
     """Return the path that process 0 makes; its error is raised on all."""
     path, error = None, ""
@@ -88,6 +105,9 @@ def by_main(make: Callable[[], Path]) -> Path:
     return path or Path(shared)
 
 
+_VISIBLE = 60.0  # seconds after which every host sees a new file: NFS caches what is missing
+
+
 def check_shared(folder: Path) -> None:
     """Refuse a folder that not all processes see, before an hour of training is lost.
 
@@ -95,6 +115,8 @@ def check_shared(folder: Path) -> None:
     """
     if processes.count() == 1:
         return
+    if not processes.of_main("there" if processes.is_main() and folder.is_dir() else ""):
+        return  # what is missing is named where it is read
     token = processes.of_main(uuid.uuid4().hex)
     file = folder / f".shared-{token}"
     error = ""
@@ -104,16 +126,27 @@ def check_shared(folder: Path) -> None:
         except OSError as failure:
             error = f"The run folder '{folder}' is not writable: {failure}"
     processes.raise_together(error)
-    try:
-        seen = atomic_io.read_text(file) == token
-    except (OSError, UserError):
-        seen = False
-    everywhere = processes.gather("" if seen else "missing")
+    everywhere = processes.gather("" if _appears(file, token) else "missing")
     if processes.is_main():
         file.unlink(missing_ok=True)
-    blind = [rank for rank, text in enumerate(everywhere) if text]
-    if blind:
+    if blind := [rank for rank, text in enumerate(everywhere) if text]:
         raise UserError(
-            f"The run folder '{folder}' of process 0 is not seen by process {blind[0]}: several "
-            "processes need a folder on a disk that all of them share (--run-dir)."
+            f"{_named(blind).capitalize()} cannot see the run folder '{folder}' of process 0: "
+            "several processes need a folder on a disk that all of them share (--run-dir)."
         )
+
+
+def _appears(file: Path, token: str) -> bool:
+    """Tell whether this process comes to see a file with this text."""
+    until = time.monotonic() + _VISIBLE
+    while True:
+        with contextlib.suppress(OSError, UserError):
+            return atomic_io.read_text(file) == token
+        if time.monotonic() > until:
+            return False
+        time.sleep(min(0.5, _VISIBLE / 10))
+
+
+def _named(ranks: Sequence[int]) -> str:
+    """Return "process 1", or "processes 1, 2, 3"."""
+    return f"process{'es' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"

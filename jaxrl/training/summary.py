@@ -1,13 +1,14 @@
 """What a run reached, and what can be done next."""
 
 import math
+import os
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from jaxrl.config import TrainConfig, env_names, serialization
+from jaxrl.config import TrainConfig, distributed, env_names, serialization
 from jaxrl.reports import pages
-from jaxrl.utils import stats
+from jaxrl.utils import command_line, processes, stats, user_code
 from jaxrl.utils.formatting import short
 
 
@@ -48,7 +49,7 @@ def text(result: Result, config: TrainConfig) -> str:
         )
     if result.stopped_because:
         lines.append(f"stopped          {result.stopped_because}")
-    path, own = shlex.quote(str(result.folder)), _own(config, "--algo")
+    path, own = shlex.quote(str(result.folder)), _own(config, *serialization.TRAINING_CODE)
     if result.stopped_by:
         longer = ""
     elif config.total_steps is None:
@@ -60,7 +61,7 @@ def text(result: Result, config: TrainConfig) -> str:
     if not config.rrd.reward_only:
         where = " --env ENV" if config.env == env_names.OFFLINE else ""
         next_steps.append(
-            f"evaluate         python -m jaxrl.evaluate {first} --episodes 100{own}{where}"
+            f"evaluate         {command_line.prog('evaluate')} {first} --episodes 100{own}{where}"
         )
     if config.offline and config.offpolicy.reward == "rrd":
         plot = result.folder / "plots" / "rewards.png"
@@ -90,8 +91,15 @@ def _details(evaluation: dict[str, float]) -> str:
 
 
 def resume_command(folder: Path, config: TrainConfig, longer: str = "") -> str:
-    """Return the command that resumes a run."""
-    return f"python -m jaxrl.train --resume {shlex.quote(str(folder))}{longer}{_own(config)}"
+    """Return the command that resumes a run, on as many processes."""
+    if user_code.is_unnamed(config.env):
+        return f"jaxrl.resume({str(folder)!r}, env=...)"
+    flags = f"--resume {shlex.quote(str(folder))}{longer}{_own(config)}"
+    if launcher := os.environ.get(distributed.LAUNCHER):
+        return f"{launcher} {flags}"
+    number = processes.count()
+    everywhere = f" (the same command in all {number} processes)" if number > 1 else ""
+    return f"{command_line.prog('train')} {flags}{everywhere}"
 
 
 def _own(config: TrainConfig, *unused: str) -> str:

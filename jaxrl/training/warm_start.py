@@ -70,7 +70,7 @@ def from_full_state(program: Program, source: Path, step: int | None = None) -> 
         iteration=sharding.put_like(state.iteration, 0),
         learner=learner.replace(total_iterations=total, **zeros),
     )
-    if env_names.is_hosted(config.env):  # its episodes cannot be taken along
+    if env_names.is_gymnasium(config.env):  # its episodes cannot be taken along
         restarted = replay.restart_episodes(state.collector.replay, config.learning.rollout_length)
         state = state.replace(collector=state.collector.replace(replay=restarted))
     remark = f"starting from the state of {source} at step {restored.step:,}, counted from 0"
@@ -126,7 +126,7 @@ def _from_checkpoint(
     _refuse_other_shapes(path, have, wanted)
     taken = {name: have[name] for name in wanted}
     network_files.refuse_nonfinite(taken, f"--init-from: the checkpoint of '{path}'")
-    remark = f"starting from what {path} had learnt at step {found.step:,}: policy and critic"
+    remark = f"initialised policy and critic from {path}, step {found.step:,}"
     return WarmStart(taken, remark, found.warnings)
 
 

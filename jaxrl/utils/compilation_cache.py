@@ -3,6 +3,7 @@
 import contextlib
 import os
 from pathlib import Path
+from typing import Any
 
 import jax
 
@@ -18,3 +19,27 @@ def enable() -> None:
             directory = Path(base) / "jaxrl" / "xla"
             directory.mkdir(parents=True, exist_ok=True)
             jax.config.update("jax_compilation_cache_dir", str(directory))
+
+
+def store_on_every_process() -> None:
+    """Let all of several processes store what they compile for CPUs.
+
+    JAX stores the programs of process 0 only, and on CPUs the keys of the others differ: they
+    would compile everything again at each start, while process 0 waits.
+    """
+    from jax._src import compilation_cache, compiler
+
+    write = compiler._cache_write
+
+    def write_everywhere(*args: Any) -> None:
+        write(*args)
+        with contextlib.suppress(Exception):  # a cache, and functions without public names
+            key, seconds, name, backend, executable, callbacks = args
+            least = jax.config.jax_persistent_cache_min_compile_time_secs  # type: ignore[attr-defined]
+            on_other_cpu = backend.platform == "cpu" and backend.process_index() > 0
+            if on_other_cpu and not callbacks and seconds >= least:
+                compilation_cache.put_executable_and_time(
+                    key, name, executable, backend, int(seconds)
+                )
+
+    compiler._cache_write = write_everywhere

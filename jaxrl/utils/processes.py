@@ -6,6 +6,7 @@ waits in this module.
 """
 
 import contextlib
+import functools
 import itertools
 import json
 import os
@@ -20,16 +21,19 @@ import numpy as np
 
 from jaxrl.errors import UserError, first_line
 from jaxrl.types import PyTree
+from jaxrl.utils import compilation_cache, liveness
 
 _CONTACT = ("Gloo", "NCCL", "coordination service", "Connection closed")  # in errors of collectives
 _LEAVING = 1.0  # seconds for the others to leave
+_FAILING = 5.0  # seconds for them to say why
+_LATER = 60  # seconds that JAX waits for longer than we do
 _LONGEST = 1200.0  # seconds that a process may wait for the work of others
 _A_WEEK = 7 * 86400.0  # seconds; a process that is lost meanwhile is found by `_watch`
-how_to_continue = ""  # said when another process is lost; set when there is something to continue
+resume_command = ""  # said when another process is lost; set when there is something to continue
 _heartbeat = 60  # seconds
-_FAILURE, _LEFT = "jaxrl/failure", "jaxrl/left"  # keys: why process 0 leaves, who has left
+_connection: liveness.Hub | liveness.Spoke | None = None  # to the other processes
 _ending = threading.Event()  # set when all processes end together
-_leaving = threading.Event()  # set when this one ends after a failure
+_exiting = threading.Event()  # set when this one ends after a failure
 
 
 def start(
@@ -52,32 +56,44 @@ def start(
     jax.config.update("jax_enable_recoverability", True)
     # Programs that run at the same time could reach their collectives in another order elsewhere.
     jax.config.update("jax_cpu_enable_async_dispatch", False)
+    met = f"to {coordinator} " if coordinator else ""
+    never_came = (
+        f"Only some of {processes or 'the'} processes connected {met}within {timeout} s. Start "
+        "one for each --distributed.process from 0 on, or give a longer --distributed.timeout."
+    )
+    # JAX aborts process 0 when others do not come, so it is given more time than this.
+    waiting = threading.Timer(timeout, _give_up, [never_came])
+    waiting.daemon = True
+    waiting.start()
     try:
         jax.distributed.initialize(
             coordinator,
             processes,
             process,
-            initialization_timeout=timeout,
+            initialization_timeout=timeout + _LATER,
             heartbeat_timeout_seconds=heartbeat,
         )
     except Exception as error:
-        why = first_line(error)
-        if coordinator is None:
-            text = (
-                f"--distributed auto found no scheduler that names the processes ({why}). Name "
-                "them: --distributed.coordinator HOST:PORT, .processes N and .process I."
-            )
-        else:
-            text = (
-                f"Not all of {processes} processes met at {coordinator} within {timeout} s "
-                f"({why}). Start one for each --distributed.process from 0 to "
-                f"{(processes or 1) - 1}, or give a longer --distributed.timeout."
-            )
-        raise UserError(text) from error
+        if coordinator is not None:
+            raise UserError(f"{never_came} ({first_line(error)})") from error
+        raise UserError(
+            "--distributed auto found no scheduler that names the processes "
+            f"({first_line(error)}). Name them: --distributed.coordinator HOST:PORT, "
+            ".processes N and .process I."
+        ) from error
+    finally:
+        waiting.cancel()
     global _heartbeat
     _heartbeat = heartbeat
+    compilation_cache.store_on_every_process()
     if count() > 1:
         threading.Thread(target=_watch, args=(heartbeat,), daemon=True).start()
+        _connect(timeout)
+
+
+def _give_up(why: str) -> None:
+    os.write(2, f"error: {why}\n".encode())
+    os._exit(2)
 
 
 def count() -> int:
@@ -156,15 +172,17 @@ def raise_together(error: str) -> None:
 class Rendezvous:
     """Work in steps that all processes finish before the next; safe in any thread.
 
-    Its messages go through the coordination service. All processes make them in the same order.
+    Its messages go through the coordination service. All processes make them in the same order,
+    and each one's steps in one thread.
     """
 
     _numbers = itertools.count()
 
     def __init__(self, timeout: float = _LONGEST) -> None:
         self._number, self._timeout = next(self._numbers), timeout
+        self._steps, self._last = itertools.count(), ""
 
-    def gather(self, step: str, work: Callable[[], str]) -> list[str]:
+    def gather(self, work: Callable[[], str]) -> list[str]:
         """Return what the work of every process returned; raise if it failed on one.
 
         Raises:
@@ -178,15 +196,7 @@ class Rendezvous:
             answer = f"+{work()}"
         except Exception as error:
             failure, answer = error, f"!{error}"
-        store, until = _store(), time.monotonic() + self._timeout
-        store.key_value_set(self._key(step, index()), answer)
-        answers = []
-        for rank in range(count()):  # all of them: none still works when a failure is raised
-            left = max(int(1000 * (until - time.monotonic())), 1)
-            try:
-                answers.append(store.blocking_key_value_get(self._key(step, rank), left))
-            except Exception as error:
-                raise OSError(f"process {rank} did not answer: {first_line(error)}") from error
+        answers = self._exchange(answer)  # of all: none still works when a failure is raised
         if failure is not None:
             raise failure
         for rank, each in enumerate(answers):
@@ -194,8 +204,27 @@ class Rendezvous:
                 raise OSError(f"process {rank}: {each[1:]}")
         return [each[1:] for each in answers]
 
-    def _key(self, step: str, rank: int) -> str:
-        return f"jaxrl/{self._number}/{step}/{rank}"
+    def _exchange(self, answer: str) -> list[str]:
+        """Return the answers of all, which process 0 collects: three messages for each process."""
+        store, until = _store(), time.monotonic() + self._timeout
+        step = f"jaxrl/{self._number}/{next(self._steps)}"
+        if not is_main():
+            store.key_value_set(f"{step}/{index()}", answer)
+            return json.loads(_received(store, f"{step}/all", 0, until))
+        others = (_received(store, f"{step}/{rank}", rank, until) for rank in range(1, count()))
+        answers = [answer, *others]
+        store.key_value_set(f"{step}/all", json.dumps(answers))
+        if self._last:  # which all have read, since they are here
+            store.key_value_delete(self._last)
+        self._last = step
+        return answers
+
+
+def _received(store: Any, key: str, sender: int, until: float) -> str:
+    try:
+        return store.blocking_key_value_get(key, max(int(1000 * (until - time.monotonic())), 1))
+    except Exception as error:
+        raise OSError(f"process {sender} did not answer: {first_line(error)}") from error
 
 
 def arrays_of_main(make: Callable[[], Sequence[np.ndarray]]) -> list[np.ndarray]:
@@ -212,8 +241,13 @@ def arrays_of_main(make: Callable[[], Sequence[np.ndarray]]) -> list[np.ndarray]
         made = make() if is_main() else []
         return json.dumps([(array.dtype.str, array.tolist()) for array in made])
 
-    text = Rendezvous(_A_WEEK).gather("arrays", work)[0]
+    text = _arrays().gather(work)[0]
     return [np.array(values, dtype) for dtype, values in json.loads(text)]
+
+
+@functools.cache
+def _arrays() -> Rendezvous:
+    return Rendezvous(_A_WEEK)
 
 
 def _store() -> Any:
@@ -223,29 +257,46 @@ def _store() -> Any:
     return distributed.global_state.client
 
 
-def _interval() -> float:
-    """Return the seconds between two looks at the other processes."""
-    return min(5.0, _heartbeat / 4)
+def _connect(timeout: int) -> None:
+    """Open the connections that tell when a process ends."""
+    global _connection
+    store, key = _store(), "jaxrl/liveness"
+    if is_main():
+        _connection = liveness.Hub(_ended, _heartbeat)
+        return store.key_value_set(key, _connection.address)
+    liveness.delay_aborts()
+    with contextlib.suppress(OSError, RuntimeError):  # a firewall: heartbeats must do
+        address = store.blocking_key_value_get(key, 1000 * timeout)
+        _connection = liveness.Spoke(_host_of_main(), address, index(), _ended, _heartbeat)
+
+
+def _host_of_main() -> str:
+    from jax._src import distributed
+
+    return (distributed.global_state.coordinator_address or "").rpartition(":")[0].strip("[]")
+
+
+def _ended(rank: int, why: str) -> None:
+    """End this process since another one has: by a failure that it names, or without a word."""
+    if why:
+        _exiting.wait(_LEAVING)  # set if this process has failed as well, and says so itself
+    if not _ending.is_set() and not _exiting.is_set():
+        end(why or f"process {rank} of {count()} was lost")
 
 
 def _watch(heartbeat: int) -> None:
-    """End this process when another one is lost, or when process 0 is about to leave."""
+    """End this process when another one has sent no heartbeats."""
     store, others, silent = _store(), list(range(count())), 0.0
-    every = _interval()
+    every = min(5.0, heartbeat / 4)
     while not _ending.wait(every):
-        failure = ""
-        with contextlib.suppress(Exception):  # mostly there is no such key
-            failure = store.key_value_try_get(_FAILURE)
-        if failure and not _leaving.wait(_LEAVING):  # set if this process has failed as well
-            end(failure)
         try:  # also when leaving: the call of others returns when all have made it
             live, silent = set(store.get_live_nodes(others)), 0.0
             lost = [rank for rank in others if rank not in live]
         except Exception:  # process 0, which hosts the service, does not answer
             silent += every
             lost = [0] if silent > heartbeat / 2 else []
-        if lost and not _ending.is_set() and not _leaving.is_set():
-            end(f"process {lost[0]} of {len(others)} was lost")
+        if lost:
+            _ended(lost[0], "")
 
 
 def lost_contact(error: BaseException) -> bool:
@@ -255,30 +306,20 @@ def lost_contact(error: BaseException) -> bool:
 
 def end(why: str) -> None:
     """End this process at once: others are gone, so nothing can be saved together."""
-    hint = f" Continue with: {how_to_continue}" if how_to_continue else ""
+    _exiting.set()
+    hint = f" Continue with: {resume_command}" if resume_command else ""
     with contextlib.suppress(Exception):
         sys.stdout.flush()
     os.write(2, f"\nerror: {why}; process {index()} stops.{hint}\n".encode())
-    _tell_others(why)
+    _notify_others(why)
     os._exit(1)
 
 
-def _tell_others(why: str) -> None:
-    """Let the others end first: JAX ends them with a message of its own once process 0 is gone."""
-
-    def tell() -> None:
-        with contextlib.suppress(Exception):
-            if not is_main():
-                return _store().key_value_set(f"{_LEFT}/{index()}", "")
-            _store().key_value_set(_FAILURE, why)
-            for rank in range(1, count()):
-                _store().blocking_key_value_get(f"{_LEFT}/{rank}", int(1000 * longest))
-
-    _leaving.set()
-    longest = 3 * _interval() if is_main() else _LEAVING
-    telling = threading.Thread(target=tell, daemon=True)  # the service may not answer
-    telling.start()
-    telling.join(longest)
+def _notify_others(why: str) -> None:
+    """Let the others end first: JAX aborts them once process 0 is gone."""
+    _exiting.set()
+    if _connection is not None:
+        _connection.tell(why, _FAILING)
 
 
 def wait_for_watch() -> None:
@@ -309,5 +350,5 @@ def leave(status: int, text: str = "") -> None:
         with contextlib.suppress(Exception):
             sys.stdout.flush()
             sys.stderr.flush()
-        _tell_others(f"process {index()} of {count()} failed")
+        _notify_others(f"process {index()} of {count()} failed")
         os._exit(status)

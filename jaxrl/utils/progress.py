@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
+from jaxrl.utils import signals
+
 # Called with what begins; the context ends with it.
 Stage = Callable[[str], AbstractContextManager[None]]
 
@@ -18,21 +20,28 @@ def silent(text: str) -> AbstractContextManager[None]:
 
 @contextlib.contextmanager
 def stage(text: str) -> Iterator[None]:
-    """Print what begins to stderr, and its seconds when it ends; a terminal counts them."""
+    """Print what begins to stderr, and its seconds when it ends; a terminal counts them.
+
+    Ctrl-C ends the process at once: Python would hear it only when a compilation is done.
+    """
     from rich.console import Console
     from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
     out, began = Console(stderr=True, highlight=False), time.monotonic()
     if out.is_terminal:
         columns = (TextColumn(text, markup=False), TimeElapsedColumn())
-        with Progress(*columns, console=out, transient=True) as progress:
+        with (
+            Progress(*columns, console=out, transient=True) as progress,
+            signals.listening(at_once=text),
+        ):
             progress.add_task("")
             yield
         print(text, end=" ...", file=sys.stderr)
     else:
         print(text, end=" ...", file=sys.stderr, flush=True)
         try:
-            yield
+            with signals.listening(at_once=text):
+                yield
         except BaseException:
             print(file=sys.stderr)  # its message begins on a line of its own
             raise

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
 
+from jaxrl.errors import install
 from jaxrl.types import PyTree, TrainState
 
 _DEV = Path("/dev")
@@ -49,8 +50,8 @@ def unused_gpu() -> str | None:
     if chosen or jax.local_devices()[0].platform != "cpu" or not any(_DEV.glob("nvidia[0-9]*")):
         return None
     return (
-        "warning: this machine has an NVIDIA GPU, but JAX runs on the CPU: pip install "
-        "'jaxrl[gpu]' adds JAX for CUDA (JAX_PLATFORMS=cpu hides this warning)"
+        "warning: this machine has an NVIDIA GPU, but JAX runs on the CPU: "
+        f"{install('gpu')} adds JAX for CUDA (JAX_PLATFORMS=cpu hides this warning)"
     )
 
 

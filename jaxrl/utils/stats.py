@@ -46,15 +46,15 @@ def format_aggregate(value: float, write: Callable[[float], str]) -> str:
 def interquartile_mean(
     values: np.ndarray, axis: int = -1, *, lower_is_better: bool = False
 ) -> np.ndarray:
-    """Return the mean of the middle half along an axis, which outliers cannot move.
+    """Return the mean of the inner half along an axis, which outliers cannot move.
 
     It is NaN where more values are non-finite than are left out at the worst end.
     """
     ordered = np.sort(nonfinite_as_worst(values, lower_is_better=lower_is_better), axis=axis)
     number = ordered.shape[axis]
     cut = number // 4
-    middle = np.take(ordered, np.arange(cut, number - cut), axis=axis)
-    return _nan_if_infinite(np.mean(middle, axis=axis))
+    inner = np.take(ordered, np.arange(cut, number - cut), axis=axis)
+    return _nan_if_infinite(np.mean(inner, axis=axis))
 
 
 def _nan_if_infinite(aggregate: np.ndarray) -> np.ndarray:

@@ -9,14 +9,14 @@ import jax
 
 
 class Utilization:
-    """Reads the use of the processor since the last reading, and of the GPUs now."""
+    """Reads the use of the CPU since the last reading, and of the GPUs now."""
 
     def __init__(self) -> None:
         self._wall, self._cpu = time.monotonic(), time.process_time()
         self._gpus = _gpu_handles()
 
     def read(self) -> dict[str, float]:
-        """Return the metrics; that of GPUs only where NVML is installed (jaxrl[gpu])."""
+        """Return the metrics; that of GPUs only where NVML is installed (the extra gpu)."""
         wall, cpu = time.monotonic(), time.process_time()
         used = (cpu - self._cpu) / max(wall - self._wall, 1e-9)
         self._wall, self._cpu = wall, cpu

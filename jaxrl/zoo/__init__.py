@@ -20,7 +20,7 @@ import tyro
 from jaxrl.config import zoo
 from jaxrl.config.zoo import Card, card, names
 from jaxrl.errors import UserError, check_episodes, exit_status
-from jaxrl.utils import progress
+from jaxrl.utils import command_line, progress
 
 __all__ = ["Card", "card", "names"]
 
@@ -45,15 +45,14 @@ class ZooArgs:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return the exit status."""
-    program = "python -m jaxrl.zoo"
-    return exit_status(lambda: _run(tyro.cli(ZooArgs, args=arguments, prog=program)))
+    return exit_status(lambda: _run(command_line.parse(ZooArgs, arguments, "zoo")))
 
 
-def _run(command: ZooArgs) -> None:
-    if command.action == "watch":
-        _watch(command)
-    elif command.name is not None:
-        raise UserError(f"list takes no name: jaxrl zoo watch {command.name} shows one.")
+def _run(args: ZooArgs) -> None:
+    if args.action == "watch":
+        _watch(args)
+    elif args.name is not None:
+        raise UserError(f"list takes no name: jaxrl zoo watch {args.name} shows one.")
     else:
         print("\n\n".join(describe(name, card(name)) for name in names()))
         print("\nwatch one        jaxrl zoo watch ant")
@@ -71,23 +70,23 @@ def describe(name: str, card: Card) -> str:
     return "\n".join([*lines, *([f"{'':16} {card.note}"] if card.note else [])])
 
 
-def _watch(command: ZooArgs) -> None:
-    if command.name is None:
+def _watch(args: ZooArgs) -> None:
+    if args.name is None:
         raise UserError(f"watch needs a name: one of {', '.join(names())}.")
-    path = Path(zoo.PREFIX + command.name.removeprefix(zoo.PREFIX))
-    out = command.out or zoo.output_folder(path) / "episode.html"
+    path = Path(zoo.PREFIX + args.name.removeprefix(zoo.PREFIX))
+    out = args.out or zoo.output_folder(path) / "episode.html"
     if out.suffix != ".html":
         raise UserError(f"--out '{out}': the file must end in .html. For others use jaxrl render.")
-    seed = secrets.randbelow(2**32) if command.seed is None else command.seed
-    check_episodes(command.episodes, seed)
+    seed = secrets.randbelow(2**32) if args.seed is None else args.seed
+    check_episodes(args.episodes, seed)
     from jaxrl.loggers import run_dir
     from jaxrl.rendering.run import render_run
 
     run = zoo.resolve(path)
     config = run_dir.read_config(run)
-    render_run(run, config, out, number=command.episodes, seed=seed, stage=progress.stage)
+    render_run(run, config, out, number=args.episodes, seed=seed, stage=progress.stage)
     print(f"written to {out} (--seed {seed} plays the same again)")
-    if command.open and _has_display():
+    if args.open and _has_display():
         webbrowser.open(out.resolve().as_uri())
 
 

@@ -1,4 +1,4 @@
-"""User-defined algorithms and networks from docs/extending.md train, resume and load."""
+"""Algorithms, losses, networks and sinks of docs/extending.md train, resume and load."""
 
 import importlib
 import json
@@ -18,6 +18,7 @@ from jaxrl import evaluate, export, train
 from jaxrl.algorithms import registry
 from jaxrl.config import TrainConfig, presets, validate
 from jaxrl.errors import UserError
+from jaxrl.loggers import sinks
 
 # A run, its continuation and its repetition from Python have the same settings.
 pytestmark = pytest.mark.usefixtures("shared_programs")
@@ -25,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("shared_programs")
 PAGE = Path(__file__).parents[2] / "docs" / "extending.md"
 SMALL = (
     "--devices 1 --network.hidden 8 --network.critic-hidden 8 --epochs 1 --cycles 1 --num-envs 4 "
-    "--iterations 4 --eval.num-envs 4 --task.episode-length 8 --log.no-tensorboard"
+    "--iterations 4 --eval.num-envs 0 --task.episode-length 8 --log.no-tensorboard"
 )
 DDPG = (
     f"rrd-quick {SMALL} --algo ddpg:make --offpolicy.reward env --task.no-episodic-reward "
@@ -33,10 +34,8 @@ DDPG = (
     "--offpolicy.batch-size 8 "
     "--total-steps None"
 )
-RESIDUAL = (
-    f"cartpole {SMALL} --network.module residual:build --ppo.rollout-length 4 "
-    "--ppo.num-minibatches 2 --ppo.update-epochs 1"
-)
+PPO = f"{SMALL} --ppo.rollout-length 4 --ppo.num-minibatches 2 --ppo.update-epochs 1"
+MODULES = ("ddpg", "mirror", "residual", "best_log")
 
 
 def _code_block(name):
@@ -50,13 +49,13 @@ def _code_block(name):
 @pytest.fixture
 def user_code(tmp_path, monkeypatch):
     """Write the page's modules to a folder on the import path."""
-    for name in ("ddpg.py", "residual.py"):
-        (tmp_path / name).write_text(_code_block(name))
+    for name in MODULES:
+        (tmp_path / f"{name}.py").write_text(_code_block(f"{name}.py"))
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     importlib.invalidate_caches()
     yield tmp_path
-    for name in ("ddpg", "residual"):
+    for name in MODULES:
         sys.modules.pop(name, None)
 
 
@@ -127,30 +126,98 @@ def test_ddpg_example_learns_the_target_action(user_code):
     np.testing.assert_allclose(action, target, atol=0.2)
 
 
-def test_custom_networks_train_load_and_export(user_code, capsys):
+def test_custom_loss_is_trained_on_and_needed_by_training_only(user_code, capsys):
+    run, flags = user_code / "run", ["--ppo.extra-loss", "mirror:symmetric"]
+    command = f"pendulum {PPO}".split()
+    assert train.main([*command, *flags, "--run-dir", str(run)]) == 0
+    assert f"--resume {run} --epochs 2 --ppo.extra-loss mirror:symmetric" in capsys.readouterr().out
+    assert all(row["train/extra_loss"] > 0 for row in _rows(run))
+    sys.modules.pop("mirror", None)
+    assert evaluate.main([str(run), "--episodes", "2"]) == 0
+    assert export.main([str(run)]) == 0
+    resume = ["--resume", str(run), "--epochs", "2"]
+    assert train.main(resume) == 2
+    assert "To allow its import, add --ppo.extra-loss mirror:symmetric" in capsys.readouterr().err
+    assert "mirror" not in sys.modules
+    assert train.main([*resume, *flags]) == 0
+    assert len(_rows(run)) == 2
+
+
+def test_custom_loss_may_be_a_function_and_returns_a_scalar(user_code):
+    config = train._parse(f"pendulum {PPO}".split()).config
+
+    def shrink(networks, params, batch, output, value):
+        return jnp.mean(jnp.square(output))
+
+    run = jaxrl.fit(config, extra_loss=shrink, run_dir=user_code / "run", verbose=0).folder
+    assert _rows(run)[0]["train/extra_loss"] > 0
+    jaxrl.resume(run, extra_loss=shrink, epochs=2, verbose=0)
+    with pytest.raises(UserError, match="To allow its import, add --ppo.extra-loss"):
+        jaxrl.resume(run, epochs=3, verbose=0)
+
+    def wrong(networks, params, batch, output, value):
+        return value
+
+    with pytest.raises(UserError, match=r"wrong' returned an array .*: return a scalar"):
+        jaxrl.fit(config, extra_loss=wrong, verbose=0)
+
+
+def test_population_has_one_sink_which_is_closed(user_code):
+    (user_code / "best_log.py").write_text(
+        "made, rows, closed = [], [], []\n"
+        "def make(config, folder):\n"
+        "    made.append(folder)\n"
+        "    def log(step, row): rows.append(step)\n"
+        "    log.close = lambda: closed.append(len(rows))\n"
+        "    return log\n"
+    )
+    importlib.invalidate_caches()
     run = user_code / "run"
-    assert train.main([*RESIDUAL.split(), "--run-dir", str(run)]) == 0
-    module = ["--network.module", "residual:build"]
-    sys.modules.pop("residual", None)
-    for command in (evaluate.main, export.main):
-        capsys.readouterr()
-        assert command([str(run)]) == 2
+    command = f"cartpole {PPO} --num-seeds 2 --cycles 2 --log.sink best_log:make --run-dir {run}"
+    assert train.main(command.split()) == 0
+    import best_log
+
+    assert best_log.made == [run] and best_log.closed == [2]
+    assert best_log.rows == [row["step"] for row in _rows(run)]
+
+
+def test_custom_networks_and_sinks_train_resume_load_and_export(user_code, capsys):
+    run = user_code / "run"
+    module, sink = ["--network.module", "residual:build"], ["--log.sink", "best_log:BestReturns"]
+    command = [*f"cartpole {PPO} --eval.num-envs 4".split(), *module, *sink, "--run-dir", str(run)]
+    assert train.main([*command, "--dry-run"]) == 0 and not run.exists()
+    assert train.main(command) == 0
+    assert f"--resume {run} --epochs 2 {' '.join(module + sink)}" in capsys.readouterr().out
+    assert not any("train/extra_loss" in row for row in _rows(run))
+    for name in ("residual", "best_log"):
+        sys.modules.pop(name, None)
+    for main in (evaluate.main, export.main):
+        assert main([str(run)]) == 2
         assert "add --network.module residual:build" in capsys.readouterr().err
-        assert "residual" not in sys.modules
     with pytest.raises(UserError, match=r"has networks of residual:build, not of jaxrl: add --net"):
         jaxrl.load_policy(run)
-    assert "residual" not in sys.modules
+    resume = ["--resume", str(run), "--epochs", "2"]
+    for given, missing in ((module, sink), (sink, module)):
+        assert train.main([*resume, *given]) == 2
+        added = f"To allow its import, add {' '.join(missing)}"
+        assert added in capsys.readouterr().err
+    assert "residual" not in sys.modules and "best_log" not in sys.modules
     assert evaluate.main([str(run), "--episodes", "2", *module]) == 0
     assert export.main([str(run), *module]) == 0
     assert "No NumPy version" in capsys.readouterr().out
+    assert "best_log" not in sys.modules
     import residual
 
     policy = jaxrl.load_policy(run, network=residual.build)
     assert int(policy(np.zeros((1, 4), np.float32))[0]) in (0, 1)
     assert "LayerNorm_0" in policy.params.actor["params"]
-    resume = ["--resume", str(run), "--epochs", "2"]
-    assert train.main(resume) == 2
-    assert train.main([*resume, *module]) == 0
+    assert train.main([*resume, *module, *sink]) == 0
+    lines = (run / "best.txt").read_text().splitlines()
+    evaluated = {str(row["step"]): row["eval/mean_reward"] for row in _rows(run)}
+    assert len(lines) == 2  # its best is its own, and starts again
+    for line in lines:
+        step, reward = line.split()
+        assert float(reward) == pytest.approx(evaluated[step])
 
 
 def test_fit_accepts_algorithm_functions_and_sinks(user_code):
@@ -190,6 +257,13 @@ def test_invalid_algorithms_and_networks_are_rejected(user_code):
     }.items():
         with pytest.raises(UserError, match=f"--algo: {re.escape(text)}"):
             registry.make(replace(config, algo=name), None, None)
+    for flag, path in (("--log.sink", "log.sink"), ("--ppo.extra-loss", "ppo.extra_loss")):
+        wrong = presets.get("cartpole", **{path: "residual"})
+        assert any(f"{flag}: 'residual' is no function" in p for p in validate.validate(wrong))
+    with pytest.raises(UserError, match="--log.sink: module 'parts' has no 'sink'"):
+        jaxrl.fit("cartpole", **{"log.sink": "parts:sink"})
+    with pytest.raises(UserError, match="--log.sink: 'parts:make' returned int: return a function"):
+        sinks.own(presets.get("cartpole", **{"log.sink": "parts:make"}), user_code, None)
     network = replace(config.network, module="parts:make")
     with pytest.raises(UserError, match="--network.module: 'parts:make' returned int"):
         registry.build_networks(replace(config, network=network), None)

@@ -47,6 +47,7 @@ def run(tmp_path, monkeypatch, capsys):
     It runs in this process, since imports would take longer than most benchmarks. Its subprocesses
     have one device.
     """
+    jax.devices()  # this process has those of all tests
     flags = os.environ["XLA_FLAGS"].replace("device_count=8", "device_count=1")
     monkeypatch.setenv("XLA_FLAGS", flags)
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".cache" / "jax"))
@@ -109,13 +110,17 @@ import json, pathlib, sys
 words = sys.argv[1:]
 value = lambda flag, default: words[words.index(flag) + 1] if flag in words else default
 folder, seeds = pathlib.Path(value("--run-dir", "")), int(value("--num-seeds", 0))
-for place in [folder / f"seed-{i}" for i in range(seeds)] or [folder]:
+names = [f"seed-{i}" for i in range(seeds)]
+for place in [folder / name for name in names] or [folder]:
     place.mkdir(parents=True)
     rows = [{"step": step, "eval/mean_reward": float(step)} for step in (5, 10)]
     for row in rows:
         row |= {"time/cycle_seconds": 0.01, "time/compile_seconds": 0.5}
-        row |= {"time/memory_mb": 8.0, "time/peak_memory_mb": 9.0}
+        row |= {"time/memory_mb": 8.0, "time/peak_memory_mb": 9.0, "time/time_elapsed": 1.0}
     (place / "metrics.jsonl").write_text("".join(json.dumps(row) + "\\n" for row in rows))
+(folder / "config.json").touch()
+if names:
+    (folder / "members.json").write_text(json.dumps(names))
 """
 
 
@@ -131,7 +136,7 @@ def stand_in(monkeypatch):
         if command[:3] != [sys.executable, "-m", "jaxrl.train"]:
             return start(command, **options)
         given.append(command[3:])
-        train._parse(command[3:])
+        train._parse(train._without_auto(command[3:]))
         return start([sys.executable, "-c", _STAND_IN, *command[3:]], **options)
 
     monkeypatch.setattr(subprocess, "Popen", instead)
@@ -147,8 +152,16 @@ def test_throughput(run):
 
 @pytest.mark.slow
 def test_physics(run):
-    (row,) = run("physics", more=("inverted_pendulum/mjx",))
+    """Of a task without physics: test_trajectories compiles MJX's functions and ours."""
+    (row,) = run("physics", more=("pendulum",))
     assert row["ratio"] == pytest.approx(row["jaxrl steps/s"] / row["mjx steps/s"])
+
+
+def test_trajectories(run):
+    rows = run("trajectories", more=("inverted_pendulum/mjx",))
+    assert [row["steps"] for row in rows] == [1, 10, 100]
+    assert all(row["jaxrl − MuJoCo largest"] < 1e-3 for row in rows)
+    assert 0 < rows[-1]["rounding largest"] < 1e-3
 
 
 @pytest.mark.slow
@@ -314,16 +327,15 @@ def test_offline_prepares_recordings_once(tmp_path, monkeypatch):
     assert sorted(file.stem for file in mixed) == ["expert", "medium", "random"]
 
 
-def test_playground_trains_and_then_reads(run, tmp_path, monkeypatch):
-    """A stand-in without physics trains two seeds; the second call trains nothing."""
-    monkeypatch.setattr(playground, "preset_of", lambda task: "cartpole")
+def test_playground_trains_and_then_reads(run, stand_in, tmp_path, monkeypatch):
+    """A stand-in trains two seeds; the second call trains nothing."""
     monkeypatch.setattr(playground, "RUNS", tmp_path / "runs")
     words = ("CheetahRun", "--seeds", "2")
     (row,) = run("playground", more=words)
     assert row["task"] == "CheetahRun" and row["seeds"] == 2 and row["published"] == 883
-    assert row["end"] > 0 and row["10 M"] is None and row["seconds"] > 0
-    monkeypatch.setattr(playground, "subprocess", None)  # nothing is started
+    assert row["end"] == 10 and row["10 M"] is None and row["seconds"] > 0
     assert run("playground", more=words) == [row]
+    assert len(stand_in) == 1
 
 
 def test_playground_returns_are_those_at_equal_steps():

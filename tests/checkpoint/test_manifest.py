@@ -12,7 +12,9 @@ import pytest
 from jaxrl.checkpoint import manager
 from jaxrl.checkpoint.manager import CheckpointManager
 from jaxrl.checkpoint.snapshot import CorruptCheckpointError
+from jaxrl.errors import UserError
 from jaxrl.training import resume
+from jaxrl.utils import host_memory
 
 STATE = {
     "w": jnp.ones((2, 3)),
@@ -140,14 +142,26 @@ def test_a_pipe_in_place_of_a_manifest_does_not_block(saved):
     (saved / "2" / "manifest.json").unlink()
 
 
-def test_huge_declared_leaves_fall_back(saved, body):
-    """Declared sizes are not allocated, even when reading without a target."""
+def test_huge_declared_leaves_are_not_allocated(saved, body):
+    """Even when reading without a target."""
     place = next(i for i, leaf in enumerate(body["leaves"]) if leaf["path"] == "w")
-    for shape in ([2**40], [2**62, 2**62], [2**20] * 100):
+
+    def read(shape):
         huge = changed(body, ("leaves", place, "shape"), shape)
         write(saved / "2", changed(huge, ("leaves", place, "stored_shape"), shape))
-        found = CheckpointManager(saved).read()
-        assert found.step == 1 and "cannot be read" in found.warnings[0]
+        return CheckpointManager(saved).read()
+
+    for impossible in ([2**62, 2**62], [2**20] * 100):
+        found = read(impossible)
+        assert found.step == 1 and "a leaf of its manifest" in found.warnings[0]
+    with pytest.raises(UserError, match="2' is 4,096.0 GiB, too large to be read"):
+        read([2**40])
+
+
+def test_intact_checkpoint_that_is_too_large_for_memory_is_not_called_damaged(saved, monkeypatch):
+    monkeypatch.setattr(host_memory, "available", lambda: 10)
+    with pytest.raises(UserError, match="too large to be read: .* available"):
+        CheckpointManager(saved).restore(STATE, 1)
 
 
 def test_duplicate_leaf_paths_are_damage(saved, body):

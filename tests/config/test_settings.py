@@ -23,6 +23,7 @@ from jaxrl.config import settings as declared
 from jaxrl.config.metadata import setting
 from jaxrl.config.settings import SECTIONS, SETTINGS
 from jaxrl.config.validate import validate
+from jaxrl.envs import registry
 from jaxrl.envs.tasks import probes
 from jaxrl.envs.vector_env import VectorEnv
 from jaxrl.networks import actor_critic
@@ -31,7 +32,11 @@ from tests.docs import reading
 from tests.helpers import tiny
 
 # These accept any finite number.
-UNBOUNDED = {"motion.speeds", "offpolicy.v_min", "offpolicy.v_max", "offpolicy.target_entropy"}
+UNBOUNDED = {"motion.speeds"} | {
+    f"{section}.{name}"
+    for section in ("offpolicy", "reppo")
+    for name in ("v_min", "v_max", "target_entropy")
+}
 NUMBERS = (int, float)
 
 
@@ -113,13 +118,63 @@ def test_help_lists_every_flag_and_marks_traced_ones(capsys):
             assert (" Needs" in text) == bool(each.only_if), path
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "cartpole",
+        "ant",
+        "pendulum --algo reppo",
+        "sac-ant",
+        "td3-ant",
+        "dqn-catch",
+        "imitate-walk",
+        "--env gym:CartPole-v1",
+    ],
+)
+def test_flags_that_the_help_shows_are_accepted(words, capsys):
+    """Every switch, choice and number can be another one without being told it has no effect."""
+    assert train.main([*words.split(), "--help"]) == 0
+    text = capsys.readouterr().out
+    assert " Needs " not in text
+    shown, config = re.findall(r"^  (--\S+)", text, re.M), train._parse(words.split()).config
+    for path in SETTINGS:
+        if declared.flag(path) in shown:
+            for value in others(path, declared.get(config, path)):
+                changed = overrides.changed(config, {path: value})
+                overrides.refuse_unused(changed, config)
+                assert overrides.unused_notes(changed, config, []) == []
+                problems = [p for p in validate(changed) if REFUSED.search(p)]
+                assert not problems, (path, value)
+
+
+REFUSED = re.compile(r"\b(for|of|leave|always|no meaning|takes none|belongs)\b")
+
+
+def others(path, value):
+    """Return values that a setting does not have and that are in its range."""
+    hint = hint_of(path)
+    if typing.get_origin(hint) is Literal:
+        return set(typing.get_args(hint)) - {value, "noisy", "greedy"}
+    if hint is bool:
+        return [not value]
+    numbers = [hint(2 * value), hint(value / 2)] if type(value) in NUMBERS else []
+    return [n for n in numbers if n != value and SETTINGS[path].problem(n) is None][:1]
+
+
+def test_environments_with_discrete_actions_are_known():
+    found = {name for name in env_names.CLASSIC if hasattr(registry.make(name), "num_actions")}
+    assert found == set(env_names.DISCRETE)
+    std = [declared.reads(presets.get(p), "network.init_std") for p in ("cartpole", "pendulum")]
+    assert std == [False, True]
+
+
 def test_settings_page_is_up_to_date():
     """`python -m jaxrl.config` prints the tables of docs/settings.md."""
     page = (reading.ROOT / "docs" / "settings.md").read_text()
     assert page.endswith(f"\n\n{declared.tables()}\n")
 
 
-@pytest.mark.parametrize("preset", ["cartpole", "rrd-quick"])
+@pytest.mark.parametrize("preset", ["cartpole", "reppo-pendulum", "rrd-quick"])
 def test_traced_settings_are_arrays_of_the_learner(preset):
     program = fit.build(replace(presets.get(preset), num_envs=8, devices=1))
     learner = program.abstract_state().learner

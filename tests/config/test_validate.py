@@ -105,7 +105,7 @@ def test_recurrent_minibatches_in_steps_keep_whole_segments():
         ),
     ],
 )
-def test_errors_of_minibatches_name_every_way_out(num_envs, ppo, message):
+def test_minibatch_errors_list_all_fixes(num_envs, ppo, message):
     (problem,) = validate(sized(num_envs, **ppo))
     assert message in problem
 

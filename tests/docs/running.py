@@ -75,7 +75,7 @@ class Commands:
         a folder that a later one uses, are trained, and only in a small version: tests of other
         folders train all kinds. Programs that an earlier command used are skipped.
         """
-        _, words = distributed.take(shlex.split(self.substitute_runs(command))[3:], {})
+        _, words = distributed.parse(shlex.split(self.substitute_runs(command))[3:], {})
         words = train._without_auto(words)
         if "--help" in words:
             return _succeeds(train, words)
@@ -173,6 +173,7 @@ class Commands:
             patch.setattr(sys, "argv", [module, *words])
             try:
                 _module(module).main()
+                raise AssertionError(f"{module} refuses {words}")
             except Parsed as parsed:
                 found, rest = parsed.args
         for name in getattr(found, "presets", None) or []:

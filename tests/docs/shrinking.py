@@ -48,6 +48,7 @@ def small(config: TrainConfig) -> TrainConfig:
         devices=1,
         network=replace(config.network, hidden=(8,), critic_hidden=(8,), rnn_size=8),
         ppo=_ppo(config),
+        reppo=replace(config.reppo, rollout_length=8, num_minibatches=2, update_epochs=1),
         amp=replace(config.amp, hidden=(8,), batch_size=8, updates=1, replay=16),
         offpolicy=_off_policy(config),
         rrd=replace(config.rrd, batch_size=8, sample_size=4),
@@ -65,7 +66,7 @@ def small(config: TrainConfig) -> TrainConfig:
 
 def _iterations(config: TrainConfig) -> int:
     """Return enough iterations for updates to begin; replay of whole episodes takes longer."""
-    if config.algo == "ppo":
+    if config.algo in env_names.ON_POLICY:
         return 2
     return 12 if config.offpolicy.keeps_episodes else 3
 

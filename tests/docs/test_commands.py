@@ -83,7 +83,7 @@ def _execute(code: str, file: str | None) -> None:
 def test_commands_are_found_in_text_tables_and_blocks():
     text = """
 Say `make train`, or `python -m benchmarks.throughput
-ant`, in a table | `pip install 'jaxrl[gym]'` |, not `python`.
+ant`, in a table | `pip install -e '.[gym]'` |, not `python`.
 
 ```
 python -m jaxrl.train ant   # a preset
@@ -102,7 +102,7 @@ import jax
     assert found == [
         ("command", "make train", None),
         ("command", "python -m benchmarks.throughput ant", None),
-        ("command", "pip install 'jaxrl[gym]'", None),
+        ("command", "pip install -e '.[gym]'", None),
         ("command", "python -m jaxrl.train ant", None),
         ("command", "python3 -m venv onnx", None),
         ("command", "onnx/bin/pip install jax2onnx", None),
@@ -143,7 +143,7 @@ class _ContainsAll(dict):
     "command",
     [
         "make nothing",
-        "pip install 'jaxrl[nothing]'",
+        "pip install -e '.[nothing]'",
         "python -m jaxrl.train ant --ppo.clp 0.1",
         "python -m jaxrl.train ant --num-envs 100 --ppo.num-minibatches 8",
         "python -m jaxrl.train ant --num-seeds 0",

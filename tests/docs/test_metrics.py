@@ -24,7 +24,7 @@ from tests.helpers import recorded, tiny
 # Trained as small runs: their logs include the metrics of the host loop.
 TRAINED = ("imitate-walk", "arena-small", "rrd-quick")
 # Only traced, for the names of metrics computed on the device.
-TRACED = ("td3-ant", "dqn-cartpole", "amp-walk")
+TRACED = ("reppo-ant", "td3-ant", "dqn-cartpole", "amp-walk")
 # Environments with their own metrics, read from the shapes of their first state.
 ENVIRONMENTS = ("imitate-walk", "amp-walk", "pick-place", "memory", "arena-small")
 WITHOUT_PRESET = ("delayed_match",)
@@ -48,7 +48,15 @@ def logged(tmp_path_factory):
         found |= _of_data(presets.get(name), data)
     student = shrunk(presets.get("imitate-walk"))
     found |= _traced(
-        replace(student, ppo=replace(student.ppo, teacher=place / "imitate-walk", l2_init_coef=1.0))
+        replace(
+            student,
+            ppo=replace(
+                student.ppo,
+                teacher=place / "imitate-walk",
+                l2_init_coef=1.0,
+                extra_loss="tests.helpers.custom_losses:squared_values",
+            ),
+        )
     )
     found -= STAND_IN_METRICS
     # None of these runs diverges, has a GPU, records episodes (tests/loggers/test_monitor), or has

@@ -12,7 +12,7 @@ from tests.docs import reading
 from tests.docs.reading import DOCUMENTS, ROOT
 
 # Flags of third-party programs.
-THIRD_PARTY = {"--logdir", "--build-arg", "--gpus", "--rm", "--user"}
+THIRD_PARTY = {"--logdir", "--build-arg", "--gpus", "--rm", "--user", "--xla"}
 # Pages without commands that are tried have links too.
 LINKED = [
     *DOCUMENTS,

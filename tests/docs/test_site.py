@@ -70,11 +70,14 @@ def test_site_has_every_kind_of_page(sphinx, tmp_path):
         "index.html",
         "search.html",
         "docs/guide.html",
+        "docs/zoo.html",
         "docs/api/jaxrl.html",
         "benchmarks/README.html",
+        "docs/benchmarks.html",
         "experiments/notebooks/tour.html",
         "experiments/rrd/README.html",
     } <= pages
     assert 'id="jaxrl.fit"' in (site / "docs/api/jaxrl.html").read_text()
+    assert 'href="zoo.html"' in (site / "docs/gallery.html").read_text()
     assert {path.suffix for path in (site / "_images").iterdir()} >= {".gif", ".png"}
     assert (site / "searchindex.js").stat().st_size > 10_000

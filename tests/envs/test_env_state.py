@@ -45,7 +45,7 @@ def test_only_leaves_read_by_later_steps_are_carried():
     state = env.reset(jax.random.key(0))
     inside = env.brax_state(state.packed).pipeline_state
     # In the order of Brax's state: clock, far, near, reward and done, without own and shown.
-    assert env.template.kept_leaves == (0, 1, 2, 5, 6) and len(state.packed.rest) == 5
+    assert env.template.carried_leaves == (0, 1, 2, 5, 6) and len(state.packed.rest) == 5
     assert inside["far"].all() and inside["shown"].shape == (3, 7)
 
 
@@ -72,7 +72,7 @@ def test_packed_state_steps_like_the_full_state():
         return jax.lax.scan(step, (start, whole), actions)[1]
 
     obs, true_obs, reward, true_reward = jax.device_get(rollouts(jax.random.key(3)))
-    assert len(env.template.kept_leaves) < 20
+    assert len(env.template.carried_leaves) < 20
     np.testing.assert_allclose(obs, true_obs, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(reward, true_reward)
     assert np.abs(obs[-1] - obs[0]).max() > 0.01

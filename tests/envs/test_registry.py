@@ -7,6 +7,7 @@ import pytest
 from jaxrl import errors
 from jaxrl.config import env_names
 from jaxrl.envs import brax_patches, registry, vector_env
+from jaxrl.envs.env_state import LazyEnv
 from jaxrl.envs.tasks import arena, catch, classic, probes, recall
 from tests.helpers import custom_envs
 
@@ -50,7 +51,7 @@ def test_brax_environment_resets_and_steps(name, backend):
 
 @pytest.mark.parametrize("name, backend", VECTORISED)
 def test_brax_environment_is_vectorised(name, backend):
-    single = registry.make(name, backend)
+    single = LazyEnv(lambda: registry.make(name, backend))  # as in training: traced once
     env = vector_env.VectorEnv(single, num_envs=2, episode_length=10, pool_size=2)
     key = jax.random.key(0)
 

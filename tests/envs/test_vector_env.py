@@ -320,6 +320,17 @@ def test_pop_statistics_clears_only_the_statistics():
 # --- non-finite values
 
 
+@jax.jit
+def _exploding(value, in_obs, in_reward):
+    """Return observations, results and counters of seven steps, and the statistics after them."""
+    single = probes.Exploding(k=3, value=value, in_obs=in_obs, in_reward=in_reward)
+    env = _vector(single, episode_length=10)
+    rollout = _compile_rollout(env, 7)
+    _, _, states, results, end = rollout(jax.random.key(0), _actions(env, 7))
+    steps = env.brax_state(states.packed).pipeline_state.steps
+    return states.packed.obs, results, steps, env.pop_statistics(end)[1]
+
+
 @pytest.mark.parametrize(
     "value, in_obs, in_reward",
     [
@@ -331,17 +342,13 @@ def test_pop_statistics_clears_only_the_statistics():
     ],
 )
 def test_nonfinite_values_terminate_the_episode_and_are_replaced(value, in_obs, in_reward):
-    single = probes.Exploding(k=3, value=value, in_obs=in_obs, in_reward=in_reward)
-    env = _vector(single, episode_length=10)
-    _, _, states, results, end = _play(env, 7)
+    obs, results, steps, metrics = jax.device_get(_exploding(value, in_obs, in_reward))
     np.testing.assert_array_equal(results.reward[:, 0], [1, 1, 0, 1, 1, 0, 1])
     np.testing.assert_array_equal(results.terminated[:, 0], np.arange(7) % 3 == 2)
     assert not results.truncated.any()
-    np.testing.assert_array_equal(states.packed.obs, np.ones((7, 4, 1)))
+    np.testing.assert_array_equal(obs, np.ones((7, 4, 1)))
     np.testing.assert_array_equal(results.next_obs, np.ones((7, 4, 1)))
-    steps = env.brax_state(states.packed).pipeline_state.steps
     np.testing.assert_array_equal(steps[:, 0], np.arange(7) % 3)
-    _, metrics = env.pop_statistics(end)
     assert metrics["rollout/diverged"].total == 2 * 4
     assert _mean(metrics["rollout/ep_rew_mean"]) == 2
 
@@ -496,8 +503,8 @@ def test_spec_distinguishes_discrete_and_continuous_actions():
     assert _vector(probes.TerminationCut()).spec.obs.shape == (4,)
 
 
-def test_episodic_reward_is_paid_at_the_end():
-    """Counter pays 1, 2, 3, ...: with a limit of 4, 0 and then 10; logged returns are unchanged."""
+def test_episodic_reward_is_given_at_the_end():
+    """Counter gives 1, 2, 3, ...; with a limit of 4, 0, then 10; logged returns are unchanged."""
     rewards = {}
     for name in ("dense", "episodic"):
         one = _vector(

@@ -19,6 +19,7 @@ STUDIES = re.findall(r"run\.results\(\W+(\w+)", " ".join(p.read_text() for p in 
 # What comes before each notebook. Nine members would leave two plots each beside those shown.
 SETTING = """import os
 os.chdir("{root}")
+import tests.helpers.faster
 from jaxrl.reports import plots
 os.environ["JAXRL_SMOKE"] = "{smoke}"
 plots.learning_curve = plots.learning_phases = plots.population_curve = lambda *_: None

@@ -109,7 +109,7 @@ class Tab:
         """Move the pointer to a position in the page."""
         self._do("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
 
-    def picture(self) -> np.ndarray:
+    def screenshot(self) -> np.ndarray:
         """Return a screenshot, [height, width, 3]."""
         data = self._do("Page.captureScreenshot", format="png")["data"]
         return np.asarray(Image.open(io.BytesIO(base64.b64decode(data))).convert("RGB"))

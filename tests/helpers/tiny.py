@@ -14,6 +14,12 @@ FLAGS = shlex.split(
     "--ppo.update-epochs 2 --ppo.schedule constant --task.episode-length 20"
 )
 
+REPPO = shlex.split(
+    "pendulum --algo reppo --devices 1 --num-envs 8 --epochs 2 --cycles 2 --iterations 2 "
+    "--network.hidden 8 --network.critic-hidden 8 8 --reppo.rollout-length 8 "
+    "--reppo.num-minibatches 4 --reppo.update-epochs 2 --task.episode-length 20"
+)
+
 
 def flags(run_dir, *extra):
     return [*FLAGS, "--run-dir", str(run_dir), *extra]

@@ -10,9 +10,9 @@ class Count(gymnasium.Env):
     observation_space = gymnasium.spaces.Box(-1e6, 1e6, (1,), np.float32)
     action_space = gymnasium.spaces.Box(np.float32([0, 10]), np.float32([4, 20]), dtype=np.float32)
 
-    def __init__(self, lasts=10**9, breaks=10**9, start=0.0, paid=float("nan"), done=False):
+    def __init__(self, lasts=10**9, breaks=10**9, start=0.0, reward=float("nan"), done=False):
         self.lasts, self.breaks = lasts, breaks
-        self.start, self.paid, self.done = start, paid, done
+        self.start, self.reward, self.done = start, reward, done
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -24,7 +24,7 @@ class Count(gymnasium.Env):
         self.steps += 1
         obs = np.full(1, self.steps, np.float32)
         breaks = self.steps == self.breaks
-        reward = self.paid if breaks else float(self.steps)
+        reward = self.reward if breaks else float(self.steps)
         return obs, reward, self.done if breaks else self.steps >= self.lasts, False, {}
 
 
@@ -63,8 +63,8 @@ for name, limit, kwargs in (
     ("Ends", 100, {"lasts": 4}),
     ("Breaks", 9, {"breaks": 2}),
     ("NanStart", 9, {"start": float("nan")}),
-    ("NanDone", 9, {"breaks": 2, "paid": 1.0, "done": float("nan")}),
-    ("Huge", 9, {"breaks": 2, "paid": 1e300}),
+    ("NanDone", 9, {"breaks": 2, "reward": 1.0, "done": float("nan")}),
+    ("Huge", 9, {"breaks": 2, "reward": 1e300}),
 ):
     gymnasium.register(
         id=f"{name}-v0",

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxrl.learning.gae import discounted_returns, gae
+from jaxrl.learning.gae import discounted_returns, gae, lambda_returns
 
 GAMMA, LAM = 0.9, 0.8
 T, N = 11, 3
@@ -237,3 +237,37 @@ def test_discounted_returns_by_hand():
     found = discounted_returns(reward, ended, jnp.array([8.0, 0.0]), gamma=0.5)
     # The first column starts from 8, its carry; its second step ends an episode.
     np.testing.assert_array_equal(found, [[5.0, 2.0], [5.5, 5.0], [5.0, 8.5]])
+
+
+def _lambda_return_by_loop(reward, next_value, terminated, truncated, t, gamma, lam):
+    """Average the n-step returns of one row's step t, each with its weight, with no recursion."""
+    total, weight, rewards = 0.0, 1.0, 0.0
+    for k in range(t, len(reward)):
+        rewards += gamma ** (k - t) * reward[k]
+        bootstrap = 0.0 if terminated[k] else gamma ** (k - t + 1) * next_value[k]
+        if terminated[k] or truncated[k] or k == len(reward) - 1:
+            return total + weight * (rewards + bootstrap)
+        total += weight * (1 - lam) * (rewards + bootstrap)
+        weight *= lam
+    raise AssertionError
+
+
+@pytest.mark.parametrize("ending_rate", [0.0, 0.3])
+@pytest.mark.parametrize("lam", [0.0, LAM, 1.0])
+def test_lambda_returns_average_n_step_returns(lam, ending_rate):
+    reward, _, next_value, terminated, truncated = _batch(3, ending_rate)
+    found = jax.jit(lambda_returns)(reward, next_value, terminated, truncated, gamma=GAMMA, lam=lam)
+    for t, n in np.ndindex(T, N):
+        row = (x[:, n].astype(np.float64) for x in (reward, next_value))
+        expected = _lambda_return_by_loop(
+            *row, terminated[:, n], truncated[:, n], t, gamma=GAMMA, lam=lam
+        )
+        np.testing.assert_allclose(found[t, n], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_lambda_returns_do_not_read_the_next_episode():
+    reward, _, next_value, terminated, truncated = _batch(4, ending_rate=0.0)
+    truncated[4] = terminated[8] = True
+    reward[5:], next_value[8] = np.nan, np.nan  # the value after a termination counts for nothing
+    found = lambda_returns(reward, next_value, terminated, truncated, gamma=GAMMA, lam=LAM)
+    assert np.isfinite(found[:5]).all()

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from jaxrl.learning import minibatch
+from jaxrl.types import Mean
 
 # rows, minibatches, shards
 SIZES = [
@@ -114,3 +115,16 @@ def test_gather_minibatches_equals_gathering_one_by_one():
         index = _global_rows(rows[i], 12, 2).ravel()
         np.testing.assert_array_equal(gathered["x"][i], batch["x"][:, index])
         np.testing.assert_array_equal(gathered["y"][i], batch["y"][:, index])
+
+
+def test_scan_updates_carries_state_and_sums_metrics():
+    def update(state, batch):
+        metrics = {"b": Mean.of(batch), "a": Mean.of(10.0 * state)}
+        return state + batch, metrics
+
+    end, found = minibatch.scan_updates(update, jnp.float32(1.0), jnp.array([2.0, 3.0, 4.0]))
+    assert float(end) == 10.0  # the states before each were 1, 3 and 6
+    assert {name: (float(m.total), float(m.count)) for name, m in found.items()} == {
+        "a": (100.0, 3.0),
+        "b": (9.0, 3.0),
+    }

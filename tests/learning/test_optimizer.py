@@ -201,3 +201,11 @@ def test_muon_clips_the_whole_gradient():
     pairs = zip(jax.tree.leaves(state), jax.tree.leaves(wanted), strict=True)
     for found, expected in pairs:
         np.testing.assert_allclose(found, expected, rtol=1e-4)
+
+
+def test_each_network_is_one_vector_and_back():
+    networks = {"actor": _params(), "critic": {"v": jnp.array([[2.0, 3.0]])}}
+    vectors, unravel = optimizer.flatten(networks)
+    np.testing.assert_array_equal(vectors["actor"], [1.0, -1.0, *range(6)])  # b before w
+    np.testing.assert_array_equal(vectors["critic"], [2.0, 3.0])
+    _assert_identical({name: unravel[name](vectors[name]) for name in networks}, networks)

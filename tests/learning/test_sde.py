@@ -105,7 +105,10 @@ def test_gradient_reaches_the_scales_and_not_the_features():
     np.testing.assert_allclose(of_scales, (parts / _variance()[:, None]).sum(0), rtol=1e-4)
 
 
-def test_memory_is_the_network_part_of_a_carry():
+def test_network_carry_is_a_part_of_a_rollout_carry():
     noise = sde.initial_noise(2, F, A)
-    assert sde.memory(sde.Carry("memory", noise)) == "memory"
-    assert sde.memory(()) == () and sde.memory(("cell", "hidden")) == ("cell", "hidden")
+    assert sde.network_carry(sde.Carry("carry", noise)) == "carry"
+    assert sde.network_carry(()) == () and sde.network_carry(("cell", "hidden")) == (
+        "cell",
+        "hidden",
+    )

@@ -1,9 +1,10 @@
-"""TD targets by hand, and the C51 projection against a plain loop."""
+"""TD targets by hand, and the projections of C51 and HL-Gauss against plain loops."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.stats
 
 from jaxrl.learning import td
 
@@ -55,6 +56,33 @@ def test_projection_mean_is_the_td_target_within_support():
     mean = jnp.sum(moved * atoms[None], axis=-1)
     expected = td.target(reward, td.expected(logits, atoms), ended, gamma=0.5)
     np.testing.assert_allclose(mean, expected, atol=1e-4)
+
+
+def _histogram_by_loop(value, atoms, sigma):
+    """Return the mass of a normal distribution in the bin around each atom, of all bins 1."""
+    gap = atoms[1] - atoms[0]
+    value = min(max(value, atoms[0]), atoms[-1])
+    normal = scipy.stats.norm(value, sigma * gap)
+    mass = [normal.cdf(atom + gap / 2) - normal.cdf(atom - gap / 2) for atom in atoms]
+    return np.array(mass) / sum(mass)
+
+
+@pytest.mark.parametrize("sigma", [0.75, 2.0])
+def test_hl_gauss_matches_scipy(sigma):
+    atoms = td.support(-2.0, 3.0, 11)
+    values = np.float32([[-9.0, -2.0, -1.76], [0.1, 3.0, 7.0]])  # also outside of the support
+    found = td.hl_gauss(jnp.asarray(values), atoms, sigma=sigma)
+    assert found.shape == (2, 3, 11)
+    for place in np.ndindex(2, 3):
+        expected = _histogram_by_loop(values[place], np.asarray(atoms, np.float64), sigma)
+        np.testing.assert_allclose(found[place], expected, atol=1e-5)
+
+
+def test_hl_gauss_keeps_the_mean_within_the_support():
+    atoms = td.support(-10.0, 10.0, 51)
+    values = jnp.linspace(-8.0, 8.0, 33)
+    mean = jnp.sum(td.hl_gauss(values, atoms) * atoms[None], axis=-1)
+    np.testing.assert_allclose(mean, values, atol=1e-3)
 
 
 def test_cross_entropy_is_minimal_for_equal_distributions():

@@ -118,7 +118,7 @@ def test_planning_goals_are_the_upcoming_frames(humanoid, reference, monkeypatch
         goals.append(goal)
         return best
 
-    monkeypatch.setattr(planner, "_improve", record)
+    monkeypatch.setattr(planner, "_update", record)
     planner.plan(reference)
     last = len(reference.qpos) - 1
     for step, goal in enumerate(goals, start=1):

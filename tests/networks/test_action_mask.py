@@ -1,6 +1,7 @@
 """Invalid actions are never chosen, have no probability, and no value."""
 
 import json
+import re
 from typing import ClassVar
 
 import jax
@@ -9,21 +10,24 @@ import numpy as np
 import pytest
 from brax.envs import base
 
-from jaxrl.algorithms import policy as acting
+from jaxrl import evaluate, train
+from jaxrl import export as export_command
+from jaxrl.algorithms import policy as policies
 from jaxrl.algorithms import registry
 from jaxrl.algorithms.off_policy import dqn
-from jaxrl.config import NetworkConfig, OffPolicyConfig, PPOConfig, TrainConfig
+from jaxrl.config import NetworkConfig, OffPolicyConfig, TrainConfig
 from jaxrl.envs import checks
 from jaxrl.envs.gymnasium import observations
 from jaxrl.envs.vector_env import VectorEnv
 from jaxrl.errors import UserError
 from jaxrl.learning import distributions, normalizer
 from jaxrl.learning.replay_buffer import Transition
+from jaxrl.loggers import run_dir
 from jaxrl.networks import actor_critic
 from jaxrl.policies import export
 from jaxrl.policies.numpy_policy import Policy
 from jaxrl.types import ActionSpec, EnvSpec
-from tests.helpers.stepping import Compiled
+from tests.helpers import tiny
 
 N = 4
 SPEC = EnvSpec(
@@ -73,30 +77,34 @@ class Forbidden(base.Env):
 @pytest.mark.parametrize("rnn", ["none", "lstm"])
 def test_forward_passes_agree_and_give_invalid_actions_no_probability(rnn):
     networks = actor_critic.build(SPEC, NetworkConfig((8,), (8,), rnn=rnn, rnn_size=4))
-    params = {
-        "actor": networks.actor.init(jax.random.key(0)),
-        "critic": networks.critic.init(jax.random.key(1)),
-    }
     obs = jax.tree.map(jnp.asarray, _obs(20))
-    carry = {name: getattr(networks, name).initial_carry(20) for name in ("actor", "critic")}
-    logits, _ = networks.actor.apply(params["actor"], obs, carry["actor"])
-    segment = jax.tree.map(lambda x: x[None], obs) if rnn != "none" else obs
-    ended = jnp.zeros((1, 20), bool) if rnn != "none" else None
-    together, _ = networks.forward(params, segment, carry, ended)
+
+    @jax.jit
+    def computed():
+        params = {
+            "actor": networks.actor.init(jax.random.key(0)),
+            "critic": networks.critic.init(jax.random.key(1)),
+        }
+        carry = {name: getattr(networks, name).initial_carry(20) for name in ("actor", "critic")}
+        segment = jax.tree.map(lambda x: x[None], obs) if rnn != "none" else obs
+        ended = jnp.zeros((1, 20), bool) if rnn != "none" else None
+        together, _ = networks.forward(params, segment, carry, ended)
+
+        def entropy(params):
+            logits, _ = networks.actor.apply(params, obs, carry["actor"])
+            found = networks.distribution.entropy(logits, ())
+            return jnp.sum(found), (logits, found)
+
+        grads, (logits, found) = jax.grad(entropy, has_aux=True)(params["actor"])
+        log_probs = [networks.distribution.log_prob(logits, jnp.full(20, a)) for a in range(N)]
+        return together, logits, jnp.exp(jnp.stack(log_probs, axis=1)), found, grads
+
+    together, logits, probability, entropy, grads = map(jax.device_get, computed())
     np.testing.assert_allclose(together.reshape(20, N), logits, rtol=1e-5)
-    probability = np.exp(
-        [networks.distribution.log_prob(logits, jnp.full(20, a)) for a in range(N)]
-    ).T
     assert (probability[obs["action_mask"] == 0] == 0).all()
     np.testing.assert_allclose(probability.sum(axis=1), 1, rtol=1e-5)
-    entropy = networks.distribution.entropy(logits, ())
     positive = np.where(probability > 0, probability, 1)
     np.testing.assert_allclose(entropy, -(positive * np.log(positive)).sum(axis=1), atol=1e-5)
-    grads = jax.grad(
-        lambda p: jnp.sum(
-            networks.distribution.entropy(networks.actor.apply(p, obs, carry["actor"])[0], ())
-        )
-    )(params["actor"])
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(grads))
 
 
@@ -138,27 +146,41 @@ def test_dqn_bootstraps_from_valid_actions_only():
     np.testing.assert_allclose(loss, np.where(gap < 1, gap**2 / 2, gap - 0.5).mean(), rtol=1e-5)
 
 
-@pytest.mark.parametrize("algo", ["ppo", "dqn"])
-def test_invalid_actions_are_never_played(algo):
-    config = TrainConfig(
-        algo=algo,
-        network=NETWORK,
-        ppo=PPOConfig(rollout_length=8, num_minibatches=2, update_epochs=1),
-        offpolicy=OffPolicyConfig(
-            rollout_length=8, train_batches=2, batch_size=8, warmup=8, buffer_size=800
-        ),
+@pytest.mark.parametrize(
+    "algo, vary", [("ppo", "ppo.learning-rate=1e-3,0.1"), ("dqn", "offpolicy.q-lr=1e-3,0.1")]
+)
+def test_members_of_populations_obey_the_mask(algo, vary, tmp_path, capsys):
+    run, task = tmp_path / "run", ["--env", f"{__name__}:Forbidden"]
+    flags = (
+        "--num-seeds 2 --num-envs 16 --epochs 1 --cycles 2 --iterations 3 --eval.num-envs 8 "
+        "--network.hidden 8 --network.critic-hidden 8 --task.no-random-first-age --devices 1 "
     )
-    env = VectorEnv(Forbidden(), 16, 6, pool_size=16, random_first_age=False)
-    compiled = Compiled(registry.make(config, env, registry.build_networks(config, env.spec)))
-    _, metrics = compiled.steps(6)
-    assert all(row["rollout/ep_len_mean"] == 6 for row in metrics if "rollout/ep_len_mean" in row)
-    assert any("rollout/ep_len_mean" in row for row in metrics)
+    flags += {
+        "ppo": "--ppo.rollout-length 8 --ppo.num-minibatches 2 --ppo.update-epochs 1",
+        "dqn": "--offpolicy.rollout-length 8 --offpolicy.train-batches 2 --offpolicy.batch-size 8 "
+        "--offpolicy.warmup 8 --offpolicy.buffer-size 800",
+    }[algo]
+    command = [*task, "--algo", algo, *flags.split(), "--vary", vary, "--run-dir", str(run)]
+    assert train.main(command) == 0
+    members = run_dir.member_names(run)
+    assert len(members) == 4
+    for member in members:
+        rows = tiny.rows(run / member)
+        assert [row["rollout/ep_len_mean"] for row in rows] == [6, 6]  # the whole episode
+        assert rows[-1]["eval/mean_ep_length"] == 6 and rows[-1]["rollout/ep_invalid"] == 0
+    capsys.readouterr()
+    assert (
+        evaluate.main([str(run / members[-1]), "--episodes", "8", "--stochastic", "True", *task])
+        == 0
+    )
+    assert re.search(r"mean_ep_length +6 ", capsys.readouterr().out)
+    assert export_command.main([str(run / members[-1])]) == 0
 
 
 def test_numpy_policy_obeys_the_mask(tmp_path):
     networks = actor_critic.build(SPEC, NETWORK)
     stats = normalizer.update(normalizer.init(SPEC.obs), _obs(50, 5))
-    params = acting.PolicyParams(networks.actor.init(jax.random.key(0)), stats)
+    params = policies.PolicyParams(networks.actor.init(jax.random.key(0)), stats)
     arrays, settings = export.numpy_arrays(params, SPEC, NETWORK)
     np.savez(tmp_path / "policy.npz", settings=np.array(json.dumps(settings)), **arrays)
     obs = _obs(200, 6)

@@ -15,6 +15,7 @@ KEY = jax.random.key(0)
 OBS, ACTIONS = 5, 3
 FLAT = jax.ShapeDtypeStruct((OBS,), jnp.float32)
 SMALL = {"hidden": (16, 8), "critic_hidden": (12, 6)}
+STDS = [(0.05, "orthogonal"), (0.7, "lecun"), (2.0, "orthogonal")]
 
 
 _BUILT = {}
@@ -73,8 +74,7 @@ def test_free_std_starts_at_init_std(init_std, distribution, init):
     np.testing.assert_allclose(std, init_std, rtol=1e-5)
 
 
-@pytest.mark.parametrize("init_std", [0.05, 0.7, 2.0])
-@pytest.mark.parametrize("init", ["lecun", "orthogonal"])
+@pytest.mark.parametrize("init_std, init", STDS)
 def test_state_dependent_std_starts_at_init_std_for_zero_features(init_std, init):
     networks = _build(init_std=init_std, init=init)
     out, _ = networks.actor.apply(networks.actor.init(KEY), jnp.zeros((200, OBS)), ())
@@ -84,8 +84,7 @@ def test_state_dependent_std_starts_at_init_std_for_zero_features(init_std, init
     np.testing.assert_allclose(networks.distribution.mode(out), 0.0, atol=1e-6)
 
 
-@pytest.mark.parametrize("init_std", [0.05, 0.7, 2.0])
-@pytest.mark.parametrize("init", ["lecun", "orthogonal"])
+@pytest.mark.parametrize("init_std, init", STDS)
 def test_state_dependent_std_starts_at_init_std(init_std, init):
     std = _initial_std(init_std=init_std, init=init)
     np.testing.assert_allclose(std, init_std, rtol=0.05)
@@ -147,17 +146,17 @@ def test_lecun_init():
             np.testing.assert_allclose(np.var(kernel), 1 / kernel.shape[0], rtol=0.05)
 
 
-@pytest.mark.parametrize("layer_norm", [False, True])
-def test_layer_norm(layer_norm):
-    networks = _build(layer_norm=layer_norm)
+@pytest.mark.parametrize("norm", ["none", "layer", "rms"])
+def test_norm(norm):
+    networks = _build(norm=norm)
     for network, widths in ((networks.actor, (16, 8)), (networks.critic, (12, 6))):
         params = network.init(KEY)
         scales = [x.shape for x in _leaves(params, "scale").values()]
-        assert sorted(scales) == (sorted((w,) for w in widths) if layer_norm else [])
-        # With zero biases, LayerNorm removes the scale of the input.
+        assert sorted(scales) == ([] if norm == "none" else sorted((w,) for w in widths))
+        # With zero biases, normalisation removes the scale of the input.
         one, _ = network.apply(params, jnp.ones((1, OBS)), ())
         two, _ = network.apply(params, 3 * jnp.ones((1, OBS)), ())
-        assert np.allclose(one, two, atol=1e-3) == layer_norm
+        assert np.allclose(one, two, atol=1e-3) == (norm != "none")
 
 
 def test_widths():
@@ -233,7 +232,7 @@ def test_dict_obs_are_concatenated_for_both_networks():
 
 @pytest.mark.parametrize("state_dependent", [True, False])
 def test_gradient_reaches_every_parameter(state_dependent):
-    networks = _build(state_dependent_std=state_dependent, layer_norm=True, activation="tanh")
+    networks = _build(state_dependent_std=state_dependent, norm="layer", activation="tanh")
     obs = jax.random.normal(KEY, (32, OBS))
     for network in (networks.actor, networks.critic):
         slope = jax.grad(lambda p, net=network: jnp.sum(net.apply(p, obs, ())[0] ** 2))
@@ -254,9 +253,9 @@ def test_discrete_actions(distribution):
     assert networks.distribution.sample(out, KEY).shape == (7,)
 
 
-@pytest.mark.parametrize(("state_dependent", "layer_norm"), [(True, True), (False, False)])
-def test_leading_axes_and_rows(state_dependent, layer_norm):
-    networks = _build(state_dependent_std=state_dependent, layer_norm=layer_norm)
+@pytest.mark.parametrize(("state_dependent", "norm"), [(True, "layer"), (False, "none")])
+def test_leading_axes_and_rows(state_dependent, norm):
+    networks = _build(state_dependent_std=state_dependent, norm=norm)
     obs = jax.random.normal(KEY, (4, 3, OBS))
     for network, tail in ((networks.actor, (2 * ACTIONS,)), (networks.critic, ())):
         params = network.init(KEY)
@@ -293,7 +292,7 @@ def test_parameters_depend_on_the_key():
         {
             "hidden": (8, 8),
             "critic_hidden": (8, 8),
-            "layer_norm": True,
+            "norm": "layer",
             "state_dependent_std": False,
         },
         {},  # different widths: separate products

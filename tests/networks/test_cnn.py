@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jaxrl.config import NetworkConfig
-from jaxrl.networks import actor_critic, cnn, q_network, reward_network
+from jaxrl.networks import actor_critic, cnn, embedding_critic, q_network, reward_network
 from jaxrl.types import ActionSpec, EnvSpec
 
 IMAGE = jax.ShapeDtypeStruct((10, 6, 3), jnp.uint8)
@@ -60,6 +60,7 @@ def test_all_networks_read_images_and_vectors(obs, discrete):
         q_network.build(spec, NETWORK, layer_norm=True),
         reward_network.build(spec, NETWORK),
     )
+    embedding = embedding_critic.build(spec, NETWORK, (-1.0, 1.0, 3))
 
     def observe(seed):
         joints = jax.random.normal(jax.random.key(seed), (5, 4))
@@ -68,16 +69,20 @@ def test_all_networks_read_images_and_vectors(obs, discrete):
 
     @jax.jit
     def values(current, next_obs):
-        keys = jax.random.split(jax.random.key(0), 4)
+        keys = jax.random.split(jax.random.key(0), 5)
         params = {"actor": networks.actor.init(keys[0]), "critic": networks.critic.init(keys[1])}
         action = jnp.zeros(5, jnp.int32) if discrete else jnp.zeros((5, 2))
         output, value = networks.forward(params, current, {"actor": (), "critic": ()}, None)
         q = critic.apply(critic.init(keys[2]), current, action)
-        return output, value, q, reward.apply(reward.init(keys[3]), current, action, next_obs)
+        predicted = reward.apply(reward.init(keys[3]), current, action, next_obs)
+        if discrete:
+            return output, value, q, predicted
+        logits = embedding.apply(embedding.init(keys[4]), current, action).logits
+        return output, value, q, predicted, logits
 
     current, next_obs, other = observe(0), observe(1), observe(2)
     found = values(current, next_obs)
-    output, value, q, predicted = found
+    output, value, q, predicted, *_ = found
     assert (output.shape[0], value.shape, q.shape, predicted.shape) == (5, (5,), (2, 5), (5,))
     for first, second in zip(found, values(other, next_obs), strict=True):
         assert not np.allclose(first, second)  # every output depends on the observation

@@ -176,9 +176,7 @@ def test_timescale_is_how_long_a_carry_lasts(kind):
     [
         ("lstm", "actor", 1),
         ("lstm", "critic", 2),
-        ("lstm", "both", 1),
         ("gru", "both", 1),
-        ("gru", "both", 2),
         ("mingru", "both", 2),
     ],
 )
@@ -243,9 +241,14 @@ def _numpy_cell(kind, params, x, carry):
 def test_two_layers_equal_a_loop_over_layers_and_steps(kind):
     module = RNN(kind, SIZE)
     inputs = X[0], jnp.zeros((N, SIZE))
-    layers = [_random(module.init(KEYS[0], x, _carry(kind))["params"]) for x in inputs]
-    layers[1] = jax.tree.map(lambda leaf: -0.7 * leaf, layers[1])  # others than the first's
-    start = _carry(kind, layers=2)
+
+    @jax.jit
+    def init():
+        layers = [_random(module.init(KEYS[0], x, _carry(kind))["params"]) for x in inputs]
+        layers[1] = jax.tree.map(lambda leaf: -0.7 * leaf, layers[1])  # others than the first's
+        return layers, _carry(kind, layers=2)
+
+    layers, start = init()
 
     @jax.jit
     def at_once():
@@ -280,10 +283,11 @@ def test_a_second_layer_leaves_the_first_as_it_is(kind):
         actor_critic.build(spec, NetworkConfig((6,), (6,), rnn=kind, rnn_size=SIZE, rnn_layers=n))
         for n in (1, 2)
     )
-    params, more = (
-        jax.jit(lambda n=n: {"actor": n.actor.init(KEYS[0]), "critic": n.critic.init(KEYS[1])})()
-        for n in (one, two)
-    )
+    params, more = jax.jit(
+        lambda: [
+            {"actor": n.actor.init(KEYS[0]), "critic": n.critic.init(KEYS[1])} for n in (one, two)
+        ]
+    )()
     for name in ("actor", "critic"):
         assert sorted(more[name]["params"]) == sorted([*params[name]["params"], "memory_1"])
         del more[name]["params"]["memory_1"]

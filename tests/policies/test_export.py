@@ -36,7 +36,8 @@ TOKENS = EnvSpec(jax.ShapeDtypeStruct((4, 2), jnp.uint8), DISCRETE, tokens=(3, 5
 SMALL = NetworkConfig(hidden=(8, 6), rnn_size=4)
 KINDS = {
     **{name: (PLAIN, {"activation": name}) for name in ("swish", "relu", "tanh", "elu", "gelu")},
-    "layer norm": (PLAIN, {"layer_norm": True}),
+    "layer norm": (PLAIN, {"norm": "layer"}),
+    "rms norm": (PLAIN, {"norm": "rms"}),
     "clipped": (PLAIN, {"distribution": "normal", "state_dependent_std": False}),
     "clip of observations": (PLAIN, {"clip_obs": 0.5}),
     "sde": (PLAIN, {"sde": True}),

@@ -46,6 +46,9 @@ def test_valid_file_loads(arrays, file):
     np.savez(file, **arrays)
     policy = policies.load_policy(file)
     assert policy.info == {"env": "x"} and policy(np.zeros(3)).shape == (2,)
+    assert repr(policy).endswith("observations (3,), 2 continuous actions>")
+    with pytest.raises(UserError, match="takes observations as arrays, not 'x'"):
+        policy("x")
 
 
 def replacements():

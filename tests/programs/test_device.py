@@ -101,7 +101,7 @@ def test_physics_is_traced_once_for_all_programs(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "members, text", [((), "minibatches are dealt again"), ((1, 2), "last bits")]
+    "members, text", [((), "minibatches are shuffled differently"), ((1, 2), "last bits")]
 )
 def test_resume_with_another_device_count_warns(members, text, tiny_program, monkeypatch):
     """Rows are shuffled per device: another device count gives other minibatches."""
@@ -114,7 +114,7 @@ def test_resume_with_another_device_count_warns(members, text, tiny_program, mon
     monkeypatch.setattr(device.DeviceProgram, "abstract_state", lambda made: SimpleNamespace())
     monkeypatch.setattr(resume, "checkpointed_part", lambda config, state: state)
     *_, (remark,) = resume.restore_state(replace(tiny_program, members=members), saved)
-    assert "another number of devices" in remark and text in remark
+    assert "The number of devices changed" in remark and text in remark
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_only_short_rollouts_are_unrolled(monkeypatch, tiny_program, changes, gi
 
 
 @pytest.mark.parametrize("error", [CompilerBusyError, jax.errors.JaxRuntimeError])
-def test_a_program_that_a_busy_machine_could_not_compile_is_tried_again(error):
+def test_program_is_compiled_again_when_the_compiler_was_busy(error):
     attempts, busy = [], error is CompilerBusyError
 
     def work():

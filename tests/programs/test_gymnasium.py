@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import multiprocessing
 import os
 import shlex
 import signal
@@ -14,12 +15,13 @@ import pytest
 from jaxrl import evaluate, programs, train
 from jaxrl.config import NetworkConfig, env_names, presets, validate
 from jaxrl.envs.gymnasium import env as gym_env
+from jaxrl.envs.gymnasium import workers
 from jaxrl.errors import UserError
 from jaxrl.programs import gymnasium
 from jaxrl.training import nan_guard
-from tests.helpers import tiny
+from tests.helpers import tiny, toys
 
-pytestmark = pytest.mark.usefixtures("shared_learning", "no_plots")
+pytestmark = pytest.mark.usefixtures("shared_learning", "forked_workers", "no_plots")
 
 LSTM = NetworkConfig((4,), (4,), rnn="lstm", rnn_size=4)
 
@@ -68,6 +70,19 @@ def shared_learning():
 
 
 @pytest.fixture(scope="module")
+def forked_workers():
+    """Fork the environments' processes from one that has imported what they need.
+
+    Otherwise each imports it: see `test_env_workers_ignore_signals`.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([workers.__name__, toys.__name__, "pytest"])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(workers, "multiprocessing", SimpleNamespace(get_context=lambda _: context))
+        yield
+
+
+@pytest.fixture(scope="module")
 def rollouts():
     """Two rollouts of two groups of two environments, with truncation after three steps."""
     executor = gymnasium.GymnasiumExecutor(_program("Cut-v0"))
@@ -99,8 +114,9 @@ def test_rollouts_concatenate_time_and_groups(rollouts):
     assert len(np.unique(first.action[..., 0])) == 32  # independent noise per row
 
 
-def test_rows_of_a_device_are_together_and_seeded_by_their_number():
+def test_rows_of_a_device_are_together_and_seeded_by_their_number(monkeypatch):
     """Two devices step the same episodes as one, of which each has half of every group."""
+    monkeypatch.setattr(gymnasium.GymnasiumExecutor, "_compile", lambda _: None)  # learns nothing
 
     def collected(devices):
         program = programs.build(dataclasses.replace(CARTPOLE, devices=devices))
@@ -271,7 +287,8 @@ def test_learning_from_images_and_vectors(tmp_path):
     flags = shlex.split(
         "gym-cartpole --env gym:tests.helpers.toys:Mixed-v0 --devices 1 --num-envs 4 --epochs 1 "
         "--cycles 1 --iterations 1 --ppo.rollout-length 4 --ppo.num-minibatches 1 "
-        "--ppo.update-epochs 1 --eval.num-envs 1 --network.hidden 4 --network.critic-hidden 4"
+        "--ppo.update-epochs 1 --eval.num-envs 1 --network.hidden 4 --network.critic-hidden 4 "
+        "--task.async-factor 1"
     )
     assert train.main([*flags, "--run-dir", str(tmp_path / "run")]) == 0
     (row,) = tiny.rows(tmp_path / "run")
@@ -317,11 +334,13 @@ def test_on_nan_stop_stops_the_run():
     run = SimpleNamespace(config=config, members=[member], program=program)
     nan_guard.check_environments(run, None, 1)
     member.nonfinite_steps = 3
-    with pytest.raises(nan_guard.EnvironmentBroke, match="in 3 steps of this cycle"):
+    with pytest.raises(nan_guard.NonFiniteEnvironmentError, match="in 3 steps of this cycle"):
         nan_guard.check_environments(run, None, 1)
 
 
-def test_env_workers_ignore_signals():
+def test_env_workers_ignore_signals(monkeypatch):
+    """In processes as runs start them."""
+    monkeypatch.setattr(workers, "multiprocessing", multiprocessing)
     (worker,) = gym_env.build("gym:CartPole-v1", 2, 1).workers([range(2)], 0).workers
     worker.wait_ready()
     os.kill(worker._process.pid, signal.SIGINT)

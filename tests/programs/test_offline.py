@@ -208,9 +208,9 @@ def test_best_reward_model_is_selected_over_all_chunks(tmp_path, capsys):
 def test_chunks_that_are_never_read_are_warned_about(recorded, capsys):
     flags = [*FLAGS, "--data.path", str(recorded), "--offpolicy.buffer-size", "500", "--dry-run"]
     assert train.main(flags) == 0
-    assert "but there are 4 cycles: 2 pieces are never read. Use --cycles 6" in _flat(capsys)
+    assert "but there are 4 cycles: 2 chunks are never read. Use --cycles 6" in _flat(capsys)
     assert train.main([*flags, "--total-steps", "900"]) == 0
-    assert "but there are 3 cycles: 3 pieces are never read. Use --total-steps 1800" in _flat(
+    assert "but there are 3 cycles: 3 chunks are never read. Use --total-steps 1800" in _flat(
         capsys
     )
     for enough in (["--cycles", "6"], ["--total-steps", "1800", "--cycles", "6"]):
@@ -254,9 +254,8 @@ def test_invalid_offline_commands_are_refused(recorded, trained, tmp_path, capsy
     assert train.main(["rrd-offline"]) == 2
     assert "--data.path: which file" in capsys.readouterr().err
     assert train.main(["pendulum", "--data.path", str(recorded)]) == 2
-    assert (
-        "--data.path is for sac, td3, dqn, iql, bc, not for --algo ppo" in capsys.readouterr().err
-    )
+    refused = "--data.path is a setting of --algo sac or td3 or dqn or iql or bc, not of ppo"
+    assert refused in capsys.readouterr().err
     assert train.main([*FLAGS, "--data.path", str(recorded), "--data.obs-keys", "stat"]) == 2
     assert "'obs/stat' is missing. Did you mean 'state'" in capsys.readouterr().err
     assert train.main([*FLAGS, "--data.path", str(recorded), "--dry-run"]) == 0
@@ -357,7 +356,7 @@ def test_held_out_steps_have_the_reward_of_another_run(recorded, trained):
 
 
 def test_online_training_takes_the_reward_of_another_run(trained):
-    """Steps pay the predicted reward; statistics of episodes count the environment's."""
+    """Steps give the predicted reward; statistics of episodes count the environment's."""
     flags = ["pendulum", "--num-envs", "2", "--devices", "1", "--task.episode-length", "1"]
     config = train._parse([*flags, "--ppo.num-minibatches", "2"]).config
     env = programs.build(replace(config, reward_from=trained)).env
@@ -374,8 +373,8 @@ def test_online_training_takes_the_reward_of_another_run(trained):
     predicted = load_reward(trained)(obs, action, result.next_obs)
     np.testing.assert_allclose(result.reward, predicted, rtol=1e-4)
     angle, speed = np.arctan2(obs[:, 1], obs[:, 0]), obs[:, 2]
-    paid = -(angle**2 + 0.1 * speed**2 + 0.001 * (2 * np.asarray(action)[:, 0]) ** 2)
-    assert float(statistics["rollout/ep_rew_mean"].total) == pytest.approx(paid.sum(), rel=1e-3)
+    rewards = -(angle**2 + 0.1 * speed**2 + 0.001 * (2 * np.asarray(action)[:, 0]) ** 2)
+    assert float(statistics["rollout/ep_rew_mean"].total) == pytest.approx(rewards.sum(), rel=1e-3)
     assert environments.for_evaluation(env, 2).reward_fn is None
 
 

@@ -26,7 +26,7 @@ FLAGS = ("--devices", "2", "--epochs", "1")
 @pytest.fixture
 def cache_dir(tmp_path, monkeypatch):
     """Enable the trace cache in a temporary folder."""
-    monkeypatch.setenv("JAXRL_KEEP_PROGRAMS", "1")
+    monkeypatch.setenv("JAXRL_CACHE_PROGRAMS", "1")
     before = jax.config.jax_compilation_cache_dir
     jax.config.update("jax_compilation_cache_dir", str(tmp_path / "cache"))
     yield tmp_path / "cache" / "jaxrl"
@@ -57,7 +57,7 @@ def test_second_run_builds_no_environment_and_is_identical(plain, cache_dir, tmp
     assert trace_cache.load(path) is None
     first = tiny.run(tmp_path / "first", *FLAGS)
     assert list(cache_dir.glob("*.npz")) == [path]
-    assert set(trace_cache.load(path).programs) == {"run_cycle", "draw", "init", "play"}
+    assert set(trace_cache.load(path).programs) == {"run_cycle", "sample", "init", "play"}
     monkeypatch.setattr(registry, "make", no_environment)
     second = tiny.run(tmp_path / "second", *FLAGS)
     for run in (first, second):
@@ -67,7 +67,7 @@ def test_second_run_builds_no_environment_and_is_identical(plain, cache_dir, tmp
 
 def test_trace_cache_can_be_disabled(cache_dir, monkeypatch):
     assert trace_cache.find(presets.get("cartpole"), MESH) is not None
-    monkeypatch.setenv("JAXRL_KEEP_PROGRAMS", "0")
+    monkeypatch.setenv("JAXRL_CACHE_PROGRAMS", "0")
     assert trace_cache.find(presets.get("cartpole"), MESH) is None
 
 
@@ -102,6 +102,8 @@ def test_custom_code_is_never_cached(cache_dir):
     assert trace_cache.location(replace(base, env="module:Class"), MESH) is None
     custom = replace(base, task=replace(base.task, randomize="module:function"))
     assert trace_cache.location(custom, MESH) is None
+    custom = replace(base, ppo=replace(base.ppo, extra_loss="module:function"))
+    assert trace_cache.location(custom, MESH) is None
 
 
 def shape(*dims, dtype=np.float32):
@@ -120,7 +122,7 @@ def test_template_round_trip(tmp_path, obs):
             curriculum={"level": np.float32(0.1)},
             last_curriculum={"level": np.float32(1.0)},
         ),
-        {"draw": b"\x00\xff program"},
+        {"sample": b"\x00\xff program"},
     )
     trace_cache.save(tmp_path / "x.npz", stored)
     assert trace_cache.load(tmp_path / "x.npz") == stored
@@ -130,7 +132,7 @@ def test_template_round_trip(tmp_path, obs):
 def cached_programs():
     """Trivial exported programs under the names that a run needs."""
     program = bytes(export.export(jax.jit(lambda x: x + 1))(shape(2)).serialize())
-    return dict.fromkeys(("run_cycle", "draw", "init", "play"), program)
+    return dict.fromkeys(("run_cycle", "sample", "init", "play"), program)
 
 
 def corrupt_files(path, stored):

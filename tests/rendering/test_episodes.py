@@ -126,7 +126,7 @@ def _no_ffmpeg():
 
 def test_missing_ffmpeg_gives_an_install_hint(monkeypatch):
     def assert_hint():
-        with pytest.raises(UserError, match=r"pip install 'jaxrl\[video\]'"):
+        with pytest.raises(UserError, match=r"pip install -e '\.\[video\]'"):
             images.check_video_support(Path("video.mp4"))
 
     with monkeypatch.context() as without:

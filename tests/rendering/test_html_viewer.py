@@ -101,7 +101,7 @@ def test_browser_plays_pauses_and_scrubs(tab, viewer):
         page.until("document.body.dataset.frame > 5")  # it plays by itself
         page.ask("document.getElementById('play').click()")
         stopped = _frame(page)
-        before = page.picture()
+        before = page.screenshot()
         time.sleep(0.3)
         assert _frame(page) == stopped
         assert _red(before).sum() > 1000 and before.std() > 10  # the box is there, on its ground
@@ -125,19 +125,19 @@ def test_browser_switches_episodes_ghosts_and_views(tab, viewer):
         )
         page.ask(choose + "; show(0)")
         time.sleep(0.5)
-        shaded = page.picture()
+        shaded = page.screenshot()
         assert "failed" in page.ask("find('success').innerText")
         page.ask("find('shade').click()")
         time.sleep(0.5)
-        alone = page.picture()
+        alone = page.screenshot()
         assert (np.abs(shaded.astype(int) - alone).max(-1) > 12).sum() > 500  # the ghost is gone
         page.ask("world.camera.position.x += 3 * DATA.radius")  # as dragging does
         time.sleep(0.5)
-        turned = page.picture()
+        turned = page.screenshot()
         assert (_red(turned) != _red(alone)).sum() > 300
         page.ask("find('home').click()")
         time.sleep(0.5)
-        assert (_red(page.picture()) != _red(alone)).sum() < 300
+        assert (_red(page.screenshot()) != _red(alone)).sum() < 300
         assert not page.errors
 
 
@@ -151,7 +151,7 @@ def test_browser_shows_images(tab):
         shown.until("document.body.dataset.frame > 3")
         shown.ask("play(false); show(30)")
         time.sleep(0.3)
-        middle = shown.picture()[250, 480]
+        middle = shown.screenshot()[250, 480]
         np.testing.assert_allclose(middle, [0, 150, 200], atol=8)
         box = "find('{}').getBoundingClientRect().{}"
         places = ("info", "bottom"), ("image", "top"), ("image", "bottom"), ("bar", "top")
@@ -179,7 +179,7 @@ def test_gallery_plays_views_again_and_again(tab, viewer):
             assert page.ask(cards) == [0, 0]  # no controls
         assert "a <box>" in page.ask("document.body.innerText")
         assert page.ask("document.querySelector('figcaption code').innerText") == "jaxrl zoo"
-        assert _red(page.picture()).sum() > 300
+        assert _red(page.screenshot()).sum() > 300
         assert not page.errors
         assert [
             url for url in page.requests if not url.startswith(("file:", "about:", "data:"))

@@ -54,12 +54,12 @@ def test_pages_fit_a_phone_and_make_no_requests(tab, name):
     tab.go(place / f"{name}.html")
     assert tab.ask("document.documentElement.scrollWidth") <= 390
     assert tab.ask(OVERFLOW) <= 0
-    narrow = tab.picture()
+    narrow = tab.screenshot()
     _resize(tab, DESKTOP)
     assert tab.ask(OVERFLOW) <= 0
-    wide = tab.picture()
-    for picture, size in ((narrow, PHONE), (wide, DESKTOP)):
-        assert picture.shape == (size[1], size[0], 3) and picture.std() > 10
+    wide = tab.screenshot()
+    for image, size in ((narrow, PHONE), (wide, DESKTOP)):
+        assert image.shape == (size[1], size[0], 3) and image.std() > 10
     assert not tab.errors
     assert [url for url in tab.requests if not url.startswith(("file:///", "data:"))] == []
 
@@ -109,8 +109,8 @@ def test_dark_mode_has_its_own_colors(tab):
     tab, place = tab
     tab.go(place / "one.html")
     _resize(tab, DESKTOP)
-    light_image = tab.picture()
+    light_image = tab.screenshot()
     _resize(tab, DESKTOP, dark=True)
-    dark_image = tab.picture()
+    dark_image = tab.screenshot()
     assert np.median(light_image) > 230 and np.median(dark_image) < 50
     assert dark_image.max() > 180  # readable text

@@ -6,7 +6,7 @@ import signal
 import pytest
 
 from jaxrl.studies import training
-from jaxrl.training import signals
+from jaxrl.utils import signals
 
 
 @pytest.fixture

@@ -87,7 +87,7 @@ def test_report_is_rewritten_from_its_table(tmp_path, capsys):
     assert "| lambda 0 | `ppo.lam = 0.0` | 1 | 1 to 1 | 0 % |" in text
 
 
-def test_report_of_a_smoke_test_says_so(tmp_path):
+def test_report_marks_smoke_tests(tmp_path):
     small = load("cartpole_basics").smoke_test()
     runs = [Record(v, 0, [5], {small.metric: [1.0]}) for v in (PLAIN, *small.variants)]
     results.write_table(runs, tmp_path / "results.csv")

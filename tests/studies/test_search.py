@@ -140,7 +140,7 @@ def test_suggested_settings_are_trained(tmp_path, monkeypatch):
 def test_missing_optuna_names_the_extra(monkeypatch, tmp_path, capsys):
     monkeypatch.setitem(sys.modules, "optuna", None)
     assert command(tmp_path, 1) == 2
-    assert "pip install 'jaxrl[search]'" in capsys.readouterr().err
+    assert "pip install -e '.[search]'" in capsys.readouterr().err
 
 
 def test_study_without_search_ranges_is_refused(capsys, tmp_path):

@@ -1,17 +1,22 @@
 """Studies: grouping into programs, continuing after interruption, and output."""
 
 import csv
+import errno
 import json
 import math
+import os
 import shlex
 import signal
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from jaxrl import train
+from jaxrl.checkpoint import array_io
+from jaxrl.checkpoint.manager import CheckpointManager
 from jaxrl.checkpoint.snapshot import CheckpointError
 from jaxrl.config import presets
 from jaxrl.config.overrides import changed
@@ -157,6 +162,27 @@ def test_incompatible_checkpoint_starts_over(tmp_path, monkeypatch, capsys):
     training._fit_or_restart(training.Started(None, None, []), tmp_path / "run", [])
     assert calls == [tmp_path / "run"] * 2
     assert "starting from scratch: checkpoint leaf x is" in capsys.readouterr().out
+    assert (tmp_path / "run.unusable-1").is_dir()  # what cannot be read is left to a person
+
+
+def test_full_disk_leaves_a_run_as_it_is(tmp_path, monkeypatch):
+    folder = tmp_path / "run"
+
+    def fit_or_resume(*_, **__):
+        with CheckpointManager(folder) as checkpoints:
+            checkpoints.save(1, {"x": np.zeros(2)}, {})
+            checkpoints.wait()
+            monkeypatch.setattr(array_io, "write_arrays", full)
+            checkpoints.save(2, {"x": np.ones(2)}, {}, block=True)
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(training, "fit_or_resume", fit_or_resume)
+    with pytest.raises(CheckpointError, match="No space left on device"):
+        training._fit_or_restart(training.Started(None, None, []), folder, [])
+    assert [path.name for path in folder.iterdir()] == ["1"]
+    assert list(tmp_path.iterdir()) == [folder]
 
 
 def test_runs_with_equal_settings_are_trained_once(monkeypatch):

@@ -2,11 +2,13 @@
 
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
 from jaxrl.loggers import lock_file
 from jaxrl.studies import results, run, search, study, training, workers
+from jaxrl.studies.provenance import Provenance
 
 pytestmark = pytest.mark.usefixtures("shared_programs", "no_plots")
 
@@ -64,17 +66,35 @@ def test_programs_of_a_dead_worker_are_taken_over(trained, tmp_path, monkeypatch
     assert results.finished_runs(tmp_path, CELLS).keys() == CELLS.keys()
 
 
+def test_program_whose_results_are_not_visible_yet_is_not_trained_again(trained, tmp_path):
+    """NFS may show the end of a lease before the results."""
+    part = workers.divided(CELLS, 1)[0]
+    with workers._lease(tmp_path, [CELLS[cell] for cell in part]) as lease:
+        (lease / "done").write_text("runs-other.jsonl")
+    (tmp_path / "runs-other.jsonl").touch()
+
+    def train():
+        chosen = study.load("cartpole_basics").smoke_test()
+        return workers._train(chosen, CELLS, part, tmp_path, "runs-own.jsonl", Provenance())
+
+    assert not train() and not trained
+    (tmp_path / "runs-other.jsonl").unlink()  # by a person, who wants them again
+    assert train() and len(trained) == 1
+    assert (lease / "done").read_text() == "runs-own.jsonl"
+
+
 def test_shared_folder_is_the_folder_of_results(tmp_path, capsys):
     words = ["--shared", str(tmp_path), "--out", str(tmp_path)]
     assert run.main(["cartpole_basics", *words]) == 2
     assert "--shared and --out: give one of them" in capsys.readouterr().err
 
 
-def test_two_searches_share_their_trials(trained, tmp_path, monkeypatch):
+@pytest.mark.parametrize("storage", ["{}/trials.log", "sqlite:///{}/trials.db"])
+def test_two_searches_share_their_trials(trained, tmp_path, monkeypatch, storage):
     pytest.importorskip("optuna")
     monkeypatch.setattr(search, "_WAIT", 0.05)
-    journal = str(tmp_path / "trials.log")
-    words = ["cartpole_basics", "--trials", "8", "--at-once", "2", "--storage", journal]
+    shared = storage.format(tmp_path)
+    words = ["cartpole_basics", "--trials", "8", "--at-once", "2", "--storage", shared]
     statuses = []
 
     def work(name):
@@ -89,3 +109,29 @@ def test_two_searches_share_their_trials(trained, tmp_path, monkeypatch):
     assert 8 <= sum(map(len, trained)) <= 10  # both may ask for the last ones at once
     tables = {(tmp_path / name / "search.md").read_text().count("\n|") for name in "ab"}
     assert min(tables) >= 10  # head and eight trials
+
+
+@pytest.mark.parametrize("storage", ["{}/trials.log", "sqlite:///{}/trials.db"])
+def test_interrupted_trials_do_not_hold_other_searches(trained, tmp_path, monkeypatch, storage):
+    optuna = pytest.importorskip("optuna")
+    shared = storage.format(tmp_path)
+    words = ["cartpole_basics", "--at-once", "2", "--out", str(tmp_path), "--storage", shared]
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(training, "train", interrupted)
+        assert search.main([*words, "--trials", "2"]) == 130
+    # Those of a killed process: its heartbeats have ended, if the storage has any.
+    chosen = replace(study.load("cartpole_basics"), seeds=1)
+    searched = search._opened(optuna, chosen, tmp_path / "no", shared)
+    assert [trial.state.name for trial in searched.trials] == ["FAIL", "FAIL"]
+    if "sqlite" in storage:
+        lost = searched.ask()
+        searched._storage.record_heartbeat(lost._trial_id)
+        monkeypatch.setattr(search, "_LOST", 1)
+        time.sleep(1.1)
+    assert search.main([*words, "--trials", "2"]) == 0
+    states = [trial.state.name for trial in searched.trials]
+    assert states.count("COMPLETE") == 2 and "RUNNING" not in states

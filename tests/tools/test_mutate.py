@@ -25,7 +25,7 @@ KNOWN = {
     "algorithms.off_policy.base": "jnp.argmax(td.expected(logits, self.atoms), axis=0)",
     "algorithms.off_policy.dqn": "(target_params['critic'] if config.double else params['critic'])",
     "algorithms.ppo.update": "part._replace(advantage=part.advantage)",
-    "learning.prioritized_sampling": "jnp.power(chance.shape[1] * sampled, exponent)",
+    "learning.prioritized_sampling": "jnp.power(probs.shape[1] * sampled, exponent)",
 }
 
 

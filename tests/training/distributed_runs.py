@@ -8,24 +8,28 @@ _PPO = (
     f"cartpole {_ALL} --num-envs 16 --iterations 2 --ppo.rollout-length 8 --ppo.num-minibatches 2"
 )
 _REPLAY = (
-    f"{_ALL} --num-envs 4 --iterations 16 --total-steps None --offpolicy.buffer-size 256 "
+    f"{_ALL} --num-envs 8 --iterations 16 --total-steps None --offpolicy.buffer-size 512 "
     "--offpolicy.warmup 32 --offpolicy.train-batches 2 --offpolicy.batch-size 8"
 )
 _GYMNASIUM = (
     f"{_ALL} --num-envs 8 --iterations 2 --ppo.rollout-length 8 --ppo.num-minibatches 2 "
     "--eval.no-deterministic"
 )
+_FLAGS = {
+    "ppo": _PPO,
+    "lstm": f"{_PPO} --network.rnn lstm",
+    "rrd": f"rrd-quick {_REPLAY} --rrd.batch-size 8 --rrd.sample-size 4",
+    "population": f"{_PPO} --num-seeds 8",
+    "gym": f"gym-cartpole {_GYMNASIUM} --log.episodes",
+    "gym-replay": f"gym-cartpole {_REPLAY} --algo dqn --offpolicy.reward ircr",
+}
+UNEVALUATED = ["--eval.num-envs", "0"]
+EVALUATED = ("ppo", "gym")
 RUNS = {
-    name: flags.split()
-    for name, flags in {
-        "ppo": _PPO,
-        "lstm": f"{_PPO} --network.rnn lstm",
-        "rrd": f"rrd-quick {_REPLAY} --rrd.batch-size 8 --rrd.sample-size 4",
-        "population": f"{_PPO} --num-seeds 4",
-        "gym": f"gym-cartpole {_GYMNASIUM} --log.episodes",
-        "gym-replay": f"gym-cartpole {_REPLAY} --algo dqn --offpolicy.reward ircr",
-    }.items()
+    name: [*flags.split(), *(() if name in EVALUATED else UNEVALUATED)]
+    for name, flags in _FLAGS.items()
 }
 CONTINUED = "gym-replay"  # after its end, by the processes that trained it
-# Without evaluation, which is a program of its own.
-PLAIN = [*RUNS["ppo"], "--eval.num-envs", "0"]
+# Without evaluation, which is a program of its own: for every layout of processes and devices.
+LAYOUTS = {f"plain-{name}": [*RUNS[name], *UNEVALUATED] for name in ("ppo", "population")}
+PLAIN = LAYOUTS["plain-ppo"]

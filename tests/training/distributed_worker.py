@@ -1,15 +1,20 @@
-"""One of several processes that train together; run by test_distributed.py.
+"""Processes that train together; run by test_distributed.py.
 
-Usage: distributed_worker.py PORT PROCESSES PROCESS FOLDER SCENARIO ...
+Usage: distributed_worker.py PROCESSES DEVICES FOLDER START SCENARIO ...
+
+START is "flags" or "slurm": how they find each other. Each prints to FOLDER/printed-RANK, and
+writes what its scenarios told to FOLDER/told-RANK.json. The statuses of all are printed.
 """
 
 import hashlib
 import json
 import os
 import shutil
+import signal
 import sys
+import tempfile
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import jax
@@ -20,21 +25,24 @@ from jaxrl import train
 from jaxrl.callbacks import CallbackAction
 from jaxrl.checkpoint import array_io
 from jaxrl.checkpoint.manager import CheckpointManager
-from jaxrl.config import overrides
+from jaxrl.config import distributed, overrides
 from jaxrl.errors import UserError
-from jaxrl.training import fit, resume, startup
+from jaxrl.training import cycle, fit, resume, startup
 from jaxrl.utils import processes
-from tests.helpers import faster, recorded, sharing  # noqa: F401
-from tests.training.distributed_runs import CONTINUED, PLAIN, RUNS
+from tests.helpers import recorded, sharing
+from tests.training import forked
+from tests.training.distributed_runs import CONTINUED, LAYOUTS, PLAIN, RUNS
 
 folder: Path
 FAILS = "process_0_fails"  # after all scenarios
-told: dict[str, str] = {}  # what each scenario ended with
+FROM = "from-"  # continue the run in this folder, which the test has copied
+told: dict[str, object] = {}  # what each scenario ended with
 
 
 def parsed(name: str, place: str) -> train.TrainArgs:
     devices = ["--devices", str(jax.device_count())]
-    return train._parse([*RUNS.get(name, PLAIN), *devices, "--run-dir", str(folder / place)])
+    flags = (RUNS | LAYOUTS).get(name, PLAIN)
+    return train._parse([*flags, *devices, "--run-dir", str(folder / place)])
 
 
 def trains(name: str) -> None:
@@ -53,6 +61,7 @@ def different_seeds() -> None:
 def separate_folders() -> None:
     own = folder / f"disk-{processes.index()}"
     own.mkdir()
+    startup._VISIBLE = 0.2
     startup.check_shared(own)
 
 
@@ -71,21 +80,28 @@ def gymnasium_continues() -> None:
     fit.resume(folder / CONTINUED, epochs=3, verbose=0)
 
 
-def resharded() -> None:
-    """Continue the run of another number of processes, which the test has copied."""
-    told["resharded"] = continue_resharded(folder / "resharded")
+def continues() -> None:
+    """Train in one go, and stopped after three cycles and continued."""
+
+    def stop(context):
+        return CallbackAction(stop="enough", save=True) if context.cycle == 3 else None
+
+    fit.fit(parsed("plain-ppo", "stopped").config, [stop], verbose=0)
+    fit.resume(folder / "stopped", verbose=0)
 
 
-def continue_resharded(run: Path, *flags: str) -> str:
-    """Continue a run on the devices that there are; return its step, state and warnings before."""
-    command = [*PLAIN, "--epochs", "3", "--run-dir", str(run), *flags]
+def continue_resharded(run: Path, *flags: str) -> tuple[int, str, list[str]]:
+    """Continue a run for an epoch on other devices; return its step, state and warnings before."""
+    epochs = 1 + max(int(path.name) for path in (run / "checkpoints").iterdir()) // 512
+    command = [*PLAIN, "--epochs", str(epochs), "--run-dir", str(run), *flags]
     config = train._parse(command).config
+    processes.gather("looked")  # before anyone continues
     with CheckpointManager(run / "checkpoints", read_only=True) as checkpoints:
         state, restored, warnings = resume.restore_state(fit.build(config), checkpoints)
     leaves = jax.tree.leaves(jax.tree.map(_numbers, processes.fetch(state)))
     digest = hashlib.sha256(b"".join(leaf.tobytes() for leaf in leaves)).hexdigest()
     fit.resume_if_present([config], verbose=0)
-    return f"{restored.step} {digest} {warnings}"
+    return restored.step, digest, warnings
 
 
 def _numbers(leaf) -> np.ndarray:
@@ -105,6 +121,34 @@ def callback_stops() -> None:
     logged = []  # by a sink of the user's own, on process 0 as well
     result = fit.fit(config, [stop], sinks=[lambda step, row: logged.append(step)], verbose=0)
     told["callback_stops"] = f"stopped at {result.env_steps}, logged {logged}"
+
+
+def sigterm_to_0() -> None:
+    told["sigterm_to_0"] = _stopped("sigterm_to_0", 0, signal.SIGTERM)
+
+
+def sigint_to_1() -> None:
+    told["sigint_to_1"] = _stopped("sigint_to_1", 1, signal.SIGINT)
+
+
+def _stopped(name: str, rank: int, number: signal.Signals) -> str:
+    """One process gets a signal at the end of its first cycle; return what stopped the run."""
+    end_of_cycle = cycle.log_and_save
+
+    def signalled(*arguments) -> None:
+        end_of_cycle(*arguments)
+        cycle.log_and_save = end_of_cycle
+        if processes.index() == rank:
+            signal.raise_signal(number)
+            time.sleep(0.5)  # a thread hears it
+
+    cycle.log_and_save = signalled
+    try:
+        result = fit.fit(parsed("ppo", name).config, verbose=0)
+    finally:
+        cycle.log_and_save = end_of_cycle
+    saved = sorted(path.name for path in (folder / name / "checkpoints").iterdir())
+    return f"signal {result.stopped_by} at {result.env_steps}, saved {saved}"
 
 
 def full_disk() -> None:
@@ -134,34 +178,81 @@ def damaged_part() -> None:
         part = next((newest / "process-1" / "arrays").glob("*.raw"))
         part.write_bytes(bytes(len(part.read_bytes())))
     processes.gather("damaged")
-    program = fit.build(parsed("ppo", "none").config)
+    program, read = fit.build(parsed("ppo", "none").config), []
+    read_arrays = array_io.read_arrays
+
+    def recording(place, leaves):
+        read.append(str(place.parent.relative_to(newest.parent)))
+        return read_arrays(place, leaves)
+
+    array_io.read_arrays = recording
     with CheckpointManager(newest.parent) as checkpoints:
         _, restored, _ = resume.restore_state(program, checkpoints)
+    array_io.read_arrays = read_arrays
     told["damaged_part"] = f"restored {restored.step}: {restored.warnings}"
+    told["parts_read"] = sorted(read)
 
 
-def main() -> None:
-    port, number, process, place, *scenarios = sys.argv[1:]
-    global folder
-    folder = Path(place)
-    processes.start(f"127.0.0.1:{port}", int(number), int(process), heartbeat=20, timeout=60)
-    assert jax.process_count() == int(number)
+def no_temporary_folder(*_, **__):
+    raise OSError(28, os.strerror(28))
+
+
+def work(rank: int, number: int, port: int, start: str, scenarios: list[str]) -> int:
+    """Run the scenarios in one of the processes."""
+    address = f"127.0.0.1:{port}"
+    if start == "slurm":
+        # Slurm's port follows from the number of the job; the host from the list of nodes.
+        job = {"SLURM_JOB_ID": str(port - 61440), "SLURM_STEP_NODELIST": "localhost"}
+        tasks = {"SLURM_NTASKS": number, "SLURM_STEP_NUM_TASKS": number}
+        own = {"SLURM_PROCID": rank, "SLURM_LOCALID": rank}
+        os.environ.update({k: str(v) for k, v in {**job, **tasks, **own}.items()})
+        found, _ = distributed.parse(["--distributed.timeout", "60"])
+        assert found is not None and found.found_by == f"Slurm started {number} tasks"
+        options = asdict(found)
+        del options["found_by"]
+        processes.start(**options)
+    else:
+        processes.start(address, number, rank, heartbeat=20, timeout=60)
+    assert jax.process_count() == number and jax.process_index() == rank
     patch = pytest.MonkeyPatch()
+    if rank:  # they write into the run folder alone, and only their part of checkpoints
+        patch.setattr(tempfile, "mkdtemp", no_temporary_folder)
     sharing.share_programs(patch)
     sharing.leave_out_plots(patch)
     for name in filter(FAILS.__ne__, scenarios):
         try:
-            globals()[name]() if name in globals() else trains(name)
+            if name.startswith(FROM):
+                told[name] = continue_resharded(folder / name)
+            else:
+                globals()[name]() if name in globals() else trains(name)
         except (UserError, Exception) as error:
             told[name] = f"{type(error).__name__}: {error}"
         told.setdefault(name, "done")
-    (folder / f"told-{process}.json").write_text(json.dumps(told))
+    (folder / f"told-{rank}.json").write_text(json.dumps(told))
     if FAILS in scenarios:
-        processes.how_to_continue = "jaxrl.train --resume RUN"
+        processes.resume_command = "jaxrl.train --resume RUN"
         if processes.is_main():
             processes.leave(3, "out of order")
         time.sleep(60)  # until the others are ended
     processes.finish()
+    return 0
+
+
+def main() -> None:
+    number, devices, place, start, *scenarios = sys.argv[1:]
+    global folder
+    folder = Path(place)
+    jax.config.update("jax_num_cpu_devices", int(devices))
+    forked.prepare(PLAIN)
+    port = forked.free_port() if start == "flags" else forked.free_port(from_port=61440)
+
+    def rank(index: int) -> int:
+        run = lambda: work(index, int(number), port, start, scenarios)  # noqa: E731
+        return forked.fork(folder / f"printed-{index}", run)
+
+    started = [rank(index) for index in range(int(number))]
+    statuses = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in started]
+    print(json.dumps(statuses))
 
 
 if __name__ == "__main__":

@@ -266,7 +266,7 @@ def test_failed_video_does_not_stop_training(tmp_path, monkeypatch, capsys):
     result = jaxrl.fit(settings(folder), callbacks=[callbacks.RecordVideo(1, suffix=".mp4")])
     assert result.env_steps == 512 and not (folder / "videos").exists()
     err = capsys.readouterr().err
-    assert err.count("pip install 'jaxrl[video]'") == 2
+    assert err.count("pip install -e '.[video]'") == 2
     assert "warning: no video of step 256, training continues: " in err
     with pytest.raises(UserError, match=r"suffix must be one of \.html, \.gif, \.mp4, \.png"):
         callbacks.RecordVideo(epochs=1, suffix=".tiff")

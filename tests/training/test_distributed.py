@@ -12,56 +12,53 @@ import sys
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from jaxrl import train
 from jaxrl.config import overrides
 from jaxrl.training import fit
-from tests.training.distributed_runs import CONTINUED, PLAIN, RUNS
+from tests.training.distributed_runs import CONTINUED, LAYOUTS, PLAIN, RUNS
 from tests.training.distributed_worker import FAILS, continue_resharded
+from tools import kill_soak
 
 ROOT = Path(__file__).parents[2]
+LONG = [*PLAIN, "--epochs", "12"]
 pytestmark = [pytest.mark.multiprocess, pytest.mark.usefixtures("shared_programs", "no_plots")]
 
 
-def environment(devices):
-    """Return the variables of a process with a number of CPU devices."""
+def environment(devices=None):
+    """Return the variables of a process, with a number of CPU devices if that is given."""
     flags = re.sub(r"--xla_force_host_platform_device_count=\d+", "", os.environ["XLA_FLAGS"])
     return os.environ | {
         "XLA_FLAGS": flags,
-        "JAX_NUM_CPU_DEVICES": str(devices),
+        **({"JAX_NUM_CPU_DEVICES": str(devices)} if devices else {}),
         "JAX_COMPILATION_CACHE_DIR": str(ROOT / ".cache" / "jax"),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1",
         "PYTHONPATH": str(ROOT),
     }
 
 
-def together(number, devices, folder, *scenarios):
+def together(number, devices, folder, *scenarios, start="flags"):
     """Run scenarios in several processes; return what each process told of them, and printed."""
     folder.mkdir(exist_ok=True)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "tests.training.distributed_worker", str(port), str(number)]
-    started = [
-        subprocess.Popen(
-            [*command, str(rank), str(folder), *scenarios],
-            env=environment(devices),
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(number)
-    ]
-    try:
-        outputs = [process.communicate(timeout=500)[0] for process in started]
-    finally:
-        for process in started:
-            process.kill()
+    layout = [str(number), str(devices), str(folder), start]
+    command = [sys.executable, "-m", "tests.training.distributed_worker", *layout, *scenarios]
+    with subprocess.Popen(
+        command,
+        env=environment(),
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            statuses = json.loads(process.communicate(timeout=600)[0])
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    outputs = [(folder / f"printed-{rank}").read_text() for rank in range(number)]
     expected = [3, *[1] * (number - 1)] if FAILS in scenarios else [0] * number
-    assert [process.returncode for process in started] == expected, "\n".join(outputs)
+    assert statuses == expected, "\n".join(outputs)
     told = [json.loads((folder / f"told-{rank}.json").read_text()) for rank in range(number)]
     return [each | {"printed": output} for each, output in zip(told, outputs, strict=True)]
 
@@ -75,7 +72,7 @@ def alone(tmp_path_factory):
         folder = parent / f"{name}-{devices}"
         if folder not in made:
             flags = ["--devices", str(devices), "--run-dir", str(folder)]
-            command = train._parse([*RUNS.get(name, PLAIN), *flags])
+            command = train._parse([*(RUNS | LAYOUTS | {"long": LONG})[name], *flags])
             members = overrides.members(command.config, command.num_seeds)
             made[folder] = fit.fit(members if len(members) > 1 else members[0], verbose=0)
         return folder
@@ -104,6 +101,7 @@ def episodes(folder):
 SCENARIOS = [
     *("callback_stops", "different_seeds", "separate_folders", "too_few_members"),
     *("recorded_data", "full_disk", "damaged_part", "gymnasium_continues"),
+    *("sigterm_to_0", "sigint_to_1"),
 ]
 
 
@@ -131,21 +129,57 @@ def test_two_and_four_processes(alone, tmp_path):
     assert [path.name for path in (folder / "full" / "checkpoints").iterdir()] == ["512"]
     # A checkpoint of which one part is damaged is skipped by all.
     assert all(each["damaged_part"].startswith("restored 512: ['checkpoint") for each in told)
-    for name in ("one", "four/resharded"):
-        shutil.copytree(folder / "ppo", tmp_path / name)
-    told = together(4, 2, tmp_path / "four", "plain", "resharded", FAILS)
+    # Each process reads the first part, and the rows that are its own.
+    assert told[0]["parts_read"] == ["1024", "512"]
+    assert told[1]["parts_read"] == ["1024", "1024/process-1", "512", "512/process-1"]
+    for scenario, number in (("sigterm_to_0", 15), ("sigint_to_1", 2)):
+        end = f"signal {number} at 256, saved ['256']"
+        assert [each[scenario] for each in told] == [end, end]
+    four_processes(folder / "ppo", alone, tmp_path)
+
+
+def four_processes(two, alone, folder):
+    """They train what one process does, and continue what two have saved."""
+    four, states = folder / "four", {}
+    shutil.copytree(two, four / "from-two")
+    scenarios = ("plain-ppo", "plain-population", "continues", "from-two", FAILS)
+    told = together(4, 1, four, *scenarios)
     for rank in (1, 2, 3):  # JAX would end them without a word of the run
         end = f"error: process 0 of 4 failed; process {rank} stops. Continue with: jaxrl.train"
         assert end in told[rank]["printed"]
-    four_processes_differ_in_the_last_bits_only(tmp_path / "four" / "plain", alone("plain", 8))
-    checkpoint_of_two_continues_on_one_and_four(
-        tmp_path / "one", tmp_path / "four" / "resharded", told
-    )
+    assert rows(four / "stopped") == rows(four / "plain-ppo")
+    same_numbers(four / "plain-ppo", alone("plain-ppo", 4))
+    assert rows(four / "plain-population") == rows(alone("plain-population", 4))
+    for source, run in {"from-two": two, "from-four": four / "plain-ppo"}.items():
+        one = shutil.copytree(run, folder / source)
+        states[source] = continue_resharded(one, "--devices", "1")
+        complete(one)
+    step, state, warnings = states["from-two"]
+    assert "The number of devices changed" in warnings[0]
+    assert [each["from-two"] for each in told] == [[step, state, warnings]] * 4
+    complete(four / "from-two")
+
+
+def complete(run):
+    steps = [step for _, step in rows(run)]
+    assert steps == list(range(256, steps[-1] + 1, 256)) and len(steps) >= 6
+
+
+def same_numbers(ours, theirs):
+    """With more than two addends, the last bits of a sum depend on the order of the network.
+
+    The largest difference that was measured is 1.5e-4, of a loss near 0.
+    """
+    one, other = rows(ours), rows(theirs)
+    assert one.keys() == other.keys()
+    for place, row in other.items():
+        for name, value in row.items():
+            assert one[place][name] == pytest.approx(value, rel=1e-3, abs=1e-5), (place, name)
 
 
 REFUSED = {
-    "different_seeds": "Processes differ in --seed: process 0 has 0, process 1 has 1.",
-    "separate_folders": "is not seen by process 1",
+    "different_seeds": "Processes differ in --seed: process 0 has 0; process 1 has 1.",
+    "separate_folders": "Process 1 cannot see the run folder",
     "too_few_members": "Several processes use all of their 2 devices",
     "recorded_data": "--data.path: several processes cannot share recorded data yet",
 }
@@ -165,33 +199,11 @@ def checkpoint_resumes_on_one_process(ours, theirs):
     assert len(rows(ours)) == 6 and rows(ours) == rows(theirs)
 
 
-def four_processes_differ_in_the_last_bits_only(four, alone):
-    """With more than two addends, the order of a sum is that of the network."""
-    ours, theirs = rows(four), rows(alone)
-    assert ours.keys() == theirs.keys()
-    first = min(ours, key=lambda place: place[1])
-    for name, value in theirs[first].items():
-        assert ours[first][name] == pytest.approx(value, rel=1e-3, abs=1e-5), name
-
-
-def checkpoint_of_two_continues_on_one_and_four(one, four, told):
-    """All restore the same state, and say that numbers will differ."""
-    expected = continue_resharded(one, "--devices", "1")
-    assert expected.startswith("1024 ") and "another number of devices" in expected
-    assert [each["resharded"] for each in told] == [expected] * 4
-    for run in (one, four):
-        steps = [step for _, step in rows(run)]
-        assert steps == [256, 512, 768, 1024, 1280, 1536]
-
-
-LONG = [*PLAIN, "--epochs", "12", "--resume", "auto"]
-
-
 def launched(folder):
     """Start two processes by the command for one machine."""
     command = [sys.executable, "-m", "jaxrl.launch", "--processes", "2", "--cpu-devices", "1"]
     return subprocess.Popen(
-        [*command, "--", *LONG, "--run-dir", str(folder), "--distributed.heartbeat", "10"],
+        [*command, "--", *LONG, "--run-dir", str(folder), "--resume", "auto"],
         env=environment(1),
         cwd=ROOT,
         stdout=subprocess.PIPE,
@@ -219,39 +231,112 @@ def stack():
         yield stack
 
 
-def test_same_command_goes_on_after_a_kill_and_after_sigterm(stack, tmp_path):
-    """Rank 1 is killed, then rank 0 is asked to stop; the third start trains to the end."""
-    rng, folder = np.random.default_rng(0), tmp_path / "run"
-    for number, (rank, kill) in enumerate([(1, signal.SIGKILL), (0, signal.SIGTERM)]):
-        process = launched(folder)
-        stack.callback(end, process)
-        wanted = len(rows(folder)) + int(rng.integers(3, 8))
-        until = time.monotonic() + 120
-        while len(rows(folder)) < wanted and time.monotonic() < until:
-            time.sleep(0.02)
-        os.kill(ranks(process)[rank], kill)
-        output = process.communicate(timeout=120)[0]
-        assert process.returncode == 128 + kill, output
-        assert f"process {rank} of 2" in output or number == 1
+def wait_for_rows(folder, number):
+    until = time.monotonic() + 120
+    while len(rows(folder)) < number and time.monotonic() < until:
+        time.sleep(0.02)
+
+
+def test_killed_process_0_is_named_and_sigterm_to_one_stops_all(alone, stack, tmp_path):
+    """Rank 0 is killed; the same command continues, until rank 1 is asked to stop."""
+    folder = tmp_path / "run"
     process = launched(folder)
     stack.callback(end, process)
+    wait_for_rows(folder, 4)
+    os.kill(ranks(process)[0], signal.SIGKILL)
+    output = process.communicate(timeout=30)[0]
+    assert process.returncode == 128 + signal.SIGKILL
+    assert "jaxrl.launch: process 0 of 2 was ended by signal 9" in output
+    lost = "[1] error: process 0 of 2 was lost; process 1 stops. Continue with: "
+    launcher = "python -m jaxrl.launch --processes 2 --cpu-devices 1 --"
+    assert f"{lost}{launcher} --resume {folder}" in output
+    process = launched(folder)
+    stack.callback(end, process)
+    wait_for_rows(folder, len(rows(folder)) + 3)
+    os.kill(ranks(process)[1], signal.SIGTERM)
     output = process.communicate(timeout=120)[0]
-    assert process.returncode == 0, output
-    command = train._parse([*PLAIN, "--epochs", "12", "--devices", "2"])
-    fit.fit(overrides.changed(command.config, {"run_dir": tmp_path / "alone"}), verbose=0)
-    assert rows(folder) == rows(tmp_path / "alone")
+    assert process.returncode == 128 + signal.SIGTERM, output
+    last = max(step for _, step in rows(folder))
+    assert (folder / "checkpoints" / str(last)).is_dir()
+    assert_begins_as(folder, alone("long", 2))
 
 
-def test_process_that_never_starts_is_a_clear_error():
-    flags = ["--distributed.coordinator", "127.0.0.1:9", "--distributed.processes", "2"]
+def assert_begins_as(folder, whole):
+    """A run that was stopped has the first rows of one that was not."""
+    ours, theirs = list(rows(folder).items()), list(rows(whole).items())
+    assert 4 <= len(ours) < len(theirs)
+    assert ours == theirs[: len(ours)]
+
+
+def test_twenty_kills_of_any_rank_lose_nothing(tmp_path):
+    """At random moments, each followed by a start of the same command."""
+    flags = [*PLAIN, "--epochs", "6"]
+    command = [sys.executable, "-m", "tests.training.kill_ranks", str(tmp_path), "20", "0", *flags]
+    # Starts are quick when traced and compiled programs are cached.
+    cached = {"JAXRL_CACHE_PROGRAMS": "1", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+    with subprocess.Popen(
+        command, env=environment(1) | cached, cwd=ROOT, stdout=subprocess.PIPE, text=True
+    ) as process:
+        kills = [json.loads(line) for line in process.stdout or ()]
+    assert process.returncode == 0
+    assert len(kills) == 20 and {each["rank"] for each in kills} == {0, 1}
+    told = 0
+    for each in kills:
+        assert each["forced"] == []  # all others have ended by themselves
+        other = 1 - each["rank"]
+        if each["met"] and each["statuses"][other]:
+            # Before their connection stands, and on a busy machine, JAX's abort may come first.
+            assert each["statuses"][other] in (1, -signal.SIGABRT)
+            told += f"process {each['rank']} of 2 was lost" in each["printed"][other]
+    finished = sorted(tmp_path.glob("run-*/"))
+    assert sum(each["met"] for each in kills) > 5 and told > 2 and finished
+    for run in finished:
+        assert kill_soak.differences(tmp_path / "whole", run) == []
+
+
+def test_two_hosts_train_until_one_vanishes(alone, tmp_path):
+    """Network namespaces with an address each; the link between them is cut."""
+    script = f"""
+        if [ $RANK = 1 ]; then
+            (until [ "$(wc -l < {tmp_path}/run/metrics.jsonl)" -ge 4 ]; do sleep 0.1; done
+             ip link set veth1 down) 2> {tmp_path}/link &
+        fi
+        {sys.executable} -m jaxrl.train {" ".join(LONG)} --run-dir {tmp_path}/run --quiet \
+            --distributed.coordinator 10.7.0.1:8476 --distributed.processes 2 \
+            --distributed.process $RANK --distributed.heartbeat 10 2> {tmp_path}/errors-$RANK
+    """
+    done = subprocess.run(
+        ["bash", "tests/training/two_hosts.sh", "bash", "-c", script],
+        env=environment(1),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    if done.returncode == 77:
+        pytest.skip(f"network namespaces are not permitted here: {done.stderr.strip()}")
+    assert done.returncode == 1, done.stdout + done.stderr
+    for rank in (0, 1):
+        end = f"error: process {1 - rank} of 2 was lost; process {rank} stops. Continue with: "
+        errors = (tmp_path / f"errors-{rank}").read_text()
+        assert end in errors and "(the same command in all 2 processes)" in errors
+    assert_begins_as(tmp_path / "run", alone("long", 2))
+
+
+@pytest.mark.parametrize("rank", ["0", "1"])
+def test_process_that_never_starts_is_a_clear_error(rank):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    flags = ["--distributed.coordinator", address, "--distributed.processes", "2"]
     command = [sys.executable, "-m", "jaxrl.train", *RUNS["ppo"], *flags]
     done = subprocess.run(
-        [*command, "--distributed.process", "1", "--distributed.timeout", "2"],
+        [*command, "--distributed.process", rank, "--distributed.timeout", "2"],
         env=environment(1),
         cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=120,
     )
-    assert done.returncode != 0
-    assert "Not all of 2 processes met" in done.stderr or "DEADLINE" in done.stderr
+    assert done.returncode == 2
+    assert f"error: Only some of 2 processes connected to {address} within 2 s." in done.stderr

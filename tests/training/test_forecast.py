@@ -32,7 +32,7 @@ def _write(folder, config: TrainConfig, **changed):
 
 def test_time_is_that_of_an_earlier_run_of_the_same_program(program, tmp_path):
     assert "not known" in forecast.time(program, tmp_path)
-    assert "first time" in forecast.compilation(program, tmp_path)
+    assert forecast.compilation(program, tmp_path).startswith("for the first time: about 10 s")
     _write(tmp_path / "other", replace(program.config, num_envs=4))
     assert "not known" in forecast.time(program, tmp_path)
     # Its seed and length may differ: 10 s of compiling, four cycles of 3 s, two evaluations of 2 s.
@@ -41,7 +41,7 @@ def test_time_is_that_of_an_earlier_run_of_the_same_program(program, tmp_path):
     assert forecast.time(program, tmp_path) == f"about 26s, at the rate of {tmp_path / 'run'}"
 
 
-def test_disk_counts_the_checkpoints_that_are_kept(program):
+def test_disk_forecast_counts_stored_checkpoints(program):
     size = memory_estimate.num_bytes(program.abstract_state())
     each = f"2 checkpoints of {memory_estimate.megabytes(size)}"
     assert each in forecast.disk(program)

@@ -29,7 +29,8 @@ from jaxrl.loggers.eval_log import EvalLog
 from jaxrl.programs import device
 from jaxrl.programs.device import compile_programs
 from jaxrl.reports import load_runs
-from jaxrl.training import resume, run, signals, summary
+from jaxrl.training import resume, run, summary
+from jaxrl.utils import signals
 from jaxrl.utils.xla_options import CompilerBusyError
 from tests.helpers import tiny
 
@@ -380,7 +381,7 @@ def test_error_before_logging_loses_no_row(finished, tmp_path, monkeypatch):
 def test_persistent_non_finite_gradients_stop_the_run(tmp_path, capsys):
     flags = (
         "--env tests.helpers.nan_envs:Overflow --backend None --task.no-random-first-age "
-        "--epochs 9 --task.episode-length 1000 --ppo.max-bad-updates 12"
+        "--epochs 9 --task.episode-length 1000 --ppo.max-nonfinite-updates 12"
     )
     assert train.main(tiny.flags(tmp_path / "run", *shlex.split(flags))) == 2
     message = capsys.readouterr().err
@@ -424,7 +425,8 @@ def test_evaluate_command_prints_and_writes(finished, capsys, tmp_path):
     out, err = capsys.readouterr()
     assert out.startswith("mean_reward ")
     seconds = r" \.\.\. \d+\.\d s\n"
-    stages = ("loading the best policy and cartpole", "compiling", "playing 5 episodes")
+    compiling = r"compiling \(for the first time: about 10 s on two CPU cores\)"
+    stages = ("loading the best policy and cartpole", compiling, "playing 5 episodes")
     assert re.fullmatch(seconds.join((*stages, "")), err)
 
 
@@ -647,7 +649,7 @@ def test_training_opens_no_network_connection(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("error", [CompilerBusyError, jax.errors.JaxRuntimeError])
-def test_a_busy_machine_costs_an_evaluation_but_no_training(error, tmp_path, capsys, monkeypatch):
+def test_busy_compiler_costs_an_evaluation_but_no_training(error, tmp_path, capsys, monkeypatch):
     real, calls = device.DeviceExecutor.evaluate, []
 
     def busy_at_first(self, *arguments):

@@ -41,13 +41,13 @@ def test_on_nan_stop_does_not_change_a_finite_run(tmp_path, monkeypatch):
     assert train.main(["--resume", str(careful), "--epochs", "2", *ENV]) == 0
 
 
-def test_on_nan_stop_dumps_the_broken_environment_state(tmp_path, capsys):
+def test_on_nan_stop_dumps_the_nonfinite_environment_state(tmp_path, capsys):
     folder = tmp_path / "run"
     assert train.main(tiny.flags(folder, *BREAKS, *UNEVALUATED, "--task.on-nan", "stop")) == 2
     message = capsys.readouterr().err
     assert "environment 0 produced non-finite values at step 5, step 4 of its episode" in message
     assert "obs[0] is nan" in message and "(7 more in the same cycle)" in message
-    with np.load(folder / "broken" / "environment-0-step-5.npz", allow_pickle=False) as data:
+    with np.load(folder / "nonfinite" / "environment-0-step-5.npz", allow_pickle=False) as data:
         assert data["before/pipeline_state/steps"] == 4
         np.testing.assert_array_equal(data["before/obs"], [1.0])
         assert np.isnan(data["after/obs"]).all() and data["after/reward"] == 1.0
@@ -59,7 +59,7 @@ def test_non_finite_envs_are_reset_and_counted_by_default(tmp_path, capsys):
     rows = tiny.rows(folder)
     # Mean over two iterations: 8 environments break three times each in their 16 steps.
     assert [row["rollout/diverged"] for row in rows] == [12.0, 12.0]
-    assert not (folder / "broken").exists()
+    assert not (folder / "nonfinite").exists()
     out = capsys.readouterr().out
     for step in (128, 256):
         assert (

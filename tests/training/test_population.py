@@ -31,6 +31,7 @@ FLAGS = {
         *tiny.FLAGS,
         *shlex.split("--network.rnn lstm --network.rnn-size 8 --eval.num-envs 0"),
     ],
+    "reppo": [*tiny.REPPO, "--eval.num-envs", "2"],
     "sac": [*REPLAY, "--algo", "sac", "--eval.num-envs", "2"],
 }
 
@@ -76,7 +77,7 @@ def test_each_member_trains_as_it_would_alone(ppo, alone, name):
     if name != "ppo":
         many, one = together(name), device.compile_programs(programs.build(members(name)[0]))
     both, metrics = two_cycles(many)
-    played = returns(many, both) if name == "sac" else None
+    played = returns(many, both) if name in ("reppo", "sac") else None
     for index, seed in enumerate(SEEDS):
         single = for_seed(one, seed)
         state, single_metrics = two_cycles(single)

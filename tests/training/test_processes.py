@@ -24,7 +24,7 @@ LONG = ["--epochs", "20", "--ppo.schedule", "linear"]
 def start(*arguments):
     environment = os.environ | {
         # No code is patched in these processes: they may cache and share traces.
-        "JAXRL_KEEP_PROGRAMS": "1",
+        "JAXRL_CACHE_PROGRAMS": "1",
         "JAX_COMPILATION_CACHE_DIR": str(ROOT / ".cache" / "jax"),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "PYTHONPATH": str(ROOT),

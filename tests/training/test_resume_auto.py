@@ -19,8 +19,11 @@ def test_same_command_starts_continues_and_ends(tmp_path, capsys):
     assert train.main(command(tmp_path / "run")) == 0  # 2 epochs
     assert tiny.rows(tmp_path / "run") == tiny.rows(tiny.run(tmp_path / "whole"))
     capsys.readouterr()
+    # As if it was killed after its last checkpoint.
+    (tmp_path / "run" / "policies" / "final.npz").unlink()
     assert train.main(command(tmp_path / "run")) == 0
     assert "has reached its end" in capsys.readouterr().out
+    tiny.assert_same_policy(tmp_path / "run", tmp_path / "whole")
 
 
 def test_other_settings_than_those_of_the_run_are_refused(tmp_path, capsys):

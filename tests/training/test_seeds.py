@@ -250,13 +250,13 @@ def test_a_diverged_member_does_not_stop_the_others():
         checkpoints=SimpleNamespace(wait=lambda: None, steps=lambda: []),
         env_steps=lambda cycles: cycles,
     )
-    members[1].nonfinite_streak = run.config.ppo.max_bad_updates
+    members[1].nonfinite_streak = run.config.ppo.max_nonfinite_updates
     for cycles in (1, 2):
         nan_guard.check_updates(run, [{}, {}], cycles)
     assert (
         len(messages) == 1 and "seed-1 diverged: 50 consecutive non-finite updates" in messages[0]
     )
-    members[0].nonfinite_streak = run.config.ppo.max_bad_updates
+    members[0].nonfinite_streak = run.config.ppo.max_nonfinite_updates
     with pytest.raises(nan_guard.TrainingDiverged, match="No checkpoint yet"):
         nan_guard.check_updates(run, [{"train/loss": math.nan}, {}], 3)
     assert [(cycles, row["train/diverged"]) for cycles, row in logged] == [(3, 1.0), (3, 1.0)]

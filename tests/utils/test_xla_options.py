@@ -81,7 +81,7 @@ def test_other_errors_are_not_hidden(monkeypatch):
 
 
 @pytest.mark.parametrize("failures, succeeds", [(1, True), (3, True), (4, False)])
-def test_what_a_busy_machine_refuses_is_tried_again(monkeypatch, failures, succeeds):
+def test_compiler_busy_is_retried(monkeypatch, failures, succeeds):
     monkeypatch.setenv("XLA_FLAGS", "")
     pauses, message = [], "INTERNAL: Failed to launch ptxas"
     monkeypatch.setattr(xla_options.time, "sleep", pauses.append)

@@ -39,6 +39,8 @@ CHILDREN = {
         "experiments/results/*/results.md",
     ),
 }
+# Pages of their own, which are copied as they are; conf.py knows the scheme of links to them.
+OWN_PAGES = ("docs/zoo.html",)
 LINK = re.compile(r"\]\(([^)\s#]+)(#[^)\s]*)?\)")
 # What a browser loads by itself; links that people follow may lead anywhere.
 EXTERNAL = re.compile(
@@ -95,6 +97,8 @@ def _site_path(page: Path, path: str) -> str:
         name = Path("docs", "api", f"{module}.rst")
     elif name == Path("README.md"):
         name = Path("index.md")
+    elif name.as_posix() in OWN_PAGES:
+        return f"page:{path}"
     else:
         return path
     return os.path.relpath(ROOT / name, page.parent)
@@ -104,7 +108,8 @@ def _linked_files(page: Path) -> set[Path]:
     """Return the files of the repository that a page shows or links."""
     targets = ((page.parent / found[1]).resolve() for found in LINK.finditer(page.read_text()))
     files = {path for path in targets if path.is_file() and path.is_relative_to(ROOT)}
-    return {path for path in files if path.suffix != ".py"}
+    own = {ROOT / page for page in OWN_PAGES}
+    return {path for path in files if path.suffix != ".py"} - own
 
 
 def navigation() -> list[tuple[str, list[str]]]:
@@ -191,22 +196,24 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--out", type=Path, default=ROOT / "site")
     parser.add_argument("--stage", type=Path, default=STAGE, help="folder of intermediate files")
-    command = parser.parse_args(arguments)
-    sources, made = command.stage / "sources", command.stage / "html"
+    args = parser.parse_args(arguments)
+    sources, made = args.stage / "sources", args.stage / "html"
     stage([path for pattern in PAGES for path in sorted(ROOT.glob(pattern))], sources)
-    pickled = command.stage / "doctrees" / "environment.pickle"
+    pickled = args.stage / "doctrees" / "environment.pickle"
     changed = max(path.stat().st_mtime for path in Path(__file__).parent.glob("*.py"))
     if pickled.exists() and pickled.stat().st_mtime < changed:
         pickled.unlink()  # Sphinx reads everything again
     # Not made in place: myst-nb leaves a folder beside its output.
-    if status := run_sphinx(sources, made, command.stage / "doctrees"):
+    if status := run_sphinx(sources, made, args.stage / "doctrees"):
         return status
+    for page in OWN_PAGES:
+        shutil.copy2(ROOT / page, made / page)
     if external := external_assets(made):
         print("The site would load from other hosts:", *external, sep="\n  ", file=sys.stderr)
         return 1
-    shutil.rmtree(command.out, ignore_errors=True)
-    shutil.copytree(made, command.out, ignore=shutil.ignore_patterns(".*"))
-    print(command.out / "index.html")
+    shutil.rmtree(args.out, ignore_errors=True)
+    shutil.copytree(made, args.out, ignore=shutil.ignore_patterns(".*"))
+    print(args.out / "index.html")
     return 0
 
 

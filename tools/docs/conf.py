@@ -28,6 +28,7 @@ extensions = ["myst_nb", "sphinx.ext.autodoc"]
 
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 6
+myst_url_schemes = {"http": None, "https": None, "mailto": None, "page": "{{path}}"}
 nb_execution_mode = "off"
 nb_ipywidgets_js = {}  # of another host; the notebooks have none
 highlight_language = "none"

@@ -14,15 +14,14 @@ import jax
 import jax.numpy as jnp
 import optax
 from flax import struct
-from jax.flatten_util import ravel_pytree
 
-from jaxrl.algorithms.off_policy.base import OffPolicyAlgorithm, Params, normalize, scan_updates
+from jaxrl.algorithms.off_policy.base import OffPolicyAlgorithm, Params, normalize
 from jaxrl.algorithms.off_policy.replay import ReplayBuffer, ReplayState, return_range
 from jaxrl.algorithms.off_policy.reward_model import RewardModel, RewardParams, update_params
-from jaxrl.algorithms.policy import PolicyParams, make_policy, rollout_carry
-from jaxrl.config import OffPolicyConfig, metadata
+from jaxrl.algorithms.policy import PolicyParams, hparams_of, make_policy, rollout_carry
+from jaxrl.config import OffPolicyConfig
 from jaxrl.envs.vector_env import VectorEnv
-from jaxrl.learning import episode_index, normalizer, optimizer, rrd, td
+from jaxrl.learning import episode_index, minibatch, normalizer, optimizer, rrd, td
 from jaxrl.learning.normalizer import RunningStats
 from jaxrl.learning.replay_buffer import Transition
 from jaxrl.networks.actor_critic import ActorCritic, has_images
@@ -141,13 +140,10 @@ def update(
         normal = partial(normalize, learner.obs_stats)
         params = update_params(run.reward_model, learner.params["reward"], sample, normal)
         learner = learner.replace(params=learner.params | {"reward": params})
-    flat = {name: ravel_pytree(tree) for name, tree in learner.params.items()}
-    unravel = {name: pair[1] for name, pair in flat.items()}
-    targets = {name: ravel_pytree(tree)[0] for name, tree in learner.target_params.items()}
+    vectors, unravel = optimizer.flatten(learner.params)
+    targets, _ = optimizer.flatten(learner.target_params)
     obs_stats, gamma = learner.obs_stats, learner.hparams["gamma"]
-    learner = learner.replace(
-        params={name: pair[0] for name, pair in flat.items()}, target_params=targets
-    )
+    learner = learner.replace(params=vectors, target_params=targets)
     step = partial(gradient_step, run, unravel)
     if has_images(run.buffer.spec):
 
@@ -156,10 +152,12 @@ def update(
             return step(learner, jax.tree.map(lambda x: x[0], batch))
 
         each = jax.vmap(lambda key: jax.random.split(key, number))(keys[:3])
-        learner, metrics = scan_updates(sample_and_step, learner, jnp.swapaxes(each, 0, 1))
+        learner, metrics = minibatch.scan_updates(
+            sample_and_step, learner, jnp.swapaxes(each, 0, 1)
+        )
     else:
         batches = sample_batches(run, replay, obs_stats, gamma, keys[:3], number)
-        learner, metrics = scan_updates(step, learner, batches)
+        learner, metrics = minibatch.scan_updates(step, learner, batches)
     params = {name: unravel[name](vector) for name, vector in learner.params.items()}
     targets = {name: unravel[name](vector) for name, vector in learner.target_params.items()}
     return learner.replace(params=params, target_params=targets), metrics
@@ -225,21 +223,17 @@ def apply_grads(
     run: OffPolicy, learner: OffPolicyState, grads: Params, metrics: Metrics
 ) -> tuple[OffPolicyState, Metrics]:
     """Update every network that is due, then the target networks."""
-    # All or none: networks must not learn from one that is not finite.
-    finite = jnp.isfinite(sum(optax.tree.norm(g) for g in grads.values()))
-    params, opt_states = dict(learner.params), dict(learner.optimizer)
-    for name, gradient in grads.items():
-        is_due = learner.updates % run.algorithm.every.get(name, 1) == 0
-        step = optimizer.step(
-            run.transform,
-            params[name],
-            opt_states[name],
-            gradient,
-            learning_rate=learner.hparams[run.learning_rates[name]],
-            allowed=finite & is_due,
-        )
-        params[name], opt_states[name] = step.params, step.opt_state
-        metrics[f"train/{name}_grad_norm"] = Mean.of(step.grad_norm)
+    every = run.algorithm.every
+    steps, finite = optimizer.step_all(
+        run.transform,
+        learner.params,
+        learner.optimizer,
+        grads,
+        learning_rates={n: learner.hparams[run.learning_rates[n]] for n in grads},
+        allowed={n: learner.updates % every.get(n, 1) == 0 for n in grads},
+    )
+    params = {name: step.params for name, step in steps.items()}
+    metrics |= {f"train/{n}_grad_norm": Mean.of(step.grad_norm) for n, step in steps.items()}
     updates = learner.updates + 1
     polyak = jnp.where(
         updates % run.config.target_update_interval == 0, learner.hparams["polyak"], 1.0
@@ -249,7 +243,7 @@ def apply_grads(
     }
     return learner.replace(
         params=params,
-        optimizer=opt_states,
+        optimizer={name: step.opt_state for name, step in steps.items()},
         target_params=target_params,
         updates=updates,
         skipped_updates=learner.skipped_updates + ~finite,
@@ -292,12 +286,9 @@ def init_learner(run: OffPolicy, key_params: Key, key_reward: Key) -> OffPolicyS
     return OffPolicyState(
         params=params,
         target_params={name: params[name] for name in run.algorithm.targets},
-        optimizer={n: run.transform.init(ravel_pytree(p)[0]) for n, p in params.items()},
+        optimizer={n: run.transform.init(v) for n, v in optimizer.flatten(params)[0].items()},
         obs_stats=normalizer.init(run.buffer.spec.obs, run.networks.clip_obs),
-        hparams={
-            name: jnp.asarray(value, jnp.float32)
-            for name, value in metadata.traced(run.config).items()
-        },
+        hparams=hparams_of(run.config),
         total_iterations=jnp.asarray(run.total_iterations, jnp.int32),
         updates=zero,
         skipped_updates=zero,

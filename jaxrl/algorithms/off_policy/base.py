@@ -46,23 +46,6 @@ def normalize(obs_stats: RunningStats, steps: Transition) -> Transition:
     return steps._replace(obs=obs, next_obs=next_obs)
 
 
-def scan_updates(update: Callable, start: PyTree, batches: PyTree) -> tuple[PyTree, Metrics]:
-    """Scan `update` over batches; return the last state and the mean of each metric.
-
-    The metrics of a gradient step are one vector: one kernel instead of one for each.
-    """
-    names: list[str] = []
-
-    def one(state: PyTree, batch: PyTree) -> tuple[PyTree, Array]:
-        state, metrics = update(state, batch)
-        names[:] = sorted(metrics)
-        return state, jnp.stack([metrics[name].total for name in names])
-
-    end, values = jax.lax.scan(one, start, batches)
-    count, sums = jnp.asarray(len(values), jnp.float32), jnp.sum(values, axis=0)
-    return end, {name: Mean(sums[i], count) for i, name in enumerate(names)}
-
-
 class TwinCritic(NamedTuple):
     """Two critics as scalars, whether they predict scalars or distributions (C51)."""
 

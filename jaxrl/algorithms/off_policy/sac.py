@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.algorithms.off_policy.base import HParams, OffPolicyAlgorithm, Params, TwinCritic
+from jaxrl.algorithms.policy import sample_action
 from jaxrl.config import OffPolicyConfig
 from jaxrl.learning.replay_buffer import Transition
 from jaxrl.networks.actor_critic import ActorCritic
@@ -57,12 +58,12 @@ def _losses(
     key_action, key_next = jax.random.split(key)
     fixed = jax.lax.stop_gradient(params)
     alpha = jnp.exp(fixed["alpha"]["log"])
-    next_action, next_log_prob = _act(networks, fixed["actor"], batch.next_obs, key_next)
+    next_action, next_log_prob = sample_action(networks, fixed["actor"], batch.next_obs, key_next)
     bonus = -alpha * next_log_prob
     q_loss, metrics = twin.loss(
         params["critic"], target_params["critic"], batch, next_action, bonus, hparams["gamma"]
     )
-    action, log_prob = _act(networks, params["actor"], batch.obs, key_action)
+    action, log_prob = sample_action(networks, params["actor"], batch.obs, key_action)
     q = twin.min_q(fixed["critic"], batch.obs, action)
     pi_loss = jnp.mean(alpha * log_prob - q)
     target_entropy = action_size * hparams["target_entropy"]
@@ -98,16 +99,9 @@ def _conservative_gap(
     uniform = jax.random.uniform(key_uniform, shape, minval=-1.0, maxval=1.0)
     density = jnp.full(shape[:2], -shape[-1] * math.log(2.0))
     keys = jax.random.split(key_policy, _CQL_SAMPLES)
-    acted, log_prob = jax.vmap(lambda k: _act(networks, actor, batch.obs, k))(keys)
+    acted, log_prob = jax.vmap(lambda k: sample_action(networks, actor, batch.obs, k))(keys)
     actions = jnp.concatenate([uniform, jax.lax.stop_gradient(acted)])
     log_probs = jnp.concatenate([density, log_prob])
     q = jax.vmap(lambda action: twin.values(critic, batch.obs, action))(actions)  # [K, 2, B]
     integral = jax.nn.logsumexp(q - log_probs[:, None], axis=0) - math.log(len(actions))
     return jnp.sum(jnp.mean(integral - twin.values(critic, batch.obs, batch.action), axis=1))
-
-
-def _act(networks: ActorCritic, params: PyTree, obs: PyTree, key: Key) -> tuple[Array, Array]:
-    """Return sampled actions and their log-probabilities."""
-    out, _ = networks.actor.apply(params, obs, ())
-    raw = networks.distribution.sample(out, key)
-    return networks.distribution.to_env(raw), networks.distribution.log_prob(out, raw)

@@ -14,10 +14,10 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
 from jaxrl.algorithms.amp import AMP
-from jaxrl.algorithms.policy import PolicyParams, make_policy, rollout_carry
-from jaxrl.algorithms.ppo.batch import PPO, Batch, PPOState, Teacher, make_batch
+from jaxrl.algorithms.policy import PolicyParams, hparams_of, make_policy, rollout_carry
+from jaxrl.algorithms.ppo.batch import PPO, Batch, ExtraLoss, PPOState, Teacher, make_batch
 from jaxrl.algorithms.ppo.update import make_optimizer, update
-from jaxrl.config import PPOConfig, metadata
+from jaxrl.config import PPOConfig
 from jaxrl.envs.vector_env import VectorEnv
 from jaxrl.learning import losses, normalizer, schedules
 from jaxrl.learning.gae import discounted_returns
@@ -90,9 +90,8 @@ def _set_learning_rate(ppo: PPO, state: TrainState) -> PPOState:
     if ppo.config.schedule == "adaptive_kl":
         return learner
     progress = state.iteration / learner.total_iterations
-    floor = learner.hparams["schedule_floor"]
-    factor = schedules.multiplier(ppo.config.schedule, progress, floor)
-    return learner.replace(learning_rate=learner.hparams["learning_rate"] * factor)
+    rate = schedules.learning_rate(ppo.config.schedule, learner.hparams, progress)
+    return learner.replace(learning_rate=rate)
 
 
 def _apply_truncation(learner: PPOState, experience: Rollout) -> Rollout:
@@ -142,9 +141,7 @@ def init(ppo: PPO, key: Key, pool: PyTree = None) -> TrainState:
     env, networks, config = ppo.env, ppo.networks, ppo.config
     params = {"actor": networks.actor.init(key_actor), "critic": networks.critic.init(key_critic)}
     flat, unravel = ravel_pytree(params)
-    hparams = {
-        name: jnp.asarray(value, jnp.float32) for name, value in metadata.traced(config).items()
-    }
+    hparams = hparams_of(config)
     scalar = jnp.zeros((), jnp.float32)
     learner = PPOState(
         params=params,
@@ -179,9 +176,10 @@ def make(
     num_shards: int = 1,
     teacher: Teacher | None = None,
     amp: AMP | None = None,
+    extra_loss: ExtraLoss | None = None,
 ) -> Algorithm:
     """Compose PPO for an environment whose rows are split over `num_shards` devices."""
-    ppo = PPO(config, env, networks, total_iterations, num_shards, teacher, amp)
+    ppo = PPO(config, env, networks, total_iterations, num_shards, teacher, amp, extra_loss)
     return Algorithm(
         init=partial(init, ppo),
         learn=partial(learn, ppo),

@@ -1,5 +1,6 @@
 """PPO's records, and how a rollout becomes a batch: values, advantages, segments."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -17,6 +18,9 @@ from jaxrl.learning.gae import gae
 from jaxrl.learning.normalizer import RunningStats
 from jaxrl.networks.actor_critic import ActorCritic, Network, network_obs
 from jaxrl.types import Array, PyTree, Rollout
+
+# (networks, params, batch, actor's output, value) -> scalar that is added to the loss
+ExtraLoss = Callable[[ActorCritic, PyTree, "Batch", Array, Array], Array]
 
 
 class Teacher(NamedTuple):
@@ -37,6 +41,7 @@ class PPO:
     num_shards: int = 1  # devices that the environments are split over
     teacher: Teacher | None = None
     amp: AMP | None = None
+    extra_loss: ExtraLoss | None = None
 
 
 class PPOState(struct.PyTreeNode):

@@ -1,10 +1,13 @@
 """PPO's loss on one minibatch of segments."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
-from jaxrl.algorithms.ppo.batch import Batch, PPOState
+from jaxrl.algorithms.ppo.batch import Batch, ExtraLoss, PPOState
 from jaxrl.config import PPOConfig
+from jaxrl.errors import UserError
 from jaxrl.learning import losses
 from jaxrl.networks.actor_critic import ActorCritic
 from jaxrl.types import Array, PyTree
@@ -20,6 +23,7 @@ METRICS = (
     "train/std",
     "train/teacher_kl",
     "train/l2_init_loss",
+    "train/extra_loss",
 )
 
 
@@ -30,6 +34,7 @@ def loss(
     learner: PPOState,
     batch: Batch,
     coefs: dict[str, Array],
+    extra_loss: ExtraLoss | None = None,
 ) -> tuple[Array, Array]:
     """Return the weighted sum of all losses, and METRICS as one vector."""
     hparams, dist = learner.hparams, networks.distribution
@@ -50,6 +55,10 @@ def loss(
         total += coefs["l2_init_coef"] * l2_loss
     if config.teacher:
         total += coefs["teacher_coef"] * teacher_kl
+    extra = jnp.zeros(())
+    if extra_loss:
+        extra = _scalar(config, extra_loss(networks, params, batch, out, value))
+        total += extra
     metrics = (
         total,
         policy_loss,
@@ -60,6 +69,7 @@ def loss(
         jnp.mean(dist.std(out)),
         teacher_kl,
         l2_loss,
+        extra,
     )
     # As one vector: separate metrics would add a kernel each to every gradient step.
     return total, jnp.stack([x.astype(jnp.float32) for x in metrics])
@@ -69,6 +79,16 @@ def forward(networks: ActorCritic, params: PyTree, batch: Batch) -> tuple[Array,
     """Return the actor's output and the critic's value, from the carry each segment began with."""
     carry = jax.tree.map(lambda leaf: leaf[0], batch.carry)
     return networks.forward(params, batch.obs, carry, batch.ended)
+
+
+def _scalar(config: PPOConfig, value: Any) -> Array:
+    """Return what a loss of the user's own returned, which must be a number."""
+    if jnp.shape(value) != ():
+        raise UserError(
+            f"--ppo.extra-loss: '{config.extra_loss}' returned an array {jnp.shape(value)}: return "
+            "a scalar, as jnp.mean does."
+        )
+    return jnp.asarray(value)
 
 
 def _value_loss(config: PPOConfig, hparams: dict[str, Array], value: Array, batch: Batch) -> Array:

@@ -30,7 +30,7 @@ from jaxrl.learning import minibatch, optimizer, prioritized_sampling, schedules
 from jaxrl.learning.gae import gae
 from jaxrl.types import Array, Key, Mean, Metrics, PyTree
 
-STEP_METRICS = ("train/grad_norm", "train/stopped_by_kl", "train/bad_updates")
+STEP_METRICS = ("train/grad_norm", "train/stopped_by_kl", "train/nonfinite_updates")
 _KL = METRICS.index("train/approx_kl")
 Unravel = Callable[[Array], PyTree]
 
@@ -95,6 +95,8 @@ def update(
         del named["train/teacher_kl"]
     if not c.l2_init_coef:
         del named["train/l2_init_loss"]
+    if not ppo.extra_loss:
+        del named["train/extra_loss"]
     return learner, named
 
 
@@ -150,18 +152,18 @@ def sample_rows(
     number = num_rows // (num_shards * ppo.config.num_minibatches)
     keys = jax.random.split(key, num_shards)
     if ppo.config.sampling == "uniform":
-        chance = jnp.full((num_shards, num_rows // num_shards), 1.0)
-        return prioritized_sampling.sample_rows(keys, chance / chance.shape[1], number), ()
+        probs = jnp.full((num_shards, num_rows // num_shards), 1.0)
+        return prioritized_sampling.sample_rows(keys, probs / probs.shape[1], number), ()
     advantage = batch.advantage
     if cache != ():
         advantage = vtrace_advantages(ppo.config, learner, batch, cache)
     alpha, beta0 = learner.hparams["prio_alpha"], learner.hparams["prio_beta0"]
-    chance = prioritized_sampling.priorities(
+    probs = prioritized_sampling.priorities(
         advantage.reshape(len(advantage), num_shards, -1), alpha
     )
-    rows = prioritized_sampling.sample_rows(keys, chance, number)
+    rows = prioritized_sampling.sample_rows(keys, probs, number)
     weight = prioritized_sampling.importance(
-        chance, rows, prioritized_sampling.beta(beta0, alpha, progress)
+        probs, rows, prioritized_sampling.beta(beta0, alpha, progress)
     )
     return rows, weight.reshape(1, -1)
 
@@ -261,7 +263,8 @@ def gradients(
     """Return the gradient and METRICS of a minibatch, computed in `accumulate` equal parts."""
 
     def loss(flat: Array, part: Batch) -> tuple[Array, Array]:
-        return ppo_loss.loss(ppo.config, ppo.networks, unravel(flat), learner, part, coefs)
+        params = unravel(flat)
+        return ppo_loss.loss(ppo.config, ppo.networks, params, learner, part, coefs, ppo.extra_loss)
 
     grad, number = jax.grad(loss, has_aux=True), ppo.config.accumulate
     if number == 1:

@@ -5,23 +5,26 @@ from dataclasses import replace
 from typing import Any
 
 from jaxrl.config import TrainConfig, env_names, overrides
-from jaxrl.config.presets import motion, off_policy, pick_place, playground, ppo
+from jaxrl.config.presets import motion, off_policy, pick_place, playground, ppo, reppo
 from jaxrl.errors import UserError, nearest
 
 PRESETS: dict[str, TrainConfig] = {
     name: replace(config, preset=name)
-    for presets in (ppo, off_policy, motion, pick_place, playground)
+    for presets in (ppo, off_policy, motion, pick_place, playground, reppo)
     for name, config in presets.PRESETS.items()
 }
+_CUSTOM = {"custom", "reppo-custom"}
 
 
 def get(name: str, **changes: Any) -> TrainConfig:
     """Return a preset by name, with settings changed.
 
     Args:
-      name: one of `names()`.
+      name: one of `names()`; with a change of `algo`, its preset for that algorithm, if any.
       changes: settings by name, `num_envs=64`, or by path, `**{"ppo.lam": 0.9}`.
     """
+    if not isinstance(name, str):
+        raise UserError(f"presets.get: give the name of a preset, as 'ant', not {name!r}.")
     if name not in PRESETS:
         known = f"Known: {', '.join(own_names())}, and those of MuJoCo Playground:"
         known = "" if env_names.is_playground(name) else f" {known}"
@@ -29,17 +32,27 @@ def get(name: str, **changes: Any) -> TrainConfig:
             f"Unknown preset '{name}'.{nearest(name, PRESETS)}{known} python -m jaxrl.presets "
             "playground lists them."
         )
-    return overrides.changed(PRESETS[name], changes)
+    return overrides.changed(PRESETS[of_algorithm(name, changes.get("algo"))], changes)
+
+
+def of_algorithm(name: str, algo: str | None) -> str:
+    """Return ALGO-NAME if there is such a preset, so that `ant --algo sac` is tuned for SAC."""
+    return f"{algo}-{name}" if f"{algo}-{name}" in PRESETS else name
+
+
+def is_custom(name: str) -> bool:
+    """Tell whether a preset is what an environment without one begins with."""
+    return name in _CUSTOM
 
 
 def names() -> list[str]:
-    """Return the names of all but `custom`, which is what `--env module:Class` begins with."""
-    return sorted(PRESETS.keys() - {"custom"})
+    """Return the names of all but what `--env module:Class` begins with."""
+    return sorted(PRESETS.keys() - _CUSTOM)
 
 
 def own_names() -> list[str]:
     """Return the names of all but tasks of MuJoCo Playground."""
-    return [name for name in names() if not env_names.is_playground(name)]
+    return [name for name in names() if not env_names.is_playground(PRESETS[name].env)]
 
 
 def playground_names() -> list[str]:

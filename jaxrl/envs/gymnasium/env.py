@@ -14,7 +14,7 @@ import numpy as np
 
 from jaxrl.envs.gymnasium import observations, workers
 from jaxrl.envs.gymnasium.workers import EnvGroup, EnvWorker, GymSpec, WorkerGroup
-from jaxrl.errors import UserError
+from jaxrl.errors import UserError, install
 from jaxrl.types import ActionSpec, EnvSpec
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def _gymnasium() -> ModuleType:
     try:
         import gymnasium
     except ImportError as error:
-        raise UserError("Environments by gym: need Gymnasium: pip install 'jaxrl[gym]'.") from error
+        raise UserError(f"Environments by gym: need Gymnasium: {install('gym')}.") from error
     return gymnasium
 
 
@@ -101,7 +101,7 @@ def build(name: str, num_envs: int, groups: int, limit: int | None = None) -> Gy
     try:
         env = workers.make(name, limit)
     except ImportError as error:
-        hint = "pip install 'jaxrl[gym]' brings what its MuJoCo tasks need"
+        hint = f"{install('gym')} brings what its MuJoCo tasks need"
         raise UserError(f"--env: Gymnasium cannot make '{name}': {error} ({hint}).") from error
     except (gymnasium.error.Error, ValueError) as error:  # ValueError: gym:: names no module
         raise UserError(f"--env: Gymnasium cannot make '{name}': {error}") from error

@@ -44,8 +44,8 @@ class Probe(base.Env):
     backend: str = "jax"
 
     def reset(self, rng: jax.Array) -> base.State:
-        """Draw the secret and start counting."""
-        probe = ProbeState(as_float(self.draw(rng)), jnp.zeros((), jnp.int32))
+        """Sample the secret and start counting."""
+        probe = ProbeState(as_float(self.sample_secret(rng)), jnp.zeros((), jnp.int32))
         # Brax names its own physics state as the type, but takes any pytree.
         return base.State(cast(Any, probe), self.observe(probe), as_float(0.0), as_float(0.0))
 
@@ -61,8 +61,8 @@ class Probe(base.Env):
             done=as_float(self.is_over(after)),
         )
 
-    def draw(self, rng: jax.Array) -> jax.Array:
-        """Draw the secret of an episode."""
+    def sample_secret(self, rng: jax.Array) -> jax.Array:
+        """Sample the secret of an episode."""
         return jnp.where(jax.random.uniform(rng) < 0.5, -1.0, 1.0)
 
     def observe(self, probe: ProbeState) -> base.Observation:

@@ -47,7 +47,7 @@ class ObservationValue(Probe):
 
 
 class Discounting(Probe):
-    """Show 0, then 1, and pay 1 for the second step only: V(0) = gamma, V(1) = 1.
+    """Show 0, then 1; reward 1 for the second step only: V(0) = gamma, V(1) = 1.
 
     Catches missing or double discounting and values shifted by a step.
     """
@@ -105,7 +105,7 @@ class ContinuousTarget(Probe):
 
     length = 1
 
-    def draw(self, rng: jax.Array) -> jax.Array:
+    def sample_secret(self, rng: jax.Array) -> jax.Array:
         """Draw the target."""
         return jax.random.uniform(rng, (), jnp.float32, -0.8, 0.8)
 
@@ -226,7 +226,7 @@ class Success(Probe):
     num_actions = action_size = 2
 
     def __init__(self, min_steps: int = 1, max_steps: int = 4):
-        """Set the range from which each episode's length is drawn uniformly."""
+        """Set the range from which each episode's length is sampled uniformly."""
         if not 1 <= min_steps <= max_steps:
             raise ValueError(f"Success needs 1 <= min <= max steps, got {min_steps}, {max_steps}")
         self.min_steps, self.max_steps = min_steps, max_steps
@@ -242,7 +242,7 @@ class Success(Probe):
         metrics = {**after.metrics, "success": as_float(after.reward)}
         return dataclasses.replace(after, metrics=metrics)
 
-    def draw(self, rng: jax.Array) -> jax.Array:
+    def sample_secret(self, rng: jax.Array) -> jax.Array:
         """Draw the length of the episode."""
         choices = self.max_steps - self.min_steps + 1
         return self.min_steps + jnp.floor(choices * jax.random.uniform(rng, (), jnp.float32))
@@ -261,17 +261,17 @@ class Success(Probe):
 
 
 class FreshStart(Probe):
-    """Show and pay a number in [-1, 1] drawn at reset, for 3 steps; catches reused starts."""
+    """Show a number sampled at reset, which is the reward of 3 steps; catches reused starts."""
 
     length = 3
 
-    def draw(self, rng: jax.Array) -> jax.Array:
+    def sample_secret(self, rng: jax.Array) -> jax.Array:
         """Draw the number that marks the episode."""
         return jax.random.uniform(rng, (), jnp.float32, -1.0, 1.0)
 
 
 class Counter(Probe):
-    """Show and pay the number of steps taken since reset, for ever.
+    """Show the number of steps taken since reset, also the reward, for ever.
 
     A time limit of L gives L (L + 1) / 2 and a true next observation of L at the end, not 0.
     """

@@ -12,7 +12,6 @@ from jaxrl.config import OffPolicyConfig
 from jaxrl.learning import normalizer
 from jaxrl.learning.replay_buffer import Transition
 from jaxrl.networks.q_network import Critic
-from jaxrl.types import Mean
 
 B, ATOMS, GAMMA = 5, 6, 0.9
 NOW, NEXT = 0, 1  # the two states of a table
@@ -190,19 +189,6 @@ def test_normalize_scales_only_observations():
     found = base.normalize(stats, steps)
     np.testing.assert_allclose([found.obs, found.next_obs], [[[1.0]], [[3.0]]], rtol=1e-6)
     assert found.reward is steps.reward
-
-
-def test_scan_updates_carries_state_and_sums_metrics():
-    def update(state, batch):
-        metrics = {"b": Mean.of(batch), "a": Mean.of(10.0 * state)}
-        return state + batch, metrics
-
-    end, found = base.scan_updates(update, jnp.float32(1.0), jnp.array([2.0, 3.0, 4.0]))
-    assert float(end) == 10.0  # the states before each were 1, 3 and 6
-    assert {name: (float(m.total), float(m.count)) for name, m in found.items()} == {
-        "a": (100.0, 3.0),
-        "b": (9.0, 3.0),
-    }
 
 
 @pytest.mark.parametrize("critic", ["mse", "c51"])

@@ -206,7 +206,7 @@ def exploding():
 
 def test_non_finite_gradients_are_skipped_and_counted(exploding):
     start, learner, metrics = exploding(0)
-    assert metrics["train/bad_updates"][0] == 1.0
+    assert metrics["train/nonfinite_updates"][0] == 1.0
     assert int(learner.skipped_updates) == int(learner.nonfinite_streak) == 3 * 2 * 2
     for a, b in zip(leaves(start.params), leaves(learner.params), strict=True):
         np.testing.assert_array_equal(a, b)
@@ -215,7 +215,7 @@ def test_non_finite_gradients_are_skipped_and_counted(exploding):
 def test_huge_observation_does_not_reach_the_statistics(exploding):
     _, learner, metrics = exploding(1)
     assert metrics["rollout/diverged"][-1] > 0
-    assert metrics["train/bad_updates"][-1] == 0
+    assert metrics["train/nonfinite_updates"][-1] == 0
     for leaf in jax.tree.leaves(learner.obs_stats):
         assert np.all(np.isfinite(leaf)) and np.all(np.abs(leaf) < 1e6)
 

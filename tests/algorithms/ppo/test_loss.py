@@ -65,10 +65,15 @@ def _inputs():
     return params, learner, batch
 
 
+def _extra_loss(networks, params, batch, out, value):
+    return 0.3 * jnp.mean(jnp.square(value)) + 0.1 * jnp.mean(out[..., 0])
+
+
 @pytest.mark.parametrize("config", [PLAIN, FULL], ids=["plain", "full"])
 def test_loss_and_metrics_match_numpy(config):
     params, learner, batch = _inputs()
-    total, metrics = loss.loss(config, NETWORKS, params, learner, batch, WEIGHTS)
+    own = _extra_loss if config is FULL else None
+    total, metrics = loss.loss(config, NETWORKS, params, learner, batch, WEIGHTS, own)
     out, value = (
         np.float64(x) for x in _forward(params, batch.obs, _first_carry(batch), batch.ended)
     )
@@ -83,7 +88,7 @@ def test_loss_and_metrics_match_numpy(config):
         squares = np.maximum(squares, (old + np.clip(value - old, -0.3, 0.3) - target) ** 2)
     entropy = scipy.stats.norm(mean, std).entropy().mean()
     expected = policy + 0.7 * squares.mean() - 0.05 * entropy
-    kl = l2 = 0.0
+    kl = l2 = extra = 0.0
     if config is FULL:
         expected += 0.4 * (np.maximum(np.abs(mean) - 1.1, 0.0) ** 2).mean()
         pairs = zip(params.values(), learner.initial_params.values(), strict=True)
@@ -91,7 +96,8 @@ def test_loss_and_metrics_match_numpy(config):
         expected += 0.02 * l2
         m, s = batch.teacher_output[..., 0], np.exp(batch.teacher_output[..., 1])
         kl = (np.log(std / s) + (s**2 + (m - mean) ** 2) / (2 * std**2) - 0.5).mean()
-        expected += 0.6 * kl
+        extra = 0.3 * np.square(value).mean() + 0.1 * mean.mean()
+        expected += 0.6 * kl + extra
     outside = (np.abs(ratio - 1) > 0.2).mean()
     wanted = {
         "train/loss": expected,
@@ -103,6 +109,7 @@ def test_loss_and_metrics_match_numpy(config):
         "train/std": std.mean(),
         "train/teacher_kl": kl,
         "train/l2_init_loss": l2,
+        "train/extra_loss": extra,
     }
     assert 0 < outside < 1
     np.testing.assert_allclose(total, expected, rtol=1e-4)

@@ -112,22 +112,26 @@ def test_termination_does_not_bootstrap():
     np.testing.assert_allclose(value, expected, atol=0.15)
 
 
+# With normalised observations and rewards.
+NORMALIZED = {"normalize_obs": True, "normalize_reward": True}
+MUON = {"optimizer": "muon", "learning_rate": 2e-2}
+
+
 def test_action_choice():
-    _, action = train("action", column(0.0))
+    _, action = train("action", column(0.0), **NORMALIZED)
     assert action == 1
 
 
-@pytest.mark.parametrize("normalize", [False, True])
-def test_action_depends_on_observation(normalize):
-    changes = {"normalize_obs": True, "normalize_reward": True} if normalize else {}
+@pytest.mark.parametrize("changes", [NORMALIZED, MUON], ids=["normalized", "muon"])
+def test_action_depends_on_observation(changes):
     _, action = train("obs_action", column(-1.0, 1.0), **changes)
     np.testing.assert_array_equal(action, [0, 1])
 
 
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"distribution": "normal"}, {"sde": True, "sde_sample_freq": 8}],
-    ids=["tanh_normal", "normal", "sde"],
+    [{}, {"distribution": "normal", "sde": True, "sde_sample_freq": 8}],
+    ids=["tanh_normal", "normal_sde"],
 )
 def test_continuous_action_matches_observation(changes):
     network = replace(NETWORK, **changes)

@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
 
-from jaxrl.algorithms import policy as acting
+from jaxrl.algorithms import policy as policies
 from jaxrl.algorithms.ppo import algorithm as ppo
 from jaxrl.algorithms.ppo import update as ppo_update
 from jaxrl.algorithms.ppo.batch import PPO, make_batch
 from jaxrl.config import NetworkConfig, PPOConfig, metadata
-from jaxrl.envs.tasks import classic, probes, recall
+from jaxrl.envs.tasks import classic, recall
 from jaxrl.envs.vector_env import VectorEnv
 from jaxrl.learning import normalizer, segments
 from jaxrl.learning.gae import gae
 from jaxrl.networks import actor_critic
 from jaxrl.rollout import collect as collect_rollout
-from tests.helpers.stepping import Compiled, jit_for_long
+from tests.helpers.stepping import jit_for_long
 
 CONFIG = PPOConfig(rollout_length=8, update_epochs=2, num_minibatches=4, learning_rate=1e-3)
 SMALL = NetworkConfig(hidden=(8,), critic_hidden=(8,), distribution="normal")
@@ -37,7 +37,10 @@ def build(config=CONFIG, network=SMALL, teacher=None, total=10):
 
 @functools.cache
 def collected(network, horizon=None):
-    """Return an initial state and one rollout of its policy."""
+    """Return an initial state and one rollout of its policy.
+
+    Without memory, the rollout does not depend on the horizon.
+    """
     algorithm = build(replace(CONFIG, bptt_horizon=horizon), network)
 
     @jax.jit
@@ -55,31 +58,41 @@ def learning(config, network):
     return jax.jit(build(config, network).learn)
 
 
-def params_after(config, network=SMALL, horizon=None, **hparams):
-    """Return all parameters after learning twice from the same rollout.
+def learner_after(config, network=SMALL, **hparams):
+    """Return the learner after learning twice from the same rollout, and the last metrics.
 
     `hparams` override traced settings of `config` without compiling another program.
     """
-    learn = learning(replace(config, bptt_horizon=horizon), network)
-    state, experience = collected(network, horizon)
+    learn = learning(config, network)
+    state, experience = collected(network, config.bptt_horizon)
     config = replace(config, **hparams)
     hparams = {name: jnp.float32(x) for name, x in metadata.traced(config).items()}
     learner = state.learner.replace(hparams=hparams, learning_rate=hparams["learning_rate"])
     state = state.replace(learner=learner)
     state, _ = learn(state, experience)
     state, metrics = learn(state, experience)
-    return np.asarray(ravel_pytree(state.learner.params)[0]), metrics
+    return state.learner, metrics
 
 
-PRIORITIZED = {"sampling": "prioritized", "advantage": "vtrace"}
+def flat(tree):
+    return np.asarray(ravel_pytree(tree)[0])
+
+
+def params_after(config, **hparams):
+    """Return all parameters after learning twice from the same rollout."""
+    return flat(learner_after(config, **hparams)[0].params)
+
+
+# Without gradient steps: nothing but the first rollout and its carries matters.
+FIXED = replace(CONFIG, learning_rate=0.0, normalize_obs=False, bptt_horizon=4)
+GRU = replace(LSTM, rnn="gru", rnn_of="actor")
 
 
 @pytest.mark.parametrize(
     "network, changes",
     [
-        (LSTM, {}),
         (replace(LSTM, rnn_layers=2), {}),
-        (replace(LSTM, rnn="gru", rnn_of="actor"), PRIORITIZED),
+        (GRU, {"sampling": "prioritized", "advantage": "vtrace"}),
     ],
 )
 def test_recurrent_ratio_is_one_at_zero_learning_rate(network, changes):
@@ -88,28 +101,26 @@ def test_recurrent_ratio_is_one_at_zero_learning_rate(network, changes):
     ended = np.asarray(experience.terminated | experience.truncated)
     assert ended[1:3].any() and ended[5:7].any()  # inside both segments
     assert all(np.any(leaf[1]) for leaf in jax.tree.leaves(experience.carry))
-    config = replace(CONFIG, learning_rate=0.0, normalize_obs=False, **changes)
-    _, metrics = params_after(config, network, horizon=4)
+    _, metrics = learner_after(replace(FIXED, **changes), network)
     assert float(metrics["train/approx_kl"].total) < 1e-11
     assert float(metrics["train/clip_fraction"].total) == 0.0
 
 
-def test_vtrace_equals_gae_on_the_first_minibatch():
-    """All ratios are one on the first and only minibatch.
-
-    Adam amplifies rounding errors; a discount off by 0.01 makes a difference of 4e-4.
-    """
-    config = replace(CONFIG, update_epochs=1, num_minibatches=1)
-    plain, _ = params_after(config, LSTM, horizon=4)
-    traced, _ = params_after(replace(config, advantage="vtrace"), LSTM, horizon=4)
-    np.testing.assert_allclose(traced, plain, atol=1e-4)
+def test_vtrace_equals_gae_while_the_policy_is_unchanged():
+    """All ratios are one: the means of the gradients agree, of minibatches of segments."""
+    config = replace(FIXED, sampling="prioritized")
+    plain, _ = learner_after(config, GRU)
+    traced, _ = learner_after(replace(config, advantage="vtrace"), GRU)
+    plain, traced = flat(plain.optimizer), flat(traced.optimizer)
+    assert np.abs(plain).max() > 0.1
+    np.testing.assert_allclose(traced, plain, rtol=1e-3, atol=1e-5)
 
 
 @functools.cache
 def batch_of(horizon):
     """Return settings, learner, rollout and batch for V-trace on one rollout."""
     config = replace(CONFIG, advantage="vtrace", bptt_horizon=horizon, normalize_value=True)
-    state, experience = collected(SMALL, horizon)
+    state, experience = collected(SMALL)
     stats = normalizer.update(state.learner.value_stats, jnp.arange(9.0))
     learner = state.learner.replace(value_stats=stats)
     batch, _ = jax.jit(functools.partial(make_batch, _ppo(config)))(
@@ -158,28 +169,34 @@ def test_vtrace_continues_into_the_next_segment():
 
 
 def test_vtrace_clips_ratios_of_the_updated_policy():
-    config = replace(CONFIG, learning_rate=1e-2, advantage="vtrace", update_epochs=1)
-    free, _ = params_after(config, rho_clip=100.0, c_clip=100.0)
-    bound, metrics = params_after(config)
+    config = replace(CONFIG, sampling="uniform", advantage="vtrace", learning_rate=1e-2)
+    free = params_after(config, rho_clip=100.0, c_clip=100.0)
+    bound, metrics = learner_after(config)
     assert metrics["train/clip_fraction"].total > 0
-    assert np.abs(free - bound).max() > 1e-5
+    assert np.abs(free - flat(bound.params)).max() > 1e-5
 
 
 def test_prioritized_sampling_with_alpha_zero_is_uniform():
-    uniform, _ = params_after(replace(CONFIG, sampling="uniform"))
-    config = replace(CONFIG, sampling="prioritized")
-    np.testing.assert_allclose(params_after(config, prio_alpha=0.0)[0], uniform, atol=1e-6)
-    assert np.abs(params_after(config, prio_alpha=1.0)[0] - uniform).max() > 1e-5
+    config = replace(CONFIG, sampling="uniform", advantage="vtrace")
+    uniform, config = params_after(config), replace(config, sampling="prioritized")
+    np.testing.assert_allclose(params_after(config, prio_alpha=0.0), uniform, atol=1e-6)
+    assert np.abs(params_after(config, prio_alpha=1.0) - uniform).max() > 1e-5
 
 
 def test_teacher_kl_decreases_and_needs_a_teacher():
     network = actor_critic.build(ENV.spec, SMALL).actor
-    params = jax.jit(network.init)(jax.random.key(7))
+    state, experience = collected(SMALL)
+    params = jax.tree.map(lambda x: x, state.learner.params["actor"])
     params["params"]["head"]["bias"] += 0.5
-    teacher = ppo.Teacher(network, acting.PolicyParams(params, normalizer.init(ENV.spec.obs)))
+    teacher = ppo.Teacher(network, policies.PolicyParams(params, normalizer.init(ENV.spec.obs)))
     config = replace(CONFIG, learning_rate=1e-2, teacher="run", teacher_coef=10.0)
-    _, metrics = Compiled(build(config, teacher=teacher, total=20)).steps(10)
-    kl = [row["train/teacher_kl"] for row in metrics]
+    learn = jax.jit(build(config, teacher=teacher).learn)
+    hparams = {name: jnp.float32(x) for name, x in metadata.traced(config).items()}
+    learner, kl = state.learner.replace(hparams=hparams, teacher=teacher.params), []
+    state = state.replace(learner=learner)
+    for _ in range(10):
+        state, metrics = learn(state, experience)
+        kl.append(float(metrics["train/teacher_kl"].total))
     assert kl[-1] < 0.2 * kl[0]
     _, without = jax.eval_shape(build().learn, *collected(SMALL))
     assert "train/approx_kl" in without and "train/teacher_kl" not in without
@@ -191,7 +208,7 @@ def _mean_return(env, network, iterations, **settings):
     config = PPOConfig(gamma=0.9, num_minibatches=4, normalize_obs=False, **settings)
     algorithm = ppo.make(config, env, networks, iterations)
 
-    @(jax.jit if network.rnn == "none" else jit_for_long)
+    @jit_for_long
     def run(key):
         return jax.lax.scan(
             lambda s, _: algorithm.train_step(s), algorithm.init(key), length=iterations
@@ -205,10 +222,10 @@ def _mean_return(env, network, iterations, **settings):
 @pytest.mark.learning
 def test_recurrent_policy_solves_recall():
     """The cue is 64 or more steps old: older than a segment of 16 and a rollout of 32."""
-    env = VectorEnv(recall.Recall(), 64, 80, pool_size=64)
+    env = VectorEnv(recall.Recall(), 32, 80, pool_size=64)
     network = NetworkConfig((16,), (16,), rnn="lstm", rnn_size=16)
     settings = {"rollout_length": 32, "bptt_horizon": 16, "entropy_coef": 0.01}
-    # Six of six seeds end above 79.5; without a decaying rate, some lose it again.
+    # All of four seeds end above 79; without a decaying rate, some lose it again.
     found = _mean_return(env, network, 60, learning_rate=5e-3, schedule="linear", **settings)
     assert found > 76  # of 80
 
@@ -227,12 +244,3 @@ def test_recall_needs_memory():
     assert len(np.unique(first, axis=0)) == 4
     for obs in later:
         np.testing.assert_array_equal(obs, np.zeros((40, 4)))
-
-
-@pytest.mark.learning
-def test_muon_learns():
-    env_class = probes.PROBES["obs_action"]
-    env = VectorEnv(env_class(), 32, env_class.episode_length, pool_size=32)
-    network = NetworkConfig((16,), (16,), activation="tanh")
-    settings = {"rollout_length": 8, "optimizer": "muon", "learning_rate": 2e-2}
-    assert _mean_return(env, network, 60, **settings) > 0.9

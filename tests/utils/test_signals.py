@@ -4,7 +4,7 @@ import os
 import signal
 import time
 
-from jaxrl.training import signals
+from jaxrl.utils import progress, signals
 
 
 def wait_for(stop, seconds=60.0):
@@ -33,3 +33,14 @@ def test_handlers_of_other_signals_still_run():
             assert received and not stop
     finally:
         signal.signal(signal.SIGUSR1, before)
+
+
+def test_stages_of_commands_end_at_once(monkeypatch, capfd):
+    ended = []
+    monkeypatch.setattr(signals, "_exit", lambda *given: ended.append(given))
+    with progress.stage("compiling"):
+        os.kill(os.getpid(), signal.SIGINT)
+        end = time.monotonic() + 60.0
+        while not ended and time.monotonic() < end:
+            time.sleep(0.01)
+    assert ended == [(signal.SIGINT, "\nSIGINT: stopped while compiling\n")]

@@ -18,9 +18,9 @@ _HEARD = (signal.SIGINT, signal.SIGTERM)
 class StopRequest:
     """Set by Ctrl-C or SIGTERM, read between cycles."""
 
-    def __init__(self) -> None:
+    def __init__(self, at_once: str = "") -> None:
         self.signal: int | None = None
-        self.at_once = ""  # what the process is doing, if it should not be waited for
+        self.at_once = at_once  # what the process is doing, if it should not be waited for
 
     def __bool__(self) -> bool:
         return self.signal is not None
@@ -55,13 +55,15 @@ def _watch(receiver: socket.socket, stop: StopRequest) -> None:
 
 
 @contextlib.contextmanager
-def listening() -> Iterator[StopRequest]:
+def listening(at_once: str = "") -> Iterator[StopRequest]:
     """Turn SIGINT and SIGTERM into a request, as long as the context lasts.
+
+    With `at_once`, which says what the process is doing, they end it.
 
     Python runs signal handlers only between bytecodes, but a compiled cycle can last minutes. The
     wake-up file descriptor is written at once, so a thread of its own hears every signal in time.
     """
-    stop = StopRequest()
+    stop = StopRequest(at_once)
     if threading.current_thread() is not threading.main_thread():
         yield stop  # a notebook's worker thread cannot set handlers
         return
