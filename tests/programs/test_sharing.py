@@ -23,8 +23,12 @@ def test_programs_are_shared_unless_compiled_settings_differ():
     assert sharing._key(other) != sharing._key(short.program)
 
 
-def test_runs_without_evaluation_share_programs_but_evaluate_nothing():
-    with_evaluation, without = _programs(), _programs("--eval.num-envs", "0")
+def test_runs_without_evaluation_share_programs_but_evaluate_nothing(monkeypatch):
+    with_evaluation = _programs()
+    # Other tests may have compiled the same training with evaluations of another size.
+    only = {sharing._key(with_evaluation.program): with_evaluation}
+    monkeypatch.setattr(sharing, "_COMPILED", only)
+    without = _programs("--eval.num-envs", "0")
     assert without._cycle is with_evaluation._cycle
     assert with_evaluation._evaluate is not None and without._evaluate is None
 
