@@ -6,7 +6,7 @@ from typing import Any
 import jax
 
 from jaxrl.envs.vector_env import VectorEnv
-from jaxrl.learning import sde, segments
+from jaxrl.learning import exploration, segments
 from jaxrl.networks.recurrent import reset_carry
 from jaxrl.types import RECORDS, Key, Policy, PyTree, Rollout, RolloutState
 
@@ -66,9 +66,9 @@ def _scan_segments(step: Callable, start: tuple[Any, PyTree], keys: Key, horizon
 
     def segment(carries: tuple[Any, PyTree], keys: Key):
         end, steps = jax.lax.scan(step, carries, keys)
-        return end, (sde.network_carry(carries[1]), steps)
+        return end, (exploration.network_carry(carries[1]), steps)
 
-    is_recurrent = bool(jax.tree.leaves(sde.network_carry(start[1])))
+    is_recurrent = bool(jax.tree.leaves(exploration.network_carry(start[1])))
     if horizon == len(keys) or not is_recurrent:
         end, (before, steps) = segment(start, keys)
         return end, jax.tree.map(lambda leaf: leaf[None], before), steps

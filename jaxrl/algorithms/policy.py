@@ -5,7 +5,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from jaxrl.config import OffPolicyConfig, PPOConfig, REPPOConfig, metadata
-from jaxrl.learning import normalizer, sde
+from jaxrl.learning import exploration, normalizer
 from jaxrl.learning.normalizer import RunningStats
 from jaxrl.networks.actor_critic import ActorCritic
 from jaxrl.types import Array, Key, Policy, PyTree
@@ -28,28 +28,20 @@ class Extras(NamedTuple):
 def make_policy(networks: ActorCritic, deterministic: bool) -> Policy:
     """Return the policy of an actor: sampled actions, or the most likely ones.
 
-    With the carry of `rollout_carry` actions are sampled by state-dependent exploration, if the
-    networks have it; with the actor's own carry, independently at every step.
+    With the carry of `rollout_carry` actions are sampled by the networks' exploration, if they have
+    one; with the actor's own carry, independently at every step.
     """
     dist = networks.distribution
 
     def act(params: PolicyParams, obs: PyTree, carry: PyTree, key: Key):
         normal_obs = normalizer.normalize(params.obs_stats, obs)
-        if isinstance(carry, sde.Carry) and not deterministic:
-            return explore(params, normal_obs, carry, key)
-        out, carry = networks.actor.apply(params.actor, normal_obs, carry)
-        raw = dist.mode(out) if deterministic else dist.sample(out, key)
+        if isinstance(carry, exploration.Carry) and not deterministic:
+            assert networks.exploration is not None
+            out, raw, carry = networks.exploration.act(params.actor, normal_obs, carry, key)
+        else:
+            out, carry = networks.actor.apply(params.actor, normal_obs, carry)
+            raw = dist.mode(out) if deterministic else dist.sample(out, key)
         return dist.to_env(raw), carry, Extras(raw, dist.log_prob(out, raw))
-
-    def explore(params: PolicyParams, normal_obs: PyTree, carry: sde.Carry, key: Key):
-        assert networks.sde is not None
-        noise = sde.resample(carry.noise, key, networks.sde.sample_freq)
-        out, perturbation, network_carry = networks.sde.apply(
-            params.actor, normal_obs, carry.network_carry, noise.matrix
-        )
-        raw = dist.mode(out) + perturbation
-        extras = Extras(raw, dist.log_prob(out, raw))
-        return dist.to_env(raw), sde.Carry(network_carry, noise), extras
 
     return act
 
@@ -66,9 +58,9 @@ def sample_action(
 def rollout_carry(networks: ActorCritic, number: int) -> PyTree:
     """Return the carry that `number` rows of rollouts start with: the actor's, and any noise."""
     network_carry = networks.actor.initial_carry(number)
-    if networks.sde is None:
+    if networks.exploration is None:
         return network_carry
-    return sde.Carry(network_carry, networks.sde.initial_noise(number))
+    return exploration.Carry(network_carry, networks.exploration.initial_noise(number))
 
 
 def hparams_of(config: PPOConfig | REPPOConfig | OffPolicyConfig) -> dict[str, Array]:

@@ -198,11 +198,22 @@ def build_networks(config: TrainConfig, spec: EnvSpec) -> ActorCritic:
     if network.sde and spec.action.discrete:
         raise UserError(f"--network.sde: '{config.env}' has discrete actions: leave it out.")
     if network.module is None:
-        return actor_critic.build(spec, network)
+        return _exploring(config, actor_critic.build(spec, network))
     made = user_code.load("--network.module", network.module)(spec, network)
     if not isinstance(made, ActorCritic):
         raise UserError(
             f"--network.module: '{network.module}' returned {type(made).__name__}: return an "
             "ActorCritic."
         )
-    return made
+    return _exploring(config, made)
+
+
+def _exploring(config: TrainConfig, networks: ActorCritic) -> ActorCritic:
+    """Add noise that rollouts of SAC and TD3 hold or scale, if the settings ask for it."""
+    c = config.offpolicy
+    low = c.exploration_noise_min if config.algo == "td3" else None
+    hold = c.exploration_hold if config.algo in ("sac", "td3") else 1
+    if hold == 1 and low is None:
+        return networks
+    scale = 1.0 if low is None else low / max(c.exploration_noise, 1e-9)
+    return actor_critic.with_noise(networks, hold, scale)

@@ -353,6 +353,11 @@ class OffPolicyConfig:
         "them.",
         at_least=1,
     )
+    replay_dtype: Literal["float32", "float16"] = setting(
+        "float32",
+        "Type of stored observations: float16 takes half the memory and keeps three digits.",
+        unless=_DATA,
+    )
     warmup: int = setting(10_000, "Steps stored before learning begins.", at_least=0, unless=_DATA)
     gamma: float = setting(
         0.99,
@@ -400,6 +405,13 @@ class OffPolicyConfig:
         at_least=0,
     )
     adam_epsilon: float = setting(1e-8, "Adam's epsilon.", above=0)
+    weight_decay: float = setting(
+        0.0,
+        "Weight decay of actor and critics, times the learning rate (AdamW).",
+        at_least=0,
+        only_if=("algo", "sac", "td3", "dqn", "iql", "bc"),
+        unless=_REWARD_ONLY,
+    )
     polyak: float = setting(
         0.995,
         "Weight of the old target parameters in the moving average.",
@@ -450,6 +462,22 @@ class OffPolicyConfig:
     )
     exploration_noise: float = setting(
         0.1, "Standard deviation of the noise on actions of the rollout.", at_least=0, only_if=_TD3
+    )
+    exploration_noise_min: float | None = setting(
+        None,
+        "Each environment draws its standard deviation between this and exploration-noise at the "
+        "start of every episode; None: all have exploration-noise.",
+        at_least=0,
+        only_if=_TD3,
+        unless=_DATA,
+    )
+    exploration_hold: int = setting(
+        1,
+        "Most steps for which a rollout holds a sample of its noise: n with a probability in "
+        "proportion to 1 / n²; 1: a new one at every step.",
+        at_least=1,
+        only_if=("algo", "sac", "td3"),
+        unless=_DATA,
     )
     policy_delay: int = setting(
         2, "Gradient steps of the critics per step of the actor.", at_least=1, only_if=_TD3

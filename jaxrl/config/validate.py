@@ -308,6 +308,23 @@ def _replay_problems(config: TrainConfig, shards: int) -> list[str]:
         problems.append(
             "--offpolicy.n-step adds up rewards of the environment: with learnt ones use 1."
         )
+    return problems + _exploration_problems(config)
+
+
+def _exploration_problems(config: TrainConfig) -> list[str]:
+    """Check the noise that rollouts of SAC and TD3 hold or scale."""
+    c, problems = config.offpolicy, []
+    low = c.exploration_noise_min
+    if low is not None and not low <= c.exploration_noise:
+        problems.append(
+            f"--offpolicy.exploration-noise-min {low} is more than --offpolicy.exploration-noise "
+            f"{c.exploration_noise}: use a lower one."
+        )
+    if c.exploration_hold > 1 and config.network.sde:
+        problems.append(
+            "--offpolicy.exploration-hold: --network.sde holds its own noise: use 1, and "
+            "--network.sde-sample-freq."
+        )
     return problems
 
 

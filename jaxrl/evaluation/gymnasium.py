@@ -9,7 +9,7 @@ import numpy as np
 
 from jaxrl.envs.gymnasium.env import GymnasiumEnv
 from jaxrl.evaluation import episodes
-from jaxrl.learning import sde
+from jaxrl.learning import exploration
 from jaxrl.networks.recurrent import reset_carry
 from jaxrl.types import Array, Key, Policy, PyTree
 
@@ -38,7 +38,7 @@ def make_act(policy: Policy) -> ActFunction:
     ) -> PolicyOutput:
         carry = reset_carry(ended, carry)
         action, new_carry, extras = policy(params, obs, carry, jax.random.fold_in(key, step))
-        return PolicyOutput(action, extras, sde.network_carry(carry), new_carry)
+        return PolicyOutput(action, extras, exploration.network_carry(carry), new_carry)
 
     return act
 

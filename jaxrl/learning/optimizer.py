@@ -21,10 +21,16 @@ class Step(NamedTuple):
     finite: Array  # bool: the norm of all gradients is finite
 
 
-def adam(max_grad_norm: float, epsilon: float) -> optax.GradientTransformation:
-    """Build clipped Adam without a learning rate: the rate is traced and applied in `step`."""
+def adam(
+    max_grad_norm: float, epsilon: float, weight_decay: float = 0.0
+) -> optax.GradientTransformation:
+    """Build clipped Adam without a learning rate: the rate is traced and applied in `step`.
+
+    With weight decay, which the learning rate scales too, it is AdamW.
+    """
     clip = optax.clip_by_global_norm(max_grad_norm) if max_grad_norm > 0 else optax.identity()
-    return optax.chain(clip, optax.scale_by_adam(eps=epsilon))
+    plain = optax.chain(clip, optax.scale_by_adam(eps=epsilon))
+    return optax.chain(plain, optax.add_decayed_weights(weight_decay)) if weight_decay else plain
 
 
 def muon(
@@ -89,7 +95,7 @@ def step(
 
 
 def step_all(
-    transform: optax.GradientTransformation,
+    transform: Callable[[str], optax.GradientTransformation],
     params: Mapping[str, PyTree],
     opt_states: Mapping[str, PyTree],
     grads: Mapping[str, PyTree],
@@ -99,13 +105,14 @@ def step_all(
 ) -> tuple[dict[str, Step], Array]:
     """Take a step of every network, each clipped by its own norm; none if one is non-finite.
 
-    Returns the steps, and whether all gradients are finite.
+    `transform` returns the optimiser of a network. Returns the steps, and whether all gradients are
+    finite.
     """
     # All or none: networks must not learn from one that is not finite.
     finite = jnp.isfinite(sum(optax.tree.norm(grad) for grad in grads.values()))
     steps = {
         name: step(
-            transform,
+            transform(name),
             params[name],
             opt_states[name],
             grad,

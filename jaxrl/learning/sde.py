@@ -16,7 +16,7 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from jaxrl.types import Array, Key, PyTree
+from jaxrl.types import Array, Key
 
 
 class Noise(NamedTuple):
@@ -24,18 +24,6 @@ class Noise(NamedTuple):
 
     matrix: Array  # Z, [N, 1 + features, actions]
     steps: Array  # int32[N], taken with this Z
-
-
-class Carry(NamedTuple):
-    """The carry of a policy in rollouts with state-dependent exploration."""
-
-    network_carry: PyTree  # of the network; () if not recurrent
-    noise: Noise
-
-
-def network_carry(carry: PyTree) -> PyTree:
-    """Return the part of a policy's carry that belongs to the network."""
-    return carry.network_carry if isinstance(carry, Carry) else carry
 
 
 def initial_noise(number: int, features: int, actions: int) -> Noise:

@@ -10,9 +10,9 @@ import jax.numpy as jnp
 
 from jaxrl.config import NetworkConfig
 from jaxrl.config.obs_keys import ACTION_MASK, AMP, PRIVILEGED
-from jaxrl.learning import distributions, normalizer, sde
+from jaxrl.learning import distributions, exploration, normalizer, sde
 from jaxrl.learning.distributions import Distribution
-from jaxrl.learning.sde import Noise
+from jaxrl.learning.exploration import Carry, Exploration
 from jaxrl.networks import cnn
 from jaxrl.networks.mlp import MLP, kernel_init
 from jaxrl.networks.recurrent import RNN, apply_layers, initial_carry, layer_names
@@ -27,14 +27,6 @@ class Network(NamedTuple):
     init: Callable[[Key], PyTree]
     apply: Callable[[PyTree, PyTree, PyTree], tuple[Array, PyTree]]
     initial_carry: Callable[[int], PyTree]
-
-
-class SDE(NamedTuple):
-    """State-dependent exploration; apply(actor's params, obs, carry, Z) -> (output, ε, carry)."""
-
-    apply: Callable[[PyTree, PyTree, PyTree, Array], tuple[Array, Array, PyTree]]
-    initial_noise: Callable[[int], Noise]
-    sample_freq: int | None  # steps between samples of Z; None: one for each episode
 
 
 class ActorCritic(NamedTuple):
@@ -53,7 +45,7 @@ class ActorCritic(NamedTuple):
     values: Callable[[PyTree, PyTree, PyTree, PyTree, PyTree], tuple[Array, Array, PyTree]]
     is_recurrent: bool
     clip_obs: float = normalizer.CLIP  # of normalised observations, ±
-    sde: SDE | None = None  # how rollouts explore; None: actions are sampled at every step
+    exploration: Exploration | None = None  # of rollouts; None: actions are sampled at every step
 
 
 def _torso(c: NetworkConfig, hidden: tuple[int, ...]) -> MLP:
@@ -271,29 +263,45 @@ def build(spec: EnvSpec, config: NetworkConfig) -> ActorCritic:
     def values(params: PyTree, obs: PyTree, next_obs: PyTree, carry: PyTree, ended: PyTree) -> Any:
         return critic.apply(params, readers[1](obs), carry, ended, readers[1](next_obs))
 
-    explore = _sde(actor, readers[0]) if config.sde and not spec.action.discrete else None
+    explore = None
+    if config.sde and not spec.action.discrete:
+        explore = _sde(actor, readers[0], distribution)
     is_recurrent = config.rnn != "none"
     return ActorCritic(
         *networks, distribution, forward, values, is_recurrent, config.clip_obs, explore
     )
 
 
-def _sde(actor: _Actor, read: Callable[[PyTree], Any]) -> SDE:
+def _sde(actor: _Actor, read: Callable[[PyTree], Any], dist: Distribution) -> Exploration:
+    """Build state-dependent exploration."""
     c = actor.config
     features = c.hidden[-1] if rnn_of(c, "actor") == "none" else c.rnn_size
     actions = actor.param_size // 2
 
-    def apply(params: PyTree, obs: PyTree, carry: PyTree, matrix: Array):
-        x, carry = actor.apply(params, read(obs), carry, to_features=True)
+    def act(params: PyTree, obs: PyTree, carry: Carry, key: Key) -> tuple[Array, Array, Carry]:
+        noise = sde.resample(carry.noise, key, c.sde_sample_freq)
+        x, network_carry = actor.apply(params, read(obs), carry.network_carry, to_features=True)
         out, _ = actor.apply(params, x, from_features=True)
-        noise = sde.perturbation(x, params["params"][_NOISE], c.min_std, matrix)  # type: ignore[arg-type]
-        return out, noise, carry
+        log_std = params["params"][_NOISE]
+        perturbation = sde.perturbation(x, log_std, c.min_std, noise.matrix)  # type: ignore[arg-type]
+        return out, dist.mode(out) + perturbation, Carry(network_carry, noise)  # type: ignore[return-value, arg-type]
 
-    return SDE(
-        apply,  # type: ignore[arg-type]
-        initial_noise=lambda number: sde.initial_noise(number, features, actions),
-        sample_freq=c.sde_sample_freq,
-    )
+    return Exploration(lambda number: sde.initial_noise(number, features, actions), act)
+
+
+def with_noise(networks: ActorCritic, max_hold: int, min_scale: float) -> ActorCritic:
+    """Return networks whose rollouts hold and scale the noise: see `learning.exploration`."""
+    dist = networks.distribution
+
+    def act(params: PyTree, obs: PyTree, carry: Carry, key: Key) -> tuple[Array, Array, Carry]:
+        noise = exploration.resample(carry.noise, key, max_hold, min_scale)
+        out, network_carry = networks.actor.apply(params, obs, carry.network_carry)
+        raw = dist.mode(out) + dist.std(out) * noise.scale[:, None] * noise.sample
+        return out, raw, Carry(network_carry, noise)
+
+    size = dist.param_size // 2
+    explore = Exploration(lambda number: exploration.initial_noise(number, size), act)
+    return networks._replace(exploration=explore)
 
 
 def _plain_forward(actor: _Actor, critic: _Critic, readers: tuple[Callable, Callable]):

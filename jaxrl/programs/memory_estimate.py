@@ -13,7 +13,7 @@ from jaxrl.envs import hooks
 from jaxrl.envs.gymnasium.env import GymnasiumEnv
 from jaxrl.envs.vector_env import VectorEnv
 from jaxrl.errors import UserError
-from jaxrl.learning import sde
+from jaxrl.learning import exploration
 from jaxrl.networks.actor_critic import has_images
 from jaxrl.networks.recurrent import GATES
 from jaxrl.programs import gymnasium
@@ -198,11 +198,11 @@ def largest(program: Program, number: int = 5) -> list[tuple[str, jax.ShapeDtype
     config, state = program.config, program.abstract_state()
     length = f"--{config.algo_section}.rollout-length"
     carry = state.collector.carry
-    noise = carry.noise if isinstance(carry, sde.Carry) else ()
+    noise = carry.noise if isinstance(carry, exploration.Carry) else ()
     parts: dict[str, tuple[PyTree, str]] = {
         "replay": (state.collector.replay, "--offpolicy.buffer-size"),
         "environments": (state.collector.env, "--num-envs"),
-        "recurrent carry": (sde.network_carry(carry), "--num-envs, --network.rnn-size"),
+        "recurrent carry": (exploration.network_carry(carry), "--num-envs, --network.rnn-size"),
         "noise": (noise, "--num-envs, --network.hidden"),
         "learner": (state.learner, "--network.hidden, --network.critic-hidden"),
     }

@@ -15,7 +15,7 @@ from jaxrl.config import NetworkConfig, OffPolicyConfig, PPOConfig, TrainConfig
 from jaxrl.envs.tasks import classic
 from jaxrl.envs.vector_env import VectorEnv
 from jaxrl.errors import UserError
-from jaxrl.learning import normalizer, sde
+from jaxrl.learning import exploration, normalizer, sde
 from jaxrl.networks import actor_critic
 from jaxrl.rollout import collect
 
@@ -105,7 +105,7 @@ def test_only_rollouts_hold_the_noise():
         assert np.array_equal(first, second) == deterministic
         assert len(np.unique(first)) == (1 if deterministic else ROWS)
     plain = actor_critic.build(ENV.spec, replace(MLP, sde=False))
-    assert plain.sde is None and policies.rollout_carry(plain, ROWS) == ()
+    assert plain.exploration is None and policies.rollout_carry(plain, ROWS) == ()
 
 
 @pytest.mark.parametrize(("algo", "network"), [("ppo", LSTM), ("sac", MLP)])
@@ -146,8 +146,10 @@ def test_output_is_that_of_the_actor_without_noise():
     networks, params, obs, _ = acted(LSTM)
     carry = networks.actor.initial_carry(ROWS)
     matrix = jnp.ones((ROWS, 5, 1))
-    assert networks.sde is not None
-    out, noise, after = networks.sde.apply(params.actor, obs, carry, matrix)
+    held = exploration.Carry(carry, sde.Noise(matrix, jnp.ones(ROWS, jnp.int32)))
+    assert networks.exploration is not None
+    out, raw, (after, _) = networks.exploration.act(params.actor, obs, held, jax.random.key(0))
+    noise = raw - networks.distribution.mode(out)
     expected, expected_after = networks.actor.apply(params.actor, obs, carry)
     np.testing.assert_array_equal(out, expected)
     jax.tree.map(np.testing.assert_array_equal, after, expected_after)
@@ -163,9 +165,8 @@ def test_output_is_that_of_the_actor_without_noise():
 def test_noise_is_held_for_a_rollout_by_default(algo):
     config = TrainConfig(algo=algo, network=replace(MLP, sde_sample_freq=None), ppo=PPO)
     config = replace(config, offpolicy=replace(SAC, rollout_length=5))
-    networks = registry.build_networks(config, ENV.spec)
-    assert networks.sde is not None
-    assert networks.sde.sample_freq == (STEPS if algo == "ppo" else 5)
+    found = registry.network_config(config).sde_sample_freq
+    assert found == (STEPS if algo == "ppo" else 5)
     assert config.network.sde_sample_freq is None
 
 
@@ -177,7 +178,7 @@ def test_discrete_actions_are_refused():
 
 def test_noise_has_a_row_for_each_environment():
     carry = make("ppo", LSTM).rollout_carry(ROWS)  # type: ignore[misc]
-    assert isinstance(carry, sde.Carry)
+    assert isinstance(carry, exploration.Carry)
     assert {leaf.shape[0] for leaf in jax.tree.leaves(carry)} == {ROWS}
     assert jax.tree.structure(make("ppo", LSTM).initial_carry(ROWS)) == jax.tree.structure(
         carry.network_carry

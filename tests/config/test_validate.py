@@ -132,6 +132,27 @@ def test_state_dependent_exploration_fits_ppo_and_sac(preset):
     assert validate(replace(config, network=replace(config.network, sde=True))) == []
 
 
+@pytest.mark.parametrize(
+    ("preset", "settings", "message"),
+    [
+        (
+            "td3-ant",
+            {"exploration_noise_min": 0.2},
+            "--offpolicy.exploration-noise-min 0.2 is more than --offpolicy.exploration-noise 0.1",
+        ),
+        ("sac-ant", {"exploration_hold": 4}, "--offpolicy.exploration-hold: --network.sde holds"),
+        ("sac-ant", {"exploration_hold": 0}, "--offpolicy.exploration-hold must be at least 1"),
+    ],
+)
+def test_noise_of_rollouts_names_what_it_needs(preset, settings, message):
+    config = presets.get(preset)
+    config = replace(config, offpolicy=replace(config.offpolicy, **settings))
+    with_sde = "--network.sde" in message
+    config = replace(config, network=replace(config.network, sde=with_sde))
+    (problem,) = validate(config)
+    assert problem.startswith(message)
+
+
 def test_n_step_returns_need_rewards_of_the_environment():
     config = presets.get("sac-ant")
     steps = replace(config.offpolicy, n_step=3)

@@ -22,8 +22,8 @@ def _grads(seed, scale=1.0):
     return jax.tree.map(lambda p: jnp.float32(scale * rng.normal(size=p.shape)), _params())
 
 
-def _stepper(max_grad_norm=0.5):
-    transform = optimizer.adam(max_grad_norm, EPSILON)
+def _stepper(max_grad_norm=0.5, weight_decay=0.0):
+    transform = optimizer.adam(max_grad_norm, EPSILON, weight_decay)
 
     @jax.jit
     def step(params, state, grads, learning_rate=RATE, allowed=True):
@@ -46,10 +46,10 @@ def _norm(tree):
     return np.sqrt(sum(np.sum(np.square(np.float64(x))) for x in jax.tree.leaves(tree)))
 
 
-@pytest.mark.parametrize("max_grad_norm", [0.5, 1e3, 0.0])
-def test_equals_optax(max_grad_norm):
-    transform, step = _stepper(max_grad_norm)
-    parts = [optax.adam(RATE, eps=EPSILON)]
+@pytest.mark.parametrize("max_grad_norm, weight_decay", [(0.5, 0.0), (1e3, 0.0), (0.0, 0.1)])
+def test_equals_optax(max_grad_norm, weight_decay):
+    transform, step = _stepper(max_grad_norm, weight_decay)
+    parts = [optax.adamw(RATE, eps=EPSILON, weight_decay=weight_decay)]
     if max_grad_norm:
         parts.insert(0, optax.clip_by_global_norm(max_grad_norm))
     reference = optax.chain(*parts)

@@ -103,12 +103,3 @@ def test_gradient_reaches_the_scales_and_not_the_features():
     # d/dlogσ of ½ log(Σ f²σ² + c) is f²σ² / (Σ f²σ² + c).
     parts = np.square(FEATURES)[:, :, None] * np.exp(2 * LOG_STD)[None]
     np.testing.assert_allclose(of_scales, (parts / _variance()[:, None]).sum(0), rtol=1e-4)
-
-
-def test_network_carry_is_a_part_of_a_rollout_carry():
-    noise = sde.initial_noise(2, F, A)
-    assert sde.network_carry(sde.Carry("carry", noise)) == "carry"
-    assert sde.network_carry(()) == () and sde.network_carry(("cell", "hidden")) == (
-        "cell",
-        "hidden",
-    )

@@ -58,10 +58,11 @@ class OffPolicy:
         """Network -> its learning rate among the hyper-parameters."""
         return self.algorithm.rates | ({"reward": "r_lr"} if self.reward_model else {})
 
-    @property
-    def transform(self) -> optax.GradientTransformation:
-        """The optimiser of every network."""
-        return optimizer.adam(self.config.max_grad_norm, self.config.adam_epsilon)
+    def transform(self, network: str) -> optax.GradientTransformation:
+        """Return the optimiser of a network."""
+        c = self.config
+        decay = 0.0 if network in ("alpha", "reward") else c.weight_decay
+        return optimizer.adam(c.max_grad_norm, c.adam_epsilon, decay)
 
 
 class OffPolicyState(struct.PyTreeNode):
@@ -286,7 +287,7 @@ def init_learner(run: OffPolicy, key_params: Key, key_reward: Key) -> OffPolicyS
     return OffPolicyState(
         params=params,
         target_params={name: params[name] for name in run.algorithm.targets},
-        optimizer={n: run.transform.init(v) for n, v in optimizer.flatten(params)[0].items()},
+        optimizer={n: run.transform(n).init(v) for n, v in optimizer.flatten(params)[0].items()},
         obs_stats=normalizer.init(run.buffer.spec.obs, run.networks.clip_obs),
         hparams=hparams_of(run.config),
         total_iterations=jnp.asarray(run.total_iterations, jnp.int32),

@@ -48,13 +48,36 @@ class ReplayBuffer:
         spec = self.spec
         discrete = spec.action.discrete
         action = jnp.zeros((), jnp.int32) if discrete else jnp.zeros(spec.action.size, jnp.float32)
-        step = Transition(
-            spec.obs, action, jnp.zeros((), jnp.float32), jnp.zeros((), bool), spec.obs
-        )
+        obs = jax.tree.map(lambda s: jax.ShapeDtypeStruct(s.shape, self._stored(s.dtype)), spec.obs)
+        step = Transition(obs, action, jnp.zeros((), jnp.float32), jnp.zeros((), bool), obs)
         if self.config.n_step > 1:
             step = step._replace(truncated=jnp.zeros((), bool))
         index = episode_index.init(self.rows, self.length) if self.config.keeps_episodes else ()
         return ReplayState(replay_buffer.init(step, self.rows, self.length), index)
+
+    def _stored(self, dtype: Any) -> Any:
+        """Return the type in which observations of a type are stored."""
+        return self.config.replay_dtype if dtype == jnp.float32 else dtype
+
+    def _to_stored(self, obs: PyTree) -> PyTree:
+        """Return observations as they are stored; what float16 cannot hold is clipped."""
+
+        def convert(x: Array) -> Array:
+            stored = jnp.dtype(self._stored(x.dtype))
+            if stored == x.dtype:
+                return x
+            most = jnp.finfo(stored).max
+            return jnp.clip(x, -most, most).astype(stored)
+
+        return jax.tree.map(convert, obs)
+
+    def _to_read(self, steps: Transition) -> Transition:
+        """Return stored transitions with observations of the environment's types."""
+
+        def convert(obs: PyTree) -> PyTree:
+            return jax.tree.map(lambda x, s: x.astype(s.dtype), obs, self.spec.obs)
+
+        return steps._replace(obs=convert(steps.obs), next_obs=convert(steps.next_obs))
 
     def add(self, replay: ReplayState, experience: Rollout) -> ReplayState:
         """Write a rollout over the oldest steps."""
@@ -63,11 +86,11 @@ class ReplayBuffer:
             ended = experience.terminated | experience.truncated
             index = episode_index.add(index, replay.ring.written, experience.reward, ended)
         steps = Transition(
-            experience.obs,
+            self._to_stored(experience.obs),
             experience.action,
             experience.reward,
             experience.terminated,
-            experience.next_obs,
+            self._to_stored(experience.next_obs),
             experience.truncated if self.config.n_step > 1 else (),
         )
         return ReplayState(replay_buffer.add(replay.ring, steps), index)
@@ -115,7 +138,7 @@ class ReplayBuffer:
             reward = replay_buffer.gather(replay.index.episode_return, row, first)
             return steps._replace(reward=reward)
 
-        return self._by_shard(one, replay, key)
+        return self._to_read(self._by_shard(one, replay, key))
 
     def _n_step(self, ring: Ring, row: Array, number: Array, gamma: Array | float) -> Transition:
         """Return transitions over up to n steps of the same episode."""
@@ -139,7 +162,8 @@ class ReplayBuffer:
             )
             return jax.tree.map(lambda x: x.reshape(batches, number, *x.shape[1:]), samples)
 
-        return self._by_shard(one, replay, key)
+        samples = self._by_shard(one, replay, key)
+        return samples._replace(steps=self._to_read(samples.steps))
 
     def sample_episodes(self, replay: ReplayState, key: Key, batches: int) -> EpisodeSamples:
         """Sample whole episodes, [episodes, longest, ...], with as many steps as `sample_steps`."""
@@ -151,7 +175,8 @@ class ReplayBuffer:
             )
             return jax.tree.map(lambda x: x[None], samples)
 
-        return jax.tree.map(lambda x: x[0], self._by_shard(one, replay, key))
+        samples = jax.tree.map(lambda x: x[0], self._by_shard(one, replay, key))
+        return samples._replace(steps=self._to_read(samples.steps))
 
     def _by_shard(
         self, one: Callable[[ReplayState, Key], PyTree], replay: ReplayState, key: Key

@@ -51,7 +51,7 @@ def gradient_step(
 
     grads, metrics = jax.grad(total, has_aux=True)(learner.params)
     steps, finite = optimizer.step_all(
-        reppo.transform,
+        lambda name: reppo.transform,
         learner.params,
         learner.optimizer,
         grads,

@@ -67,7 +67,7 @@ def _learning(config=CONFIG, model=None, size=10, **parts):
     }
     buffer: Any = SimpleNamespace(spec=SimpleNamespace(obs=OBS), **functions | parts)
     actor = SimpleNamespace(initial_carry=lambda number: ())
-    networks: Any = SimpleNamespace(actor=actor, sde=None, clip_obs=10.0)
+    networks: Any = SimpleNamespace(actor=actor, exploration=None, clip_obs=10.0)
     return off_policy.OffPolicy(config, networks, ALGORITHM, model, buffer, 20)
 
 

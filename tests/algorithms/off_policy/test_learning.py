@@ -107,11 +107,18 @@ def test_dqn_bootstraps_at_truncation():
     np.testing.assert_allclose(values, 1 / (1 - GAMMA), rtol=0.05)
 
 
-# SAC explores with noise that depends on the state, and TD3 has categorical values.
+# SAC explores with noise that depends on the state. TD3 has categorical values, noise that is held
+# with a scale for each row, weight decay, and a replay in half precision.
 SDE = replace(NETWORK, sde=True, sde_sample_freq=8)
-C51 = {"critic": "c51", "v_min": -3.0, "v_max": 12.0, "num_atoms": 31}
+AT_SCALE = {
+    **{"critic": "c51", "v_min": -3.0, "v_max": 12.0, "num_atoms": 31},
+    **{"exploration_noise": 0.4, "exploration_noise_min": 0.01, "exploration_hold": 4},
+    **{"weight_decay": 1e-3, "replay_dtype": "float16"},
+}
 BOTH = pytest.mark.parametrize(
-    "algo, network, changes", [("sac", SDE, {}), ("td3", NETWORK, C51)], ids=["sac_sde", "td3_c51"]
+    "algo, network, changes",
+    [("sac", SDE, {}), ("td3", NETWORK, AT_SCALE)],
+    ids=["sac_sde", "td3_at_scale"],
 )
 
 

@@ -24,10 +24,14 @@ SPEC = EnvSpec(jax.ShapeDtypeStruct((2,), jnp.float32), ActionSpec(1, False))
 
 
 def _rollout(
-    random, start, reward_fn=lambda obs, action: obs[..., 0], truncate=lambda number, row: False
+    random,
+    start,
+    reward_fn=lambda obs, action: obs[..., 0],
+    truncate=lambda number, row: False,
+    scale=1.0,
 ):
     """T steps of random numbers; episodes end every 5 steps in row 0, every 10 in the others."""
-    obs = random.normal(size=(T, ROWS, 2)).astype(np.float32)
+    obs = (scale * random.normal(size=(T, ROWS, 2))).astype(np.float32)
     action = random.uniform(-1, 1, size=(T, ROWS, 1)).astype(np.float32)
     number = start + np.arange(T)[:, None] + 1
     period = np.array([5, 10, 10, 10])[None]
@@ -71,6 +75,27 @@ def test_samples_are_stored_transitions(num_shards):
             assert num_shards == 1 or (row < 2) == (i < 4)
     np.testing.assert_allclose(sampled.next_obs, sampled.obs + 1)
     np.testing.assert_allclose(sampled.reward, sampled.obs[..., 0])
+
+
+@pytest.mark.parametrize("reward", ["env", "rrd"])
+def test_observations_in_half_precision(reward):
+    """They are rounded, and clipped to what the type can hold; nothing else is."""
+    settings = SETTINGS | {"reward": reward, "replay_dtype": "float16"}
+    buffer, replay, _ = _filled(settings, rrd=RRDConfig(20, 5), scale=3e4)
+    steps = replay.ring.steps
+    assert steps.obs.dtype == steps.next_obs.dtype == jnp.float16
+    assert steps.action.dtype == steps.reward.dtype == jnp.float32
+    read = [buffer.sample(replay, jax.random.key(0), 30)]
+    if reward == "rrd":
+        read.append(buffer.sample_steps(replay, jax.random.key(0), 30).steps)
+        read.append(buffer.sample_episodes(replay, jax.random.key(0), 30).steps)
+    most = 65504.0
+    for sampled in read:
+        assert sampled.obs.dtype == sampled.next_obs.dtype == jnp.float32
+        assert np.abs(sampled.obs).max() == most
+        exact = np.clip(sampled.reward, -most, most)  # the first number of the observation
+        np.testing.assert_allclose(sampled.obs[..., 0], exact, rtol=2.0**-11)
+        assert np.any(sampled.obs[..., 0] != exact)
 
 
 @pytest.mark.parametrize("num_shards", [1, 2])
