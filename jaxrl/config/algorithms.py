@@ -435,6 +435,13 @@ class OffPolicyConfig:
         unless=_REWARD_ONLY,
     )
     normalize_obs: bool = setting(True, "Normalise observations by running statistics.")
+    normalize_reward: bool = setting(
+        False,
+        "Divide rewards by the running deviation of the discounted return, or by more, so that "
+        "returns lie within ±5.",
+        only_if=("algo", "sac", "td3", "dqn"),
+        unless=_DATA,
+    )
     critic: Literal["mse", "c51"] = setting(
         "mse",
         "Critics predict a value, or a distribution over values (not for dqn).",

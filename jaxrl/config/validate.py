@@ -308,6 +308,11 @@ def _replay_problems(config: TrainConfig, shards: int) -> list[str]:
         problems.append(
             "--offpolicy.n-step adds up rewards of the environment: with learnt ones use 1."
         )
+    if config.offpolicy.normalize_reward and config.offpolicy.reward != "env":
+        problems.append(
+            "--offpolicy.normalize-reward scales rewards of the environment: with learnt ones use "
+            "--offpolicy.no-normalize-reward."
+        )
     return problems + _exploration_problems(config)
 
 

@@ -33,7 +33,9 @@ from jaxrl.types import PyTree, TrainState
 from jaxrl.utils import atomic_io, sharding, trees
 
 # What a learner has learnt, as opposed to how far it has come: not the optimiser, no counters.
-_LEARNT = ("params", "target_params", "obs_stats", "value_stats", "return_stats")
+_LEARNT = (
+    *("params", "target_params", "obs_stats", "value_stats", "return_stats", "return_scale"),
+)
 
 
 class WarmStart(NamedTuple):

@@ -142,9 +142,10 @@ def test_state_dependent_exploration_fits_ppo_and_sac(preset):
         ),
         ("sac-ant", {"exploration_hold": 4}, "--offpolicy.exploration-hold: --network.sde holds"),
         ("sac-ant", {"exploration_hold": 0}, "--offpolicy.exploration-hold must be at least 1"),
+        ("rrd-ant", {"normalize_reward": True}, "--offpolicy.normalize-reward scales rewards of"),
     ],
 )
-def test_noise_of_rollouts_names_what_it_needs(preset, settings, message):
+def test_settings_of_large_scale_name_what_they_need(preset, settings, message):
     config = presets.get(preset)
     config = replace(config, offpolicy=replace(config.offpolicy, **settings))
     with_sde = "--network.sde" in message

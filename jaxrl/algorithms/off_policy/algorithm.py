@@ -21,7 +21,16 @@ from jaxrl.algorithms.off_policy.reward_model import RewardModel, RewardParams, 
 from jaxrl.algorithms.policy import PolicyParams, hparams_of, make_policy, rollout_carry
 from jaxrl.config import OffPolicyConfig
 from jaxrl.envs.vector_env import VectorEnv
-from jaxrl.learning import episode_index, minibatch, normalizer, optimizer, rrd, td
+from jaxrl.learning import (
+    episode_index,
+    minibatch,
+    normalizer,
+    optimizer,
+    return_scale,
+    rrd,
+    td,
+)
+from jaxrl.learning.gae import discounted_returns
 from jaxrl.learning.normalizer import RunningStats
 from jaxrl.learning.replay_buffer import Transition
 from jaxrl.networks.actor_critic import ActorCritic, has_images
@@ -77,6 +86,7 @@ class OffPolicyState(struct.PyTreeNode):
     updates: Array  # int32, gradient steps taken
     skipped_updates: Array  # int32, gradient steps skipped because they were not finite
     nonfinite_streak: Array  # int32, consecutive skipped steps up to now
+    return_scale: PyTree = ()  # ReturnScale, or () if rewards are not normalised
 
 
 class Batch(NamedTuple):
@@ -120,14 +130,28 @@ def learn(run: OffPolicy, state: TrainState, experience: Rollout) -> tuple[Train
     if run.config.normalize_obs:
         stats = normalizer.update(learner.obs_stats, experience.obs)
         learner = learner.replace(obs_stats=stats)
+    collector = state.collector.replace(replay=replay)
+    if run.config.normalize_reward:
+        learner, collector = _update_return_scale(learner, collector, experience)
     iteration = state.iteration + 1
     progress = jnp.where(warm, iteration / learner.total_iterations, 0.0)
     actor = run.algorithm.explore(progress, learner.params[run.algorithm.actor])
     learner = learner.replace(params=learner.params | {run.algorithm.actor: actor})
     metrics = metrics | experience.episodes | {"replay/steps": Mean.of(size)}
-    return state.replace(
-        iteration=iteration, collector=state.collector.replace(replay=replay), learner=learner
-    ), metrics
+    return state.replace(iteration=iteration, collector=collector, learner=learner), metrics
+
+
+def _update_return_scale(
+    learner: OffPolicyState, collector: RolloutState, experience: Rollout
+) -> tuple[OffPolicyState, RolloutState]:
+    """Add the running discounted returns of a rollout to their statistics."""
+    ended = experience.terminated | experience.truncated
+    returns = discounted_returns(
+        experience.reward, ended, collector.discounted_return, gamma=learner.hparams["gamma"]
+    )
+    scale = return_scale.update(learner.return_scale, returns)
+    last = jnp.where(ended[-1], 0.0, returns[-1])
+    return learner.replace(return_scale=scale), collector.replace(discounted_return=last)
 
 
 def update(
@@ -217,6 +241,8 @@ def gradient_step(
 def scale_rewards(run: OffPolicy, learner: OffPolicyState, steps: Transition) -> Transition:
     """Return transitions with the rewards that values are learnt from."""
     scale = learner.hparams["reward_scale"] * run.reward_factor
+    if run.config.normalize_reward:
+        scale /= return_scale.divisor(learner.return_scale)
     return steps._replace(reward=steps.reward * scale)
 
 
@@ -271,7 +297,7 @@ def init(run: OffPolicy, env: VectorEnv, key: Key, pool: PyTree = None) -> Train
         env=env_state,
         carry=rollout_carry(run.networks, env.rows),
         critic_carry=(),
-        discounted_return=(),
+        discounted_return=jnp.zeros(env.rows) if run.config.normalize_reward else (),
         replay=_empty_replay(run, env.rows, env_state),
     )
     zero = jnp.zeros((), jnp.int32)
@@ -294,6 +320,7 @@ def init_learner(run: OffPolicy, key_params: Key, key_reward: Key) -> OffPolicyS
         updates=zero,
         skipped_updates=zero,
         nonfinite_streak=zero,
+        return_scale=return_scale.init() if run.config.normalize_reward else (),
     )
 
 

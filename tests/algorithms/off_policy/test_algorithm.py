@@ -306,6 +306,40 @@ def test_closed_form_update_runs_before_gradient_steps():
     assert float(metrics["train/R_loss"].total) == 0.0
 
 
+def test_normalized_rewards_are_divided_by_the_scale_of_returns():
+    """Against a loop over two rollouts, with an episode that goes on from one to the other."""
+    learning, gamma = _learning(replace(CONFIG, normalize_reward=True)), 0.5
+    plain = ALGORITHM._replace(explore=lambda progress, params: params)
+    learning = replace(learning, algorithm=plain)
+    random = np.random.default_rng(2)
+    rewards = np.float32(random.normal(1.0, 2.0, size=(2, 3, 1)))
+    ends = np.array([False, True, False, False, False, True]).reshape(2, 3, 1)
+    steps, same = _steps(), jnp.ones((3, 1, 1))
+
+    @jax.jit
+    def learn(state, reward, ended):
+        rollout = Rollout(same, same, reward, ended, ended & False, same, (), (), {})
+        after, metrics = off_policy.learn(learning, state, rollout)
+        scaled = off_policy.scale_rewards(learning, after.learner, steps).reward
+        return after, scaled, metrics["train/reward"].total
+
+    state = off_policy.init(learning, ENV, jax.random.key(0))
+    hparams = state.learner.hparams | {"gamma": jnp.float32(gamma), "reward_scale": jnp.float32(3)}
+    state = state.replace(learner=state.learner.replace(hparams=hparams))
+    returns, running, divisor = [], 0.0, 1.0
+    for reward, ended in zip(rewards, ends, strict=True):
+        state, scaled, total = learn(state, reward, ended)
+        # An iteration learns with the scale before it, as with the other statistics.
+        sampled = np.asarray(_steps(BATCHES).reward)
+        np.testing.assert_allclose(total, 3.0 / divisor * sampled.mean(1).sum(), rtol=1e-4)
+        for r, end in zip(reward[:, 0], ended[:, 0], strict=True):
+            running = gamma * running + r
+            returns.append(running)
+            running = 0.0 if end else running
+        divisor = max(np.std(returns), np.abs(returns).max() / 5.0)
+        np.testing.assert_allclose(scaled, 3.0 * steps.reward / divisor, rtol=1e-4)
+
+
 def test_ircr_learns_from_normalized_returns():
     """Episodes return −2, 2 and 6: their steps have rewards 0, ½ and 1 before scaling."""
     settings = {"reward": "ircr", "rollout_length": 4, "buffer_size": 8, "batch_size": 16}
