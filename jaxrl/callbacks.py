@@ -28,6 +28,7 @@ from jaxrl.config import TrainConfig
 from jaxrl.errors import UserError, message
 from jaxrl.loggers import tensorboard
 from jaxrl.rendering import SUFFIXES
+from jaxrl.utils.formatting import plural
 
 __all__ = [
     "EVENTS",
@@ -179,7 +180,8 @@ class StopOnNoImprovement:
         self._without_best = self._without_best + 1 if counts else 0
         if self._without_best < self.evaluations:
             return CallbackAction()
-        return CallbackAction(stop=f"no better mean reward in {self._without_best} evaluations")
+        number = plural(self._without_best, "evaluation")
+        return CallbackAction(stop=f"no better mean reward in {number}")
 
 
 @dataclass(frozen=True)

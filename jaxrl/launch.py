@@ -23,6 +23,7 @@ from jaxrl.config.distributed import COORDINATOR, LAUNCHER, PROCESS, PROCESSES
 from jaxrl.config.metadata import setting
 from jaxrl.errors import UserError, exit_status
 from jaxrl.utils import command_line
+from jaxrl.utils.formatting import plural
 
 _GRACE = 10.0  # seconds for the others to end after one has stopped or failed
 _GRACE_AFTER_KILL = 2.0  # they cannot go on, and have nothing to save
@@ -62,8 +63,8 @@ def _parsed(words: list[str]) -> tuple[LaunchArgs, list[str]]:
             raise UserError(f"--{name.replace('_', '-')} must be at least 1, not {number}.")
     if args.cpu_devices is None and 0 < _gpus() < args.processes:
         raise UserError(
-            f"--processes {args.processes}: this machine has {_gpus()} GPUs, and every process "
-            "needs its own. Use fewer, or --cpu-devices 1 for the CPU."
+            f"--processes {args.processes}: this machine has {plural(_gpus(), 'GPU')}, and every "
+            "process needs its own. Use fewer, or --cpu-devices 1 for the CPU."
         )
     if not train:
         raise UserError(

@@ -32,6 +32,7 @@ from jaxrl.policies import load
 from jaxrl.programs import memory_estimate
 from jaxrl.types import Array, Key, Policy, PyTree
 from jaxrl.utils import command_line, progress, streams
+from jaxrl.utils.formatting import plural
 
 
 @dataclass(frozen=True)
@@ -144,7 +145,9 @@ def _record(args: RecordArgs) -> None:
     act = policies.make_policy(policy.networks, deterministic=True)
     play, played = player(env, act, policy.params, policy.initial_carry(env.rows)), []
     for number, noise in enumerate(args.noise):
-        with progress.stage(f"playing {each} episodes with {noise:g} of the actions random"):
+        with progress.stage(
+            f"playing {plural(each, 'episode')} with {noise:g} of the actions random"
+        ):
             played += play(streams.key(args.seed, streams.RECORD, number), noise)
     order = np.random.default_rng(args.seed).permutation(len(played))[: args.episodes]
     episodes = [played[i] for i in order]
@@ -159,8 +162,8 @@ def _record(args: RecordArgs) -> None:
     returns = [float(e.reward.sum()) for e in episodes]
     steps = sum(len(e.reward) for e in episodes)
     print(
-        f"{len(episodes)} episodes, {steps:,} steps, returns {min(returns):.4g} to "
-        f"{max(returns):.4g} written to {args.out}"
+        f"{plural(len(episodes), 'episode')}, {plural(steps, 'step')}, "
+        f"returns {min(returns):.4g} to {max(returns):.4g} written to {args.out}"
     )
 
 

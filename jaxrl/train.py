@@ -205,7 +205,8 @@ def _parse(arguments: list[str]) -> TrainArgs:
     name = presets.of_algorithm(name, _value(arguments, "--algo"))
     default = TrainArgs(presets.get(name))
     _check_flags(arguments, default.config)
-    args = command_line.parse(TrainArgs, arguments, "train", default)
+    reserved = [word for each in settings.SETTINGS.values() for word in each.reserved]
+    args = command_line.parse(TrainArgs, arguments, "train", default, unlisted=reserved)
     if presets.is_custom(name) and not _given(arguments, "--cycles", "--iterations"):
         args = replace(args, config=overrides.with_ten_epochs(args.config))
     overrides.refuse_unused(args.config, default.config)

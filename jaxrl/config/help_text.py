@@ -26,7 +26,7 @@ def text(config: TrainConfig, options: type, *, everything: bool = False) -> str
       options: dataclass of what can be given besides settings.
       everything: show all settings.
     """
-    groups = [("options", "", [_line(flag(f.name), *_declared(options, f)) for f in _own(options)])]
+    groups = [("options", "", [_option(options, f) for f in _own(options)])]
     hidden = 0
     for name, about in [("run", ""), *((name, each.help) for name, each in SECTIONS.items())]:
         paths = list(_paths(name))
@@ -54,26 +54,25 @@ def _paths(section: str) -> Iterator[str]:
 
 def _setting(config: TrainConfig, path: str, everything: bool) -> str:
     """Return a setting's lines; what it needs is named where that may be missing."""
-    owner: Any = TrainConfig
-    for part in path.split(".")[:-1]:
-        owner = typing.get_type_hints(owner)[part]
-    hint = typing.get_type_hints(owner)[path.rpartition(".")[2]]
     about = SETTINGS[path].full_help if everything else SETTINGS[path].short_help
-    return _line(flag(path), hint, settings.get(config, path), about)
+    words = settings.choices(path)
+    kind = f"{{{','.join(words)}}}" if words else _kind(settings.hint(path))
+    return _line(flag(path), kind, settings.get(config, path), about)
 
 
 def _own(options: type) -> list[dataclasses.Field]:
     return [field for field in dataclasses.fields(options) if "help" in field.metadata]
 
 
-def _declared(options: type, field: dataclasses.Field) -> tuple[Any, Any, str]:
-    return typing.get_type_hints(options)[field.name], field.default, field.metadata["help"]
+def _option(options: type, field: dataclasses.Field) -> str:
+    kind = _kind(typing.get_type_hints(options)[field.name])
+    return _line(flag(field.name), kind, field.default, field.metadata["help"])
 
 
-def _line(name: str, hint: Any, value: Any, about: str) -> str:
+def _line(name: str, kind: str, value: Any, about: str) -> str:
     """Return a flag with its kind, what it is for, and its value."""
     shown = " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
-    left = f"  {name} {_kind(hint)}".rstrip()
+    left = f"  {name} {kind}".rstrip()
     body = _wrapped(f"{about} [{shown}]" if shown else about, " " * _INDENT)
     if len(left) < _INDENT - 1:
         return left + body[len(left) :]

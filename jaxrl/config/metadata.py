@@ -47,6 +47,8 @@ class Setting:
     """Has no effect, and is an error, if another setting has such a value."""
     continuous: bool = False
     """Has an effect only if actions are continuous."""
+    reserved: tuple[str, ...] = ()
+    """Values of its type that algorithms choose, and users cannot."""
 
     @property
     def short_help(self) -> str:
@@ -120,6 +122,12 @@ def section(cls: type, **facts: Any) -> Any:
 def flag(path: str) -> str:
     """Return the command-line flag of a setting or section."""
     return "--" + path.replace("_", "-")
+
+
+def choices(declared: Setting, hint: Any) -> tuple[str, ...]:
+    """Return the words that a setting of this type may be given; none if it takes others."""
+    words = typing.get_args(hint) if typing.get_origin(hint) is Literal else ()
+    return tuple(word for word in words if word not in declared.reserved)
 
 
 def condition_text(condition: tuple[str, ...]) -> str:

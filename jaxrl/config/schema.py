@@ -304,8 +304,8 @@ class NetworkConfig:
     init: Literal["lecun", "orthogonal"] = setting("lecun", "Weight initialisation.")
     distribution: Literal["tanh_normal", "normal", "noisy", "greedy"] = setting(
         "tanh_normal",
-        "Continuous actions: squashed into their range, or clipped at its ends. The other two "
-        "belong to td3 and dqn, which choose them themselves.",
+        "Continuous actions: squashed into their range, or clipped at its ends.",
+        reserved=("noisy", "greedy"),  # of td3 and bc, and of dqn
         weights_of="actor",
         only_if=_GAUSSIAN,
         continuous=True,

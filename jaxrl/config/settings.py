@@ -3,7 +3,7 @@
 import json
 import typing
 from dataclasses import asdict
-from typing import Any, Literal
+from typing import Any
 
 from jaxrl.config import env_names, metadata, serialization
 from jaxrl.config.metadata import Setting, flag
@@ -11,6 +11,19 @@ from jaxrl.config.schema import TrainConfig
 
 SETTINGS: dict[str, Setting] = metadata.walk(TrainConfig)
 SECTIONS: dict[str, Setting] = metadata.sections(TrainConfig)
+
+
+def hint(path: str) -> Any:
+    """Return the type of the setting at a dotted path."""
+    found: Any = TrainConfig
+    for part in path.split("."):
+        found = typing.get_type_hints(found)[part]
+    return found
+
+
+def choices(path: str) -> tuple[str, ...]:
+    """Return the words that may be given to the setting at a dotted path, if they are a few."""
+    return metadata.choices(SETTINGS[path], hint(path))
 
 
 def get(config: Any, path: str) -> Any:
@@ -105,8 +118,7 @@ def _table(cls: type, prefix: str) -> str:
             continue
         each, default = SETTINGS[path], getattr(cls, name)
         default = " ".join(map(str, default)) if isinstance(default, tuple) else default
-        choices = typing.get_args(hint) if typing.get_origin(hint) is Literal else ()
-        values = ", ".join(choices) or each.range
+        values = ", ".join(metadata.choices(each, hint)) or each.range
         resume = "may change" if each.free_on_resume else ""
         text = each.full_help.replace("<", "&lt;")
         lines.append(f"| `{flag(path)}` | {default} | {values} | {resume} | {text} |")

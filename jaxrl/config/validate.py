@@ -13,6 +13,7 @@ from jaxrl.config.metadata import INT32_MAX, INT64_MAX
 from jaxrl.config.settings import SETTINGS, flag, get
 from jaxrl.config.values import format_value, type_problems
 from jaxrl.errors import UserError, nearest
+from jaxrl.utils.formatting import plural
 
 
 def check(config: TrainConfig, device_count: int | None = None) -> None:
@@ -57,11 +58,11 @@ def _range_problems(config: TrainConfig) -> list[str]:
 
 def _choice_problems(config: TrainConfig) -> list[str]:
     problems, ppo = [], config.ppo
-    if config.network.distribution in ("noisy", "greedy"):
-        problems.append(
-            f"--network.distribution {config.network.distribution} belongs to td3 or dqn, which "
-            "choose it themselves: use tanh_normal or normal."
-        )
+    problems += [
+        f"{flag(path)} {value} is chosen by algorithms that need it: leave it out."
+        for path, setting in SETTINGS.items()
+        if setting.reserved and (value := get(config, path)) in setting.reserved
+    ]
     changing = ppo.advantage == "vtrace" or ppo.sampling == "prioritized"
     if ppo.normalize_advantage == "batch" and changing:
         problems.append(
@@ -223,9 +224,10 @@ def _segment_problems(config: TrainConfig, shards: int) -> list[str]:
         ways.append(f"--ppo.bptt-horizon {max(fits)}")
     ways += ["fewer --devices"] if shards > 1 else []
     return [
-        f"{flag(f'ppo.{given}')} {getattr(ppo, given)}{taken} cannot split the {segments:,} "
-        f"segments of {ppo.horizon} steps that --num-envs {config.num_envs} make, on {shards} "
-        f"device(s): use {', or '.join(ways)}."
+        f"{flag(f'ppo.{given}')} {getattr(ppo, given)}{taken} cannot split the "
+        f"{plural(segments, 'segment')} of {plural(ppo.horizon, 'step')} that --num-envs "
+        f"{config.num_envs} gives on "
+        f"{plural(shards, 'device')}: use {', or '.join(ways)}."
     ]
 
 
@@ -241,7 +243,7 @@ def _step_problems(config: TrainConfig, shards: int) -> list[str]:
     elif steps % (shards * c.num_minibatches):
         problems.append(
             f"--reppo.num-minibatches {c.num_minibatches} cannot split the {steps:,} steps of a "
-            f"rollout (--num-envs × --reppo.rollout-length), on {shards} device(s): use "
+            f"rollout (--num-envs × --reppo.rollout-length), on {plural(shards, 'device')}: use "
             f"{_either(_near_divisors(steps // shards, c.num_minibatches))}."
         )
     if c.v_min >= c.v_max:

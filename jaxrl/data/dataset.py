@@ -19,6 +19,7 @@ from jaxrl.learning.episode_index import EpisodeIndex
 from jaxrl.learning.normalizer import RunningStats
 from jaxrl.learning.replay_buffer import Ring, Transition
 from jaxrl.types import ActionSpec, EnvSpec
+from jaxrl.utils.formatting import plural
 
 
 @dataclass(frozen=True)
@@ -147,7 +148,7 @@ def scan(
     if (longest := max(lengths.values())) > chunk_size:
         raise UserError(
             f"--offpolicy.buffer-size {chunk_size} is less than the longest episode, "
-            f"{longest} steps."
+            f"{plural(longest, 'step')}."
         )
     assert shapes is not None  # there is an episode: `list_episodes`
     spec = _spec(shapes, discrete)

@@ -21,6 +21,7 @@ import numpy as np
 from jaxrl.errors import UserError, install, nearest
 from jaxrl.types import ActionSpec
 from jaxrl.utils import atomic_io, host_memory
+from jaxrl.utils.formatting import plural
 
 SUFFIXES = (".hdf5", ".h5")
 
@@ -225,7 +226,7 @@ def _check_lengths(
     for name, data in named.items():
         if len(data) != len(reward):
             raise UserError(
-                f"{ref}: '{name}' has {len(data)} steps, but 'rewards' has {len(reward)}."
+                f"{ref}: '{name}' has {plural(len(data), 'step')}, but 'rewards' has {len(reward)}."
             )
 
 

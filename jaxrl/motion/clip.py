@@ -15,6 +15,7 @@ from scipy.spatial.transform import Rotation
 
 from jaxrl.errors import UserError
 from jaxrl.motion.skeleton import Skeleton
+from jaxrl.utils.formatting import plural
 
 FPS = 30.0  # frames, and actions, per second of all motion environments
 # How far a quaternion's norm may be from 1. Clips edited by hand are not exact: most are off by
@@ -58,7 +59,7 @@ def validate(clip: Clip, skeleton: Skeleton, file: str) -> Clip:
             f"the model needs {skeleton.model.nq}."
         )
     if len(qpos) < 2:
-        raise UserError(f"'{file}': {len(qpos)} frame(s); a motion has at least 2.")
+        raise UserError(f"'{file}': {plural(len(qpos), 'frame')}; a motion has at least 2.")
     if not (np.isfinite(clip.fps) and clip.fps > 0):
         raise UserError(f"'{file}': {clip.fps} frames per second; it should be above 0.")
     for joint in skeleton.joints:
@@ -112,7 +113,10 @@ def _drift(values: np.ndarray, joint: str) -> list[str]:
     if not len(drifted):
         return []
     worst = drifted[np.abs(drifted - 1.0).argmax()]
-    return [f"{joint}: quaternions as far from unit length as {worst:.2f}, {len(drifted)} frames"]
+    return [
+        f"{joint}: quaternions as far from unit length as {worst:.2f}, "
+        f"{plural(len(drifted), 'frame')}"
+    ]
 
 
 def clamp_to_limits(clip: Clip, skeleton: Skeleton) -> Clip:

@@ -24,6 +24,7 @@ from jaxrl.networks import actor_critic
 from jaxrl.policies import files
 from jaxrl.types import Array, EnvSpec, PyTree
 from jaxrl.utils import streams, user_code, xla_options
+from jaxrl.utils.formatting import plural
 from jaxrl.utils.progress import Stage, silent
 
 # (spec, config) -> networks
@@ -50,7 +51,7 @@ class LoadedPolicy(NamedTuple):
         env, steps = self.info.get("env"), self.info.get("env_steps", 0)
         return (
             f"<LoadedPolicy of {env} after {steps:,} steps: observations {shapes}, "
-            f"{number} {kind} action{'' if number == 1 else 's'}>"
+            f"{plural(number, f'{kind} action')}>"
         )
 
     def __call__(self, obs: PyTree, key: Array | None = None) -> Array:
@@ -220,7 +221,7 @@ def run_episodes(
         _check_obs(policy, built.spec)
         act = jax.jit(gymnasium.make_act(policies.make_policy(policy.networks, deterministic)))
         key, carry = streams.key(seed, streams.COMMAND), policy.initial_carry(episodes)
-        with stage(f"playing {episodes} episodes"):
+        with stage(f"playing {plural(episodes, 'episode')}"):
             return gymnasium.play(built, act, policy.params, carry, episodes, (seed,), key)
     copies = environments.for_evaluation(built, episodes, randomize=randomize)
     if copies.trials:
@@ -258,7 +259,7 @@ def play(
     first = next(calls)
     with stage(f"compiling ({env_names.compile_time(config.env, config.backend)})"):
         program = run.lower(policy.params, key, *first).compile()
-    with stage(f"playing {env.num_envs} episodes"):
+    with stage(f"playing {plural(env.num_envs, 'episode')}"):
         every = itertools.chain([first], calls)
         parts = [jax.device_get(program(policy.params, key, *call)) for call in every]
     return parts[0] if all_trials is None else evaluation.join(parts, len(env.env.trial_names))

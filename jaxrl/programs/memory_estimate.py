@@ -23,6 +23,7 @@ from jaxrl.programs.offline import OfflineProgram
 from jaxrl.programs.program import Program
 from jaxrl.types import EnvSpec, PyTree, TrainState
 from jaxrl.utils import device_memory, processes, sharding, trees
+from jaxrl.utils.formatting import plural
 
 
 def num_bytes(tree: PyTree) -> int:
@@ -229,7 +230,7 @@ def _offline(program: OfflineProgram) -> str:
     at_once = 1 if has_images(data.spec) else c.train_batches
     batches, chunk = at_once * sampled * step, data.chunk_steps * step
     rows = [
-        ("training steps", f"{data.steps:,} in {len(data.chunks)} chunk(s)"),
+        ("training steps", f"{data.steps:,} in {plural(len(data.chunks), 'chunk')}"),
         ("a chunk", f"{data.chunk_steps:,} steps × {step:,} bytes = {megabytes(chunk)}"),
         (
             "batches sampled at once",
@@ -287,15 +288,18 @@ def _segments(
     per_minibatch = segments // ppo.num_minibatches
     return [
         ("batch", f"{rows:,} rows × {ppo.rollout_length} steps = {batch:,}"),
-        ("segments", f"{segments:,} of {ppo.horizon} steps, {per_minibatch:,} per minibatch"),
+        (
+            "segments",
+            f"{segments:,} of {plural(ppo.horizon, 'step')}, {per_minibatch:,} per minibatch",
+        ),
         ("minibatch", f"{batch // ppo.num_minibatches:,} steps = {megabytes(minibatch)}"),
         (
             "its gradient",
-            f"{megabytes(gradient)} in {ppo.accumulate} part(s) (--ppo.accumulate)"
+            f"{megabytes(gradient)} in {ppo.accumulate} parts (--ppo.accumulate)"
             if ppo.accumulate > 1
             else megabytes(gradient),
         ),
-        ("values", f"in {parts} part(s) of {megabytes(values)} (--ppo.value-parts)"),
+        ("values", f"in {plural(parts, 'part')} of {megabytes(values)} (--ppo.value-parts)"),
     ], peak
 
 

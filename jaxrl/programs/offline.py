@@ -37,6 +37,7 @@ from jaxrl.programs.compiler import peak_bytes
 from jaxrl.programs.program import Program, run_iterations, with_settings
 from jaxrl.types import Array, EnvSpec, Metrics, PyTree, RewardFn, TrainState
 from jaxrl.utils import sharding, streams
+from jaxrl.utils.formatting import plural
 from jaxrl.utils.xla_options import compile_for_devices
 
 _HELD_OUT_BYTES = 2**25  # of held-out observations, on the device during the whole run
@@ -185,7 +186,8 @@ def _actions(spec: EnvSpec) -> str:
 def _described(config: TrainConfig, data: Dataset) -> list[str]:
     values = [data.returns[place] for place in data.training]
     lines = [
-        f"{len(data.training):,} episodes, {data.steps:,} steps, in {len(data.chunks)} chunk(s); "
+        f"{plural(len(data.training), 'episode')}, {plural(data.steps, 'step')}, in "
+        f"{plural(len(data.chunks), 'chunk')}; "
         f"{len(data.held_out):,} held out; returns {min(values):.4g} to {max(values):.4g}"
     ]
     if data.max_action > 1 + 1e-3 and not data.spec.action.discrete:
@@ -222,13 +224,13 @@ def _unread(config: TrainConfig, data: Dataset) -> list[str]:
         steps = chunks * config.iterations * config.steps_per_iteration
         more = f"--total-steps {steps}" if config.total_steps else f"--cycles {chunks}"
         return [
-            f"{start}, but there are {total} cycles: {chunks - total} chunks are never read. Use "
-            f"{more} or more, or a larger --offpolicy.buffer-size."
+            f"{start}, but the run has {plural(total, 'cycle')}: the other chunks are never read. "
+            f"Use {more} or more, or a larger --offpolicy.buffer-size."
         ]
     if cycles % chunks:
         return [
-            f"{start}: epochs of {cycles} cycles read some more often than others, and their "
-            f"losses differ by that. Use --cycles {_whole_rounds(cycles, chunks)}."
+            f"{start}: epochs of {plural(cycles, 'cycle')} read some more often than others, and "
+            f"their losses differ by that. Use --cycles {_whole_rounds(cycles, chunks)}."
         ]
     return []
 

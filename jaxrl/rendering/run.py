@@ -7,6 +7,7 @@ from jaxrl.policies import load
 from jaxrl.programs import memory_estimate
 from jaxrl.rendering import episodes, images, video
 from jaxrl.utils import compilation_cache
+from jaxrl.utils.formatting import plural
 from jaxrl.utils.progress import Stage, silent
 
 
@@ -65,4 +66,4 @@ def render_run(
     with stage(f"drawing {out}"):
         video.write(video.VideoSpec(env, title, fps, seconds, gl), recorded, out)
     for episode in recorded:
-        print(f"{episode.title}, {len(episode.rewards)} steps", flush=True)
+        print(f"{episode.title}, {plural(len(episode.rewards), 'step')}", flush=True)

@@ -8,6 +8,7 @@ from jaxrl.config import TrainConfig, presets, serialization
 from jaxrl.reports import html
 from jaxrl.reports.html import Markup, section, tag
 from jaxrl.reports.load_runs import Record
+from jaxrl.utils.formatting import plural
 
 
 def flat(config: TrainConfig) -> dict[str, str]:
@@ -69,7 +70,7 @@ def provenance(record: Record) -> dict[str, str]:
         "python": stored.get("python"),
         **(versions if isinstance(versions, dict) else {}),
         "commit": str(git.get("commit") or "")[:12],
-        "changed since": f"{len(changed)} files" if changed else "",
+        "changed since": plural(len(changed), "file") if changed else "",
         "XLA flags": stored.get("xla_flags"),
     }
     return {name: str(value) for name, value in values.items() if value}

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from jaxrl.utils.formatting import plural
+
 FILE = "provenance.json"
 
 
@@ -38,7 +40,7 @@ def current(command: str) -> Provenance:
     git, kinds = process["git"], [kind.partition(": ")[2] for kind in process["devices"]]
     # Untracked files, such as a new study, change no result.
     changed = [line for line in git.get("changed", []) if line and not line.startswith("??")]
-    with_changes = f" and changes to {len(changed)} files" if changed else ""
+    with_changes = f" and changes to {plural(len(changed), 'file')}" if changed else ""
     commit = git.get("commit", "")[:7]
     return Provenance(
         command=command,

@@ -20,8 +20,9 @@ from jaxrl.reports import plots
 from jaxrl.studies import provenance
 from jaxrl.studies import study as studies
 from jaxrl.studies.results import Record, read_table
-from jaxrl.studies.study import PLAIN, Study
+from jaxrl.studies.study import BASE, Study
 from jaxrl.utils import stats
+from jaxrl.utils.formatting import plural
 
 _COLOR, _GREY = "#1f6fb4", "#8a8f98"
 _COLUMNS = 4
@@ -51,7 +52,7 @@ def rewrite(name: str, out: Path | None = None) -> None:
         chosen = chosen.smoke_test()
     records = read_table(out / "results.csv")
     for variant in dict.fromkeys(record.variant for record in records):
-        if variant not in (PLAIN, *chosen.variants):
+        if variant not in (BASE, *chosen.variants):
             raise UserError(
                 f"'{out / 'results.csv'}' has a variant '{variant}' that the study lacks: "
                 f"name it in {studies.find(name)}, or run the study again."
@@ -61,7 +62,7 @@ def rewrite(name: str, out: Path | None = None) -> None:
 
 def by_variant(study: Study, records: list[Record]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Return steps [points] and the study's metric [seeds, points] of each variant, in order."""
-    grouped: dict[str, list[Record]] = {name: [] for name in (PLAIN, *study.variants)}
+    grouped: dict[str, list[Record]] = {name: [] for name in (BASE, *study.variants)}
     for record in sorted(records, key=lambda record: record.seed):
         grouped[record.variant].append(record)
     return {
@@ -97,15 +98,15 @@ def _explanation(study: Study, records: list[Record]) -> str:
     """Return a paragraph about the runs and the columns of the table."""
     curves = by_variant(study, records)
     common = f" with {_changes(study.settings)}" if study.settings else ""
-    base = "*base*, which has these settings and no others" if common else "the preset as it is"
-    seeds = len(curves[PLAIN][1])
+    base = "these settings and no others" if common else "the preset unchanged"
+    seeds = len(curves[BASE][1])
     labels = stats.labels(seeds)
-    length = "" if _differ_in_length(curves) else f" of {short(curves[PLAIN][0][-1])} steps"
+    length = "" if _differ_in_length(curves) else f" of {short(curves[BASE][0][-1])} steps"
     return (
-        f"Preset `{study.preset}`{common}. {seeds} seeds{length} for each variant. "
+        f"Preset `{study.preset}`{common}. {plural(seeds, 'seed')}{length} for each variant. "
         f"`{study.metric}` of the last evaluation as {labels.mean}s with {labels.interval}s over "
         "seeds. *Better* is the fraction of pairs of runs in which the variant does "
-        f"better than {base}; {'lower' if study.lower_is_better else 'higher'} is better."
+        f"better than *{BASE}*, {base}; {'lower' if study.lower_is_better else 'higher'} is better."
     )
 
 
@@ -131,26 +132,22 @@ def _changes(settings: Mapping[str, Any]) -> str:
 def table(study: Study, records: list[Record]) -> str:
     """Return the last evaluations as a table in Markdown."""
     curves = by_variant(study, records)
-    differ, labels = _differ_in_length(curves), stats.labels(len(curves[PLAIN][1]))
+    differ, labels = _differ_in_length(curves), stats.labels(len(curves[BASE][1]))
     head = ["variant", "changes", *["steps"] * differ, labels.mean, labels.interval, "better"]
     rows = [head, ["---", "---", *["---:"] * (len(head) - 2)]]
     for variant, (steps, values) in curves.items():
         results = stats.iqm_with_interval(values[:, -1], lower_is_better=study.lower_is_better)
         mean, low, high = (stats.format_aggregate(float(value), short) for value in results)
-        better = f"{100 * _better(study, curves, variant):.0f} %" if variant != PLAIN else ""
+        better = f"{100 * _better(study, curves, variant):.0f} %" if variant != BASE else ""
         cells = [mean, f"{low} to {high}", better]
         changes = _changes(study.variants.get(variant, {}))
-        rows.append([_label(study, variant), changes, *[short(steps[-1])] * differ, *cells])
+        rows.append([variant, changes, *[short(steps[-1])] * differ, *cells])
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
-
-
-def _label(study: Study, variant: str) -> str:
-    return study.base if variant == PLAIN else variant
 
 
 def _better(study: Study, curves: dict, variant: str) -> float:
     """Return the fraction of pairs in which a variant beats the one without changes."""
-    final, plain = (curves[name][1][:, -1] for name in (variant, PLAIN))
+    final, plain = (curves[name][1][:, -1] for name in (variant, BASE))
     lower = study.lower_is_better
     return stats.probability_of_improvement(final, plain, lower_is_better=lower)
 
@@ -165,7 +162,7 @@ def short(number: float) -> str:
 def draw_curves(study: Study, records: list[Record]) -> Figure:
     """Draw one panel per variant: its curve, over the one without changes in grey."""
     curves = by_variant(study, records)
-    variants = [name for name in curves if name != PLAIN] or [PLAIN]
+    variants = [name for name in curves if name != BASE] or [BASE]
     columns = min(_COLUMNS, len(variants))
     rows = -(-len(variants) // columns)
     figure = Figure(figsize=(2.6 * columns + 0.6, 2.0 * rows + 0.4), layout="constrained")
@@ -174,15 +171,15 @@ def draw_curves(study: Study, records: list[Record]) -> Figure:
         grid.flat[spare].remove()
         grid.flat[spare - columns].tick_params(labelbottom=True)  # the last of its column now
     for axes, variant in zip(grid.flat, variants, strict=False):
-        for name, color in ((PLAIN, _GREY), (variant, _COLOR)):
+        for name, color in ((BASE, _GREY), (variant, _COLOR)):
             lower = study.lower_is_better
             plots.seed_curves(axes, *curves[name], color, width=1.5, lower_is_better=lower)
-        axes.set_title(_label(study, variant), fontsize=9)
+        axes.set_title(variant, fontsize=9)
         axes.xaxis.set_major_locator(MaxNLocator(4))
         axes.xaxis.set_major_formatter(steps_label)
         _plain(axes)
     figure.supxlabel("environment steps", fontsize=9)
-    figure.supylabel(f"{study.metric} (grey: {study.base})", fontsize=9)
+    figure.supylabel(f"{study.metric} (grey: {BASE})", fontsize=9)
     return figure
 
 
@@ -192,20 +189,19 @@ def draw_finals(study: Study, records: list[Record]) -> Figure:
     figure = Figure(figsize=(8.5, 0.9 + 0.28 * len(curves)), layout="constrained")
     left, right = figure.subplots(1, 2, sharey=True, width_ratios=(3, 1))
     for place, (variant, (_, values)) in enumerate(curves.items()):
-        final, color = values[:, -1], _GREY if variant == PLAIN else _COLOR
+        final, color = values[:, -1], _GREY if variant == BASE else _COLOR
         bar = {"color": color, "linewidth": 7, "alpha": 0.3, "solid_capstyle": "butt"}
         mean, *ends = stats.iqm_with_interval(final, lower_is_better=study.lower_is_better)
         left.plot(ends, [place] * 2, **bar)
         left.plot(final, [place] * len(final), ".", color=color, markersize=4)
         left.plot(mean, place, "|", color=color, markersize=13)
-        if variant == PLAIN:
+        if variant == BASE:
             left.axvline(float(mean), color=_GREY, linewidth=0.8, linestyle=":")
         else:
             right.plot(_better(study, curves, variant), place, "o", color=color, markersize=5)
     right.axvline(0.5, color=_GREY, linewidth=0.8, linestyle=":")
-    labels = [_label(study, variant) for variant in curves]
-    left.set(yticks=range(len(curves)), yticklabels=labels, xlabel=study.metric)
-    right.set(xlim=(-0.05, 1.05), xticks=(0, 0.5, 1), xlabel=f"better than {study.base}")
+    left.set(yticks=range(len(curves)), yticklabels=[*curves], xlabel=study.metric)
+    right.set(xlim=(-0.05, 1.05), xticks=(0, 0.5, 1), xlabel=f"better than {BASE}")
     left.invert_yaxis()
     _plain(left)
     _plain(right)

@@ -25,6 +25,7 @@ from jaxrl.studies import results as records
 from jaxrl.studies.results import Record
 from jaxrl.studies.study import Cell, Study
 from jaxrl.utils import command_line
+from jaxrl.utils.formatting import plural
 
 Item = TypeVar("Item")
 Made = TypeVar("Made")
@@ -149,7 +150,8 @@ def _run(
     ahead = max(1, (os.cpu_count() or 1) // 4)
     for number, (part, started) in enumerate(_prefetch(parts, start, ahead), 1):
         variants = ", ".join(dict.fromkeys(names[i][0] for i in part))
-        print(f"program {number} of {len(parts)}, {len(part)} runs: {variants}", flush=True)
+        many = plural(len(part), "run")
+        print(f"program {number} of {len(parts)}, {many}: {variants}", flush=True)
         curves = training.train(started, path.parent / "runs", chosen.check_metric)
         for i, curve in zip(part, curves, strict=True):
             records.append(path, Record(*names[i], *curve, made), configs[i])

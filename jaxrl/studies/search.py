@@ -28,6 +28,7 @@ from jaxrl.errors import UserError, first_line, install
 from jaxrl.studies import report, study
 from jaxrl.studies.study import Between, Study
 from jaxrl.utils import command_line, stats
+from jaxrl.utils.formatting import plural
 
 _WAIT = 5.0  # seconds before looking again, while others run the last trials
 _BEAT = 20  # seconds between heartbeats in a database
@@ -110,12 +111,13 @@ def execute(
         number = min(at_once, trials - finished - others)
         if number < 1:
             if not waiting:
-                print(f"other processes run the last {others} trials: waiting", flush=True)
+                print(f"waiting for {plural(others, 'trial')} of other processes", flush=True)
             waiting = True
             time.sleep(_WAIT)
             continue
         waiting = False
-        print(f"trials {finished + 1} to {finished + number} of {trials}", flush=True)
+        last = f" to {finished + number}" if number > 1 else ""
+        print(f"trial {finished + 1}{last} of {trials}", flush=True)
         with _asked(optuna, searched, number) as asked:
             values = _tried(chosen, asked, runs)
         for trial, value in zip(asked, values, strict=True):
@@ -301,7 +303,7 @@ def _table(name: str, chosen: Study, trials: list[Any]) -> str:
     lines = [
         f"# Search of {name}",
         "",
-        f"{len(trials)} trials of the preset `{chosen.preset}`, compared by the last "
+        f"{plural(len(trials), 'trial')} of the preset `{chosen.preset}`, compared by the last "
         f"`{chosen.metric}`. {_best(chosen, ordered[0])}",
         "",
         f"| {chosen.metric} | {' | '.join(names)} |",

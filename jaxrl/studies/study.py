@@ -2,8 +2,9 @@
 
     STUDY = Study("cartpole", {"lambda 1": {"ppo.lam": 1.0}}, seeds=5)
 
-A variant is a name and the settings it changes, by their dotted names; "as it is" is added.
-Variants that differ only in traced settings, and all seeds, are trained in one program.
+A variant is a name and the settings it changes, by their dotted names. The variant
+without changes, `base`, is added. Variants that differ only in traced settings, and all seeds, are
+trained in one program.
 """
 
 import importlib.util
@@ -20,7 +21,7 @@ from jaxrl.config.overrides import changed, combinations
 from jaxrl.errors import UserError, exit_status, nearest
 from jaxrl.studies import smoke_configs
 
-PLAIN = "as it is"
+BASE = "base"  # the variant without changes
 Cell = tuple[str, int]  # variant, seed
 
 
@@ -51,8 +52,8 @@ class Study:
         """Raise a UserError for reserved names and for no seeds."""
         if self.seeds < 1:
             raise UserError(f"A study's `seeds` must be at least 1, not {self.seeds}.")
-        if PLAIN in self.variants:
-            raise UserError(f"`variants`: '{PLAIN}' is the variant without changes: rename yours.")
+        if BASE in self.variants:
+            raise UserError(f"`variants`: '{BASE}' is the variant without changes: rename yours.")
         for changes in (self.settings, self.search, *self.variants.values()):
             if "seed" in changes:
                 raise UserError("'seed' cannot be set in a study: use `seeds`, their number.")
@@ -70,11 +71,6 @@ class Study:
         if "env" not in self.smoke:
             return small
         return replace(small, metric="eval/mean_reward", lower_is_better=False)
-
-    @property
-    def base(self) -> str:
-        """Name of the variant without changes; common settings make it differ from the preset."""
-        return "base" if self.settings else PLAIN
 
     def check_metric(self, metrics: Iterable[str]) -> None:
         """Raise a UserError if evaluations do not have the metric of the study."""
@@ -114,7 +110,7 @@ class Study:
     def cells(self) -> dict[Cell, TrainConfig]:
         """Return the configuration of every variant and seed."""
         cells = {}
-        for name, changes in {PLAIN: {}, **self.variants}.items():
+        for name, changes in {BASE: {}, **self.variants}.items():
             config = self.config(changes)
             for seed in range(self.seeds):
                 cells[name, seed] = replace(config, seed=seed)

@@ -23,6 +23,7 @@ from jaxrl.studies import results as records
 from jaxrl.studies.results import Record
 from jaxrl.studies.study import Cell, Study
 from jaxrl.utils import atomic_io
+from jaxrl.utils.formatting import plural
 
 _DONE = "done"  # names the file of the results
 _WAIT = 5.0  # seconds before looking again, while others train what is left
@@ -43,7 +44,10 @@ def run(
             waiting = False
             continue
         if not waiting:
-            print(f"{len(missing)} programs are trained by other processes: waiting", flush=True)
+            print(
+                f"waiting for {plural(len(missing), 'program')} that other processes train",
+                flush=True,
+            )
         waiting = True
         time.sleep(_WAIT)
 
@@ -81,7 +85,10 @@ def _train(
         left = [cell for cell in part if cell not in done]
         if not lease or not left or _is_done(lease, out):
             return False
-        print(f"{len(left)} runs: {', '.join(dict.fromkeys(name for name, _ in left))}", flush=True)
+        print(
+            f"{plural(len(left), 'run')}: {', '.join(dict.fromkeys(name for name, _ in left))}",
+            flush=True,
+        )
         started = training.start([cells[cell] for cell in left])
         curves = training.train(started, out / "runs", chosen.check_metric)
         for cell, curve in zip(left, curves, strict=True):

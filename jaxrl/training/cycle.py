@@ -19,6 +19,7 @@ from jaxrl.training import curriculum, nan_guard, overview, recovery
 from jaxrl.training.run import Member, Row, Run
 from jaxrl.types import RECORDS, Metrics, TrainState, mean_values
 from jaxrl.utils import device_memory, processes, stats
+from jaxrl.utils.formatting import plural
 from jaxrl.utils.xla_options import CompilerBusyError
 
 
@@ -200,7 +201,7 @@ def _warn_of_nonfinite(run: Run, rows: list[Row]) -> None:
         who = run.label(member)
         if number := int(row.get("eval/diverged", 0)):
             run.console.warn(
-                f"{who}{number:,} episodes of the evaluation ended in non-finite "
+                f"{who}{plural(number, 'episode')} of the evaluation ended in non-finite "
                 "values (eval/diverged)"
             )
         if not math.isfinite(row["eval/mean_reward"]):

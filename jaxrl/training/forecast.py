@@ -14,7 +14,7 @@ from jaxrl.programs.memory_estimate import megabytes, num_bytes
 from jaxrl.reports import load_runs
 from jaxrl.reports.load_runs import Record
 from jaxrl.training import resume
-from jaxrl.utils.formatting import duration
+from jaxrl.utils.formatting import duration, plural
 
 _SEARCHED = 20  # earlier runs that are read before compiling
 
@@ -37,7 +37,9 @@ def disk(program: Program) -> str:
     keep = config.checkpoint.keep
     kept = saved if keep == "all" else min(saved, keep + 1)  # and the best one
     total = kept * each + (kept + 2) * networks
-    return f"{megabytes(total)}: {kept:,} checkpoints of {megabytes(each)}, and their policies"
+    return (
+        f"{megabytes(total)}: {plural(kept, 'checkpoint')} of {megabytes(each)}, and their policies"
+    )
 
 
 def time(program: Program, folder: Path) -> str:

@@ -13,6 +13,7 @@ from jaxrl.programs import Program
 from jaxrl.training.run import Member, Run
 from jaxrl.types import TrainState
 from jaxrl.utils import atomic_io, processes, trees
+from jaxrl.utils.formatting import plural
 
 # Fraction of non-finite steps in a cycle above which nothing is left to learn from. Not 1: steps
 # are counted in float32.
@@ -124,8 +125,9 @@ def _stop(run: Run, state: TrainState) -> None:
     if not captures:
         number = run.members[0].nonfinite_steps
         raise NonFiniteEnvironmentError(
-            f"--task.on-nan stop: environments produced non-finite values in {number:,} steps of "
-            f"this cycle. {run.config.env} does not expose its state; none was written."
+            f"--task.on-nan stop: environments produced non-finite values in "
+            f"{plural(number, 'step')} of this cycle. {run.config.env} does not expose its state; "
+            "none was written."
         )
     for member, capture in zip(run.members, captures, strict=True):
         _stop_if_captured(run.program, capture, member.folder)

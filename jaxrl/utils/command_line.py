@@ -5,7 +5,7 @@ import dataclasses
 import io
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -32,8 +32,21 @@ def prog(module: str) -> str:
     return f"python -m jaxrl.{module}"
 
 
-def parse(cls: type[T], arguments: Sequence[str] | None, module: str, default: Any = None) -> T:
+def parse(
+    cls: type[T],
+    arguments: Sequence[str] | None,
+    module: str,
+    default: Any = None,
+    unlisted: Collection[str] = (),
+) -> T:
     """Parse the arguments of a command.
+
+    Args:
+      cls: dataclass of the arguments.
+      arguments: the words; None: those of the process.
+      module: the command, as `prog` takes it.
+      default: values of what is not given.
+      unlisted: choices that messages do not name.
 
     Raises:
       UserError: they cannot be parsed.
@@ -49,14 +62,14 @@ def parse(cls: type[T], arguments: Sequence[str] | None, module: str, default: A
         names = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
         flags = [f"--{name.replace('_', '-')}" for name in names]
         text = " ".join(re.sub(r"[│╭╮╰╯─]", " ", printed.getvalue()).split())
-        problem = _problem(text, flags)
+        problem = _problem(text, flags, unlisted)
         if problem is None:
             print(printed.getvalue(), end="", file=sys.stderr)
             raise
         raise UserError(f"{problem} {program} --help describes the arguments.") from None
 
 
-def _problem(text: str, flags: list[str]) -> str | None:
+def _problem(text: str, flags: list[str], unlisted: Collection[str]) -> str | None:
     """Return what tyro says of wrong arguments in our words; None if it says something else."""
     if found := _VALUE.search(text):
         flag, reason, metavar = found.groups()
@@ -66,6 +79,7 @@ def _problem(text: str, flags: list[str]) -> str | None:
                 return f"{flag} must be {wanted}, not '{wrong}'."
     if found := _CHOICE.search(text):
         value, name, choices = found[1], found[2], re.findall(r"'(.*?)'", found[3])
+        choices = [choice for choice in choices if choice not in unlisted]
         return f"{name}: unknown '{value}'.{nearest(value, choices)} Known: {', '.join(choices)}."
     if found := _UNKNOWN.search(text):
         kind = "Unknown flag" if found[1].startswith("-") else "Unexpected argument"

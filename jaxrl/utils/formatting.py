@@ -1,4 +1,4 @@
-"""Numbers and durations as short text."""
+"""Numbers, counts and durations as short text."""
 
 import math
 
@@ -8,6 +8,11 @@ def short(value: float) -> str:
     if math.isfinite(value) and value == int(value) and abs(value) < 1e12:
         return f"{int(value):,}"
     return f"{value:,.1f}" if abs(value) >= 100 else f"{value:.4g}"
+
+
+def plural(number: int, noun: str) -> str:
+    """Return a count of things as text: 1 episode, 2,000 episodes."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def duration(seconds: float) -> str:

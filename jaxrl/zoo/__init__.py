@@ -21,6 +21,7 @@ from jaxrl.config import zoo
 from jaxrl.config.zoo import Card, card, names
 from jaxrl.errors import UserError, check_episodes, exit_status
 from jaxrl.utils import command_line, progress
+from jaxrl.utils.formatting import plural
 
 __all__ = ["Card", "card", "names"]
 
@@ -63,7 +64,7 @@ def describe(name: str, card: Card) -> str:
     """Return what a policy does, its figures and its command in a few lines."""
     lines = [
         f"{name:16} {card.about}",
-        f"return           {card.figures} in {card.episodes} episodes",
+        f"return           {card.figures} in {plural(card.episodes, 'episode')}",
         f"trained by       {card.command}",
         f"                 {card.env_steps:,} steps on {card.trained_on}, commit {card.commit[:7]}",
     ]

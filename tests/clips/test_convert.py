@@ -66,7 +66,7 @@ def test_file_names_cannot_leave_the_folder():
             {"loop_mode": 0, "fps": 30, "frames": [[0.0] * 35] * 2},
             "'in': 35 numbers a row",
         ),
-        ("in.pkl", {"a": _clip(), "short": _clip(1)}, "'short': 1 frame(s)"),
+        ("in.pkl", {"a": _clip(), "short": _clip(1)}, "'short': 1 frame;"),
         ("in.pkl", print, "refers to 'builtins.print'"),
         ("absent", None, "absent': no such file or folder"),
         ("", None, "a folder without .pkl or .npy files"),

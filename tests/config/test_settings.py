@@ -147,14 +147,14 @@ def test_flags_that_the_help_shows_are_accepted(words, capsys):
                 assert not problems, (path, value)
 
 
-REFUSED = re.compile(r"\b(for|of|leave|always|no meaning|takes none|belongs)\b")
+REFUSED = re.compile(r"\b(for|of|leave|always|no meaning|takes none|chosen)\b")
 
 
 def others(path, value):
     """Return values that a setting does not have and that are in its range."""
     hint = hint_of(path)
     if typing.get_origin(hint) is Literal:
-        return set(typing.get_args(hint)) - {value, "noisy", "greedy"}
+        return set(declared.choices(path)) - {value}
     if hint is bool:
         return [not value]
     numbers = [hint(2 * value), hint(value / 2)] if type(value) in NUMBERS else []

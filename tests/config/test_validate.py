@@ -88,8 +88,8 @@ def test_recurrent_minibatches_in_steps_keep_whole_segments():
         (
             1,
             {"rollout_length": 2048, "num_minibatches": 32, "bptt_horizon": None},
-            "--ppo.num-minibatches 32 cannot split the 1 segments of 2048 steps that --num-envs 1 "
-            "make, on 1 device(s): use --ppo.num-minibatches 1, or --num-envs 32, or "
+            "--ppo.num-minibatches 32 cannot split the 1 segment of 2,048 steps that --num-envs 1 "
+            "gives on 1 device: use --ppo.num-minibatches 1, or --num-envs 32, or "
             "--ppo.bptt-horizon 64.",
         ),
         (

@@ -31,6 +31,11 @@ def test_durations(seconds, text):
     assert formatting.duration(seconds) == text
 
 
+@pytest.mark.parametrize("number, text", [(0, "0 steps"), (1, "1 step"), (2000, "2,000 steps")])
+def test_plurals(number, text):
+    assert formatting.plural(number, "step") == text
+
+
 def test_plain_lines_without_a_terminal(capsys):
     console = Console(CONFIG)
     console.training_begins(0)

@@ -208,10 +208,13 @@ def test_best_reward_model_is_selected_over_all_chunks(tmp_path, capsys):
 def test_chunks_that_are_never_read_are_warned_about(recorded, capsys):
     flags = [*FLAGS, "--data.path", str(recorded), "--offpolicy.buffer-size", "500", "--dry-run"]
     assert train.main(flags) == 0
-    assert "but there are 4 cycles: 2 chunks are never read. Use --cycles 6" in _flat(capsys)
-    assert train.main([*flags, "--total-steps", "900"]) == 0
-    assert "but there are 3 cycles: 3 chunks are never read. Use --total-steps 1800" in _flat(
+    assert "but the run has 4 cycles: the other chunks are never read. Use --cycles 6" in _flat(
         capsys
+    )
+    assert train.main([*flags, "--total-steps", "900"]) == 0
+    assert (
+        "but the run has 3 cycles: the other chunks are never read. Use --total-steps 1800"
+        in _flat(capsys)
     )
     for enough in (["--cycles", "6"], ["--total-steps", "1800", "--cycles", "6"]):
         assert train.main([*flags, *enough]) == 0
@@ -259,7 +262,7 @@ def test_invalid_offline_commands_are_refused(recorded, trained, tmp_path, capsy
     assert train.main([*FLAGS, "--data.path", str(recorded), "--data.obs-keys", "stat"]) == 2
     assert "'obs/stat' is missing. Did you mean 'state'" in capsys.readouterr().err
     assert train.main([*FLAGS, "--data.path", str(recorded), "--dry-run"]) == 0
-    assert "in 2 chunk(s)" in capsys.readouterr().out
+    assert "in 2 chunks" in capsys.readouterr().out
     assert evaluate.main([str(trained)]) == 2
     assert "No policy" in capsys.readouterr().err
     assert record.main([str(trained), "--out", str(tmp_path / "x.hdf5")]) == 2

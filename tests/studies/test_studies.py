@@ -24,7 +24,7 @@ from jaxrl.errors import UserError
 from jaxrl.studies import provenance, results, run, study, training
 from jaxrl.studies.provenance import Provenance
 from jaxrl.studies.results import Record
-from jaxrl.studies.study import PLAIN, Study, find, flags, grid, load, results_folder
+from jaxrl.studies.study import BASE, Study, find, flags, grid, load, results_folder
 from jaxrl.training import population
 from tests.helpers import tiny
 
@@ -78,7 +78,7 @@ def test_study_writes_a_table_and_plots(folder):
     assert {(row["variant"], int(row["seed"])) for row in rows} == set(cells)
     assert len(rows) == 2 * len(cells)  # evaluations
     text = (folder / "results.md").read_text()
-    assert PLAIN in text and "`ppo.lam = 0.0`" in text
+    assert BASE in text and "`ppo.lam = 0.0`" in text
     for name in ("curves.png", "finals.png"):
         assert (folder / name).read_bytes().startswith(b"\x89PNG")
 
@@ -88,7 +88,7 @@ def test_table_contains_all_finished_runs(folder):
     finished = results.finished_runs(folder, cells)
     written = [record._replace(provenance=Provenance()) for record in finished.values()]
     assert results.read_table(folder / "results.csv") == written
-    assert len(finished[PLAIN, 1].metrics["eval/mean_ep_length"]) == 2
+    assert len(finished[BASE, 1].metrics["eval/mean_ep_length"]) == 2
 
 
 def test_provenance_of_results_is_stored(folder):
@@ -216,11 +216,11 @@ def test_incomplete_or_changed_runs_are_repeated(folder, tmp_path):
     path = tmp_path / "runs.jsonl"
     path.write_text("\n".join([lines[0], json.dumps(other), lines[2][:50]]))
     cells = load("cartpole_basics").smoke_test().cells()
-    assert results.finished_runs(tmp_path, cells).keys() == {(PLAIN, 0)}
+    assert results.finished_runs(tmp_path, cells).keys() == {(BASE, 0)}
 
 
 def test_record_is_appended_after_a_truncated_line(tmp_path):
-    path, cell = tmp_path / "runs.jsonl", (PLAIN, 0)
+    path, cell = tmp_path / "runs.jsonl", (BASE, 0)
     path.write_text('{"variant": "a", "seed')
     record = Record(*cell, [5], {"x": [1.0]}, Provenance("python"))
     results.append(path, record, CONFIG)
@@ -264,7 +264,7 @@ def test_own_study_is_found_by_path_and_by_name(tmp_path, monkeypatch):
     "given, text",
     [
         ({"seeds": 0}, "`seeds` must be at least 1, not 0"),
-        ({"variants": {PLAIN: {"ppo.lam": 0.5}}}, "rename yours"),
+        ({"variants": {BASE: {"ppo.lam": 0.5}}}, "rename yours"),
         ({"variants": {"other": {"seed": 7}}}, "'seed' cannot be set"),
         ({"settings": {"seed": 7}}, "'seed' cannot be set"),
         ({"settings": {"preset": "ant"}}, "'preset' cannot be changed"),

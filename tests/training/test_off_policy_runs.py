@@ -113,7 +113,7 @@ def test_dry_run_reports_replay_memory(capsys):
             "--offpolicy.reward env --num-envs 3 --offpolicy.warmup 160",
             "Use --offpolicy.warmup 159 or less, or --offpolicy.buffer-size 162 or more",
         ),
-        ("--network.distribution greedy", "belongs to td3 or dqn"),
+        ("--network.distribution greedy", "greedy is chosen by algorithms that need it"),
         ("--algo dqn --offpolicy.critic c51", "c51 is for sac and td3"),
         ("--offpolicy.batch-size 0", "--offpolicy.batch-size must be at least 1"),
         ("--network.rnn lstm", "learns from single steps"),

@@ -8,6 +8,7 @@ import numpy as np
 
 from jaxrl.errors import UserError, nearest
 from jaxrl.utils import npz
+from jaxrl.utils.formatting import plural
 
 
 @contextlib.contextmanager
@@ -68,7 +69,7 @@ class Arrays:
         for name, values in found.items():
             if len(values) != len(found[first]):
                 raise UserError(
-                    f"'{self.file}': '{name}' has {len(values)} frames, "
+                    f"'{self.file}': '{name}' has {plural(len(values), 'frame')}, "
                     f"but '{first}' has {len(found[first])}."
                 )
         return found
