@@ -187,8 +187,13 @@ def _check_resume(arguments: list[str]) -> None:
             )
 
 
-def _preset_name(arguments: list[str]) -> tuple[str, list[str]]:
+def preset_name(arguments: list[str]) -> tuple[str, list[str]]:
     """Return the name of the preset and the other arguments; `--env X` alone means preset X."""
+    name, rest = _preset_typed(arguments)
+    return presets.of_algorithm(name, _value(rest, "--algo")), rest
+
+
+def _preset_typed(arguments: list[str]) -> tuple[str, list[str]]:
     if arguments and not arguments[0].startswith("-"):
         return arguments[0], arguments[1:]
     for before, word in pairwise(arguments):
@@ -201,8 +206,7 @@ def _preset_name(arguments: list[str]) -> tuple[str, list[str]]:
 
 
 def _parse(arguments: list[str]) -> TrainArgs:
-    name, arguments = _preset_name(_merge_values("--vary", arguments))
-    name = presets.of_algorithm(name, _value(arguments, "--algo"))
+    name, arguments = preset_name(_merge_values("--vary", arguments))
     default = TrainArgs(presets.get(name))
     _check_flags(arguments, default.config)
     reserved = [word for each in settings.SETTINGS.values() for word in each.reserved]

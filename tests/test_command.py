@@ -1,6 +1,9 @@
 """The command `jaxrl`, its help and its completion."""
 
 import contextlib
+import re
+import subprocess
+import sys
 
 import pytest
 
@@ -16,10 +19,9 @@ def test_commands_run_the_modules_they_name(capsys):
     listed = capsys.readouterr().out
     assert "`iql`" in listed and "`cql`" in listed and "`ant`" not in listed
     for name, (module, _) in __main__.COMMANDS.items():
-        if name != "completion":
-            with contextlib.suppress(SystemExit):
-                __main__.main([name, "--help"])
-            assert f"python -m {module}" in capsys.readouterr().out, name
+        with contextlib.suppress(SystemExit):
+            __main__.main([name, "--help"])
+        assert f"python -m {module}" in capsys.readouterr().out, name
 
 
 def test_unknown_commands_name_the_nearest(capsys):
@@ -110,13 +112,84 @@ def test_help_has_the_values_of_the_run(monkeypatch, capsys):
     assert max(map(len, text.splitlines())) <= 100
 
 
-def test_words_are_completed():
-    assert completion.candidates(["ev"]) == ["evaluate"]
-    assert completion.candidates(["train", "pend"]) == ["pendulum"]
-    assert completion.candidates(["train", "ant", "--ppo.ga"]) == ["--ppo.gamma"]
-    assert completion.candidates(["train", "--offpolicy.critic", ""]) == ["mse", "c51"]
-    assert completion.candidates(["evaluate", "runs"]) == []  # paths are the shell's
-    assert completion.candidates(["train", "--nothing.here", ""]) == []
+@pytest.mark.parametrize(
+    "typed, found",
+    {
+        "ev": "evaluate",
+        "train pend": "pendulum",
+        "train ant --ppo.ga": "--ppo.gamma",
+        "train sac-ant --g": "",  # every flag has its section
+        "train ant --offpolicy.ga": "--offpolicy.gamma",  # not read: where nothing else fits
+        "train ant --ppo.no-norm": "--ppo.no-normalize-obs",  # is on
+        "train ant --network.rnn-": "--network.rnn-size --network.rnn-timescale "
+        "--network.rnn-layers --network.rnn-of",
+        "train --offpolicy.critic ": "mse c51",
+        "train ant --network.distribution ": "tanh_normal normal",
+        "train --algo=s": "--algo=sac",  # in zsh; bash splits the words
+        "train --algo = s": "sac",
+        "train --algo =": "ppo reppo sac td3 dqn iql bc",
+        "train --nothing.here ": "",
+        "train --resume runs/a --to": "--total-steps",
+        "train --distributed.c": "--distributed.coordinator",
+        "launch --processes 2 -- cartpole --ppo.cl": "--ppo.clip",
+        "evaluate runs": "",  # paths are the shell's
+        "evaluate zoo:hum": "zoo:humanoid",
+        "evaluate zoo : hum": "humanoid",
+        "evaluate r --policy ": "best final",
+        "evaluate r --network": "--network.module",
+        "zoo --no": "--no-open",
+        "zoo watch hum": "humanoid",
+        "study s --s": "--smoke --shared --set",
+        "clips-plan a b --s": "--substeps --samples --spread --seed",
+        "completion ": "",
+        "nothing ": "",
+    }.items(),
+)
+def test_words_are_completed(typed, found):
+    assert completion.candidates(typed.split(" ")) == found.split()
+
+
+def test_flags_of_training_are_those_that_the_run_reads():
+    def offered(*words):
+        return {word.replace("no-", "") for word in completion.candidates([*words, "--"])}
+
+    ours = {"--network.state-dependent-std", "--network.rnn"}
+    assert ours <= offered("train", "ant") and not ours & offered("train", "dqn-cartpole")
+    assert "--network.rnn-size" in offered("train", "ant", "--network.rnn", "gru")
+    assert "--offpolicy.gamma" in offered("train", "ant", "--algo", "sac")
+    assert {"--num-seeds", "--dry-run", "--help-all"} <= offered("train")
+
+
+@pytest.mark.parametrize("command", [name for name in __main__.COMMANDS if name != "completion"])
+def test_flags_of_every_command_are_completed(command, capsys):
+    with contextlib.suppress(SystemExit):
+        __main__.main([command, "--help"])
+    text = capsys.readouterr().out
+    listed = set(re.findall(r"^(?:│|  ) ?(?:-h, )?(--[\w.-]+)", text, re.MULTILINE)) - {"--help"}
+    completed = {word.replace("no-", "") for word in completion.candidates([command, "--"])}
+    assert completed - {"--help", "--help-all"} == listed
+
+
+def test_shell_asks_for_words():
+    """In bash, which splits words at : and =, and replaces only what follows."""
+    asked = "jaxrl() { shift 2; printf '%s\\n' \"$#:$*\" two; }\n"
+    typed = 'COMP_WORDS=(jaxrl train --algo = s); COMP_CWORD=4; _jaxrl; echo "${COMPREPLY[*]}"'
+    script = f"{completion._output([])}\n{asked}{typed}"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "4:train --algo = s two\n"
+    assert completion._output(["zsh"]) == completion._output([])
+    with pytest.raises(UserError, match="not fish"):
+        completion._output(["fish"])
+
+
+def test_commands_are_ready_without_jax():
+    """Help, errors about arguments and completion come at once."""
+    modules = [module for module, _ in __main__.COMMANDS.values()]
+    code = f"""
+import sys, {", ".join(modules)}
+assert not {{"jax", "mujoco", "matplotlib", "optuna"}} & set(sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_presets_take_changes():

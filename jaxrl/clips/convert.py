@@ -9,18 +9,18 @@ import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
 from jaxrl.errors import UserError, exit_status
-from jaxrl.motion import amp_humanoid, smpl
-from jaxrl.motion import skeleton as skeletons
-from jaxrl.motion.clip import Clip, validate
-from jaxrl.motion.formats import amass, native, pickled
-from jaxrl.motion.formats.pickled import Motion, SkeletonMotion, SmplMotion
-from jaxrl.motion.skeleton import Skeleton
 from jaxrl.utils import command_line
+from jaxrl.utils.formatting import plural
+
+if TYPE_CHECKING:
+    from jaxrl.motion.clip import Clip
+    from jaxrl.motion.formats.pickled import Motion
+    from jaxrl.motion.skeleton import Skeleton
 
 SUFFIXES = (".pkl", ".npy")
 
@@ -42,6 +42,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _convert(args: ConvertArgs) -> None:
+    from jaxrl.motion import skeleton as skeletons
+    from jaxrl.motion.formats import native, pickled
+
     skeleton = skeletons.describe(skeletons.load_model())
     # All files are read and validated before any is written.
     motions = [motion for file in files(args.source) for motion in pickled.read(file)]
@@ -54,11 +57,16 @@ def _convert(args: ConvertArgs) -> None:
     for clip, path in zip(clips, paths, strict=True):
         native.write(path, clip, skeleton)
     seconds = sum(clip.seconds for clip in clips)
-    print(f"{len(clips)} motions, {seconds:,.1f} s, written to {args.out}")
+    print(f"{plural(len(clips), 'motion')}, {seconds:,.1f} s, written to {args.out}")
 
 
-def retarget(motion: Motion, skeleton: Skeleton) -> Clip:
+def retarget(motion: "Motion", skeleton: "Skeleton") -> "Clip":
     """Retarget a motion of any layout to the packaged humanoid."""
+    from jaxrl.motion import amp_humanoid, smpl
+    from jaxrl.motion.clip import validate
+    from jaxrl.motion.formats import amass
+    from jaxrl.motion.formats.pickled import SkeletonMotion, SmplMotion
+
     if isinstance(motion, SmplMotion):
         trans, poses, fps = smpl.amass_fields(motion)
         return validate(

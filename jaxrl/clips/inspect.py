@@ -4,23 +4,22 @@ CLIP is any file that `jaxrl.motion` loads, or a folder of them, which gives a r
 shows the clip as training uses it (within limits, on the ground), a .png some frames of it.
 """
 
+import math
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import numpy as np
 import tyro
 
 from jaxrl.config import env_names
 from jaxrl.errors import UserError, exit_status
-from jaxrl.motion import clip_stats, formats, ground, synthetic
-from jaxrl.motion import skeleton as skeletons
-from jaxrl.motion.clip import Clip, clamp_to_limits, resample
-from jaxrl.motion.clip_stats import ClipStats, LimitViolation
-from jaxrl.motion.skeleton import Skeleton
-from jaxrl.rendering import software_renderer
 from jaxrl.utils import command_line
+
+if TYPE_CHECKING:
+    from jaxrl.motion.clip import Clip
+    from jaxrl.motion.clip_stats import ClipStats, LimitViolation
+    from jaxrl.motion.skeleton import Skeleton
 
 _FPS = 25.0  # of a GIF at most: its delays are multiples of 0.01 s
 _FRAMES = 6  # of a .png
@@ -54,8 +53,11 @@ def _inspect(args: InspectArgs) -> None:
     if args.out is not None and args.out.suffix not in (".gif", ".png"):
         raise UserError(f"--out '{args.out}': the file must end in .gif or .png.")
     for flag, value in (("--seconds", args.seconds), ("--fps", args.fps)):
-        if value is not None and not 0 < value < np.inf:
+        if value is not None and not 0 < value < math.inf:
             raise UserError(f"{flag} must be greater than 0, not {value}.")
+    from jaxrl.motion import clip_stats
+    from jaxrl.motion import skeleton as skeletons
+
     skeleton = skeletons.describe(skeletons.load_model(args.model))
     clips = _clips(args, skeleton)
     if args.out is not None and len(clips) != 1:
@@ -66,7 +68,9 @@ def _inspect(args: InspectArgs) -> None:
         _draw(clips[0], skeleton, args.out, args.seconds)
 
 
-def _clips(args: InspectArgs, skeleton: Skeleton) -> list[Clip]:
+def _clips(args: InspectArgs, skeleton: "Skeleton") -> "list[Clip]":
+    from jaxrl.motion import formats, synthetic
+
     if args.clip is not None:
         return formats.read(args.clip, skeleton, args.fps)
     if args.model is not None:
@@ -75,7 +79,7 @@ def _clips(args: InspectArgs, skeleton: Skeleton) -> list[Clip]:
     return [synthetic.stepping(skeleton)]
 
 
-def description(stats: ClipStats) -> str:
+def description(stats: "ClipStats") -> str:
     """Return the statistics of one clip, a line each."""
     joint, fastest = stats.fastest
     low, high = stats.root_heights
@@ -100,12 +104,12 @@ def _level(height: float) -> str:
     return f"{round(height, 3) + 0.0:+.3f}"  # adding 0 turns -0 into 0
 
 
-def _violation(violation: LimitViolation, frames: int) -> str:
+def _violation(violation: "LimitViolation", frames: int) -> str:
     worst, count = violation.excess, violation.frames
     return f"{violation.joint}: by up to {worst:.3f} rad, in {count} of {frames} frames"
 
 
-def table(stats: list[ClipStats]) -> str:
+def table(stats: "list[ClipStats]") -> str:
     """Return the statistics of several clips, a row each."""
     rows = [_HEADER, *(_row(one) for one in stats)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(_HEADER))]
@@ -125,7 +129,7 @@ _HEADER = (
 # fmt: on
 
 
-def _row(stats: ClipStats) -> tuple[str, ...]:
+def _row(stats: "ClipStats") -> tuple[str, ...]:
     low, high = stats.root_heights
     worst = max(stats.violations, key=lambda one: one.excess, default=None)
     more = f" and {len(stats.violations) - 1} more" if len(stats.violations) > 1 else ""
@@ -146,8 +150,12 @@ def _row(stats: ClipStats) -> tuple[str, ...]:
     )
 
 
-def _draw(clip: Clip, skeleton: Skeleton, out: Path, seconds: float) -> None:
-    from jaxrl.rendering import images
+def _draw(clip: "Clip", skeleton: "Skeleton", out: Path, seconds: float) -> None:
+    import numpy as np
+
+    from jaxrl.motion import ground
+    from jaxrl.motion.clip import clamp_to_limits, resample
+    from jaxrl.rendering import images, software_renderer
 
     clip = ground.put_on_ground(clamp_to_limits(clip, skeleton), skeleton.model)
     part = clip._replace(qpos=clip.qpos[: max(2, round(seconds * clip.fps) + 1)])

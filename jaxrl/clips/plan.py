@@ -6,27 +6,25 @@ if none was found. Clips that already have a plan in OUT are skipped, so an inte
 be repeated.
 """
 
+import math
 import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import numpy as np
 import tyro
-from rich.console import Console
-from rich.progress import Progress
 
 from jaxrl.config import MotionConfig
+from jaxrl.config.mppi import MPPIConfig
 from jaxrl.errors import UserError, exit_status
-from jaxrl.motion import formats, library, skeleton
-from jaxrl.motion.clip import FPS, Clip, resample
-from jaxrl.motion.formats import native
-from jaxrl.motion.formats.npz import opened
-from jaxrl.motion.humanoid import Humanoid
-from jaxrl.motion.mppi import MPPIConfig, Planner
-from jaxrl.motion.tracking_metrics import EVALUATION_LIMIT
 from jaxrl.utils import command_line
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from jaxrl.motion.clip import Clip
+    from jaxrl.motion.mppi import Planner
 
 
 @dataclass(frozen=True)
@@ -53,6 +51,15 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _plan(args: PlanArgs) -> None:
     _check(args)
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from jaxrl.motion import library, skeleton
+    from jaxrl.motion.clip import FPS, resample
+    from jaxrl.motion.formats import native
+    from jaxrl.motion.humanoid import Humanoid
+    from jaxrl.motion.mppi import Planner
+
     model = skeleton.load_model(str(args.model) if args.model else None)
     clips = library.load_clips(str(args.clips), model, args.loop_seconds)
     args.out.mkdir(parents=True, exist_ok=True)
@@ -81,13 +88,15 @@ def _check(args: PlanArgs) -> None:
         "--frames must be at least 1": search.frames < 1,
         "--rounds must be at least 1": search.rounds < 1,
         "--seed must not be negative": search.seed < 0,
-        "--action-range must be greater than 0": not 0 < search.action_range < np.inf,
-        "--spread must be greater than 0": not 0 < search.spread < np.inf,
-        "--loop-seconds must not be negative": not 0 <= args.loop_seconds < np.inf,
+        "--action-range must be greater than 0": not 0 < search.action_range < math.inf,
+        "--spread must be greater than 0": not 0 < search.spread < math.inf,
+        "--loop-seconds must not be negative": not 0 <= args.loop_seconds < math.inf,
     }
     for problem, present in problems.items():
         if present:
             raise UserError(f"{problem}.")
+    from jaxrl.motion import formats
+
     files = formats.files(args.clips)
     if args.out.resolve() in {file.parent.resolve() for file in files}:
         raise UserError(f"'{args.out}': choose another folder than that of the clips.")
@@ -97,6 +106,10 @@ def _check(args: PlanArgs) -> None:
 
 def _already_planned(args: PlanArgs, names: list[str]) -> set[Path]:
     """Return the files that have a plan, all of which must be for the same physics."""
+    from jaxrl.motion import formats
+    from jaxrl.motion.formats import native
+    from jaxrl.motion.formats.npz import opened
+
     paths = [args.out / f"{name}.npz" for name in names]
     planned = {path for path in paths if path.exists() and formats.any_planned(path)}
     for path in sorted(planned):
@@ -110,8 +123,14 @@ def _already_planned(args: PlanArgs, names: list[str]) -> set[Path]:
     return planned
 
 
-def _plan_clip(clip: Clip, planner: Planner, bars: Progress) -> tuple[Clip, str]:
+def _plan_clip(clip: "Clip", planner: "Planner", bars: "Progress") -> "tuple[Clip, str]":
     """Return a clip with a plan, if one tracks it to the end, and a line to print."""
+    import numpy as np
+
+    from jaxrl.motion import library
+    from jaxrl.motion.clip import FPS
+    from jaxrl.motion.tracking_metrics import EVALUATION_LIMIT
+
     started = time.monotonic()
     bar = bars.add_task(clip.name.replace("[", r"\["), total=len(clip.qpos) - 1)
     captured = library.build([clip], planner.model, FPS).captured_motion

@@ -29,7 +29,13 @@ _SCHEDULERS = (
     ("MPI", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),  # Open MPI
     ("MPI", "PMI_SIZE", "PMI_RANK"),  # MPICH, Intel MPI
 )
+# The part after `--distributed.`
 _FLAGS = ("coordinator", "processes", "process", "heartbeat", "timeout")
+
+
+def flags() -> list[str]:
+    """Return all flags."""
+    return ["--distributed", *(f"--distributed.{name}" for name in _FLAGS)]
 
 
 @dataclass(frozen=True)
@@ -117,8 +123,7 @@ def _split(words: list[str]) -> tuple[dict[str, str], list[str]]:
             continue
         name = flag.removeprefix("--distributed").removeprefix(".")
         if name and name not in _FLAGS:
-            known = [f"--distributed.{each}" for each in _FLAGS]
-            raise UserError(f"Unknown flag {flag}.{nearest(flag, known)}")
+            raise UserError(f"Unknown flag {flag}.{nearest(flag, flags())}")
         if not equals:
             value = next(remaining, "")
         if not value or value.startswith("--"):

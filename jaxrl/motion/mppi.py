@@ -14,7 +14,6 @@ first target is then applied.
 import contextlib
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -24,30 +23,13 @@ import mujoco
 import numpy as np
 from mujoco import rollout
 
+from jaxrl.config.mppi import MPPIConfig
 from jaxrl.motion.clip import Plan
 from jaxrl.motion.humanoid import Humanoid
 from jaxrl.motion.library import Reference
 from jaxrl.types import Array
 
 _STATE = mujoco.mjtState.mjSTATE_FULLPHYSICS  # time, positions, velocities
-
-
-@dataclass(frozen=True)
-class MPPIConfig:
-    """Settings of the search for a plan."""
-
-    samples: int = 300
-    """Sequences sampled in every round."""
-    frames: int = 20
-    """Length of the sequences, in frames."""
-    rounds: int = 3
-    """Rounds for each frame, each sampled more narrowly than the one before."""
-    action_range: float = 0.5
-    """Largest offset of servo targets from the clip's pose, in radians."""
-    spread: float = 0.4
-    """Standard deviation of the first round's samples, as a fraction of the action range."""
-    seed: int = 0
-    """Seed of the samples."""
 
 
 class _Goal(NamedTuple):

@@ -4,7 +4,6 @@ Finished runs are stored and not repeated; unfinished ones are saved when they a
 same command continues a study.
 """
 
-import argparse
 import contextlib
 import io
 import json
@@ -14,13 +13,15 @@ import sys
 import tempfile
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
+
+import tyro
 
 from jaxrl.config import TrainConfig
 from jaxrl.errors import UserError
-from jaxrl.studies import provenance, report, study, workers
+from jaxrl.studies import provenance, study, workers
 from jaxrl.studies import results as records
 from jaxrl.studies.results import Record
 from jaxrl.studies.study import Cell, Study
@@ -31,38 +32,34 @@ Item = TypeVar("Item")
 Made = TypeVar("Made")
 
 
+@dataclass(frozen=True)
+class StudyArgs:
+    """Train the variants of a study over seeds, and write a table, plots and results.md."""
+
+    study: Annotated[str, tyro.conf.Positional]
+    """A Python file, or its name in studies/."""
+    smoke: bool = False
+    """Smoke test with two seeds."""
+    out: Path | None = None
+    """Folder; results/STUDY beside studies/ if not given."""
+    at_once: int = 64
+    """Maximum members of a program."""
+    shared: Path | None = None
+    """Folder on a shared disk: any number of such commands work off one study together."""
+    set: Annotated[tuple[tuple[str, str], ...], tyro.conf.UseAppendAction] = ()
+    """A setting for all variants, by its dotted name: --set motion.clips motions."""
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return the exit status."""
-    parser = argparse.ArgumentParser(
-        prog=command_line.prog("studies.run"), description=(__doc__ or "").split("\n")[0]
-    )
-    parser.add_argument("study", help="a Python file, or its name in studies/")
-    parser.add_argument("--smoke", action="store_true", help="smoke test with two seeds")
-    parser.add_argument(
-        "--out", type=Path, help="folder; results/STUDY beside studies/ if not given"
-    )
-    parser.add_argument("--at-once", type=int, default=64, help="maximum members of a program")
-    parser.add_argument(
-        "--shared",
-        type=Path,
-        metavar="FOLDER",
-        help="folder on a shared disk: any number of such commands work off one study together",
-    )
-    parser.add_argument(
-        "--set",
-        nargs=2,
-        action="append",
-        default=[],
-        metavar=("NAME", "VALUE"),
-        help="a setting for all variants, by its dotted name: --set motion.clips motions",
-    )
-    args = parser.parse_args(arguments)
     words = sys.argv[1:] if arguments is None else arguments
-    args.typed = shlex.join(["jaxrl", "study", *words])
-    return study.status(lambda: _command(args))
+    typed = shlex.join(["jaxrl", "study", *words])
+    return study.status(
+        lambda: _command(command_line.parse(StudyArgs, words, "studies.run"), typed)
+    )
 
 
-def _command(args: argparse.Namespace) -> None:
+def _command(args: StudyArgs, typed: str) -> None:
     study.at_least_one(at_once=args.at_once)
     settings = {name: _value(text) for name, text in args.set}
     chosen = study.load(args.study)
@@ -73,7 +70,7 @@ def _command(args: argparse.Namespace) -> None:
         raise UserError("--shared and --out: give one of them; each names the folder of results.")
     out = study.folder(args.study, args.shared or args.out, smoke=args.smoke)
     name, shared = Path(args.study).stem, args.shared is not None
-    execute(name, chosen, out, args.at_once, args.typed, shared=shared)
+    execute(name, chosen, out, args.at_once, typed, shared=shared)
 
 
 def _value(text: str) -> Any:
@@ -94,6 +91,8 @@ def execute(
     shared: bool = False,
 ) -> None:
     """Run the cells that are not finished, then write the report."""
+    from jaxrl.studies import report  # and matplotlib
+
     cells = chosen.cells()
     done = records.finished_runs(out, cells)
     missing = {cell: config for cell, config in cells.items() if cell not in done}

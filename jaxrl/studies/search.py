@@ -6,7 +6,6 @@ command continues an interrupted search. Needs optuna: pip install -e '.[search]
 With `--pbt N` settings change during training instead, see `jaxrl.studies.pbt`.
 """
 
-import argparse
 import contextlib
 import hashlib
 import importlib
@@ -17,15 +16,16 @@ import threading
 import time
 import warnings
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+import tyro
 
 from jaxrl.config import TrainConfig, serialization, settings, validate
 from jaxrl.errors import UserError, first_line, install
-from jaxrl.studies import report, study
+from jaxrl.studies import study
 from jaxrl.studies.study import Between, Study
 from jaxrl.utils import command_line, stats
 from jaxrl.utils.formatting import plural
@@ -37,31 +37,36 @@ _PATIENCE = 600.0  # seconds without a finished trial, after which those of othe
 _DEFAULTS = {"trials": 32, "at_once": 8, "seeds": 1}
 
 
+@dataclass(frozen=True)
+class SearchArgs:
+    """Search the settings of a study's preset by trials, or by population-based training."""
+
+    study: Annotated[str, tyro.conf.Positional]
+    """A Python file, or its name in studies/."""
+    trials: int | None = None
+    """Total number of trials; 32 if not given."""
+    at_once: int | None = None
+    """Trials before the next are chosen; 8 if not given."""
+    seeds: int | None = None
+    """Runs of each trial; 1 if not given."""
+    storage: str | None = None
+    """Trials shared by several searches: a file on a shared disk, or a URL of optuna."""
+    pbt: int | None = None
+    """Population-based training of this many members, instead of trials."""
+    smoke: bool = False
+    """Smoke test: very small runs."""
+    out: Path | None = None
+    """Folder; results/STUDY beside studies/ if not given."""
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return the exit status."""
-    parser = argparse.ArgumentParser(
-        prog=command_line.prog("studies.search"), description=(__doc__ or "").split("\n")[0]
+    return study.status(
+        lambda: _command(command_line.parse(SearchArgs, arguments, "studies.search"))
     )
-    parser.add_argument("study", help="a Python file, or its name in studies/")
-    parser.add_argument("--trials", type=int, help="total number of trials; 32 if not given")
-    parser.add_argument("--at-once", type=int, help="trials before the next are chosen; 8")
-    parser.add_argument("--seeds", type=int, help="runs of each trial; 1")
-    parser.add_argument(
-        "--storage",
-        help="trials shared by several searches: a file on a shared disk, or a URL of optuna",
-    )
-    parser.add_argument(
-        "--pbt", type=int, metavar="MEMBERS", help="population-based training instead of trials"
-    )
-    parser.add_argument("--smoke", action="store_true", help="smoke test: very small runs")
-    parser.add_argument(
-        "--out", type=Path, help="folder; results/STUDY beside studies/ if not given"
-    )
-    args = parser.parse_args(arguments)
-    return study.status(lambda: _command(args))
 
 
-def _command(args: argparse.Namespace) -> None:
+def _command(args: SearchArgs) -> None:
     numbers = {name: getattr(args, name) for name in _DEFAULTS}
     given = {name: number for name, number in numbers.items() if number is not None}
     if args.pbt is not None and given:
@@ -297,6 +302,8 @@ def _tried(chosen: Study, asked: list[Any], folder: Path) -> list[float]:
 
 def _table(name: str, chosen: Study, trials: list[Any]) -> str:
     """Return all trials as a table in Markdown, the best ones first."""
+    from jaxrl.studies import report  # and matplotlib
+
     sign = 1.0 if chosen.lower_is_better else -1.0
     ordered = sorted(trials, key=lambda t: np.inf if t.value is None else sign * t.value)
     names = list(chosen.search)

@@ -5,9 +5,10 @@ import dataclasses
 import io
 import re
 import sys
+import typing
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import tyro
 
@@ -30,6 +31,32 @@ def prog(module: str) -> str:
     if Path(sys.argv[0]).name == "jaxrl":
         return f"jaxrl {_SCRIPT.get(module, module.replace('.', '-'))}"
     return f"python -m jaxrl.{module}"
+
+
+class Flag(NamedTuple):
+    """A flag of a command: its name without dashes, its type and its default."""
+
+    name: str
+    hint: Any
+    default: Any
+
+
+def flags(cls: type, prefix: str = "") -> list[Flag]:
+    """Return the flags that a dataclass of arguments declares, those of nested ones included."""
+    found, hints = [], typing.get_type_hints(cls, include_extras=True)
+    for field in dataclasses.fields(cls):
+        hint, extras = hints[field.name], []
+        if typing.get_origin(hint) is Annotated:
+            hint, *extras = typing.get_args(hint)
+        if tyro.conf.Positional in extras or tyro.conf.Suppress in extras:
+            continue
+        renamed = [each.name for each in extras if getattr(each, "name", None) is not None]
+        name = prefix + (renamed[0] if renamed else field.name.replace("_", "-"))
+        if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+            found += flags(hint, f"{name}." if name else "")
+        else:
+            found.append(Flag(name, hint, field.default))
+    return found
 
 
 def parse(
@@ -59,17 +86,16 @@ def parse(
     except SystemExit as stopped:
         if not stopped.code:  # help
             raise
-        names = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
-        flags = [f"--{name.replace('_', '-')}" for name in names]
+        known = [f"--{each.name}" for each in flags(cls)]
         text = " ".join(re.sub(r"[│╭╮╰╯─]", " ", printed.getvalue()).split())
-        problem = _problem(text, flags, unlisted)
+        problem = _problem(text, known, unlisted)
         if problem is None:
             print(printed.getvalue(), end="", file=sys.stderr)
             raise
         raise UserError(f"{problem} {program} --help describes the arguments.") from None
 
 
-def _problem(text: str, flags: list[str], unlisted: Collection[str]) -> str | None:
+def _problem(text: str, known: list[str], unlisted: Collection[str]) -> str | None:
     """Return what tyro says of wrong arguments in our words; None if it says something else."""
     if found := _VALUE.search(text):
         flag, reason, metavar = found.groups()
@@ -83,7 +109,7 @@ def _problem(text: str, flags: list[str], unlisted: Collection[str]) -> str | No
         return f"{name}: unknown '{value}'.{nearest(value, choices)} Known: {', '.join(choices)}."
     if found := _UNKNOWN.search(text):
         kind = "Unknown flag" if found[1].startswith("-") else "Unexpected argument"
-        return f"{kind} {found[1]}.{nearest(found[1], flags, cutoff=0.7)}"
+        return f"{kind} {found[1]}.{nearest(found[1], known, cutoff=0.7)}"
     if found := _NO_VALUE.search(text):
         is_flag = found[1].startswith("-")
         return f"{found[1]} needs a value." if is_flag else f"{found[1].upper()} is missing."

@@ -9,12 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl import record
 from jaxrl.data import dataset, hdf5
 from jaxrl.data.hdf5 import Episode, EpisodeRef
 from jaxrl.envs.tasks.probes import Success
 from jaxrl.envs.vector_env import VectorEnv
 from jaxrl.errors import UserError
+from jaxrl.evaluation import recording
 
 
 def _episode(steps, start=0.0):
@@ -51,7 +51,7 @@ def test_recordings_distinguish_truncation_from_termination(tmp_path):
     def policy(params, obs, carry, key):
         return jnp.ones(env.rows, jnp.int32), carry, {}
 
-    played = record.player(env, policy, (), ())(jax.random.key(0), 0.0)
+    played = recording.player(env, policy, (), ())(jax.random.key(0), 0.0)
     ended = [bool(e.terminated) for e in played]
     assert ended == [e.reward[-1] == 1.0 for e in played]
     assert 3 in {len(e.reward) for e in played if e.terminated} and not all(ended)

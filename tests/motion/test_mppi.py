@@ -11,12 +11,13 @@ import pytest
 from jaxrl import evaluate, train
 from jaxrl.clips import plan
 from jaxrl.config import MotionConfig, TrainConfig
+from jaxrl.config.mppi import MPPIConfig
 from jaxrl.envs.tasks import motion_env
 from jaxrl.errors import UserError
 from jaxrl.motion import formats, library, mppi, synthetic
 from jaxrl.motion.formats import native
 from jaxrl.motion.humanoid import Humanoid
-from jaxrl.motion.mppi import MPPIConfig, Planner
+from jaxrl.motion.mppi import Planner
 
 FPS = 30.0
 SMALL = MPPIConfig(samples=48, frames=6, rounds=2)

@@ -16,6 +16,7 @@ from jaxrl.data import hdf5
 from jaxrl.data.hdf5 import Episode
 from jaxrl.envs import factory as environments
 from jaxrl.errors import UserError
+from jaxrl.evaluation import recording
 from jaxrl.loggers import run_dir as folders
 from jaxrl.policies import load_policy, reward_files
 from jaxrl.policies.reward_files import load_reward
@@ -97,7 +98,7 @@ def test_record_honors_episode_count_with_fixed_trials(tmp_path):
 def test_invalid_record_flags_are_refused_before_playing(
     recorded, flags, complaint, capsys, monkeypatch
 ):
-    monkeypatch.setattr(record, "player", lambda *_: pytest.fail("played"))
+    monkeypatch.setattr(recording, "player", lambda *_: pytest.fail("played"))
     out = recorded.with_name("none.hdf5")
     assert record.main([str(recorded.with_name("run")), "--out", str(out), *flags]) == 2
     assert complaint in capsys.readouterr().err
@@ -192,7 +193,7 @@ def test_best_reward_model_is_selected_over_all_chunks(tmp_path, capsys):
     short += " --offpolicy.buffer-size 80 --data.holdout 0 --seed 1"
     extra = shlex.split(short)
     folder = _learn(tmp_path / "data", tmp_path / "run", *extra)
-    assert "epochs of 1 cycles read some more often than others" in (out := capsys.readouterr().out)
+    assert "epochs of 1 cycle read some more often than others" in (out := capsys.readouterr().out)
     assert "Use --cycles 2." in out
     fits = [row["train/R_fit"] for row in tiny.rows(folder)]
     both = [np.mean(fits[i - 1 : i + 1]) for i in range(1, 5)]
