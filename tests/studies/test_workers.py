@@ -1,7 +1,9 @@
 """Several processes work off one study on a shared disk."""
 
+import os
 import threading
 import time
+import uuid
 from dataclasses import replace
 
 import pytest
@@ -89,12 +91,29 @@ def test_shared_folder_is_the_folder_of_results(tmp_path, capsys):
     assert "--shared and --out: give one of them" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("storage", ["{}/trials.log", "sqlite:///{}/trials.db"])
-def test_two_searches_share_their_trials(trained, tmp_path, monkeypatch, storage):
+@pytest.fixture(params=["{}/trials.log", "sqlite:///{}/trials.db", "postgresql"])
+def storage(request, tmp_path):
+    """An empty storage; for PostgreSQL, in the database that JAXRL_POSTGRES names."""
     pytest.importorskip("optuna")
+    if request.param != "postgresql":
+        yield request.param.format(tmp_path)
+        return
+    url = os.environ.get("JAXRL_POSTGRES")
+    if not url:
+        pytest.skip("JAXRL_POSTGRES does not name a database")
+    sqlalchemy = pytest.importorskip("sqlalchemy")
+    schema, database = f"jaxrl_{uuid.uuid4().hex}", sqlalchemy.create_engine(url)
+    with database.begin() as connection:
+        connection.execute(sqlalchemy.text(f"CREATE SCHEMA {schema}"))
+    yield f"{url}?options=-csearch_path%3D{schema}"
+    with database.begin() as connection:
+        connection.execute(sqlalchemy.text(f"DROP SCHEMA {schema} CASCADE"))
+    database.dispose()
+
+
+def test_two_searches_share_their_trials(trained, tmp_path, monkeypatch, storage):
     monkeypatch.setattr(search, "_WAIT", 0.05)
-    shared = storage.format(tmp_path)
-    words = ["cartpole_basics", "--trials", "8", "--at-once", "2", "--storage", shared]
+    words = ["cartpole_basics", "--trials", "8", "--at-once", "2", "--storage", storage]
     statuses = []
 
     def work(name):
@@ -111,11 +130,9 @@ def test_two_searches_share_their_trials(trained, tmp_path, monkeypatch, storage
     assert min(tables) >= 10  # head and eight trials
 
 
-@pytest.mark.parametrize("storage", ["{}/trials.log", "sqlite:///{}/trials.db"])
 def test_interrupted_trials_do_not_hold_other_searches(trained, tmp_path, monkeypatch, storage):
     optuna = pytest.importorskip("optuna")
-    shared = storage.format(tmp_path)
-    words = ["cartpole_basics", "--at-once", "2", "--out", str(tmp_path), "--storage", shared]
+    words = ["cartpole_basics", "--at-once", "2", "--out", str(tmp_path), "--storage", storage]
 
     def interrupted(*_):
         raise KeyboardInterrupt
@@ -125,9 +142,9 @@ def test_interrupted_trials_do_not_hold_other_searches(trained, tmp_path, monkey
         assert search.main([*words, "--trials", "2"]) == 130
     # Those of a killed process: its heartbeats have ended, if the storage has any.
     chosen = replace(study.load("cartpole_basics"), seeds=1)
-    searched = search._opened(optuna, chosen, tmp_path / "no", shared)
+    searched = search._opened(optuna, chosen, tmp_path / "no", storage)
     assert [trial.state.name for trial in searched.trials] == ["FAIL", "FAIL"]
-    if "sqlite" in storage:
+    if "://" in storage:
         lost = searched.ask()
         searched._storage.record_heartbeat(lost._trial_id)
         monkeypatch.setattr(search, "_LOST", 1)
