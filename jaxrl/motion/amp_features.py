@@ -75,15 +75,24 @@ class AMPFeatures(NamedTuple):
         return jnp.where(jnp.any(history[0] != 0.0), history, 0.0).reshape(-1)
 
     def demonstrations(self, library: Library, key: Key, number: int) -> Array:
-        """Sample histories from the clips, uniformly over the times that have a full one.
+        """Sample histories from the clips; each that a clip holds is equally likely.
 
-        Returns [number, frames · features]. Clips shorter than a history are left out.
+        Returns [number, frames · features]. Clips shorter than a history have none.
         """
-        first = (self.frames - 1) / library.fps
-        weights = jnp.where(library.frames >= self.frames, library.weights, 0.0)
+        clip, time = self.sample_times(library, key, number)
+        histories = jax.vmap(lambda *at: self.history(library, *at, captured=True))(clip, time)
+        return histories.reshape(number, -1)
 
-        def one(key: Key) -> Array:
-            clip, time = libraries.sample(library, key, weights, first=first)
-            return self.history(library, clip, time, captured=True).reshape(-1)
+    def sample_times(self, library: Library, key: Key, number: int) -> tuple[Array, Array]:
+        """Sample clips [number], and the times [number] in seconds at which a history ends.
 
-        return jax.vmap(one)(jax.random.split(key, number))
+        A clip counts by the histories that it holds, one for each frame that may be the last: were
+        clips equally likely, the few histories of a short one would be seen again and again.
+        """
+        earlier = self.frames - 1
+        counts = jnp.maximum(library.frames - earlier, 0)
+        ends = jnp.cumsum(counts)
+        row = jax.random.randint(key, (number,), 0, ends[-1])
+        clip = jnp.searchsorted(ends, row, side="right")
+        frame = row - (ends - counts)[clip] + earlier
+        return clip, frame.astype(jnp.float32) / library.fps

@@ -245,14 +245,9 @@ def rotate_yaw(reference: Reference, yaw: Array) -> Reference:
     )
 
 
-def sample(
-    library: Library, key: Key, weights: Array | None = None, *, first: float = 0.0
-) -> tuple[Array, Array]:
-    """Sample a clip by weights (which need not sum to 1), and a time uniformly.
-
-    The time lies between `first`, in seconds, and the clip's end.
-    """
+def sample(library: Library, key: Key, weights: Array | None = None) -> tuple[Array, Array]:
+    """Sample a clip by weights (which need not sum to 1), and a time in it uniformly."""
     clip_key, time_key = jax.random.split(key)
     weights = library.weights if weights is None else weights
     clip = jax.random.categorical(clip_key, jnp.log(weights))
-    return clip, first + jax.random.uniform(time_key) * (duration(library, clip) - first)
+    return clip, jax.random.uniform(time_key) * duration(library, clip)

@@ -166,21 +166,31 @@ def test_amp_demonstrations_use_the_captured_clip(bones, model):
     np.testing.assert_array_equal(draw(bare), draw(planned))
 
 
-def test_demonstrations_are_uniform_over_full_histories(bones, model, monkeypatch):
-    """Every time with a full history is equally likely."""
-    clips = [synthetic.stepping(bones, seconds=s) for s in (1.0, 0.2)]
-    built = library.build([c._replace(name=str(i)) for i, c in enumerate(clips)], model)
-    features = AMPFeatures(bones, frames=16)  # half of the first clip, more than the second
-    monkeypatch.setattr(
-        AMPFeatures,
-        "history",
-        lambda self, _, clip, time, *, captured: jnp.stack([clip * 1.0, time]),
-    )
-    clip, time = np.asarray(features.demonstrations(built, jax.random.key(0), 2000)).T
-    assert np.all(clip == 0)
-    assert time.min() >= 0.5 and time.max() <= 1.0
-    counts, _ = np.histogram(time, bins=10, range=(0.5, 1.0))
-    assert counts.min() > 150 and counts.max() < 250
+def test_demonstrations_are_even_over_time(bones, model):
+    """Every history of every clip is drawn equally often, whatever the lengths of the clips."""
+    seconds = {"long": 2.0, "one history": 0.5, "none": 0.2, "short": 0.6}
+    clips = [synthetic.stepping(bones, seconds=s)._replace(name=n) for n, s in seconds.items()]
+    built, features = library.build(clips, model), AMPFeatures(bones, frames=16)
+    clip, time = features.sample_times(built, jax.random.key(0), 50_000)
+    frame = np.asarray(jnp.round(time * 30.0), int)
+    found, counts = np.unique(np.stack([clip, frame]), axis=1, return_counts=True)
+    expected = [(0, f) for f in range(15, 61)] + [(1, 15)] + [(3, f) for f in range(15, 19)]
+    assert found.T.tolist() == [list(each) for each in expected]
+    # 51 histories, so 980 draws of each, with a standard deviation of 31.
+    assert abs(counts - 50_000 / 51).max() < 4 * 31
+    share = np.bincount(np.asarray(clip), minlength=4) / 50_000
+    np.testing.assert_allclose(share, [46 / 51, 1 / 51, 0, 4 / 51], atol=0.005)
+
+
+def test_demonstrations_are_the_histories_at_the_sampled_times(bones, model):
+    clips = [synthetic.stepping(bones, seconds=s)._replace(name=str(s)) for s in (1.0, 0.5)]
+    built, features, key = library.build(clips, model), AMPFeatures(bones, 4), jax.random.key(3)
+    drawn = jax.jit(lambda: features.demonstrations(built, key, 5))().reshape(5, 4, -1)
+    clip, time = features.sample_times(built, key, 5)
+    for each, i, end in zip(drawn, clip, jnp.round(time * 30.0).astype(int), strict=True):
+        last = int(built.start[i] + end)
+        stored = jax.tree.map(lambda x: x[last - 3 : last + 1], built.reference)  # noqa: B023
+        np.testing.assert_allclose(each, features.frame(stored), atol=2e-4)
 
 
 def test_frames_before_a_clips_start_are_zero(bones, model):
