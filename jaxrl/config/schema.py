@@ -164,6 +164,19 @@ class MotionConfig:
         only_if=("motion.start", "hybrid"),
     )
     random_heading: bool = setting(True, "Rotate every episode's clip about the vertical.")
+    mirror: bool = setting(
+        False,
+        "Mirror every other episode's clip at random: left becomes right. Evaluations play the "
+        "clips as they are.",
+    )
+    speed: float = setting(
+        0.0,
+        "Play each episode's clip up to this fraction slower or faster: 0.1 is ±10 %. Clips with "
+        "plans cannot be. Evaluations play the clips as they are.",
+        at_least=0,
+        below=1,
+        only_if=("env", "imitation"),
+    )
     substeps: int = setting(3, "Physics steps per frame.", at_least=1)
     residual: bool = setting(
         True, "Add actions to the clip's next pose; otherwise they span the range of the servos."

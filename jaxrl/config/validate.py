@@ -148,6 +148,8 @@ def _motion_problems(config: TrainConfig) -> list[str]:
         problems.append("--motion.speeds must be two numbers, the lower one first.")
     if config.motion.max_clips and config.amp.weight:
         problems.append("--motion.max-clips: AMP needs all clips on the device; leave it at 0.")
+    if config.motion.speed and config.amp.weight:
+        problems.append("--motion.speed: AMP's demonstrations keep their speed; leave it at 0.")
     if config.motion.max_clips and not config.motion.resample_interval:
         problems.append("--motion.max-clips needs --motion.resample-interval 1 or more.")
     if 0 < config.motion.crop_seconds < 1 / 30:

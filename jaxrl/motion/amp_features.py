@@ -4,6 +4,8 @@ Frames are in the heading frame, so that position and direction do not count. Re
 simulated ones are described by the same function.
 """
 
+import functools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -12,8 +14,13 @@ import jax.numpy as jnp
 from jaxrl.motion import library as libraries
 from jaxrl.motion import rotations
 from jaxrl.motion.library import Library, Reference
+from jaxrl.motion.mirroring import Mirror
 from jaxrl.motion.skeleton import Skeleton
 from jaxrl.types import Array, Key
+
+
+def _unchanged(motion: Reference) -> Reference:
+    return motion
 
 
 class AMPFeatures(NamedTuple):
@@ -54,12 +61,22 @@ class AMPFeatures(NamedTuple):
         return jnp.concatenate(parts, -1)
 
     def history(
-        self, library: Library, clip: Array, time: Array, *, captured: bool = False
+        self,
+        library: Library,
+        clip: Array,
+        time: Array,
+        *,
+        captured: bool = False,
+        change: Callable[[Reference], Reference] = _unchanged,
     ) -> Array:
-        """Return a clip's frames up to a time, [frames, features]; zeros before its start."""
+        """Return a clip's frames up to a time, [frames, features]; zeros before its start.
+
+        `change` maps the motion to what the features are of, as its mirror image.
+        """
         ago = jnp.arange(self.frames - 1, -1, -1).astype(jnp.float32) / library.fps
         clips = jnp.broadcast_to(clip, ago.shape)
-        frames = self.frame(libraries.query(library, clips, time - ago, captured=captured))
+        motion = libraries.query(library, clips, time - ago, captured=captured)
+        frames = self.frame(change(motion))
         return jnp.where((time - ago > -0.5 / library.fps)[:, None], frames, 0.0)
 
     def append(self, history: Array, now: Reference) -> Array:
@@ -74,14 +91,23 @@ class AMPFeatures(NamedTuple):
         """
         return jnp.where(jnp.any(history[0] != 0.0), history, 0.0).reshape(-1)
 
-    def demonstrations(self, library: Library, key: Key, number: int) -> Array:
+    def demonstrations(
+        self, library: Library, key: Key, number: int, mirror: Mirror | None = None
+    ) -> Array:
         """Sample histories from the clips; each that a clip holds is equally likely.
 
-        Returns [number, frames · features]. Clips shorter than a history have none.
+        Returns [number, frames · features]. Clips shorter than a history have none. With `mirror`,
+        each is mirrored with a probability of a half.
         """
-        clip, time = self.sample_times(library, key, number)
-        histories = jax.vmap(lambda *at: self.history(library, *at, captured=True))(clip, time)
-        return histories.reshape(number, -1)
+        key_times, key_mirror = jax.random.split(key)
+        clip, time = self.sample_times(library, key_times, number)
+        mirrored = jax.random.bernoulli(key_mirror, shape=(number,))
+
+        def one(clip: Array, time: Array, mirrored: Array) -> Array:
+            change = functools.partial(mirror.where, mirrored) if mirror else _unchanged
+            return self.history(library, clip, time, captured=True, change=change).reshape(-1)
+
+        return jax.vmap(one)(clip, time, mirrored)
 
     def sample_times(self, library: Library, key: Key, number: int) -> tuple[Array, Array]:
         """Sample clips [number], and the times [number] in seconds at which a history ends.

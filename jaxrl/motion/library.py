@@ -245,6 +245,15 @@ def rotate_yaw(reference: Reference, yaw: Array) -> Reference:
     )
 
 
+def at_speed(reference: Reference, speed: Array) -> Reference:
+    """Return references [...] of motion that is played `speed` times as fast."""
+    return reference._replace(
+        qvel=speed * reference.qvel,
+        velocity=speed * reference.velocity,
+        spin=speed * reference.spin,
+    )
+
+
 def sample(library: Library, key: Key, weights: Array | None = None) -> tuple[Array, Array]:
     """Sample a clip by weights (which need not sum to 1), and a time in it uniformly."""
     clip_key, time_key = jax.random.split(key)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from jaxrl.errors import UserError
-from jaxrl.motion import library, synthetic
+from jaxrl.motion import library, mirroring, synthetic
 from jaxrl.motion.amp_features import AMPFeatures
 from jaxrl.motion.clip import Plan
 from jaxrl.motion.formats import native
@@ -186,11 +186,27 @@ def test_demonstrations_are_the_histories_at_the_sampled_times(bones, model):
     clips = [synthetic.stepping(bones, seconds=s)._replace(name=str(s)) for s in (1.0, 0.5)]
     built, features, key = library.build(clips, model), AMPFeatures(bones, 4), jax.random.key(3)
     drawn = jax.jit(lambda: features.demonstrations(built, key, 5))().reshape(5, 4, -1)
-    clip, time = features.sample_times(built, key, 5)
+    clip, time = features.sample_times(built, jax.random.split(key)[0], 5)
     for each, i, end in zip(drawn, clip, jnp.round(time * 30.0).astype(int), strict=True):
         last = int(built.start[i] + end)
         stored = jax.tree.map(lambda x: x[last - 3 : last + 1], built.reference)  # noqa: B023
         np.testing.assert_allclose(each, features.frame(stored), atol=2e-4)
+
+
+def test_half_of_the_demonstrations_are_mirrored(bones, model):
+    """Of a clip that holds one history, and the right knee of whose mirror image is its left."""
+    clip = synthetic.stepping(bones, seconds=0.2)
+    built, features = library.build([clip], model), AMPFeatures(bones, frames=7)
+    mirror = mirroring.build(bones, np.zeros(0, int))
+    draw = jax.jit(lambda key: features.demonstrations(built, key, 200, mirror))
+    drawn = np.asarray(draw(jax.random.key(0)))
+    plain = jax.tree.map(lambda x: x[:7], built.reference)
+    images = [
+        np.asarray(features.frame(each)).reshape(-1) for each in (plain, mirror.reference(plain))
+    ]
+    near = np.stack([np.abs(drawn - image).max(axis=1) < 1e-3 for image in images])
+    assert (near.sum(axis=0) == 1).all()
+    assert 70 < near[1].sum() < 130
 
 
 def test_frames_before_a_clips_start_are_zero(bones, model):

@@ -34,15 +34,15 @@ class Heading(MotionEnv):
     def reset(self, rng: Key) -> base.State:
         """Start at a time of a clip with a random command."""
         key_start, key_speed, key_direction = jax.random.split(rng, 3)
-        clip, time, yaw = self.sample_start(key_start)
-        start = self.reference(clip, time, yaw)
+        place = self.sample_start(key_start)
+        start = self.reference(place)
         low, high = self.config.speeds
         info = {
             "speed": jax.random.uniform(key_speed, (), jnp.float32, low, high),
             "direction": jax.random.uniform(key_direction, (), jnp.float32, -math.pi, math.pi),
             "age": jnp.zeros(()),  # in seconds
             "distance": jnp.zeros(()),  # in metres, after the first seconds
-            **self.amp_history(clip, time),
+            **self.amp_history(place),
         }
         pose = self.humanoid.start(start.qpos, start.qvel)
         names = ("reward_speed", "reward_power", "speed_error", "speed", "command", "success")

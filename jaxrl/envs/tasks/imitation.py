@@ -7,6 +7,7 @@ observed and must not be left; the reward still compares with the captured clip.
 """
 
 import dataclasses
+import math
 from typing import Any, cast
 
 import jax
@@ -16,9 +17,8 @@ from brax.envs import base
 
 from jaxrl.envs.hooks import TrialEpisodes, TrialReport
 from jaxrl.envs.tasks import tracking
-from jaxrl.envs.tasks.motion_env import MotionEnv
+from jaxrl.envs.tasks.motion_env import MotionEnv, Place
 from jaxrl.motion import clip_sampling, observations
-from jaxrl.motion import library as libraries
 from jaxrl.motion.clip import FPS
 from jaxrl.motion.clip_sampling import Resampling
 from jaxrl.motion.humanoid import Pose
@@ -34,8 +34,8 @@ class Imitation(MotionEnv):
 
     @property
     def episode_length(self) -> int:
-        """More than the longest clip: its end comes first."""
-        return int(np.max(self.library.frames)) + 2
+        """More than the longest clip, played slowly: its end comes first."""
+        return math.ceil(int(np.max(self.library.frames)) / (1.0 - self.config.speed)) + 2
 
     @property
     def num_trials(self) -> int:
@@ -90,11 +90,11 @@ class Imitation(MotionEnv):
 
     def reset(self, rng: Key, curriculum: Resampling | None = None) -> base.State:
         """Start at a random time of a random clip, with a random yaw."""
-        return self._start(*self.sample_start(rng, curriculum.weights if curriculum else None))
+        return self._start(self.sample_start(rng, curriculum.weights if curriculum else None))
 
     def trial(self, clip: Array) -> base.State:
         """Start at the beginning of a clip; only the clip's end ends the episode."""
-        return self._start(clip, jnp.zeros(()), jnp.zeros(()), is_trial=True)
+        return self._start(self.start_of(clip), is_trial=True)
 
     def record(self, state: base.State) -> dict[str, Array]:
         """Return the positions of all bodies, simulated, captured, and to be tracked."""
@@ -102,7 +102,7 @@ class Imitation(MotionEnv):
         return {
             "position": self.humanoid.body_motion(pose).position,
             "captured": self._captured(info).position,
-            "reference": self.reference(info["clip"], info["time"], info["yaw"]).position,
+            "reference": self.reference(info).position,
             "success_bodies": jnp.asarray(success_bodies(self.humanoid.skeleton.bodies)),
         }
 
@@ -111,12 +111,12 @@ class Imitation(MotionEnv):
         pose = cast(Pose, state.pipeline_state)
         return {"qpos": pose.qpos, "ghost": self._captured(state.info).qpos}
 
-    def _start(self, clip: Array, time: Array, yaw: Array, is_trial: bool = False) -> base.State:
-        start = self.reference(clip, time, yaw)
+    def _start(self, place: Place, is_trial: bool = False) -> base.State:
+        start = self.reference(place)
         pose = self.humanoid.start(start.qpos, start.qvel)
-        info = {"clip": clip, "time": time, "yaw": yaw, "truncation": jnp.zeros(())}
+        info = place | {"truncation": jnp.zeros(())}
         info["is_trial"] = jnp.asarray(is_trial, jnp.float32)
-        info |= self.amp_history(clip, time)
+        info |= self.amp_history(place)
         return base.State(
             pipeline_state=pose,  # type: ignore[arg-type]
             obs=self._observe(self.humanoid.body_motion(pose), info),
@@ -130,10 +130,10 @@ class Imitation(MotionEnv):
         """Set servo targets, simulate up to the next frame, and compare."""
         info = dict(state.info)
         info["time"] = next_frame(info["time"])
-        reference = self.reference(info["clip"], info["time"], info["yaw"])
+        reference = self.reference(info)
         pose: Any = state.pipeline_state
-        feedforward = libraries.feedforward(self.library, info["clip"], info["time"])
-        pose, power = self.humanoid.move(pose, self._target(reference, feedforward, action))
+        target = self._target(reference, self.feedforward(info), action)
+        pose, power = self.humanoid.move(pose, target)
         now = self.humanoid.body_motion(pose)
         info |= self.next_amp_history(info, now)
         terms = observations.reward_terms(now, self._captured(info), self.config.scales)
@@ -141,7 +141,7 @@ class Imitation(MotionEnv):
         cost = -self.config.power_coef * power
         distances = observations.body_distances(now, reference)
         too_far = jnp.max(distances) > self.config.distance
-        at_end = info["time"] >= libraries.duration(self.library, info["clip"]) - 0.5 / FPS
+        at_end = info["time"] >= self.duration(info) - 0.5 / FPS
         too_far = too_far & (info["is_trial"] == 0)
         info["truncation"] = (at_end & ~too_far).astype(jnp.float32)
         return dataclasses.replace(
@@ -156,7 +156,7 @@ class Imitation(MotionEnv):
         )
 
     def _captured(self, info: dict[str, Array]) -> Reference:
-        return self.reference(info["clip"], info["time"], info["yaw"], captured=True)
+        return self.reference(info, captured=True)
 
     def _target(self, reference: Reference, feedforward: Array, action: Array) -> Array:
         """Return servo targets: around the clip's next pose, or around the rest pose."""
@@ -168,7 +168,7 @@ class Imitation(MotionEnv):
     def _observe(self, now: Reference, info: dict[str, Array]) -> PyTree:
         parts = [observations.proprioception(now)]
         for ahead in self.config.future:
-            target = self.reference(info["clip"], info["time"] + ahead / FPS, info["yaw"])
+            target = self.reference(info, ahead / FPS)
             parts.append(observations.goal_obs(now, target))
         return self.with_amp(jnp.concatenate(parts), info)
 

@@ -7,6 +7,7 @@ those in progress follow clips that may be gone.
 """
 
 import copy
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,7 +20,7 @@ from jaxrl.config import MotionConfig
 from jaxrl.envs.hooks import TrialEpisodes, TrialReport
 from jaxrl.envs.tasks import tracking
 from jaxrl.envs.tasks.imitation import Imitation
-from jaxrl.envs.tasks.motion_env import MotionEnv
+from jaxrl.envs.tasks.motion_env import MotionEnv, refuse_other_speeds
 from jaxrl.motion import clip_sampling
 from jaxrl.motion.clip_sampling import Resampling, ResidentSet
 from jaxrl.motion.clip_store import ClipStore, Resident
@@ -34,6 +35,7 @@ class StreamedImitation(MotionEnv):
     """
 
     def __init__(self, config: MotionConfig, humanoid: Humanoid, store: ClipStore, seed: int = 0):
+        refuse_other_speeds(config, store.planned)
         self.store, self._seed = store, seed
         first = self.first_curriculum()
         self._first = store.load(first.clips, first.weights)
@@ -63,8 +65,8 @@ class StreamedImitation(MotionEnv):
 
     @property
     def episode_length(self) -> int:
-        """More than the longest clip of all."""
-        return int(np.max(self.store.frames)) + 2
+        """More than the longest clip of all, played slowly."""
+        return math.ceil(int(np.max(self.store.frames)) / (1.0 - self.config.speed)) + 2
 
     @property
     def num_trials(self) -> int:

@@ -15,6 +15,7 @@ from jaxrl.config import MotionConfig
 from jaxrl.envs.env_state import physics, strong, typed_like
 from jaxrl.envs.tasks import motion_env
 from jaxrl.envs.tasks.imitation import Imitation, next_frame
+from jaxrl.errors import UserError
 from jaxrl.evaluation.episodes import Episodes
 from jaxrl.motion import clip_sampling, skeleton, synthetic
 from jaxrl.motion import library as libraries
@@ -73,20 +74,21 @@ def play(env):
 
 
 def _at(play, clip=0, time=0.0, yaw=0.0, is_trial=False):
-    return play.begin(np.int32(clip), np.float32(time), np.float32(yaw), np.float32(is_trial))
+    place = {"clip": np.int32(clip), "time": np.float32(time), "yaw": np.float32(yaw)}
+    return play.begin(place, np.float32(is_trial))
 
 
 def _trial_start(env, play, clip):
     """Return `env.trial(clip)`, by the compiled start."""
     other = copy.copy(env)
-    other._start = lambda *given, is_trial: _at(play, *given, is_trial)
+    other._start = lambda place, is_trial: _at(play, **place, is_trial=is_trial)
     return other.trial(clip)
 
 
 def _sampled(env, keys, *curriculum):
     """Return the clips, times and yaws [keys] that `env.reset` starts from."""
     other = copy.copy(env)
-    other._start = lambda *given: given
+    other._start = lambda place: tuple(place.values())
     return map(np.asarray, jax.jit(jax.vmap(lambda key: other.reset(key, *curriculum)))(keys))
 
 
@@ -359,6 +361,68 @@ def test_absolute_actions_span_the_servo_range_around_rest(env):
     np.testing.assert_allclose(env.absolute_target(none), humanoid.angles(humanoid.model.qpos0))
     np.testing.assert_allclose(env.absolute_target(full), humanoid.high, rtol=1e-6)
     np.testing.assert_allclose(env.absolute_target(-2.0 * full), humanoid.low, rtol=1e-6)
+
+
+@pytest.fixture(scope="module")
+def varied(env):
+    """The same clips, mirrored, and up to a fifth slower or faster; the planned one left out."""
+    config = dataclasses.replace(env.config, mirror=True, speed=0.2)
+    library = env.library.replace(planned=())
+    return Imitation(config, env.humanoid, library)
+
+
+def test_episodes_vary_in_side_and_speed(env, varied):
+    """The start is drawn as before; a slower clip lasts longer, and starts are whole frames."""
+    keys = jax.random.split(jax.random.key(0), 300)
+    plain, place = (jax.jit(jax.vmap(each.sample_start))(keys) for each in (env, varied))
+    assert set(plain) == {"clip", "time", "yaw"}
+    np.testing.assert_array_equal(place["clip"], plain["clip"])
+    np.testing.assert_array_equal(place["yaw"], plain["yaw"])
+    assert 120 < np.sum(place["mirrored"]) < 180
+    speed, seconds = np.asarray(place["clip_speed"]), np.asarray(varied.duration(place))
+    counts, _ = np.histogram(speed, 4, (0.8, 1.2))
+    assert counts.min() > 50
+    np.testing.assert_allclose(seconds, libraries.duration(env.library, place["clip"]) / speed)
+    frames = np.asarray(place["time"]) * FPS
+    np.testing.assert_allclose(frames, np.round(frames), atol=1e-4)
+    long = np.asarray(place["clip"]) == 0
+    assert np.corrcoef(frames[long], np.asarray(plain["time"])[long] / speed[long])[0, 1] > 0.999
+    assert (place["time"] <= seconds - 1 / FPS + 1e-6).all()
+    # The slowest 61 frames become 76.25; a frame at both ends is to spare.
+    assert varied.episode_length == 77 + 2
+
+
+def test_references_are_mirrored_and_play_at_their_speed(env, varied):
+    place = {"clip": jnp.int32(0), "time": jnp.float32(0.5), "yaw": jnp.float32(0.0)}
+    varied_place = place | {"mirrored": jnp.ones(()), "clip_speed": jnp.float32(1.2)}
+    look = jax.jit(lambda where: varied.reference(where, 0.25))
+    found, plain = look(varied_place), env.reference(place | {"time": jnp.float32(0.75 * 1.2)})
+    left, right = (env.humanoid.skeleton.bodies.index(f"{side}_knee") for side in ("left", "right"))
+    flip = jnp.array([1.0, -1.0, 1.0])
+    np.testing.assert_allclose(found.position[left], flip * plain.position[right], atol=1e-5)
+    np.testing.assert_allclose(found.velocity[left], 1.2 * flip * plain.velocity[right], atol=1e-4)
+    np.testing.assert_allclose(found.spin[left], -1.2 * flip * plain.spin[right], atol=1e-4)
+    assert np.abs(plain.spin[right]).max() > 0.1
+    # As it is: the same clip without change, bit for bit.
+    as_is = varied.start_of(jnp.int32(0)) | {"time": jnp.float32(0.5)}
+    jax.tree.map(np.testing.assert_array_equal, look(as_is), env.reference(place, 0.25))
+
+
+def test_feedforward_of_plans_is_mirrored(env, varied):
+    place = {"clip": jnp.int32(2), "time": jnp.float32(2 / FPS), "yaw": jnp.zeros(())}
+    place |= {"mirrored": jnp.ones(()), "clip_speed": jnp.ones(())}
+    names = [env.humanoid.model.actuator(i).name for i in range(28)]
+    found, plain = (
+        dict(zip(names, each.feedforward(place), strict=True)) for each in (varied, env)
+    )
+    assert found["left_knee"] == plain["right_knee"] != plain["left_knee"]
+    assert found["left_hip_x"] == -plain["right_hip_x"] and found["chest_y"] == plain["chest_y"]
+
+
+def test_planned_clips_keep_their_speed(env):
+    config = dataclasses.replace(env.config, speed=0.1)
+    with pytest.raises(UserError, match="'planned' has a plan, which is feasible at its own speed"):
+        Imitation(config, env.humanoid, env.library)
 
 
 def test_time_does_not_drift_over_long_clips():
