@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import tyro
 
-from jaxrl.config import TrainConfig, env_names, zoo
+from jaxrl.config import TrainConfig, clip_split, env_names, zoo
 from jaxrl.errors import UserError, check_episodes, check_range, exit_status, nearest
 from jaxrl.utils import atomic_io, command_line, progress
 from jaxrl.utils.formatting import short
@@ -46,6 +46,9 @@ class EvaluateArgs:
     """JSON file; RUN/evaluation-<policy>.json by default. A table of clips is written beside it."""
     clips: Path | None = None
     """Motion clips (a file or folder) to follow instead of the training clips."""
+    split: clip_split.Split | None = None
+    """Which clips to follow, by experiments/imitation/split.json: train, test or all. By default
+    those of the training, or all of --clips."""
     render: Path | None = None
     """Also write a video of one clip beside its reference (.gif, or .png for one image)."""
     render_clip: str | None = None
@@ -176,6 +179,7 @@ def _report_episodes(
 def _prepare_out(args: EvaluateArgs) -> Path:
     """Return the JSON file to write, in a folder that exists."""
     other = f"-{args.clips.resolve().stem}" if args.clips else ""
+    other += f"-{args.split}" if args.split else ""
     name = f"evaluation-{args.policy}{other}.json"
     out = args.out or zoo.output_folder(args.run) / name
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -202,6 +206,8 @@ def _report_trials(
     report |= trials.details
     clip_report.write_table(out.with_suffix(".tsv"), trials.table)
     print(f"every clip in {out.with_suffix('.tsv')}")
+    if args.split:
+        report["split"] = args.split
     if args.clips:
         report["clips_from"] = str(args.clips)
     _write(out, report)
@@ -221,14 +227,17 @@ def _nan_to_null(value: Any) -> Any:
 
 
 def _with_clips(config: TrainConfig, args: EvaluateArgs) -> TrainConfig:
-    """Return the settings of a run with the clips of --clips."""
-    if args.clips is None:
-        return config
-    if config.env not in env_names.MOTION:
-        raise UserError(f"--clips: the environment '{config.env}' follows no motion clips.")
-    if config.env == "imitation":
-        _warn_of_plans(config.motion.clips, args.clips)
-    return replace(config, motion=replace(config.motion, clips=args.clips))
+    """Return the settings of a run with the clips of --clips and --split."""
+    for flag, given in (("--clips", args.clips), ("--split", args.split)):
+        if given is not None and config.env not in env_names.MOTION:
+            raise UserError(f"{flag}: the environment '{config.env}' follows no motion clips.")
+    if args.clips is not None:
+        if config.env == "imitation":
+            _warn_of_plans(config.motion.clips, args.clips)
+        config = replace(config, motion=replace(config.motion, clips=args.clips, split="all"))
+    if args.split is not None:
+        config = replace(config, motion=replace(config.motion, split=args.split))
+    return config
 
 
 def _warn_of_plans(trained: Path | None, chosen: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Literal
 
 import tyro
 
-from jaxrl.config import env_names
+from jaxrl.config import clip_split, env_names
 from jaxrl.config.algorithms import (
     AMPConfig,
     OffPolicyConfig,
@@ -131,6 +131,14 @@ class MotionConfig:
     """Motion capture to follow."""
 
     clips: Path | None = setting(None, "A clip, or a folder of clips; None: a small generated one.")
+    split: clip_split.Split = setting(
+        "all",
+        "Which of these clips to use, by experiments/imitation/split.json: those for training, "
+        "those for testing, or all.",
+    )
+    allow_test_clips: bool = setting(
+        False, "Train on clips that are for testing, too: results on them are no longer unseen."
+    )
     model: Path | None = setting(
         None, "MuJoCo model (MJCF) of the humanoid, with servos on its joints; None: our own."
     )

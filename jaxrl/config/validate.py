@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable
 from pathlib import Path
 
-from jaxrl.config import TrainConfig, env_names
+from jaxrl.config import TrainConfig, clip_split, env_names
 from jaxrl.config.metadata import INT32_MAX, INT64_MAX
 from jaxrl.config.settings import SETTINGS, flag, get
 from jaxrl.config.values import format_value, type_problems
@@ -143,6 +143,7 @@ def _motion_problems(config: TrainConfig) -> list[str]:
         file = get(config, path)
         if file is not None and not Path(file).exists():
             problems.append(f"{flag(path)} '{file}': no such file or folder.{advice}")
+    problems += _split_problems(config)
     low, high = config.motion.speeds
     if low > high:
         problems.append("--motion.speeds must be two numbers, the lower one first.")
@@ -159,6 +160,20 @@ def _motion_problems(config: TrainConfig) -> list[str]:
             f"--task.action-repeat must be 1 for {config.env}: every frame of a clip is compared."
         )
     return problems
+
+
+def _split_problems(config: TrainConfig) -> list[str]:
+    """Refuse to train on clips that are for testing."""
+    motion = config.motion
+    if motion.clips is None or motion.split == "train" or motion.allow_test_clips:
+        return []
+    if not (names := clip_split.test_clips(Path(motion.clips))):
+        return []
+    return [
+        f"--motion.clips '{motion.clips}': {', '.join(names)} {'is' if len(names) == 1 else 'are'} "
+        "for testing only (experiments/imitation/split.json). Use --motion.split train to leave "
+        "such clips out, or --motion.allow-test-clips to train on them all the same."
+    ]
 
 
 def _size_problems(config: TrainConfig, device_count: int | None) -> list[str]:

@@ -15,6 +15,7 @@ import mujoco
 import numpy as np
 from flax import struct
 
+from jaxrl.config import clip_split
 from jaxrl.errors import UserError
 from jaxrl.motion import formats, ground, rotations, skeleton
 from jaxrl.motion.clip import Clip, clamp_to_limits, repeat_cycles, resample
@@ -65,9 +66,19 @@ def load_clips(path: str, model: mujoco.MjModel, min_seconds: float = 0.0) -> li
     return list(read_clips(path, model, min_seconds))
 
 
-def read_clips(path: str, model: mujoco.MjModel, min_seconds: float = 0.0) -> Iterator[Clip]:
-    """Return the same clips one after the other: there may be no memory for all."""
-    files, bones = formats.files(Path(path)), skeleton.describe(model)
+def read_clips(
+    path: str,
+    model: mujoco.MjModel,
+    min_seconds: float = 0.0,
+    split: clip_split.Split = "all",
+) -> Iterator[Clip]:
+    """Return the same clips one after the other: there may be no memory for all.
+
+    With `split`, only those for training, or for testing.
+    """
+    files, bones = clip_split.chosen(formats.files(Path(path)), split), skeleton.describe(model)
+    if not files:
+        raise UserError(f"'{path}' has no clips of the split '{split}'; use another, or all.")
     refuse_same_names((file.stem for file in files), f"'{path}': ")
     for file in files:
         for clip in formats.read(file, bones):

@@ -129,6 +129,18 @@ def test_loops_are_repeated_to_the_minimum_length(tmp_path, bones, model):
     np.testing.assert_array_equal(built.frames, [91, 31])
 
 
+def test_parts_of_the_split_are_read(tmp_path, bones, model):
+    for name in ("humanoid3d_jog", "humanoid3d_run"):
+        native.write(tmp_path / f"{name}.npz", synthetic.stepping(bones, seconds=0.2), bones)
+    read = partial(library.read_clips, str(tmp_path), model)
+    assert [clip.name for clip in read(split="test")] == ["humanoid3d_jog"]
+    assert [clip.name for clip in read(split="train")] == ["humanoid3d_run"]
+    assert len(list(read())) == 2
+    (tmp_path / "humanoid3d_jog.npz").unlink()
+    with pytest.raises(UserError, match="has no clips of the split 'test'"):
+        list(read(split="test"))
+
+
 def test_planned_clip_is_queried_from_its_plan(bones, model):
     """Velocities are the plan's own; feedforward is interpolated like everything else."""
     clip = synthetic.stepping(bones, seconds=1.0)

@@ -212,7 +212,8 @@ def _crops(config: MotionConfig, model: Any) -> Iterator[Clip]:
 def _clips(config: MotionConfig, model: Any) -> Iterator[Clip]:
     """Read the clips, or synthesise one; looping ones are repeated for `loop_seconds`."""
     if config.clips:
-        yield from libraries.read_clips(str(config.clips), model, config.loop_seconds)
+        path, seconds = str(config.clips), config.loop_seconds
+        yield from libraries.read_clips(path, model, seconds, config.split)
         return
     synthesised = synthetic.stepping(skeleton.describe(model))
     cycles = max(1, math.ceil(config.loop_seconds / synthesised.seconds))

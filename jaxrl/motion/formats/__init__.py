@@ -8,6 +8,7 @@ Pickles are read by `jaxrl.clips.convert` alone.
 
 from pathlib import Path
 
+from jaxrl.config.clip_split import SUFFIXES
 from jaxrl.errors import UserError
 from jaxrl.motion.clip import Clip
 from jaxrl.motion.formats import amass, deepmimic, native
@@ -15,8 +16,6 @@ from jaxrl.motion.formats.npz import opened
 from jaxrl.motion.skeleton import Skeleton
 
 __all__ = ["SUFFIXES", "any_planned", "files", "read"]
-
-SUFFIXES = (".txt", ".json", ".npz")
 
 
 def read(path: str | Path, skeleton: Skeleton, fps: float | None = None) -> list[Clip]:
