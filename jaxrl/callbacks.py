@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from jaxrl.config import TrainConfig
 from jaxrl.errors import UserError, message
@@ -91,8 +91,9 @@ class CallbackAction(NamedTuple):
 
 # None or True: continue. False: stop. A dict: values to log.
 CallbackResult = CallbackAction | bool | Mapping[str, float] | None
-# A function is called once per cycle, at "log"; an object has on_<event> methods.
-Callback = Any
+# A function is called once per cycle, at "log"; any other object has on_<event> methods, each of
+# which is such a function.
+Callback = Callable[[CallbackContext], CallbackResult] | object
 
 
 def _at_least_one(name: str, value: int) -> None:

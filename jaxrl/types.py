@@ -1,11 +1,12 @@
 """The records that environments, algorithms and the training loop exchange."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, Protocol, Self
 
 import jax
 import jax.numpy as jnp
 from flax import struct
+from typing_extensions import TypeVar
 
 Array = jax.Array
 Key = jax.Array
@@ -81,15 +82,53 @@ class RolloutState(struct.PyTreeNode):
     replay: PyTree = ()  # ReplayState of an off-policy algorithm
 
 
-class TrainState(struct.PyTreeNode):
+class Learner(Protocol):
+    """What an algorithm learns, and learns with: parameters, optimiser, statistics.
+
+    Every algorithm has a class of its own; this is what the host reads and replaces of any.
+    """
+
+    @property
+    def params(self) -> PyTree:
+        """The parameters of all networks."""
+        ...
+
+    @property
+    def hparams(self) -> dict[str, Array]:
+        """The traced settings, by name."""
+        ...
+
+    @property
+    def total_iterations(self) -> Array:
+        """The planned iterations, an int32: where schedules end."""
+        ...
+
+    @property
+    def skipped_updates(self) -> Array:
+        """The gradient steps that were skipped as non-finite, an int32."""
+        ...
+
+    @property
+    def nonfinite_streak(self) -> Array:
+        """How many of the last steps were skipped without one in between that was not, an int32."""
+        ...
+
+    def replace(self, **changes: Any) -> Self:
+        """Return a learner with some fields replaced."""
+        ...
+
+
+# Left out, as in `TrainState`, it is any learner.
+LearnerT = TypeVar("LearnerT", bound=Learner, default=Learner)
+
+
+class TrainState(Generic[LearnerT], struct.PyTreeNode):
     """Everything that can influence the next step; resuming is restoring this."""
 
     key: Key  # constant: `key_for` folds the iteration in
     iteration: Array  # int32; the CPU computes environment steps from it, without overflow
     collector: RolloutState
-    # Of the algorithm: parameters, optimiser, statistics, hyper-parameters. Every learner also has
-    # the int32 scalars `total_iterations`, `skipped_updates` and `nonfinite_streak`.
-    learner: Any
+    learner: LearnerT
     # What start states are sampled by, where that follows training; () elsewhere.
     curriculum: PyTree = ()
 
@@ -98,17 +137,17 @@ class TrainState(struct.PyTreeNode):
         return jax.random.fold_in(self.key, uses * self.iteration + use)
 
 
-class Algorithm(NamedTuple):
+class Algorithm(NamedTuple, Generic[LearnerT]):
     """A learning algorithm as a record of pure functions.
 
     `pool` holds start states for new episodes; without it they are sampled where needed.
     """
 
-    init: Callable[..., TrainState]  # (key, pool=None)
-    learn: Callable[[TrainState, Rollout], tuple[TrainState, Metrics]]
-    train_step: Callable[..., tuple[TrainState, Metrics]]  # (state, pool=None)
+    init: Callable[..., TrainState[LearnerT]]  # (key, pool=None)
+    learn: Callable[[TrainState[LearnerT], Rollout], tuple[TrainState[LearnerT], Metrics]]
+    train_step: Callable[..., tuple[TrainState[LearnerT], Metrics]]  # (state, pool=None)
     policy: Callable[[bool], Policy]  # deterministic -> Policy
-    policy_params: Callable[[Any], PyTree]  # learner -> params of the policy
+    policy_params: Callable[[LearnerT], PyTree]  # params of the policy
     initial_carry: Callable[[int], PyTree]
-    reward_params: Callable[[Any], PyTree] | None = None  # learner -> params of a learnt reward
+    reward_params: Callable[[LearnerT], PyTree] | None = None  # params of a learnt reward
     rollout_carry: Callable[[int], PyTree] | None = None  # of rollouts, if not `initial_carry`

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from typing import Any
 
 from jaxrl.algorithms.amp import AMP
 from jaxrl.algorithms.off_policy import algorithm as off_policy
@@ -42,8 +43,11 @@ def make(
     networks: ActorCritic,
     num_shards: int = 1,
     teacher: ppo.Teacher | None = None,
-) -> Algorithm:
-    """Compose the algorithm of a configuration, with rows split over `num_shards` devices."""
+) -> Algorithm[Any]:
+    """Compose the algorithm of a configuration, with rows split over `num_shards` devices.
+
+    Which learner it takes is forgotten here: it is only ever given the one that it has made.
+    """
     if env_names.is_custom(config.algo):
         return _make_custom(config, env, networks, num_shards)
     if config.algo == "ppo":
@@ -63,7 +67,7 @@ def make(
 
 def _make_custom(
     config: TrainConfig, env: VectorEnv, networks: ActorCritic, num_shards: int
-) -> Algorithm:
+) -> Algorithm[Any]:
     made = user_code.load("--algo", config.algo)(config, env, networks, num_shards)
     if not isinstance(made, Algorithm):
         raise UserError(
@@ -98,7 +102,7 @@ def make_off_policy(
     networks: ActorCritic,
     algorithm: OffPolicyAlgorithm,
     num_shards: int = 1,
-) -> Algorithm:
+) -> Algorithm[off_policy.OffPolicyState]:
     """Compose an off-policy algorithm with the replay and rewards of a configuration."""
     settings, total = config.offpolicy, config.total_iterations
     reward_model = _reward_model(config, env.spec) if settings.reward == "rrd" else None
@@ -123,7 +127,7 @@ def make_offline(
     obs_stats: RunningStats,
     longest: int,
     reward_factor: float = 1.0,
-) -> offline.OfflineAlgorithm:
+) -> offline.OfflineAlgorithm[Any]:
     """Compose the learning of a policy, a reward or both from recorded episodes.
 
     Args:

@@ -35,7 +35,7 @@ from jaxrl.loggers import run_dir, sinks
 from jaxrl.policies import reward_files
 from jaxrl.programs.compiler import peak_bytes
 from jaxrl.programs.program import Program, run_iterations, with_settings
-from jaxrl.types import Array, EnvSpec, Metrics, PyTree, RewardFn, TrainState
+from jaxrl.types import Array, EnvSpec, Learner, Metrics, PyTree, RewardFn, TrainState
 from jaxrl.utils import sharding, streams
 from jaxrl.utils.formatting import plural
 from jaxrl.utils.xla_options import compile_for_devices
@@ -328,7 +328,7 @@ class OfflineExecutor:
         assert self._compiled is not None, "wait() comes first"
         return peak_bytes(self._compiled)
 
-    def _errors(self, learner: Any, steps: Transition, number: Array) -> Metrics:
+    def _errors(self, learner: Learner, steps: Transition, number: Array) -> Metrics:
         """Return the means of held-out errors over steps, a block at a time."""
         size = min(_BLOCK, len(steps.reward))
         count = len(steps.reward) // size

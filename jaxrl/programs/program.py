@@ -19,11 +19,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
+from jaxrl.algorithms.off_policy.offline import OfflineAlgorithm
 from jaxrl.config import TrainConfig
 from jaxrl.envs.nan_capture import NonFiniteCapture
 from jaxrl.evaluation import episodes as evaluation
 from jaxrl.evaluation.episodes import Episodes
-from jaxrl.types import RECORDS, Array, EnvSpec, Metrics, PyTree, TrainState
+from jaxrl.types import RECORDS, Algorithm, Array, EnvSpec, Learner, Metrics, PyTree, TrainState
 from jaxrl.utils import sharding
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class Program(abc.ABC):
 
     config: TrainConfig
     mesh: Mesh
-    algorithm: Any = field(kw_only=True)  # Algorithm or OfflineAlgorithm
+    algorithm: Algorithm | OfflineAlgorithm = field(kw_only=True)
     members: tuple[TrainConfig, ...] = ()  # of a population; () for a single run: no such axis
 
     @property
@@ -51,11 +52,11 @@ class Program(abc.ABC):
     def abstract_state(self) -> TrainState:
         """Return shapes, types and shardings of the training state."""
 
-    def policy_params(self, learner: Any) -> PyTree:
+    def policy_params(self, learner: Learner) -> PyTree:
         """Return the part of a learner that is evaluated; None where only a reward is learnt."""
         return self.algorithm.policy_params and self.algorithm.policy_params(learner)
 
-    def reward_params(self, learner: Any) -> PyTree:
+    def reward_params(self, learner: Learner) -> PyTree:
         """Return the reward that a learner has learnt; None where it learns none."""
         return self.algorithm.reward_params and self.algorithm.reward_params(learner)
 
@@ -69,7 +70,7 @@ class Program(abc.ABC):
         """Episodes and steps of recorded data, as metrics; none where environments are stepped."""
         return {}
 
-    def networks(self, learner: Any) -> dict[str, PyTree]:
+    def networks(self, learner: Learner) -> dict[str, PyTree]:
         """Return the networks that are saved, by the folders that they are saved in."""
         found = {"policies": self.policy_params(learner), "rewards": self.reward_params(learner)}
         return {folder: params for folder, params in found.items() if params is not None}
@@ -199,7 +200,7 @@ def _zeros(shapes: PyTree, *axis: int) -> PyTree:
     return jax.tree.map(lambda s: jnp.zeros((*axis, *s.shape), s.dtype), shapes)
 
 
-def with_settings(learner: Any, members: tuple[TrainConfig, ...]) -> Any:
+def with_settings(learner: Learner, members: tuple[TrainConfig, ...]) -> Learner:
     """Give every member the settings that are arrays of its own."""
     hparams = {
         name: sharding.put(

@@ -49,7 +49,7 @@ class CallbackRunner:
                     self.failure = CallbackError(f"{text}{type(error).__name__}: {error}")
                     self.failure.__cause__ = error
 
-    def _apply(self, name: str, context: CallbackContext, answer: Any) -> None:
+    def _apply(self, name: str, context: CallbackContext, answer: CallbackResult) -> None:
         action = _as_action(name, answer)
         self.stopped = self.stopped or (action.stop and f"{name}: {action.stop}")
         self.save |= action.save
@@ -64,7 +64,7 @@ class CallbackRunner:
             self.log[key] = value
 
 
-def _as_action(name: str, answer: Any) -> CallbackAction:
+def _as_action(name: str, answer: CallbackResult) -> CallbackAction:
     if isinstance(answer, CallbackAction):
         return answer
     if answer is None or answer is True:

@@ -45,7 +45,7 @@ def iterations_of(state: TrainState) -> int:
     return int(np.ravel(processes.fetch(state.iteration))[0])
 
 
-def cycles_of(program: Program, start: Any) -> int:
+def cycles_of(program: Program, start: object) -> int:
     """Return how many cycles a start has behind it: none, unless it is a full state."""
     if not isinstance(start, InitialState):
         return 0

@@ -98,8 +98,8 @@ class Batch(NamedTuple):
 
 
 def train_step(
-    run: OffPolicy, env: VectorEnv, state: TrainState, pool: PyTree = None
-) -> tuple[TrainState, Metrics]:
+    run: OffPolicy, env: VectorEnv, state: TrainState[OffPolicyState], pool: PyTree = None
+) -> tuple[TrainState[OffPolicyState], Metrics]:
     """Run one iteration: collect a rollout, then learn."""
     collector, experience = collect(
         env,
@@ -113,7 +113,9 @@ def train_step(
     return learn(run, state.replace(collector=collector), experience)
 
 
-def learn(run: OffPolicy, state: TrainState, experience: Rollout) -> tuple[TrainState, Metrics]:
+def learn(
+    run: OffPolicy, state: TrainState[OffPolicyState], experience: Rollout
+) -> tuple[TrainState[OffPolicyState], Metrics]:
     """Add a rollout to the replay, learn from it after the warm-up, then update the statistics."""
     key = state.key_for(_LEARN, _NUM_KEYS)
     replay = run.buffer.add(state.collector.replay, experience)
@@ -288,7 +290,9 @@ def reward_params(run: OffPolicy, learner: OffPolicyState) -> RewardParams:
     return RewardParams(learner.params["reward"], learner.obs_stats)
 
 
-def init(run: OffPolicy, env: VectorEnv, key: Key, pool: PyTree = None) -> TrainState:
+def init(
+    run: OffPolicy, env: VectorEnv, key: Key, pool: PyTree = None
+) -> TrainState[OffPolicyState]:
     """Return the state before the first iteration."""
     key_env, key_params, key_reward, key_run = jax.random.split(key, 4)
     learner = init_learner(run, key_params, key_reward)
@@ -346,7 +350,7 @@ def make(
     reward_model: RewardModel | None,
     buffer: ReplayBuffer,
     total_iterations: int,
-) -> Algorithm:
+) -> Algorithm[OffPolicyState]:
     """Compose an off-policy algorithm; without a reward model rewards are the environment's."""
     run = OffPolicy(config, networks, algorithm, reward_model, buffer, total_iterations)
     return Algorithm(

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Generic, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +22,7 @@ from jaxrl.algorithms.policy import make_policy
 from jaxrl.learning import normalizer
 from jaxrl.learning.normalizer import RunningStats
 from jaxrl.learning.replay_buffer import Transition
-from jaxrl.types import Key, Mean, Metrics, Policy, PyTree, RolloutState, TrainState
+from jaxrl.types import Key, LearnerT, Mean, Metrics, Policy, PyTree, RolloutState, TrainState
 
 # No policy: gradient steps train the reward model alone.
 REWARD_ONLY = OffPolicyAlgorithm(
@@ -30,19 +30,19 @@ REWARD_ONLY = OffPolicyAlgorithm(
 )
 
 
-class OfflineAlgorithm(NamedTuple):
+class OfflineAlgorithm(NamedTuple, Generic[LearnerT]):
     """Learning from recorded episodes as a record of pure functions."""
 
-    init: Callable[[Key], TrainState]
-    train_step: Callable[[TrainState, ReplayState], tuple[TrainState, Metrics]]
-    held_out: Callable[[Any, Transition, Key], Metrics]  # errors of a learner on other steps
+    init: Callable[[Key], TrainState[LearnerT]]
+    train_step: Callable[[TrainState[LearnerT], ReplayState], tuple[TrainState[LearnerT], Metrics]]
+    held_out: Callable[[LearnerT, Transition, Key], Metrics]  # errors on other steps
     policy: Callable[[bool], Policy]  # deterministic -> Policy
     initial_carry: Callable[[int], PyTree]
-    policy_params: Callable[[Any], PyTree] | None  # None: only a reward is learnt
-    reward_params: Callable[[Any], PyTree] | None  # None: rewards are those of the data
+    policy_params: Callable[[LearnerT], PyTree] | None  # None: only a reward is learnt
+    reward_params: Callable[[LearnerT], PyTree] | None  # None: rewards are those of the data
 
 
-def make(run: OffPolicy, obs_stats: RunningStats) -> OfflineAlgorithm:
+def make(run: OffPolicy, obs_stats: RunningStats) -> OfflineAlgorithm[OffPolicyState]:
     """Compose an off-policy algorithm without environments; `obs_stats` are those of the data."""
     if not run.config.normalize_obs:
         obs_stats = normalizer.init(run.buffer.spec.obs)
@@ -58,7 +58,7 @@ def make(run: OffPolicy, obs_stats: RunningStats) -> OfflineAlgorithm:
     )
 
 
-def init(run: OffPolicy, obs_stats: RunningStats, key: Key) -> TrainState:
+def init(run: OffPolicy, obs_stats: RunningStats, key: Key) -> TrainState[OffPolicyState]:
     """Return the state before the first iteration."""
     key_params, key_reward, key_run = jax.random.split(key, 3)
     learner = init_learner(run, key_params, key_reward)
@@ -70,8 +70,8 @@ def init(run: OffPolicy, obs_stats: RunningStats, key: Key) -> TrainState:
 
 
 def train_step(
-    run: OffPolicy, state: TrainState, replay: ReplayState
-) -> tuple[TrainState, Metrics]:
+    run: OffPolicy, state: TrainState[OffPolicyState], replay: ReplayState
+) -> tuple[TrainState[OffPolicyState], Metrics]:
     """Run one iteration: train_batches gradient steps."""
     learner, metrics = update(run, state.learner, replay, state.key_for(0, 1))
     return state.replace(iteration=state.iteration + 1, learner=learner), metrics

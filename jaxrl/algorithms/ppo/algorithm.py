@@ -38,7 +38,9 @@ from jaxrl.types import (
 _COLLECT, _LEARN, _AMP, _NUM_KEYS = range(4)  # the random keys of an iteration
 
 
-def train_step(ppo: PPO, state: TrainState, pool: PyTree = None) -> tuple[TrainState, Metrics]:
+def train_step(
+    ppo: PPO, state: TrainState[PPOState], pool: PyTree = None
+) -> tuple[TrainState[PPOState], Metrics]:
     """Run one iteration: collect a rollout, then learn from it."""
     collector, experience = collect(
         ppo.env,
@@ -53,7 +55,9 @@ def train_step(ppo: PPO, state: TrainState, pool: PyTree = None) -> tuple[TrainS
     return learn(ppo, state.replace(collector=collector), experience)
 
 
-def learn(ppo: PPO, state: TrainState, experience: Rollout) -> tuple[TrainState, Metrics]:
+def learn(
+    ppo: PPO, state: TrainState[PPOState], experience: Rollout
+) -> tuple[TrainState[PPOState], Metrics]:
     """Update the learner on one rollout, then the statistics that the next iteration uses."""
     key = state.key_for(_LEARN, _NUM_KEYS)
     learner = _set_learning_rate(ppo, state)
@@ -84,7 +88,7 @@ def learn(ppo: PPO, state: TrainState, experience: Rollout) -> tuple[TrainState,
     ), metrics
 
 
-def _set_learning_rate(ppo: PPO, state: TrainState) -> PPOState:
+def _set_learning_rate(ppo: PPO, state: TrainState[PPOState]) -> PPOState:
     """Return the learner with the scheduled learning rate of this iteration."""
     learner = state.learner
     if ppo.config.schedule == "adaptive_kl":
@@ -135,7 +139,7 @@ def policy_params(learner: PPOState) -> PolicyParams:
     return PolicyParams(learner.params["actor"], learner.obs_stats)
 
 
-def init(ppo: PPO, key: Key, pool: PyTree = None) -> TrainState:
+def init(ppo: PPO, key: Key, pool: PyTree = None) -> TrainState[PPOState]:
     """Return the state before the first iteration."""
     key_env, key_actor, key_critic, key_run, key_amp = jax.random.split(key, 5)
     env, networks, config = ppo.env, ppo.networks, ppo.config
@@ -177,7 +181,7 @@ def make(
     teacher: Teacher | None = None,
     amp: AMP | None = None,
     extra_loss: ExtraLoss | None = None,
-) -> Algorithm:
+) -> Algorithm[PPOState]:
     """Compose PPO for an environment whose rows are split over `num_shards` devices."""
     ppo = PPO(config, env, networks, total_iterations, num_shards, teacher, amp, extra_loss)
     return Algorithm(

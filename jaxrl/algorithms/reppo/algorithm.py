@@ -29,7 +29,9 @@ from jaxrl.types import Algorithm, Key, Mean, Metrics, PyTree, Rollout, RolloutS
 _COLLECT, _TARGETS, _LEARN, _NUM_KEYS = range(4)  # the random keys of an iteration
 
 
-def train_step(reppo: REPPO, state: TrainState, pool: PyTree = None) -> tuple[TrainState, Metrics]:
+def train_step(
+    reppo: REPPO, state: TrainState[REPPOState], pool: PyTree = None
+) -> tuple[TrainState[REPPOState], Metrics]:
     """Run one iteration: collect a rollout, then learn from it."""
     collector, experience = collect(
         reppo.env,
@@ -43,7 +45,9 @@ def train_step(reppo: REPPO, state: TrainState, pool: PyTree = None) -> tuple[Tr
     return learn(reppo, state.replace(collector=collector), experience)
 
 
-def learn(reppo: REPPO, state: TrainState, experience: Rollout) -> tuple[TrainState, Metrics]:
+def learn(
+    reppo: REPPO, state: TrainState[REPPOState], experience: Rollout
+) -> tuple[TrainState[REPPOState], Metrics]:
     """Update the learner on one rollout, then the statistics that the next iteration uses."""
     learner = _set_learning_rate(reppo, state)
     batch = make_batch(reppo, learner, experience, state.key_for(_TARGETS, _NUM_KEYS))
@@ -55,7 +59,7 @@ def learn(reppo: REPPO, state: TrainState, experience: Rollout) -> tuple[TrainSt
     return state.replace(iteration=state.iteration + 1, learner=learner), metrics
 
 
-def _set_learning_rate(reppo: REPPO, state: TrainState) -> REPPOState:
+def _set_learning_rate(reppo: REPPO, state: TrainState[REPPOState]) -> REPPOState:
     """Return the learner with the scheduled learning rate of this iteration."""
     learner = state.learner
     progress = state.iteration / learner.total_iterations
@@ -68,7 +72,7 @@ def policy_params(learner: REPPOState) -> PolicyParams:
     return PolicyParams(learner.params["actor"], learner.obs_stats)
 
 
-def init(reppo: REPPO, key: Key, pool: PyTree = None) -> TrainState:
+def init(reppo: REPPO, key: Key, pool: PyTree = None) -> TrainState[REPPOState]:
     """Return the state before the first iteration."""
     key_env, key_params, key_run = jax.random.split(key, 3)
     env, config = reppo.env, reppo.config
@@ -112,7 +116,7 @@ def make(
     critic: EmbeddingCritic,
     total_iterations: int,
     num_shards: int = 1,
-) -> Algorithm:
+) -> Algorithm[REPPOState]:
     """Compose REPPO for an environment whose rows are split over `num_shards` devices."""
     reppo = REPPO(config, env, networks, critic, total_iterations, num_shards)
     return Algorithm(
