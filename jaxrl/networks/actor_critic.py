@@ -84,7 +84,7 @@ class _Actor(nn.Module):
         """Return the distribution's parameters, or the features they are computed from."""
         c = self.config
         if not from_features:
-            x = cnn.Pixels()(x) if isinstance(x, cnn.ImageObs) else x
+            x = cnn.encode(x)
             x = _torso(c, c.hidden)(x)
             if rnn_of(c, "actor") != "none":
                 x, _, carry = apply_layers(_rnn_layers(c), x, carry, ended)
@@ -141,8 +141,8 @@ class _Critic(nn.Module):
         if not from_features:
             torso = _torso(c, c.critic_hidden)
             if isinstance(x, cnn.ImageObs):
-                pixels = cnn.Pixels()
-                x, next_x = pixels(x), None if next_x is None else pixels(next_x)  # type: ignore[arg-type]
+                layers = cnn.make()
+                x, next_x = layers(x), None if next_x is None else layers(next_x)  # type: ignore[arg-type]
             x, next_x = torso(x), None if next_x is None else torso(next_x)
             if rnn_of(c, "critic") != "none":
                 x, next_x, carry = apply_layers(_rnn_layers(c), x, carry, ended, next_x)

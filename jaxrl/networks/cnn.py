@@ -56,7 +56,17 @@ def _as_float(image: Array) -> Array:
     return image.astype(jnp.float32) / 255.0 if image.dtype == jnp.uint8 else image
 
 
-class Pixels(nn.Module):
+def make() -> "CNN":
+    """Return the layers, inside a network's compact method."""
+    return CNN(name="Pixels_0")  # in saved policies and checkpoints; first weights follow from it
+
+
+def encode(obs: Array | ImageObs) -> Array:
+    """Return an observation as a vector, inside a network's compact method."""
+    return make()(obs) if isinstance(obs, ImageObs) else obs
+
+
+class CNN(nn.Module):
     """Convolutions for each image, then all features side by side."""
 
     @nn.compact

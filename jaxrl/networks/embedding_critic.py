@@ -46,7 +46,7 @@ class _EmbeddingCritic(nn.Module):
     def __call__(self, obs: Array | cnn.ImageObs, action: Array) -> CriticOutput:
         c = self.config
         *before, last = c.critic_hidden
-        x = cnn.Pixels()(obs) if isinstance(obs, cnn.ImageObs) else obs
+        x = cnn.encode(obs)
         x = jnp.concatenate([x, action], axis=-1)
         embedding = self._layers(tuple(before), "encoder")(x)
         embedding = nn.Dense(last, kernel_init=kernel_init(c.init), name="embedding")(embedding)

@@ -34,7 +34,7 @@ class StateActionMLP(nn.Module):
     def __call__(self, obs: Array | cnn.ImageObs, action: Array) -> Array:
         """Map an observation and an action vector to [..., outputs]."""
         c = self.config
-        x = cnn.Pixels()(obs) if isinstance(obs, cnn.ImageObs) else obs
+        x = cnn.encode(obs)
         x = jnp.concatenate([x, action], axis=-1)
         norm = "layer" if self.layer_norm else "none"
         x = MLP(c.critic_hidden, c.activation, norm, c.init, c.precision)(x)

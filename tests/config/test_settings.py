@@ -132,7 +132,7 @@ def test_help_lists_every_flag_and_marks_traced_ones(capsys):
     ],
 )
 def test_flags_that_the_help_shows_are_accepted(words, capsys):
-    """Every switch, choice and number can be another one without being told it has no effect."""
+    """Every switch, choice and number can be another one without a note that it has no effect."""
     assert train.main([*words.split(), "--help"]) == 0
     text = capsys.readouterr().out
     assert " Needs " not in text

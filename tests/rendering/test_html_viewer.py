@@ -131,7 +131,7 @@ def test_browser_switches_episodes_ghosts_and_views(tab, viewer):
         time.sleep(0.5)
         alone = page.screenshot()
         assert (np.abs(shaded.astype(int) - alone).max(-1) > 12).sum() > 500  # the ghost is gone
-        page.ask("world.camera.position.x += 3 * DATA.radius")  # as dragging does
+        page.ask("view.camera.position.x += 3 * DATA.radius")  # as dragging does
         time.sleep(0.5)
         turned = page.screenshot()
         assert (_red(turned) != _red(alone)).sum() > 300

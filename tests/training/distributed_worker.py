@@ -3,7 +3,7 @@
 Usage: distributed_worker.py PROCESSES DEVICES FOLDER START SCENARIO ...
 
 START is "flags" or "slurm": how they find each other. Each prints to FOLDER/printed-RANK, and
-writes what its scenarios told to FOLDER/told-RANK.json. The statuses of all are printed.
+writes the results of its scenarios to FOLDER/results-RANK.json. The statuses of all are printed.
 """
 
 import hashlib
@@ -36,7 +36,7 @@ from tests.training.distributed_runs import CONTINUED, LAYOUTS, PLAIN, RUNS
 folder: Path
 FAILS = "process_0_fails"  # after all scenarios
 FROM = "from-"  # continue the run in this folder, which the test has copied
-told: dict[str, object] = {}  # what each scenario ended with
+results: dict[str, object] = {}  # what each scenario ended with
 
 
 def parsed(name: str, place: str) -> train.TrainArgs:
@@ -120,15 +120,15 @@ def callback_stops() -> None:
     config = parsed("ppo", "stopped").config
     logged = []  # by a sink of the user's own, on process 0 as well
     result = fit.fit(config, [stop], sinks=[lambda step, row: logged.append(step)], verbose=0)
-    told["callback_stops"] = f"stopped at {result.env_steps}, logged {logged}"
+    results["callback_stops"] = f"stopped at {result.env_steps}, logged {logged}"
 
 
 def sigterm_to_0() -> None:
-    told["sigterm_to_0"] = _stopped("sigterm_to_0", 0, signal.SIGTERM)
+    results["sigterm_to_0"] = _stopped("sigterm_to_0", 0, signal.SIGTERM)
 
 
 def sigint_to_1() -> None:
-    told["sigint_to_1"] = _stopped("sigint_to_1", 1, signal.SIGINT)
+    results["sigint_to_1"] = _stopped("sigint_to_1", 1, signal.SIGINT)
 
 
 def _stopped(name: str, rank: int, number: signal.Signals) -> str:
@@ -189,8 +189,8 @@ def damaged_part() -> None:
     with CheckpointManager(newest.parent) as checkpoints:
         _, restored, _ = resume.restore_state(program, checkpoints)
     array_io.read_arrays = read_arrays
-    told["damaged_part"] = f"restored {restored.step}: {restored.warnings}"
-    told["parts_read"] = sorted(read)
+    results["damaged_part"] = f"restored {restored.step}: {restored.warnings}"
+    results["parts_read"] = sorted(read)
 
 
 def no_temporary_folder(*_, **__):
@@ -222,13 +222,13 @@ def work(rank: int, number: int, port: int, start: str, scenarios: list[str]) ->
     for name in filter(FAILS.__ne__, scenarios):
         try:
             if name.startswith(FROM):
-                told[name] = continue_resharded(folder / name)
+                results[name] = continue_resharded(folder / name)
             else:
                 globals()[name]() if name in globals() else trains(name)
         except (UserError, Exception) as error:
-            told[name] = f"{type(error).__name__}: {error}"
-        told.setdefault(name, "done")
-    (folder / f"told-{rank}.json").write_text(json.dumps(told))
+            results[name] = f"{type(error).__name__}: {error}"
+        results.setdefault(name, "done")
+    (folder / f"results-{rank}.json").write_text(json.dumps(results))
     if FAILS in scenarios:
         processes.resume_command = "jaxrl.train --resume RUN"
         if processes.is_main():

@@ -39,7 +39,7 @@ def environment(devices=None):
 
 
 def together(number, devices, folder, *scenarios, start="flags"):
-    """Run scenarios in several processes; return what each process told of them, and printed."""
+    """Run scenarios in several processes; return the results and output of each process."""
     folder.mkdir(exist_ok=True)
     layout = [str(number), str(devices), str(folder), start]
     command = [sys.executable, "-m", "tests.training.distributed_worker", *layout, *scenarios]
@@ -59,8 +59,8 @@ def together(number, devices, folder, *scenarios, start="flags"):
     outputs = [(folder / f"printed-{rank}").read_text() for rank in range(number)]
     expected = [3, *[1] * (number - 1)] if FAILS in scenarios else [0] * number
     assert statuses == expected, "\n".join(outputs)
-    told = [json.loads((folder / f"told-{rank}.json").read_text()) for rank in range(number)]
-    return [each | {"printed": output} for each, output in zip(told, outputs, strict=True)]
+    results = [json.loads((folder / f"results-{rank}.json").read_text()) for rank in range(number)]
+    return [each | {"printed": output} for each, output in zip(results, outputs, strict=True)]
 
 
 @pytest.fixture(scope="module")
@@ -108,10 +108,10 @@ SCENARIOS = [
 def test_two_and_four_processes(alone, tmp_path):
     """One test, since starting processes and compiling takes longer than all checks together."""
     folder = tmp_path / "two"
-    told = together(2, 1, folder, *RUNS, *SCENARIOS)
+    results = together(2, 1, folder, *RUNS, *SCENARIOS)
     fit.resume(alone(CONTINUED, 2), epochs=3, verbose=0)
     for name in RUNS:
-        assert [each[name] for each in told] == ["done", "done"]
+        assert [each[name] for each in results] == ["done", "done"]
         # Bit for bit: sums of two numbers do not depend on their order.
         assert rows(folder / name) == rows(alone(name, 2)), name
     assert len(rows(folder / CONTINUED)) == 6
@@ -119,22 +119,22 @@ def test_two_and_four_processes(alone, tmp_path):
     only_process_0_writes_into_the_run_folder(folder / "ppo")
     checkpoint_resumes_on_one_process(folder / "rrd", alone("rrd", 2))
     ends = ["stopped at 512, logged [256, 512]", "stopped at 512, logged []"]
-    assert [each["callback_stops"] for each in told] == ends
+    assert [each["callback_stops"] for each in results] == ends
     for scenario, text in REFUSED.items():
-        for each in told:
+        for each in results:
             assert each[scenario].startswith("UserError") and text in each[scenario]
     # A full disk of one process stops all; the checkpoint before it stays.
-    assert all("No space left on device" in each["full_disk"] for each in told)
-    assert "process 1" in told[0]["full_disk"]
+    assert all("No space left on device" in each["full_disk"] for each in results)
+    assert "process 1" in results[0]["full_disk"]
     assert [path.name for path in (folder / "full" / "checkpoints").iterdir()] == ["512"]
     # A checkpoint of which one part is damaged is skipped by all.
-    assert all(each["damaged_part"].startswith("restored 512: ['checkpoint") for each in told)
+    assert all(each["damaged_part"].startswith("restored 512: ['checkpoint") for each in results)
     # Each process reads the first part, and the rows that are its own.
-    assert told[0]["parts_read"] == ["1024", "512"]
-    assert told[1]["parts_read"] == ["1024", "1024/process-1", "512", "512/process-1"]
+    assert results[0]["parts_read"] == ["1024", "512"]
+    assert results[1]["parts_read"] == ["1024", "1024/process-1", "512", "512/process-1"]
     for scenario, number in (("sigterm_to_0", 15), ("sigint_to_1", 2)):
         end = f"signal {number} at 256, saved ['256']"
-        assert [each[scenario] for each in told] == [end, end]
+        assert [each[scenario] for each in results] == [end, end]
     four_processes(folder / "ppo", alone, tmp_path)
 
 
@@ -143,10 +143,10 @@ def four_processes(two, alone, folder):
     four, states = folder / "four", {}
     shutil.copytree(two, four / "from-two")
     scenarios = ("plain-ppo", "plain-population", "continues", "from-two", FAILS)
-    told = together(4, 1, four, *scenarios)
+    results = together(4, 1, four, *scenarios)
     for rank in (1, 2, 3):  # JAX would end them without a word of the run
         end = f"error: process 0 of 4 failed; process {rank} stops. Continue with: jaxrl.train"
-        assert end in told[rank]["printed"]
+        assert end in results[rank]["printed"]
     assert rows(four / "stopped") == rows(four / "plain-ppo")
     same_numbers(four / "plain-ppo", alone("plain-ppo", 4))
     assert rows(four / "plain-population") == rows(alone("plain-population", 4))
@@ -156,7 +156,7 @@ def four_processes(two, alone, folder):
         complete(one)
     step, state, warnings = states["from-two"]
     assert "The number of devices changed" in warnings[0]
-    assert [each["from-two"] for each in told] == [[step, state, warnings]] * 4
+    assert [each["from-two"] for each in results] == [[step, state, warnings]] * 4
     complete(four / "from-two")
 
 
@@ -280,16 +280,16 @@ def test_twenty_kills_of_any_rank_lose_nothing(tmp_path):
         kills = [json.loads(line) for line in process.stdout or ()]
     assert process.returncode == 0
     assert len(kills) == 20 and {each["rank"] for each in kills} == {0, 1}
-    told = 0
+    reported = 0
     for each in kills:
         assert each["forced"] == []  # all others have ended by themselves
         other = 1 - each["rank"]
         if each["met"] and each["statuses"][other]:
             # Before their connection stands, and on a busy machine, JAX's abort may come first.
             assert each["statuses"][other] in (1, -signal.SIGABRT)
-            told += f"process {each['rank']} of 2 was lost" in each["printed"][other]
+            reported += f"process {each['rank']} of 2 was lost" in each["printed"][other]
     finished = sorted(tmp_path.glob("run-*/"))
-    assert sum(each["met"] for each in kills) > 5 and told > 2 and finished
+    assert sum(each["met"] for each in kills) > 5 and reported > 2 and finished
     for run in finished:
         assert kill_soak.differences(tmp_path / "whole", run) == []
 

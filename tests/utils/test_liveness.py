@@ -62,15 +62,16 @@ def test_failure_reaches_main_with_its_reason(hub):
 
 def test_main_tells_the_others_and_waits_until_they_have_ended(hub):
     main, _ = hub
-    told = queue.Queue()
+    received = queue.Queue()
     spokes = [
-        liveness.Spoke(HOST, main.address, rank, lambda *who: told.put(who), 60) for rank in (1, 2)
+        liveness.Spoke(HOST, main.address, rank, lambda *who: received.put(who), 60)
+        for rank in (1, 2)
     ]
     connected(main, 2)
     began = time.monotonic()
     main.tell("the disk is full", timeout=0.3)
     assert time.monotonic() - began >= 0.3  # both are still there
-    assert [told.get(timeout=10) for _ in spokes] == [(0, "the disk is full")] * 2
+    assert [received.get(timeout=10) for _ in spokes] == [(0, "the disk is full")] * 2
     for spoke in spokes:
         spoke._main.close()
     began = time.monotonic()
@@ -100,10 +101,10 @@ def test_connection_that_fails_does_not_end_those_of_others(hub, monkeypatch):
         raise OSError(errno.ECONNRESET, os.strerror(errno.ECONNRESET))
 
     monkeypatch.setattr(liveness, "_kept_alive", fail_once)
-    told = queue.Queue()
-    dropped = liveness.Spoke(HOST, main.address, 1, lambda *who: told.put(who), 60)
-    assert told.get(timeout=10) == (0, "")
-    spoke = liveness.Spoke(HOST, main.address, 2, lambda *who: told.put(who), 60)
+    received = queue.Queue()
+    dropped = liveness.Spoke(HOST, main.address, 1, lambda *who: received.put(who), 60)
+    assert received.get(timeout=10) == (0, "")
+    spoke = liveness.Spoke(HOST, main.address, 2, lambda *who: received.put(who), 60)
     connected(main, 1)
     spoke.tell("enough", 1)
     assert failed and ended.get(timeout=10) == (2, "enough")

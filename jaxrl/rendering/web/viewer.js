@@ -34,7 +34,7 @@ function solid(geom, ghost) {
   return mesh;
 }
 
-// A group per body that moves; geoms of the world itself are added to the scene.
+// A group per body that moves; geoms that do not move are added to the scene.
 function figure(scene, ghost) {
   const bodies = Array.from({ length: DATA.bodies }, () => new THREE.Group());
   for (const geom of DATA.geoms) {
@@ -65,8 +65,8 @@ function floor(squares, renderer) {
   return mesh;
 }
 
-function stage() {
-  const renderer = new THREE.WebGLRenderer({ canvas: find("world"), antialias: true });
+function createView() {
+  const renderer = new THREE.WebGLRenderer({ canvas: find("view"), antialias: true });
   Object.assign(renderer.shadowMap, { enabled: true, type: THREE.PCFShadowMap });
   const scene = new THREE.Scene(), radius = DATA.radius, sky = new THREE.Color("#dfe7ee");
   Object.assign(scene, { background: sky, fog: new THREE.Fog(sky, 6 * radius, 30 * radius) });
@@ -101,14 +101,14 @@ function track(text, episode) {
   };
 }
 
-const world = DATA.geoms ? stage() : null;
-const aim = world && new THREE.Vector3(), moved = world && new THREE.Vector3();
+const view = DATA.geoms ? createView() : null;
+const aim = view && new THREE.Vector3(), moved = view && new THREE.Vector3();
 let episode, moment = 0, playing = true, before = 0;
 
 function choose(number) {
   episode = DATA.episodes[number];
   episode.sums ??= new Float32Array(bytes(episode.returns));
-  if (world) {
+  if (view) {
     episode.pose ??= track(episode.poses, episode);
     episode.shade ??= episode.ghost && track(episode.ghost, episode);
     episode.aims ??= new Float32Array(bytes(episode.aim));
@@ -122,9 +122,9 @@ function choose(number) {
 }
 
 function home() {
-  if (!world) return;
-  world.controls.target.copy(aim);
-  world.camera.position.fromArray(DATA.direction).multiplyScalar(3.6 * DATA.radius).add(aim);
+  if (!view) return;
+  view.controls.target.copy(aim);
+  view.camera.position.fromArray(DATA.direction).multiplyScalar(3.6 * DATA.radius).add(aim);
 }
 
 const short = (value) => (Math.abs(value) < 100 ? String(Number(value.toPrecision(4))) : value.toFixed(1));
@@ -137,27 +137,27 @@ function show(at) {
   find("clock").textContent = episode.clock ? `${(moment * episode.pause).toFixed(2)} s` : "";
   find("return").textContent = `return ${short(episode.sums[frame])} of ${short(episode.sums.at(-1))}`;
   document.body.dataset.frame = frame;
-  if (!world) return void (find("image").src = episode.images[frame]);
-  episode.pose(world.own, moment);
-  world.ghost.forEach((body) => (body.visible = Boolean(episode.shade) && find("shade").checked));
-  if (episode.shade) episode.shade(world.ghost, moment);
+  if (!view) return void (find("image").src = episode.images[frame]);
+  episode.pose(view.own, moment);
+  view.ghost.forEach((body) => (body.visible = Boolean(episode.shade) && find("shade").checked));
+  if (episode.shade) episode.shade(view.ghost, moment);
   moved.fromArray(episode.aims, 3 * frame).sub(aim);
   aim.add(moved);
   if (find("follow").checked) {
-    world.camera.position.add(moved);
-    world.controls.target.add(moved);
+    view.camera.position.add(moved);
+    view.controls.target.add(moved);
   }
   const near = (x) => Math.round(x / (2 * DATA.cell)) * 2 * DATA.cell;  // so that squares stay put
-  world.ground.position.set(near(aim.x), near(aim.y), DATA.ground);
-  world.sun.target.position.copy(aim);
-  world.sun.position.set(2, -4, 5.5).multiplyScalar(DATA.radius).add(aim);
+  view.ground.position.set(near(aim.x), near(aim.y), DATA.ground);
+  view.sun.target.position.copy(aim);
+  view.sun.position.set(2, -4, 5.5).multiplyScalar(DATA.radius).add(aim);
 }
 
 function resize() {
-  world.renderer.setPixelRatio(Math.min(window.devicePixelRatio, 2));
-  world.renderer.setSize(window.innerWidth, window.innerHeight, false);
-  world.camera.aspect = window.innerWidth / window.innerHeight;
-  world.camera.updateProjectionMatrix();
+  view.renderer.setPixelRatio(Math.min(window.devicePixelRatio, 2));
+  view.renderer.setSize(window.innerWidth, window.innerHeight, false);
+  view.camera.aspect = window.innerWidth / window.innerHeight;
+  view.camera.updateProjectionMatrix();
 }
 
 function play(on) {
@@ -174,9 +174,9 @@ function tick(now) {
     show(moment + (passed * Number(find("speed").value)) / episode.pause);
     if (moment >= episode.frames - 1) DATA.embedded ? show(0) : play(false);
   }
-  if (world) {
-    world.controls.update();
-    world.renderer.render(world.scene, world.camera);
+  if (view) {
+    view.controls.update();
+    view.renderer.render(view.scene, view.camera);
   }
   requestAnimationFrame(tick);
 }
@@ -193,12 +193,12 @@ window.onkeydown = (event) => {
   const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
   if (by) play(false), show(Math.round(moment) + by), event.preventDefault();
 };
-if (world) window.onresize = resize, resize();
+if (view) window.onresize = resize, resize();
 if (DATA.embedded) {  // one of several views: no controls, and the wheel scrolls the page
   document.body.className = "embedded";
-  if (world) world.controls.enableZoom = false;
+  if (view) view.controls.enableZoom = false;
 }
-for (const name of world ? ["image"] : ["world", "follows", "home"]) find(name).hidden = true;
+for (const name of view ? ["image"] : ["view", "follows", "home"]) find(name).hidden = true;
 find("shades").hidden = !DATA.episodes.some((one) => one.ghost);
 choose(0);
 play(true);
