@@ -25,7 +25,8 @@ import jax
 import numpy as np
 
 from jaxrl.algorithms.policy import PolicyParams
-from jaxrl.config import TrainConfig, serialization, zoo
+from jaxrl.config import TrainConfig, overrides, serialization, settings, zoo
+from jaxrl.config.settings import SETTINGS
 from jaxrl.config.zoo import Card
 from jaxrl.envs import factory as environments
 from jaxrl.errors import UserError, exit_status
@@ -98,22 +99,11 @@ def add(
 
 def without_paths(config: TrainConfig) -> TrainConfig:
     """Return the settings without paths; raise a UserError if the policy needs files or code."""
-    needed = {
-        "--motion.clips": config.motion.clips,
-        "--motion.model": config.motion.model,
-        **serialization.imported_code(config),
-    }
-    if wanting := [flag for flag, value in needed.items() if value is not None]:
+    named = settings.named_files(config)
+    files = [path for path in named if SETTINGS[path].plays and not SETTINGS[path].local]
+    if wanting := [*map(settings.flag, files), *settings.imported_code(config)]:
         raise UserError(f"{', '.join(wanting)}: a policy of the zoo needs nothing but the package.")
-    return dataclasses.replace(
-        config,
-        run_dir=None,
-        task=dataclasses.replace(config.task, assets=None),
-        init_from=None,
-        reward_from=None,
-        ppo=dataclasses.replace(config.ppo, teacher=None),
-        data=dataclasses.replace(config.data, path=None),
-    )
+    return overrides.changed(config, dict.fromkeys(named))
 
 
 def round_weights(params: PolicyParams) -> PolicyParams:

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from jaxrl.config import OffPolicyConfig, PPOConfig, REPPOConfig, metadata
+from jaxrl.config import LearningConfig, metadata
 from jaxrl.learning import exploration, normalizer
 from jaxrl.learning.normalizer import RunningStats
 from jaxrl.networks.actor_critic import ActorCritic
@@ -63,7 +63,7 @@ def rollout_carry(networks: ActorCritic, number: int) -> PyTree:
     return exploration.Carry(network_carry, networks.exploration.initial_noise(number))
 
 
-def hparams_of(config: PPOConfig | REPPOConfig | OffPolicyConfig) -> dict[str, Array]:
+def hparams_of(config: LearningConfig) -> dict[str, Array]:
     """Return the traced settings of an algorithm, as arrays of its learner."""
     return {
         name: jnp.asarray(value, jnp.float32) for name, value in metadata.traced(config).items()

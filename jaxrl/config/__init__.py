@@ -7,7 +7,9 @@ come at once.
 
 from jaxrl.config.algorithms import (
     AMPConfig,
+    LearningConfig,
     OffPolicyConfig,
+    OnPolicyConfig,
     PPOConfig,
     REPPOConfig,
     RRDConfig,
@@ -28,10 +30,12 @@ __all__ = [
     "CheckpointConfig",
     "DataConfig",
     "EvalConfig",
+    "LearningConfig",
     "LogConfig",
     "MotionConfig",
     "NetworkConfig",
     "OffPolicyConfig",
+    "OnPolicyConfig",
     "PPOConfig",
     "PickConfig",
     "AMPConfig",

@@ -8,12 +8,24 @@ declarations.
 import dataclasses
 import functools
 import typing
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 INT32_MAX = 2**31 - 1  # arrays are indexed, and iterations counted, by int32
 INT64_MAX = 2**63 - 1  # environment steps are Python integers; log files hold them as int64
 UINT32_MAX = 2**32 - 1
+
+
+@dataclass(frozen=True)
+class Code:
+    """How a setting names a class or function of the user's own, whose module is imported."""
+
+    form: str
+    """As in `module:build`."""
+    is_own: Callable[[str], bool] = lambda name: True
+    """Which of its values do, where others name what the package has."""
 
 
 @dataclass(frozen=True)
@@ -42,13 +54,22 @@ class Setting:
     """Weights of this network are useless to a run that differs in it (--init-from)."""
     only_if: tuple[str, ...] = ()
     """Has an effect only if another setting, named first, has one of the values named after it;
-    without values: if it is neither None, False nor 0."""
+    without values: if it is neither None, False nor 0. ".name" is one of its own section."""
     unless: tuple[str, ...] = ()
     """Has no effect, and is an error, if another setting has such a value."""
     continuous: bool = False
     """Has an effect only if actions are continuous."""
     reserved: tuple[str, ...] = ()
     """Values of its type that algorithms choose, and users cannot."""
+    code: Code | None = None
+    """It names code of the user's own. No file decides that such code is imported."""
+    is_path: bool = False
+    """It names a file or folder; `walk` reads this from the type."""
+    plays: bool = False
+    """Code or files that playing a trained policy needs too; others are read by training only.
+    Paths to such files are stored as absolute ones: policies are played from other folders."""
+    local: bool = False
+    """Where files are, which each machine may know by another name."""
 
     @property
     def short_help(self) -> str:
@@ -105,9 +126,19 @@ class Setting:
 
 def setting(default: Any, help: str, **facts: Any) -> Any:
     """Declare a field of a configuration; `facts` are fields of `Setting`."""
-    declared = Setting(help, **facts)
-    metadata = {"help": declared.full_help, "setting": declared}  # tyro reads "help"
+    return _declare(default, Setting(help, **facts))
+
+
+def _declare(default: Any, declared: Setting) -> Any:
+    metadata = {"help": declared.short_help, "setting": declared}  # tyro reads "help"
     return dataclasses.field(default=default, metadata=metadata)
+
+
+def again(base: type, name: str, *, default: Any = dataclasses.MISSING, **facts: Any) -> Any:
+    """Declare a field of a base class again, with another default or some other facts."""
+    before = base.__dataclass_fields__[name]
+    declared = dataclasses.replace(before.metadata["setting"], **facts)
+    return _declare(before.default if default is dataclasses.MISSING else default, declared)
 
 
 def section(cls: type, **facts: Any) -> Any:
@@ -146,12 +177,31 @@ def walk(cls: type) -> dict[str, Setting]:
             for name, inner in walk(hint).items():
                 settings[f"{each.name}.{name}"] = dataclasses.replace(
                     inner,
+                    only_if=_inside(each.name, inner.only_if),
                     compiled=inner.compiled and declared.compiled,
                     free_on_resume=inner.free_on_resume or declared.free_on_resume,
                 )
         else:
-            settings[each.name] = declared
+            is_path = Path in (hint, *typing.get_args(hint))
+            settings[each.name] = dataclasses.replace(declared, is_path=is_path)
     return settings
+
+
+def _inside(section: str, condition: tuple[str, ...]) -> tuple[str, ...]:
+    """Return a condition with the full path of a setting that is named as `.name`."""
+    path, *values = condition or ("",)
+    return (section + path, *values) if path.startswith(".") else condition
+
+
+class Section:
+    """A group of settings, as a base class."""
+
+    def __post_init__(self) -> None:
+        """Store absolute paths to what playing a policy needs."""
+        for name, declared in walk(type(self)).items():
+            path = getattr(self, name) if declared.is_path and declared.plays else None
+            if isinstance(path, Path):
+                object.__setattr__(self, name, path.expanduser().absolute())
 
 
 def sections(cls: type) -> dict[str, Setting]:

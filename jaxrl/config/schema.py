@@ -15,12 +15,13 @@ import tyro
 from jaxrl.config import clip_split, env_names
 from jaxrl.config.algorithms import (
     AMPConfig,
+    LearningConfig,
     OffPolicyConfig,
     PPOConfig,
     REPPOConfig,
     RRDConfig,
 )
-from jaxrl.config.metadata import INT64_MAX, UINT32_MAX, section, setting
+from jaxrl.config.metadata import INT64_MAX, UINT32_MAX, Code, Section, section, setting
 
 _RECURRENT = ("network.rnn", "lstm", "gru", "mingru")
 _REPLAY = ("algo", *env_names.OFF_POLICY)
@@ -36,7 +37,7 @@ _PHYSICS = (
 
 
 @dataclass(frozen=True)
-class TaskConfig:
+class TaskConfig(Section):
     """How the environment is run."""
 
     episode_length: int | None = setting(
@@ -101,6 +102,8 @@ class TaskConfig:
         "Domain randomisation: module:function with (sys, key) -> sys, for every episode; or "
         "playground: the randomiser that a task of MuJoCo Playground brings along.",
         only_if=_PHYSICS,
+        code=Code("module:function", is_own=lambda name: name != env_names.OWN_RANDOMIZER),
+        plays=True,
     )
     config: tuple[str, ...] = setting(
         (),
@@ -118,19 +121,18 @@ class TaskConfig:
         "JAXRL_MENAGERIE, or in Playground's package.",
         only_if=("env", env_names.ANY_PLAYGROUND_TASK),
         free_on_resume=True,
+        plays=True,
+        local=True,
     )
-
-    def __post_init__(self) -> None:
-        """Store an absolute path: a run may be evaluated from another folder."""
-        if isinstance(self.assets, Path):
-            object.__setattr__(self, "assets", self.assets.expanduser().absolute())
 
 
 @dataclass(frozen=True)
-class MotionConfig:
+class MotionConfig(Section):
     """Motion capture to follow."""
 
-    clips: Path | None = setting(None, "A clip, or a folder of clips; None: a small generated one.")
+    clips: Path | None = setting(
+        None, "A clip, or a folder of clips; None: a small generated one.", plays=True
+    )
     split: clip_split.Split = setting(
         "all",
         "Which of these clips to use, by experiments/imitation/split.json: those for training, "
@@ -140,7 +142,9 @@ class MotionConfig:
         False, "Train on clips that are for testing, too: results on them are no longer unseen."
     )
     model: Path | None = setting(
-        None, "MuJoCo model (MJCF) of the humanoid, with servos on its joints; None: our own."
+        None,
+        "MuJoCo model (MJCF) of the humanoid, with servos on its joints; None: our own.",
+        plays=True,
     )
     loop_seconds: float = setting(
         0.0,
@@ -406,6 +410,8 @@ class NetworkConfig:
         None,
         "Networks of your own, as module:build; build(spec, config) returns an ActorCritic.",
         weights_of="actor",
+        code=Code("module:build"),
+        plays=True,
     )
 
 
@@ -529,6 +535,7 @@ class LogConfig:
         "A logger of your own, as module:make; make(config, folder) returns a function of "
         "(environment steps, row of the log).",
         compiled=False,
+        code=Code("module:make"),
     )
 
 
@@ -542,6 +549,8 @@ class TrainConfig:
         "pick_place, recall, heading), MuJoCo Playground's as playground:<name>, Gymnasium's as "
         "gym:<id>, or your own as module:Class; with --data.path it only evaluates, and offline "
         "stands for none.",
+        code=Code("module:Class", is_own=env_names.imports_code),
+        plays=True,
     )
     env_args: tuple[str, ...] = setting(
         (),
@@ -566,6 +575,7 @@ class TrainConfig:
         "Learning algorithm: ppo, reppo, sac, td3 or dqn; from recorded episodes (--data.path) "
         "also iql and bc; or your own as module:make. --ppo and --reppo hold the settings of the "
         "first two, --offpolicy of all others. A preset is that of the algorithm, if there is one.",
+        code=Code("module:make", is_own=env_names.is_custom),
     )
     num_envs: int = setting(
         2048, "Number of parallel environments.", at_least=1, unless=("data.path",)
@@ -603,6 +613,7 @@ class TrainConfig:
         compiled=False,
         free_on_resume=True,
         identity=True,
+        local=True,
     )
     init_from: Path | None = setting(
         None,
@@ -678,7 +689,7 @@ class TrainConfig:
         return self.algo if self.algo in env_names.ON_POLICY else "offpolicy"
 
     @property
-    def learning(self) -> PPOConfig | REPPOConfig | OffPolicyConfig:
+    def learning(self) -> LearningConfig:
         """Settings of the algorithm that is used."""
         return getattr(self, self.algo_section)
 

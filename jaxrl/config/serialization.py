@@ -8,15 +8,10 @@ import unicodedata
 from pathlib import Path
 from typing import Any, Literal, TypeGuard
 
-from jaxrl.config import TrainConfig, env_names
+from jaxrl.config import TrainConfig
 from jaxrl.errors import UserError
 
 FORMAT = 1
-TRAINING_CODE = (
-    "--algo",
-    "--ppo.extra-loss",
-    "--log.sink",
-)  # imported by training, not by evaluation
 
 
 def to_json(config: TrainConfig) -> str:
@@ -100,20 +95,6 @@ def _is_text(value: Any) -> TypeGuard[str]:
     return isinstance(value, str) and not any(
         unicodedata.category(letter) in ("Cc", "Cs") for letter in value
     )
-
-
-def imported_code(config: TrainConfig) -> dict[str, str]:
-    """Return the settings that name a module to import, by their flags."""
-    randomize = config.task.randomize
-    named: dict[str, str | None] = {
-        "--env": config.env if env_names.imports_code(config.env) else None,
-        "--task.randomize": None if randomize == env_names.OWN_RANDOMIZER else randomize,
-        "--algo": config.algo if env_names.is_custom(config.algo) else None,
-        "--network.module": config.network.module,
-        "--ppo.extra-loss": config.ppo.extra_loss,
-        "--log.sink": config.log.sink,
-    }
-    return {flag: name for flag, name in named.items() if name}
 
 
 def flatten(data: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -3,7 +3,8 @@
 import json
 import typing
 from dataclasses import asdict
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 from jaxrl.config import env_names, metadata, serialization
 from jaxrl.config.metadata import Setting, flag
@@ -66,6 +67,35 @@ def static(config: TrainConfig) -> dict[str, Any]:
         elif SETTINGS[path].zero_is_static:
             shared[path] = value == 0
     return shared
+
+
+# Flags of code that only training imports.
+TRAINING_CODE = tuple(flag(p) for p, each in SETTINGS.items() if each.code and not each.plays)
+
+
+def own_code(config: TrainConfig) -> dict[str, str]:
+    """Return the names of the user's own code that a run imports, by the settings' paths."""
+    named = {path: (each.code, get(config, path)) for path, each in SETTINGS.items()}
+    return {
+        path: name
+        for path, (code, name) in named.items()
+        if code is not None and name is not None and code.is_own(name)
+    }
+
+
+def imported_code(config: TrainConfig) -> dict[str, str]:
+    """Return the same by the flags of the command line."""
+    return {flag(path): name for path, name in own_code(config).items()}
+
+
+def named_files(config: TrainConfig) -> dict[str, Path]:
+    """Return the files and folders that settings name, by their dotted paths."""
+    return {p: x for p, x in values(config).items() if SETTINGS[p].is_path and x is not None}
+
+
+def compiles_own(config: TrainConfig) -> bool:
+    """Tell whether compiled programs follow from code or files of the user's own."""
+    return any(SETTINGS[path].compiled for path in (*own_code(config), *named_files(config)))
 
 
 def weights_of(network: str) -> tuple[str, ...]:

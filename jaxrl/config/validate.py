@@ -10,7 +10,7 @@ from pathlib import Path
 
 from jaxrl.config import TrainConfig, clip_split, env_names
 from jaxrl.config.metadata import INT32_MAX, INT64_MAX
-from jaxrl.config.settings import SETTINGS, flag, get
+from jaxrl.config.settings import SETTINGS, flag, get, own_code
 from jaxrl.config.values import format_value, type_problems
 from jaxrl.errors import UserError, nearest
 from jaxrl.utils.formatting import plural
@@ -95,14 +95,10 @@ def _name_problems(config: TrainConfig) -> list[str]:
             f"--algo: unknown algorithm '{config.algo}'.{nearest(config.algo, known)} Known: "
             f"{', '.join(known)}, or your own as module:make."
         )
-    for path, wanted in (
-        ("network.module", "module:build"),
-        ("ppo.extra_loss", "module:function"),
-        ("log.sink", "module:make"),
-    ):
-        name = get(config, path)
-        if name is not None and not env_names.is_custom(name):
-            problems.append(f"{flag(path)}: '{name}' is no function: name it as {wanted}.")
+    for path, name in own_code(config).items():
+        code = SETTINGS[path].code
+        if code and path != "env" and not env_names.is_custom(name):
+            problems.append(f"{flag(path)}: '{name}' is no function: name it as {code.form}.")
     if config.env_args and (
         config.env in (*env_names.MOTION, *env_names.ARM) or env_names.is_gymnasium(config.env)
     ):

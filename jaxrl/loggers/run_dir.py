@@ -263,7 +263,7 @@ def read_config(
 
 def _check_code(path: Path, config: TrainConfig, allowed: dict[str, str | None]) -> None:
     """Raise a UserError unless the user named all code that a run imports, and no other."""
-    named = serialization.imported_code(config)
+    named = settings.imported_code(config)
     refused = {f: name for f, name in named.items() if f in allowed and allowed[f] != name}
     if user_code.is_unnamed(refused.get("--env", "")):
         raise UserError(f"'{path}': {user_code.GIVE_AGAIN}")

@@ -83,10 +83,8 @@ def location(config: TrainConfig, mesh: Mesh) -> Path | None:
     or a motion clip, or the model of a robot: programs made of them are always traced again.
     """
     directory = jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]
-    elsewhere = env_names.is_custom(config.env) or env_names.is_gymnasium(config.env)
     files = config.env in env_names.MOTION or env_names.reads_assets(config.env)
-    own = elsewhere or files or config.task.randomize or config.ppo.teacher or config.reward_from
-    own = own or env_names.is_custom(config.algo) or config.network.module or config.ppo.extra_loss
+    own = files or env_names.is_gymnasium(config.env) or settings.compiles_own(config)
     switched_off = os.environ.get("JAXRL_CACHE_PROGRAMS") == "0"
     several = jax.process_count() > 1  # exported programs name the devices of one process
     if (

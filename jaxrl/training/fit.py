@@ -18,7 +18,6 @@ from jaxrl.config import (
     TrainConfig,
     overrides,
     presets,
-    serialization,
     settings,
     validate,
     variants,
@@ -348,13 +347,13 @@ def resume_if_present(members: Sequence[TrainConfig], verbose: int = NORMAL) -> 
     if not startup.holds_a_run(folder):
         return None
     startup.check_shared(folder)
-    named = serialization.imported_code(config)
+    named = settings.imported_code(config)
     stored, *several = _settings_of(
         folder,
         env=named.get("--env"),
-        randomize=config.task.randomize,
+        randomize=named.get("--task.randomize"),
         network=named.get("--network.module"),
-        training={flag: named.get(flag) for flag in serialization.TRAINING_CODE},
+        training={flag: named.get(flag) for flag in settings.TRAINING_CODE},
     )
     before = several or [stored]
     if len(before) != len(members):

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from jaxrl.config import settings
+from jaxrl.config.settings import SETTINGS
 from jaxrl.errors import UserError
 from jaxrl.loggers import run_dir as folders
 from jaxrl.programs import Program
@@ -58,16 +59,13 @@ def _too_few_devices(program: Program) -> str:
     return f"Several processes use all of their {present} devices: {rule}"
 
 
-_PLACES = ("run_dir", "task.assets")  # where files are, which machines may know by other names
-
-
 def _identity(program: Program) -> dict[str, object]:
     """Return what must be the same everywhere, by name."""
     made, found = folders.provenance(), {}
     for place, config in enumerate((program.config, *program.members)):
         prefix = f"member {place - 1}: " if place else ""
         for path, value in settings.values(config).items():
-            if path in _PLACES or (place and path in found and found[path] == value):
+            if SETTINGS[path].local or (place and path in found and found[path] == value):
                 continue
             found[prefix + settings.flag(path)] = value
     found |= {f"the version of {name}": number for name, number in made["versions"].items()}

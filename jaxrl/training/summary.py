@@ -6,7 +6,7 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from jaxrl.config import TrainConfig, distributed, env_names, serialization
+from jaxrl.config import TrainConfig, distributed, env_names, settings
 from jaxrl.reports import pages
 from jaxrl.utils import command_line, processes, stats, user_code
 from jaxrl.utils.formatting import short
@@ -49,7 +49,7 @@ def text(result: Result, config: TrainConfig) -> str:
         )
     if result.stopped_because:
         lines.append(f"stopped          {result.stopped_because}")
-    path, own = shlex.quote(str(result.folder)), _own(config, *serialization.TRAINING_CODE)
+    path, own = shlex.quote(str(result.folder)), _own(config, *settings.TRAINING_CODE)
     if result.stopped_by:
         longer = ""
     elif config.total_steps is None:
@@ -104,7 +104,7 @@ def resume_command(folder: Path, config: TrainConfig, longer: str = "") -> str:
 
 def _own(config: TrainConfig, *unused: str) -> str:
     """Return the flags without which code of the user's own is not imported, but for `unused`."""
-    named = serialization.imported_code(config)
+    named = settings.imported_code(config)
     flags = {flag: name for flag, name in named.items() if flag not in unused}
     return "".join(f" {flag} {shlex.quote(name)}" for flag, name in flags.items())
 

@@ -3,6 +3,7 @@
 import re
 import typing
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
 
 import jax
@@ -11,6 +12,7 @@ import pytest
 from jaxrl import train
 from jaxrl.algorithms.ppo import algorithm as ppo
 from jaxrl.config import (
+    MotionConfig,
     NetworkConfig,
     PPOConfig,
     TrainConfig,
@@ -199,6 +201,33 @@ def test_a_new_float_needs_only_its_declaration():
     algorithm = ppo.make(Own(), env, networks, 1)
     state = jax.eval_shape(algorithm.init, jax.random.PRNGKey(0))
     assert "temperature" in state.learner.hparams
+
+
+def test_settings_of_the_users_own_code_and_files():
+    """Declared once: imports, refusals, resume commands, caches and the zoo read it."""
+    code = {path: each.code.form for path, each in SETTINGS.items() if each.code}
+    config = overrides.changed(TrainConfig(), dict.fromkeys(code, "own:name"))
+    assert declared.own_code(config) == dict.fromkeys(code, "own:name")
+    assert {path for path in code if path not in declared.own_code(TrainConfig())} == set(code)
+    named = re.findall(r"(\w+:\w+)", " ".join(SETTINGS[path].help for path in code))
+    assert set(code.values()) <= set(named)
+    # Every setting whose help names a module is one of them.
+    assert {p for p, each in SETTINGS.items() if re.search(r"module:\w+", each.help)} == set(code)
+    assert set(declared.TRAINING_CODE) == {"--algo", "--ppo.extra-loss", "--log.sink"}
+    for path, compiled in {"log.sink": False, "ppo.extra_loss": True, "algo": True}.items():
+        assert declared.compiles_own(overrides.changed(TrainConfig(), {path: "a:b"})) == compiled
+    for path, compiled in {"run_dir": False, "reward_from": True, "ppo.teacher": True}.items():
+        own = overrides.changed(TrainConfig(), {path: Path("here")})
+        assert declared.compiles_own(own) == compiled
+        assert declared.named_files(own) == {path: Path("here")}
+
+
+def test_files_that_playing_needs_have_absolute_paths():
+    """A policy may be played from another folder than the one that it was trained from."""
+    motion = MotionConfig(clips=Path("walk.npz"), model=Path("~/body.xml"))
+    assert motion.clips == Path.cwd() / "walk.npz"
+    assert motion.model == Path.home() / "body.xml"
+    assert PPOConfig(teacher=Path("zoo:ant")).teacher == Path("zoo:ant")  # only training reads it
 
 
 def test_members_share_a_program_unless_a_static_setting_differs():
