@@ -4,7 +4,7 @@ import json
 import typing
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from jaxrl.config import env_names, metadata, serialization
 from jaxrl.config.metadata import Setting, flag
