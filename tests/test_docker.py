@@ -3,8 +3,12 @@
 import json
 import re
 import shlex
+import subprocess
 import tomllib
 from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parent.parent
 LINES = (ROOT / "Dockerfile").read_text().replace("\\\n", " ").splitlines()
@@ -61,3 +65,28 @@ def test_documented_builds_and_runs_are_possible():
     tags = set(re.findall(r"docker build -t (\S+)", PAGE))
     assert set(re.findall(r"^docker run .* (jaxrl\S*) jaxrl train", PAGE, re.M)) == tags
     assert f"{_instructions('WORKDIR')[0]}/runs" in PAGE
+
+
+def test_lock_can_constrain_versions():
+    """Of constraints pip takes no extras and no paths."""
+    for line in (ROOT / "requirements.lock").read_text().splitlines():
+        if line and not line.startswith("#"):
+            wanted = Requirement(line)
+            assert not wanted.extras and not wanted.url and "==" in str(wanted.specifier), line
+
+
+@pytest.mark.parametrize("extras, installed", [("", "/src"), ("gpu", "/src[gpu]")])
+def test_commands_are_valid_and_install_the_extras(extras, installed):
+    commands = [re.sub(r"^(--\S+ +)+", "", line) for line in _instructions("RUN")]
+    (install,) = [command for command in commands if "pip install" in command]
+    for command in commands:
+        subprocess.run(["sh", "-nc", command], check=True)
+    # In place of both programs, their words are printed.
+    said = subprocess.run(
+        ["sh", "-ec", f'pip() {{ echo "$@"; }}; rm() {{ :; }}; {install}'],
+        env={"EXTRAS": extras},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert said.stdout.split()[-1] == installed

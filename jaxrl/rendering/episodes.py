@@ -21,7 +21,7 @@ from jaxrl.evaluation.episodes import Episodes
 from jaxrl.policies import load
 from jaxrl.policies.load import LoadedPolicy
 from jaxrl.types import PyTree
-from jaxrl.utils.formatting import plural, short
+from jaxrl.utils.formatting import short
 from jaxrl.utils.progress import Stage, silent
 
 SEARCHED = 100  # episodes played to find failures
@@ -170,7 +170,5 @@ def _failed(episodes: list[RecordedEpisode], number: int) -> list[RecordedEpisod
         return sorted(episodes, key=lambda episode: float(episode.rewards.sum()))[:number]
     failed = [episode for episode in episodes if not episode.success]
     if not failed:
-        raise UserError(
-            f"--failures: none of {plural(len(episodes), 'episode')} failed. Try another --seed."
-        )
+        raise UserError(f"--failures: no episode of {len(episodes)} failed. Try another --seed.")
     return failed[:number]

@@ -1,5 +1,7 @@
 """Frames are those of the last steps of the episode, in order, and never of another episode."""
 
+import itertools
+import json
 from typing import ClassVar
 
 import jax
@@ -7,13 +9,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from brax.envs import base
+from jax import export as jax_export
 
+from jaxrl import evaluate, export, train
 from jaxrl.config import TrainConfig, overrides, validate
 from jaxrl.envs import factory
 from jaxrl.envs.frame_stack import FrameStack
 from jaxrl.envs.tasks import arena
 from jaxrl.envs.vector_env import VectorEnv
 from jaxrl.errors import UserError
+from jaxrl.policies import load_policy
+from jaxrl.policies.numpy_policy import Policy
 
 LENGTH, N = 5, 3
 
@@ -81,3 +87,69 @@ def test_setting_stacks_and_refuses():
     hosted = overrides.changed(config, {"env": "gym:CartPole-v1", "devices": 1})
     with pytest.raises(UserError, match="--task.frame-stack must be 1"):
         validate.check(hosted)
+
+
+class Echo(base.Env):
+    """Observes a random bit; the right action is the bit of the step before."""
+
+    num_actions, action_size, backend, episode_length = 2, 2, "none", 8
+    observation_size = 1
+
+    @staticmethod
+    def observed(bit):
+        return jnp.float32(bit)[None]
+
+    def reset(self, rng):
+        bit = jax.random.bernoulli(rng)
+        return base.State((rng, bit, bit), self.observed(bit), jnp.zeros(()), jnp.zeros(()))
+
+    def step(self, state, action):
+        rng, before, bit = state.pipeline_state
+        rng, key = jax.random.split(rng)
+        next_bit = jax.random.bernoulli(key)
+        reward = jnp.float32(action == before)
+        inner = (rng, bit, next_bit)
+        return state.replace(pipeline_state=inner, obs=self.observed(next_bit), reward=reward)
+
+
+class EchoInPictures(Echo):
+    observation_size: ClassVar = {"image": (4, 4, 1)}
+
+    @staticmethod
+    def observed(bit):
+        return {"image": jnp.full((4, 4, 1), 255 * bit, jnp.uint8)}
+
+
+STACKED = "--task.frame-stack 2 --epochs 1 --cycles 1 --eval.num-envs 0 --devices 1 "
+LEARNING = (
+    "--num-envs 64 --iterations 12 --ppo.rollout-length 16 --ppo.num-minibatches 4 "
+    "--ppo.learning-rate 0.003 --network.hidden 16 --network.critic-hidden 16"
+)
+# A step or two: convolutions take long on a CPU.
+SHORT = (
+    "--num-envs 4 --iterations 1 --ppo.rollout-length 4 --ppo.num-minibatches 1 "
+    "--ppo.update-epochs 1 --network.hidden 16 --network.critic-hidden 16"
+)
+
+
+@pytest.mark.usefixtures("no_plots")
+@pytest.mark.parametrize("task, flags", [(Echo, LEARNING), (EchoInPictures, SHORT)])
+def test_policies_train_and_are_evaluated_and_exported(task, flags, tmp_path):
+    """Of single frames the best return is 4.5: the first bit is known, the others are guessed."""
+    run, env = tmp_path / "run", ["--env", f"{__name__}:{task.__name__}"]
+    assert train.main([*env, *(STACKED + flags).split(), "--run-dir", str(run)]) == 0
+    assert evaluate.main([str(run), "--policy", "final", "--episodes", "32", *env]) == 0
+    result = json.loads((run / "evaluation-final.json").read_text())
+    assert result["mean_ep_length"] == 8
+    assert export.main([str(run), "--policy", "final"]) == 0
+
+    bits = np.array([*itertools.product((0, 1), repeat=2)])
+    frames = jax.vmap(jax.vmap(task.observed))(bits)
+    obs = jax.tree.map(lambda x: np.concatenate([x[:, 0], x[:, 1]], axis=-1), frames)
+    action = load_policy(run / "policies" / "final.npz")(obs)
+    program = jax_export.deserialize((run / "exported" / "policy.jax").read_bytes())
+    np.testing.assert_array_equal(program.call(obs), action)
+    if task is Echo:  # NumPy has no convolutions
+        np.testing.assert_array_equal(Policy(run / "exported" / "policy.npz")(obs), action)
+        np.testing.assert_array_equal(action, bits[:, 0])
+        assert result["mean_reward"] == 8

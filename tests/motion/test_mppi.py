@@ -40,7 +40,7 @@ def shared_planners():
         return planners[key]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plan, "Planner", shared)
+        patch.setattr(mppi, "Planner", shared)
         yield
 
 

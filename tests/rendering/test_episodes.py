@@ -84,7 +84,7 @@ def test_no_failures_is_an_error():
     good = episodes.RecordedEpisode(1, None, True, np.ones(3), np.zeros((4, 1)))
     bad = good._replace(number=2, success=False)
     assert episodes._failed([good, bad, bad], 1) == [bad]
-    with pytest.raises(UserError, match="none of 1 episodes failed"):
+    with pytest.raises(UserError, match="no episode of 1 failed"):
         episodes._failed([good], 1)
 
 
