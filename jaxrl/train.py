@@ -291,8 +291,8 @@ def _differences(config: TrainConfig) -> str:
     """Return the settings that differ from the preset, with the preset's values."""
     preset = presets.get(config.preset)
     changes = [
-        f"  {settings.flag(path)} {settings.get(config, path)}   "
-        f"(preset: {settings.get(preset, path)})"
+        f"  {settings.flag(path)} {help_text.typed(settings.get(config, path))}   "
+        f"(preset: {help_text.typed(settings.get(preset, path)) or 'none'})"
         for path in overrides.differences(config, preset)
     ]
     return "\n".join([f"preset {config.preset}" + (", with" if changes else ""), *changes, ""])

@@ -268,6 +268,7 @@ def test_dry_run_shows_sizes_and_writes_nothing(tmp_path, capsys, monkeypatch):
     text = capsys.readouterr().out
     assert "estimated peak" in text and "float32[4]" in text and '"num_envs"' not in text
     assert text.startswith("preset cartpole, with\n  --num-envs 8   (preset: 256)\n")
+    assert "--network.hidden 8   (preset: 32 32)\n" in text
     # 8 iterations of 2 epochs over 2 minibatches
     assert re.search(r"gradient steps in all +32\n", text) and "not known: no earlier run" in text
     assert not list(tmp_path.iterdir())

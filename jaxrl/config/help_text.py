@@ -71,12 +71,16 @@ def _option(options: type, field: dataclasses.Field) -> str:
 
 def _line(name: str, kind: str, value: Any, about: str) -> str:
     """Return a flag with its kind, what it is for, and its value."""
-    shown = " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
     left = f"  {name} {kind}".rstrip()
-    body = _wrapped(f"{about} [{shown}]" if shown else about, " " * _INDENT)
+    body = _wrapped(f"{about} [{typed(value)}]" if typed(value) else about, " " * _INDENT)
     if len(left) < _INDENT - 1:
         return left + body[len(left) :]
     return f"{left}\n{body}"
+
+
+def typed(value: Any) -> str:
+    """Return a value as it is typed; of an empty tuple that is nothing."""
+    return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def _wrapped(text: str, indent: str) -> str:
