@@ -43,11 +43,17 @@ def main(arguments: list[str] | None = None) -> int:
 
 def rewrite(name: str, out: Path | None = None) -> None:
     """Write the report of a finished study, with the settings of its runs."""
-    chosen, out = studies.load(name), out or studies.results_folder(name)
+    out = out or studies.results_folder(name)
+    write(Path(name).stem, *stored(name, out), out)
+
+
+def stored(name: str, out: Path) -> tuple[Study, list[Record]]:
+    """Return a finished study, with the settings of its runs, and its results."""
+    chosen = studies.load(name)
     if not (out / "results.csv").exists():
         raise UserError(f"'{out}' has no results.csv: run the study first.")
-    if stored := provenance.read(out):
-        chosen = replace(chosen, settings=stored[0])
+    if source := provenance.read(out):
+        chosen = replace(chosen, settings=source[0])
     if provenance.is_smoke_test(out):
         chosen = chosen.smoke_test()
     records = read_table(out / "results.csv")
@@ -57,7 +63,7 @@ def rewrite(name: str, out: Path | None = None) -> None:
                 f"'{out / 'results.csv'}' has a variant '{variant}' that the study lacks: "
                 f"name it in {studies.find(name)}, or run the study again."
             )
-    write(Path(name).stem, chosen, records, out)
+    return chosen, records
 
 
 def by_variant(study: Study, records: list[Record]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
@@ -80,7 +86,13 @@ def write(name: str, study: Study, records: list[Record], out: Path) -> None:
     """Write results.md and its plots."""
     for file, draw in (("curves.png", draw_curves), ("finals.png", draw_finals)):
         draw(study, records).savefig(out / file, dpi=130)
-    text = f"""# {name}
+    (out / "results.md").write_text(text(name, study, records, out), encoding="utf-8")
+    print(f"written to {out / 'results.md'}")
+
+
+def text(name: str, study: Study, records: list[Record], out: Path) -> str:
+    """Return results.md."""
+    return f"""# {name}
 
 {_explanation(study, records)}
 
@@ -90,8 +102,6 @@ def write(name: str, study: Study, records: list[Record], out: Path) -> None:
 
 ![final results](finals.png)
 {_provenance(study, out)}"""
-    (out / "results.md").write_text(text, encoding="utf-8")
-    print(f"written to {out / 'results.md'}")
 
 
 def _explanation(study: Study, records: list[Record]) -> str:
@@ -116,8 +126,8 @@ def _differ_in_length(curves: dict) -> bool:
 
 def _provenance(study: Study, out: Path) -> str:
     """Return the provenance of the results, as far as it is known."""
-    stored = provenance.read(out)
-    lines = [f"- {each.describe()}" for each in (stored[1] if stored else [])]
+    source = provenance.read(out)
+    lines = [f"- {each.describe()}" for each in (source[1] if source else [])]
     if lines:
         lines = ["", "Made by", "", *lines]
     if study.is_smoke_test:

@@ -14,6 +14,8 @@ from jaxrl.studies.study import BASE, Study, load
 from jaxrl.utils import stats
 
 STUDIES = Path(__file__).parents[2] / "experiments" / "studies"
+RESULTS = STUDIES.with_name("results")
+TABLES = {path.parent.name: path.parent for path in sorted(RESULTS.glob("*/results.csv"))}
 
 
 def test_metrics_missing_from_some_runs_are_nan(tmp_path):
@@ -40,6 +42,13 @@ def test_few_seeds_are_shown_as_mean_and_range(tmp_path):
         text = (tmp_path / "results.md").read_text()
         assert f" as {words[0]}s with {words[1]}s over seeds" in text
         assert f"| {words[0]} | {words[1]} | better |" in text
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_stored_reports_are_up_to_date(name):
+    """`python -m jaxrl.studies.report STUDY` writes them."""
+    out = TABLES[name]
+    assert (out / "results.md").read_text() == report.text(name, *report.stored(name, out), out)
 
 
 def test_diverged_run_ranks_worst():
