@@ -55,7 +55,7 @@ def _output(words: list[str]) -> str:
 
 def candidates(words: list[str]) -> list[str]:
     """Return what the last word can become, after those before it."""
-    words, repeated = _joined(words)
+    words, repeated = _joined(words or [""])
     *before, last = words
     if not before:
         found = _starting(last, COMMANDS)
@@ -141,7 +141,8 @@ def _config(before: list[str]) -> TrainConfig | None:
     """Return the preset with what chooses its other settings: environment, algorithm, ..."""
     try:
         config = presets.get(train.preset_name(before)[0])
-        for flag, value in pairwise(before):
+        words = [part for word in before for part in word.split("=", 1)]
+        for flag, value in pairwise(words):
             path = flag.removeprefix("--").replace("-", "_")
             if path == "env" or value in _values("train", flag):
                 config = overrides.changed(config, {path: value})

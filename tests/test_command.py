@@ -40,6 +40,8 @@ def test_wrong_arguments_are_named_by_the_command_that_was_typed(capsys, monkeyp
         "evaluate": "PATH is missing: Run folder, or zoo:NAME. jaxrl evaluate --help",
         "evaluate r --epsiodes 3": "Unknown flag --epsiodes. Did you mean '--episodes'? jaxrl",
         "evaluate r --episodes x": "--episodes must be an integer, not 'x'.",
+        "study": "STUDY is missing: Python file, or its name in studies/. jaxrl study --help",
+        "search s --trials x": "--trials must be an integer, not 'x'.",
         "zoo wach": "action: unknown 'wach'. Did you mean 'watch'? Known: list, watch. jaxrl zoo",
         "ant": "There is no command 'ant'.",
     }.items():
@@ -157,6 +159,7 @@ def test_flags_of_training_are_those_that_the_run_reads():
     assert ours <= offered("train", "ant") and not ours & offered("train", "dqn-cartpole")
     assert "--network.rnn-size" in offered("train", "ant", "--network.rnn", "gru")
     assert "--offpolicy.gamma" in offered("train", "ant", "--algo", "sac")
+    assert "--offpolicy.gamma" in offered("train", "ant", "--algo=sac")
     assert {"--num-seeds", "--dry-run", "--help-all"} <= offered("train")
 
 

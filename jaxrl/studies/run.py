@@ -36,8 +36,8 @@ Made = TypeVar("Made")
 class StudyArgs:
     """Train the variants of a study over seeds, and write a table, plots and results.md."""
 
-    study: Annotated[str, tyro.conf.Positional]
-    """A Python file, or its name in studies/."""
+    study: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="STUDY")]
+    """Python file, or its name in studies/."""
     smoke: bool = False
     """Smoke test with two seeds."""
     out: Path | None = None

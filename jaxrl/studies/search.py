@@ -41,8 +41,8 @@ _DEFAULTS = {"trials": 32, "at_once": 8, "seeds": 1}
 class SearchArgs:
     """Search the settings of a study's preset by trials, or by population-based training."""
 
-    study: Annotated[str, tyro.conf.Positional]
-    """A Python file, or its name in studies/."""
+    study: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="STUDY")]
+    """Python file, or its name in studies/."""
     trials: int | None = None
     """Total number of trials; 32 if not given."""
     at_once: int | None = None
