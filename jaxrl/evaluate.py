@@ -16,6 +16,7 @@ import tyro
 
 from jaxrl.config import TrainConfig, clip_split, env_names, zoo
 from jaxrl.errors import UserError, check_episodes, check_range, exit_status, nearest
+from jaxrl.loggers import run_dir
 from jaxrl.utils import atomic_io, command_line, progress
 from jaxrl.utils.formatting import short
 
@@ -72,15 +73,15 @@ def _evaluate(args: EvaluateArgs) -> None:
         check_range("--only", number, 0, 2**31 - 2)
     if args.only and args.episodes is not None:
         raise UserError("Give --episodes or --only, not both.")
+    config = run_dir.read_config(zoo.resolve(args.run), args.env, args.randomize, args.network)
+    # JAX is imported only now: help and errors about arguments never wait for it.
     from jaxrl.envs import factory as environments
     from jaxrl.evaluation import analysis
     from jaxrl.evaluation import episodes as evaluation
-    from jaxrl.loggers import run_dir
     from jaxrl.policies import load
     from jaxrl.programs import memory_estimate
     from jaxrl.utils import compilation_cache
 
-    config = run_dir.read_config(zoo.resolve(args.run), args.env, args.randomize, args.network)
     config = _with_clips(config, args)
     compilation_cache.enable()
     file = load.find(args.run, args.policy)

@@ -15,6 +15,7 @@ import tyro
 
 from jaxrl.config import TrainConfig, env_names, zoo
 from jaxrl.errors import UserError, check_episodes, exit_status
+from jaxrl.loggers import run_dir
 from jaxrl.utils import command_line, progress
 from jaxrl.utils.formatting import plural
 
@@ -60,6 +61,8 @@ def _check(args: RecordArgs, config: TrainConfig) -> None:
 
 def _record(args: RecordArgs) -> None:
     """Play, write, and say what was written."""
+    config = run_dir.read_config(zoo.resolve(args.run), args.env, args.randomize, args.network)
+    _check(args, config)
     # JAX is imported only now: help and errors about arguments never wait for it.
     import numpy as np
 
@@ -68,14 +71,11 @@ def _record(args: RecordArgs) -> None:
     from jaxrl.envs import factory as environments
     from jaxrl.envs.vector_env import VectorEnv
     from jaxrl.evaluation import recording
-    from jaxrl.loggers import run_dir
     from jaxrl.policies import load
     from jaxrl.programs import memory_estimate
     from jaxrl.utils import streams
 
     hdf5.h5py()  # missing, it should be missed before anything is played
-    config = run_dir.read_config(zoo.resolve(args.run), args.env, args.randomize, args.network)
-    _check(args, config)
     each = -(-args.episodes // len(args.noise))
     config = replace(config, task=replace(config.task, episodic_reward=False))
     # Trials would be played once each, whatever --episodes is.

@@ -10,6 +10,7 @@ import tyro
 
 from jaxrl.config import zoo
 from jaxrl.errors import UserError, check_episodes, exit_status
+from jaxrl.loggers import run_dir
 from jaxrl.rendering import SUFFIXES
 from jaxrl.utils import command_line, progress
 
@@ -82,11 +83,10 @@ def _check(args: RenderArgs, out: Path) -> None:
 def _render(args: RenderArgs) -> None:
     out = args.out or zoo.output_folder(args.run) / "videos" / f"{args.policy}.gif"
     _check(args, out)
-    from jaxrl.loggers import run_dir
+    config = run_dir.read_config(zoo.resolve(args.run), args.env, args.randomize, args.network)
+    # JAX is imported only now: help and errors about arguments never wait for it.
     from jaxrl.rendering import live
     from jaxrl.rendering.run import render_run
-
-    config = run_dir.read_config(zoo.resolve(args.run), args.env, args.randomize, args.network)
 
     def render(policy: str, file: Path) -> None:
         render_run(

@@ -190,6 +190,9 @@ def test_commands_are_ready_without_jax():
     modules = [module for module, _ in __main__.COMMANDS.values()]
     code = f"""
 import sys, {", ".join(modules)}
+from jaxrl import __main__
+for words in ("evaluate x", "render x", "record x --out y", "report x"):
+    assert __main__.main(words.split()) == 2
 assert not {{"jax", "mujoco", "matplotlib", "optuna"}} & set(sys.modules)
 """
     subprocess.run([sys.executable, "-c", code], check=True)
