@@ -19,8 +19,9 @@ from benchmarks import report
 from benchmarks.stepping import seconds_per_call
 from jaxrl.config import env_names
 from jaxrl.envs import brax_patches, registry
-from jaxrl.envs.env_state import physics, typed_like
+from jaxrl.envs.env_state import typed_like
 from jaxrl.errors import exit_status, nearest
+from jaxrl.physics.precision import physics
 from jaxrl.utils import compilation_cache
 from jaxrl.utils.xla_options import compile_for_devices
 

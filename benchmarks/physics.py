@@ -32,9 +32,9 @@ from benchmarks import report
 from benchmarks.stepping import repeated, seconds_per_call
 from jaxrl.config import presets
 from jaxrl.envs import registry
-from jaxrl.envs.env_state import physics
 from jaxrl.errors import exit_status
 from jaxrl.physics import mjx_patches
+from jaxrl.physics.precision import physics
 from jaxrl.utils.xla_options import compile_for_devices
 
 _STEPS = 32  # of a call

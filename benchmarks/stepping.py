@@ -6,7 +6,8 @@ from typing import Any
 
 import jax
 
-from jaxrl.envs.env_state import physics, typed_like
+from jaxrl.envs.env_state import typed_like
+from jaxrl.physics.precision import physics
 
 
 def repeated(step: Callable, length: int) -> Callable:

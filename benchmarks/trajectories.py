@@ -25,10 +25,10 @@ import numpy as np
 
 from benchmarks import report
 from benchmarks.physics import make
-from jaxrl.envs.env_state import physics
 from jaxrl.errors import exit_status
 from jaxrl.physics import mjx_patches
 from jaxrl.physics.mjx_patches import mjx
+from jaxrl.physics.precision import physics
 
 _HORIZONS = (1, 10, 100)
 _APART = 20  # steps between two starts

@@ -11,7 +11,7 @@ import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
@@ -21,10 +21,16 @@ from jaxrl.errors import UserError, exit_status
 from jaxrl.utils import command_line
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from rich.progress import Progress
 
-    from jaxrl.motion.clip import Clip
-    from jaxrl.motion.mppi import Planner
+    from jaxrl.motion.clip import Clip, Plan
+    from jaxrl.motion.humanoid import Humanoid
+    from jaxrl.motion.library import Reference
+
+    # Plans clips together, and calls a function after every frame of the longest.
+    Planning = Callable[[Sequence[Reference], Callable[[], None]], Sequence[Plan | None]]
 
 
 @dataclass(frozen=True)
@@ -41,6 +47,11 @@ class PlanArgs:
     """Physics steps per frame, as --motion.substeps in training."""
     loop_seconds: float = 0.0
     """Clips that loop are repeated until they last at least this long."""
+    physics: Literal["auto", "mujoco", "mjx"] = "auto"
+    """What simulates samples: MuJoCo on the cores of the CPU, one clip after the other, or MJX on
+    JAX's device, many clips at once. auto: MJX on a GPU."""
+    at_once: int = 64
+    """Clips that MJX plans together."""
     search: Annotated[MPPIConfig, tyro.conf.arg(name="")] = field(default_factory=MPPIConfig)
 
 
@@ -58,26 +69,43 @@ def _plan(args: PlanArgs) -> None:
     from jaxrl.motion.clip import FPS, resample
     from jaxrl.motion.formats import native
     from jaxrl.motion.humanoid import Humanoid
-    from jaxrl.motion.mppi import Planner
 
     model = skeleton.load_model(str(args.model) if args.model else None)
     clips = library.load_clips(str(args.clips), model, args.loop_seconds)
     args.out.mkdir(parents=True, exist_ok=True)
     planned = _already_planned(args, [clip.name for clip in clips])
-    planner = Planner(Humanoid(model, FPS, args.substeps), args.search)
+    humanoid = Humanoid(model, FPS, args.substeps)
+    plan, at_once = _planning(args, humanoid)
     print(f"{'clip':<32}{'frames':>7}{'MPJPE':>9}{'worst frame':>13}{'seconds':>9}")
+    todo = []
+    for clip in clips:
+        if args.out / f"{clip.name}.npz" in planned:
+            print(f"{clip.name:<32} has a plan: skipped")
+            continue
+        # A plan does not loop.
+        todo.append(resample(clip, FPS, model)._replace(loops=False, plan=None))
+    if at_once > 1:  # clips of similar lengths together: they are padded to the longest
+        todo.sort(key=lambda clip: len(clip.qpos))
     with Progress(console=Console(), transient=True) as bars:
-        for clip in clips:
-            path = args.out / f"{clip.name}.npz"
-            if path in planned:
-                print(f"{clip.name:<32} has a plan: skipped")
-                continue
-            # A plan does not loop.
-            clip = resample(clip, FPS, model)._replace(loops=False, plan=None)
-            clip, line = _plan_clip(clip, planner, bars)
-            native.write(path, clip, planner.humanoid.skeleton)
-            print(line)
+        for first in range(0, len(todo), at_once):
+            for clip, line in _plan_clips(todo[first : first + at_once], plan, humanoid, bars):
+                native.write(args.out / f"{clip.name}.npz", clip, humanoid.skeleton)
+                print(line)
     print(f"\ntrain            {_training_command(args)}")
+
+
+def _planning(args: PlanArgs, humanoid: "Humanoid") -> "tuple[Planning, int]":
+    """Return what plans clips, and how many at once."""
+    import jax
+
+    if args.physics == "mjx" or (args.physics == "auto" and jax.default_backend() == "gpu"):
+        from jaxrl.motion.batched_mppi import BatchedPlanner
+
+        return BatchedPlanner(humanoid, args.search).plan, args.at_once
+    from jaxrl.motion.mppi import Planner
+
+    planner = Planner(humanoid, args.search)
+    return lambda clips, tick: [planner.plan(clip, tick) for clip in clips], 1
 
 
 def _check(args: PlanArgs) -> None:
@@ -87,6 +115,7 @@ def _check(args: PlanArgs) -> None:
         "--samples must be at least 1": search.samples < 1,
         "--frames must be at least 1": search.frames < 1,
         "--rounds must be at least 1": search.rounds < 1,
+        "--at-once must be at least 1": args.at_once < 1,
         "--seed must not be negative": search.seed < 0,
         "--action-range must be greater than 0": not 0 < search.action_range < math.inf,
         "--spread must be greater than 0": not 0 < search.spread < math.inf,
@@ -123,27 +152,42 @@ def _already_planned(args: PlanArgs, names: list[str]) -> set[Path]:
     return planned
 
 
-def _plan_clip(clip: "Clip", planner: "Planner", bars: "Progress") -> "tuple[Clip, str]":
-    """Return a clip with a plan, if one tracks it to the end, and a line to print."""
+def _plan_clips(
+    clips: "list[Clip]", plan: "Planning", humanoid: "Humanoid", bars: "Progress"
+) -> "list[tuple[Clip, str]]":
+    """Return clips with a plan each, if one tracks it to the end, and a line to print of each."""
+    from jaxrl.motion import library
+    from jaxrl.motion.clip import FPS
+
+    started = time.monotonic()
+    title = clips[0].name if len(clips) == 1 else f"{len(clips)} clips"
+    bar = bars.add_task(title.replace("[", r"\["), total=max(len(clip.qpos) for clip in clips) - 1)
+    captured = [library.build([clip], humanoid.model, FPS).captured_motion for clip in clips]
+    plans = plan(captured, lambda: bars.advance(bar))
+    bars.remove_task(bar)
+    seconds = (time.monotonic() - started) / len(clips)
+    return [
+        _checked(clip, found, humanoid, seconds) for clip, found in zip(clips, plans, strict=True)
+    ]
+
+
+def _checked(
+    clip: "Clip", plan: "Plan | None", humanoid: "Humanoid", seconds: float
+) -> "tuple[Clip, str]":
+    """Return a clip with its plan, if that tracks it to the end, and a line to print."""
     import numpy as np
 
     from jaxrl.motion import library
     from jaxrl.motion.clip import FPS
     from jaxrl.motion.tracking_metrics import EVALUATION_LIMIT
 
-    started = time.monotonic()
-    bar = bars.add_task(clip.name.replace("[", r"\["), total=len(clip.qpos) - 1)
-    captured = library.build([clip], planner.model, FPS).captured_motion
-    plan = planner.plan(captured, lambda: bars.advance(bar))
-    bars.remove_task(bar)
     planned = clip._replace(plan=plan)
-    built = library.build([planned], planner.model, FPS)
+    built = library.build([planned], humanoid.model, FPS)
     offset = np.asarray(built.reference.position - built.captured_motion.position)
     distance = np.linalg.norm(offset, axis=-1).mean(-1)
     line = f"{clip.name:<32}{len(distance):>7}"
     if plan is None or not distance.max() < EVALUATION_LIMIT:
         return clip, f"{line}  no plan found: try --samples 1000, or another --seed"
-    seconds = time.monotonic() - started
     return (
         planned,
         f"{line}{1e3 * distance.mean():>6.0f} mm{distance.max():>11.2f} m{seconds:>9.0f}",

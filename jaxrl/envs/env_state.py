@@ -1,9 +1,8 @@
 """The state of one Brax environment: packing, templates, dtypes and lazy construction."""
 
-import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -13,6 +12,7 @@ from jax.interpreters import partial_eval
 
 from jaxrl.envs import checks
 from jaxrl.errors import UserError
+from jaxrl.physics.precision import physics
 from jaxrl.types import ActionSpec, Array, Key, PyTree
 
 if TYPE_CHECKING:  # importing Brax takes seconds
@@ -195,13 +195,6 @@ def is_truncated(state: "State") -> Array:
 def has_ended(state: "State") -> Array:
     """Return whether the episode has ended; a flag that is NaN ends it too."""
     return ~((state.done <= 0) & (truncation(state) <= 0))
-
-
-@contextlib.contextmanager
-def physics() -> Iterator[None]:
-    """Trace physics in full float32, without this package's strict checks of rank promotion."""
-    with jax.default_matmul_precision("highest"), jax.numpy_rank_promotion("allow"):
-        yield
 
 
 class LazyEnv:

@@ -12,12 +12,13 @@ import numpy as np
 from jaxrl.config import TrainConfig
 from jaxrl.envs import env_adapter, hooks
 from jaxrl.envs import factory as environments
-from jaxrl.envs.env_state import LazyEnv, physics
+from jaxrl.envs.env_state import LazyEnv
 from jaxrl.envs.gymnasium.env import GymnasiumEnv
 from jaxrl.envs.vector_env import EnvState, VectorEnv
 from jaxrl.errors import UserError, nearest
 from jaxrl.evaluation import episodes as evaluation
 from jaxrl.evaluation.episodes import Episodes
+from jaxrl.physics.precision import physics
 from jaxrl.policies import load
 from jaxrl.policies.load import LoadedPolicy
 from jaxrl.types import PyTree

@@ -13,7 +13,7 @@ from scipy.optimize import nnls
 
 from benchmarks.contacts import forces
 from jaxrl.envs import brax_patches, registry
-from jaxrl.envs.env_state import physics
+from jaxrl.physics.precision import physics
 
 ITERATIONS, HALVINGS = 20, 10
 

@@ -10,8 +10,9 @@ from brax.envs import base
 
 from jaxrl import errors
 from jaxrl.envs import registry
-from jaxrl.envs.env_state import LazyEnv, physics
+from jaxrl.envs.env_state import LazyEnv
 from jaxrl.envs.vector_env import VectorEnv
+from jaxrl.physics.precision import physics
 
 
 class Hidden(base.Env):

@@ -1,6 +1,6 @@
 """Calls of single environments in tests."""
 
-from jaxrl.envs.env_state import physics
+from jaxrl.physics.precision import physics
 
 
 def in_physics(function):

@@ -8,10 +8,10 @@ import mujoco
 import numpy as np
 import pytest
 
-from jaxrl.envs.env_state import physics
 from jaxrl.errors import UserError
 from jaxrl.motion import synthetic
 from jaxrl.motion.humanoid import Humanoid, Pose
+from jaxrl.physics.precision import physics
 
 FPS, SUBSTEPS = 30.0, 4
 

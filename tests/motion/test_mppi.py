@@ -141,14 +141,14 @@ def test_average_favors_low_cost_samples():
     samples = np.arange(20.0)[:, None]
     cost = np.abs(samples[:, 0] - 7.0)
     cost[3] = np.nan
-    assert mppi._average(samples, cost)[0] == pytest.approx(7.0, abs=0.01)
+    assert mppi.average(samples, cost)[0] == pytest.approx(7.0, abs=0.01)
     one_sided = np.where(samples[:, 0] < 7, np.inf, cost)
-    assert 7.0 < mppi._average(samples, one_sided)[0] < 7.6
-    assert np.isfinite(mppi._average(samples, np.full(20, np.nan))).all()
+    assert 7.0 < mppi.average(samples, one_sided)[0] < 7.6
+    assert np.isfinite(mppi.average(samples, np.full(20, np.nan))).all()
 
 
 def test_noise_is_correlated_over_frames():
-    noise = mppi._correlate(np.random.default_rng(0).normal(size=(20_000, 5, 2)))
+    noise = mppi.correlate(np.random.default_rng(0).normal(size=(20_000, 5, 2)))
     flat = noise.transpose(1, 0, 2).reshape(5, -1)
     np.testing.assert_allclose(np.corrcoef(flat)[0], 0.6 ** np.arange(5), atol=0.02)
     np.testing.assert_allclose(flat.std(1), 1.0, atol=0.02)

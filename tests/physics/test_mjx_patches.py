@@ -14,8 +14,8 @@ from mujoco.mjx._src import forward
 from jaxrl.config import presets
 from jaxrl.envs import factory
 from jaxrl.envs.brax_patches import import_brax
-from jaxrl.envs.env_state import physics as physics_settings
 from jaxrl.physics import kernel, mjx_patches, newton
+from jaxrl.physics.precision import physics as physics_settings
 from jaxrl.programs import compiler
 
 import_brax()

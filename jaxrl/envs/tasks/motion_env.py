@@ -14,7 +14,6 @@ import numpy as np
 from brax.envs import base
 
 from jaxrl.config import MotionConfig
-from jaxrl.envs.env_state import physics
 from jaxrl.errors import UserError
 from jaxrl.motion import clip as clips
 from jaxrl.motion import library as libraries
@@ -24,6 +23,7 @@ from jaxrl.motion.clip import FPS, Clip
 from jaxrl.motion.clip_store import ClipStore
 from jaxrl.motion.humanoid import Humanoid
 from jaxrl.motion.library import Library, Reference
+from jaxrl.physics.precision import physics
 from jaxrl.types import Array, Key, PyTree
 
 # Where in the clips an episode is, part of its `info`: the clip, the time in seconds as the clip is

@@ -12,7 +12,7 @@ import pytest
 from scipy.spatial.transform import Rotation
 
 from jaxrl.config import MotionConfig
-from jaxrl.envs.env_state import physics, strong, typed_like
+from jaxrl.envs.env_state import strong, typed_like
 from jaxrl.envs.tasks import motion_env
 from jaxrl.envs.tasks.imitation import Imitation, next_frame
 from jaxrl.errors import UserError
@@ -21,6 +21,7 @@ from jaxrl.motion import clip_sampling, skeleton, synthetic
 from jaxrl.motion import library as libraries
 from jaxrl.motion.clip import Plan
 from jaxrl.motion.humanoid import Humanoid
+from jaxrl.physics.precision import physics
 from tests.helpers.playing import in_physics
 
 FPS = 30.0
