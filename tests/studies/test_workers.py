@@ -1,6 +1,10 @@
 """Several processes work off one study on a shared disk."""
 
+import json
 import os
+import signal
+import subprocess
+import sys
 import threading
 import time
 import uuid
@@ -66,6 +70,45 @@ def test_programs_of_a_dead_worker_are_taken_over(trained, tmp_path, monkeypatch
         assert command(tmp_path) == 0
     assert len(trained) == len(CELLS)
     assert results.finished_runs(tmp_path, CELLS).keys() == CELLS.keys()
+
+
+STUDY = """\
+from jaxrl.studies import Study, smoke_configs
+STUDY = Study("cartpole", {"lambda 1": {"ppo.lam": 1.0}}, 1, smoke_configs.PPO | {"epochs": 6})
+"""
+
+
+def test_killed_worker_is_replaced_and_results_are_those_of_one(tmp_path, monkeypatch):
+    """SIGKILL in the midst of a program, which another worker continues from its checkpoint."""
+    file, shared = tmp_path / "pole.py", tmp_path / "shared"
+    file.write_text(STUDY)
+    command = [str(file), "--at-once", "1"]
+    words = [sys.executable, "-m", "jaxrl.studies.run", *command, "--shared", str(shared)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as worker:
+        while worker.poll() is None and not list(shared.glob("runs/*/checkpoints/[0-9]*")):
+            time.sleep(0.01)
+        worker.kill()
+        assert worker.wait() == -signal.SIGKILL, worker.stdout and worker.stdout.read().decode()
+    (lease,) = shared.glob(f"leases/*/{lock_file.NAME}")
+    assert json.loads(lease.read_text())["pid"] == worker.pid
+    assert not list(shared.glob("runs-*.jsonl"))
+    evaluated, check = [], training._MetricCheck.on_evaluation
+
+    def recorded(self, context):
+        evaluated.append(context.cycle)
+        check(self, context)
+
+    monkeypatch.setattr(training._MetricCheck, "on_evaluation", recorded)
+    for name, seconds in {"STALE": 1.0, "_SETTLE": 0.1}.items():
+        monkeypatch.setattr(lock_file, name, seconds)
+    monkeypatch.setattr(workers, "_WAIT", 0.05)
+    assert run.main([*command, "--shared", str(shared)]) == 0
+    whole = list(range(1, 7))
+    assert sorted(evaluated) == sorted(whole + whole[12 - len(evaluated) :])
+    assert 6 < len(evaluated) < 12  # what was saved is not trained again
+    assert run.main([*command, "--out", str(tmp_path / "one")]) == 0
+    tables = [(tmp_path / name / "results.csv").read_text() for name in ("shared", "one")]
+    assert tables[0] == tables[1]
 
 
 def test_program_whose_results_are_not_visible_yet_is_not_trained_again(trained, tmp_path):
