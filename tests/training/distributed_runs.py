@@ -5,19 +5,20 @@ _ALL = (
     "--task.episode-length 20 --log.no-tensorboard"
 )
 _PPO = (
-    f"cartpole {_ALL} --num-envs 16 --iterations 2 --ppo.rollout-length 8 --ppo.num-minibatches 2"
+    f"cartpole {_ALL} --num-envs 16 --iterations 2 --ppo.rollout-length 8 --ppo.num-minibatches 2 "
+    "--ppo.update-epochs 2"
 )
 _REPLAY = (
-    f"{_ALL} --num-envs 8 --iterations 16 --total-steps None --offpolicy.buffer-size 512 "
+    f"{_ALL} --num-envs 8 --iterations 8 --total-steps None --offpolicy.buffer-size 512 "
     "--offpolicy.warmup 32 --offpolicy.train-batches 2 --offpolicy.batch-size 8"
 )
 _GYMNASIUM = (
     f"{_ALL} --num-envs 8 --iterations 2 --ppo.rollout-length 8 --ppo.num-minibatches 2 "
-    "--eval.no-deterministic"
+    "--ppo.update-epochs 2 --eval.no-deterministic"
 )
 _FLAGS = {
     "ppo": _PPO,
-    "lstm": f"{_PPO} --network.rnn lstm",
+    "lstm": f"{_PPO} --network.rnn lstm --network.rnn-size 4",
     "rrd": f"rrd-quick {_REPLAY} --rrd.batch-size 8 --rrd.sample-size 4",
     "population": f"{_PPO} --num-seeds 8",
     "gym": f"gym-cartpole {_GYMNASIUM} --log.episodes",
@@ -31,5 +32,12 @@ RUNS = {
 }
 CONTINUED = "gym-replay"  # after its end, by the processes that trained it
 # Without evaluation, which is a program of its own: for every layout of processes and devices.
-LAYOUTS = {f"plain-{name}": [*RUNS[name], *UNEVALUATED] for name in ("ppo", "population")}
-PLAIN = LAYOUTS["plain-ppo"]
+PLAIN = [*RUNS["ppo"], *UNEVALUATED]
+_SHORT = ["--epochs", "1"]
+_SAC = f"pendulum --algo sac {_REPLAY} --offpolicy.train-batches 1".split()
+LAYOUTS = {
+    "plain-ppo": PLAIN,
+    "plain-lstm": [*RUNS["lstm"], *_SHORT],
+    "plain-sac": [*_SAC, *UNEVALUATED, *_SHORT],
+    "plain-population": [*RUNS["population"], *_SHORT],
+}

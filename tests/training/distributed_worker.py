@@ -2,8 +2,8 @@
 
 Usage: distributed_worker.py PROCESSES DEVICES FOLDER START SCENARIO ...
 
-START is "flags" or "slurm": how they find each other. Each prints to FOLDER/printed-RANK, and
-writes the results of its scenarios to FOLDER/results-RANK.json. The statuses of all are printed.
+START is "flags", "Slurm" or "MPI": how they find each other. Each prints to FOLDER/printed-RANK,
+and writes the results of its scenarios to FOLDER/results-RANK.json. The statuses of all are printed.
 """
 
 import hashlib
@@ -14,12 +14,13 @@ import signal
 import sys
 import tempfile
 import time
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
+from jax._src import cache_key
 
 from jaxrl import train
 from jaxrl.callbacks import CallbackAction
@@ -28,14 +29,15 @@ from jaxrl.checkpoint.manager import CheckpointManager
 from jaxrl.config import distributed, overrides
 from jaxrl.errors import UserError
 from jaxrl.training import cycle, fit, resume, startup
-from jaxrl.utils import processes
+from jaxrl.utils import processes, sharding
 from tests.helpers import recorded, sharing
 from tests.training import forked
 from tests.training.distributed_runs import CONTINUED, LAYOUTS, PLAIN, RUNS
 
 folder: Path
 FAILS = "process_0_fails"  # after all scenarios
-FROM = "from-"  # continue the run in this folder, which the test has copied
+DIFFER = "commands_differ"  # as well
+FROM = "from-"  # continue the run in this folder, a copy that the test has made
 results: dict[str, object] = {}  # what each scenario ended with
 
 
@@ -51,11 +53,6 @@ def trains(name: str) -> None:
     config = members if len(members) > 1 else members[0]
     result = fit.fit(config, verbose=0)
     assert result.folder == folder / name
-
-
-def different_seeds() -> None:
-    config = parsed("ppo", "seeds").config
-    fit.fit(replace(config, seed=processes.index()), verbose=0)
 
 
 def separate_folders() -> None:
@@ -197,29 +194,72 @@ def no_temporary_folder(*_, **__):
     raise OSError(28, os.strerror(28))
 
 
+def sums() -> None:
+    """Tell the largest error of a sum over all devices, in units of rounding its addends."""
+    mesh = sharding.make_mesh()
+    addends = np.random.default_rng(0).normal(size=(mesh.size, 1000)).astype(np.float32)
+    add = jax.jit(lambda x: x.sum(0), out_shardings=sharding.replicated(mesh))
+    total = processes.fetch(add(sharding.put(addends, sharding.rows(mesh))))
+    unit = np.finfo(np.float32).eps / 2 * np.abs(addends).sum(0)
+    results["sums"] = float(np.max(np.abs(total - addends.sum(0, dtype=np.float64)) / unit))
+
+
+def compile_once_for_all() -> None:
+    """Let process 0 compile for all, which are alike: most of the time is spent compiling.
+
+    JAX does so where the keys of its cache are equal. On CPUs they are not, since the topology that
+    a process describes begins with itself.
+    """
+    jax.config.update("jax_share_binary_between_hosts", True)
+    cache_key._hash_accelerator_config = cache_key._hash_devices
+
+
+def variables(start: str, rank: int, number: int, port: int) -> dict[str, object]:
+    """Return what a scheduler sets; the port follows from the number of its job."""
+    job = port - 61440
+    if start == "Slurm":
+        return {
+            "SLURM_JOB_ID": job,
+            "SLURM_STEP_NODELIST": "localhost",
+            "SLURM_NTASKS": number,
+            "SLURM_STEP_NUM_TASKS": number,
+            "SLURM_PROCID": rank,
+            "SLURM_LOCALID": rank,
+        }
+    return {
+        "OMPI_MCA_orte_hnp_uri": f"{4096 * job}.0;tcp://127.0.0.1:1",
+        "OMPI_COMM_WORLD_SIZE": number,
+        "OMPI_COMM_WORLD_RANK": rank,
+        "OMPI_COMM_WORLD_LOCAL_RANK": rank,
+    }
+
+
+def join(rank: int, number: int, port: int, start: str) -> None:
+    """Find the other processes, as `jaxrl.train` does."""
+    words = ["--distributed.heartbeat", "20", "--distributed.timeout", "60"]
+    if start == "flags":
+        places = {"coordinator": f"127.0.0.1:{port}", "processes": number, "process": rank}
+        words += [f"--distributed.{name}={value}" for name, value in places.items()]
+    else:
+        made = variables(start, rank, number, port)
+        os.environ.update({name: str(value) for name, value in made.items()})
+    found, _ = distributed.parse(words)
+    assert found is not None
+    train._join(found)
+
+
 def work(rank: int, number: int, port: int, start: str, scenarios: list[str]) -> int:
     """Run the scenarios in one of the processes."""
-    address = f"127.0.0.1:{port}"
-    if start == "slurm":
-        # Slurm's port follows from the number of the job; the host from the list of nodes.
-        job = {"SLURM_JOB_ID": str(port - 61440), "SLURM_STEP_NODELIST": "localhost"}
-        tasks = {"SLURM_NTASKS": number, "SLURM_STEP_NUM_TASKS": number}
-        own = {"SLURM_PROCID": rank, "SLURM_LOCALID": rank}
-        os.environ.update({k: str(v) for k, v in {**job, **tasks, **own}.items()})
-        found, _ = distributed.parse(["--distributed.timeout", "60"])
-        assert found is not None and found.found_by == f"Slurm started {number} tasks"
-        options = asdict(found)
-        del options["found_by"]
-        processes.start(**options)
-    else:
-        processes.start(address, number, rank, heartbeat=20, timeout=60)
+    join(rank, number, port, start)
     assert jax.process_count() == number and jax.process_index() == rank
     patch = pytest.MonkeyPatch()
     if rank:  # they write into the run folder alone, and only their part of checkpoints
         patch.setattr(tempfile, "mkdtemp", no_temporary_folder)
     sharing.share_programs(patch)
     sharing.leave_out_plots(patch)
-    for name in filter(FAILS.__ne__, scenarios):
+    for name in scenarios:
+        if name in (FAILS, DIFFER):
+            continue
         try:
             if name.startswith(FROM):
                 results[name] = continue_resharded(folder / name)
@@ -234,6 +274,9 @@ def work(rank: int, number: int, port: int, start: str, scenarios: list[str]) ->
         if processes.is_main():
             processes.leave(3, "out of order")
         time.sleep(60)  # until the others are ended
+    if DIFFER in scenarios:
+        place = ["--run-dir", str(folder / "never"), "--distributed", "off"]  # they are joined
+        return train.main([*PLAIN, *place, "--devices", str(number), "--seed", str(rank)])
     processes.finish()
     return 0
 
@@ -244,7 +287,8 @@ def main() -> None:
     folder = Path(place)
     jax.config.update("jax_num_cpu_devices", int(devices))
     forked.prepare(PLAIN)
-    port = forked.free_port() if start == "flags" else forked.free_port(from_port=61440)
+    port = forked.free_port(from_port=61440)  # schedulers use those from there on
+    compile_once_for_all()
 
     def rank(index: int) -> int:
         run = lambda: work(index, int(number), port, start, scenarios)  # noqa: E731
