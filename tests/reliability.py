@@ -32,6 +32,7 @@ RUN_DIR = "tests/loggers/test_run_dir.py"
 VALUES = "tests/config/test_values.py"
 ERRORS = "tests/test_errors.py"
 DISTRIBUTED = "tests/training/test_distributed.py"
+WORKERS = "tests/studies/test_workers.py"
 
 CASES = {
     # Stop and resume
@@ -581,4 +582,13 @@ CASES = {
         ),
     ),
     73: Case("no network", (f"{LOOP}::test_training_opens_no_network_connection",)),
+    # Studies on several machines
+    74: Case(
+        "a worker of a shared study or search is killed",
+        (
+            f"{WORKERS}::test_killed_worker_is_replaced_and_results_are_those_of_one",
+            f"{WORKERS}::test_programs_of_a_dead_worker_are_taken_over",
+            f"{WORKERS}::test_interrupted_trials_do_not_hold_other_searches",
+        ),
+    ),
 }

@@ -14,8 +14,11 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from jaxrl import train
 from jaxrl.config import distributed
+from tests.helpers import sharing
 from tests.training import forked
 
 RANKS = 2
@@ -99,6 +102,7 @@ def main() -> None:
     folder, kills, seed = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     flags, chance = sys.argv[4:], random.Random(seed)
     forked.prepare(flags)
+    sharing.leave_out_plots(pytest.MonkeyPatch())
     train_to_end(folder / "compiled", flags)
     longest = train_to_end(folder / "whole", flags)
     run = done = 0
