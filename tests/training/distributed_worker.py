@@ -2,8 +2,8 @@
 
 Usage: distributed_worker.py PROCESSES DEVICES FOLDER START SCENARIO ...
 
-START is "flags", "Slurm" or "MPI": how they find each other. Each prints to FOLDER/printed-RANK, and
-writes the results of its scenarios to FOLDER/results-RANK.json. The statuses of all are printed.
+START is "flags", "Slurm" or "MPI": how they find each other. Each prints to FOLDER/printed-RANK,
+and writes the results of its scenarios to FOLDER/results-RANK.json; their statuses are printed.
 """
 
 import hashlib
