@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from jaxrl.envs.hooks import TrialReport
     from jaxrl.envs.vector_env import VectorEnv
     from jaxrl.evaluation.episodes import Episodes
+    from jaxrl.policies.load import LoadedPolicy
 
 
 @dataclass(frozen=True)
@@ -76,8 +77,9 @@ def _evaluate(args: EvaluateArgs) -> None:
     config = run_dir.read_config(zoo.resolve(args.run), args.env, args.randomize, args.network)
     # JAX is imported only now: help and errors about arguments never wait for it.
     from jaxrl.envs import factory as environments
+    from jaxrl.envs import hooks
+    from jaxrl.envs.vector_env import VectorEnv
     from jaxrl.evaluation import analysis
-    from jaxrl.evaluation import episodes as evaluation
     from jaxrl.policies import load
     from jaxrl.programs import memory_estimate
     from jaxrl.utils import compilation_cache
@@ -92,6 +94,11 @@ def _evaluate(args: EvaluateArgs) -> None:
     stochastic = config.eval.sample_actions(args.stochastic)
     episodes = max(args.only) + 1 if args.only else args.episodes or 100
     memory_estimate.refuse_episodes(env, episodes, "--only" if args.only else "--episodes")
+    report: dict[str, Any] = {"policy": file.name, "env": config.env}
+    report |= {"seed": args.seed, "deterministic": not stochastic}
+    if isinstance(env, VectorEnv) and env.template.trials and hooks.find(env.env, "trial_report"):
+        _evaluate_trials(args, config, env, policy, report)
+        return
 
     def play(randomize: bool) -> "Episodes":
         return load.run_episodes(
@@ -101,18 +108,12 @@ def _evaluate(args: EvaluateArgs) -> None:
             seed=args.seed,
             deterministic=not stochastic,
             env=env,
-            poses=args.render is not None,
             record=None if randomize else analysis.recorder(env),
             randomize=randomize,
             stage=progress.stage,
         )
 
     result = play(randomize=False)
-    report: dict[str, Any] = {"policy": file.name, "env": config.env}
-    report |= {"seed": args.seed, "deterministic": not stochastic}
-    if trials := evaluation.trial_report(result, env):
-        _report_trials(args, cast("VectorEnv", env), result, trials, report | _metrics(result, env))
-        return
     if config.task.randomize:
         other = play(randomize=True)
         other = analysis.select(other, args.only) if args.only else other
@@ -192,20 +193,33 @@ def _write(out: Path, report: dict[str, Any]) -> None:
     print(f"written to {out}")
 
 
-def _report_trials(
+def _evaluate_trials(
     args: EvaluateArgs,
+    config: TrainConfig,
     env: "VectorEnv",
-    result: "Episodes",
-    trials: "TrialReport",
+    policy: "LoadedPolicy",
     report: dict[str, Any],
 ) -> None:
-    """Print and write the results of trials, with a table of all of them."""
+    """Play all trials under all conditions; print and write the results, with a table of all."""
+    from jaxrl.envs import factory as environments
+    from jaxrl.evaluation import conditions
+    from jaxrl.evaluation import episodes as evaluation
     from jaxrl.reports import clips as clip_report
 
+    every, results = [], []
+    for label, title, changed in _conditions(config):
+        other = env if changed is config else cast("VectorEnv", environments.build(changed))
+        played, zero = _play_trials(args, changed, other, policy, poses=not results)
+        found = cast("TrialReport", evaluation.trial_report(played, other))
+        of_zero = None if zero is None else evaluation.trial_report(zero, other)
+        every.append(conditions.Played(label, title, found, of_zero))
+        results.append(played)
+    trials = every[0].policy
+    report |= _metrics(results[0], env) | conditions.metrics(every) | trials.details
     out = _prepare_out(args)
     print(trials.text)
-    report |= trials.details
-    clip_report.write_table(out.with_suffix(".tsv"), trials.table)
+    print(conditions.text(every))
+    clip_report.write_table(out.with_suffix(".tsv"), conditions.add_columns(every))
     print(f"every clip in {out.with_suffix('.tsv')}")
     if args.split:
         report["split"] = args.split
@@ -214,8 +228,53 @@ def _report_trials(
     _write(out, report)
     if args.render:
         name = args.render_clip or trials.worst
-        clip_report.write_video(result, env, name, args.render)
+        clip_report.write_video(results[0], env, name, args.render)
         print(f"video of {name} in {args.render}")
+
+
+def _conditions(config: TrainConfig) -> list[tuple[str, str, TrainConfig]]:
+    """Return a label, a title and the settings of every condition that trials are played under."""
+    from jaxrl.motion import formats
+
+    motion = config.motion
+    planned = bool(motion.plans and motion.clips and formats.any_planned(motion.clips))
+    follows = "with plans" if planned else "without plans"
+    every = [("", follows if config.env == "imitation" else "trials", config)]
+    if planned:
+        without = replace(config, motion=replace(motion, plans=False))
+        every.append(("without_plans", "the same clips without plans", without))
+    return every
+
+
+def _play_trials(
+    args: EvaluateArgs,
+    config: TrainConfig,
+    env: "VectorEnv",
+    policy: "LoadedPolicy",
+    *,
+    poses: bool,
+) -> tuple["Episodes", "Episodes | None"]:
+    """Play all trials with the policy and, by the same program, with actions of zero."""
+    from jaxrl.algorithms.policy import zero_policy
+    from jaxrl.envs import factory as environments
+    from jaxrl.evaluation import episodes as evaluation
+    from jaxrl.policies import load
+
+    copies = environments.for_evaluation(env, env.template.trials)
+    deterministic = not config.eval.sample_actions(args.stochastic)
+    play = load.player(
+        policy,
+        config,
+        copies,
+        seed=args.seed,
+        deterministic=deterministic,
+        record=evaluation.with_qpos(copies) if poses and args.render else None,
+        stage=progress.stage,
+    )
+    # Sampled actions are not zero, nor need those of a user's own networks be.
+    continuous = not policy.spec.action.discrete
+    has_zero = deterministic and continuous and config.network.module is None
+    return play(policy.params), play(zero_policy(policy.params)) if has_zero else None
 
 
 def _nan_to_null(value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 
 from jaxrl.config import LearningConfig, metadata
@@ -23,6 +24,14 @@ class Extras(NamedTuple):
 
     raw_action: Array
     log_prob: Array
+
+
+def zero_policy(params: PolicyParams) -> PolicyParams:
+    """Return parameters whose most likely action is 0: a baseline that has learnt nothing.
+
+    All weights are 0, and with them the outputs of every layer of jaxrl's networks.
+    """
+    return params._replace(actor=jax.tree.map(jnp.zeros_like, params.actor))
 
 
 def make_policy(networks: ActorCritic, deterministic: bool) -> Policy:

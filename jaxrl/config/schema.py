@@ -176,6 +176,9 @@ class MotionConfig(Section):
         only_if=("motion.start", "hybrid"),
     )
     random_heading: bool = setting(True, "Rotate every episode's clip about the vertical.")
+    plans: bool = setting(
+        True, "Follow the plans of clips that have one; otherwise, the captured motion alone."
+    )
     mirror: bool = setting(
         False,
         "Mirror every other episode's clip at random: left becomes right. Evaluations play the "

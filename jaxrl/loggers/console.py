@@ -19,13 +19,20 @@ HEADLINE = {
     "rollout/ep_rew_mean": "return",
     "eval/mean_reward": "eval",
     "eval/success_rate": "success",
+    "eval/success_rate_zero": "zero actions",
     "heldout/action_error": "action error",
     "train/R_loss": "R_loss",
     "train/approx_kl": "kl",
     "train/explained_variance": "ev",
     "train/learning_rate": "lr",
 }
-_LAST = ("eval/mean_reward", "eval/success_rate", "heldout/action_error", "train/learning_rate")
+_LAST = (
+    "eval/mean_reward",
+    "eval/success_rate",
+    "eval/success_rate_zero",
+    "heldout/action_error",
+    "train/learning_rate",
+)
 SILENT, QUIET, NORMAL, VERBOSE = range(-1, 3)
 _MOST_LOSSES = 10  # in a line; more iterations are averaged in groups
 

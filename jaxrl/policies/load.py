@@ -1,7 +1,6 @@
 """Load trained policies, call them, and play them in their environment."""
 
-import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -197,7 +196,6 @@ def run_episodes(
     seed: int = 0,
     deterministic: bool = True,
     env: VectorEnv | GymnasiumEnv | None = None,
-    poses: bool = False,
     record: Callable[[EnvState], PyTree] | None = None,
     randomize: bool = False,
     stage: Stage = silent,
@@ -211,7 +209,6 @@ def run_episodes(
       seed: draws start states and actions.
       deterministic: take the most likely actions.
       env: the environment of `config`, if it was built before.
-      poses: with trials of motion tracking, record the humanoid's poses too, for rendering.
       record: without trials, maps each state to the values of `Episodes.trace`.
       randomize: randomise physics as in training (--task.randomize).
       stage: reports what begins: compiling, playing.
@@ -224,8 +221,7 @@ def run_episodes(
         with stage(f"playing {plural(episodes, 'episode')}"):
             return gymnasium.play(built, act, policy.params, carry, episodes, (seed,), key)
     copies = environments.for_evaluation(built, episodes, randomize=randomize)
-    if copies.trials:
-        record = evaluation.with_qpos(copies) if poses else None
+    record = None if copies.trials else record
     options = {"seed": seed, "deterministic": deterministic, "record": record, "stage": stage}
     return play(policy, config, copies, **options)
 
@@ -242,6 +238,31 @@ def play(
     stage: Stage = silent,
 ) -> evaluation.Episodes:
     """Play one episode in each of the environments; see `evaluation.episodes` for `record`."""
+    compiled = player(
+        policy,
+        config,
+        env,
+        seed=seed,
+        deterministic=deterministic,
+        record=record,
+        record_start=record_start,
+        stage=stage,
+    )
+    return compiled(policy.params)
+
+
+def player(
+    policy: LoadedPolicy,
+    config: TrainConfig,
+    env: VectorEnv,
+    *,
+    seed: int,
+    deterministic: bool,
+    record: Callable[[EnvState], PyTree] | None = None,
+    record_start: bool = False,
+    stage: Stage = silent,
+) -> Callable[[PyTree], evaluation.Episodes]:
+    """Compile `play`; return a function of the policy's parameters."""
     _check_obs(policy, env.spec)
     act, carry = (
         policies.make_policy(policy.networks, deterministic),
@@ -255,14 +276,19 @@ def play(
     key = streams.key(seed, streams.COMMAND)
     all_trials = hooks.find(env.env, "all_trials") if env.trials else None
     all_trials = None if env.trial_numbers is not None else all_trials
-    calls = iter([()]) if all_trials is None else ((None, each) for each in all_trials())
-    first = next(calls)
+
+    def calls() -> Iterator[tuple]:
+        return iter([()]) if all_trials is None else ((None, each) for each in all_trials())
+
     with stage(f"compiling ({env_names.compile_time(config.env, config.backend)})"):
-        program = run.lower(policy.params, key, *first).compile()
-    with stage(f"playing {plural(env.num_envs, 'episode')}"):
-        every = itertools.chain([first], calls)
-        parts = [jax.device_get(program(policy.params, key, *call)) for call in every]
-    return parts[0] if all_trials is None else evaluation.join(parts, len(env.env.trial_names))
+        program = run.lower(policy.params, key, *next(calls())).compile()
+
+    def play_episodes(params: PyTree) -> evaluation.Episodes:
+        with stage(f"playing {plural(env.num_envs, 'episode')}"):
+            parts = [jax.device_get(program(params, key, *call)) for call in calls()]
+        return parts[0] if all_trials is None else evaluation.join(parts, len(env.env.trial_names))
+
+    return play_episodes
 
 
 def _with_privileged(obs: PyTree, spec: EnvSpec) -> PyTree:

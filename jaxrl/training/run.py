@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from jaxrl.algorithms import registry as algorithms
+from jaxrl.algorithms.policy import zero_policy
 from jaxrl.callbacks import CallbackContext
 from jaxrl.checkpoint.manager import CheckpointManager
 from jaxrl.config import TrainConfig
@@ -175,6 +176,7 @@ class Run:
     utilization: Utilization = field(default_factory=Utilization)
     logged_at: int = -1  # cycles
     exchange: Exchange | None = None  # between members
+    baseline: list[Row] | None = None  # what each member's zero policy reaches; None: not played
 
     @property
     def top(self) -> Member:
@@ -265,13 +267,33 @@ class Run:
         params = self.program.policy_params(state.learner)
         played = executor.evaluate(params, cycles, state.curriculum)
         results = self.program.split(processes.fetch(played))
+        if self.baseline is None:
+            self.baseline = self._zero_policy(executor, params, cycles, state)
         rows = [
-            member.add_evaluation(result, self.program.summarize(result), networks, cycles)
-            for member, result, networks in zip(
-                self.members, results, self.networks(state), strict=True
+            member.add_evaluation(result, self.program.summarize(result) | zero, networks, cycles)
+            for member, result, networks, zero in zip(
+                self.members, results, self.networks(state), self.baseline, strict=True
             )
         ]
         return results, rows
+
+    def _zero_policy(
+        self, executor: Executor, params: PyTree, cycles: int, state: TrainState
+    ) -> list[Row]:
+        """Return each member's success in fixed trials with actions of zero, if there are any.
+
+        Where the trials change with the curriculum there is no one such figure.
+        """
+        program, config = self.program, self.config
+        fixed = program.follows_trials and not program.restarts
+        continuous = not program.spec.action.discrete
+        own_networks = config.network.module is not None  # their outputs need not be 0
+        if not (fixed and continuous and config.eval.deterministic) or own_networks:
+            return [{} for _ in self.members]
+        played = executor.evaluate(zero_policy(params), cycles, state.curriculum)
+        found = map(program.summarize, program.split(processes.fetch(played)))
+        names = ("eval/success_rate", "eval/success_rate_strict")
+        return [{f"{n}_zero": row[n] for n in names if n in row} for row in found]
 
     def save(self, state: TrainState, cycles: int, *, block: bool = False) -> None:
         """Write a checkpoint of the full state."""

@@ -31,6 +31,7 @@ def test_every_clip_is_reported(run, capsys):
     assert "success rate                          66.7%" in stdout
     assert "failed: fast\n" in stdout and "failed strictly: fast\n" in stdout
     assert "to plan feasible versions of clips" in stdout
+    assert "trials                                66.7% (66.7%)    66.7% (66.7%)\n" in stdout
     report = json.loads((run / "evaluation-final.json").read_text())
     assert report["episodes"] == 3 and report["lengths"] == [
         5,
@@ -45,6 +46,8 @@ def test_every_clip_is_reported(run, capsys):
         rows = list(csv.DictReader(file, delimiter="\t"))
     assert [row["name"] for row in rows] == ["still", "slow", "fast"]
     assert [row["frames"] for row in rows] == ["5", "8", "10"]
+    assert report["success_rate_zero"] == report["success_rate_strict_zero"] == pytest.approx(2 / 3)
+    assert [row["zero_success"] for row in rows] == ["1", "1", "0"]
     assert [row["planned"] for row in rows] == ["1", "0", "0"]
     assert [row["success"] + row["strict_success"] for row in rows] == ["11", "11", "00"]
     # The fast target gains 0.15 m a step on the dot, which the policy moves by 0.01 at most.

@@ -36,6 +36,7 @@ def test_failed_clips_gain_weight_and_weights_are_logged(long):
         assert row["curriculum/failed_clips"] == 1  # the fast one always, the others never
         assert row["curriculum/max_weight"] == pytest.approx(0.3 / 3 + 0.7)
         assert row["eval/success_rate_strict"] == pytest.approx(2 / 3)
+        assert row["eval/success_rate_zero"] == pytest.approx(2 / 3)
         assert row["eval/mean_ep_length"] == pytest.approx((5 + 8 + 10) / 3)
 
 

@@ -213,7 +213,8 @@ def _clips(config: MotionConfig, model: Any) -> Iterator[Clip]:
     """Read the clips, or synthesise one; looping ones are repeated for `loop_seconds`."""
     if config.clips:
         path, seconds = str(config.clips), config.loop_seconds
-        yield from libraries.read_clips(path, model, seconds, config.split)
+        for clip in libraries.read_clips(path, model, seconds, config.split):
+            yield clip if config.plans else clip._replace(plan=None)
         return
     synthesised = synthetic.stepping(skeleton.describe(model))
     cycles = max(1, math.ceil(config.loop_seconds / synthesised.seconds))

@@ -20,6 +20,7 @@ from jaxrl.evaluation.episodes import Episodes
 from jaxrl.motion import clip_sampling, skeleton, synthetic
 from jaxrl.motion import library as libraries
 from jaxrl.motion.clip import Plan
+from jaxrl.motion.formats import native
 from jaxrl.motion.humanoid import Humanoid
 from jaxrl.physics.precision import physics
 from tests.helpers.playing import in_physics
@@ -418,6 +419,22 @@ def test_feedforward_of_plans_is_mirrored(env, varied):
     )
     assert found["left_knee"] == plain["right_knee"] != plain["left_knee"]
     assert found["left_hip_x"] == -plain["right_hip_x"] and found["chest_y"] == plain["chest_y"]
+
+
+def test_plans_can_be_left_out(env, tmp_path):
+    """The same frames are followed, by the captured motion alone."""
+    bones = env.humanoid.skeleton
+    clip = synthetic.stepping(bones, seconds=STEPS / FPS)
+    plan = _plan(env.humanoid, clip.qpos[0])
+    native.write(tmp_path / "clip.npz", clip._replace(plan=plan), bones)
+    config = MotionConfig(substeps=4, clips=tmp_path)
+    with_plan, without = (
+        motion_env.load_parts(dataclasses.replace(config, plans=plans))[2]
+        for plans in (True, False)
+    )
+    assert with_plan.planned == ("clip",) and without.planned == ()
+    np.testing.assert_array_equal(without.reference.qpos, with_plan.captured.qpos)
+    assert np.any(with_plan.feedforward) and not np.any(without.feedforward)
 
 
 def test_planned_clips_keep_their_speed(env):
