@@ -48,6 +48,11 @@ class EvaluateArgs:
     """JSON file; RUN/evaluation-<policy>.json by default. A table of clips is written beside it."""
     clips: Path | None = None
     """Motion clips (a file or folder) to follow instead of the training clips."""
+    push: float | None = None
+    """Play motion clips under pushes, too: changes of the root's velocity by so many metres per
+    second at random times; by default as in the training."""
+    push_every: float | None = None
+    """Seconds between pushes on average; by default as in the training."""
     split: clip_split.Split | None = None
     """Which clips to follow, by experiments/imitation/split.json: train, test or all. By default
     those of the training, or all of --clips."""
@@ -72,6 +77,10 @@ def _evaluate(args: EvaluateArgs) -> None:
     check_episodes(100 if args.episodes is None else args.episodes, args.seed)
     for number in args.only:
         check_range("--only", number, 0, 2**31 - 2)
+    if args.push is not None and not 0 <= args.push < math.inf:
+        raise UserError(f"--push must be at least 0, not {args.push}.")
+    if args.push_every is not None and not args.push_every > 0:
+        raise UserError(f"--push-every must be above 0, not {args.push_every}.")
     if args.only and args.episodes is not None:
         raise UserError("Give --episodes or --only, not both.")
     config = run_dir.read_config(zoo.resolve(args.run), args.env, args.randomize, args.network)
@@ -207,8 +216,8 @@ def _evaluate_trials(
     from jaxrl.reports import clips as clip_report
 
     every, results = [], []
-    for label, title, changed in _conditions(config):
-        other = env if changed is config else cast("VectorEnv", environments.build(changed))
+    for label, title, changed in _conditions(_with_pushes(config, args)):
+        other = cast("VectorEnv", environments.build(changed)) if every else env
         played, zero = _play_trials(args, changed, other, policy, poses=not results)
         found = cast("TrialReport", evaluation.trial_report(played, other))
         of_zero = None if zero is None else evaluation.trial_report(zero, other)
@@ -243,7 +252,18 @@ def _conditions(config: TrainConfig) -> list[tuple[str, str, TrainConfig]]:
     if planned:
         without = replace(config, motion=replace(motion, plans=False))
         every.append(("without_plans", "the same clips without plans", without))
+    if config.env == "imitation" and motion.push:
+        pushed = replace(config, motion=replace(motion, push_trials=True))
+        title = f"pushed by {motion.push:g} m/s every {motion.push_every:g} s"
+        every.append(("pushed", title, pushed))
     return every
+
+
+def _with_pushes(config: TrainConfig, args: EvaluateArgs) -> TrainConfig:
+    """Return the settings of a run with the pushes of --push and --push-every."""
+    given = {"push": args.push, "push_every": args.push_every}
+    chosen = {name: value for name, value in given.items() if value is not None}
+    return replace(config, motion=replace(config.motion, **chosen))
 
 
 def _play_trials(
@@ -288,9 +308,11 @@ def _nan_to_null(value: Any) -> Any:
 
 def _with_clips(config: TrainConfig, args: EvaluateArgs) -> TrainConfig:
     """Return the settings of a run with the clips of --clips and --split."""
-    for flag, given in (("--clips", args.clips), ("--split", args.split)):
+    for flag, given in (("--clips", args.clips), ("--split", args.split), ("--push", args.push)):
         if given is not None and config.env not in env_names.MOTION:
             raise UserError(f"{flag}: the environment '{config.env}' follows no motion clips.")
+    if config.motion.push_trials:  # pushes are a condition of their own
+        config = replace(config, motion=replace(config.motion, push_trials=False))
     if args.clips is not None:
         if config.env == "imitation":
             _warn_of_plans(config.motion.clips, args.clips)

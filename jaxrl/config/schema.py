@@ -226,6 +226,33 @@ class MotionConfig(Section):
     distance: float = setting(
         0.25, "End an episode when a body is this far from its target, in metres.", above=0
     )
+    push: float = setting(
+        0.0,
+        "Push the root at random times: change its velocity by this many metres per second in a "
+        "random horizontal direction. 0: never.",
+        at_least=0,
+        only_if=("env", "imitation"),
+    )
+    push_every: float = setting(
+        2.0, "Seconds between pushes on average.", above=0, only_if=("motion.push",)
+    )
+    push_trials: bool = setting(
+        False, "Push in evaluations and trials of clips, too.", only_if=("motion.push",)
+    )
+    fallen_starts: float = setting(
+        0.0,
+        "Fraction of the episodes that begin lying on the ground: the clip waits until the body "
+        "stands near its pose.",
+        at_least=0,
+        at_most=1,
+        only_if=("env", "imitation"),
+    )
+    recovery_seconds: float = setting(
+        5.0,
+        "Longest time that a clip waits; episodes do not terminate meanwhile.",
+        above=0,
+        only_if=("motion.fallen_starts",),
+    )
     resample_interval: int = setting(
         1,
         "Epochs between trials of every clip, after which clips that failed are sampled more "

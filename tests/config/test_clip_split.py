@@ -103,6 +103,20 @@ def test_evaluations_choose_a_part(flags, expected):
     assert (str(motion.clips), motion.split) == expected
 
 
+def test_pushes_are_a_condition_of_their_own():
+    """Clips are first played without them, whatever the run's evaluations did."""
+    config = presets.get("imitate-recover")
+    config = replace(config, motion=replace(config.motion, push_trials=True))
+    args = evaluate.EvaluateArgs(Path("run"), push=0.7)
+    config = evaluate._with_pushes(evaluate._with_clips(config, args), args)
+    (plain, pushed) = evaluate._conditions(config)
+    assert (plain[0], plain[2].motion.push_trials) == ("", False)
+    assert pushed[:2] == ("pushed", "pushed by 0.7 m/s every 2 s")
+    assert pushed[2].motion.push_trials and pushed[2].motion.push == 0.7
+    never = evaluate.EvaluateArgs(Path("run"), push=0.0)
+    assert len(evaluate._conditions(evaluate._with_pushes(config, never))) == 1
+
+
 def test_split_needs_motion_clips():
     args = evaluate.EvaluateArgs(Path("run"), split="test")
     with pytest.raises(UserError, match="--split: the environment 'ant' follows no motion clips"):

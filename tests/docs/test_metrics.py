@@ -26,7 +26,7 @@ TRAINED = ("imitate-walk", "arena-small", "rrd-quick")
 # Only traced, for the names of metrics computed on the device.
 TRACED = ("reppo-ant", "td3-ant", "dqn-cartpole", "amp-walk")
 # Environments with their own metrics, read from the shapes of their first state.
-ENVIRONMENTS = ("imitate-walk", "amp-walk", "pick-place", "memory", "arena-small")
+ENVIRONMENTS = ("imitate-recover", "amp-walk", "pick-place", "memory", "arena-small")
 WITHOUT_PRESET = ("delayed_match",)
 # Metrics of the stand-in environments.
 STAND_IN_METRICS = {"step", "rollout/ep_clip", "rollout/ep_speed"}

@@ -20,6 +20,7 @@ _WALK = under("motion", loop_seconds=5.0, power_coef=1e-4)
 # Captured clips break laws of physics here and there: jumps that fall too slowly, roots that jerk.
 # To get past such a place one must stray from it, farther than a walk ever has to.
 _MANY = under("motion", power_coef=1e-4, future=(1, 2, 5), distance=0.5)
+_ROBUST = under("motion", push=0.5, push_every=2.0, fallen_starts=0.2, recovery_seconds=5.0)
 _HEADING = under("motion", loop_seconds=5.0, power_coef=0.0)
 _AMP = under("network", init_std=0.05, fixed_std=True) | {
     "ppo.schedule": "constant",
@@ -57,6 +58,10 @@ PRESETS = {
         _TINY,
     ),
     "imitate": _imitate(400e6, _MANY, _MANY_UPDATES, _LARGE, {"epochs": 40, "cycles": 4}),
+    # Not trained yet.
+    "imitate-recover": _imitate(
+        400e6, _MANY, _ROBUST, _MANY_UPDATES, _LARGE, {"epochs": 40, "cycles": 4}
+    ),
     "imitate-tiny": _imitate(2e5, _MANY, _MANY_UPDATES, _TINY),
     "amp-walk": _amp(40e6),
     "amp-walk-tiny": _amp(

@@ -121,6 +121,8 @@ class MotionEnv(base.Env):
         """Return the motion at a place, or some seconds after it."""
         time = self._clip_time(place, ahead)
         motion = libraries.query(self.library, place["clip"], time, captured=captured)
+        if "recovery" in place:  # a clip that waits stands still
+            motion = libraries.at_speed(motion, jnp.where(place["recovery"] > 0.0, 0.0, 1.0))
         return libraries.rotate_yaw(self._as_played(place, motion), place["yaw"])
 
     def feedforward(self, place: Place) -> Array:

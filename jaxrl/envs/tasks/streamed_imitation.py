@@ -7,7 +7,6 @@ those in progress follow clips that may be gone.
 """
 
 import copy
-import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,7 +18,7 @@ from brax.envs import base
 from jaxrl.config import MotionConfig
 from jaxrl.envs.hooks import TrialEpisodes, TrialReport
 from jaxrl.envs.tasks import tracking
-from jaxrl.envs.tasks.imitation import Imitation
+from jaxrl.envs.tasks.imitation import Imitation, episode_length
 from jaxrl.envs.tasks.motion_env import MotionEnv, refuse_other_speeds
 from jaxrl.motion import clip_sampling
 from jaxrl.motion.clip_sampling import Resampling, ResidentSet
@@ -65,8 +64,8 @@ class StreamedImitation(MotionEnv):
 
     @property
     def episode_length(self) -> int:
-        """More than the longest clip of all, played slowly."""
-        return math.ceil(int(np.max(self.store.frames)) / (1.0 - self.config.speed)) + 2
+        """More than the longest clip of all."""
+        return episode_length(int(np.max(self.store.frames)), self.config)
 
     @property
     def num_trials(self) -> int:

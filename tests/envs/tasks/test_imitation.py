@@ -421,6 +421,128 @@ def test_feedforward_of_plans_is_mirrored(env, varied):
     assert found["left_hip_x"] == -plain["right_hip_x"] and found["chest_y"] == plain["chest_y"]
 
 
+class _Puppet(Humanoid):
+    """No physics: it stays as it is, or takes the pose that the first action asks for."""
+
+    def move(self, pose, target):
+        there = jnp.asarray(self.poses)[target[0].astype(jnp.int32)]
+        return pose.replace(qpos=jnp.where(target[0] > 0, there, pose.qpos)), jnp.zeros(())
+
+
+@pytest.fixture(scope="module")
+def disturbed(env):
+    """Every episode begins lying, and every step has a push; actions are 0 (stay) or a frame."""
+    puppet = _Puppet(env.humanoid.model, FPS, 4)
+    puppet.poses = env.library.reference.qpos[env.library.rows(0)]
+    config = dataclasses.replace(
+        env.config,
+        **{"push": 0.5, "push_every": 1 / FPS, "fallen_starts": 1.0, "recovery_seconds": 0.2},
+        random_heading=False,
+        start="start",
+    )
+    built = Imitation(config, puppet, env.library)
+    built._target = lambda reference, feedforward, action: action
+    return built
+
+
+@pytest.fixture(scope="module")
+def play_disturbed(disturbed):
+    step = in_physics(jax.jit(lambda *given: typed_like(disturbed.step(*given), given[0])))
+    return step, in_physics(jax.jit(lambda key: strong(disturbed.reset(key))))
+
+
+def _first_clip(reset):
+    """Return a start in the clip that moves."""
+    states = map(reset, jax.random.split(jax.random.PRNGKey(0), 20))
+    return next(state for state in states if state.info["clip"] == 0)
+
+
+def _action(frame):
+    return jnp.zeros(28).at[0].set(frame)
+
+
+def test_clip_waits_while_the_humanoid_stands_up(env, disturbed, play_disturbed):
+    step, reset = play_disturbed
+    state = _first_clip(reset)
+    assert state.pipeline_state.qpos[2] < 0.4 and not state.pipeline_state.qvel.any()
+    np.testing.assert_allclose(state.pipeline_state.qpos[:2], 0.0, atol=1e-5)
+    assert state.info["recovery"] == pytest.approx(0.2) and state.info["gap"] > 0.3
+    lying = step(state, _action(0))
+    assert lying.info["time"] == 0.0 and lying.done == lying.info["truncation"] == 0.0
+    assert lying.metrics["recovering"] == 1.0 and lying.metrics["distance"] > 0.25
+    assert lying.metrics["reward_recovery"] == pytest.approx(0.0, abs=1e-5)
+    up = step(lying, _action(1))  # at the clip's second frame, near its first
+    assert up.metrics["recovered"] == 1.0 and up.info["recovery"] == 0.0
+    assert up.metrics["reward_recovery"] == pytest.approx(
+        5.0 * float(lying.metrics["distance"] - up.metrics["distance"]), rel=1e-4
+    )
+    assert float(up.reward) == pytest.approx(
+        sum(float(value) for name, value in up.metrics.items() if name.startswith("reward_"))
+    )
+    on = step(up, _action(1))
+    assert on.info["time"] == pytest.approx(1 / FPS) and on.metrics["recovering"] == 0.0
+    np.testing.assert_allclose(on.metrics["distance"], 0.0, atol=1e-5)
+    assert on.metrics["reward_recovery"] == 0.0
+
+
+def test_who_does_not_stand_up_is_terminated_late(play_disturbed):
+    step, reset = play_disturbed
+    state = _first_clip(reset)
+    done = []
+    for _ in range(7):
+        state = step(state, _action(0))
+        done.append(float(state.done))
+    assert done == [0.0] * 6 + [1.0]  # after six frames, 0.2 s, and the step that follows
+
+
+def test_references_stand_still_while_a_clip_waits(env, disturbed):
+    place = {"clip": jnp.int32(0), "time": jnp.float32(0.5), "yaw": jnp.float32(0.0)}
+    waiting, moving = (
+        disturbed.reference(place | {"recovery": jnp.float32(left)}) for left in (0.1, 0.0)
+    )
+    plain = env.reference(place)
+    jax.tree.map(np.testing.assert_array_equal, moving, plain)
+    np.testing.assert_array_equal(waiting.qpos, plain.qpos)
+    assert np.abs(plain.velocity).max() > 0.05
+    assert not np.any(waiting.velocity) and not np.any(waiting.qvel) and not np.any(waiting.spin)
+
+
+def test_pushes_spare_trials(disturbed, play_disturbed):
+    step, reset = play_disturbed
+    speeds = []
+    state = _first_clip(reset)
+    for _ in range(3):
+        before, state = state, step(state, _action(0))
+        change = state.pipeline_state.qvel - before.pipeline_state.qvel
+        assert not change[2:].any()
+        speeds.append(float(jnp.linalg.norm(change)))
+    np.testing.assert_allclose(speeds, 0.5, rtol=1e-4)
+    trial = dataclasses.replace(state, info=state.info | {"is_trial": jnp.float32(1.0)})
+    after = step(trial, _action(0))
+    np.testing.assert_array_equal(after.pipeline_state.qvel, trial.pipeline_state.qvel)
+    asked = copy.copy(disturbed)
+    asked.config = dataclasses.replace(disturbed.config, push_trials=True)
+    key = jax.random.PRNGKey(1)
+    pushed = asked._pushed(key, trial.pipeline_state.qvel, trial.info["is_trial"])
+    assert float(jnp.linalg.norm(pushed - trial.pipeline_state.qvel)) == pytest.approx(0.5)
+
+
+def test_trials_are_like_other_episodes(disturbed, play_disturbed):
+    """They begin on their feet, in a state of the same shape."""
+    start = _first_clip(play_disturbed[1])
+    with physics():
+        trial = jax.eval_shape(lambda clip: strong(disturbed.trial(clip)), jnp.int32(0))
+    assert jax.tree.map(lambda x: (x.shape, x.dtype), start) == jax.tree.map(
+        lambda x: (x.shape, x.dtype), trial
+    )
+    info = disturbed._disturbances(jax.random.PRNGKey(0))
+    assert info["recovery"] == 0.0
+
+
+def test_episodes_last_as_long_as_a_recovery_and_the_clip(env, disturbed):
+    assert disturbed.episode_length == env.episode_length + 6
+
+
 def test_plans_can_be_left_out(env, tmp_path):
     """The same frames are followed, by the captured motion alone."""
     bones = env.humanoid.skeleton
