@@ -214,6 +214,13 @@ class MotionConfig(Section):
     speeds: tuple[float, float] = setting(
         (0.7, 1.3), "Range of the target speeds, in metres per second.", only_if=("env", "heading")
     )
+    command_every: float = setting(
+        0.0,
+        "Give another direction and speed after this many seconds on average; 0: one command for "
+        "each episode.",
+        at_least=0,
+        only_if=("env", "heading"),
+    )
     speed_scale: float = setting(
         2.0,
         "How fast the reward falls with the squared error of the speed.",

@@ -22,6 +22,7 @@ _WALK = under("motion", loop_seconds=5.0, power_coef=1e-4)
 _MANY = under("motion", power_coef=1e-4, future=(1, 2, 5), distance=0.5)
 _ROBUST = under("motion", push=0.5, push_every=2.0, fallen_starts=0.2, recovery_seconds=5.0)
 _HEADING = under("motion", loop_seconds=5.0, power_coef=0.0)
+_STEER = under("motion", speeds=(0.7, 3.5), command_every=3.0, mirror=True)
 _AMP = under("network", init_std=0.05, fixed_std=True) | {
     "ppo.schedule": "constant",
     "ppo.learning_rate": 1e-4,
@@ -64,6 +65,8 @@ PRESETS = {
     ),
     "imitate-tiny": _imitate(2e5, _MANY, _MANY_UPDATES, _TINY),
     "amp-walk": _amp(40e6),
+    # For a folder of walks and runs; not trained yet.
+    "amp-steer": _amp(100e6, _STEER),
     "amp-walk-tiny": _amp(
         2e5, _TINY, under("amp", hidden=(128, 64), batch_size=256, replay=10_000)
     ),

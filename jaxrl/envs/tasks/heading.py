@@ -4,7 +4,8 @@ The humanoid starts at a time of a clip and gets a direction and a speed. The re
 alone; a discriminator (`--amp.weight`) rewards motion like the clips'.
 
 An episode is a success if it ends upright and its mean speed, after two seconds to turn and
-accelerate, was about the commanded one.
+accelerate, was about the commanded one. With `--motion.command-every` commands change in the middle
+of episodes; after each there are two seconds that do not count.
 """
 
 import dataclasses
@@ -33,17 +34,17 @@ class Heading(MotionEnv):
 
     def reset(self, rng: Key) -> base.State:
         """Start at a time of a clip with a random command."""
-        key_start, key_speed, key_direction = jax.random.split(rng, 3)
+        key_start, *key_command = jax.random.split(rng, 3)
         place = self.sample_start(key_start)
         start = self.reference(place)
-        low, high = self.config.speeds
         info = {
-            "speed": jax.random.uniform(key_speed, (), jnp.float32, low, high),
-            "direction": jax.random.uniform(key_direction, (), jnp.float32, -math.pi, math.pi),
-            "age": jnp.zeros(()),  # in seconds
+            **self._command(*key_command),
+            "age": jnp.zeros(()),  # of the command, in seconds
             "distance": jnp.zeros(()),  # in metres, after the first seconds
             **self.amp_history(place),
         }
+        if self.config.command_every:
+            info |= {"rng": jax.random.split(rng, 4)[3], "expected": jnp.zeros(())}
         pose = self.humanoid.start(start.qpos, start.qvel)
         names = ("reward_speed", "reward_power", "speed_error", "speed", "command", "success")
         return base.State(
@@ -72,6 +73,9 @@ class Heading(MotionEnv):
         cost = -self.config.power_coef * power
         fallen = now.position[0, 2] < _MIN_HEIGHT * self.humanoid.model.qpos0[2]
         info |= _progress(info, speed)
+        command, success = info["speed"], _has_speed(info) & ~fallen
+        if self.config.command_every:
+            info |= self._next_command(info)
         return dataclasses.replace(
             state,
             pipeline_state=pose,
@@ -81,13 +85,31 @@ class Heading(MotionEnv):
             metrics={
                 "reward_speed": reward,
                 "reward_power": cost,
-                "speed_error": jnp.abs(info["speed"] - speed),
+                "speed_error": jnp.abs(command - speed),
                 "speed": speed,
-                "command": info["speed"],
-                "success": _has_speed(info) & ~fallen,
+                "command": command,
+                "success": success,
             },
             info=info,
         )
+
+    def _command(self, key_speed: Key, key_direction: Key) -> dict[str, Array]:
+        """Return a random command."""
+        low, high = self.config.speeds
+        return {
+            "speed": jax.random.uniform(key_speed, (), jnp.float32, low, high),
+            "direction": jax.random.uniform(key_direction, (), jnp.float32, -math.pi, math.pi),
+        }
+
+    def _next_command(self, info: dict[str, Array]) -> dict[str, Array]:
+        """Return the command of the next step, and the age it has: sometimes a new one."""
+        rng, key_when, *key_command = jax.random.split(info["rng"], 4)
+        probability = min(1.0, 1.0 / (FPS * self.config.command_every))
+        changes = jax.random.uniform(key_when) < probability
+        new = self._command(*key_command) | {"age": jnp.zeros(())}
+        return {"rng": rng} | {
+            name: jnp.where(changes, value, info[name]) for name, value in new.items()
+        }
 
     def _observe(self, now: Reference, info: dict[str, Array]) -> PyTree:
         direction = info["direction"]
@@ -98,13 +120,19 @@ class Heading(MotionEnv):
 
 
 def _progress(info: dict[str, Array], speed: Array) -> dict[str, Array]:
-    """Return age and distance after one more step; the first seconds add no distance."""
-    age = info["age"] + 1.0 / FPS
-    step = jnp.where(info["age"] < _START_SECONDS, 0.0, speed / FPS)
-    return {"age": age, "distance": info["distance"] + step}
+    """Return age and distance after one more step; the first seconds add no distance.
+
+    Where commands change, the distance that all of them ask for is counted, too.
+    """
+
+    def added(name: str, speed: Array) -> Array:
+        return info[name] + jnp.where(info["age"] < _START_SECONDS, 0.0, speed / FPS)
+
+    after = {"age": info["age"] + 1.0 / FPS, "distance": added("distance", speed)}
+    return after | ({"expected": added("expected", info["speed"])} if "expected" in info else {})
 
 
 def _has_speed(info: dict[str, Array]) -> Array:
     """Return whether the mean speed after the first seconds is about the commanded one."""
-    expected = info["speed"] * (info["age"] - _START_SECONDS)
+    expected = info.get("expected", info["speed"] * (info["age"] - _START_SECONDS))
     return (expected > 0.0) & (jnp.abs(info["distance"] - expected) <= _TOLERANCE * expected)

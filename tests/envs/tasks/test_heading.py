@@ -1,5 +1,6 @@
 """The heading task: rewards, observations and success."""
 
+import dataclasses
 import math
 
 import jax
@@ -112,6 +113,52 @@ def test_target_direction_is_observed_in_the_heading_frame(play):
     turned = heading + math.pi / 2
     expected = np.broadcast_to([math.cos(turned), math.sin(turned)], (STEPS, 2))
     np.testing.assert_allclose(seen[:, -3:-1], expected, atol=1e-4)
+
+
+@pytest.fixture(scope="module")
+def steered(env):
+    """Commands change every second on average, between 1 and 3 m/s."""
+    config = dataclasses.replace(env.config, command_every=1.0, speeds=(1.0, 3.0))
+    heading = Heading(config, env.humanoid, env.library)
+    heading.absolute_target = env.absolute_target
+
+    def episode(key, obey):
+        def step(state, _):
+            speed, way = state.info["speed"], state.info["direction"]
+            velocity = obey * speed * jnp.stack([jnp.cos(way), jnp.sin(way), 0.0])
+            after = heading.step(state, jnp.zeros(heading.action_size).at[:3].set(velocity))
+            return typed_like(after, state), after
+
+        return jax.lax.scan(step, strong(heading.reset(key)), length=300)[1]
+
+    return in_physics(jax.jit(episode))
+
+
+def test_commands_change_and_are_observed_before_they_count(steered):
+    states = steered(jax.random.PRNGKey(0), 1.0)
+    command, seen = np.asarray(states.metrics["command"]), np.asarray(states.obs[:, -1])
+    np.testing.assert_allclose(seen[:-1], command[1:], atol=1e-6)
+    np.testing.assert_allclose(states.metrics["speed"], command, atol=1e-4)
+    np.testing.assert_allclose(states.reward, 1.0, atol=1e-4)
+    changes = np.flatnonzero(np.diff(command))
+    assert 4 <= len(changes) <= 17  # of ten on average
+    assert command.min() >= 1.0 and command.max() <= 3.0 and np.ptp(command) > 0.5
+    age = np.asarray(states.info["age"])
+    np.testing.assert_allclose(age[changes], 0.0)
+    np.testing.assert_allclose(age[changes[:-1] + 1], 1 / 30, rtol=1e-4)
+
+
+def test_success_counts_each_command_after_its_first_seconds(steered):
+    """Who is 15 % slow succeeds, who is 25 % slow does not, over all commands together."""
+    for obey, success in ((0.85, True), (0.75, False)):
+        states = steered(jax.random.PRNGKey(1), obey)
+        expected = np.asarray(states.info["expected"])
+        command, age = (np.asarray(x) for x in (states.metrics["command"], states.info["age"]))
+        before = np.concatenate([[0.0], age[:-1]])  # at the beginning of each step
+        counts = before >= 2.0
+        assert 0 < counts.sum() < 200
+        np.testing.assert_allclose(expected, np.cumsum(counts * command / 30), rtol=1e-3)
+        assert states.metrics["success"][-1] == success
 
 
 def test_amp_needs_a_clip_longer_than_its_history(env):
