@@ -9,7 +9,7 @@ other side did. Everything is a permutation with signs, so that mirroring twice 
 # MuJoCo is compiled and has no type stubs.
 
 import re
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import mujoco
@@ -30,22 +30,23 @@ _TOLERANCE = 1e-5  # metres or kilograms, and of 1 - cos of half the angle betwe
 
 
 class _Exchange(NamedTuple):
-    """A vector's entries exchanged, with signs: y = sign · x[index] + offset."""
+    """A vector's entries exchanged, with signs: y = sign · x[source] + offset."""
 
-    index: np.ndarray
+    source: np.ndarray
     sign: np.ndarray
     offset: np.ndarray
 
-    def __call__(self, x: Array) -> Array:
-        return _times(self.sign, x[..., self.index]) + _like(self.offset, x)
+    def __call__(self, x: Any) -> Any:
+        """Return exchanged vectors [..., n], of NumPy or of JAX as they are given."""
+        return _times(self.sign, x[..., self.source]) + _like(self.offset, x)
 
 
-def _like(constant: np.ndarray, x: Array) -> np.ndarray:
+def _like(constant: np.ndarray, x: Any) -> np.ndarray:
     """Give constants [n] as many axes as x [..., n] has."""
     return constant.reshape((1,) * (x.ndim - 1) + (-1,))
 
 
-def _times(sign: np.ndarray, x: Array) -> Array:
+def _times(sign: np.ndarray, x: Any) -> Any:
     return _like(sign, x) * x
 
 
@@ -77,9 +78,9 @@ class Mirror(NamedTuple):
         """Return the mirror image of a clip, and of its plan if it has one."""
         plan = clip.plan
         if plan is not None:
-            parts = self.qpos(plan.qpos), self.qvel(plan.qvel), self.targets(plan.feedforward)
-            plan = Plan(*map(np.asarray, parts), plan.substeps)
-        return clip._replace(qpos=np.asarray(self.qpos(clip.qpos)), plan=plan)
+            qpos, qvel = self.qpos(plan.qpos), self.qvel(plan.qvel)
+            plan = Plan(qpos, qvel, self.targets(plan.feedforward), plan.substeps)
+        return clip._replace(qpos=self.qpos(clip.qpos), plan=plan)
 
 
 def build(skeleton: Skeleton, servos: np.ndarray) -> Mirror:
@@ -130,7 +131,7 @@ def _of_poses(joints: list[tuple[Joint, Joint]], skeleton: Skeleton) -> _Exchang
     found = _empty(skeleton.model.nq)
     for joint, partner in joints:
         to, columns = partner.columns, np.arange(joint.columns.start, joint.columns.stop)
-        found.index[to] = columns
+        found.source[to] = columns
         if joint.kind == "free":
             found.sign[to] = np.concatenate([_VECTOR, _QUATERNION])
         elif joint.kind == "ball":
@@ -147,7 +148,7 @@ def _of_velocities(joints: list[tuple[Joint, Joint]], skeleton: Skeleton) -> _Ex
         signs = {"free": np.concatenate([_VECTOR, _SPIN]), "ball": _SPIN}.get(joint.kind)
         sign = np.array([_sign(joint, partner)]) if signs is None else signs
         to = slice(partner.dof, partner.dof + len(sign))
-        found.index[to] = joint.dof + np.arange(len(sign))
+        found.source[to] = joint.dof + np.arange(len(sign))
         found.sign[to] = sign
     return found
 
@@ -156,7 +157,7 @@ def _of_targets(qvel: _Exchange, servos: np.ndarray) -> _Exchange:
     """Return the exchange of servo targets, which are angles in the order of velocities."""
     dofs = 6 + np.asarray(servos)
     actuator = {int(dof): i for i, dof in enumerate(dofs)}
-    index = [actuator.get(int(qvel.index[dof]), i) for i, dof in enumerate(dofs)]
+    index = [actuator.get(int(qvel.source[dof]), i) for i, dof in enumerate(dofs)]
     return _Exchange(np.array(index), qvel.sign[dofs], np.zeros(len(dofs), np.float32))
 
 

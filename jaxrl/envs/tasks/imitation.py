@@ -210,7 +210,8 @@ class Imitation(MotionEnv):
         info["gap"] = jnp.mean(observations.body_distances(now, self.reference(info)))
         if "amp" in info:  # a body on the ground has no history in its clip
             info["amp"] = jnp.where(falls, 0.0, info["amp"])
-        return state.replace(pipeline_state=pose, obs=self._observe(now, info), info=info)
+        obs = self._observe(now, info)
+        return dataclasses.replace(state, pipeline_state=pose, obs=obs, info=info)
 
     def _recover(
         self, info: dict[str, Array], distances: Array
