@@ -86,7 +86,6 @@ def _evaluate(args: EvaluateArgs) -> None:
     config = run_dir.read_config(zoo.resolve(args.run), args.env, args.randomize, args.network)
     # JAX is imported only now: help and errors about arguments never wait for it.
     from jaxrl.envs import factory as environments
-    from jaxrl.envs import hooks
     from jaxrl.envs.vector_env import VectorEnv
     from jaxrl.evaluation import analysis
     from jaxrl.policies import load
@@ -105,7 +104,7 @@ def _evaluate(args: EvaluateArgs) -> None:
     memory_estimate.refuse_episodes(env, episodes, "--only" if args.only else "--episodes")
     report: dict[str, Any] = {"policy": file.name, "env": config.env}
     report |= {"seed": args.seed, "deterministic": not stochastic}
-    if isinstance(env, VectorEnv) and env.template.trials and hooks.find(env.env, "trial_report"):
+    if isinstance(env, VectorEnv) and env.hooks.trial_report:
         _evaluate_trials(args, config, env, policy, report)
         return
 

@@ -8,12 +8,13 @@ NumPy arrays, except `trial` and `record`, which are compiled.
 |---|---|
 | `Curriculum` | `jaxrl.training.curriculum`, after every cycle |
 | `Trials` | `jaxrl.evaluation`, `jaxrl.evaluate` and `jaxrl.render` |
-| `TrialCurriculum` | `jaxrl.training.curriculum`, every --motion.resample-interval epochs |
+| `TrialCurriculum` | `jaxrl.training.curriculum`, when its schedule says so |
 | `SharedArrays` | `jaxrl.programs.device`, where the curriculum of trials has changed |
 | `MemorySizes` | `jaxrl.train --dry-run` |
 | `LearningPhases` | `jaxrl.reports`, from the settings and the log alone |
 
-Wrappers forward attributes, which `isinstance` with a protocol does not see: use `find`.
+`VectorEnv.hooks` is the one place where they are looked up: wrappers forward attributes, which
+`isinstance` with a protocol does not see.
 """
 
 import importlib
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from jaxrl.types import Array, PyTree
 
 Rows = Sequence[Mapping[str, float]]  # of metrics.jsonl
+# (curriculum, metrics of a cycle or episodes of all trials) -> (curriculum, values to log)
+CurriculumUpdate = Callable[[Any, Any], tuple[Any, dict[str, float]]]
 
 
 class Curriculum(Protocol):
@@ -110,8 +113,29 @@ class Trials(Protocol):
         ...
 
 
+class TrialSchedule(NamedTuple):
+    """When a curriculum follows the trials, and how they are played."""
+
+    every: int = 1
+    """Epochs from one time to the next; 0: never."""
+    deterministic: bool = True
+    """Take the most likely actions, or sample them."""
+
+    def is_due(self, config: TrainConfig, cycles: int) -> bool:
+        """Tell whether an epoch ends here after which trials are played.
+
+        A last epoch that was cut short does not count: a longer run would not end one there.
+        """
+        every = self.every * config.cycles
+        return bool(every) and cycles % every == 0
+
+
 class TrialCurriculum(Protocol):
     """A curriculum that depends on the results of trials."""
+
+    def trial_schedule(self) -> TrialSchedule:
+        """Return when and how; `TrialSchedule()` if the method is missing."""
+        ...
 
     def update_curriculum_from_trials(
         self, curriculum: "PyTree", episodes: TrialEpisodes
@@ -183,9 +207,71 @@ class LearningPhases(Protocol):
 _LEARNING_PHASES = {"pick_place": "jaxrl.envs.tasks.pick_place.phases"}
 
 
-def find(env: Any, name: str) -> Callable[..., Any] | None:
-    """Return a hook of an environment or of the one that it wraps, if it has it."""
-    return getattr(env, name, None)
+class Hooks(NamedTuple):
+    """The optional methods of an environment; None for those that it lacks.
+
+    An environment without a curriculum or without trials is not asked for methods that belong to
+    them: to look them up, it would have to be built.
+    """
+
+    env: Any = None
+    has_curriculum: bool = False
+    has_trials: bool = False
+
+    @property
+    def update_curriculum(self) -> CurriculumUpdate | None:
+        """See `Curriculum`."""
+        return self._find("update_curriculum", self.has_curriculum)
+
+    @property
+    def update_curriculum_from_trials(self) -> CurriculumUpdate | None:
+        """See `TrialCurriculum`."""
+        return self._find("update_curriculum_from_trials", self._follows_trials)
+
+    @property
+    def trial_schedule(self) -> TrialSchedule:
+        """See `TrialCurriculum`; never, if no curriculum follows the trials."""
+        if self.update_curriculum_from_trials is None:
+            return TrialSchedule(every=0)
+        schedule = self._find("trial_schedule", True)
+        return schedule() if schedule else TrialSchedule()
+
+    @property
+    def shared_arrays(self) -> "Callable[[PyTree], PyTree] | None":
+        """See `SharedArrays`."""
+        return self._find("shared_arrays", self._follows_trials)
+
+    @property
+    def all_trials(self) -> "Callable[[], Iterable[PyTree]] | None":
+        """See `SharedArrays`."""
+        return self._find("all_trials", self.has_trials)
+
+    @property
+    def with_trials(self) -> Callable[[tuple[int, ...]], Any] | None:
+        """See `SharedArrays`."""
+        return self._find("with_trials", self.has_trials)
+
+    @property
+    def trial_report(self) -> Callable[[TrialEpisodes], TrialReport] | None:
+        """See `Trials`."""
+        return self._find("trial_report", self.has_trials)
+
+    @property
+    def trial_success(self) -> Callable[[TrialEpisodes], np.ndarray] | None:
+        """See `Trials`."""
+        return self._find("trial_success", self.has_trials)
+
+    @property
+    def memory_sizes(self) -> Callable[[], dict[str, int]] | None:
+        """See `MemorySizes`."""
+        return self._find("memory_sizes", True)
+
+    @property
+    def _follows_trials(self) -> bool:
+        return self.has_curriculum and self.has_trials
+
+    def _find(self, name: str, has_it: bool) -> Any:
+        return getattr(self.env, name, None) if has_it else None
 
 
 def learning_phases(config: TrainConfig, rows: Rows) -> PhaseReport | None:

@@ -30,6 +30,7 @@ from jaxrl.envs.env_state import (
     with_fresh_keys,
 )
 from jaxrl.envs.episode_stats import EpisodeStats
+from jaxrl.envs.hooks import Hooks
 from jaxrl.envs.rows import (
     all_finite,
     as_mask,
@@ -134,6 +135,12 @@ class VectorEnv:
     def first_curriculum(self) -> PyTree:
         """The initial distribution of start states; () if it never changes."""
         return jax.tree.map(jnp.asarray, self.template.curriculum)
+
+    @property
+    def hooks(self) -> Hooks:
+        """The optional methods of the environment."""
+        template = self.template
+        return Hooks(self.env, bool(jax.tree.leaves(template.curriculum)), bool(template.trials))
 
     def pack(self, state: "State") -> PackedEnvState:
         """Return the part of a Brax state that is carried from step to step."""

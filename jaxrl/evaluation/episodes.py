@@ -158,20 +158,14 @@ def with_qpos(env: VectorEnv) -> Callable[[EnvState], PyTree]:
 
 def trial_report(result: Episodes, env: VectorEnv | GymnasiumEnv) -> hooks.TrialReport | None:
     """Return the results of all trials; None if the environment has none."""
-    return _call_trial_hook(env, "trial_report", result)
+    report = env.hooks.trial_report
+    return report(result) if report else None
 
 
 def trial_success(result: Episodes, env: VectorEnv | GymnasiumEnv) -> np.ndarray | None:
     """Return which of the played trials succeeded; None if the environment has none."""
-    return _call_trial_hook(env, "trial_success", result)
-
-
-def _call_trial_hook(env: VectorEnv | GymnasiumEnv, name: str, result: Episodes) -> Any:
-    # Asked first for its trials: looking up a hook builds the environment.
-    if isinstance(env, GymnasiumEnv) or not env.template.trials:
-        return None
-    hook = hooks.find(env.env, name)
-    return hook(result) if hook else None
+    succeeded = env.hooks.trial_success
+    return succeeded(result) if succeeded else None
 
 
 def summarize(result: Episodes, env: VectorEnv | GymnasiumEnv | None = None) -> dict[str, float]:

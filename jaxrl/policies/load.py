@@ -12,7 +12,6 @@ from jaxrl.algorithms.ppo import algorithm as ppo
 from jaxrl.config import NetworkConfig, TrainConfig, env_names, zoo
 from jaxrl.config.obs_keys import PRIVILEGED
 from jaxrl.envs import factory as environments
-from jaxrl.envs import hooks
 from jaxrl.envs.gymnasium.env import GymnasiumEnv
 from jaxrl.envs.vector_env import EnvState, VectorEnv
 from jaxrl.errors import UserError
@@ -274,8 +273,7 @@ def player(
         compiler_options=xla_options.options(loops=loops),
     )
     key = streams.key(seed, streams.COMMAND)
-    all_trials = hooks.find(env.env, "all_trials") if env.trials else None
-    all_trials = None if env.trial_numbers is not None else all_trials
+    all_trials = env.hooks.all_trials if env.trials and env.trial_numbers is None else None
 
     def calls() -> Iterator[tuple]:
         return iter([()]) if all_trials is None else ((None, each) for each in all_trials())

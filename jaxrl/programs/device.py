@@ -25,7 +25,7 @@ from jax.sharding import Mesh, Sharding
 from jaxrl.algorithms.off_policy import replay
 from jaxrl.config import env_names
 from jaxrl.envs import factory as environments
-from jaxrl.envs import hooks
+from jaxrl.envs.hooks import Hooks
 from jaxrl.envs.nan_capture import NonFiniteCapture
 from jaxrl.envs.vector_env import VectorEnv
 from jaxrl.evaluation import episodes as evaluation
@@ -77,31 +77,14 @@ class DeviceProgram(Program):
         del cycles
         return compile_programs(self)
 
-    def curriculum_hook(self, name: str) -> Callable[..., Any] | None:
-        """Return a method of the environment that changes its curriculum, if it has one."""
-        has_curriculum = bool(jax.tree.leaves(self.env.template.curriculum))
-        return hooks.find(self.env.env, name) if has_curriculum else None
-
     @property
-    def follows_trials(self) -> bool:
-        """Whether the curriculum follows a fixed list of trials, each played once."""
-        has_hook = self.curriculum_hook("update_curriculum_from_trials") is not None
-        return bool(self.env.template.trials) and has_hook
-
-    @property
-    def _shared_arrays(self) -> Callable[..., PyTree] | None:
-        """The environment's hook, if its functions take arrays that the CPU exchanges."""
-        # Asked first for its trials: looking up a hook builds the environment.
-        return self.curriculum_hook("shared_arrays") if self.env.template.trials else None
-
-    @property
-    def restarts(self) -> bool:
-        """Whether all episodes must start again when trials have changed the curriculum."""
-        return self._shared_arrays is not None
+    def hooks(self) -> Hooks:
+        """The optional methods of the environment."""
+        return self.env.hooks
 
     def shared_arrays(self, curriculum: PyTree) -> PyTree:
         """Return what all environments share for a curriculum on the CPU; mostly ()."""
-        hook = self._shared_arrays
+        hook = self.hooks.shared_arrays
         return self.stack([hook(one) for one in self.split(curriculum)]) if hook else ()
 
     def first_shared_arrays(self) -> PyTree:
@@ -111,7 +94,7 @@ class DeviceProgram(Program):
     @property
     def trials_equal_evaluations(self) -> bool:
         """Whether evaluations play exactly those trials: no random number enters either."""
-        chosen = self.config.eval.deterministic, self.config.motion.resample_deterministic
+        chosen = self.config.eval.deterministic, self.hooks.trial_schedule.deterministic
         return all(chosen) and not self.env.template.key_leaves
 
     def nan_captures(self, state: TrainState) -> list[NonFiniteCapture]:
@@ -229,7 +212,7 @@ class _SharedOnDevice:
 
     def of(self, program: DeviceProgram, curriculum: PyTree) -> PyTree:
         """Return the arrays of a curriculum; they are exchanged where it has changed."""
-        if not program.restarts:
+        if program.hooks.shared_arrays is None:
             return ()
         curriculum = processes.fetch(curriculum)
         leaves = jax.tree.leaves(curriculum)
@@ -273,7 +256,7 @@ def compile_programs(program: DeviceProgram) -> DeviceExecutor:
         )
         first = build(many.copies(pure.init, 0, 0), seed, pool, places=places)
         params = program.algorithm.policy_params(state.learner)
-        settings, resampling = program.config.eval, program.config.motion
+        settings, schedule = program.config.eval, program.hooks.trial_schedule
 
         def player(deterministic: bool, pools: int) -> PendingProgram:
             play = many.copies(_evaluator(program, deterministic), 0, 0, 0, None, None, 0)
@@ -283,11 +266,11 @@ def compile_programs(program: DeviceProgram) -> DeviceExecutor:
         played = tried = None
         if settings.num_envs:
             played = player(settings.deterministic, _pools_for_evaluation(program))
-        if resampling.resample_interval and program.follows_trials:
-            alike = settings.deterministic == resampling.resample_deterministic
-            tried = played if alike and played else player(resampling.resample_deterministic, 0)
+        if schedule.every:
+            alike = settings.deterministic == schedule.deterministic
+            tried = played if alike and played else player(schedule.deterministic, 0)
         again = None
-        if program.restarts:
+        if program.hooks.shared_arrays:
             rows = tuple(leaf.sharding for leaf in jax.tree.leaves(_without_replay(state)))
             again = build(many.copies(pure.restart, 0, None, 0), seed, number, pool, places=rows)
     structure = jax.tree.structure(state)

@@ -9,7 +9,6 @@ from jaxrl import rollout
 from jaxrl.algorithms.off_policy.replay import ReplayState
 from jaxrl.algorithms.ppo import value_parts
 from jaxrl.config import TrainConfig
-from jaxrl.envs import hooks
 from jaxrl.envs.gymnasium.env import GymnasiumEnv
 from jaxrl.envs.vector_env import VectorEnv
 from jaxrl.errors import UserError
@@ -99,9 +98,7 @@ def report(program: Program) -> str:
 
 def _environment(program: DeviceProgram | GymnasiumProgram) -> list[tuple[str, str]]:
     """Return the sizes that the environment reports of its own arrays."""
-    sizes = None
-    if isinstance(program, DeviceProgram):
-        sizes = hooks.find(program.env.env, "memory_sizes")
+    sizes = program.env.hooks.memory_sizes
     return [(name, megabytes(size)) for name, size in sizes().items()] if sizes else []
 
 

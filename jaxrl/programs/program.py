@@ -21,6 +21,7 @@ from jax.sharding import Mesh
 
 from jaxrl.algorithms.off_policy.offline import OfflineAlgorithm
 from jaxrl.config import TrainConfig
+from jaxrl.envs.hooks import Hooks
 from jaxrl.envs.nan_capture import NonFiniteCapture
 from jaxrl.evaluation import episodes as evaluation
 from jaxrl.evaluation.episodes import Episodes
@@ -109,20 +110,10 @@ class Program(abc.ABC):
         """Number of cycles whose mean loss scores what is learnt; 0: evaluations score it."""
         return 0
 
-    def curriculum_hook(self, name: str) -> Callable[..., Any] | None:
-        """Return a method of the environment that changes its curriculum, if it has one."""
-        del name
-        return None
-
     @property
-    def follows_trials(self) -> bool:
-        """Whether the curriculum follows a fixed list of trials, each played once."""
-        return False
-
-    @property
-    def restarts(self) -> bool:
-        """Whether all episodes must start again when trials have changed the curriculum."""
-        return False
+    def hooks(self) -> Hooks:
+        """The optional methods of the environment that is trained in."""
+        return Hooks()
 
     @property
     def trials_equal_evaluations(self) -> bool:

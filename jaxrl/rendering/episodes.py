@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.config import TrainConfig
-from jaxrl.envs import env_adapter, hooks
+from jaxrl.envs import env_adapter
 from jaxrl.envs import factory as environments
 from jaxrl.envs.env_state import LazyEnv
 from jaxrl.envs.gymnasium.env import GymnasiumEnv
@@ -85,7 +85,7 @@ def record_episodes(
     """
     trials = _trials(env, None if failures else number, clip)
     names = _clip_names(env, trials)
-    if trials is not None and (chosen := hooks.find(env.env, "with_trials")):
+    if trials is not None and (chosen := env.hooks.with_trials):
         # One program with the clips that are drawn, of a library that is larger than the device.
         chosen = LazyEnv(partial(chosen, trials))
         env, trials = replace(env, env=chosen, cached_template=None), tuple(range(len(trials)))

@@ -1,29 +1,20 @@
 """The curriculum of start states, updated by the environment's hooks (`jaxrl.envs.hooks`).
 
 `update_curriculum` is called after every cycle with its metrics; `update_curriculum_from_trials`
-every --motion.resample-interval epochs, after every trial was played once.
+when the environment's schedule says so, after every trial was played once.
 """
 
-from typing import Any
+from collections.abc import Sequence
 
 import jax
 import numpy as np
 
-from jaxrl.config import TrainConfig
+from jaxrl.envs.hooks import CurriculumUpdate
 from jaxrl.errors import UserError
 from jaxrl.evaluation.episodes import Episodes
 from jaxrl.programs import Executor, Program
 from jaxrl.types import PyTree, TrainState
 from jaxrl.utils import processes, sharding
-
-
-def is_due(config: TrainConfig, cycles: int) -> bool:
-    """Tell whether an epoch ends here after which it changes.
-
-    A last epoch that was cut short does not count: a longer run would not end one there.
-    """
-    every = config.motion.resample_interval * config.cycles
-    return bool(every) and cycles % every == 0
 
 
 def resample(
@@ -38,41 +29,32 @@ def resample(
     Resampling plays trials of its own, so that settings of --eval do not change training. Where
     an evaluation has just played the very same ones (`evaluated`), those are taken.
     """
-    if not program.follows_trials or not is_due(program.config, cycles):
+    hooks = program.hooks
+    update = hooks.update_curriculum_from_trials
+    if update is None or not hooks.trial_schedule.is_due(program.config, cycles):
         return state, [{} for _ in program.members or (program.config,)]
     if evaluated is None or not program.trials_equal_evaluations:
         params = program.policy_params(state.learner)
         played = executor.evaluate_trials(params, cycles, state.curriculum)
         evaluated = program.split(processes.fetch(played))
-    state, values = update_from_trials(program, state, evaluated)
-    return (executor.restart(state, cycles) if program.restarts else state), values
-
-
-def update_from_trials(
-    program: Program, state: TrainState, episodes: list[Episodes]
-) -> tuple[TrainState, list[dict[str, float]]]:
-    """Return the state with each member's curriculum after its trials, and the metrics."""
-    return _replace(
-        program, state, program.curriculum_hook("update_curriculum_from_trials"), episodes
-    )
+    state, values = updated(program, state, update, evaluated)
+    return (executor.restart(state, cycles) if hooks.shared_arrays else state), values
 
 
 def after_cycle(
     program: Program, state: TrainState, metrics: list[dict[str, float]]
 ) -> tuple[TrainState, list[dict[str, float]]]:
     """Return the same after a cycle of training, if the environment's curriculum follows it."""
-    hook = program.curriculum_hook("update_curriculum")
-    return _replace(program, state, hook, metrics) if hook else (state, [{} for _ in metrics])
+    update = program.hooks.update_curriculum
+    return updated(program, state, update, metrics) if update else (state, [{} for _ in metrics])
 
 
-def _replace(
-    program: Program,
-    state: TrainState,
-    hook: Any,
-    results: list[Any],
+def updated(
+    program: Program, state: TrainState, update: CurriculumUpdate, results: Sequence[object]
 ) -> tuple[TrainState, list[dict[str, float]]]:
+    """Return the state with each member's curriculum after its own results, and the metrics."""
     before = program.split(processes.fetch(state.curriculum))
-    changed = [hook(old, result) for old, result in zip(before, results, strict=True)]
+    changed = [update(old, result) for old, result in zip(before, results, strict=True)]
     for old, (new, _) in zip(before, changed, strict=True):
         _check_alike(old, new)
     after = program.stack([new for new, _ in changed])

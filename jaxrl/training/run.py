@@ -285,7 +285,8 @@ class Run:
         Where the trials change with the curriculum there is no one such figure.
         """
         program, config = self.program, self.config
-        fixed = program.follows_trials and not program.restarts
+        hooks = program.hooks
+        fixed = hooks.update_curriculum_from_trials is not None and hooks.shared_arrays is None
         continuous = not program.spec.action.discrete
         own_networks = config.network.module is not None  # their outputs need not be 0
         if not (fixed and continuous and config.eval.deterministic) or own_networks:

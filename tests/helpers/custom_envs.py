@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from brax.envs import base
 
+from jaxrl.envs.hooks import TrialSchedule
 from jaxrl.envs.tasks import probes, tracking
 from jaxrl.motion import clip_sampling
 
@@ -199,8 +200,14 @@ class Drill(base.Env):
     speeds = np.float32([0.0, 0.02, 0.2])
     lengths = np.int32([5, 8, 10])
 
+    def __init__(self, every=1):
+        self.every = every
+
     def first_curriculum(self):
         return jax.tree.map(np.asarray, clip_sampling.init(self.num_trials))
+
+    def trial_schedule(self):
+        return TrialSchedule(every=self.every)
 
     def update_curriculum_from_trials(self, curriculum, episodes):
         played, reference = (np.asarray(episodes.trace[name]) for name in ("position", "captured"))

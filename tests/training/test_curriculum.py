@@ -1,12 +1,12 @@
 """Curricula: failed clips are sampled more often, and start states widen with success."""
 
-from types import SimpleNamespace
-
 import jax
 import numpy as np
 import pytest
 
 from jaxrl import train
+from jaxrl.config import TrainConfig
+from jaxrl.envs.hooks import TrialSchedule
 from jaxrl.errors import UserError
 from jaxrl.motion import clip_sampling
 from jaxrl.programs import DeviceProgram, device
@@ -67,9 +67,7 @@ def test_evaluation_settings_do_not_change_training(long, tmp_path, monkeypatch)
 
 
 def test_resampling_can_be_disabled(tmp_path):
-    folder = tiny.run(
-        tmp_path / "even", *DRILL_FLAGS, "--motion.resample-interval", "0", "--epochs", "1"
-    )
+    folder = tiny.run(tmp_path / "even", *DRILL_FLAGS, "--env-args", "every=0", "--epochs", "1")
     assert not [name for name in tiny.rows(folder)[-1] if name.startswith("curriculum/")]
 
 
@@ -106,9 +104,8 @@ def test_resume_restores_the_level(widened, tmp_path):
 
 @pytest.mark.parametrize("interval, due", [(0, []), (1, [3, 6, 9]), (2, [6])])
 def test_resampling_is_due_at_epoch_ends(interval, due):
-    motion = SimpleNamespace(resample_interval=interval)
-    config = SimpleNamespace(cycles=3, total_cycles=10, motion=motion)
-    assert [cycles for cycles in range(1, 11) if curriculum.is_due(config, cycles)] == due
+    config, schedule = TrainConfig(epochs=4, cycles=3), TrialSchedule(every=interval)
+    assert [cycles for cycles in range(1, 11) if schedule.is_due(config, cycles)] == due
 
 
 def _updated(returned):
@@ -116,12 +113,12 @@ def _updated(returned):
     mesh = sharding.make_mesh(2)
     first = jax.device_put(clip_sampling.init(3), sharding.replicated(mesh))
     state = TrainState(*4 * [None], first)
-    env = SimpleNamespace(
-        update_curriculum_from_trials=lambda *_: (returned, {"count": np.int64(2)})
-    )
-    env = SimpleNamespace(env=env, template=SimpleNamespace(curriculum=first))
-    program = DeviceProgram(None, mesh, env=env, algorithm=None)
-    return first, curriculum.update_from_trials(program, state, [None])
+    program = DeviceProgram(None, mesh, env=None, algorithm=None)
+
+    def update(*_):
+        return returned, {"count": np.int64(2)}
+
+    return first, curriculum.updated(program, state, update, [None])
 
 
 def test_update_preserves_sharding_and_dtype():

@@ -14,6 +14,7 @@ import numpy as np
 
 from jaxrl.envs.gymnasium import observations, workers
 from jaxrl.envs.gymnasium.workers import EnvGroup, EnvWorker, GymSpec, WorkerGroup
+from jaxrl.envs.hooks import Hooks
 from jaxrl.errors import UserError, install
 from jaxrl.types import ActionSpec, EnvSpec
 
@@ -38,6 +39,7 @@ class GymnasiumEnv:
     groups: int
     longest_episode: int  # in actions
     first_curriculum: tuple = ()  # Gymnasium environments choose their own start states
+    hooks: Hooks = Hooks()  # they have none
 
     @property
     def rows(self) -> int:

@@ -16,7 +16,7 @@ import numpy as np
 from brax.envs import base
 
 from jaxrl.config import MotionConfig
-from jaxrl.envs.hooks import TrialEpisodes, TrialReport
+from jaxrl.envs.hooks import TrialEpisodes, TrialReport, TrialSchedule
 from jaxrl.envs.tasks import disturbances, tracking
 from jaxrl.envs.tasks.motion_env import MotionEnv, Place
 from jaxrl.motion import clip_sampling, fallen, observations
@@ -60,6 +60,10 @@ class Imitation(MotionEnv):
     def first_curriculum(self) -> Resampling:
         """Return equal weights for all clips."""
         return jax.tree.map(np.asarray, clip_sampling.init(self.num_clips))
+
+    def trial_schedule(self) -> TrialSchedule:
+        """Return what --motion.resample-interval and --motion.resample-deterministic say."""
+        return TrialSchedule(self.config.resample_interval, self.config.resample_deterministic)
 
     def update_curriculum_from_trials(
         self, curriculum: Resampling, episodes: TrialEpisodes

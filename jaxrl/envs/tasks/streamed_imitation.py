@@ -16,7 +16,7 @@ import numpy as np
 from brax.envs import base
 
 from jaxrl.config import MotionConfig
-from jaxrl.envs.hooks import TrialEpisodes, TrialReport
+from jaxrl.envs.hooks import TrialEpisodes, TrialReport, TrialSchedule
 from jaxrl.envs.tasks import tracking
 from jaxrl.envs.tasks.imitation import Imitation, episode_length
 from jaxrl.envs.tasks.motion_env import MotionEnv, refuse_other_speeds
@@ -80,6 +80,10 @@ class StreamedImitation(MotionEnv):
     def first_curriculum(self) -> ResidentSet:
         """Return equal weights: a clip that was never played counts as failed once."""
         return self._next_set(clip_sampling.init(self.num_clips, failures=1.0))
+
+    def trial_schedule(self) -> TrialSchedule:
+        """Return what --motion.resample-interval and --motion.resample-deterministic say."""
+        return TrialSchedule(self.config.resample_interval, self.config.resample_deterministic)
 
     def update_curriculum_from_trials(
         self, curriculum: ResidentSet, episodes: TrialEpisodes
