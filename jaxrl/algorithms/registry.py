@@ -4,36 +4,39 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from jaxrl.algorithms.amp import AMP
 from jaxrl.algorithms.off_policy import algorithm as off_policy
 from jaxrl.algorithms.off_policy import bc, dqn, iql, offline, reward_model, sac, td3
 from jaxrl.algorithms.off_policy.base import OffPolicyAlgorithm
 from jaxrl.algorithms.off_policy.replay import ReplayBuffer
 from jaxrl.algorithms.ppo import algorithm as ppo
-from jaxrl.algorithms.ppo import value_parts
+from jaxrl.algorithms.ppo.batch import Teacher
 from jaxrl.algorithms.reppo import algorithm as reppo
-from jaxrl.config import NetworkConfig, TrainConfig, env_names, obs_keys
+from jaxrl.config import NetworkConfig, TrainConfig, env_names
+from jaxrl.config.algorithm_names import ALGORITHMS
 from jaxrl.envs.vector_env import VectorEnv
 from jaxrl.errors import UserError
 from jaxrl.learning.normalizer import RunningStats
-from jaxrl.networks import actor_critic, embedding_critic, q_network, reward_network
+from jaxrl.networks import actor_critic, reward_network
 from jaxrl.networks.actor_critic import ActorCritic
 from jaxrl.types import Algorithm, EnvSpec
 from jaxrl.utils import user_code
 
+# Every algorithm is composed by its own file; `jaxrl.config.algorithm_names` says what it is.
+OFF_POLICY = {
+    "sac": sac.DEFINITION,
+    "td3": td3.DEFINITION,
+    "dqn": dqn.DEFINITION,
+    "iql": iql.DEFINITION,
+    "bc": bc.DEFINITION,
+}
+
 
 def network_config(config: TrainConfig) -> NetworkConfig:
     """Return the settings of the networks, with the distribution that the algorithm needs."""
-    network, settings = config.network, config.offpolicy
+    known = OFF_POLICY.get(config.algo)
+    network = known.network(config) if known else config.network
     if network.sde and network.sde_sample_freq is None:
         network = replace(network, sde_sample_freq=config.learning.rollout_length)
-    if config.algo in ("td3", "bc"):
-        return replace(network, distribution="noisy", init_std=settings.exploration_noise)
-    if config.algo == "iql":
-        return replace(network, distribution="noisy")
-    if config.algo == "dqn":
-        norm = "layer" if settings.layer_norm else "none"
-        return replace(network, distribution="greedy", norm=norm)
     return network
 
 
@@ -42,7 +45,7 @@ def make(
     env: VectorEnv,
     networks: ActorCritic,
     num_shards: int = 1,
-    teacher: ppo.Teacher | None = None,
+    teacher: Teacher | None = None,
 ) -> Algorithm[Any]:
     """Compose the algorithm of a configuration, with rows split over `num_shards` devices.
 
@@ -50,18 +53,12 @@ def make(
     """
     if env_names.is_custom(config.algo):
         return _make_custom(config, env, networks, num_shards)
+    _check_actions(config, env.spec)
     if config.algo == "ppo":
-        total, amp = config.total_iterations, _amp(config, env)
-        parts = value_parts.choose(config.ppo, config.network, env.spec, env.rows, num_shards)
-        settings, name = replace(config.ppo, value_parts=parts), config.ppo.extra_loss
-        extra_loss = user_code.load("--ppo.extra-loss", name) if name else None
-        return ppo.make(settings, env, networks, total, num_shards, teacher, amp, extra_loss)
+        return ppo.from_config(config, env, networks, num_shards, teacher)
     if config.algo == "reppo":
-        _check_actions(config, env.spec)
-        critic = embedding_critic.build(env.spec, network_config(config), config.reppo.support)
-        total = config.total_iterations
-        return reppo.make(config.reppo, env, networks, critic, total, num_shards)
-    algorithm = _off_policy_algorithm(config, env.spec, networks)
+        return reppo.from_config(config, env, networks, num_shards)
+    algorithm = OFF_POLICY[config.algo].make(config, env.spec, networks)
     return make_off_policy(config, env, networks, algorithm, num_shards)
 
 
@@ -77,25 +74,6 @@ def _make_custom(
     return made
 
 
-def _off_policy_algorithm(
-    config: TrainConfig, spec: EnvSpec, networks: ActorCritic
-) -> OffPolicyAlgorithm:
-    _check_actions(config, spec)
-    settings = config.offpolicy
-    if config.algo == "dqn":
-        return dqn.make(settings, networks)
-    if config.algo == "bc":
-        return bc.make(networks, discrete=spec.action.discrete)
-    atoms = settings.num_atoms if settings.critic == "c51" else 1
-    network = network_config(config)
-    critic = q_network.build(spec, network, layer_norm=settings.layer_norm, atoms=atoms)
-    if config.algo == "sac":
-        return sac.make(settings, networks, critic, spec.action.size)
-    if config.algo == "iql":
-        return iql.make(settings, networks, critic)
-    return td3.make(settings, networks, critic)
-
-
 def make_off_policy(
     config: TrainConfig,
     env: VectorEnv,
@@ -109,16 +87,6 @@ def make_off_policy(
     buffer = ReplayBuffer(settings, env.spec, env.rows, env.longest_episode, num_shards, config.rrd)
     _check_buffer_size(config, buffer)
     return off_policy.make(settings, env, networks, algorithm, reward_model, buffer, total)
-
-
-def _amp(config: TrainConfig, env: VectorEnv) -> AMP | None:
-    """Return AMP, if style is rewarded."""
-    if not config.amp.weight:
-        return None
-    spec = env.spec.obs
-    if not (isinstance(spec, dict) and obs_keys.AMP in spec):
-        raise UserError(f"--amp.weight: '{config.env}' has no demonstrations: leave it at 0.")
-    return AMP(config.amp, env.env.demonstrations, spec[obs_keys.AMP].shape[0])
 
 
 def make_offline(
@@ -141,7 +109,8 @@ def make_offline(
     if config.rrd.reward_only:
         algorithm = offline.REWARD_ONLY
     else:
-        algorithm = _off_policy_algorithm(config, spec, networks)
+        _check_actions(config, spec)
+        algorithm = OFF_POLICY[config.algo].make(config, spec, networks)
     model = _reward_model(config, spec) if settings.reward == "rrd" else None
     buffer = ReplayBuffer(settings, spec, rows=1, longest=longest, rrd=config.rrd)
     total = config.total_iterations
@@ -159,9 +128,10 @@ def _reward_model(config: TrainConfig, spec: EnvSpec) -> reward_model.RewardMode
 
 
 def _check_actions(config: TrainConfig, spec: EnvSpec) -> None:
-    if config.algo in ("iql", "bc") or spec.action.discrete == (config.algo == "dqn"):
+    kind = "discrete" if spec.action.discrete else "continuous"
+    if ALGORITHMS[config.algo].actions in (kind, "any"):
         return
-    kind, fit = ("discrete", "dqn") if spec.action.discrete else ("continuous", "sac or td3")
+    fit = "dqn" if spec.action.discrete else "sac or td3"
     where, other = (str(config.data.path), "iql or bc") if config.offline else (config.env, "ppo")
     raise UserError(
         f"--algo {config.algo} does not fit {where}, whose actions are {kind}: use {fit}, or "

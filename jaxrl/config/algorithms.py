@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from jaxrl.config import algorithm_names
 from jaxrl.config.metadata import Code, again, setting
 
 # What a setting needs to have an effect (`only_if`).
@@ -19,7 +20,7 @@ _TD3 = ("algo", "td3")
 _DQN = ("algo", "dqn")
 _IQL = ("algo", "iql")
 _VALUES = ("algo", "sac", "td3", "dqn", "iql")  # whatever learns Q values
-_TWIN = ("algo", "sac", "td3", "iql")
+_TWIN = ("algo", *algorithm_names.names(lambda info: info.critics == "twin q"))
 _RRD = ("offpolicy.reward", "rrd")
 # What makes a setting useless (`unless`).
 _DATA = ("data.path",)

@@ -32,10 +32,6 @@ motion from these clips and train on it:
   python -m jaxrl.clips.plan {clips} PLANNED
   python -m jaxrl.train imitate --motion.clips PLANNED
 """
-ON_POLICY = ("ppo", "reppo")
-OFF_POLICY = ("sac", "td3", "dqn", "iql", "bc")
-ALGORITHMS = ON_POLICY + OFF_POLICY
-DATA_ONLY = ("iql", "bc")  # these learn from recorded episodes
 ARM = ("pick_place",)  # an arm on a table
 # Kinds of environments, in a setting's `only_if`; one of the user's own counts as any kind.
 ANY_PLAYGROUND_TASK = "playground:NAME"

@@ -12,7 +12,7 @@ from typing import Literal
 
 import tyro
 
-from jaxrl.config import clip_split, env_names
+from jaxrl.config import algorithm_names, clip_split, env_names
 from jaxrl.config.algorithms import (
     AMPConfig,
     LearningConfig,
@@ -24,8 +24,10 @@ from jaxrl.config.algorithms import (
 from jaxrl.config.metadata import INT64_MAX, UINT32_MAX, Code, Section, section, setting
 
 _RECURRENT = ("network.rnn", "lstm", "gru", "mingru")
-_REPLAY = ("algo", *env_names.OFF_POLICY)
-_GAUSSIAN = ("algo", "ppo", "reppo", "sac")  # whose actors output a standard deviation
+_REPLAY = ("algo", *algorithm_names.OFF_POLICY)
+_STD = ("algo", *algorithm_names.names(lambda info: info.learns_std))
+_OPEN = ("algo", *algorithm_names.names(lambda info: not info.chooses_distribution))
+_CRITIC = ("algo", *algorithm_names.names(lambda info: bool(info.critics)))
 _GYMNASIUM = ("env", env_names.ANY_GYMNASIUM_TASK)
 _PHYSICS = (
     "env",
@@ -349,7 +351,7 @@ class NetworkConfig:
         "Widths of the critic's layers.",
         at_least=1,
         weights_of="critic",
-        only_if=("algo", "ppo", "reppo", "sac", "td3", "iql"),
+        only_if=_CRITIC,
     )
     activation: Literal["swish", "relu", "tanh", "elu", "gelu"] = setting(
         "swish", "Activation function.", weights_of="actor"
@@ -369,14 +371,14 @@ class NetworkConfig:
         "Continuous actions: squashed into their range, or clipped at its ends.",
         reserved=("noisy", "greedy"),  # of td3 and bc, and of dqn
         weights_of="actor",
-        only_if=_GAUSSIAN,
+        only_if=_OPEN,
         continuous=True,
     )
     state_dependent_std: bool = setting(
         True,
         "Let the network output the standard deviation of actions, or learn one number per action.",
         weights_of="actor",
-        only_if=_GAUSSIAN,
+        only_if=_OPEN,
         unless=("network.sde",),
         continuous=True,
     )
@@ -384,13 +386,13 @@ class NetworkConfig:
         0.7,
         "Standard deviation of actions at the start.",
         above=0,
-        only_if=(*_GAUSSIAN, "iql"),
+        only_if=_STD,
         continuous=True,
     )
     fixed_std: bool = setting(
         False,
         "Keep that standard deviation for the whole run.",
-        only_if=(*_GAUSSIAN, "iql"),
+        only_if=_STD,
         unless=("network.sde",),
         continuous=True,
     )
@@ -398,7 +400,7 @@ class NetworkConfig:
         0.001,
         "Lower bound of the standard deviation.",
         above=0,
-        only_if=(*_GAUSSIAN, "iql"),
+        only_if=_STD,
         continuous=True,
     )
     clip_obs: float = setting(10.0, "Clip normalised observations at ± this.", above=0)
@@ -407,7 +409,7 @@ class NetworkConfig:
         "State-dependent exploration (gSDE): rollouts perturb actions by a random linear function "
         "of the actor's last features, with learnt scales.",
         weights_of="actor",
-        only_if=("algo", "ppo", "sac"),
+        only_if=("algo", *algorithm_names.names(lambda info: info.sde)),
         unless=("data.path",),
         continuous=True,
     )
@@ -423,7 +425,7 @@ class NetworkConfig:
         "Recurrent layer after the others. On a GPU, mingru computes all steps of a segment in "
         "parallel.",
         weights_of="actor",
-        only_if=("algo", "ppo"),
+        only_if=("algo", *algorithm_names.names(lambda info: info.recurrent)),
     )
     rnn_size: int = setting(128, "Width of the recurrent layer.", at_least=1, only_if=_RECURRENT)
     rnn_timescale: float = setting(
@@ -723,7 +725,7 @@ class TrainConfig:
     @property
     def algo_section(self) -> str:
         """Section that holds the settings of the algorithm that is used."""
-        return self.algo if self.algo in env_names.ON_POLICY else "offpolicy"
+        return algorithm_names.section(self.algo)
 
     @property
     def learning(self) -> LearningConfig:

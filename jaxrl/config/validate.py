@@ -8,12 +8,15 @@ import math
 from collections.abc import Iterable
 from pathlib import Path
 
-from jaxrl.config import TrainConfig, clip_split, env_names
+from jaxrl.config import TrainConfig, algorithm_names, clip_split, env_names
+from jaxrl.config.algorithm_names import AlgorithmInfo
 from jaxrl.config.metadata import INT32_MAX, INT64_MAX
 from jaxrl.config.settings import SETTINGS, flag, get, own_code
 from jaxrl.config.values import format_value, type_problems
 from jaxrl.errors import UserError, nearest
 from jaxrl.utils.formatting import plural
+
+_OWN = AlgorithmInfo(sde=True)  # one of the user's own may do anything
 
 
 def check(config: TrainConfig, device_count: int | None = None) -> None:
@@ -89,7 +92,7 @@ def _name_problems(config: TrainConfig) -> list[str]:
             f"Known: {', '.join(every)}, MuJoCo Playground's as playground:<name>, Gymnasium's as "
             "gym:<id>, or your own as module:Class."
         )
-    known = env_names.ALGORITHMS
+    known = algorithm_names.ALGORITHMS
     if config.algo not in known and not env_names.is_custom(config.algo):
         problems.append(
             f"--algo: unknown algorithm '{config.algo}'.{nearest(config.algo, known)} Known: "
@@ -351,7 +354,7 @@ def _exploration_problems(config: TrainConfig) -> list[str]:
 def _data_problems(config: TrainConfig, shards: int) -> list[str]:
     """Check what learning from recorded episodes needs."""
     problems, algo, c = [], config.algo, config.offpolicy
-    off_policy = algo not in env_names.ON_POLICY
+    off_policy = algo not in algorithm_names.ON_POLICY
     if config.reward_from is not None and c.reward != "env" and off_policy:
         problems.append(
             f"--reward-from replaces the rewards that --offpolicy.reward {c.reward} would learn: "
@@ -360,16 +363,16 @@ def _data_problems(config: TrainConfig, shards: int) -> list[str]:
     if config.reward_from is not None and config.rrd.reward_only:
         problems.append("--reward-from is of no use to --rrd.reward-only, which learns a reward.")
     if not config.offline:
-        if algo in env_names.DATA_ONLY:
+        if algo in algorithm_names.names(lambda info: info.data_only):
             problems.append(
                 f"--algo {algo} learns from recorded episodes: name them by --data.path."
             )
         if config.rrd.reward_only and off_policy:
             problems.append("--rrd.reward-only learns from recorded episodes: use --data.path.")
         return problems
-    if algo not in env_names.OFF_POLICY:
+    if algo not in algorithm_names.OFF_POLICY:
         problems.append(
-            f"--data.path is for {', '.join(env_names.OFF_POLICY)}, not for --algo {algo}."
+            f"--data.path is for {', '.join(algorithm_names.OFF_POLICY)}, not for --algo {algo}."
         )
     if config.rrd.reward_only and c.reward != "rrd":
         problems.append("--rrd.reward-only needs --offpolicy.reward rrd.")
@@ -393,7 +396,7 @@ def _sde_problems(config: TrainConfig) -> list[str]:
     problems, algo = [], config.algo
     if not config.network.sde:
         return problems
-    if algo not in ("ppo", "sac") and not env_names.is_custom(algo):
+    if not algorithm_names.ALGORITHMS.get(algo, _OWN).sde:
         problems.append(f"--network.sde is for ppo and sac: leave it out with --algo {algo}.")
     if config.offline:
         problems.append("--network.sde explores in rollouts: leave it out with --data.path.")
@@ -434,7 +437,7 @@ def _count_problems(config: TrainConfig) -> list[str]:
     rollout = f"--num-envs × --{config.algo_section}.rollout-length"
     end = "--epochs × --cycles × --iterations" if config.total_steps is None else "--total-steps"
     rows = config.rows
-    off_policy = config.algo not in env_names.ON_POLICY
+    off_policy = config.algo not in algorithm_names.ON_POLICY
     counts = [
         (rollout, "steps in a rollout", rows * learning.rollout_length, INT32_MAX),
         (f"{rollout} × --task.action-repeat", "environment steps in an iteration")

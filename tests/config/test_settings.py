@@ -16,6 +16,7 @@ from jaxrl.config import (
     NetworkConfig,
     PPOConfig,
     TrainConfig,
+    algorithm_names,
     env_names,
     metadata,
     overrides,
@@ -70,7 +71,7 @@ def test_conditions_name_settings_and_values_that_exist():
             continue
         path, *choices = each.only_if
         if choices and path != "env":
-            known = env_names.ALGORITHMS if path == "algo" else typing.get_args(hint_of(path))
+            known = algorithm_names.ALGORITHMS if path == "algo" else typing.get_args(hint_of(path))
             assert set(choices) <= set(known)
 
 

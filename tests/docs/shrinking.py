@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from jaxrl.config import MotionConfig, PickConfig, TrainConfig, env_names
+from jaxrl.config import MotionConfig, PickConfig, TrainConfig, algorithm_names, env_names
 
 # Physics takes long to compile and has its own tests: cheap environments of the same kind stand in.
 STAND_INS = {
@@ -66,7 +66,7 @@ def small(config: TrainConfig) -> TrainConfig:
 
 def _iterations(config: TrainConfig) -> int:
     """Return enough iterations for updates to begin; replay of whole episodes takes longer."""
-    if config.algo in env_names.ON_POLICY:
+    if config.algo in algorithm_names.ON_POLICY:
         return 2
     return 12 if config.offpolicy.keeps_episodes else 3
 

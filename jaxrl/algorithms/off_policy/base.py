@@ -1,4 +1,4 @@
-"""What off-policy algorithms are made of: a record of losses, and twin critics."""
+"""What off-policy algorithms are made of: a record of losses, its definition, and twin critics."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -6,12 +6,14 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxrl.config import OffPolicyConfig
+from jaxrl.config import NetworkConfig, OffPolicyConfig, TrainConfig
 from jaxrl.learning import normalizer, td
 from jaxrl.learning.normalizer import RunningStats
 from jaxrl.learning.replay_buffer import Transition
+from jaxrl.networks import q_network
+from jaxrl.networks.actor_critic import ActorCritic
 from jaxrl.networks.q_network import Critic
-from jaxrl.types import Array, Key, Mean, Metrics, PyTree
+from jaxrl.types import Array, EnvSpec, Key, Mean, Metrics, PyTree
 
 # Networks by name -> parameters; each has its own optimiser and learning rate.
 Params = dict[str, PyTree]
@@ -33,6 +35,20 @@ class OffPolicyAlgorithm(NamedTuple):
     # (progress, actor's params) -> params with the exploration of that time. Progress is the
     # fraction of the run, and 0 during the warm-up.
     explore: Callable[[Array, PyTree], PyTree] = lambda progress, params: params
+
+
+class Definition(NamedTuple):
+    """How an algorithm is composed from settings; each file has its own, for the registry."""
+
+    make: Callable[[TrainConfig, EnvSpec, ActorCritic], OffPolicyAlgorithm]
+    network: Callable[[TrainConfig], NetworkConfig] = lambda config: config.network
+
+
+def build_critics(config: TrainConfig, spec: EnvSpec) -> Critic:
+    """Build the two Q networks of a configuration."""
+    c = config.offpolicy
+    atoms = c.num_atoms if c.critic == "c51" else 1
+    return q_network.build(spec, config.network, layer_norm=c.layer_norm, atoms=atoms)
 
 
 def discount(batch: Transition, gamma: Array) -> Array:

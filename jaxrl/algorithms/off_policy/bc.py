@@ -1,11 +1,14 @@
 """Behaviour cloning: supervised learning of recorded actions, whatever their rewards."""
 
+from dataclasses import replace
+
 import jax.numpy as jnp
 
-from jaxrl.algorithms.off_policy.base import HParams, OffPolicyAlgorithm, Params
+from jaxrl.algorithms.off_policy.base import Definition, HParams, OffPolicyAlgorithm, Params
+from jaxrl.config import NetworkConfig, TrainConfig
 from jaxrl.learning.replay_buffer import Transition
 from jaxrl.networks.actor_critic import ActorCritic
-from jaxrl.types import Array, Key, Mean, Metrics
+from jaxrl.types import Array, EnvSpec, Key, Mean, Metrics
 
 
 def make(networks: ActorCritic, *, discrete: bool) -> OffPolicyAlgorithm:
@@ -30,3 +33,16 @@ def make(networks: ActorCritic, *, discrete: bool) -> OffPolicyAlgorithm:
         targets=(),
         rates={"actor": "pi_lr"},
     )
+
+
+def _from_config(config: TrainConfig, spec: EnvSpec, networks: ActorCritic) -> OffPolicyAlgorithm:
+    del config
+    return make(networks, discrete=spec.action.discrete)
+
+
+def _network(config: TrainConfig) -> NetworkConfig:
+    noise = config.offpolicy.exploration_noise
+    return replace(config.network, distribution="noisy", init_std=noise)
+
+
+DEFINITION = Definition(_from_config, _network)

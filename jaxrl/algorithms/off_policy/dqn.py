@@ -4,16 +4,24 @@ With `cql_alpha` it also learns low values for actions that are not in the batch
 data. References: Mnih et al., 2015; van Hasselt et al., 2016 (double); Kumar et al., 2020.
 """
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import optax
 
-from jaxrl.algorithms.off_policy.base import HParams, OffPolicyAlgorithm, Params, discount
-from jaxrl.config import OffPolicyConfig
+from jaxrl.algorithms.off_policy.base import (
+    Definition,
+    HParams,
+    OffPolicyAlgorithm,
+    Params,
+    discount,
+)
+from jaxrl.config import NetworkConfig, OffPolicyConfig, TrainConfig
 from jaxrl.learning import td
 from jaxrl.learning.replay_buffer import Transition
 from jaxrl.networks.actor_critic import ActorCritic
-from jaxrl.types import Array, Key, Mean, Metrics, PyTree
+from jaxrl.types import Array, EnvSpec, Key, Mean, Metrics, PyTree
 
 
 def make(config: OffPolicyConfig, networks: ActorCritic) -> OffPolicyAlgorithm:
@@ -60,3 +68,16 @@ def make(config: OffPolicyConfig, networks: ActorCritic) -> OffPolicyAlgorithm:
         rates={"critic": "q_lr"},
         explore=explore,
     )
+
+
+def _from_config(config: TrainConfig, spec: EnvSpec, networks: ActorCritic) -> OffPolicyAlgorithm:
+    del spec
+    return make(config.offpolicy, networks)
+
+
+def _network(config: TrainConfig) -> NetworkConfig:
+    norm = "layer" if config.offpolicy.layer_norm else "none"
+    return replace(config.network, distribution="greedy", norm=norm)
+
+
+DEFINITION = Definition(_from_config, _network)

@@ -4,15 +4,24 @@ V(s) is an upper expectile of Q(s, a) over recorded actions, Q bootstraps from V
 regressed on recorded actions weighted by exp(β · advantage). Reference: Kostrikov et al., 2021.
 """
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 
-from jaxrl.algorithms.off_policy.base import HParams, OffPolicyAlgorithm, Params, TwinCritic
-from jaxrl.config import OffPolicyConfig
+from jaxrl.algorithms.off_policy.base import (
+    Definition,
+    HParams,
+    OffPolicyAlgorithm,
+    Params,
+    TwinCritic,
+    build_critics,
+)
+from jaxrl.config import NetworkConfig, OffPolicyConfig, TrainConfig
 from jaxrl.learning.replay_buffer import Transition
 from jaxrl.networks.actor_critic import ActorCritic
 from jaxrl.networks.q_network import Critic
-from jaxrl.types import Array, Key, Mean, Metrics
+from jaxrl.types import Array, EnvSpec, Key, Mean, Metrics
 
 _MAX_WEIGHT = 100.0  # of a recorded action
 
@@ -63,3 +72,14 @@ def make(config: OffPolicyConfig, networks: ActorCritic, critic: Critic) -> OffP
         targets=("critic",),
         rates={"actor": "pi_lr", "critic": "q_lr", "value": "q_lr"},
     )
+
+
+def _from_config(config: TrainConfig, spec: EnvSpec, networks: ActorCritic) -> OffPolicyAlgorithm:
+    return make(config.offpolicy, networks, build_critics(config, spec))
+
+
+def _network(config: TrainConfig) -> NetworkConfig:
+    return replace(config.network, distribution="noisy")
+
+
+DEFINITION = Definition(_from_config, _network)

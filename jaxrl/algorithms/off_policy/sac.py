@@ -11,13 +11,20 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
-from jaxrl.algorithms.off_policy.base import HParams, OffPolicyAlgorithm, Params, TwinCritic
+from jaxrl.algorithms.off_policy.base import (
+    Definition,
+    HParams,
+    OffPolicyAlgorithm,
+    Params,
+    TwinCritic,
+    build_critics,
+)
 from jaxrl.algorithms.policy import sample_action
-from jaxrl.config import OffPolicyConfig
+from jaxrl.config import OffPolicyConfig, TrainConfig
 from jaxrl.learning.replay_buffer import Transition
 from jaxrl.networks.actor_critic import ActorCritic
 from jaxrl.networks.q_network import Critic
-from jaxrl.types import Array, Key, Mean, Metrics, PyTree
+from jaxrl.types import Array, EnvSpec, Key, Mean, Metrics, PyTree
 
 _CQL_SAMPLES = 10  # uniform actions, and as many of the policy
 
@@ -43,6 +50,13 @@ def make(
         targets=("critic",),
         rates={"actor": "pi_lr", "critic": "q_lr", "alpha": "alpha_lr"},
     )
+
+
+def _from_config(config: TrainConfig, spec: EnvSpec, networks: ActorCritic) -> OffPolicyAlgorithm:
+    return make(config.offpolicy, networks, build_critics(config, spec), spec.action.size)
+
+
+DEFINITION = Definition(_from_config)
 
 
 def _losses(

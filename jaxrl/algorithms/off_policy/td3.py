@@ -4,15 +4,24 @@ With `bc_alpha` the policy also stays close to the actions of the batch (TD3+BC)
 References: Fujimoto et al., 2018; Fujimoto and Gu, 2021.
 """
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 
-from jaxrl.algorithms.off_policy.base import HParams, OffPolicyAlgorithm, Params, TwinCritic
-from jaxrl.config import OffPolicyConfig
+from jaxrl.algorithms.off_policy.base import (
+    Definition,
+    HParams,
+    OffPolicyAlgorithm,
+    Params,
+    TwinCritic,
+    build_critics,
+)
+from jaxrl.config import NetworkConfig, OffPolicyConfig, TrainConfig
 from jaxrl.learning.replay_buffer import Transition
 from jaxrl.networks.actor_critic import ActorCritic
 from jaxrl.networks.q_network import Critic
-from jaxrl.types import Array, Key, Mean, Metrics, PyTree
+from jaxrl.types import Array, EnvSpec, Key, Mean, Metrics, PyTree
 
 
 def make(config: OffPolicyConfig, networks: ActorCritic, critic: Critic) -> OffPolicyAlgorithm:
@@ -58,3 +67,15 @@ def make(config: OffPolicyConfig, networks: ActorCritic, critic: Critic) -> OffP
         rates={"actor": "pi_lr", "critic": "q_lr"},
         every={"actor": config.policy_delay},
     )
+
+
+def _from_config(config: TrainConfig, spec: EnvSpec, networks: ActorCritic) -> OffPolicyAlgorithm:
+    return make(config.offpolicy, networks, build_critics(config, spec))
+
+
+def _network(config: TrainConfig) -> NetworkConfig:
+    noise = config.offpolicy.exploration_noise
+    return replace(config.network, distribution="noisy", init_std=noise)
+
+
+DEFINITION = Definition(_from_config, _network)

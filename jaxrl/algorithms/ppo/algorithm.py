@@ -7,6 +7,7 @@ trained on exactly the inputs it acted on, so the probability ratio starts at on
 Reference: Schulman et al., 2017.
 """
 
+from dataclasses import replace
 from functools import partial
 
 import jax
@@ -15,10 +16,12 @@ from jax.flatten_util import ravel_pytree
 
 from jaxrl.algorithms.amp import AMP
 from jaxrl.algorithms.policy import PolicyParams, hparams_of, make_policy, rollout_carry
+from jaxrl.algorithms.ppo import value_parts
 from jaxrl.algorithms.ppo.batch import PPO, Batch, ExtraLoss, PPOState, Teacher, make_batch
 from jaxrl.algorithms.ppo.update import make_optimizer, update
-from jaxrl.config import PPOConfig
+from jaxrl.config import PPOConfig, TrainConfig, obs_keys
 from jaxrl.envs.vector_env import VectorEnv
+from jaxrl.errors import UserError
 from jaxrl.learning import losses, normalizer, schedules
 from jaxrl.learning.gae import discounted_returns
 from jaxrl.networks.actor_critic import ActorCritic
@@ -34,6 +37,7 @@ from jaxrl.types import (
     RolloutState,
     TrainState,
 )
+from jaxrl.utils import user_code
 
 _COLLECT, _LEARN, _AMP, _NUM_KEYS = range(4)  # the random keys of an iteration
 
@@ -193,3 +197,28 @@ def make(
         initial_carry=networks.actor.initial_carry,
         rollout_carry=partial(rollout_carry, networks),
     )
+
+
+def from_config(
+    config: TrainConfig,
+    env: VectorEnv,
+    networks: ActorCritic,
+    num_shards: int,
+    teacher: Teacher | None = None,
+) -> Algorithm[PPOState]:
+    """Compose PPO from the settings of a run, AMP and a loss of the user's own included."""
+    parts = value_parts.choose(config.ppo, config.network, env.spec, env.rows, num_shards)
+    settings, name = replace(config.ppo, value_parts=parts), config.ppo.extra_loss
+    extra_loss = user_code.load("--ppo.extra-loss", name) if name else None
+    total, amp = config.total_iterations, _amp(config, env)
+    return make(settings, env, networks, total, num_shards, teacher, amp, extra_loss)
+
+
+def _amp(config: TrainConfig, env: VectorEnv) -> AMP | None:
+    """Return AMP, if style is rewarded."""
+    if not config.amp.weight:
+        return None
+    spec = env.spec.obs
+    if not (isinstance(spec, dict) and obs_keys.AMP in spec):
+        raise UserError(f"--amp.weight: '{config.env}' has no demonstrations: leave it at 0.")
+    return AMP(config.amp, env.env.demonstrations, spec[obs_keys.AMP].shape[0])

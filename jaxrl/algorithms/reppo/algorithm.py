@@ -18,9 +18,10 @@ import jax.numpy as jnp
 from jaxrl.algorithms.policy import PolicyParams, hparams_of, make_policy, rollout_carry
 from jaxrl.algorithms.reppo.batch import REPPO, Params, REPPOState, make_batch
 from jaxrl.algorithms.reppo.update import update
-from jaxrl.config import REPPOConfig
+from jaxrl.config import REPPOConfig, TrainConfig
 from jaxrl.envs.vector_env import VectorEnv
 from jaxrl.learning import normalizer, optimizer, schedules
+from jaxrl.networks import embedding_critic
 from jaxrl.networks.actor_critic import ActorCritic
 from jaxrl.networks.embedding_critic import EmbeddingCritic
 from jaxrl.rollout import collect
@@ -128,3 +129,12 @@ def make(
         initial_carry=networks.actor.initial_carry,
         rollout_carry=partial(rollout_carry, networks),
     )
+
+
+def from_config(
+    config: TrainConfig, env: VectorEnv, networks: ActorCritic, num_shards: int
+) -> Algorithm[REPPOState]:
+    """Compose REPPO from the settings of a run."""
+    critic = embedding_critic.build(env.spec, config.network, config.reppo.support)
+    total = config.total_iterations
+    return make(config.reppo, env, networks, critic, total, num_shards)
