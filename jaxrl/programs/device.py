@@ -101,10 +101,6 @@ class DeviceProgram(Program):
         """Return what was captured of non-finite environments, one for each member."""
         return self.split(state.collector.env.nan_capture)
 
-    def summarize(self, result: evaluation.Episodes) -> dict[str, float]:
-        """Return the metrics of an evaluation, with those of the environment's trials."""
-        return evaluation.summarize(result, self.env)
-
     def unpack_env_state(self, packed: Any) -> PyTree:
         """Return a captured state as the environment's own structure."""
         return self.env.brax_state(packed)

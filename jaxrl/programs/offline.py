@@ -54,7 +54,7 @@ class OfflineProgram(Program):
 
     data: Dataset
     algorithm: OfflineAlgorithm
-    env: VectorEnv | GymnasiumEnv | None = None  # to evaluate in
+    env: VectorEnv | GymnasiumEnv | None  # to evaluate in
     reward_fn: RewardFn | None = None  # replaces recorded rewards
 
     @property
@@ -114,10 +114,6 @@ class OfflineProgram(Program):
         """Begin to read the data."""
         del cycles
         return OfflineExecutor(self)
-
-    def summarize(self, result: Episodes) -> dict[str, float]:
-        """Return the metrics of an evaluation, with those of the environment's trials."""
-        return evaluation.summarize(result, self.env)
 
     def write_report(self, folder: Path) -> Sequence[str]:
         """Compare the learnt reward with the recorded one, on episodes that were held out."""

@@ -21,8 +21,10 @@ from jax.sharding import Mesh
 
 from jaxrl.algorithms.off_policy.offline import OfflineAlgorithm
 from jaxrl.config import TrainConfig
+from jaxrl.envs.gymnasium.env import GymnasiumEnv
 from jaxrl.envs.hooks import Hooks
 from jaxrl.envs.nan_capture import NonFiniteCapture
+from jaxrl.envs.vector_env import VectorEnv
 from jaxrl.evaluation import episodes as evaluation
 from jaxrl.evaluation.episodes import Episodes
 from jaxrl.types import RECORDS, Algorithm, Array, EnvSpec, Learner, Metrics, PyTree, TrainState
@@ -41,6 +43,7 @@ class Program(abc.ABC):
 
     config: TrainConfig
     mesh: Mesh
+    env: VectorEnv | GymnasiumEnv | None = field(kw_only=True)  # to train or evaluate in
     algorithm: Algorithm | OfflineAlgorithm = field(kw_only=True)
     members: tuple[TrainConfig, ...] = ()  # of a population; () for a single run: no such axis
 
@@ -130,8 +133,8 @@ class Program(abc.ABC):
         return packed
 
     def summarize(self, result: Episodes) -> dict[str, float]:
-        """Return the metrics of an evaluation."""
-        return evaluation.summarize(result)
+        """Return the metrics of an evaluation, with those of the environment's trials."""
+        return evaluation.summarize(result, self.env)
 
     def write_report(self, folder: Path) -> Sequence[str]:
         """Write what this kind of run adds to its folder at the end; return lines to print."""

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from jaxrl import programs, train
+from jaxrl.envs.hooks import Hooks
 from jaxrl.errors import UserError
 from jaxrl.learning import episode_index
 from jaxrl.programs import device
@@ -153,8 +154,7 @@ def test_each_member_has_its_own_curriculum():
     mesh = sharding.make_mesh(2)
     level = jax.device_put({"level": np.float32([0.25, 0.5])}, sharding.rows(mesh))
     state = TrainState(*4 * [None], level)
-    template = SimpleNamespace(curriculum={"level": np.float32(0.25)})
-    env = SimpleNamespace(env=custom_envs.Widening(), template=template)
+    env = SimpleNamespace(hooks=Hooks(custom_envs.Widening(), has_curriculum=True))
     both = programs.DeviceProgram(None, mesh, (None, None), env=env, algorithm=None)
     rows = [{"rollout/success_rate": rate} for rate in (0.5, 1.0)]
     after, values = curriculum.after_cycle(both, state, rows)

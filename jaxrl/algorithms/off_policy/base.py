@@ -1,6 +1,7 @@
 """What off-policy algorithms are made of: a record of losses, its definition, and twin critics."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 import jax
@@ -42,6 +43,12 @@ class Definition(NamedTuple):
 
     make: Callable[[TrainConfig, EnvSpec, ActorCritic], OffPolicyAlgorithm]
     network: Callable[[TrainConfig], NetworkConfig] = lambda config: config.network
+
+
+def noisy_network(config: TrainConfig) -> NetworkConfig:
+    """Return the networks of a deterministic policy that explores by noise on its actions."""
+    noise = config.offpolicy.exploration_noise
+    return replace(config.network, distribution="noisy", init_std=noise)
 
 
 def build_critics(config: TrainConfig, spec: EnvSpec) -> Critic:

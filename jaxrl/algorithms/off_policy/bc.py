@@ -1,11 +1,15 @@
 """Behaviour cloning: supervised learning of recorded actions, whatever their rewards."""
 
-from dataclasses import replace
-
 import jax.numpy as jnp
 
-from jaxrl.algorithms.off_policy.base import Definition, HParams, OffPolicyAlgorithm, Params
-from jaxrl.config import NetworkConfig, TrainConfig
+from jaxrl.algorithms.off_policy.base import (
+    Definition,
+    HParams,
+    OffPolicyAlgorithm,
+    Params,
+    noisy_network,
+)
+from jaxrl.config import TrainConfig
 from jaxrl.learning.replay_buffer import Transition
 from jaxrl.networks.actor_critic import ActorCritic
 from jaxrl.types import Array, EnvSpec, Key, Mean, Metrics
@@ -40,9 +44,4 @@ def _from_config(config: TrainConfig, spec: EnvSpec, networks: ActorCritic) -> O
     return make(networks, discrete=spec.action.discrete)
 
 
-def _network(config: TrainConfig) -> NetworkConfig:
-    noise = config.offpolicy.exploration_noise
-    return replace(config.network, distribution="noisy", init_std=noise)
-
-
-DEFINITION = Definition(_from_config, _network)
+DEFINITION = Definition(_from_config, noisy_network)

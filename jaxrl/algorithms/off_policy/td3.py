@@ -4,8 +4,6 @@ With `bc_alpha` the policy also stays close to the actions of the batch (TD3+BC)
 References: Fujimoto et al., 2018; Fujimoto and Gu, 2021.
 """
 
-from dataclasses import replace
-
 import jax
 import jax.numpy as jnp
 
@@ -16,8 +14,9 @@ from jaxrl.algorithms.off_policy.base import (
     Params,
     TwinCritic,
     build_critics,
+    noisy_network,
 )
-from jaxrl.config import NetworkConfig, OffPolicyConfig, TrainConfig
+from jaxrl.config import OffPolicyConfig, TrainConfig
 from jaxrl.learning.replay_buffer import Transition
 from jaxrl.networks.actor_critic import ActorCritic
 from jaxrl.networks.q_network import Critic
@@ -73,9 +72,4 @@ def _from_config(config: TrainConfig, spec: EnvSpec, networks: ActorCritic) -> O
     return make(config.offpolicy, networks, build_critics(config, spec))
 
 
-def _network(config: TrainConfig) -> NetworkConfig:
-    noise = config.offpolicy.exploration_noise
-    return replace(config.network, distribution="noisy", init_std=noise)
-
-
-DEFINITION = Definition(_from_config, _network)
+DEFINITION = Definition(_from_config, noisy_network)
