@@ -13,7 +13,16 @@ from typing import Literal
 
 from jaxrl import train
 from jaxrl.__main__ import COMMANDS
-from jaxrl.config import TrainConfig, distributed, env_names, overrides, presets, settings, zoo
+from jaxrl.config import (
+    TrainConfig,
+    algorithm_names,
+    distributed,
+    env_names,
+    overrides,
+    presets,
+    settings,
+    zoo,
+)
 from jaxrl.errors import UserError, exit_status
 from jaxrl.utils import command_line
 
@@ -102,7 +111,7 @@ def _values(command: str, flag: str) -> tuple[str, ...]:
     name = flag.removeprefix("--")
     path = name.replace("-", "_")
     if command == "train" and path in settings.SETTINGS:
-        names = {"algo": env_names.ALGORITHMS, "backend": env_names.BACKENDS}
+        names = {"algo": tuple(algorithm_names.ALGORITHMS), "backend": env_names.BACKENDS}
         names["env"] = (*env_names.CLASSIC, *env_names.BRAX, *env_names.MOTION, *env_names.ARM)
         return names.get(path) or settings.choices(path)
     if name == "policy":

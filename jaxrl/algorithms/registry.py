@@ -185,9 +185,8 @@ def build_networks(config: TrainConfig, spec: EnvSpec) -> ActorCritic:
 def _exploring(config: TrainConfig, networks: ActorCritic) -> ActorCritic:
     """Add noise that rollouts of SAC and TD3 hold or scale, if the settings ask for it."""
     c = config.offpolicy
-    low = c.exploration_noise_min if config.algo == "td3" else None
-    hold = c.exploration_hold if config.algo in ("sac", "td3") else 1
-    if hold == 1 and low is None:
+    low = c.exploration_noise_min
+    if c.exploration_hold == 1 and low is None:
         return networks
     scale = 1.0 if low is None else low / max(c.exploration_noise, 1e-9)
-    return actor_critic.with_noise(networks, hold, scale)
+    return actor_critic.with_noise(networks, c.exploration_hold, scale)
