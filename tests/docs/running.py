@@ -230,7 +230,7 @@ RULES = (
     (r"python -m jaxrl\.studies\.", Commands.parses),
     (r"python -m jaxrl\.", Commands.plays),
     (r"python -m (benchmarks|experiments)\.", Commands.parses),
-    (r"git |cd |tensorboard |jupyter |python3 -m venv |onnx/bin/", Commands.skips),
+    (r"git |cd |tensorboard |jupyter |python3 -m venv |onnx/bin/|python tools/", Commands.skips),
 )
 
 
