@@ -57,6 +57,22 @@ def test_every_clip_is_reported(run, capsys):
     assert json.loads(json.dumps(report["clips"][2]))["mpjpe"] == float(rows[2]["mpjpe"])
 
 
+def test_conditions_are_reported_side_by_side(run, tmp_path, monkeypatch, capsys):
+    """Each is played in an environment of its own."""
+    monkeypatch.setattr(
+        evaluate, "_conditions", lambda config: [("", "trials", config), ("pushed", "hit", config)]
+    )
+    out = tmp_path / "report.json"
+    assert evaluate.main([str(run), "--env", DRILL, "--policy", "final", "--out", str(out)]) == 0
+    assert f"{'hit':<34} {'66.7% (66.7%)':>16} {'66.7% (66.7%)':>16}\n" in capsys.readouterr().out
+    report = json.loads(out.read_text())
+    for name in ("success_rate_pushed", "success_rate_strict_pushed_zero"):
+        assert report[name] == pytest.approx(2 / 3)
+    with open(out.with_suffix(".tsv")) as file:
+        rows = list(csv.DictReader(file, delimiter="\t"))
+    assert [row["pushed_zero_success"] for row in rows] == ["1", "1", "0"]
+
+
 REFUSED = {
     "--clips nowhere": "follows no motion clips",
     "--render video.mp4": "must end in .gif or .png",
