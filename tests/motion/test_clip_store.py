@@ -83,11 +83,11 @@ def test_functions_use_the_resident_clips_they_are_given(bones, model):
     assert isinstance(plain, Imitation) and plain.trial_names == ("clip7", "clip8", "clip9")
     keys = jax.random.split(jax.random.key(0), 16)
     start = jax.jit(jax.vmap(lambda key, given: env.at(given).sample_start(key), (0, None)))
-    clip, time, yaw = start(keys, resident)
-    assert set(np.asarray(clip)) == {1}
-    at = jax.jit(jax.vmap(lambda given, *where: env.at(given).reference(*where), (None, 0, 0, 0)))
-    expected = jax.jit(jax.vmap(plain.reference))(clip, time, yaw)
-    for a, b in zip(at(resident, clip, time, yaw), expected, strict=True):
+    place = start(keys, resident)
+    assert set(np.asarray(place["clip"])) == {1}
+    at = jax.jit(jax.vmap(lambda given, where: env.at(given).reference(where), (None, 0)))
+    expected = jax.jit(jax.vmap(plain.reference))(place)
+    for a, b in zip(at(resident, place), expected, strict=True):
         np.testing.assert_allclose(a, b, atol=1e-5)
 
 
