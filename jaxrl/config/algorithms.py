@@ -1,12 +1,11 @@
 """Settings of the learning algorithms."""
 
-import abc
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from jaxrl.config import algorithm_names
-from jaxrl.config.metadata import Code, again, setting
+from jaxrl.config.metadata import Code, Setting, setting
 
 # What a setting needs to have an effect (`only_if`).
 _PRIORITIZED = ("ppo.sampling", "prioritized")
@@ -26,88 +25,45 @@ _RRD = ("offpolicy.reward", "rrd")
 _DATA = ("data.path",)
 _REWARD_ONLY = ("rrd.reward_only",)
 
-
-@dataclass(frozen=True)
-class LearningConfig(abc.ABC):
-    """What all algorithms have, each with its own default."""
-
-    rollout_length: int = setting(1, "Steps per environment and iteration.", at_least=1)
-    gamma: float = setting(0.99, "Discount per action.", at_least=0, at_most=1, traced=True)
-    reward_scale: float = setting(
-        1.0,
-        "Factor of the rewards that are learnt from; logs show them without it.",
-        above=0,
-        traced=True,
-    )
-    normalize_obs: bool = setting(True, "Normalise observations by running statistics.")
-    max_grad_norm: float = setting(
-        0.5,
-        "Gradients of each network are scaled down to this norm; 0 switches it off.",
-        at_least=0,
-    )
-    adam_epsilon: float = setting(1e-8, "Adam's epsilon.", above=0)
-    max_nonfinite_updates: int = setting(
-        50, "Stop the run after N consecutive non-finite gradient steps.", at_least=1
-    )
-
-    @property
-    def horizon(self) -> int:
-        """Steps per segment: the rollout, where there is no recurrent layer to cut."""
-        return self.rollout_length
-
-    @property
-    @abc.abstractmethod
-    def updates(self) -> int:
-        """Gradient steps per iteration."""
+# Settings that several algorithms have, each with its own default.
+_ROLLOUT_LENGTH = Setting("Steps per environment and iteration.", at_least=1)
+_UPDATE_EPOCHS = Setting("Passes over each rollout.", at_least=1)
+_LEARNING_RATE = Setting("The optimiser's step size.", at_least=0, traced=True)
+_SCHEDULE_FLOOR = Setting(
+    "Where a falling schedule ends, as a fraction of the learning rate.",
+    at_least=0,
+    at_most=1,
+    traced=True,
+    only_if=(".schedule", "linear", "cosine", "exponential"),
+)
+_GAMMA = Setting("Discount per action.", at_least=0, at_most=1, traced=True)
+_MAX_GRAD_NORM = Setting(
+    "Gradients of each network are scaled down to this norm; 0 switches it off.", at_least=0
+)
+_MAX_NONFINITE_UPDATES = Setting(
+    "Stop the run after N consecutive non-finite gradient steps.", at_least=1
+)
+_ADAM_EPSILON = Setting("Adam's epsilon.", above=0)
+_NORMALIZE_OBS = Setting("Normalise observations by running statistics.")
+_REWARD_SCALE = Setting(
+    "Factor of the rewards that are learnt from; logs show them without it.",
+    above=0,
+    traced=True,
+)
 
 
 @dataclass(frozen=True)
-class OnPolicyConfig(LearningConfig):
-    """What algorithms have that learn from each rollout in epochs of minibatches."""
-
-    update_epochs: int = setting(4, "Passes over each rollout.", at_least=1)
-    num_minibatches: int = setting(8, "Minibatches per pass.", at_least=1)
-    learning_rate: float = setting(3e-4, "The optimiser's step size.", at_least=0, traced=True)
-    schedule: Literal["constant", "linear", "cosine", "exponential", "adaptive_kl"] = setting(
-        "constant",
-        "How the learning rate changes over the run; adaptive_kl follows the KL divergence.",
-    )
-    schedule_floor: float = setting(
-        0.0,
-        "Where a falling schedule ends, as a fraction of the learning rate.",
-        at_least=0,
-        at_most=1,
-        traced=True,
-        only_if=(".schedule", "linear", "cosine", "exponential"),
-    )
-    lam: float = setting(0.95, "Lambda of the returns.", at_least=0, at_most=1, traced=True)
-
-    @property
-    def updates(self) -> int:
-        """Gradient steps per iteration."""
-        return self.update_epochs * self.num_minibatches
-
-
-@dataclass(frozen=True)
-class PPOConfig(OnPolicyConfig):
+class PPOConfig:
     """Proximal policy optimisation."""
 
-    rollout_length: int = again(LearningConfig, "rollout_length", default=16)
-    num_minibatches: int = again(
-        OnPolicyConfig, "num_minibatches", help="Minibatches of segments per pass."
-    )
-    max_grad_norm: float = again(
-        LearningConfig,
-        "max_grad_norm",
-        help="Gradients are scaled down to this norm; 0 switches it off.",
-    )
-    adam_epsilon: float = again(LearningConfig, "adam_epsilon", default=1e-5)
-    lam: float = again(OnPolicyConfig, "lam", help="GAE's lambda.")
+    rollout_length: int = setting(16, _ROLLOUT_LENGTH)
     bptt_horizon: int | None = setting(
         None,
         "Steps per segment, through which gradients of a recurrent layer flow; None: the rollout.",
         at_least=1,
     )
+    update_epochs: int = setting(4, _UPDATE_EPOCHS)
+    num_minibatches: int = setting(8, "Minibatches of segments per pass.", at_least=1)
     batch_size: int | None = setting(
         None,
         "Steps per minibatch; sets --ppo.num-minibatches. Without a recurrent "
@@ -145,6 +101,12 @@ class PPOConfig(OnPolicyConfig):
     optimizer: Literal["adam", "muon"] = setting(
         "adam", "Muon takes orthogonal steps in weight matrices (and needs larger learning rates)."
     )
+    learning_rate: float = setting(3e-4, _LEARNING_RATE)
+    schedule: Literal["constant", "linear", "cosine", "exponential", "adaptive_kl"] = setting(
+        "constant",
+        "How the learning rate changes over the run; adaptive_kl follows the KL divergence.",
+    )
+    schedule_floor: float = setting(0.0, _SCHEDULE_FLOOR)
     desired_kl: float = setting(
         0.01, "Target of the KL divergence.", above=0, traced=True, only_if=_ADAPTIVE_KL
     )
@@ -154,6 +116,8 @@ class PPOConfig(OnPolicyConfig):
     max_learning_rate: float = setting(
         1e-2, "Upper bound of the learning rate.", above=0, traced=True, only_if=_ADAPTIVE_KL
     )
+    gamma: float = setting(0.99, _GAMMA)
+    lam: float = setting(0.95, "GAE's lambda.", at_least=0, at_most=1, traced=True)
     bootstrap_truncated: bool = setting(
         True,
         "Bootstrap from the value of the last state at time limits; otherwise they count as "
@@ -232,6 +196,11 @@ class PPOConfig(OnPolicyConfig):
         "actor's output, value) that returns a scalar.",
         code=Code("module:function"),
     )
+    max_grad_norm: float = setting(
+        0.5, _MAX_GRAD_NORM, help="Gradients are scaled down to this norm; 0 switches it off."
+    )
+    max_nonfinite_updates: int = setting(50, _MAX_NONFINITE_UPDATES)
+    adam_epsilon: float = setting(1e-5, _ADAM_EPSILON)
     target_kl: float = setting(
         0.0,
         "Skip an iteration's remaining updates once KL exceeds 1.5 × this; 0: never.",
@@ -241,6 +210,7 @@ class PPOConfig(OnPolicyConfig):
     normalize_advantage: Literal["batch", "minibatch", "none"] = setting(
         "minibatch", "Over which samples advantages get mean 0 and standard deviation 1."
     )
+    normalize_obs: bool = setting(True, _NORMALIZE_OBS)
     normalize_reward: bool = setting(
         False, "Divide rewards by the running deviation of the discounted return (as VecNormalize)."
     )
@@ -248,28 +218,33 @@ class PPOConfig(OnPolicyConfig):
         10.0, "Clip normalised rewards at ± this.", above=0, only_if=("ppo.normalize_reward",)
     )
     normalize_value: bool = setting(False, "Let the critic predict normalised returns.")
+    reward_scale: float = setting(1.0, _REWARD_SCALE)
 
     @property
     def horizon(self) -> int:
         """Steps per segment."""
         return self.bptt_horizon or self.rollout_length
 
+    @property
+    def updates(self) -> int:
+        """Gradient steps per iteration."""
+        return self.update_epochs * self.num_minibatches
+
 
 @dataclass(frozen=True)
-class REPPOConfig(OnPolicyConfig):
+class REPPOConfig:
     """Relative entropy pathwise policy optimisation."""
 
-    rollout_length: int = again(LearningConfig, "rollout_length", default=128)
-    update_epochs: int = again(OnPolicyConfig, "update_epochs", default=8)
-    num_minibatches: int = again(
-        OnPolicyConfig,
-        "num_minibatches",
-        default=64,
-        help="Minibatches of single steps per pass.",
+    rollout_length: int = setting(128, _ROLLOUT_LENGTH)
+    update_epochs: int = setting(8, _UPDATE_EPOCHS)
+    num_minibatches: int = setting(64, "Minibatches of single steps per pass.", at_least=1)
+    learning_rate: float = setting(3e-4, _LEARNING_RATE)
+    schedule: Literal["constant", "linear", "cosine", "exponential"] = setting(
+        "constant", "How the learning rate changes over the run."
     )
-    schedule: Literal["constant", "linear", "cosine", "exponential"] = again(
-        OnPolicyConfig, "schedule", help="How the learning rate changes over the run."
-    )
+    schedule_floor: float = setting(0.0, _SCHEDULE_FLOOR)
+    gamma: float = setting(0.99, _GAMMA)
+    lam: float = setting(0.95, "Lambda of the returns.", at_least=0, at_most=1, traced=True)
     num_atoms: int = setting(
         151, "Values that the critic's distributions are spread over.", at_least=2
     )
@@ -298,6 +273,21 @@ class REPPOConfig(OnPolicyConfig):
     beta_init: float = setting(0.01, "Weight of that divergence at the start.", above=0)
     alpha_init: float = setting(0.01, "Weight of the entropy at the start.", above=0)
     target_entropy: float = setting(-0.5, "Target entropy per action dimension.", traced=True)
+    max_grad_norm: float = setting(0.5, _MAX_GRAD_NORM)
+    max_nonfinite_updates: int = setting(50, _MAX_NONFINITE_UPDATES)
+    adam_epsilon: float = setting(1e-8, _ADAM_EPSILON)
+    normalize_obs: bool = setting(True, _NORMALIZE_OBS)
+    reward_scale: float = setting(1.0, _REWARD_SCALE)
+
+    @property
+    def horizon(self) -> int:
+        """Steps per segment: there is no recurrent layer to cut."""
+        return self.rollout_length
+
+    @property
+    def updates(self) -> int:
+        """Gradient steps per iteration."""
+        return self.update_epochs * self.num_minibatches
 
     @property
     def support(self) -> tuple[float, float, int]:
@@ -343,15 +333,10 @@ class AMPConfig:
 
 
 @dataclass(frozen=True)
-class OffPolicyConfig(LearningConfig):
+class OffPolicyConfig:
     """SAC, TD3, DQN, IQL and behaviour cloning, and where their rewards come from."""
 
-    rollout_length: int = again(LearningConfig, "rollout_length", unless=_DATA)
-    gamma: float = again(LearningConfig, "gamma", only_if=_VALUES, unless=_REWARD_ONLY)
-    reward_scale: float = again(
-        LearningConfig, "reward_scale", only_if=_VALUES, unless=_REWARD_ONLY
-    )
-    max_grad_norm: float = again(LearningConfig, "max_grad_norm", default=0.0)
+    rollout_length: int = setting(1, _ROLLOUT_LENGTH, unless=_DATA)
     train_batches: int = setting(64, "Gradient steps per iteration.", at_least=1)
     batch_size: int = setting(
         256, "Transitions per gradient step.", at_least=1, unless=_REWARD_ONLY
@@ -368,6 +353,7 @@ class OffPolicyConfig(LearningConfig):
         unless=_DATA,
     )
     warmup: int = setting(10_000, "Steps stored before learning begins.", at_least=0, unless=_DATA)
+    gamma: float = setting(0.99, _GAMMA, only_if=_VALUES, unless=_REWARD_ONLY)
     n_step: int = setting(
         1,
         "Rewards that a target adds up before it bootstraps; fewer at the end of an episode.",
@@ -375,6 +361,7 @@ class OffPolicyConfig(LearningConfig):
         only_if=("algo", "sac", "td3", "dqn"),
         unless=_DATA,
     )
+    reward_scale: float = setting(1.0, _REWARD_SCALE, only_if=_VALUES, unless=_REWARD_ONLY)
     pi_lr: float = setting(
         3e-4,
         "Adam's step size for the actor.",
@@ -391,6 +378,8 @@ class OffPolicyConfig(LearningConfig):
         only_if=_VALUES,
         unless=_REWARD_ONLY,
     )
+    max_grad_norm: float = setting(0.0, _MAX_GRAD_NORM)
+    adam_epsilon: float = setting(1e-8, _ADAM_EPSILON)
     weight_decay: float = setting(
         0.0,
         "Weight decay of actor and critics, times the learning rate (AdamW).",
@@ -420,6 +409,7 @@ class OffPolicyConfig(LearningConfig):
         only_if=_VALUES,
         unless=_REWARD_ONLY,
     )
+    normalize_obs: bool = setting(True, _NORMALIZE_OBS)
     normalize_reward: bool = setting(
         False,
         "Divide rewards by the running deviation of the discounted return, or by more, so that "
@@ -545,6 +535,12 @@ class OffPolicyConfig(LearningConfig):
     r_lr: float = setting(
         3e-4, "Adam's step size for the reward network.", at_least=0, traced=True, only_if=_RRD
     )
+    max_nonfinite_updates: int = setting(50, _MAX_NONFINITE_UPDATES)
+
+    @property
+    def horizon(self) -> int:
+        """Steps per segment: there is no recurrent layer to cut."""
+        return self.rollout_length
 
     @property
     def updates(self) -> int:
@@ -587,3 +583,6 @@ class RRDConfig:
     def episodes(self) -> int:
         """Episodes per gradient step."""
         return self.batch_size // self.sample_size
+
+
+LearningConfig = PPOConfig | REPPOConfig | OffPolicyConfig

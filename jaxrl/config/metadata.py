@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import typing
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -124,21 +124,14 @@ class Setting:
         )
 
 
-def setting(default: Any, help: str, **facts: Any) -> Any:
-    """Declare a field of a configuration; `facts` are fields of `Setting`."""
-    return _declare(default, Setting(help, **facts))
+def setting(default: Any, help: str | Setting, /, **facts: Any) -> Any:
+    """Declare a field of a configuration; `facts` are fields of `Setting`.
 
-
-def _declare(default: Any, declared: Setting) -> Any:
+    What several groups have in common is a `Setting`, which takes the place of the help.
+    """
+    declared = Setting(help, **facts) if isinstance(help, str) else replace(help, **facts)
     metadata = {"help": declared.short_help, "setting": declared}  # tyro reads "help"
     return dataclasses.field(default=default, metadata=metadata)
-
-
-def again(base: type, name: str, *, default: Any = dataclasses.MISSING, **facts: Any) -> Any:
-    """Declare a field of a base class again, with another default or some other facts."""
-    before = base.__dataclass_fields__[name]
-    declared = dataclasses.replace(before.metadata["setting"], **facts)
-    return _declare(before.default if default is dataclasses.MISSING else default, declared)
 
 
 def section(cls: type, **facts: Any) -> Any:
@@ -175,7 +168,7 @@ def walk(cls: type) -> dict[str, Setting]:
         declared, hint = each.metadata["setting"], hints[each.name]
         if isinstance(hint, type) and dataclasses.is_dataclass(hint):
             for name, inner in walk(hint).items():
-                settings[f"{each.name}.{name}"] = dataclasses.replace(
+                settings[f"{each.name}.{name}"] = replace(
                     inner,
                     only_if=_inside(each.name, inner.only_if),
                     compiled=inner.compiled and declared.compiled,
@@ -183,7 +176,7 @@ def walk(cls: type) -> dict[str, Setting]:
                 )
         else:
             is_path = Path in (hint, *typing.get_args(hint))
-            settings[each.name] = dataclasses.replace(declared, is_path=is_path)
+            settings[each.name] = replace(declared, is_path=is_path)
     return settings
 
 

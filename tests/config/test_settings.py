@@ -10,6 +10,7 @@ import jax
 import pytest
 
 from jaxrl import train
+from jaxrl.algorithms import registry as registry_of_algorithms
 from jaxrl.algorithms.ppo import algorithm as ppo
 from jaxrl.config import (
     MotionConfig,
@@ -221,6 +222,15 @@ def test_settings_of_the_users_own_code_and_files():
         own = overrides.changed(TrainConfig(), {path: Path("here")})
         assert declared.compiles_own(own) == compiled
         assert declared.named_files(own) == {path: Path("here")}
+
+
+def test_algorithms_are_described_and_registered():
+    names = algorithm_names.ALGORITHMS
+    assert set(registry_of_algorithms.OFF_POLICY) == set(algorithm_names.OFF_POLICY)
+    assert {info.section for info in names.values()} <= set(SECTIONS)
+    for name, info in names.items():
+        network = registry_of_algorithms.network_config(TrainConfig(algo=name))
+        assert (network.distribution != "tanh_normal") == info.chooses_distribution, name
 
 
 def test_files_that_playing_needs_have_absolute_paths():
