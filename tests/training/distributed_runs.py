@@ -10,7 +10,7 @@ _PPO = (
 )
 _REPLAY = (
     f"{_ALL} --num-envs 8 --iterations 8 --total-steps None --offpolicy.buffer-size 512 "
-    "--offpolicy.warmup 32 --offpolicy.train-batches 2 --offpolicy.batch-size 8"
+    "--offpolicy.warmup 32 --offpolicy.train-batches 1 --offpolicy.batch-size 8"
 )
 _GYMNASIUM = (
     f"{_ALL} --num-envs 8 --iterations 2 --ppo.rollout-length 8 --ppo.num-minibatches 2 "
@@ -26,18 +26,20 @@ _FLAGS = {
 }
 UNEVALUATED = ["--eval.num-envs", "0"]
 EVALUATED = ("ppo", "gym")
+_SHORT = ["--epochs", "1"]
 RUNS = {
     name: [*flags.split(), *(() if name in EVALUATED else UNEVALUATED)]
     for name, flags in _FLAGS.items()
 }
+for _name in ("lstm", "population", "gym"):
+    RUNS[_name] += _SHORT
 CONTINUED = "gym-replay"  # after its end, by the processes that trained it
 # Without evaluation, which is a program of its own: for every layout of processes and devices.
 PLAIN = [*RUNS["ppo"], *UNEVALUATED]
-_SHORT = ["--epochs", "1"]
-_SAC = f"pendulum --algo sac {_REPLAY} --offpolicy.train-batches 1".split()
+_SAC = f"pendulum --algo sac {_REPLAY}".split()
 LAYOUTS = {
     "plain-ppo": PLAIN,
-    "plain-lstm": [*RUNS["lstm"], *_SHORT],
+    "plain-lstm": RUNS["lstm"],
     "plain-sac": [*_SAC, *UNEVALUATED, *_SHORT],
-    "plain-population": [*RUNS["population"], *_SHORT],
+    "plain-population": RUNS["population"],
 }
