@@ -60,7 +60,7 @@ def test_page_shows_settings_versions_and_hardware(run):
     assert changed.index("ppo.gamma") < changed.index("all settings")
     assert "2 × gpu: H" in _section(page, "Versions and hardware")
     assert "jax 0.10.2" in _section(page, "Versions and hardware")
-    assert "1 files" in _section(page, "Versions and hardware")
+    assert "1 file" in _section(page, "Versions and hardware")
     assert "python -m jaxrl.train cartpole" in page
 
 
