@@ -65,7 +65,8 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the slow tests."""
+    """Mark the slow tests; begin with those of several processes, which take longest."""
+    items.sort(key=lambda item: item.get_closest_marker("multiprocess") is None)
     for item in items:
         file = item.path.relative_to(_TESTS.parent)
         fixtures = {f"{file}::{name}" for name in getattr(item, "fixturenames", ())}
