@@ -49,8 +49,8 @@ class EvaluateArgs:
     clips: Path | None = None
     """Motion clips (a file or folder) to follow instead of the training clips."""
     push: float | None = None
-    """Play motion clips under pushes, too: changes of the root's velocity by so many metres per
-    second at random times; by default as in the training."""
+    """Play motion clips under pushes, too: they change the root's velocity by this, in metres per
+    second, at random times; by default as in the training."""
     push_every: float | None = None
     """Seconds between pushes on average; by default as in the training."""
     split: clip_split.Split | None = None

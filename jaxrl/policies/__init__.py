@@ -4,7 +4,7 @@
 writes a policy that runs without jaxrl.
 """
 
-from jaxrl.policies.load import LoadedPolicy, load_policy, play, run_episodes
+from jaxrl.policies.load import LoadedPolicy, load_policy, player, run_episodes
 from jaxrl.policies.reward_files import LoadedReward, load_reward
 
 __all__ = [
@@ -12,6 +12,6 @@ __all__ = [
     "LoadedReward",
     "load_policy",
     "load_reward",
-    "play",
+    "player",
     "run_episodes",
 ]

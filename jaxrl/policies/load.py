@@ -222,32 +222,7 @@ def run_episodes(
     copies = environments.for_evaluation(built, episodes, randomize=randomize)
     record = None if copies.trials else record
     options = {"seed": seed, "deterministic": deterministic, "record": record, "stage": stage}
-    return play(policy, config, copies, **options)
-
-
-def play(
-    policy: LoadedPolicy,
-    config: TrainConfig,
-    env: VectorEnv,
-    *,
-    seed: int,
-    deterministic: bool,
-    record: Callable[[EnvState], PyTree] | None = None,
-    record_start: bool = False,
-    stage: Stage = silent,
-) -> evaluation.Episodes:
-    """Play one episode in each of the environments; see `evaluation.episodes` for `record`."""
-    compiled = player(
-        policy,
-        config,
-        env,
-        seed=seed,
-        deterministic=deterministic,
-        record=record,
-        record_start=record_start,
-        stage=stage,
-    )
-    return compiled(policy.params)
+    return player(policy, config, copies, **options)(policy.params)
 
 
 def player(
@@ -261,7 +236,10 @@ def player(
     record_start: bool = False,
     stage: Stage = silent,
 ) -> Callable[[PyTree], evaluation.Episodes]:
-    """Compile `play`; return a function of the policy's parameters."""
+    """Return a compiled function of the policy's parameters: one episode in each environment.
+
+    See `evaluation.episodes` for `record`.
+    """
     _check_obs(policy, env.spec)
     act, carry = (
         policies.make_policy(policy.networks, deterministic),

@@ -91,7 +91,7 @@ def record_episodes(
         env, trials = replace(env, env=chosen, cached_template=None), tuple(range(len(trials)))
     count = max(number, SEARCHED) if failures else number
     copies = environments.for_rendering(env, count, trials)
-    played = load.play(
+    play = load.player(
         policy,
         config,
         copies,
@@ -101,7 +101,7 @@ def record_episodes(
         record_start=True,
         stage=stage,
     )
-    episodes = _split(copies, played, names)
+    episodes = _split(copies, play(policy.params), names)
     return _failed(episodes, number) if failures else episodes
 
 
