@@ -13,23 +13,20 @@ kernels and microseconds of a control step, by the part of the forward dynamics 
 import collections
 import contextlib
 import importlib
-import multiprocessing
-import os
 import re
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from benchmarks import report
 from benchmarks.stepping import repeated, seconds_per_call
+from benchmarks.turns import Turns, in_processes
 from jaxrl.config import presets
 from jaxrl.envs import registry
 from jaxrl.errors import exit_status
@@ -126,21 +123,6 @@ def _part_of(operation: str, kernel: str) -> str:
     return kernel if kernel in ("solve_constraints", "solve_positive") else "other"
 
 
-class Turns(NamedTuple):
-    """What processes share: all compile at once, then one at a time is timed."""
-
-    compiled: threading.Barrier
-    timing: threading.Lock
-
-    @contextlib.contextmanager
-    def alone(self) -> Iterator[None]:
-        """Wait until nobody compiles and nobody is timed: both would disturb."""
-        with contextlib.suppress(threading.BrokenBarrierError):
-            self.compiled.wait()
-        with self.timing:
-            yield
-
-
 def compile_steps(name: str, number: int, kind: str, parts: bool) -> tuple[list[Any], Any, float]:
     """Return programs with unrolled loops and without, their argument, and seconds for each."""
     naming = named_parts() if parts else contextlib.nullcontext()
@@ -154,11 +136,7 @@ def compile_steps(name: str, number: int, kind: str, parts: bool) -> tuple[list[
 
 def measure(turns: Turns, name: str, number: int, calls: int, parts: bool) -> dict[str, Any]:
     """Return a row with both kinds."""
-    try:
-        made = {kind: compile_steps(name, number, kind, parts) for kind in _KINDS}
-    except BaseException:
-        turns.compiled.abort()  # the others need not wait
-        raise
+    made = {kind: compile_steps(name, number, kind, parts) for kind in _KINDS}
     row: dict[str, Any] = {"model": name, "environments": number}
     with turns.alone():
         for kind, (programs, start, seconds) in made.items():
@@ -169,19 +147,6 @@ def measure(turns: Turns, name: str, number: int, calls: int, parts: bool) -> di
                 row[f"{kind} parts"] = profile(programs[0], start)
     row["ratio"] = row["jaxrl steps/s"] / row["mjx steps/s"]
     return row
-
-
-def measured_in_processes(tasks: list[tuple], at_once: int) -> Iterator[dict[str, Any]]:
-    """Measure each task in a process of its own; yield rows in the order of the tasks."""
-    os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"  # they share the device
-    context = multiprocessing.get_context("spawn")
-    with context.Manager() as manager:
-        for first in range(0, len(tasks), at_once):
-            group = tasks[first : first + at_once]
-            turns = Turns(manager.Barrier(len(group)), manager.Lock())
-            with ProcessPoolExecutor(len(group), context) as pool:
-                for row in [pool.submit(measure, turns, *task) for task in group]:
-                    yield row.result()
 
 
 def draw(rows: list[dict[str, Any]]):
@@ -217,7 +182,7 @@ def main() -> None:
     tasks = [(*each, calls, parts) for each in wanted]
     rows: list[dict[str, Any]] = []
     profiles: dict[str, Any] = {}
-    for row in measured_in_processes(tasks, arguments.at_once):
+    for row in in_processes(measure, tasks, arguments.at_once):
         if parts:
             profiles[row["model"]] = {kind: row.pop(f"{kind} parts") for kind in _KINDS}
             for kind, found in profiles[row["model"]].items():

@@ -9,6 +9,9 @@ rollout:  policy, time limits, statistics and resets from the pool; no learning.
 train:    complete cycles, as in a run. The ratio is train / raw, at the same number of
           environments, in one process. All of them run as many iterations in a call as a cycle
           has, and are called twice before the clock starts.
+
+Each preset has its process. With --at-once, several compile at the same time, and are timed one
+after the other when all have compiled.
 """
 
 import sys
@@ -23,6 +26,7 @@ import numpy as np
 
 from benchmarks import report
 from benchmarks.stepping import repeated, seconds_per_call
+from benchmarks.turns import Turns, in_processes
 from jaxrl import programs
 from jaxrl.config import TrainConfig, presets
 from jaxrl.envs.rows import split_agents
@@ -66,7 +70,8 @@ def rolling_out(program: programs.DeviceProgram, state: TrainState, length: int)
     return run, (*start[:4], nothing)
 
 
-def measure(config: TrainConfig, calls: int) -> dict[str, Any]:
+def measure(turns: Turns, config: TrainConfig, calls: int) -> dict[str, Any]:
+    compilation_cache.enable()
     program = programs.build_device(replace(config, eval=replace(config.eval, num_envs=0)))
     compiled = compile_programs(program)
     state, length = compiled.init_state(), config.ppo.rollout_length
@@ -84,9 +89,10 @@ def measure(config: TrainConfig, calls: int) -> dict[str, Any]:
 
     # A raw step is one physics step; an action repeated k times is k of them.
     steps, repeat = config.num_envs * length * config.iterations, config.task.action_repeat
-    raw_rate = steps / min(seconds(run, alone[1]) for run in raw)
-    rollout_rate = steps * repeat / seconds(roll, rolling[1])
-    cycle = seconds_per_call(lambda s: compiled.run_cycle(s, next(number))[0], state, calls)
+    with turns.alone():
+        raw_rate = steps / min(seconds(run, alone[1]) for run in raw)
+        rollout_rate = steps * repeat / seconds(roll, rolling[1])
+        cycle = seconds_per_call(lambda s: compiled.run_cycle(s, next(number))[0], state, calls)
     train_rate = steps * repeat / cycle
     return {
         "preset": config.preset,
@@ -132,10 +138,11 @@ def main() -> None:
     parser = report.parser(__doc__)
     parser.add_argument("presets", nargs="*")
     parser.add_argument("--num-envs", type=int)
+    parser.add_argument("--at-once", type=int, default=1, help="presets that are compiled at once")
+    parser.add_argument("--name", default="throughput", help="name of the results in --out")
     arguments = parser.parse_args()
-    compilation_cache.enable()
     names = arguments.presets or (["pendulum"] if arguments.quick else ["ant", "humanoid"])
-    rows = []
+    calls, tasks = 2 if arguments.quick else 6, []
     for config in [presets.get(name) for name in names]:
         if arguments.num_envs is not None:
             config = replace(config, num_envs=arguments.num_envs)
@@ -143,8 +150,12 @@ def main() -> None:
             config = replace(config, devices=1, iterations=1, num_envs=64)
         else:
             config = replace(config, iterations=max(1, config.iterations // 2))
-        rows.append(measure(config, calls=2 if arguments.quick else 6))
-        report.save("throughput", rows, arguments.out, panels=[draw(rows)])
+        tasks.append((config, calls))
+    rows = []
+    for row in in_processes(measure, tasks, arguments.at_once):
+        rows.append(row)
+        panels = [draw(rows)]
+        report.save(arguments.name, rows, arguments.out, module="throughput", panels=panels)
 
 
 if __name__ == "__main__":
