@@ -6,8 +6,10 @@ Models are presets, or Brax's environments with a backend. Steps are control ste
 vmapped and scanned over whole states with fixed random actions; no policy, no resets. Both kinds
 are compiled in one process, with unrolled loops and without; the faster of the two counts. Each
 model has its process. With --at-once, several compile at the same time, and are timed one after the
-other when all have compiled; seconds of compiling then say less. With --parts, a profile follows:
-kernels and microseconds of a control step, by the part of the forward dynamics that they belong to.
+other when all have compiled; seconds of compiling then say less. With --parts, a profile of one
+kind or of both follows: kernels and microseconds of a control step, by the part of the forward
+dynamics that they belong to. It is of a program without CUDA graphs, in which kernels lose their
+names.
 """
 
 import collections
@@ -19,7 +21,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -35,6 +37,7 @@ from jaxrl.physics.precision import physics
 from jaxrl.utils.xla_options import compile_for_devices
 
 _STEPS = 32  # of a call
+_NO_GRAPHS: dict[str, str | bool] = {"xla_gpu_enable_command_buffer": ""}
 _KINDS: dict[str, mjx_patches.Functions] = {"mjx": "stock", "jaxrl": "kernels"}
 # Functions of MJX that a profile tells apart, by module.
 _PARTS = {
@@ -123,28 +126,40 @@ def _part_of(operation: str, kernel: str) -> str:
     return kernel if kernel in ("solve_constraints", "solve_positive") else "other"
 
 
-def compile_steps(name: str, number: int, kind: str, parts: bool) -> tuple[list[Any], Any, float]:
-    """Return programs with unrolled loops and without, their argument, and seconds for each."""
+class Programs(NamedTuple):
+    """Compiled steps of one kind."""
+
+    timed: list[Any]  # with unrolled loops and without
+    profiled: Any  # without CUDA graphs; None where no profile is wanted
+    start: Any
+    seconds: float  # of compiling one of the timed
+
+
+def compile_steps(name: str, number: int, kind: str, parts: bool) -> Programs:
+    """Compile the steps of a model with one kind of functions."""
     naming = named_parts() if parts else contextlib.nullcontext()
     with mjx_patches.use(_KINDS[kind]), naming:
         function, start = stepping(make(name), number)
         began = time.perf_counter()
         lowered = jax.jit(function, donate_argnums=0).lower(start)
-        programs = [compile_for_devices(lowered, unrolled=each) for each in (False, True)]
-    return programs, start, (time.perf_counter() - began) / 2
+        timed = [compile_for_devices(lowered, unrolled=each) for each in (False, True)]
+        seconds = (time.perf_counter() - began) / len(timed)
+        profiled = lowered.compile(compiler_options=_NO_GRAPHS) if parts else None
+    return Programs(timed, profiled, start, seconds)
 
 
-def measure(turns: Turns, name: str, number: int, calls: int, parts: bool) -> dict[str, Any]:
+def measure(turns: Turns, name: str, number: int, calls: int, parts: list[str]) -> dict[str, Any]:
     """Return a row with both kinds."""
-    made = {kind: compile_steps(name, number, kind, parts) for kind in _KINDS}
+    made = {kind: compile_steps(name, number, kind, kind in parts) for kind in _KINDS}
     row: dict[str, Any] = {"model": name, "environments": number}
-    with turns.alone():
-        for kind, (programs, start, seconds) in made.items():
+    with turns.alone(name):
+        for kind, (timed, profiled, start, seconds) in made.items():
             row[f"{kind} compile s"] = round(seconds, 1)
-            times = [seconds_per_step(each, start, calls) for each in programs]
-            row[f"{kind} steps/s"] = number / min(times)
-            if parts:
-                row[f"{kind} parts"] = profile(programs[0], start)
+            row[f"{kind} steps/s"] = number / min(
+                seconds_per_step(each, start, calls) for each in timed
+            )
+            if profiled:
+                row[f"{kind} parts"] = profile(profiled, start)
     row["ratio"] = row["jaxrl steps/s"] / row["mjx steps/s"]
     return row
 
@@ -170,21 +185,21 @@ def main() -> None:
     parser.add_argument("models", nargs="*", default=["playground:WalkerRun", "humanoid/mjx"])
     parser.add_argument("--num-envs", type=int, nargs="+", default=[2048])
     parser.add_argument("--calls", type=int, default=4, help="calls of 32 steps to measure")
-    parser.add_argument("--parts", action="store_true", help="print a profile (GPU only)")
+    parser.add_argument("--parts", nargs="+", choices=list(_KINDS), default=[], help="GPU only")
     parser.add_argument("--at-once", type=int, default=1, help="models that are compiled at once")
     parser.add_argument("--name", default="physics", help="name of the results in --out")
     arguments = parser.parse_args()
     models, numbers, calls = arguments.models, arguments.num_envs, arguments.calls
     if arguments.quick:
         models, numbers, calls = models[:1], [8], 1
-    parts = arguments.parts and not arguments.quick
+    parts = [] if arguments.quick else arguments.parts
     wanted = [(model, number) for model in models for number in numbers]
     tasks = [(*each, calls, parts) for each in wanted]
     rows: list[dict[str, Any]] = []
     profiles: dict[str, Any] = {}
     for row in in_processes(measure, tasks, arguments.at_once):
         if parts:
-            profiles[row["model"]] = {kind: row.pop(f"{kind} parts") for kind in _KINDS}
+            profiles[row["model"]] = {kind: row.pop(f"{kind} parts") for kind in parts}
             for kind, found in profiles[row["model"]].items():
                 print(f"\n{row['model']}, {kind}:\n{report.table(found)}", flush=True)
         rows.append(row)

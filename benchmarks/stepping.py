@@ -24,11 +24,17 @@ def repeated(step: Callable, length: int) -> Callable:
     return run
 
 
-def seconds_per_call(function: Callable, state: Any, calls: int) -> float:
-    """Return the mean time of a function applied to its own result, after two warm-up calls."""
+def seconds_per_call(function: Callable, state: Any, calls: int, limit: float = 5.0) -> float:
+    """Return the mean time of a function applied to its own result, after two warm-up calls.
+
+    Of slow functions fewer calls are measured, as many as fit into `limit` seconds.
+    """
+    took = 0.0
     for _ in range(2):
-        state = function(state)
-    jax.block_until_ready(state)
+        began = time.perf_counter()
+        state = jax.block_until_ready(function(state))
+        took = time.perf_counter() - began
+    calls = min(calls, max(1, int(limit / took)))
     began = time.perf_counter()
     for _ in range(calls):
         state = function(state)

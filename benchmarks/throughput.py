@@ -37,6 +37,8 @@ from jaxrl.types import TrainState
 from jaxrl.utils import compilation_cache
 from jaxrl.utils.xla_options import compile_for_devices
 
+_MOST_STEPS = 2**20  # of all environments in a call
+
 
 def physics_alone(program: programs.DeviceProgram, state: TrainState, length: int):
     """Return (function, start): `length` steps of physics only."""
@@ -89,7 +91,7 @@ def measure(turns: Turns, config: TrainConfig, calls: int) -> dict[str, Any]:
 
     # A raw step is one physics step; an action repeated k times is k of them.
     steps, repeat = config.num_envs * length * config.iterations, config.task.action_repeat
-    with turns.alone():
+    with turns.alone(config.preset):
         raw_rate = steps / min(seconds(run, alone[1]) for run in raw)
         rollout_rate = steps * repeat / seconds(roll, rolling[1])
         cycle = seconds_per_call(lambda s: compiled.run_cycle(s, next(number))[0], state, calls)
@@ -149,7 +151,9 @@ def main() -> None:
         if arguments.quick:
             config = replace(config, devices=1, iterations=1, num_envs=64)
         else:
-            config = replace(config, iterations=max(1, config.iterations // 2))
+            steps = config.num_envs * config.ppo.rollout_length
+            most = min(config.iterations // 2, _MOST_STEPS // steps)
+            config = replace(config, iterations=max(1, most))
         tasks.append((config, calls))
     rows = []
     for row in in_processes(measure, tasks, arguments.at_once):

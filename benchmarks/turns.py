@@ -16,8 +16,9 @@ class Turns(NamedTuple):
     timing: threading.Lock
 
     @contextlib.contextmanager
-    def alone(self) -> Iterator[None]:
+    def alone(self, name: str) -> Iterator[None]:
         """Wait until nobody compiles and nobody is timed: both would disturb."""
+        print(f"{name}: compiled", flush=True)
         with contextlib.suppress(threading.BrokenBarrierError):
             self.compiled.wait()
         with self.timing:
