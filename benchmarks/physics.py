@@ -1,6 +1,6 @@
 """MuJoCo's physics: steps per second with MJX's own functions and with this package's.
 
-    python -m benchmarks.physics playground:WalkerRun humanoid/mjx [--num-envs 2048] [--parts]
+    python -m benchmarks.physics playground:WalkerRun humanoid/mjx [--num-envs 2048] [--parts jaxrl]
 
 Models are presets, or Brax's environments with a backend. Steps are control steps of the task,
 vmapped and scanned over whole states with fixed random actions; no policy, no resets. Both kinds
