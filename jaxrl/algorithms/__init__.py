@@ -5,20 +5,21 @@ your own is a function (config, env, networks, num_shards) -> Algorithm: --algo 
 """
 
 from jaxrl.algorithms.off_policy.base import OffPolicyAlgorithm, TwinCritic
+from jaxrl.algorithms.on_policy.base import OnPolicyAlgorithm
 from jaxrl.algorithms.policy import PolicyParams, make_policy
 from jaxrl.algorithms.ppo.algorithm import make as make_ppo
-from jaxrl.algorithms.registry import make, make_off_policy
-from jaxrl.algorithms.reppo.algorithm import make as make_reppo
+from jaxrl.algorithms.registry import make, make_off_policy, make_on_policy
 from jaxrl.types import Algorithm
 
 __all__ = [
     "Algorithm",
     "OffPolicyAlgorithm",
+    "OnPolicyAlgorithm",
     "PolicyParams",
     "TwinCritic",
     "make",
     "make_off_policy",
+    "make_on_policy",
     "make_policy",
     "make_ppo",
-    "make_reppo",
 ]

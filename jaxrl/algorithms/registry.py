@@ -8,10 +8,13 @@ from jaxrl.algorithms.off_policy import algorithm as off_policy
 from jaxrl.algorithms.off_policy import bc, dqn, iql, offline, reward_model, sac, td3
 from jaxrl.algorithms.off_policy.base import OffPolicyAlgorithm
 from jaxrl.algorithms.off_policy.replay import ReplayBuffer
+from jaxrl.algorithms.on_policy import algorithm as on_policy
+from jaxrl.algorithms.on_policy import reppo
+from jaxrl.algorithms.on_policy.algorithm import OnPolicyState
+from jaxrl.algorithms.on_policy.base import OnPolicyAlgorithm
 from jaxrl.algorithms.ppo import algorithm as ppo
 from jaxrl.algorithms.ppo.batch import Teacher
-from jaxrl.algorithms.reppo import algorithm as reppo
-from jaxrl.config import NetworkConfig, TrainConfig, env_names
+from jaxrl.config import NetworkConfig, StepConfig, TrainConfig, env_names
 from jaxrl.config.algorithm_names import ALGORITHMS
 from jaxrl.envs.vector_env import VectorEnv
 from jaxrl.errors import UserError
@@ -22,6 +25,7 @@ from jaxrl.types import Algorithm, EnvSpec
 from jaxrl.utils import user_code
 
 # Every algorithm is composed by its own file; `jaxrl.config.algorithm_names` says what it is.
+ON_POLICY = {"reppo": reppo.DEFINITION}
 OFF_POLICY = {
     "sac": sac.DEFINITION,
     "td3": td3.DEFINITION,
@@ -33,7 +37,7 @@ OFF_POLICY = {
 
 def network_config(config: TrainConfig) -> NetworkConfig:
     """Return the settings of the networks, with the distribution that the algorithm needs."""
-    known = OFF_POLICY.get(config.algo)
+    known = ON_POLICY.get(config.algo) or OFF_POLICY.get(config.algo)
     network = known.network(config) if known else config.network
     if network.sde and network.sde_sample_freq is None:
         network = replace(network, sde_sample_freq=config.learning.rollout_length)
@@ -56,8 +60,9 @@ def make(
     _check_actions(config, env.spec)
     if config.algo == "ppo":
         return ppo.from_config(config, env, networks, num_shards, teacher)
-    if config.algo == "reppo":
-        return reppo.from_config(config, env, networks, num_shards)
+    if definition := ON_POLICY.get(config.algo):
+        algorithm = definition.make(config, env.spec, networks)
+        return make_on_policy(config, env, networks, algorithm, num_shards)
     algorithm = OFF_POLICY[config.algo].make(config, env.spec, networks)
     return make_off_policy(config, env, networks, algorithm, num_shards)
 
@@ -72,6 +77,20 @@ def _make_custom(
             "example by jaxrl.algorithms.make_off_policy."
         )
     return made
+
+
+def make_on_policy(
+    config: TrainConfig,
+    env: VectorEnv,
+    networks: ActorCritic,
+    algorithm: OnPolicyAlgorithm,
+    num_shards: int = 1,
+) -> Algorithm[OnPolicyState]:
+    """Compose an on-policy algorithm that learns from single steps."""
+    settings = config.learning
+    assert isinstance(settings, StepConfig)
+    total = config.total_iterations
+    return on_policy.make(settings, env, networks, algorithm, total, num_shards)
 
 
 def make_off_policy(

@@ -12,6 +12,7 @@ from jaxrl.config.algorithms import (
     PPOConfig,
     REPPOConfig,
     RRDConfig,
+    StepConfig,
 )
 from jaxrl.config.schema import (
     CheckpointConfig,
@@ -39,6 +40,7 @@ __all__ = [
     "AMPConfig",
     "REPPOConfig",
     "RRDConfig",
+    "StepConfig",
     "TaskConfig",
     "TrainConfig",
 ]

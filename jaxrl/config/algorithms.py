@@ -585,4 +585,6 @@ class RRDConfig:
         return self.batch_size // self.sample_size
 
 
-LearningConfig = PPOConfig | REPPOConfig | OffPolicyConfig
+# Of on-policy algorithms that learn from single steps.
+StepConfig = REPPOConfig
+LearningConfig = PPOConfig | StepConfig | OffPolicyConfig

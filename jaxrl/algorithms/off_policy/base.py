@@ -1,4 +1,4 @@
-"""What off-policy algorithms are made of: a record of losses, its definition, and twin critics."""
+"""What off-policy algorithms are made of: a record of losses, and twin critics."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,7 +12,6 @@ from jaxrl.learning import normalizer, td
 from jaxrl.learning.normalizer import RunningStats
 from jaxrl.learning.replay_buffer import Transition
 from jaxrl.networks import q_network
-from jaxrl.networks.actor_critic import ActorCritic
 from jaxrl.networks.q_network import Critic
 from jaxrl.types import Array, EnvSpec, Key, Mean, Metrics, PyTree
 
@@ -36,13 +35,6 @@ class OffPolicyAlgorithm(NamedTuple):
     # (progress, actor's params) -> params with the exploration of that time. Progress is the
     # fraction of the run, and 0 during the warm-up.
     explore: Callable[[Array, PyTree], PyTree] = lambda progress, params: params
-
-
-class Definition(NamedTuple):
-    """How an algorithm is composed from settings; each file has its own, for the registry."""
-
-    make: Callable[[TrainConfig, EnvSpec, ActorCritic], OffPolicyAlgorithm]
-    network: Callable[[TrainConfig], NetworkConfig] = lambda config: config.network
 
 
 def noisy_network(config: TrainConfig) -> NetworkConfig:

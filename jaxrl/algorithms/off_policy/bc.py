@@ -2,8 +2,8 @@
 
 import jax.numpy as jnp
 
+from jaxrl.algorithms.definition import Definition
 from jaxrl.algorithms.off_policy.base import (
-    Definition,
     HParams,
     OffPolicyAlgorithm,
     Params,

@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from jaxrl.algorithms.definition import Definition
 from jaxrl.algorithms.off_policy.base import (
-    Definition,
     HParams,
     OffPolicyAlgorithm,
     Params,

@@ -9,8 +9,8 @@ from dataclasses import replace
 import jax
 import jax.numpy as jnp
 
+from jaxrl.algorithms.definition import Definition
 from jaxrl.algorithms.off_policy.base import (
-    Definition,
     HParams,
     OffPolicyAlgorithm,
     Params,

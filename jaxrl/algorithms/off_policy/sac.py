@@ -11,8 +11,8 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
+from jaxrl.algorithms.definition import Definition
 from jaxrl.algorithms.off_policy.base import (
-    Definition,
     HParams,
     OffPolicyAlgorithm,
     Params,

@@ -7,8 +7,8 @@ References: Fujimoto et al., 2018; Fujimoto and Gu, 2021.
 import jax
 import jax.numpy as jnp
 
+from jaxrl.algorithms.definition import Definition
 from jaxrl.algorithms.off_policy.base import (
-    Definition,
     HParams,
     OffPolicyAlgorithm,
     Params,

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import scipy.stats
 
+from jaxrl.algorithms.on_policy import algorithm as on_policy
+from jaxrl.algorithms.on_policy import reppo as reppo_loss
+from jaxrl.algorithms.on_policy.reppo import REPPO, init_params
 from jaxrl.algorithms.policy import Extras
-from jaxrl.algorithms.reppo import loss as reppo_loss
-from jaxrl.algorithms.reppo.algorithm import init_params
-from jaxrl.algorithms.reppo.batch import REPPO, REPPOState, make_batch
 from jaxrl.config import NetworkConfig, REPPOConfig, metadata
 from jaxrl.learning import normalizer, td
 from jaxrl.networks import actor_critic, embedding_critic
@@ -32,11 +32,16 @@ KEY = jax.random.key(3)
 def _reppo():
     return REPPO(
         CONFIG,
-        SimpleNamespace(spec=SPEC),
         actor_critic.build(SPEC, NETWORK),
         embedding_critic.build(SPEC, NETWORK, CONFIG.support),
-        total_iterations=1,
     )
+
+
+def _run(reppo):
+    """Return a run of REPPO in an environment that is never stepped."""
+    algorithm = reppo_loss.make(reppo.config, reppo.networks, reppo.critic)
+    env = SimpleNamespace(spec=SPEC)
+    return on_policy.OnPolicy(CONFIG, env, reppo.networks, algorithm, total_iterations=1)
 
 
 def _params(reppo):
@@ -51,7 +56,7 @@ def _learner(reppo):
     stats = normalizer.update(normalizer.init(SPEC.obs), jax.random.normal(KEY, (50, OBS)) * 2)
     hparams = {name: jnp.float32(value) for name, value in metadata.traced(CONFIG).items()}
     zero, rate = jnp.int32(0), hparams["learning_rate"]
-    return REPPOState(_params(reppo), {}, stats, hparams, zero, rate, zero, zero)
+    return on_policy.OnPolicyState(_params(reppo), {}, stats, hparams, zero, rate, zero, zero)
 
 
 def _experience():
@@ -79,7 +84,7 @@ def _made():
     @jax.jit
     def run():
         learner, experience = _learner(_reppo()), _experience()
-        return learner, experience, make_batch(_reppo(), learner, experience, KEY)
+        return learner, experience, on_policy.make_batch(_run(_reppo()), learner, experience, KEY)
 
     return run()
 

@@ -1,3 +1,0 @@
-"""Relative entropy pathwise policy optimisation: `algorithm.train_step` first, then `batch`,
-`update` and `loss`.
-"""
