@@ -129,7 +129,7 @@ def test_help_has_the_values_of_the_run(monkeypatch, capsys):
         "train ant --network.distribution ": "tanh_normal normal",
         "train --algo=s": "--algo=sac",  # in zsh; bash splits the words
         "train --algo = s": "sac",
-        "train --algo =": "ppo reppo sac td3 dqn iql bc",
+        "train --algo =": "ppo reppo pqn sac td3 dqn iql bc",
         "train --nothing.here ": "",
         "train --resume runs/a --to": "--total-steps",
         "train --distributed.c": "--distributed.coordinator",

@@ -52,6 +52,10 @@ RUNS = {
         "--ppo.advantage vtrace"
     ),
     "arena": f"arena-small {_PPO} --network.rnn-size 8",
+    "pqn": (
+        f"pqn-catch {_SMALL} --num-envs 8 --iterations 2 --eval.num-envs 4 "
+        "--pqn.rollout-length 8 --pqn.num-minibatches 2"
+    ),
     "reppo": (
         f"reppo-pendulum {_SMALL} --num-envs 8 --iterations 2 --eval.num-envs 4 "
         "--reppo.rollout-length 8 --reppo.num-minibatches 2 --reppo.update-epochs 2 "

@@ -32,7 +32,7 @@ from pathlib import Path
 from mutations import ROOT, Mutant, excuse, mutants_of
 
 ALGORITHMS = ["amp", "ppo.batch", "ppo.loss", "ppo.update"]
-ALGORITHMS += ["on_policy.algorithm", "on_policy.reppo"]
+ALGORITHMS += ["on_policy.algorithm", "on_policy.pqn", "on_policy.reppo"]
 ALGORITHMS += [
     f"off_policy.{n}"
     for n in ("algorithm", "base", "bc", "dqn", "iql", "offline", "reward_model", "sac", "td3")
@@ -52,7 +52,7 @@ TESTS = {
             "loss": ["loss", "update"],
             "update": ["update_step", "update_sampling", "update", "segments"],
         },
-        "on_policy": {"algorithm": ["reppo", "reppo_probes"], "reppo": ["reppo"]},
+        "on_policy": {"algorithm": ["reppo", "pqn", "reppo_probes"], "reppo": ["reppo"]},
         "off_policy": {
             "bc": ["offline"],
             "dqn": ["base", "learning"],

@@ -1,11 +1,12 @@
 """The policy of every algorithm, its parameters, and its carry in rollouts."""
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from jaxrl.config import LearningConfig, metadata
+from jaxrl.config import LearningConfig, NetworkConfig, metadata
 from jaxrl.learning import exploration, normalizer
 from jaxrl.learning.normalizer import RunningStats
 from jaxrl.networks.actor_critic import ActorCritic
@@ -62,6 +63,27 @@ def sample_action(
     out, _ = networks.actor.apply(params, obs, ())
     raw = networks.distribution.sample(out, key)
     return networks.distribution.to_env(raw), networks.distribution.log_prob(out, raw)
+
+
+def greedy_network(network: NetworkConfig, layer_norm: bool) -> NetworkConfig:
+    """Return the network of an actor whose outputs are the values of all actions."""
+    norm = "layer" if layer_norm and network.norm == "none" else network.norm
+    return replace(network, distribution="greedy", norm=norm)
+
+
+def action_values(networks: ActorCritic, params: PyTree, obs: PyTree) -> Array:
+    """Return the values of all actions, of such an actor that is not recurrent."""
+    return networks.actor.apply(params, obs, ())[0][..., :-1]  # the last is epsilon
+
+
+def set_epsilon(params: PyTree, progress: Array, fraction: float, end: float) -> PyTree:
+    """Return its parameters with the fraction of random actions after some progress.
+
+    It falls from 1 to `end`; with a `fraction` of 0 at once, but not before the first progress.
+    """
+    done = jnp.minimum(progress / fraction, 1.0) if fraction else jnp.sign(progress)
+    epsilon = jnp.asarray(1.0 + (end - 1.0) * done, jnp.float32)
+    return {"params": params["params"] | {"epsilon": epsilon}}
 
 
 def rollout_carry(networks: ActorCritic, number: int) -> PyTree:

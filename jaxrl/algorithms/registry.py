@@ -9,13 +9,13 @@ from jaxrl.algorithms.off_policy import bc, dqn, iql, offline, reward_model, sac
 from jaxrl.algorithms.off_policy.base import OffPolicyAlgorithm
 from jaxrl.algorithms.off_policy.replay import ReplayBuffer
 from jaxrl.algorithms.on_policy import algorithm as on_policy
-from jaxrl.algorithms.on_policy import reppo
+from jaxrl.algorithms.on_policy import pqn, reppo
 from jaxrl.algorithms.on_policy.algorithm import OnPolicyState
 from jaxrl.algorithms.on_policy.base import OnPolicyAlgorithm
 from jaxrl.algorithms.ppo import algorithm as ppo
 from jaxrl.algorithms.ppo.batch import Teacher
 from jaxrl.config import NetworkConfig, StepConfig, TrainConfig, env_names
-from jaxrl.config.algorithm_names import ALGORITHMS
+from jaxrl.config.algorithm_names import ALGORITHMS, names
 from jaxrl.envs.vector_env import VectorEnv
 from jaxrl.errors import UserError
 from jaxrl.learning.normalizer import RunningStats
@@ -25,7 +25,7 @@ from jaxrl.types import Algorithm, EnvSpec
 from jaxrl.utils import user_code
 
 # Every algorithm is composed by its own file; `jaxrl.config.algorithm_names` says what it is.
-ON_POLICY = {"reppo": reppo.DEFINITION}
+SINGLE_STEPS = {"reppo": reppo.DEFINITION, "pqn": pqn.DEFINITION}
 OFF_POLICY = {
     "sac": sac.DEFINITION,
     "td3": td3.DEFINITION,
@@ -37,7 +37,7 @@ OFF_POLICY = {
 
 def network_config(config: TrainConfig) -> NetworkConfig:
     """Return the settings of the networks, with the distribution that the algorithm needs."""
-    known = ON_POLICY.get(config.algo) or OFF_POLICY.get(config.algo)
+    known = SINGLE_STEPS.get(config.algo) or OFF_POLICY.get(config.algo)
     network = known.network(config) if known else config.network
     if network.sde and network.sde_sample_freq is None:
         network = replace(network, sde_sample_freq=config.learning.rollout_length)
@@ -60,7 +60,7 @@ def make(
     _check_actions(config, env.spec)
     if config.algo == "ppo":
         return ppo.from_config(config, env, networks, num_shards, teacher)
-    if definition := ON_POLICY.get(config.algo):
+    if definition := SINGLE_STEPS.get(config.algo):
         algorithm = definition.make(config, env.spec, networks)
         return make_on_policy(config, env, networks, algorithm, num_shards)
     algorithm = OFF_POLICY[config.algo].make(config, env.spec, networks)
@@ -150,11 +150,16 @@ def _check_actions(config: TrainConfig, spec: EnvSpec) -> None:
     kind = "discrete" if spec.action.discrete else "continuous"
     if ALGORITHMS[config.algo].actions in (kind, "any"):
         return
-    fit = "dqn" if spec.action.discrete else "sac or td3"
-    where, other = (str(config.data.path), "iql or bc") if config.offline else (config.env, "ppo")
+    *others, last = names(
+        lambda info: (
+            info.actions in (kind, "any")
+            and (info.section == "offpolicy" if config.offline else not info.data_only)
+        )
+    )
+    where = config.data.path if config.offline else config.env
     raise UserError(
-        f"--algo {config.algo} does not fit {where}, whose actions are {kind}: use {fit}, or "
-        f"{other}."
+        f"--algo {config.algo} does not fit {where}, whose actions are {kind}: use "
+        f"{', '.join(others)} or {last}."
     )
 
 

@@ -30,6 +30,7 @@ class AlgorithmInfo(NamedTuple):
 ALGORITHMS = {
     "ppo": AlgorithmInfo("ppo", "any", critics="value", learns_std=True, recurrent=True, sde=True),
     "reppo": AlgorithmInfo("reppo", critics="q", learns_std=True),
+    "pqn": AlgorithmInfo("pqn", actions="discrete", chooses_distribution=True),
     "sac": AlgorithmInfo(critics="twin q", learns_std=True, sde=True),
     "td3": AlgorithmInfo(critics="twin q", chooses_distribution=True),
     "dqn": AlgorithmInfo(actions="discrete", chooses_distribution=True),

@@ -29,6 +29,7 @@ _REWARD_ONLY = ("rrd.reward_only",)
 _ROLLOUT_LENGTH = Setting("Steps per environment and iteration.", at_least=1)
 _UPDATE_EPOCHS = Setting("Passes over each rollout.", at_least=1)
 _LEARNING_RATE = Setting("The optimiser's step size.", at_least=0, traced=True)
+_STEP_SCHEDULE = Setting("How the learning rate changes over the run.")
 _SCHEDULE_FLOOR = Setting(
     "Where a falling schedule ends, as a fraction of the learning rate.",
     at_least=0,
@@ -37,6 +38,14 @@ _SCHEDULE_FLOOR = Setting(
     only_if=(".schedule", "linear", "cosine", "exponential"),
 )
 _GAMMA = Setting("Discount per action.", at_least=0, at_most=1, traced=True)
+_RETURN_LAMBDA = Setting("Lambda of the returns.", at_least=0, at_most=1, traced=True)
+_STEP_MINIBATCHES = Setting("Minibatches of single steps per pass.", at_least=1)
+_EPSILON_END = Setting(
+    "Fraction of random actions at the end; it starts at 1.", at_least=0, at_most=1
+)
+_EPSILON_FRACTION = Setting(
+    "Fraction of the run over which the fraction of random actions falls.", at_least=0, at_most=1
+)
 _MAX_GRAD_NORM = Setting(
     "Gradients of each network are scaled down to this norm; 0 switches it off.", at_least=0
 )
@@ -237,14 +246,14 @@ class REPPOConfig:
 
     rollout_length: int = setting(128, _ROLLOUT_LENGTH)
     update_epochs: int = setting(8, _UPDATE_EPOCHS)
-    num_minibatches: int = setting(64, "Minibatches of single steps per pass.", at_least=1)
+    num_minibatches: int = setting(64, _STEP_MINIBATCHES)
     learning_rate: float = setting(3e-4, _LEARNING_RATE)
     schedule: Literal["constant", "linear", "cosine", "exponential"] = setting(
-        "constant", "How the learning rate changes over the run."
+        "constant", _STEP_SCHEDULE
     )
     schedule_floor: float = setting(0.0, _SCHEDULE_FLOOR)
     gamma: float = setting(0.99, _GAMMA)
-    lam: float = setting(0.95, "Lambda of the returns.", at_least=0, at_most=1, traced=True)
+    lam: float = setting(0.95, _RETURN_LAMBDA)
     num_atoms: int = setting(
         151, "Values that the critic's distributions are spread over.", at_least=2
     )
@@ -293,6 +302,42 @@ class REPPOConfig:
     def support(self) -> tuple[float, float, int]:
         """Lowest and highest value of the critic's distributions, and how many there are."""
         return self.v_min, self.v_max, self.num_atoms
+
+
+@dataclass(frozen=True)
+class PQNConfig:
+    """Q-learning without replay and target networks (PQN), for discrete actions."""
+
+    rollout_length: int = setting(32, _ROLLOUT_LENGTH)
+    update_epochs: int = setting(2, _UPDATE_EPOCHS)
+    num_minibatches: int = setting(16, _STEP_MINIBATCHES)
+    learning_rate: float = setting(2.5e-4, _LEARNING_RATE)
+    schedule: Literal["constant", "linear", "cosine", "exponential"] = setting(
+        "constant", _STEP_SCHEDULE
+    )
+    schedule_floor: float = setting(0.0, _SCHEDULE_FLOOR)
+    gamma: float = setting(0.99, _GAMMA)
+    lam: float = setting(0.65, _RETURN_LAMBDA)
+    epsilon_end: float = setting(0.05, _EPSILON_END)
+    epsilon_fraction: float = setting(0.2, _EPSILON_FRACTION)
+    layer_norm: bool = setting(
+        True, "Normalise the layers, unless --network.norm does; values often diverge without it."
+    )
+    max_grad_norm: float = setting(10.0, _MAX_GRAD_NORM)
+    max_nonfinite_updates: int = setting(50, _MAX_NONFINITE_UPDATES)
+    adam_epsilon: float = setting(1e-8, _ADAM_EPSILON)
+    normalize_obs: bool = setting(True, _NORMALIZE_OBS)
+    reward_scale: float = setting(1.0, _REWARD_SCALE)
+
+    @property
+    def horizon(self) -> int:
+        """Steps per segment: there is no recurrent layer to cut."""
+        return self.rollout_length
+
+    @property
+    def updates(self) -> int:
+        """Gradient steps per iteration."""
+        return self.update_epochs * self.num_minibatches
 
 
 @dataclass(frozen=True)
@@ -405,7 +450,7 @@ class OffPolicyConfig:
     )
     layer_norm: bool = setting(
         True,
-        "Normalise the layers of the critics (dqn: of its network).",
+        "Normalise the layers of the critics (dqn: of its network, unless --network.norm does).",
         only_if=_VALUES,
         unless=_REWARD_ONLY,
     )
@@ -512,20 +557,8 @@ class OffPolicyConfig:
         "Double DQN: the network selects the next action, the target network evaluates it.",
         only_if=_DQN,
     )
-    epsilon_end: float = setting(
-        0.05,
-        "Fraction of random actions at the end; it starts at 1.",
-        at_least=0,
-        at_most=1,
-        only_if=_DQN,
-    )
-    epsilon_fraction: float = setting(
-        0.2,
-        "Fraction of the run over which the fraction of random actions falls.",
-        at_least=0,
-        at_most=1,
-        only_if=_DQN,
-    )
+    epsilon_end: float = setting(0.05, _EPSILON_END, only_if=_DQN)
+    epsilon_fraction: float = setting(0.2, _EPSILON_FRACTION, only_if=_DQN)
     reward: Literal["env", "rrd", "ircr"] = setting(
         "env",
         "What critics learn from: the rewards of the environment or data; rewards learnt from "
@@ -586,5 +619,5 @@ class RRDConfig:
 
 
 # Of on-policy algorithms that learn from single steps.
-StepConfig = REPPOConfig
+StepConfig = REPPOConfig | PQNConfig
 LearningConfig = PPOConfig | StepConfig | OffPolicyConfig

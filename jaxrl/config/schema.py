@@ -18,6 +18,7 @@ from jaxrl.config.algorithms import (
     LearningConfig,
     OffPolicyConfig,
     PPOConfig,
+    PQNConfig,
     REPPOConfig,
     RRDConfig,
 )
@@ -611,9 +612,10 @@ class TrainConfig:
     )
     algo: str = setting(
         "ppo",
-        "Learning algorithm: ppo, reppo, sac, td3 or dqn; from recorded episodes (--data.path) "
-        "also iql and bc; or your own as module:make. --ppo and --reppo hold the settings of the "
-        "first two, --offpolicy of all others. A preset is that of the algorithm, if there is one.",
+        "Learning algorithm: ppo, reppo, pqn, sac, td3 or dqn; from recorded episodes "
+        "(--data.path) also iql and bc; or your own as module:make. --ppo, --reppo and --pqn hold "
+        "the settings of the first three, --offpolicy of all others. A preset is that of the "
+        "algorithm, if there is one.",
         code=Code("module:make", is_own=env_names.is_custom),
     )
     num_envs: int = setting(
@@ -685,6 +687,7 @@ class TrainConfig:
     network: NetworkConfig = section(NetworkConfig)
     ppo: PPOConfig = section(PPOConfig, only_if=("algo", "ppo"))
     reppo: REPPOConfig = section(REPPOConfig, only_if=("algo", "reppo"))
+    pqn: PQNConfig = section(PQNConfig, only_if=("algo", "pqn"))
     amp: AMPConfig = section(AMPConfig, only_if=("env", *env_names.MOTION))
     offpolicy: OffPolicyConfig = section(OffPolicyConfig, only_if=_REPLAY)
     rrd: RRDConfig = section(RRDConfig, only_if=_REPLAY)

@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable
 from pathlib import Path
 
-from jaxrl.config import TrainConfig, algorithm_names, clip_split, env_names
+from jaxrl.config import StepConfig, TrainConfig, algorithm_names, clip_split, env_names
 from jaxrl.config.algorithm_names import AlgorithmInfo
 from jaxrl.config.metadata import INT32_MAX, INT64_MAX
 from jaxrl.config.settings import SETTINGS, flag, get, own_code
@@ -181,7 +181,7 @@ def _size_problems(config: TrainConfig, device_count: int | None) -> list[str]:
     shards = config.devices or (1 if config.offline else device_count) or 1
     if device_count is not None and shards > device_count:
         problems.append(f"--devices {shards}: this machine has {device_count}.")
-    of_algorithm = {"ppo": _segment_problems, "reppo": _step_problems}
+    of_algorithm = {"ppo": _segment_problems, "reppo": _step_problems, "pqn": _step_problems}
     problems += of_algorithm.get(config.algo, _replay_problems)(config, shards)
     problems += [*_data_problems(config, shards), *_sde_problems(config)]
     on_devices = not env_names.is_gymnasium(config.env)  # process 0 alone plays Gymnasium's
@@ -248,8 +248,9 @@ def _segment_problems(config: TrainConfig, shards: int) -> list[str]:
 
 
 def _step_problems(config: TrainConfig, shards: int) -> list[str]:
-    """Check that single steps divide into minibatches, and what else REPPO needs."""
-    c, problems = config.reppo, []
+    """Check that single steps divide into minibatches, and what else REPPO and PQN need."""
+    c, problems = config.learning, []
+    assert isinstance(c, StepConfig)
     steps = config.rows * c.rollout_length
     if config.num_envs % shards:
         problems.append(
@@ -258,14 +259,15 @@ def _step_problems(config: TrainConfig, shards: int) -> list[str]:
         )
     elif steps % (shards * c.num_minibatches):
         problems.append(
-            f"--reppo.num-minibatches {c.num_minibatches} cannot split the {steps:,} steps of a "
-            f"rollout (--num-envs × --reppo.rollout-length), on {plural(shards, 'device')}: use "
+            f"--{config.algo}.num-minibatches {c.num_minibatches} cannot split the {steps:,} steps "
+            f"of a rollout (--num-envs × --{config.algo}.rollout-length), on "
+            f"{plural(shards, 'device')}: use "
             f"{_either(_near_divisors(steps // shards, c.num_minibatches))}."
         )
-    if c.v_min >= c.v_max:
+    if config.algo == "reppo" and config.reppo.v_min >= config.reppo.v_max:
         problems.append("--reppo.v-min must be below --reppo.v-max.")
     if config.network.rnn != "none":
-        problems.append("--network.rnn: --algo reppo learns from single steps: none.")
+        problems.append(f"--network.rnn: --algo {config.algo} learns from single steps: none.")
     return problems
 
 
@@ -437,17 +439,15 @@ def _count_problems(config: TrainConfig) -> list[str]:
     rollout = f"--num-envs × --{config.algo_section}.rollout-length"
     end = "--epochs × --cycles × --iterations" if config.total_steps is None else "--total-steps"
     rows = config.rows
-    off_policy = config.algo not in algorithm_names.ON_POLICY
+    group, off_policy = config.algo_section, config.algo not in algorithm_names.ON_POLICY
     counts = [
         (rollout, "steps in a rollout", rows * learning.rollout_length, INT32_MAX),
         (f"{rollout} × --task.action-repeat", "environment steps in an iteration")
         + (config.steps_per_iteration, INT32_MAX),
         (end, "iterations", total, INT32_MAX),
         (end, "environment steps", total * config.steps_per_iteration, INT64_MAX),
-        ("--ppo.update-epochs × --ppo.num-minibatches", "gradient steps in an iteration")
-        + (config.ppo.updates, INT32_MAX),
-        ("--reppo.update-epochs × --reppo.num-minibatches", "gradient steps in an iteration")
-        + (config.reppo.updates, INT32_MAX),
+        (f"--{group}.update-epochs × --{group}.num-minibatches", "gradient steps in an iteration")
+        + ((not off_policy) * learning.updates, INT32_MAX),
         ("--offpolicy.train-batches × --offpolicy.batch-size", "transitions in an iteration")
         + (off_policy * learning.updates * config.offpolicy.batch_size, INT32_MAX),
         (f"{end}, --offpolicy.train-batches", "gradient steps")

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxrl import rollout
 from jaxrl.algorithms.off_policy.replay import ReplayState
 from jaxrl.algorithms.ppo import value_parts
-from jaxrl.config import TrainConfig
+from jaxrl.config import REPPOConfig, StepConfig, TrainConfig
 from jaxrl.envs.gymnasium.env import GymnasiumEnv
 from jaxrl.envs.vector_env import VectorEnv
 from jaxrl.errors import UserError
@@ -245,26 +245,29 @@ def _describe(
     program: DeviceProgram | GymnasiumProgram, state: TrainState, experience: PyTree
 ) -> tuple[list, int]:
     """Describe what the algorithm learns from; return that, and the estimated peak in bytes."""
-    of_algorithm = {"ppo": _segments, "reppo": _steps}
+    of_algorithm = {"ppo": _segments, "reppo": _steps, "pqn": _steps}
     return of_algorithm.get(program.config.algo, _replay)(program, state, experience)
 
 
 def _steps(
     program: DeviceProgram | GymnasiumProgram, state: TrainState, experience: PyTree
 ) -> tuple[list, int]:
-    """Describe REPPO's batch of single steps."""
-    net, reppo = program.config.network, program.config.reppo
-    batch = program.env.rows * reppo.rollout_length
-    embeddings = 4 * batch * net.critic_hidden[-1]
+    """Describe a batch of single steps."""
+    net, settings = program.config.network, program.config.learning
+    assert isinstance(settings, StepConfig)
+    batch = program.env.rows * settings.rollout_length
+    rows = [
+        ("batch", f"{program.env.rows:,} rows × {settings.rollout_length} steps = {batch:,}"),
+        ("minibatch", f"{batch // settings.num_minibatches:,} steps"),
+    ]
+    widths, embeddings = net.hidden, 0
+    if isinstance(settings, REPPOConfig):
+        widths, embeddings = net.critic_hidden, 4 * batch * net.critic_hidden[-1]
+        rows.append(("embeddings", megabytes(embeddings)))
     # The embeddings of all next steps, and their shuffled twin. While targets are computed, a
     # layer holds its input and its output.
-    widest = 2 * 4 * batch * max(net.critic_hidden)
-    peak = num_bytes(state) + 3 * num_bytes(experience) + 2 * embeddings + widest
-    return [
-        ("batch", f"{program.env.rows:,} rows × {reppo.rollout_length} steps = {batch:,}"),
-        ("minibatch", f"{batch // reppo.num_minibatches:,} steps"),
-        ("embeddings", megabytes(embeddings)),
-    ], peak
+    widest = 2 * 4 * batch * max(widths)
+    return rows, num_bytes(state) + 3 * num_bytes(experience) + 2 * embeddings + widest
 
 
 def _segments(

@@ -23,6 +23,7 @@ _HOPELESS = 0.99
 _REMEDIES = {
     "ppo": "Try a lower --ppo.learning-rate, --ppo.max-grad-norm, or --ppo.normalize-reward.",
     "reppo": "Try a lower --reppo.learning-rate, --reppo.max-grad-norm, or --reppo.reward-scale.",
+    "pqn": "Try a lower --pqn.learning-rate, --pqn.max-grad-norm, or --pqn.reward-scale.",
     "offpolicy": "Try lower learning rates (--offpolicy.q-lr, r-lr), or --offpolicy.reward-scale.",
 }
 

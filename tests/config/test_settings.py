@@ -128,6 +128,7 @@ def test_help_lists_every_flag_and_marks_traced_ones(capsys):
         "cartpole",
         "ant",
         "pendulum --algo reppo",
+        "pqn-cartpole",
         "sac-ant",
         "td3-ant",
         "dqn-catch",

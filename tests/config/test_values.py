@@ -53,8 +53,8 @@ def test_any_numeric_value_is_accepted_or_its_flag_named(base, path, value, list
 
 def test_every_section_is_checked():
     assert {path.partition(".")[0] for path in NUMERIC if "." in path} == {
-        *("task", "motion", "pick", "network", "ppo", "reppo", "amp", "offpolicy", "rrd"),
-        *("data", "eval", "checkpoint", "log"),
+        *("task", "motion", "pick", "network", "ppo", "reppo", "pqn", "amp", "offpolicy"),
+        *("rrd", "data", "eval", "checkpoint", "log"),
     }
 
 
@@ -109,7 +109,7 @@ def test_settings_of_the_wrong_type_are_named():
     for changes, text in {
         "num_envs": "--num-envs must be an integer, not '8'",
         "task": "'task' is a group of settings: name one of them, as 'task.name'.",
-        "algo": "--algo: unknown algorithm '8'. Known: ppo, reppo, sac, td3, dqn, iql, bc, or",
+        "algo": "--algo: unknown algorithm '8'. Known: ppo, reppo, pqn, sac, td3, dqn, iql, bc, or",
         "profile": "--profile must be True or False, not '8'",
         "network.hidden": "--network.hidden must be a tuple, not '8'",
         "motion.weights": "--motion.weights must be a tuple of 4, not '8'",

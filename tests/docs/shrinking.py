@@ -49,6 +49,7 @@ def small(config: TrainConfig) -> TrainConfig:
         network=replace(config.network, hidden=(8,), critic_hidden=(8,), rnn_size=8),
         ppo=_ppo(config),
         reppo=replace(config.reppo, rollout_length=8, num_minibatches=2, update_epochs=1),
+        pqn=replace(config.pqn, rollout_length=8, num_minibatches=2, update_epochs=1),
         amp=replace(config.amp, hidden=(8,), batch_size=8, updates=1, replay=16),
         offpolicy=_off_policy(config),
         rrd=replace(config.rrd, batch_size=8, sample_size=4),

@@ -24,7 +24,7 @@ from tests.helpers import recorded, tiny
 # Trained as small runs: their logs include the metrics of the host loop.
 TRAINED = ("imitate-walk", "arena-small", "rrd-quick")
 # Only traced, for the names of metrics computed on the device.
-TRACED = ("reppo-ant", "td3-ant", "dqn-cartpole", "amp-walk")
+TRACED = ("reppo-ant", "pqn-cartpole", "td3-ant", "dqn-cartpole", "amp-walk")
 # Environments with their own metrics, read from the shapes of their first state.
 ENVIRONMENTS = ("imitate-recover", "amp-walk", "pick-place", "memory", "arena-small")
 WITHOUT_PRESET = ("delayed_match",)

@@ -20,6 +20,12 @@ REPPO = shlex.split(
     "--reppo.num-minibatches 4 --reppo.update-epochs 2 --task.episode-length 20"
 )
 
+PQN = shlex.split(
+    "cartpole --algo pqn --devices 1 --num-envs 8 --epochs 2 --cycles 2 --iterations 2 "
+    "--network.hidden 8 --pqn.rollout-length 8 --pqn.num-minibatches 4 --pqn.update-epochs 2 "
+    "--pqn.schedule constant --pqn.epsilon-fraction 0 --task.episode-length 20"
+)
+
 
 def flags(run_dir, *extra):
     return [*FLAGS, "--run-dir", str(run_dir), *extra]

@@ -102,7 +102,7 @@ def test_dry_run_reports_replay_memory(capsys):
 @pytest.mark.parametrize(
     "flags, complaint",
     [
-        ("--algo dqn", "use sac or td3"),
+        ("--algo dqn", "use ppo, reppo, sac or td3"),
         ("--offpolicy.buffer-size 3", "less than one rollout of --num-envs 4: use at least 4"),
         ("--offpolicy.warmup 200", "more than --offpolicy.buffer-size 160"),
         ("--rrd.sample-size 16", "--rrd.batch-size 8 is less than"),

@@ -66,7 +66,7 @@ def test_dry_run_reports_the_batch(capsys):
 @pytest.mark.parametrize(
     "flags, complaint",
     [
-        ("--env cartpole", "whose actions are discrete: use dqn, or ppo"),
+        ("--env cartpole", "whose actions are discrete: use ppo, pqn or dqn"),
         ("--network.rnn lstm", "--network.rnn: --algo reppo learns from single steps"),
         ("--network.sde", "--network.sde is for ppo and sac"),
         ("--reppo.num-minibatches 5", "cannot split the 64 steps of a rollout"),

@@ -4,7 +4,7 @@ With `cql_alpha` it also learns low values for actions that are not in the batch
 data. References: Mnih et al., 2015; van Hasselt et al., 2016 (double); Kumar et al., 2020.
 """
 
-from dataclasses import replace
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +17,7 @@ from jaxrl.algorithms.off_policy.base import (
     Params,
     discount,
 )
+from jaxrl.algorithms.policy import action_values, greedy_network, set_epsilon
 from jaxrl.config import NetworkConfig, OffPolicyConfig, TrainConfig
 from jaxrl.learning import td
 from jaxrl.learning.replay_buffer import Transition
@@ -27,8 +28,7 @@ from jaxrl.types import Array, EnvSpec, Key, Mean, Metrics, PyTree
 def make(config: OffPolicyConfig, networks: ActorCritic) -> OffPolicyAlgorithm:
     """Compose DQN; its one network is the actor."""
 
-    def q_values(params: PyTree, obs: PyTree) -> Array:
-        return networks.actor.apply(params, obs, ())[0][..., :-1]  # the last is epsilon
+    q_values = partial(action_values, networks)
 
     def losses(
         params: Params, target_params: Params, batch: Transition, key: Key, hparams: HParams
@@ -51,14 +51,7 @@ def make(config: OffPolicyConfig, networks: ActorCritic) -> OffPolicyAlgorithm:
         return loss, metrics
 
     def explore(progress: Array, params: PyTree) -> PyTree:
-        # With a fraction of 0 epsilon ends at once, but not before the warm-up is over.
-        fraction = config.epsilon_fraction
-        if fraction:
-            done = jnp.minimum(progress / fraction, 1.0)
-        else:
-            done = jnp.where(progress > 0, 1.0, 0.0)
-        epsilon = jnp.asarray(1.0 + (config.epsilon_end - 1.0) * done, jnp.float32)
-        return {"params": params["params"] | {"epsilon": epsilon}}
+        return set_epsilon(params, progress, config.epsilon_fraction, config.epsilon_end)
 
     return OffPolicyAlgorithm(
         init=lambda key: {"critic": networks.actor.init(key)},
@@ -76,8 +69,7 @@ def _from_config(config: TrainConfig, spec: EnvSpec, networks: ActorCritic) -> O
 
 
 def _network(config: TrainConfig) -> NetworkConfig:
-    norm = "layer" if config.offpolicy.layer_norm else "none"
-    return replace(config.network, distribution="greedy", norm=norm)
+    return greedy_network(config.network, config.offpolicy.layer_norm)
 
 
 DEFINITION = Definition(_from_config, _network)

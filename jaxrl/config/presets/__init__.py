@@ -5,12 +5,12 @@ from dataclasses import replace
 from typing import Any
 
 from jaxrl.config import TrainConfig, env_names, overrides
-from jaxrl.config.presets import motion, off_policy, pick_place, playground, ppo, reppo
+from jaxrl.config.presets import motion, off_policy, pick_place, playground, ppo, pqn, reppo
 from jaxrl.errors import UserError, nearest
 
 PRESETS: dict[str, TrainConfig] = {
     name: replace(config, preset=name)
-    for presets in (ppo, off_policy, motion, pick_place, playground, reppo)
+    for presets in (ppo, off_policy, motion, pick_place, playground, reppo, pqn)
     for name, config in presets.PRESETS.items()
 }
 _CUSTOM = {"custom", "reppo-custom"}
