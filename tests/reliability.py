@@ -41,7 +41,7 @@ CASES = {
         (
             f"{LOOP}::test_extended_resume_equals_one_long_run",
             f"{LOOP}::test_resume_with_lstm_and_prioritized_sampling_is_exact",
-            "tests/training/test_reppo_runs.py::test_resume_equals_one_long_run",
+            "tests/training/test_on_policy_runs.py::test_resume_equals_one_long_run",
             f"{REPLAY_RUNS}::test_resume_equals_one_long_run",  # SAC and RRD
             f"{OFF_POLICY}::test_checkpoint_between_delayed_updates_resumes_exactly",
             "tests/training/test_amp_runs.py::test_resume_equals_uninterrupted_run",

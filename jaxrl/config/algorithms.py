@@ -240,8 +240,26 @@ class PPOConfig:
         return self.update_epochs * self.num_minibatches
 
 
+class _SingleSteps:
+    """What follows from the settings of on-policy algorithms that learn from single steps."""
+
+    rollout_length: int
+    update_epochs: int
+    num_minibatches: int
+
+    @property
+    def horizon(self) -> int:
+        """Steps per segment: there is no recurrent layer to cut."""
+        return self.rollout_length
+
+    @property
+    def updates(self) -> int:
+        """Gradient steps per iteration."""
+        return self.update_epochs * self.num_minibatches
+
+
 @dataclass(frozen=True)
-class REPPOConfig:
+class REPPOConfig(_SingleSteps):
     """Relative entropy pathwise policy optimisation."""
 
     rollout_length: int = setting(128, _ROLLOUT_LENGTH)
@@ -289,23 +307,13 @@ class REPPOConfig:
     reward_scale: float = setting(1.0, _REWARD_SCALE)
 
     @property
-    def horizon(self) -> int:
-        """Steps per segment: there is no recurrent layer to cut."""
-        return self.rollout_length
-
-    @property
-    def updates(self) -> int:
-        """Gradient steps per iteration."""
-        return self.update_epochs * self.num_minibatches
-
-    @property
     def support(self) -> tuple[float, float, int]:
         """Lowest and highest value of the critic's distributions, and how many there are."""
         return self.v_min, self.v_max, self.num_atoms
 
 
 @dataclass(frozen=True)
-class PQNConfig:
+class PQNConfig(_SingleSteps):
     """Q-learning without replay and target networks (PQN), for discrete actions."""
 
     rollout_length: int = setting(32, _ROLLOUT_LENGTH)
@@ -328,16 +336,6 @@ class PQNConfig:
     adam_epsilon: float = setting(1e-8, _ADAM_EPSILON)
     normalize_obs: bool = setting(True, _NORMALIZE_OBS)
     reward_scale: float = setting(1.0, _REWARD_SCALE)
-
-    @property
-    def horizon(self) -> int:
-        """Steps per segment: there is no recurrent layer to cut."""
-        return self.rollout_length
-
-    @property
-    def updates(self) -> int:
-        """Gradient steps per iteration."""
-        return self.update_epochs * self.num_minibatches
 
 
 @dataclass(frozen=True)
