@@ -1,7 +1,7 @@
 """MuJoCo Playground: returns of the presets over steps and seconds, beside published ones.
 
     python -m benchmarks.playground dmc --seeds 3
-    python -m benchmarks.playground dmc --seeds 3 --name reppo -- --algo reppo
+    python -m benchmarks.playground dmc --seeds 3 --name reppo --beside playground -- --algo reppo
     python -m benchmarks.playground CheetahRun WalkerRun --at-once 2 -- --ppo.gamma 0.99
 
 Names are tasks, or the suites dmc, locomotion and manipulation. All seeds of a task are one program
@@ -11,12 +11,14 @@ evaluations, checkpoints.
 
 Runs stay in --folder, runs/benchmarks/playground by default. A benchmark that was interrupted
 continues where it stopped, by the same command; tasks that are finished there are read, not trained
-again.
+again. `--add` keeps the results of other tasks that are already in --out. `--beside` shows those of
+another name in the table and in the plots.
 
 Published: PPO after 100 million steps, as SLM-Lab lists it. The means that REPPO's authors report,
 of 23 tasks of dmc, are 596 for brax's PPO and 775 for REPPO.
 """
 
+import json
 import subprocess
 import sys
 import time
@@ -41,6 +43,7 @@ SUITES = {
 }
 RUNS = Path("runs", "benchmarks")
 MILLIONS = (10, 30, 50, 60)
+_COMPARED = 50  # million steps of results that are shown beside others
 PUBLISHED = {
     "AcrobotSwingup": 253,
     "BerkeleyHumanoidJoystickFlatTerrain": 32.3,
@@ -113,6 +116,21 @@ def at(curve: Curve, steps: float) -> list[float] | None:
     return None if ended_before else curve.returns[len(until) - 1]
 
 
+def read_results(path: Path) -> dict[str, Curve]:
+    """Read the curves of earlier results, if there are any."""
+    found = json.loads(path.read_text())["curves"] if path.exists() else {}
+    return {task: Curve(**curve) for task, curve in found.items()}
+
+
+def beside(rows: list[dict[str, Any]], name: str, others: dict[str, Curve]) -> None:
+    """Add a column with the returns of other results to rows."""
+    column = f"{name}, {_COMPARED} M"
+    for row in rows_of(others):
+        for ours in rows:
+            if ours["task"] == row["task"]:
+                ours[column] = row.get(f"{_COMPARED} M")
+
+
 def rows_of(curves: dict[str, Curve]) -> list[dict[str, Any]]:
     """Return a row for each task, and one for the means of what REPPO's authors report."""
     rows = []
@@ -153,13 +171,18 @@ def _flat_iqm(returns: np.ndarray) -> float:
     return _aggregate(returns.ravel().tolist())
 
 
-def panel(task: str, curve: Curve):
-    """Return a panel with the learning curves of a task: each seed, their mean, the published."""
+def panel(task: str, curve: Curve, other: Curve | None = None):
+    """Return a panel with the learning curves of a task: each seed, their mean, the published.
+
+    Those of `other` results are grey.
+    """
 
     def on(axes):
-        steps, returns = np.asarray(curve.steps) / 1e6, np.asarray(curve.returns)
-        axes.plot(steps, returns, color=report.BLUE, alpha=0.3, linewidth=0.8)
-        axes.plot(steps, returns.mean(axis=1), color=report.BLUE)
+        for each, color in ((other, report.GREY), (curve, report.BLUE)):
+            if each is not None:
+                steps, returns = np.asarray(each.steps) / 1e6, np.asarray(each.returns)
+                axes.plot(steps, returns, color=color, alpha=0.3, linewidth=0.8)
+                axes.plot(steps, returns.mean(axis=1), color=color)
         if task in PUBLISHED:
             axes.axhline(PUBLISHED[task], color=report.ORANGE, linewidth=1)
         axes.set(title=task, xlabel="million steps", ylabel="return", ylim=(0, None))
@@ -185,6 +208,8 @@ def main() -> None:
     parser.add_argument("--at-once", type=int, default=1, help="tasks that share the device")
     parser.add_argument("--folder", type=Path, help="runs, from which a benchmark continues")
     parser.add_argument("--name", default="playground", help="name of the results in --out")
+    parser.add_argument("--add", action="store_true", help="keep other tasks already in --out")
+    parser.add_argument("--beside", metavar="NAME", help="results to show beside these")
     parser.add_argument("extra", nargs="*", help="after --: flags of jaxrl.train for all runs")
     words = sys.argv[1:]
     split = words.index("--") if "--" in words else len(words)
@@ -195,7 +220,9 @@ def main() -> None:
     folder = arguments.folder or RUNS / arguments.name
     for task in tasks:
         assert presets.get(preset_of(task))
-    curves: dict[str, Curve] = {}
+    path = arguments.out / f"{arguments.name}.json"
+    curves = read_results(path) if arguments.add else {}
+    others = read_results(arguments.out / f"{arguments.beside}.json") if arguments.beside else {}
     with ThreadPoolExecutor(arguments.at_once) as threads:
         running = {
             threads.submit(train, task, folder / task, arguments.seeds, extra): task
@@ -206,12 +233,15 @@ def main() -> None:
             curves[task] = curve
             end = f"{_aggregate(curve.returns[-1]):.1f} in {curve.seconds[-1]} s"
             print(f"{task}: {end}", flush=True)
+            rows = rows_of(curves)
+            if others:
+                beside(rows, arguments.beside, others)
             report.save(
                 arguments.name,
-                rows_of(curves),
+                rows,
                 arguments.out,
                 module="playground",
-                panels=[panel(*each) for each in sorted(curves.items())],
+                panels=[panel(*each, others.get(each[0])) for each in sorted(curves.items())],
                 extra={"curves": {name: each._asdict() for name, each in curves.items()}},
             )
 

@@ -338,6 +338,19 @@ def test_playground_trains_and_then_reads(run, stand_in, tmp_path, monkeypatch):
     assert len(stand_in) == 1
 
 
+def test_playground_adds_to_earlier_results_and_shows_others(run, stand_in, tmp_path, monkeypatch):
+    monkeypatch.setattr(playground, "RUNS", tmp_path / "runs")
+    curve = {"steps": [50_000_000], "seconds": [9.0], "returns": [[600.0, 700.0]]}
+    for name, tasks in (("playground", ["WalkerRun"]), ("ppo", ["CheetahRun", "FishSwim"])):
+        text = json.dumps({"curves": dict.fromkeys(tasks, curve)})
+        (tmp_path / f"{name}.json").write_text(text)
+    words = ("CheetahRun", "--seeds", "1", "--add", "--beside", "ppo")
+    cheetah, walker = run("playground", more=words)
+    assert (cheetah["task"], walker["task"]) == ("CheetahRun", "WalkerRun")
+    assert cheetah["end"] == 10 and walker["end"] == 650
+    assert cheetah["ppo, 50 M"] == 650 and "ppo, 50 M" not in walker
+
+
 def test_playground_returns_are_those_at_equal_steps():
     curve = playground.Curve([5_000_000, 10_100_000, 31_000_000], [1, 2, 3], [[1], [2], [3]])
     assert playground.at(curve, 10e6) == [2] and playground.at(curve, 30e6) == [2]
