@@ -76,7 +76,7 @@ def measure(turns: Turns, config: TrainConfig, calls: int) -> dict[str, Any]:
     compilation_cache.enable()
     program = programs.build_device(replace(config, eval=replace(config.eval, num_envs=0)))
     compiled = compile_programs(program)
-    state, length = compiled.init_state(), config.ppo.rollout_length
+    state, length = compiled.init_state(), config.learning.rollout_length
     alone, rolling = physics_alone(program, state, length), rolling_out(program, state, length)
     with ThreadPoolExecutor() as threads:
         raw = [threads.submit(_compile, *alone, unrolled) for unrolled in (False, True)]
@@ -151,7 +151,7 @@ def main() -> None:
         if arguments.quick:
             config = replace(config, devices=1, iterations=1, num_envs=64)
         else:
-            steps = config.num_envs * config.ppo.rollout_length
+            steps = config.num_envs * config.learning.rollout_length
             most = min(config.iterations // 2, _MOST_STEPS // steps)
             config = replace(config, iterations=max(1, most))
         tasks.append((config, calls))

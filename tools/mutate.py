@@ -31,7 +31,7 @@ from pathlib import Path
 
 from mutations import ROOT, Mutant, excuse, mutants_of
 
-ALGORITHMS = ["amp", "ppo.batch", "ppo.loss", "ppo.update"]
+ALGORITHMS = ["amp", "policy", "ppo.batch", "ppo.loss", "ppo.update"]
 ALGORITHMS += ["on_policy.algorithm", "on_policy.pqn", "on_policy.reppo"]
 ALGORITHMS += [
     f"off_policy.{n}"
@@ -43,6 +43,7 @@ TESTS = {
         "learning/test_replay_buffer.py",
         "algorithms/off_policy/test_replay.py",
     ],
+    "algorithms.policy": ["algorithms/on_policy/test_pqn.py", "algorithms/off_policy/test_base.py"],
     "learning.minibatch": ["learning/test_minibatch.py", "learning/test_prioritized_sampling.py"],
 } | {
     f"algorithms.{package}.{name}": [f"algorithms/{package}/test_{test}.py" for test in tests]
@@ -110,7 +111,7 @@ def run_tests(tests: list[str], seconds: float) -> tuple[str, str, float]:
         import pytest
 
         options = "-x -q -p no:cacheprovider -p pytest_timeout --assert=plain -o addopts="
-        options = [*options.split(), "-m", "not learning and not slow"]
+        options = [*options.split(), "-m", "not learning"]
         os._exit(pytest.main([*options, *tests], plugins=[_Reporter(note)]))
     while (done := os.waitpid(pid, os.WNOHANG))[0] == 0:
         if time.monotonic() - start > seconds:

@@ -11,7 +11,7 @@ AlgorithmT = TypeVar("AlgorithmT")
 
 
 class Definition(NamedTuple, Generic[AlgorithmT]):
-    """An algorithm by its parts, and the networks that it needs."""
+    """How to compose an algorithm, and the settings of its networks."""
 
     make: Callable[[TrainConfig, EnvSpec, ActorCritic], AlgorithmT]
     network: Callable[[TrainConfig], NetworkConfig] = lambda config: config.network

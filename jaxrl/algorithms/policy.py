@@ -72,14 +72,15 @@ def greedy_network(network: NetworkConfig, layer_norm: bool) -> NetworkConfig:
 
 
 def action_values(networks: ActorCritic, params: PyTree, obs: PyTree) -> Array:
-    """Return the values of all actions, of such an actor that is not recurrent."""
+    """Return the values of all actions from a greedy actor that is not recurrent."""
     return networks.actor.apply(params, obs, ())[0][..., :-1]  # the last is epsilon
 
 
 def set_epsilon(params: PyTree, progress: Array, fraction: float, end: float) -> PyTree:
-    """Return its parameters with the fraction of random actions after some progress.
+    """Return a greedy actor's parameters with ε set for a point of the run.
 
-    It falls from 1 to `end`; with a `fraction` of 0 at once, but not before the first progress.
+    ε falls linearly from 1 to `end` over `fraction` of the run. With a fraction of 0 it is `end` as
+    soon as there is progress.
     """
     done = jnp.minimum(progress / fraction, 1.0) if fraction else jnp.sign(progress)
     epsilon = jnp.asarray(1.0 + (end - 1.0) * done, jnp.float32)

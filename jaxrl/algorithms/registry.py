@@ -10,8 +10,6 @@ from jaxrl.algorithms.off_policy.base import OffPolicyAlgorithm
 from jaxrl.algorithms.off_policy.replay import ReplayBuffer
 from jaxrl.algorithms.on_policy import algorithm as on_policy
 from jaxrl.algorithms.on_policy import pqn, reppo
-from jaxrl.algorithms.on_policy.algorithm import OnPolicyState
-from jaxrl.algorithms.on_policy.base import OnPolicyAlgorithm
 from jaxrl.algorithms.ppo import algorithm as ppo
 from jaxrl.algorithms.ppo.batch import Teacher
 from jaxrl.config import NetworkConfig, StepConfig, TrainConfig, env_names
@@ -61,8 +59,10 @@ def make(
     if config.algo == "ppo":
         return ppo.from_config(config, env, networks, num_shards, teacher)
     if definition := SINGLE_STEPS.get(config.algo):
+        settings, total = config.learning, config.total_iterations
+        assert isinstance(settings, StepConfig)
         algorithm = definition.make(config, env.spec, networks)
-        return make_on_policy(config, env, networks, algorithm, num_shards)
+        return on_policy.make(settings, env, networks, algorithm, total, num_shards)
     algorithm = OFF_POLICY[config.algo].make(config, env.spec, networks)
     return make_off_policy(config, env, networks, algorithm, num_shards)
 
@@ -77,20 +77,6 @@ def _make_custom(
             "example by jaxrl.algorithms.make_off_policy."
         )
     return made
-
-
-def make_on_policy(
-    config: TrainConfig,
-    env: VectorEnv,
-    networks: ActorCritic,
-    algorithm: OnPolicyAlgorithm,
-    num_shards: int = 1,
-) -> Algorithm[OnPolicyState]:
-    """Compose an on-policy algorithm that learns from single steps."""
-    settings = config.learning
-    assert isinstance(settings, StepConfig)
-    total = config.total_iterations
-    return on_policy.make(settings, env, networks, algorithm, total, num_shards)
 
 
 def make_off_policy(
@@ -202,6 +188,12 @@ def build_networks(config: TrainConfig, spec: EnvSpec) -> ActorCritic:
         raise UserError(
             f"--network.module: '{network.module}' returned {type(made).__name__}: return an "
             "ActorCritic."
+        )
+    if network.distribution == "greedy" and made.distribution.kind != "greedy":
+        raise UserError(
+            f"--network.module: '{network.module}' chooses actions by '{made.distribution.kind}', "
+            f"but --algo {config.algo} learns the values of actions: build the actor with the "
+            "settings that are given to it, whose distribution is 'greedy'."
         )
     return _exploring(config, made)
 

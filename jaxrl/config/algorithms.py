@@ -321,7 +321,7 @@ class PQNConfig(_SingleSteps):
     num_minibatches: int = setting(16, _STEP_MINIBATCHES)
     learning_rate: float = setting(2.5e-4, _LEARNING_RATE)
     schedule: Literal["constant", "linear", "cosine", "exponential"] = setting(
-        "constant", _STEP_SCHEDULE
+        "linear", _STEP_SCHEDULE
     )
     schedule_floor: float = setting(0.0, _SCHEDULE_FLOOR)
     gamma: float = setting(0.99, _GAMMA)
@@ -329,7 +329,8 @@ class PQNConfig(_SingleSteps):
     epsilon_end: float = setting(0.05, _EPSILON_END)
     epsilon_fraction: float = setting(0.2, _EPSILON_FRACTION)
     layer_norm: bool = setting(
-        True, "Normalise the layers, unless --network.norm does; values often diverge without it."
+        True,
+        "Normalise the hidden layers, unless --network.norm does: values may diverge otherwise.",
     )
     max_grad_norm: float = setting(10.0, _MAX_GRAD_NORM)
     max_nonfinite_updates: int = setting(50, _MAX_NONFINITE_UPDATES)
@@ -616,6 +617,6 @@ class RRDConfig:
         return self.batch_size // self.sample_size
 
 
-# Of on-policy algorithms that learn from single steps.
+# Settings of on-policy algorithms that learn from single steps.
 StepConfig = REPPOConfig | PQNConfig
 LearningConfig = PPOConfig | StepConfig | OffPolicyConfig

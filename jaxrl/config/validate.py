@@ -181,8 +181,8 @@ def _size_problems(config: TrainConfig, device_count: int | None) -> list[str]:
     shards = config.devices or (1 if config.offline else device_count) or 1
     if device_count is not None and shards > device_count:
         problems.append(f"--devices {shards}: this machine has {device_count}.")
-    of_algorithm = {"ppo": _segment_problems, "reppo": _step_problems, "pqn": _step_problems}
-    problems += of_algorithm.get(config.algo, _replay_problems)(config, shards)
+    of_section = {"ppo": _segment_problems, "offpolicy": _replay_problems}
+    problems += of_section.get(config.algo_section, _step_problems)(config, shards)
     problems += [*_data_problems(config, shards), *_sde_problems(config)]
     on_devices = not env_names.is_gymnasium(config.env)  # process 0 alone plays Gymnasium's
     if on_devices and config.eval.num_envs % shards:
@@ -267,7 +267,7 @@ def _step_problems(config: TrainConfig, shards: int) -> list[str]:
     if config.algo == "reppo" and config.reppo.v_min >= config.reppo.v_max:
         problems.append("--reppo.v-min must be below --reppo.v-max.")
     if config.network.rnn != "none":
-        problems.append(f"--network.rnn: --algo {config.algo} learns from single steps: none.")
+        problems.append(f"--network.rnn: --algo {config.algo} learns from single steps: use none.")
     return problems
 
 
@@ -323,7 +323,7 @@ def _replay_problems(config: TrainConfig, shards: int) -> list[str]:
             f"divide over {shards} devices."
         )
     if config.network.rnn != "none":
-        problems.append(f"--network.rnn: --algo {config.algo} learns from single steps: none.")
+        problems.append(f"--network.rnn: --algo {config.algo} learns from single steps: use none.")
     if config.offpolicy.n_step > 1 and (config.offpolicy.reward != "env" or config.reward_from):
         problems.append(
             "--offpolicy.n-step adds up rewards of the environment: with learnt ones use 1."

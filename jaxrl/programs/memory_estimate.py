@@ -245,8 +245,9 @@ def _describe(
     program: DeviceProgram | GymnasiumProgram, state: TrainState, experience: PyTree
 ) -> tuple[list, int]:
     """Describe what the algorithm learns from; return that, and the estimated peak in bytes."""
-    of_algorithm = {"ppo": _segments, "reppo": _steps, "pqn": _steps}
-    return of_algorithm.get(program.config.algo, _replay)(program, state, experience)
+    of_section = {"ppo": _segments, "offpolicy": _replay}
+    describe = of_section.get(program.config.algo_section, _steps)
+    return describe(program, state, experience)
 
 
 def _steps(
@@ -262,11 +263,13 @@ def _steps(
     ]
     widths, embeddings = net.hidden, 0
     if isinstance(settings, REPPOConfig):
+        # Of all next steps, and their shuffled twin.
         widths, embeddings = net.critic_hidden, 4 * batch * net.critic_hidden[-1]
         rows.append(("embeddings", megabytes(embeddings)))
-    # The embeddings of all next steps, and their shuffled twin. While targets are computed, a
-    # layer holds its input and its output.
-    widest = 2 * 4 * batch * max(widths)
+    # While targets are computed, a layer holds its input and its output: the first one the
+    # observations of the whole rollout, as float32.
+    inputs = 4 * batch * value_parts.input_width(program.env.spec)
+    widest = inputs + 2 * 4 * batch * max(widths)
     return rows, num_bytes(state) + 3 * num_bytes(experience) + 2 * embeddings + widest
 
 

@@ -21,6 +21,11 @@ REPPO: dict[str, Any] = _ON_POLICY | {
     "reppo.rollout_length": 8,
     "reppo.update_epochs": 2,
 }
+PQN: dict[str, Any] = _ON_POLICY | {
+    "pqn.num_minibatches": 2,
+    "pqn.rollout_length": 8,
+    "pqn.update_epochs": 2,
+}
 REPLAY: dict[str, Any] = _ALL | {
     "num_envs": 4,
     "iterations": 16,
@@ -33,5 +38,6 @@ REPLAY: dict[str, Any] = _ALL | {
     "rrd.batch_size": 8,
     "rrd.sample_size": 4,
 }
+OF_SECTION = {"ppo": PPO, "reppo": REPPO, "pqn": PQN, "offpolicy": REPLAY}
 # Physics takes minutes to compile on a small machine.
 NO_PHYSICS: dict[str, Any] = {"env": "pendulum", "backend": None}

@@ -103,8 +103,7 @@ class Study:
 
     def smoke_settings(self, config: TrainConfig) -> Mapping[str, Any]:
         """Return the settings of a smoke test; none for the study itself."""
-        default = {"ppo": smoke_configs.PPO, "reppo": smoke_configs.REPPO}
-        default = default.get(config.algo, smoke_configs.REPLAY)
+        default = smoke_configs.OF_SECTION[config.algo_section]
         return (self.smoke or default) if self.is_smoke_test else {}
 
     def cells(self) -> dict[Cell, TrainConfig]:

@@ -128,7 +128,7 @@ def _from_checkpoint(
     _refuse_other_shapes(path, have, wanted)
     taken = {name: have[name] for name in wanted}
     network_files.refuse_nonfinite(taken, f"--init-from: the checkpoint of '{path}'")
-    remark = f"initialised policy and critic from {path}, step {found.step:,}"
+    remark = f"initialised all networks from {path}, step {found.step:,}"
     return WarmStart(taken, remark, found.warnings)
 
 
@@ -147,7 +147,7 @@ def _from_policy(program: Program, path: Path, step: int | None) -> WarmStart:
     _refuse_other_shapes(file, have, wanted)
     data = network_files.read_arrays(file, list(place_of))
     have = {place_of[name]: values for name, values in data.items()}
-    return WarmStart(have, f"starting from the policy {file}; the critic is initialised")
+    return WarmStart(have, f"starting from the policy {file}; any critic is initialised")
 
 
 def _named(tree: PyTree) -> dict[str, Any]:

@@ -147,7 +147,12 @@ def test_dqn_bootstraps_from_valid_actions_only():
 
 
 @pytest.mark.parametrize(
-    "algo, vary", [("ppo", "ppo.learning-rate=1e-3,0.1"), ("dqn", "offpolicy.q-lr=1e-3,0.1")]
+    "algo, vary",
+    [
+        ("ppo", "ppo.learning-rate=1e-3,0.1"),
+        ("pqn", "pqn.learning-rate=1e-3,0.1"),
+        ("dqn", "offpolicy.q-lr=1e-3,0.1"),
+    ],
 )
 def test_members_of_populations_obey_the_mask(algo, vary, tmp_path, capsys):
     run, task = tmp_path / "run", ["--env", f"{__name__}:Forbidden"]
@@ -157,6 +162,7 @@ def test_members_of_populations_obey_the_mask(algo, vary, tmp_path, capsys):
     )
     flags += {
         "ppo": "--ppo.rollout-length 8 --ppo.num-minibatches 2 --ppo.update-epochs 1",
+        "pqn": "--pqn.rollout-length 8 --pqn.num-minibatches 2 --pqn.update-epochs 1",
         "dqn": "--offpolicy.rollout-length 8 --offpolicy.train-batches 2 --offpolicy.batch-size 8 "
         "--offpolicy.warmup 8 --offpolicy.buffer-size 800",
     }[algo]

@@ -228,9 +228,11 @@ def test_record_is_appended_after_a_truncated_line(tmp_path):
 
 
 def test_smoke_test_has_default_settings():
-    for name, envs in (("cartpole", 8), ("rrd-quick", 4)):
+    for name, steps in (("cartpole", 64), ("reppo-pendulum", 64), ("pqn-cartpole", 64)):
         small = Study(name, {"other": {"num_envs": 3}}).smoke_test().cells()
-        assert {config.num_envs for config in small.values()} == {envs}
+        assert {config.steps_per_iteration for config in small.values()} == {steps}
+    small = Study("rrd-quick", {"other": {"num_envs": 3}}).smoke_test().cells()
+    assert {config.num_envs for config in small.values()} == {4}
 
 
 def test_unknown_study_suggests_the_closest_name(capsys):

@@ -73,7 +73,7 @@ def test_policy_of_a_chosen_checkpoint_is_loaded(run, tmp_path, capsys):
 def test_init_from_a_chosen_checkpoint(run, tmp_path, capsys):
     flags = ["--init-from", str(run / "checkpoints" / "256"), "--epochs", "1", "--cycles", "1"]
     tiny.run(tmp_path / "new", *flags, "--ppo.learning-rate", "0")
-    assert "initialised policy and critic from" in " ".join(capsys.readouterr().out.split())
+    assert "initialised all networks from" in " ".join(capsys.readouterr().out.split())
     ours, theirs = tiny.policy(tmp_path / "new"), tiny.policy(run, "256")
     kernel = "actor/params/head/kernel"
     np.testing.assert_array_equal(ours[kernel], theirs[kernel])

@@ -33,6 +33,7 @@ FLAGS = {
         *shlex.split("--network.rnn lstm --network.rnn-size 8 --eval.num-envs 0"),
     ],
     "reppo": [*tiny.REPPO, "--eval.num-envs", "2"],
+    "pqn": [*tiny.PQN, "--eval.num-envs", "0"],
     "sac": [*REPLAY, "--algo", "sac", "--eval.num-envs", "2"],
 }
 

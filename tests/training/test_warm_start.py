@@ -118,7 +118,7 @@ def test_init_from_warns_of_a_damaged_checkpoint(source, tmp_path, capsys):
     (other / "checkpoints" / "512" / "manifest.json").write_text("{}")
     tiny.run(tmp_path / "new", "--init-from", str(other), "--epochs", "1")
     output = capsys.readouterr().out.replace("\n", "")  # independent of the console's width
-    assert "is damaged and was skipped" in output and "initialised policy and critic from" in output
+    assert "is damaged and was skipped" in output and "initialised all networks from" in output
 
 
 def test_source_run_may_be_read_only(source, tmp_path, monkeypatch):
@@ -139,7 +139,7 @@ def test_init_from_policy_file_copies_only_the_actor(source):
     file = source / "policies" / "final.npz"
     flags = tiny.flags("x", "--init-from", str(file), "--network.critic-hidden", "16")
     new, remarks = initial_learner(*flags)
-    assert f"the policy {file}; the critic is initialised" in remarks
+    assert f"the policy {file}; any critic is initialised" in remarks
     for name, data in tiny.policy(source).items():
         place = name.replace("actor/", "params/actor/", 1)
         np.testing.assert_array_equal(new[place], data, err_msg=name)
@@ -247,7 +247,7 @@ def test_init_from_another_algorithm_copies_only_the_actor(tmp_path):
     policy_files.write(folder / "policies" / "final.npz", params, source.spec, network, {})
     flags = (*off_policy_runs.FLAGS, *same, "--init-from", str(folder))
     new, remarks = initial_learner(*flags)
-    assert "the critic is initialised" in remarks
+    assert "any critic is initialised" in remarks
     policy = tiny.policy(folder)
     assert len(policy) > 6
     for name, data in policy.items():

@@ -40,7 +40,7 @@ _COLLECT, _TARGETS, _LEARN, _NUM_KEYS = range(4)  # the random keys of an iterat
 
 @dataclass(frozen=True)
 class OnPolicy:
-    """What an on-policy run is composed of; its stages are pure functions of this."""
+    """The parts of an on-policy run; its stages are pure functions of this."""
 
     config: StepConfig
     env: VectorEnv

@@ -1,4 +1,4 @@
-"""What on-policy algorithms that learn from single steps are made of: a record of functions."""
+"""The record of functions that defines an on-policy algorithm that learns from single steps."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -23,6 +23,6 @@ class OnPolicyAlgorithm(NamedTuple):
     make_batch: MakeBatch
     loss: Loss
     actor: str  # the network that acts
-    # (progress, actor's params) -> params with the exploration of that time. Progress is the
-    # fraction of the run.
+    # (progress, actor's params) -> params with exploration set for that point of the run.
+    # Progress is the fraction of the run.
     explore: Callable[[Array, PyTree], PyTree] = lambda progress, params: params

@@ -1,8 +1,8 @@
 """Parallelised Q-network (PQN): Q-learning on rollouts, without replay and target networks.
 
-One network values all actions, and acts greedily but for a falling fraction of random actions. Its
-targets are λ-returns that bootstrap from the best action, computed once for a rollout by the
-network that is then trained: layer normalisation keeps that from diverging.
+One network estimates the values of all actions; the policy is ε-greedy with a falling ε. Targets
+are λ-returns that bootstrap from the best action, computed once for a rollout by the network that
+is then trained: layer normalisation keeps that from diverging.
 Reference: Gallici et al., 2024.
 """
 

@@ -12,7 +12,7 @@ PRESETS: dict[str, TrainConfig] = {
         2.5e5,
         {"algo": "pqn", "num_envs": 32, "epochs": 10, "cycles": 2, "eval.num_envs": 32},
         _SMALL,
-        under("pqn", rollout_length=64, update_epochs=4, learning_rate=1e-3, schedule="linear"),
+        under("pqn", rollout_length=64, update_epochs=4, learning_rate=1e-3),
         under("pqn", lam=0.95, reward_scale=0.1, normalize_obs=False),
     ),
     "pqn-catch": preset(
@@ -20,6 +20,6 @@ PRESETS: dict[str, TrainConfig] = {
         5e4,
         {"algo": "pqn", "num_envs": 32, "epochs": 5, "cycles": 2, "eval.num_envs": 32},
         _SMALL,
-        under("pqn", learning_rate=1e-3, schedule="linear"),
+        under("pqn", learning_rate=1e-3),
     ),
 }

@@ -1,6 +1,7 @@
 """PQN: oracles for its targets and loss, its random actions, and probes with known answers."""
 
 import functools
+from dataclasses import replace
 from types import SimpleNamespace
 
 import jax
@@ -14,6 +15,8 @@ from jaxrl.config import NetworkConfig, PQNConfig, TrainConfig
 from jaxrl.config.obs_keys import ACTION_MASK
 from jaxrl.envs.tasks import probes
 from jaxrl.envs.vector_env import VectorEnv
+from jaxrl.errors import UserError
+from jaxrl.networks import actor_critic
 from jaxrl.networks.actor_critic import network_obs
 from jaxrl.types import ActionSpec, EnvSpec, Rollout
 from tests.helpers.probing import AnyProbe
@@ -187,3 +190,16 @@ def test_layers_are_normalised_as_asked(norm, layer_norm, used):
     network = NetworkConfig(norm=norm)
     config = TrainConfig(algo="pqn", network=network, pqn=PQNConfig(layer_norm=layer_norm))
     assert registry.network_config(config).norm == used
+
+
+def categorical(spec, config):
+    """A network of one's own whose outputs are logits."""
+    return actor_critic.build(spec, replace(config, distribution="tanh_normal"))
+
+
+@pytest.mark.parametrize("algo", ["pqn", "dqn"])
+def test_networks_that_choose_actions_by_logits_are_refused(algo):
+    spec = EnvSpec(jax.ShapeDtypeStruct((2,), jnp.float32), ActionSpec(ACTIONS, discrete=True))
+    config = TrainConfig(algo=algo, network=NetworkConfig(module=f"{__name__}:categorical"))
+    with pytest.raises(UserError, match=f"by 'categorical', but --algo {algo} learns the values"):
+        registry.build_networks(config, spec)

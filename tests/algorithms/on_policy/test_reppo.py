@@ -11,7 +11,7 @@ import pytest
 import scipy.stats
 
 from jaxrl.algorithms.on_policy import algorithm as on_policy
-from jaxrl.algorithms.on_policy import reppo as reppo_loss
+from jaxrl.algorithms.on_policy import reppo as reppo_module
 from jaxrl.algorithms.on_policy.reppo import REPPO, init_params
 from jaxrl.algorithms.policy import Extras
 from jaxrl.config import NetworkConfig, REPPOConfig, metadata
@@ -39,7 +39,7 @@ def _reppo():
 
 def _run(reppo):
     """Return a run of REPPO in an environment that is never stepped."""
-    algorithm = reppo_loss.make(reppo.config, reppo.networks, reppo.critic)
+    algorithm = reppo_module.make(reppo.config, reppo.networks, reppo.critic)
     env = SimpleNamespace(spec=SPEC)
     return on_policy.OnPolicy(CONFIG, env, reppo.networks, algorithm, total_iterations=1)
 
@@ -161,7 +161,7 @@ def _gradients(params, hparams, batch, scale=1.0):
         return out._replace(logits=scale * out.logits)
 
     other = replace(reppo, critic=reppo.critic._replace(apply=louder))
-    loss = jax.grad(lambda p: reppo_loss.loss(other, p, hparams, batch, KEY), has_aux=True)
+    loss = jax.grad(lambda p: reppo_module.loss(other, p, hparams, batch, KEY), has_aux=True)
     return loss(params)
 
 
@@ -219,7 +219,7 @@ def test_each_loss_trains_its_own_network():
 
 def test_kl_switch_by_hand():
     loss, kl = jnp.float32([5.0, -5.0, 7.0]), jnp.float32([0.05, 0.1, 0.3])
-    found = reppo_loss.constrained_loss(loss, kl, jnp.float32(2.0), 0.1)
+    found = reppo_module.constrained_loss(loss, kl, jnp.float32(2.0), 0.1)
     np.testing.assert_allclose(found, [5.0, 0.2, 0.6])
 
 
@@ -272,7 +272,7 @@ def test_squared_error_is_that_of_the_mean():
 
     @jax.jit
     def run(params):
-        _, metrics = reppo_loss.loss(squared, params, hparams, batch, KEY)
+        _, metrics = reppo_module.loss(squared, params, hparams, batch, KEY)
         logits = reppo.critic.apply(params["critic"], batch.obs, batch.action).logits
         return metrics["train/q_loss"].total, jax.nn.softmax(logits)
 
