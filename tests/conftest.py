@@ -75,6 +75,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
 
 
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """After a file of tests, drop compiled programs before they exhaust the memory maps.
+
+    Each program has several maps. Linux allows a process 65,530, and XLA crashes without more: the
+    whole suite came that far with JAX 0.12.
+    """
+    maps = Path("/proc/self/maps")
+    ends = nextitem is None or nextitem.path != item.path
+    if ends and maps.exists() and len(maps.read_bytes().splitlines()) > 30_000:
+        jax.clear_caches()
+        gc.collect()
+
+
 @pytest.fixture(scope="module")
 def shared_programs():
     """Share compiled programs between runs with the same settings, across test files."""

@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import functools
 from types import SimpleNamespace
 
 import jax
@@ -405,9 +406,10 @@ def test_references_are_mirrored_and_play_at_their_speed(env, varied):
     np.testing.assert_allclose(found.velocity[left], 1.2 * flip * plain.velocity[right], atol=1e-4)
     np.testing.assert_allclose(found.spin[left], -1.2 * flip * plain.spin[right], atol=1e-4)
     assert np.abs(plain.spin[right]).max() > 0.1
-    # As it is: the same clip without change, bit for bit.
+    # As it is: the same clip without change, but for the rounding of a compiled program.
     as_is = varied.start_of(jnp.int32(0)) | {"time": jnp.float32(0.5)}
-    jax.tree.map(np.testing.assert_array_equal, look(as_is), env.reference(place, 0.25))
+    same = functools.partial(np.testing.assert_allclose, rtol=1e-6, atol=1e-7)
+    jax.tree.map(same, look(as_is), env.reference(place, 0.25))
 
 
 def test_feedforward_of_plans_is_mirrored(env, varied):
