@@ -38,7 +38,7 @@ def published(task: str) -> TrainConfig:
         pi_lr=theirs["learning_rate"],
         q_lr=theirs["learning_rate"],
         alpha_lr=theirs["learning_rate"],
-        layer_norm=False,  # as theirs; our presets have it
+        critic_norm="none",  # as theirs; our presets have it
     )
     return replace(config, num_envs=theirs["num_envs"], offpolicy=settings, iterations=100)
 

@@ -67,7 +67,7 @@ def _flags(text):
         (
             "sac-ant",
             "--offpolicy.alpha-lr --data.path --checkpoint.replay --network.sde",
-            "--ppo.gamma --offpolicy.policy-delay --network.rnn --amp.weight",
+            "--ppo.gamma --offpolicy.target-noise --network.rnn --amp.weight",
         ),
         (
             "dqn-cartpole",

@@ -65,9 +65,12 @@ def sample_action(
     return networks.distribution.to_env(raw), networks.distribution.log_prob(out, raw)
 
 
-def greedy_network(network: NetworkConfig, layer_norm: bool) -> NetworkConfig:
-    """Return the network of an actor whose outputs are the values of all actions."""
-    norm = "layer" if layer_norm and network.norm == "none" else network.norm
+def greedy_network(network: NetworkConfig, norm: str) -> NetworkConfig:
+    """Return the network of an actor whose outputs are the values of all actions.
+
+    Its layers are normalised by `norm`, unless the settings of the network choose another way.
+    """
+    norm = norm if network.norm == "none" else network.norm
     return replace(network, distribution="greedy", norm=norm)
 
 

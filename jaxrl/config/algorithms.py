@@ -447,10 +447,17 @@ class OffPolicyConfig:
         only_if=_VALUES,
         unless=_REWARD_ONLY,
     )
-    layer_norm: bool = setting(
-        True,
-        "Normalise the layers of the critics (dqn: of its network, unless --network.norm does).",
+    critic_norm: Literal["none", "layer", "rms", "batch"] = setting(
+        "layer",
+        "Normalise the layers of the critics (dqn: of its network, unless --network.norm does): "
+        "over their units, or each unit over a batch (not for dqn).",
         only_if=_VALUES,
+        unless=_REWARD_ONLY,
+    )
+    unit_weights: bool = setting(
+        False,
+        "Scale the incoming weights of every hidden unit of actor and critics to norm 1 after each "
+        "gradient step.",
         unless=_REWARD_ONLY,
     )
     normalize_obs: bool = setting(True, _NORMALIZE_OBS)
@@ -505,8 +512,13 @@ class OffPolicyConfig:
         only_if=("algo", "sac", "td3"),
         unless=_DATA,
     )
-    policy_delay: int = setting(
-        2, "Gradient steps of the critics per step of the actor.", at_least=1, only_if=_TD3
+    policy_delay: int | None = setting(
+        None,
+        "Gradient steps of the critics per step of the actor (sac: and of the entropy's weight); "
+        "None: 2 for td3, 1 for sac.",
+        at_least=1,
+        only_if=("algo", "sac", "td3"),
+        unless=_REWARD_ONLY,
     )
     target_noise: float = setting(
         0.2,

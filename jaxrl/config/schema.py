@@ -363,6 +363,13 @@ class NetworkConfig:
         "square.",
         weights_of="actor",
     )
+    residual_blocks: int = setting(
+        0,
+        "Residual blocks after the layers of every network (not of reppo's critic), each of two "
+        "layers, the first four times as wide.",
+        at_least=0,
+        weights_of="actor",
+    )
     precision: Literal["float32", "bfloat16"] = setting(
         "float32", "Arithmetic of the hidden layers; parameters and outputs are always float32."
     )

@@ -76,6 +76,11 @@ def _choice_problems(config: TrainConfig) -> list[str]:
         problems.append(
             "--network.sde learns the standard deviation of its noise: use --network.no-fixed-std."
         )
+    if config.algo == "dqn" and config.offpolicy.critic_norm == "batch":
+        problems.append(
+            "--offpolicy.critic-norm batch: with --algo dqn this network acts too, where there is "
+            "no batch: use layer or rms."
+        )
     if 0 < config.network.rnn_timescale <= 2:
         problems.append("--network.rnn-timescale must be 0, or more than 2 steps.")
     if ppo.min_learning_rate > ppo.max_learning_rate:

@@ -49,7 +49,7 @@ class ActorCritic(NamedTuple):
 
 
 def _torso(c: NetworkConfig, hidden: tuple[int, ...]) -> MLP:
-    return MLP(hidden, c.activation, c.norm, c.init, c.precision)
+    return MLP(hidden, c.activation, c.norm, c.init, c.precision, c.residual_blocks)
 
 
 def rnn_of(c: NetworkConfig, part: str) -> str:

@@ -1,11 +1,13 @@
 """A multi-layer perceptron, its activations and initialisers."""
 
 from collections.abc import Callable
+from functools import partial
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 
-from jaxrl.types import Array
+from jaxrl.types import Array, PyTree
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "swish": nn.swish,
@@ -15,7 +17,14 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "gelu": nn.gelu,
 }
 
-NORMS: dict[str, Callable[..., nn.Module]] = {"layer": nn.LayerNorm, "rms": nn.RMSNorm}
+NORMS: dict[str, Callable[..., nn.Module]] = {
+    "layer": nn.LayerNorm,
+    "rms": nn.RMSNorm,
+    # Nothing of an earlier batch is kept: its statistics are those of other parameters.
+    "batch": partial(nn.BatchNorm, momentum=0.0),
+}
+EXPANSION = 4  # the first layer of a residual block is so many times as wide
+BATCH_STATS = "batch_stats"  # flax's name of the variables of BatchNorm
 
 
 def kernel_init(kind: str, gain: float | None = None) -> jax.nn.initializers.Initializer:
@@ -25,21 +34,51 @@ def kernel_init(kind: str, gain: float | None = None) -> jax.nn.initializers.Ini
     return nn.initializers.variance_scaling(1.0 if gain is None else gain**2, "fan_in", "uniform")
 
 
+def unit_weights(params: PyTree) -> PyTree:
+    """Return parameters of a network whose hidden units have incoming weights of norm 1.
+
+    Where layers are normalised, the length of these weights has no effect but on the size of steps.
+    """
+
+    def scaled(path: tuple, leaf: Array) -> Array:
+        names = [str(getattr(key, "key", "")) for key in path]
+        if names[-1] != "kernel" or not any(name.startswith(MLP.__name__) for name in names):
+            return leaf
+        norm = jnp.linalg.norm(leaf, axis=-2, keepdims=True)
+        return leaf / jnp.maximum(norm, 1e-8)
+
+    return jax.tree_util.tree_map_with_path(scaled, params)
+
+
 class MLP(nn.Module):
-    """Dense layers, each followed by (a normalisation and) an activation."""
+    """Dense layers, each followed by (a normalisation and) an activation; then residual blocks.
+
+    BatchNorm uses the statistics of its own batch, unless they are given as variables.
+    """
 
     hidden: tuple[int, ...]
     activation: str = "swish"
     norm: str = "none"
     weights: str = "lecun"  # `init` is a method of flax modules
     precision: str = "float32"
+    blocks: int = 0
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
         """Map [..., features] to [..., hidden[-1]]."""
-        for width in self.hidden:
+        stats = {"use_running_average": BATCH_STATS in self.variables}
+        stats = stats if self.norm == "batch" else {}
+
+        def layer(x: Array, width: int) -> Array:
             x = nn.Dense(width, kernel_init=kernel_init(self.weights), dtype=self.precision)(x)
             if self.norm != "none":
-                x = NORMS[self.norm](dtype=self.precision)(x)
-            x = ACTIVATIONS[self.activation](x)
+                x = NORMS[self.norm](dtype=self.precision, **stats)(x)
+            return ACTIVATIONS[self.activation](x)
+
+        for width in self.hidden:
+            x = layer(x, width)
+        for _ in range(self.blocks):
+            x = x + layer(layer(x, EXPANSION * x.shape[-1]), x.shape[-1])
+        if self.blocks:  # the sum grows with every block
+            x = nn.RMSNorm(dtype=self.precision, name="last_norm")(x)
         return x.astype("float32")

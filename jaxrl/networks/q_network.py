@@ -9,24 +9,29 @@ import jax.numpy as jnp
 
 from jaxrl.config import NetworkConfig
 from jaxrl.networks import actor_critic, cnn
-from jaxrl.networks.mlp import MLP, kernel_init
+from jaxrl.networks.mlp import BATCH_STATS, MLP, kernel_init
 from jaxrl.types import Array, EnvSpec, Key, PyTree
 
 NUM_CRITICS = 2
 
 
 class Critic(NamedTuple):
-    """init(key) -> params;  apply(params, obs, action) -> [2, ...], or [2, ..., atoms]."""
+    """init(key) -> params;  apply(params, obs, action) -> [2, ...], or [2, ..., atoms].
+
+    BatchNorm normalises by the statistics of these inputs, or by those of the inputs with which
+    `with_stats(params, obs, action) -> params` has been called.
+    """
 
     init: Callable[[Key], PyTree]
     apply: Callable[[PyTree, PyTree, Array], Array]
+    with_stats: Callable[[PyTree, PyTree, Array], PyTree] = lambda params, obs, action: params
 
 
 class StateActionMLP(nn.Module):
     """An MLP of an observation and an action; the last axis is dropped if it has size 1."""
 
     config: NetworkConfig
-    layer_norm: bool
+    norm: str
     outputs: int
     head_gain: float = 1.0
 
@@ -36,8 +41,8 @@ class StateActionMLP(nn.Module):
         c = self.config
         x = cnn.encode(obs)
         x = jnp.concatenate([x, action], axis=-1)
-        norm = "layer" if self.layer_norm else "none"
-        x = MLP(c.critic_hidden, c.activation, norm, c.init, c.precision)(x)
+        layers = c.critic_hidden, c.activation, self.norm, c.init, c.precision, c.residual_blocks
+        x = MLP(*layers)(x)
         x = nn.Dense(self.outputs, kernel_init=kernel_init(c.init, self.head_gain), name="head")(x)
         return x[..., 0] if self.outputs == 1 else x
 
@@ -59,19 +64,26 @@ def critic_obs(spec: EnvSpec) -> Callable[[PyTree], Array | cnn.ImageObs]:
     return actor_critic.obs_reader(spec, actor_critic.observed_keys(spec.obs)[1])
 
 
-def build(spec: EnvSpec, config: NetworkConfig, *, layer_norm: bool, atoms: int = 1) -> Critic:
+def build(spec: EnvSpec, config: NetworkConfig, *, norm: str = "layer", atoms: int = 1) -> Critic:
     """Build twin critics for an environment, with privileged observations if there are any."""
-    module, read = StateActionMLP(config, layer_norm, atoms), critic_obs(spec)
+    module, read = StateActionMLP(config, norm, atoms), critic_obs(spec)
 
     def init(key: Key) -> PyTree:
         obs, action = (
             read(actor_critic.example_obs(spec)),
             action_vector(spec, example_action(spec)),
         )
-        return jax.vmap(lambda k: module.init(k, obs, action))(jax.random.split(key, NUM_CRITICS))
+        first = jax.vmap(lambda k: module.init(k, obs, action))(jax.random.split(key, NUM_CRITICS))
+        return {"params": first["params"]}  # statistics are never kept
+
+    def run(params: PyTree, obs: PyTree, action: Array) -> tuple[Array, PyTree]:
+        inputs = read(obs), action_vector(spec, action)
+        return jax.vmap(lambda p: module.apply(p, *inputs, mutable=[BATCH_STATS]))(params)  # type: ignore[return-value]
 
     def apply(params: PyTree, obs: PyTree, action: Array) -> Array:
-        inputs = read(obs), action_vector(spec, action)
-        return jax.vmap(lambda p: module.apply(p, *inputs))(params)  # type: ignore[return-value]
+        return run(params, obs, action)[0]
 
-    return Critic(init, apply)
+    def with_stats(params: PyTree, obs: PyTree, action: Array) -> PyTree:
+        return params | run(params, obs, action)[1]
+
+    return Critic(init, apply, with_stats)

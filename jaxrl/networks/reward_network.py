@@ -32,7 +32,7 @@ def build(spec: EnvSpec, config: NetworkConfig, *, quadratic: bool = False) -> R
     """
     # The output of the untrained network would stay in the sum with the regression for long.
     gain = 0.01 if quadratic else 1.0
-    module = StateActionMLP(config, layer_norm=False, outputs=1, head_gain=gain)
+    module = StateActionMLP(config, norm="none", outputs=1, head_gain=gain)
     read = critic_obs(spec)
 
     def read_change(obs: PyTree, next_obs: PyTree) -> Array | cnn.ImageObs:

@@ -90,6 +90,7 @@ def numpy_arrays(
         "keys": list(actor_critic.observed_keys(spec.obs)[0]),
         "tokens": list(spec.tokens),
         "layers": len(config.hidden),
+        "residual_blocks": config.residual_blocks,
         "norm": config.norm,
         "activation": config.activation,
         "rnn": rnn,
@@ -103,7 +104,7 @@ def numpy_arrays(
 
 def _layers(weights: dict[str, Any], config: NetworkConfig) -> dict[str, Any]:
     arrays = {}
-    for i in range(len(config.hidden)):
+    for i in range(len(config.hidden) + 2 * config.residual_blocks):
         dense = weights[f"Dense_{i}"]
         arrays |= {f"w{i}": dense["kernel"], f"b{i}": dense["bias"]}
         if config.norm == "layer":
@@ -111,6 +112,8 @@ def _layers(weights: dict[str, Any], config: NetworkConfig) -> dict[str, Any]:
             arrays |= {f"scale{i}": norm["scale"], f"offset{i}": norm["bias"]}
         if config.norm == "rms":
             arrays[f"scale{i}"] = weights[f"RMSNorm_{i}"]["scale"]
+    if config.residual_blocks:
+        arrays["last_scale"] = weights["last_norm"]["scale"]
     return arrays
 
 

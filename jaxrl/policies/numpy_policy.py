@@ -16,6 +16,11 @@ def sigmoid(x: np.ndarray) -> np.ndarray:
     return 0.5 * (1 + np.tanh(x / 2))
 
 
+def root_mean_square(x: np.ndarray) -> np.ndarray:
+    """√(mean x² + 1e-6) over the last axis, which is kept."""
+    return np.sqrt((x * x).mean(-1, keepdims=True) + 1e-6)
+
+
 ACTIVATIONS: dict[str, Any] = {
     "swish": lambda x: x * sigmoid(x),
     "relu": lambda x: np.maximum(x, 0),
@@ -41,14 +46,14 @@ class Policy:
         """Return the action, and the carry for the next observation."""
         a, settings = self.arrays, self.settings
         x = self.preprocess(obs)
-        for i in range(settings["layers"]):
-            x = x @ a[f"w{i}"] + a[f"b{i}"]
-            if settings["norm"] == "layer":
-                x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-6)
-                x = x * a[f"scale{i}"] + a[f"offset{i}"]
-            if settings["norm"] == "rms":
-                x = x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-6) * a[f"scale{i}"]
-            x = ACTIVATIONS[settings["activation"]](x)
+        first = settings["layers"]
+        for i in range(first):
+            x = self.layer(x, i)
+        blocks = range(settings.get("residual_blocks", 0))
+        for i in blocks:
+            x = x + self.layer(self.layer(x, first + 2 * i), first + 2 * i + 1)
+        if blocks:
+            x = x / root_mean_square(x) * a["last_scale"]
         if settings["rnn"] != "none":
             x, carry = self.rnn_layers(x, carry)
         out = x @ a["head_w"] + a["head_b"]
@@ -57,6 +62,17 @@ class Policy:
                 out = np.where(np.asarray(obs["action_mask"]) > 0, out, -np.inf)
             return np.argmax(out, axis=-1), carry
         return np.tanh(out) if settings["squashed"] else np.clip(out, -1, 1), carry
+
+    def layer(self, x: np.ndarray, i: int) -> np.ndarray:
+        """Return the output of one layer, normalised and activated."""
+        a, norm = self.arrays, self.settings["norm"]
+        x = x @ a[f"w{i}"] + a[f"b{i}"]
+        if norm == "layer":
+            x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-6)
+            x = x * a[f"scale{i}"] + a[f"offset{i}"]
+        if norm == "rms":
+            x = x / root_mean_square(x) * a[f"scale{i}"]
+        return ACTIVATIONS[self.settings["activation"]](x)
 
     def preprocess(self, obs: Any) -> np.ndarray:
         """Return an observation as one normalised vector; tokens one-hot."""

@@ -57,7 +57,7 @@ def test_all_networks_read_images_and_vectors(obs, discrete):
     spec = EnvSpec(obs, ActionSpec(2, discrete))
     networks = actor_critic.build(spec, NETWORK)
     critic, reward = (
-        q_network.build(spec, NETWORK, layer_norm=True),
+        q_network.build(spec, NETWORK, norm="layer"),
         reward_network.build(spec, NETWORK),
     )
     embedding = embedding_critic.build(spec, NETWORK, (-1.0, 1.0, 3))
@@ -93,7 +93,7 @@ def test_all_networks_read_images_and_vectors(obs, discrete):
 
 def test_critic_may_read_vectors_while_actor_reads_images():
     spec = EnvSpec({"camera": IMAGE, "privileged_state": VECTOR}, ActionSpec(2, False))
-    critic = q_network.build(spec, NETWORK, layer_norm=False)
+    critic = q_network.build(spec, NETWORK, norm="none")
     obs = {"camera": _image(0, 3), "privileged_state": jnp.ones((3, 4))}
     value = jax.jit(lambda: critic.apply(critic.init(jax.random.key(0)), obs, jnp.zeros((3, 2))))()
     assert value.shape == (2, 3)

@@ -38,6 +38,8 @@ KINDS = {
     **{name: (PLAIN, {"activation": name}) for name in ("swish", "relu", "tanh", "elu", "gelu")},
     "layer norm": (PLAIN, {"norm": "layer"}),
     "rms norm": (PLAIN, {"norm": "rms"}),
+    "residual blocks": (PLAIN, {"residual_blocks": 2, "norm": "rms"}),
+    "plain residual block": (PLAIN, {"residual_blocks": 1}),
     "clipped": (PLAIN, {"distribution": "normal", "state_dependent_std": False}),
     "clip of observations": (PLAIN, {"clip_obs": 0.5}),
     "sde": (PLAIN, {"sde": True}),

@@ -6,6 +6,7 @@ Observations are stored as they are and normalised when sampled. All batches of 
 sampled at once, before its first gradient step; batches of images one by one, to save memory.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -34,6 +35,7 @@ from jaxrl.learning.gae import discounted_returns
 from jaxrl.learning.normalizer import RunningStats
 from jaxrl.learning.replay_buffer import Transition
 from jaxrl.networks.actor_critic import ActorCritic, has_images
+from jaxrl.networks.mlp import unit_weights
 from jaxrl.rollout import collect
 from jaxrl.types import (
     Algorithm,
@@ -237,7 +239,16 @@ def gradient_step(
         return reward_loss + losses, metrics | loss_metrics
 
     grads, metrics = jax.grad(loss, has_aux=True)(learner.params)
-    return apply_grads(run, learner, grads, metrics)
+    project = partial(_with_unit_weights, run, unravel)
+    return apply_grads(run, learner, grads, metrics, project)
+
+
+def _with_unit_weights(run: OffPolicy, unravel: dict[str, Any], vectors: Params) -> Params:
+    """Return the parameters after a gradient step, scaled if --offpolicy.unit-weights says so."""
+    if not run.config.unit_weights:
+        return vectors
+    trees = {name: unit_weights(unravel[name](vectors[name])) for name in run.algorithm.rates}
+    return vectors | optimizer.flatten(trees)[0]
 
 
 def scale_rewards(run: OffPolicy, learner: OffPolicyState, steps: Transition) -> Transition:
@@ -249,9 +260,13 @@ def scale_rewards(run: OffPolicy, learner: OffPolicyState, steps: Transition) ->
 
 
 def apply_grads(
-    run: OffPolicy, learner: OffPolicyState, grads: Params, metrics: Metrics
+    run: OffPolicy,
+    learner: OffPolicyState,
+    grads: Params,
+    metrics: Metrics,
+    project: Callable[[Params], Params] = lambda params: params,
 ) -> tuple[OffPolicyState, Metrics]:
-    """Update every network that is due, then the target networks."""
+    """Update every network that is due and project its parameters, then the target networks."""
     every = run.algorithm.every
     steps, finite = optimizer.step_all(
         run.transform,
@@ -261,7 +276,7 @@ def apply_grads(
         learning_rates={n: learner.hparams[run.learning_rates[n]] for n in grads},
         allowed={n: learner.updates % every.get(n, 1) == 0 for n in grads},
     )
-    params = {name: step.params for name, step in steps.items()}
+    params = project({name: step.params for name, step in steps.items()})
     metrics |= {f"train/{n}_grad_norm": Mean.of(step.grad_norm) for n, step in steps.items()}
     updates = learner.updates + 1
     polyak = jnp.where(
@@ -311,6 +326,8 @@ def init(
 def init_learner(run: OffPolicy, key_params: Key, key_reward: Key) -> OffPolicyState:
     """Return the learner before the first gradient step."""
     params = run.algorithm.init(key_params)
+    if run.config.unit_weights:
+        params = {name: unit_weights(tree) for name, tree in params.items()}
     if run.reward_model:
         params = params | {"reward": run.reward_model.init(key_reward)}
     zero = jnp.zeros((), jnp.int32)

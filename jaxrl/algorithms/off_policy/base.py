@@ -47,7 +47,7 @@ def build_critics(config: TrainConfig, spec: EnvSpec) -> Critic:
     """Build the two Q networks of a configuration."""
     c = config.offpolicy
     atoms = c.num_atoms if c.critic == "c51" else 1
-    return q_network.build(spec, config.network, layer_norm=c.layer_norm, atoms=atoms)
+    return q_network.build(spec, config.network, norm=c.critic_norm, atoms=atoms)
 
 
 def discount(batch: Transition, gamma: Array) -> Array:
@@ -80,8 +80,7 @@ class TwinCritic(NamedTuple):
 
     def min_q(self, params: PyTree, obs: PyTree, action: Array) -> Array:
         """Return the lower Q value [B] of the two; their mean if `pessimism` is "mean"."""
-        reduce = jnp.min if self.config.pessimism == "min" else jnp.mean
-        return reduce(self.values(params, obs, action), axis=0)
+        return self._lower(self.values(params, obs, action))
 
     def loss(
         self,
@@ -94,24 +93,34 @@ class TwinCritic(NamedTuple):
     ) -> tuple[Array, Metrics]:
         """Return the critics' loss; `bonus` [B] is added to the next state's value."""
         gamma = discount(batch, gamma)
+        out, next_out = self._outputs(params, target_params, batch, next_action)
         if self.config.critic == "mse":
-            next_q = self.min_q(target_params, batch.next_obs, next_action) + bonus
-            return self.squared_loss(params, batch, next_q, gamma)
-        logits = self.critic.apply(target_params, batch.next_obs, next_action)
-        target = jax.lax.stop_gradient(self._target_probs(logits, batch, bonus, gamma))
-        out = self.critic.apply(params, batch.obs, batch.action)
+            return squared_loss(out, batch, self._lower(next_out) + bonus, gamma)
+        target = jax.lax.stop_gradient(self._target_probs(next_out, batch, bonus, gamma))
         loss = td.cross_entropy(out, jnp.broadcast_to(target[None], out.shape))
         return jnp.sum(jnp.mean(loss, axis=1)), _metrics(td.expected(out, self.atoms))
 
-    def squared_loss(
-        self, params: PyTree, batch: Transition, next_value: Array, gamma: Array
-    ) -> tuple[Array, Metrics]:
-        """Return the loss of critics that predict values, given the next state's value [B]."""
-        target = td.target(batch.reward, next_value, batch.terminated, gamma=gamma)
-        q = self.critic.apply(params, batch.obs, batch.action)
-        error = q - jax.lax.stop_gradient(target)[None]
-        # Half a square for each critic, as is usual.
-        return 0.5 * jnp.sum(jnp.mean(jnp.square(error), axis=1)), _metrics(q)
+    def with_stats(self, params: PyTree, batch: Transition, next_action: Array) -> PyTree:
+        """Return critics that BatchNorm normalises as in their loss, whatever they are given."""
+        if self.config.critic_norm != "batch":
+            return params
+        return self.critic.with_stats(params, *_both_ends(batch, next_action))
+
+    def _outputs(
+        self, params: PyTree, target_params: PyTree, batch: Transition, next_action: Array
+    ) -> tuple[Array, Array]:
+        """Return what critics say of (s, a), and target critics of (s', a'): [2, B, ...] each."""
+        if self.config.critic_norm != "batch":
+            now = self.critic.apply(params, batch.obs, batch.action)
+            return now, self.critic.apply(target_params, batch.next_obs, next_action)
+        # As one batch: (s', a') alone has other statistics, and so other values.
+        inputs, number = _both_ends(batch, next_action), len(batch.reward)
+        now, later = (self.critic.apply(p, *inputs) for p in (params, target_params))
+        return now[:, :number], later[:, number:]
+
+    def _lower(self, q: Array) -> Array:
+        """Return the lower [B] of two Q values [2, B]; their mean if `pessimism` is "mean"."""
+        return (jnp.min if self.config.pessimism == "min" else jnp.mean)(q, axis=0)
 
     def _target_probs(
         self, logits: Array, batch: Transition, bonus: Array | float, gamma: Array
@@ -127,6 +136,25 @@ class TwinCritic(NamedTuple):
         reward = batch.reward + gamma * jnp.where(batch.terminated, 0.0, bonus)
         gamma = gamma if jnp.ndim(gamma) == 0 else gamma[:, None]
         return td.projected(reward, probs, batch.terminated, self.atoms, gamma=gamma)
+
+
+def squared_loss(
+    q: Array, batch: Transition, next_value: Array, gamma: Array
+) -> tuple[Array, Metrics]:
+    """Return the loss of Q values [2, B] of a batch, given the next states' values [B]."""
+    target = td.target(batch.reward, next_value, batch.terminated, gamma=gamma)
+    error = q - jax.lax.stop_gradient(target)[None]
+    # Half a square for each critic, as is usual.
+    return 0.5 * jnp.sum(jnp.mean(jnp.square(error), axis=1)), _metrics(q)
+
+
+def _both_ends(batch: Transition, next_action: Array) -> tuple[PyTree, Array]:
+    """Return (s, a) and (s', a') as one batch of observations and actions."""
+    return jax.tree.map(
+        lambda now, later: jnp.concatenate([now, later]),
+        (batch.obs, batch.action),
+        (batch.next_obs, next_action),
+    )
 
 
 def _metrics(q: Array) -> Metrics:

@@ -69,7 +69,7 @@ def _from_config(config: TrainConfig, spec: EnvSpec, networks: ActorCritic) -> O
 
 
 def _network(config: TrainConfig) -> NetworkConfig:
-    return greedy_network(config.network, config.offpolicy.layer_norm)
+    return greedy_network(config.network, config.offpolicy.critic_norm)
 
 
 DEFINITION = Definition(_from_config, _network)

@@ -16,6 +16,7 @@ from jaxrl.algorithms.off_policy.base import (
     Params,
     TwinCritic,
     build_critics,
+    squared_loss,
 )
 from jaxrl.config import NetworkConfig, OffPolicyConfig, TrainConfig
 from jaxrl.learning.replay_buffer import Transition
@@ -52,7 +53,8 @@ def make(config: OffPolicyConfig, networks: ActorCritic, critic: Critic) -> OffP
         value, _ = networks.critic.apply(params["value"], batch.obs, ())
         next_value, _ = networks.critic.apply(params["value"], batch.next_obs, ())
         v_loss = jnp.mean(expectile_loss(q - value, hparams["expectile"]))
-        q_loss, metrics = twin.squared_loss(params["critic"], batch, next_value, hparams["gamma"])
+        both = critic.apply(params["critic"], batch.obs, batch.action)
+        q_loss, metrics = squared_loss(both, batch, next_value, hparams["gamma"])
         advantage = q - jax.lax.stop_gradient(value)
         weight = jnp.minimum(jnp.exp(hparams["awr_beta"] * advantage), _MAX_WEIGHT)
         out, _ = networks.actor.apply(params["actor"], batch.obs, ())

@@ -49,6 +49,7 @@ def make(
         actor="actor",
         targets=("critic",),
         rates={"actor": "pi_lr", "critic": "q_lr", "alpha": "alpha_lr"},
+        every=dict.fromkeys(("actor", "alpha"), config.policy_delay or 1),
     )
 
 
@@ -78,7 +79,7 @@ def _losses(
         params["critic"], target_params["critic"], batch, next_action, bonus, hparams["gamma"]
     )
     action, log_prob = sample_action(networks, params["actor"], batch.obs, key_action)
-    q = twin.min_q(fixed["critic"], batch.obs, action)
+    q = twin.min_q(twin.with_stats(fixed["critic"], batch, next_action), batch.obs, action)
     pi_loss = jnp.mean(alpha * log_prob - q)
     target_entropy = action_size * hparams["target_entropy"]
     entropy_gap = jax.lax.stop_gradient(-jnp.mean(log_prob)) - target_entropy
@@ -90,7 +91,8 @@ def _losses(
     }
     if twin.config.cql_alpha:
         key_gap = jax.random.fold_in(key, 2)
-        gap = _conservative_gap(twin, networks, params["critic"], fixed["actor"], batch, key_gap)
+        critic = twin.with_stats(params["critic"], batch, next_action)
+        gap = _conservative_gap(twin, networks, critic, fixed["actor"], batch, key_gap)
         metrics["train/cql_loss"] = Mean.of(gap)
         q_loss += hparams["cql_alpha"] * gap
     return q_loss + pi_loss + params["alpha"]["log"] * entropy_gap, metrics

@@ -47,7 +47,8 @@ def make(config: OffPolicyConfig, networks: ActorCritic, critic: Critic) -> OffP
         )
         action = act(params["actor"], batch.obs)
         # The first critic alone: which of the two is lower says nothing about which is steeper.
-        q = twin.values(fixed["critic"], batch.obs, action)[0]
+        critic = twin.with_stats(fixed["critic"], batch, next_action)
+        q = twin.values(critic, batch.obs, action)[0]
         pi_loss = -jnp.mean(q)
         if config.bc_alpha:
             # Divided by their mean, Q values weigh the same against the actions in every task.
@@ -64,7 +65,7 @@ def make(config: OffPolicyConfig, networks: ActorCritic, critic: Critic) -> OffP
         actor="actor",
         targets=("actor", "critic"),
         rates={"actor": "pi_lr", "critic": "q_lr"},
-        every={"actor": config.policy_delay},
+        every={"actor": config.policy_delay or 2},
     )
 
 

@@ -83,7 +83,7 @@ def _from_config(config: TrainConfig, spec: EnvSpec, networks: ActorCritic) -> O
 
 
 def _network(config: TrainConfig) -> NetworkConfig:
-    return greedy_network(config.network, config.pqn.layer_norm)
+    return greedy_network(config.network, "layer" if config.pqn.layer_norm else "none")
 
 
 DEFINITION = Definition(_from_config, _network)

@@ -82,7 +82,10 @@ def _close(found, expected):
 def test_sac_losses_match_numpy():
     params, target_params, batch = _inputs()
     algorithm = sac.make(
-        OffPolicyConfig(alpha_init=0.5), _networks("tanh_normal"), Critic(lambda k: "q", _critic), 3
+        OffPolicyConfig(alpha_init=0.5, policy_delay=3),
+        _networks("tanh_normal"),
+        Critic(lambda k: "q", _critic),
+        3,
     )
     total, metrics = algorithm.losses(params, target_params, batch, KEY, HPARAMS)
     actor_noise, next_noise = (
@@ -115,7 +118,8 @@ def test_sac_losses_match_numpy():
     first = algorithm.init(KEY)
     assert first["actor"] == "actor" and first["critic"] == "q"
     assert float(first["alpha"]["log"]) == pytest.approx(np.log(0.5))
-    assert algorithm.actor == "actor" and algorithm.targets == ("critic",) and algorithm.every == {}
+    assert algorithm.actor == "actor" and algorithm.targets == ("critic",)
+    assert algorithm.every == {"actor": 3, "alpha": 3}
     assert algorithm.rates == {"actor": "pi_lr", "critic": "q_lr", "alpha": "alpha_lr"}
 
 

@@ -84,7 +84,7 @@ def _program(algo, alike, network, changes):
             values = networks.actor.apply(learner.params["critic"], obs, ())[0][..., :-1]
             return values, action[:, None]
         atoms = settings.num_atoms if settings.critic == "c51" else 1
-        critic = q_network.build(env.spec, NETWORK, layer_norm=True, atoms=atoms)
+        critic = q_network.build(env.spec, NETWORK, norm=settings.critic_norm, atoms=atoms)
         twin = base.TwinCritic(settings, critic)
         return twin.values(learner.params["critic"], obs, jnp.zeros((3, 1)))[..., None], action
 
@@ -288,7 +288,7 @@ def _q(params, i, obs, action):
 def test_sac_losses_match_second_implementation():
     """Each network's gradient is that of a loss of its own."""
     network = NetworkConfig((5, 4), (6,), activation="tanh")
-    critic = q_network.build(SPEC, network, layer_norm=False)
+    critic = q_network.build(SPEC, network, norm="none")
     algorithm = sac.make(OffPolicyConfig(), actor_critic.build(SPEC, network), critic, 2)
     key = jax.random.key(9)
 

@@ -156,7 +156,7 @@ def batch():
 
 def _networks():
     config = replace(NETWORK, distribution="noisy", init_std=0.5)
-    return actor_critic.build(SPEC, config), q_network.build(SPEC, config, layer_norm=False)
+    return actor_critic.build(SPEC, config), q_network.build(SPEC, config, norm="none")
 
 
 def test_iql_loss_by_hand(batch):
