@@ -25,8 +25,10 @@ class RenderArgs:
     """Run folder, or zoo:NAME."""
     out: Path | None = None
     """File to write, .html, .gif, .mp4 or .png; RUN/videos/<policy>.gif by default."""
-    episodes: int = 1
-    """Number of episodes."""
+    episodes: int | None = None
+    """Number of episodes; 1 by default, 32 with --steer."""
+    steer: bool = False
+    """On a page: steer a robot by the arrow keys, through the motion that the episodes recorded."""
     failures: bool = False
     """Of 100 episodes (or all motion clips) show those that failed, or had the lowest return."""
     clip: str | None = None
@@ -69,7 +71,13 @@ def _check(args: RenderArgs, out: Path) -> None:
             raise UserError(f"--{name} must be greater than 0, not {value}.")
     if args.fps is not None and args.fps < _MIN_FPS:
         raise UserError(f"--fps must be at least {_MIN_FPS}, not {args.fps}.")
-    check_episodes(args.episodes, args.seed)
+    check_episodes(_number(args), args.seed)
+    if args.steer and out.suffix != ".html":
+        raise UserError(f"--steer makes a page: use --out {out.with_suffix('.html')}.")
+    if args.steer and (args.failures or args.follow):
+        raise UserError(
+            "--steer shows the motion of all episodes: leave out --failures and --follow."
+        )
     if args.failures and args.clip:
         raise UserError("--failures searches all clips: leave out --clip, or --failures.")
     if args.follow and (args.out or args.policy != "best"):
@@ -78,6 +86,10 @@ def _check(args: RenderArgs, out: Path) -> None:
         raise UserError(f"--follow shows a run that is training, not {args.run}: leave it out.")
     if not 0 <= args.port < 2**16:
         raise UserError(f"--port must be from 0 to 65535, not {args.port}.")
+
+
+def _number(args: RenderArgs) -> int:
+    return (32 if args.steer else 1) if args.episodes is None else args.episodes
 
 
 def _render(args: RenderArgs) -> None:
@@ -94,7 +106,7 @@ def _render(args: RenderArgs) -> None:
             config,
             file,
             policy=policy,
-            number=args.episodes,
+            number=_number(args),
             seed=args.seed,
             deterministic=None if args.stochastic is None else not args.stochastic,
             failures=args.failures,
@@ -102,6 +114,7 @@ def _render(args: RenderArgs) -> None:
             fps=args.fps,
             seconds=args.seconds,
             gl=args.gl,
+            steer=args.steer,
             stage=progress.stage,
         )
 

@@ -56,7 +56,7 @@ def model_data(
     """Return what a page needs to play the poses of a model, with a ghost or without."""
     visible, shapes = geoms.visible_geoms(model), primitives.model_shapes(model)
     framed = [scene.frame_scene(shapes, poses) for _, poses, _ in episodes]
-    moving = sorted({geom.body for geom in visible if geom.moves})
+    moving = _moving(model)
     radius = max(view.radius for view, _ in framed)
     return {
         "geoms": [_geom(geom, moving) for geom in visible],
@@ -73,6 +73,22 @@ def model_data(
     }
 
 
+def steer_data(model: mujoco.MjModel, pause: float) -> dict[str, Any]:
+    """Return what a page of `model_data` needs besides, so that its figure can be steered."""
+    return {"steer": {"root": steered_body(model), "pause": pause}}
+
+
+def steered_body(model: mujoco.MjModel) -> int | None:
+    """Return the first of the bodies that are drawn moving which moves freely, by its number."""
+    free = model.jnt_bodyid[model.jnt_type == mujoco.mjtJoint.mjJNT_FREE]
+    return next((i for i, body in enumerate(_moving(model)) if body in free), None)
+
+
+def _moving(model: mujoco.MjModel) -> list[int]:
+    """Return the bodies that are drawn and move."""
+    return sorted({geom.body for geom in geoms.visible_geoms(model) if geom.moves})
+
+
 def image_data(episodes: Sequence[tuple[EpisodeInfo, Sequence[np.ndarray]]]) -> dict[str, Any]:
     """Return what a page needs to play images, uint8 [height, width, 3]."""
     described = [_describe(info) | {"images": list(map(_png, frames))} for info, frames in episodes]
@@ -81,10 +97,11 @@ def image_data(episodes: Sequence[tuple[EpisodeInfo, Sequence[np.ndarray]]]) -> 
 
 def page(title: str, data: dict[str, Any]) -> str:
     """Return a page that plays episodes, those of `model_data` or `image_data`."""
+    steer = _read("steer.js") if "steer" in data else ""
     parts = {
         "title": html.escape(title),
         "data": _json(data),
-        "viewer": _read("viewer.js"),
+        "viewer": steer + _read("viewer.js"),
         "three": _read("three.min.js") if "geoms" in data else "",
     }
     return _fill("page.html", parts)

@@ -25,6 +25,7 @@ def render_run(
     fps: float | None = None,
     seconds: float | None = None,
     gl: bool = False,
+    steer: bool = False,
     stage: Stage = silent,
 ) -> None:
     """Play `number` episodes with the policy of a run, and write them to `out`.
@@ -42,6 +43,7 @@ def render_run(
       fps: frames per second; chosen by the environment when None.
       seconds: cut each episode after this time.
       gl: let MuJoCo draw the frames.
+      steer: let the arrow keys steer the robot on the page.
       stage: reports what begins: loading, compiling, playing, drawing.
     """
     images.check_video_support(out)
@@ -50,6 +52,8 @@ def render_run(
         loaded = load.load_policy(load.find(run, policy), network=config.network.module)
         env = episodes.build_env(config)
         memory_estimate.refuse_episodes(env, number)
+        if steer:
+            video.refuse_steering(env)
     chosen = config.eval.deterministic if deterministic is None else deterministic
     recorded = episodes.record_episodes(
         loaded,
@@ -64,6 +68,6 @@ def render_run(
     )
     title = f"{config.env}, {policy} policy"
     with stage(f"drawing {out}"):
-        video.write(video.VideoSpec(env, title, fps, seconds, gl), recorded, out)
+        video.write(video.VideoSpec(env, title, fps, seconds, gl, steer), recorded, out)
     for episode in recorded:
         print(f"{episode.title}, {plural(len(episode.rewards), 'step')}", flush=True)

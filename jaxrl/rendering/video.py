@@ -26,13 +26,14 @@ _FRAMES_OF_IMAGE = 4  # of one episode
 
 
 class VideoSpec(NamedTuple):
-    """How to show episodes: environment, title, frame rate, length and renderer."""
+    """How to show episodes: environment, title, frame rate, length, renderer, keys that steer."""
 
     env: VectorEnv
     title: str
     fps: float | None = None
     seconds: float | None = None
     gl: bool = False
+    steer: bool = False
 
 
 def write(spec: VideoSpec, episodes: Sequence[RecordedEpisode], path: Path) -> None:
@@ -61,7 +62,20 @@ def page_data(spec: VideoSpec, episodes: Sequence[RecordedEpisode]) -> dict[str,
         return html_viewer.image_data(list(zip(infos, frames, strict=True)))
     poses = [_body_poses(spec, episode, model, ".html") for episode in episodes]
     parts = [(info, *pair) for info, pair in zip(infos, poses, strict=True)]
-    return html_viewer.model_data(model, parts)
+    steer = html_viewer.steer_data(model, infos[0].pause) if spec.steer else {}
+    return html_viewer.model_data(model, parts) | steer
+
+
+def refuse_steering(env: VectorEnv) -> None:
+    """Raise a UserError for an environment whose robot cannot be steered on a page."""
+    inner = env.env.inner
+    model = env_adapter.mujoco_model(inner)
+    if (
+        model is None
+        or env_adapter.step_seconds(inner) is None
+        or html_viewer.steered_body(model) is None
+    ):
+        raise UserError("--steer needs a robot that moves freely: leave it out.")
 
 
 def _frames(

@@ -1,4 +1,4 @@
-// What jaxrl/drawing/web/viewer.js uses of three.js.
+// What jaxrl/rendering/web/viewer.js uses of three.js.
 export {
   BoxGeometry, BufferAttribute, BufferGeometry, CanvasTexture, CapsuleGeometry, Color,
   CylinderGeometry, DirectionalLight, Fog, Group, HemisphereLight, Mesh,

@@ -103,9 +103,11 @@ function track(text, episode) {
 
 const view = DATA.geoms ? createView() : null;
 const aim = view && new THREE.Vector3(), moved = view && new THREE.Vector3();
-let episode, moment = 0, playing = true, before = 0;
+let episode, moment = 0, playing = true, before = 0, steering = null;
+const held = new Set();  // keys
 
 function choose(number) {
+  steering = null;
   episode = DATA.episodes[number];
   episode.sums ??= new Float32Array(bytes(episode.returns));
   if (view) {
@@ -117,8 +119,46 @@ function choose(number) {
   find("scrub").max = episode.frames - 1;
   find("success").textContent = episode.success === null ? "" : episode.success ? "success" : "failed";
   find("success").className = episode.success ? "good" : "bad";
+  find("scrub").style.visibility = "visible";
   show(0);
   home();
+}
+
+// A flat arrow of length 1 along x.
+function arrow(scene) {
+  const shape = new THREE.BufferGeometry(), [wide, head, neck] = [0.03, 0.1, 0.75];
+  const points = [0, -wide, neck, -wide, neck, wide, 0, -wide, neck, wide, 0, wide, neck, -head, 1, 0, neck, head];
+  const corners = points.flatMap((value, i) => (i % 2 ? [value, 0] : [value]));
+  shape.setAttribute("position", new THREE.BufferAttribute(new Float32Array(corners), 3));
+  shape.computeVertexNormals();
+  const mesh = new THREE.Mesh(shape, new THREE.MeshStandardMaterial({ color: "#c8502d" }));
+  scene.add(mesh);
+  return mesh;
+}
+
+// Lets the arrow keys steer the figure, instead of showing an episode.
+function takeOver() {
+  for (const one of DATA.episodes) one.pose ??= track(one.poses, one);
+  const { root, pause } = DATA.steer;
+  steering = takeOver.steering ??= new Steering(DATA.episodes, view.own, root, pause);
+  view.arrow ??= arrow(view.scene);
+  view.ghost.forEach((body) => (body.visible = false));
+  find("which").value = "steer";
+  find("scrub").style.visibility = "hidden";
+  find("step").textContent = "← → turn, ↑ ↓ faster and slower";
+  for (const name of ["clock", "success"]) find(name).textContent = "";
+  drive(0);
+  home();
+}
+
+function drive(seconds) {
+  steering.advance(seconds, held, view.own);
+  const { direction, speed } = steering.command, [x, y] = steering.place();
+  find("return").textContent = `command ${speed.toFixed(2)} m/s, moves at ${steering.row.speed.toFixed(2)} m/s`;
+  view.arrow.position.set(x, y, DATA.ground + 0.01 * DATA.radius);
+  view.arrow.rotation.z = direction;
+  view.arrow.scale.setScalar(DATA.radius * (0.5 + speed / Math.max(steering.top, 1e-6)));
+  look(moved.set(x, y, aim.z));
 }
 
 function home() {
@@ -141,7 +181,12 @@ function show(at) {
   episode.pose(view.own, moment);
   view.ghost.forEach((body) => (body.visible = Boolean(episode.shade) && find("shade").checked));
   if (episode.shade) episode.shade(view.ghost, moment);
-  moved.fromArray(episode.aims, 3 * frame).sub(aim);
+  look(moved.fromArray(episode.aims, 3 * frame));
+}
+
+// Aims the camera, the sun and the ground at a point.
+function look(point) {
+  moved.copy(point).sub(aim);
   aim.add(moved);
   if (find("follow").checked) {
     view.camera.position.add(moved);
@@ -161,7 +206,7 @@ function resize() {
 }
 
 function play(on) {
-  if (on && moment >= episode.frames - 1) show(0);  // at the end, start again
+  if (on && !steering && moment >= episode.frames - 1) show(0);  // at the end, start again
   playing = on;
   find("play").textContent = on ? "❚❚" : "▶";
   find("play").setAttribute("aria-label", on ? "pause" : "play");
@@ -170,7 +215,8 @@ function play(on) {
 function tick(now) {
   const passed = Math.min(now - before, 100) / 1000;
   before = now;
-  if (playing) {
+  if (playing && steering) drive(passed * Number(find("speed").value));
+  else if (playing) {
     show(moment + (passed * Number(find("speed").value)) / episode.pause);
     if (moment >= episode.frames - 1) DATA.embedded ? show(0) : play(false);
   }
@@ -182,17 +228,21 @@ function tick(now) {
 }
 
 DATA.episodes.forEach((one, i) => find("which").add(new Option(one.title, i)));
-find("which").onchange = (event) => (choose(Number(event.target.value)), play(true));
+if (DATA.steer) find("which").add(new Option("steer it by the arrow keys", "steer"), 0);
+find("which").onchange = ({ target }) => (target.value === "steer" ? takeOver() : choose(Number(target.value)), play(true));
 find("play").onclick = () => play(!playing);
 find("scrub").oninput = (event) => (play(false), show(Number(event.target.value)));
 find("home").onclick = home;
 find("shade").onchange = () => show(moment);
 window.onkeydown = (event) => {
+  if (steering && event.key.startsWith("Arrow")) return held.add(event.key), event.preventDefault();
   if (event.target.matches("select, input[type=checkbox], button")) return;
   if (event.key === " ") play(!playing), event.preventDefault();
   const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
   if (by) play(false), show(Math.round(moment) + by), event.preventDefault();
 };
+window.onkeyup = (event) => held.delete(event.key);
+window.onblur = () => held.clear();
 if (view) window.onresize = resize, resize();
 if (DATA.embedded) {  // one of several views: no controls, and the wheel scrolls the page
   document.body.className = "embedded";
@@ -201,5 +251,6 @@ if (DATA.embedded) {  // one of several views: no controls, and the wheel scroll
 for (const name of view ? ["image"] : ["view", "follows", "home"]) find(name).hidden = true;
 find("shades").hidden = !DATA.episodes.some((one) => one.ghost);
 choose(0);
+if (DATA.steer) takeOver();
 play(true);
 requestAnimationFrame(tick);
