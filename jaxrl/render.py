@@ -71,13 +71,13 @@ def _check(args: RenderArgs, out: Path) -> None:
             raise UserError(f"--{name} must be greater than 0, not {value}.")
     if args.fps is not None and args.fps < _MIN_FPS:
         raise UserError(f"--fps must be at least {_MIN_FPS}, not {args.fps}.")
-    check_episodes(_number(args), args.seed)
-    if args.steer and out.suffix != ".html":
-        raise UserError(f"--steer makes a page: use --out {out.with_suffix('.html')}.")
+    check_episodes(_num_episodes(args), args.seed)
     if args.steer and (args.failures or args.follow):
         raise UserError(
             "--steer shows the motion of all episodes: leave out --failures and --follow."
         )
+    if args.steer and out.suffix != ".html":
+        raise UserError(f"--steer makes a page: use --out {out.with_suffix('.html')}.")
     if args.failures and args.clip:
         raise UserError("--failures searches all clips: leave out --clip, or --failures.")
     if args.follow and (args.out or args.policy != "best"):
@@ -88,7 +88,7 @@ def _check(args: RenderArgs, out: Path) -> None:
         raise UserError(f"--port must be from 0 to 65535, not {args.port}.")
 
 
-def _number(args: RenderArgs) -> int:
+def _num_episodes(args: RenderArgs) -> int:
     return (32 if args.steer else 1) if args.episodes is None else args.episodes
 
 
@@ -106,7 +106,7 @@ def _render(args: RenderArgs) -> None:
             config,
             file,
             policy=policy,
-            number=_number(args),
+            number=_num_episodes(args),
             seed=args.seed,
             deterministic=None if args.stochastic is None else not args.stochastic,
             failures=args.failures,

@@ -451,13 +451,14 @@ class OffPolicyConfig:
         "layer",
         "Normalise the layers of the critics (dqn: of its network, unless --network.norm does): "
         "over their units, or each unit over a batch (not for dqn).",
+        weights_of="critic",
         only_if=_VALUES,
         unless=_REWARD_ONLY,
     )
     unit_weights: bool = setting(
         False,
         "Scale the incoming weights of every hidden unit of actor and critics to norm 1 after each "
-        "gradient step.",
+        "gradient step: for networks whose layers are normalised.",
         unless=_REWARD_ONLY,
     )
     normalize_obs: bool = setting(True, _NORMALIZE_OBS)

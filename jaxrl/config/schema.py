@@ -365,8 +365,8 @@ class NetworkConfig:
     )
     residual_blocks: int = setting(
         0,
-        "Residual blocks after the layers of every network (not of reppo's critic), each of two "
-        "layers, the first four times as wide.",
+        "Residual blocks after the layers of actor, critics and a learnt reward (not of reppo's "
+        "critic), each of two layers, the first four times as wide.",
         at_least=0,
         weights_of="actor",
     )

@@ -20,10 +20,10 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 NORMS: dict[str, Callable[..., nn.Module]] = {
     "layer": nn.LayerNorm,
     "rms": nn.RMSNorm,
-    # Nothing of an earlier batch is kept: its statistics are those of other parameters.
+    # No running averages: statistics of an earlier batch are those of other parameters.
     "batch": partial(nn.BatchNorm, momentum=0.0),
 }
-EXPANSION = 4  # the first layer of a residual block is so many times as wide
+EXPANSION = 4  # the first layer of a residual block is 4 times as wide as its input
 BATCH_STATS = "batch_stats"  # flax's name of the variables of BatchNorm
 
 
@@ -34,10 +34,16 @@ def kernel_init(kind: str, gain: float | None = None) -> jax.nn.initializers.Ini
     return nn.initializers.variance_scaling(1.0 if gain is None else gain**2, "fan_in", "uniform")
 
 
+def layer_widths(hidden: tuple[int, ...], blocks: int) -> list[int]:
+    """Return the widths of all layers, with those of residual blocks."""
+    return [*hidden, *(blocks * [EXPANSION * hidden[-1], hidden[-1]] if blocks else [])]
+
+
 def unit_weights(params: PyTree) -> PyTree:
     """Return parameters of a network whose hidden units have incoming weights of norm 1.
 
-    Where layers are normalised, the length of these weights has no effect but on the size of steps.
+    Before BatchNorm the length of these weights affects only the relative size of steps. Before
+    other norms, which units share, it is a constraint.
     """
 
     def scaled(path: tuple, leaf: Array) -> Array:

@@ -74,7 +74,7 @@ def build(spec: EnvSpec, config: NetworkConfig, *, norm: str = "layer", atoms: i
             action_vector(spec, example_action(spec)),
         )
         first = jax.vmap(lambda k: module.init(k, obs, action))(jax.random.split(key, NUM_CRITICS))
-        return {"params": first["params"]}  # statistics are never kept
+        return {"params": first["params"]}  # statistics are never stored
 
     def run(params: PyTree, obs: PyTree, action: Array) -> tuple[Array, PyTree]:
         inputs = read(obs), action_vector(spec, action)

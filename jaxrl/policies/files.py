@@ -64,7 +64,7 @@ def read(file: Path) -> PolicyFile:
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         reason = f"it has no '{error.args[0]}'" if isinstance(error, KeyError) else error
         raise UserError(f"'{file}' has an invalid header: {reason}.") from error
-    layers = max(len(config.hidden), config.rnn_layers)
+    layers = max(len(config.hidden) + 2 * config.residual_blocks, config.rnn_layers)
     if layers > len(arrays):  # building them would take very long
         raise UserError(f"'{file}' names {layers} layers, but has fewer arrays.")
     return PolicyFile(spec, config, arrays, info)

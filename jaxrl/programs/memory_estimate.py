@@ -14,6 +14,7 @@ from jaxrl.envs.vector_env import VectorEnv
 from jaxrl.errors import UserError
 from jaxrl.learning import exploration
 from jaxrl.networks.actor_critic import has_images
+from jaxrl.networks.mlp import layer_widths
 from jaxrl.networks.recurrent import GATES
 from jaxrl.programs import gymnasium
 from jaxrl.programs.device import DeviceProgram
@@ -261,10 +262,10 @@ def _steps(
         ("batch", f"{program.env.rows:,} rows × {settings.rollout_length} steps = {batch:,}"),
         ("minibatch", f"{batch // settings.num_minibatches:,} steps"),
     ]
-    widths, embeddings = net.hidden, 0
+    widths, embeddings = layer_widths(net.hidden, net.residual_blocks), 0
     if isinstance(settings, REPPOConfig):
         # Of all next steps, and their shuffled twin.
-        widths, embeddings = net.critic_hidden, 4 * batch * net.critic_hidden[-1]
+        widths, embeddings = [*net.critic_hidden], 4 * batch * net.critic_hidden[-1]
         rows.append(("embeddings", megabytes(embeddings)))
     # While targets are computed, a layer holds its input and its output: the first one the
     # observations of the whole rollout, as float32.
@@ -314,8 +315,10 @@ def _gradient_bytes(config: TrainConfig, spec: EnvSpec, rows: int) -> int:
     net, ppo = config.network, config.ppo
     gates = GATES.get(net.rnn, 0) * net.rnn_size
     layers = [gates] * net.rnn_layers
-    actor = [*net.hidden, *(layers if net.rnn_of != "critic" else [])]
-    critic = [*net.critic_hidden, *(layers if net.rnn_of != "actor" else [])]
+    actor = layer_widths(net.hidden, net.residual_blocks)
+    actor += layers if net.rnn_of != "critic" else []
+    critic = layer_widths(net.critic_hidden, net.residual_blocks)
+    critic += layers if net.rnn_of != "actor" else []
     tokens = value_parts.input_width(spec) if spec.tokens else 0
     steps = rows * ppo.rollout_length // (ppo.num_minibatches * ppo.accumulate)
     twice = 2  # a gradient beside each activation

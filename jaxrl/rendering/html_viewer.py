@@ -25,6 +25,10 @@ from jaxrl.rendering.geoms import BodyPoses, Geom
 
 _WEB = Path(__file__).parent / "web"
 _INT16_MAX = 32767
+# Of the page that steers a robot, in seconds: how far ahead paths are compared, and how far apart
+# frames of one episode are if they are to be other motion.
+STEER_HORIZONS = (1 / 3, 2 / 3, 1.0)
+STEER_APART = 0.5
 # MuJoCo's geom types, as viewer.js names them.
 _KINDS = {2: "sphere", 3: "capsule", 4: "ellipsoid", 5: "cylinder", 6: "box", 7: "mesh"}
 
@@ -75,13 +79,16 @@ def model_data(
 
 def steer_data(model: mujoco.MjModel, pause: float) -> dict[str, Any]:
     """Return what a page of `model_data` needs besides, so that its figure can be steered."""
-    return {"steer": {"root": steered_body(model), "pause": pause}}
+    seconds = {"horizons": STEER_HORIZONS, "apart": STEER_APART}
+    return {"steer": {"root": steered_body(model), "pause": pause} | seconds}
 
 
 def steered_body(model: mujoco.MjModel) -> int | None:
-    """Return the first of the bodies that are drawn moving which moves freely, by its number."""
-    free = model.jnt_bodyid[model.jnt_type == mujoco.mjtJoint.mjJNT_FREE]
-    return next((i for i, body in enumerate(_moving(model)) if body in free), None)
+    """Return the number of a robot's root among the bodies that move; None if it is fixed."""
+    if not model.njnt or model.jnt_type[0] != mujoco.mjtJoint.mjJNT_FREE:
+        return None  # a free body after a fixed robot is what the robot handles
+    root, moving = int(model.jnt_bodyid[0]), _moving(model)
+    return moving.index(root) if root in moving else None
 
 
 def _moving(model: mujoco.MjModel) -> list[int]:

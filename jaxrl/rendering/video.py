@@ -62,8 +62,22 @@ def page_data(spec: VideoSpec, episodes: Sequence[RecordedEpisode]) -> dict[str,
         return html_viewer.image_data(list(zip(infos, frames, strict=True)))
     poses = [_body_poses(spec, episode, model, ".html") for episode in episodes]
     parts = [(info, *pair) for info, pair in zip(infos, poses, strict=True)]
-    steer = html_viewer.steer_data(model, infos[0].pause) if spec.steer else {}
+    steer = html_viewer.steer_data(model, _checked_pause(infos)) if spec.steer else {}
     return html_viewer.model_data(model, parts) | steer
+
+
+def _checked_pause(infos: Sequence[html_viewer.EpisodeInfo]) -> float:
+    """Return the seconds between frames; refuse episodes that a robot cannot be steered through."""
+    pause = infos[0].pause
+    if pause > min(html_viewer.STEER_HORIZONS) / 2:
+        raise UserError(f"--steer: with --fps {1 / pause:.3g} too little is recorded: use 10.")
+    longest = max(len(info.returns) - 1 for info in infos) * pause
+    least = max(html_viewer.STEER_HORIZONS) + 2 * html_viewer.STEER_APART
+    if longest < least:
+        raise UserError(
+            f"--steer needs an episode of {least:g} seconds or more; the longest has {longest:.2f}."
+        )
+    return pause
 
 
 def refuse_steering(env: VectorEnv) -> None:

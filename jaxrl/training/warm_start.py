@@ -5,6 +5,7 @@ load, apply       networks and normaliser alone (--init-from), in a run of other
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +16,6 @@ from jaxrl.algorithms import registry as algorithms
 from jaxrl.algorithms.off_policy import replay
 from jaxrl.checkpoint.manager import CheckpointManager
 from jaxrl.config import (
-    NetworkConfig,
     TrainConfig,
     env_names,
     serialization,
@@ -110,7 +110,7 @@ def _from_checkpoint(
     program: Program, path: Path, theirs: TrainConfig, step: int | None
 ) -> WarmStart:
     """Take over actor, critic and statistics; of the newest checkpoint if `step` is None."""
-    networks = algorithms.network_config(theirs), algorithms.network_config(program.config)
+    networks = _with_networks(theirs), _with_networks(program.config)
     alone = f", or take its policy alone: --init-from {path / 'policies' / 'final.npz'}"
     _refuse_other_networks(path, *networks, "actor")
     _refuse_other_networks(path, *networks, "critic", alone)
@@ -136,8 +136,8 @@ def _from_policy(program: Program, path: Path, step: int | None) -> WarmStart:
     """Take over the policy with its normaliser; everything else is initialised."""
     last = "final" if (path / "policies" / "final.npz").exists() else "best"
     file = policies.find(path, last if step is None else str(step))
-    stored, ours = network_files.read(file), algorithms.network_config(program.config)
-    _refuse_other_networks(file, stored.config, ours, "actor")
+    stored, ours = network_files.read(file), _with_networks(program.config)
+    _refuse_other_networks(file, replace(ours, network=stored.config), ours, "actor")
     # The same tree with names for leaves tells where in the learner the policy's arrays belong.
     learner = program.alone.abstract_state().learner
     places = jax.tree.unflatten(jax.tree.structure(learner), list(_named(learner)))
@@ -154,12 +154,16 @@ def _named(tree: PyTree) -> dict[str, Any]:
     return trees.named_leaves(tree)
 
 
+def _with_networks(config: TrainConfig) -> TrainConfig:
+    """Return a configuration with the settings of the networks that its algorithm builds."""
+    return replace(config, network=algorithms.network_config(config))
+
+
 def _refuse_other_networks(
-    path: Path, theirs: NetworkConfig, ours: NetworkConfig, network: str, other: str = ""
+    path: Path, theirs: TrainConfig, ours: TrainConfig, network: str, other: str = ""
 ) -> None:
     for setting in settings.weights_of(network):
-        field = setting.removeprefix("network.")
-        have, need = getattr(theirs, field), getattr(ours, field)
+        have, need = (settings.get(config, setting) for config in (theirs, ours))
         if have != need:
             flag = settings.flag(setting)
             shown = " ".join(map(str, have)) if isinstance(have, tuple) else have

@@ -30,7 +30,7 @@ class AnyProbe(probe_base.Probe):
 
 
 class Together(probe_base.Probe):
-    """Probes with alike spaces as the agents of one environment, each with its own reward."""
+    """Probes with equal spaces as the agents of one environment, each with its own reward."""
 
     def __init__(self, classes):
         self.probes = [each() for each in classes]

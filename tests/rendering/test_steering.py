@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from jaxrl import render
-from jaxrl.rendering import geoms, html_viewer
+from jaxrl.errors import UserError
+from jaxrl.rendering import geoms, html_viewer, video
 from tests.helpers import browser
 
 XML = """<mujoco><worldbody><geom type="plane" size="5 5 1"/>
@@ -48,17 +49,27 @@ def text(model):
 
 
 @pytest.fixture(scope="module")
-def page(text, tmp_path_factory):
-    """The page, paused: tests advance it by themselves."""
+def tab(tmp_path_factory):
+    """A function that opens a page in a browser."""
     if browser.found() is None:
         pytest.skip(f"no Chromium here: none of {', '.join(browser.NAMES)} is installed")
-    folder = tmp_path_factory.mktemp("steering")
-    (folder / "page.html").write_text(text, encoding="utf-8")
-    with browser.opened(folder / "page.html", folder / "home") as tab:
-        tab.until("document.body.dataset.frame !== undefined")
-        tab.ask("play(false)")
-        yield tab
-        assert not tab.errors
+
+    def open_page(text):
+        folder = tmp_path_factory.mktemp("steering")
+        (folder / "page.html").write_text(text, encoding="utf-8")
+        return browser.opened(folder / "page.html", folder / "home")
+
+    return open_page
+
+
+@pytest.fixture(scope="module")
+def page(text, tab):
+    """The page, paused: tests advance it by themselves."""
+    with tab(text) as opened:
+        opened.until("document.body.dataset.frame !== undefined")
+        opened.ask("play(false)")
+        yield opened
+        assert not opened.errors
 
 
 # Drives the robot with some keys held; returns of each tick its place, its heading, its episode and
@@ -148,11 +159,11 @@ def test_paths_are_those_of_the_recording(page):
 def test_choosing_an_episode_plays_it(page):
     page.ask("find('which').value = '1'; find('which').onchange({target: find('which')})")
     page.until("document.body.dataset.frame > 3")
-    assert page.ask("steering") is None
+    assert page.ask("steering") is None and not page.ask("view.arrow.visible")
     page.ask("find('which').value = 'steer'; find('which').onchange({target: find('which')})")
     page.ask("play(false)")
-    assert "arrow" not in page.ask("find('return').innerText")
     assert "moves at" in page.ask("find('return').innerText")
+    assert page.ask("view.arrow.visible")
 
 
 def test_only_pages_that_are_steered_carry_its_script(text):
@@ -161,17 +172,48 @@ def test_only_pages_that_are_steered_carry_its_script(text):
     assert "class Steering" not in html_viewer.page("x", data)
 
 
-def test_steered_body_moves_freely(model):
+ARM = "<body><joint/><geom size='.1'/></body>"
+CUBE = "<body pos='1 0 0'><freejoint/><geom size='.1'/></body>"
+
+
+def test_steered_body_is_a_root_that_moves_freely(model):
     assert html_viewer.steered_body(model) == 0
-    fixed = mujoco.MjModel.from_xml_string(
-        "<mujoco><worldbody><body><joint/><geom size='.1'/></body></worldbody></mujoco>"
-    )
-    assert html_viewer.steered_body(fixed) is None
+    for bodies in (ARM, ARM + CUBE):
+        text = f"<mujoco><worldbody>{bodies}</worldbody></mujoco>"
+        assert html_viewer.steered_body(mujoco.MjModel.from_xml_string(text)) is None
+
+
+@pytest.mark.parametrize(
+    "frames, pause, text",
+    [(40, 0.05, "an episode of 2 seconds or more; the longest has 1.95"), (99, 0.2, "use 10")],
+)
+def test_too_little_motion_is_refused(frames, pause, text):
+    short = html_viewer.EpisodeInfo("a", None, 9, np.zeros(10), pause=pause)
+    long = short._replace(returns=np.zeros(frames))
+    with pytest.raises(UserError, match=text):
+        video._checked_pause([short, long])
+    assert video._checked_pause([short._replace(pause=0.1), long._replace(pause=0.1)]) == 0.1
+
+
+@pytest.mark.slow
+def test_shortest_motion_is_enough(model, text, tab):
+    """A single episode of two seconds: the robot plays it again and again."""
+    qpos = walk(1.0, 0.3)[:41]
+    info = html_viewer.EpisodeInfo("walk", None, 40, np.zeros(41), pause=PAUSE)
+    data = html_viewer.model_data(model, [(info, geoms.body_poses(model, qpos), None)])
+    with tab(html_viewer.page("x", data | html_viewer.steer_data(model, PAUSE))) as page:
+        page.until("document.body.dataset.frame !== undefined")
+        page.ask("play(false)")
+        seen = drive(page, 6, direction=0.3, speed=1.0)
+        path = np.linalg.norm(np.diff(seen[:, :2], axis=0), axis=1).sum()
+        assert path == pytest.approx(6.0, rel=0.05)
+        assert not page.errors
 
 
 REFUSED = {
     "--steer --out walk.gif": "--steer makes a page: use --out walk.html",
     "--steer --failures --out walk.html": "leave out --failures",
+    "--steer --follow": "leave out --failures and --follow",
 }
 
 

@@ -132,9 +132,12 @@ def test_two_and_four_processes(alone, tmp_path):
     pairs = group(2, 2, *LAYOUTS, "sums")
     for name in LAYOUTS:
         assert rows(pairs[0] / name) == rows(four[0] / name), name
-    eight = group(4, 2, *LAYOUTS, "sums", after=[2], start="MPI")
-    for folder, results in (four, pairs, eight):
-        same_numbers(folder, results, alone)
+    # What replay and memory need of several processes, the others have shown.
+    few = ("plain-ppo", "plain-population")
+    eight = group(4, 2, *few, "sums", after=[2], start="MPI")
+    for folder, results in (four, pairs):
+        same_numbers(folder, results, alone, LAYOUTS)
+    same_numbers(*eight, alone, few)
     for source, run in saved.items():
         here = shutil.copytree(run, tmp_path / f"from-{source}")
         step, state, warnings = continue_resharded(here, "--devices", "1")
@@ -191,7 +194,7 @@ def complete(run):
     assert steps == list(range(256, steps[-1] + 1, 256)) and len(steps) >= 6
 
 
-def same_numbers(folder, results, alone):
+def same_numbers(folder, results, alone, names):
     """From three devices on, several processes add in another order than one process does.
 
     So the last bits of sums over devices differ, by no more than rounding allows. Nothing else
@@ -200,9 +203,9 @@ def same_numbers(folder, results, alone):
     processes, devices = map(int, folder.name.split("x"))
     number = processes * devices
     for each in results:
-        assert [each[name] for name in LAYOUTS] == ["done"] * len(LAYOUTS)
+        assert [each[name] for name in names] == ["done"] * len(names)
         assert 0 < each["sums"] <= number - 1
-    for name in LAYOUTS:
+    for name in names:
         ours, theirs = rows(folder / name), rows(alone(name, number))
         assert ours.keys() == theirs.keys() and len(ours) >= 2
         if name == "plain-population":
@@ -304,10 +307,13 @@ def assert_begins_as(folder, whole):
     assert ours == theirs[: len(ours)]
 
 
-def test_twenty_kills_of_any_rank_lose_nothing(tmp_path):
-    """At random moments, each followed by a start of the same command."""
+def test_kills_of_any_rank_lose_nothing(tmp_path):
+    """At random moments, each followed by a start of the same command.
+
+    `tools/kill_soak.py --processes 2` makes as many kills as one likes.
+    """
     flags = [*PLAIN, "--epochs", "6"]
-    command = [sys.executable, "-m", "tests.training.kill_ranks", str(tmp_path), "20", "0", *flags]
+    command = [sys.executable, "-m", "tests.training.kill_ranks", str(tmp_path), "8", "0", *flags]
     # Starts are quick when traced and compiled programs are cached.
     cached = {"JAXRL_CACHE_PROGRAMS": "1", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
     with subprocess.Popen(
@@ -315,7 +321,7 @@ def test_twenty_kills_of_any_rank_lose_nothing(tmp_path):
     ) as process:
         kills = [json.loads(line) for line in process.stdout or ()]
     assert process.returncode == 0
-    assert len(kills) == 20 and {each["rank"] for each in kills} == {0, 1}
+    assert len(kills) == 8 and {each["rank"] for each in kills} == {0, 1}
     reported = 0
     for each in kills:
         assert each["forced"] == []  # all others have ended by themselves
@@ -325,7 +331,7 @@ def test_twenty_kills_of_any_rank_lose_nothing(tmp_path):
             assert each["statuses"][other] in (1, -signal.SIGABRT)
             reported += f"process {each['rank']} of 2 was lost" in each["printed"][other]
     finished = sorted(tmp_path.glob("run-*/"))
-    assert sum(each["met"] for each in kills) > 5 and reported > 2 and finished
+    assert sum(each["met"] for each in kills) > 2 and reported > 0 and finished
     for run in finished:
         assert kill_soak.differences(tmp_path / "whole", run) == []
 

@@ -4,6 +4,8 @@ import importlib
 import json
 import os
 import shutil
+from dataclasses import replace
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -12,7 +14,8 @@ import pytest
 from jaxrl import programs, train
 from jaxrl.algorithms import registry as algorithms
 from jaxrl.checkpoint.manager import CheckpointManager
-from jaxrl.config import serialization
+from jaxrl.config import OffPolicyConfig, TrainConfig, serialization
+from jaxrl.errors import UserError
 from jaxrl.policies import files as policy_files
 from jaxrl.training import warm_start
 from jaxrl.utils import trees
@@ -165,6 +168,13 @@ def test_mismatched_source_is_refused_before_writing(source, tmp_path, capsys, e
     assert "--init-from" in message or "No policy" in message
     assert text in message
     assert not (tmp_path / "new").exists()
+
+
+def test_critics_with_another_norm_are_refused():
+    ours = TrainConfig(algo="sac")
+    theirs = replace(ours, offpolicy=OffPolicyConfig(critic_norm="batch"))
+    with pytest.raises(UserError, match="give --offpolicy.critic-norm batch"):
+        warm_start._refuse_other_networks(Path("run"), theirs, ours, "critic")
 
 
 @pytest.fixture(scope="module")

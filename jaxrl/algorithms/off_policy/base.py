@@ -109,7 +109,7 @@ class TwinCritic(NamedTuple):
     def _outputs(
         self, params: PyTree, target_params: PyTree, batch: Transition, next_action: Array
     ) -> tuple[Array, Array]:
-        """Return what critics say of (s, a), and target critics of (s', a'): [2, B, ...] each."""
+        """Return critics' outputs for (s, a) and target critics' for (s', a'), each [2, B, ...]."""
         if self.config.critic_norm != "batch":
             now = self.critic.apply(params, batch.obs, batch.action)
             return now, self.critic.apply(target_params, batch.next_obs, next_action)

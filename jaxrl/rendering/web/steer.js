@@ -3,10 +3,8 @@
 // on the ground; no physics is computed here.
 "use strict";
 
-const HORIZONS = [1 / 3, 2 / 3, 1];  // seconds ahead at which paths are compared
 const SEARCH_EVERY = 0.15, BLEND = 0.3;  // seconds
 const STAY = 0.8;  // leave the present frame for one that costs less than this fraction
-const APART = 0.5;  // seconds to the frames before and after, and to the end: closer ones are no other motion
 const TURN_RATE = 1.8, FULL_SPEED_AFTER = 2;  // radians per second; seconds from standing to full speed
 // What a frame is compared by, each part divided by its deviation: the path has the weight of both others.
 const WEIGHTS = { path: 2, place: 1, velocity: 1 };
@@ -15,16 +13,16 @@ const heading = (q) => Math.atan2(2 * (q.w * q.z + q.x * q.y), 1 - 2 * (q.y * q.
 const turned = (angle, x, y) => [Math.cos(angle) * x - Math.sin(angle) * y, Math.sin(angle) * x + Math.cos(angle) * y];
 
 class Steering {
-  // `episodes` have `frames` and a `pose(bodies, moment)`; `root` is the number of the body that is steered.
-  constructor(episodes, bodies, root, pause) {
-    Object.assign(this, { episodes, root, pause, size: bodies.length, ahead: HORIZONS.map((s) => Math.round(s / pause)) });
+  // `episodes` have `frames` and a `pose(bodies, moment)`; `root` is the number of the body that is steered. Times are
+  // seconds: between frames, ahead where paths are compared, and how far frames are apart that are other motion.
+  constructor(episodes, bodies, { root, pause, horizons, apart }) {
+    Object.assign(this, { root, pause, apart: apart / pause, ahead: horizons.map((s) => Math.round(s / pause)) });
     this.rows = [];  // frames that can be played from, with what they are compared by
     for (const episode of episodes) this.describe(episode, bodies);
-    if (!this.rows.length) throw new Error("episodes are too short to steer by");
     this.scale();
     const speeds = this.rows.map((row) => row.speed).sort((a, b) => a - b);
     this.top = speeds[Math.floor(0.98 * (speeds.length - 1))];
-    this.turn = 0, this.shift = [0, 0], this.since = 0, this.left = 0;
+    this.yaw = 0, this.shift = [0, 0], this.since = 0, this.left = 0;
     this.old = bodies.map(() => ({ position: new THREE.Vector3(), quaternion: new THREE.Quaternion() }));
     this.spin = new THREE.Quaternion(), this.up = new THREE.Vector3(0, 0, 1);
     this.start(this.rows[0]);
@@ -75,10 +73,10 @@ class Steering {
 
   // The path that the command asks for, in the present heading frame, scaled as in the rows.
   wanted() {
-    const angle = this.command.direction - this.turn - this.row.heading;
+    const angle = this.command.direction - this.yaw - this.row.heading;
     return this.ahead.flatMap((steps) => {
-      const way = this.command.speed * steps * this.pause * this.factors.path;
-      return [way * Math.cos(angle), way * Math.sin(angle)];
+      const distance = this.command.speed * steps * this.pause * this.factors.path;
+      return [distance * Math.cos(angle), distance * Math.sin(angle)];
     });
   }
 
@@ -93,10 +91,11 @@ class Steering {
 
   // The row to play on from.
   best() {
-    const wanted = this.wanted(), now = this.row, apart = APART / this.pause;
+    const wanted = this.wanted(), now = this.row;
     let best = now, least = this.moment < now.last ? STAY * this.cost(now, wanted) : Infinity;
     for (const row of this.rows) {
-      if (row.last - row.frame < apart || (row.episode === now.episode && Math.abs(row.frame - now.frame) < apart)) continue;
+      const near = row.episode === now.episode && Math.abs(row.frame - now.frame) < this.apart;
+      if (near || row.last - row.frame < this.apart) continue;
       const cost = this.cost(row, wanted, least);
       if (cost < least) [best, least] = [row, cost];
     }
@@ -109,19 +108,19 @@ class Steering {
 
   // Where the root is on the ground.
   place() {
-    const [x, y] = turned(this.turn, this.row.x, this.row.y);
+    const [x, y] = turned(this.yaw, this.row.x, this.row.y);
     return [x + this.shift[0], y + this.shift[1]];
   }
 
   // Continues from another row at the same place in the same heading; the figure is blended from what it is now.
   jump(row, bodies) {
-    const [x, y] = this.place(), way = this.turn + this.row.heading;
+    const [x, y] = this.place(), heading = this.yaw + this.row.heading;
     bodies.forEach((body, i) => {
       this.old[i].position.copy(body.position), this.old[i].quaternion.copy(body.quaternion);
     });
     this.start(row);
-    this.turn = way - row.heading;
-    const [newX, newY] = turned(this.turn, row.x, row.y);
+    this.yaw = heading - row.heading;
+    const [newX, newY] = turned(this.yaw, row.x, row.y);
     this.shift = [x - newX, y - newY];
     this.pose(bodies, 0);
     bodies.forEach((body, i) => {  // from now on, how far the old pose is from the new one
@@ -152,15 +151,15 @@ class Steering {
   // Poses the bodies, with what is left of the last blend in seconds.
   pose(bodies, left) {
     this.row.episode.pose(bodies, this.moment);
-    this.spin.setFromAxisAngle(this.up, this.turn);
-    const share = (left / BLEND) ** 2, none = new THREE.Quaternion();
+    this.spin.setFromAxisAngle(this.up, this.yaw);
+    const fraction = (left / BLEND) ** 2, none = new THREE.Quaternion();
     bodies.forEach((body, i) => {
-      const [x, y] = turned(this.turn, body.position.x, body.position.y);
+      const [x, y] = turned(this.yaw, body.position.x, body.position.y);
       body.position.set(x + this.shift[0], y + this.shift[1], body.position.z);
       body.quaternion.premultiply(this.spin);
-      if (!share) return;
-      body.position.addScaledVector(this.old[i].position, share);
-      body.quaternion.premultiply(none.clone().slerp(this.old[i].quaternion, share));
+      if (!fraction) return;
+      body.position.addScaledVector(this.old[i].position, fraction);
+      body.quaternion.premultiply(none.clone().slerp(this.old[i].quaternion, fraction));
     });
   }
 }

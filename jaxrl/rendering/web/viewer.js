@@ -107,6 +107,7 @@ let episode, moment = 0, playing = true, before = 0, steering = null;
 const held = new Set();  // keys
 
 function choose(number) {
+  if (steering) view.arrow.visible = false;
   steering = null;
   episode = DATA.episodes[number];
   episode.sums ??= new Float32Array(bytes(episode.returns));
@@ -120,6 +121,7 @@ function choose(number) {
   find("success").textContent = episode.success === null ? "" : episode.success ? "success" : "failed";
   find("success").className = episode.success ? "good" : "bad";
   find("scrub").style.visibility = "visible";
+  find("shades").hidden = !DATA.episodes.some((one) => one.ghost);
   show(0);
   home();
 }
@@ -139,11 +141,12 @@ function arrow(scene) {
 // Lets the arrow keys steer the figure, instead of showing an episode.
 function takeOver() {
   for (const one of DATA.episodes) one.pose ??= track(one.poses, one);
-  const { root, pause } = DATA.steer;
-  steering = takeOver.steering ??= new Steering(DATA.episodes, view.own, root, pause);
+  steering = takeOver.steering ??= new Steering(DATA.episodes, view.own, DATA.steer);
   view.arrow ??= arrow(view.scene);
+  view.arrow.visible = find("shades").hidden = true;
   view.ghost.forEach((body) => (body.visible = false));
   find("which").value = "steer";
+  find("which").blur();  // the arrow keys are no longer for the list
   find("scrub").style.visibility = "hidden";
   find("step").textContent = "← → turn, ↑ ↓ faster and slower";
   for (const name of ["clock", "success"]) find(name).textContent = "";
@@ -235,6 +238,7 @@ find("scrub").oninput = (event) => (play(false), show(Number(event.target.value)
 find("home").onclick = home;
 find("shade").onchange = () => show(moment);
 window.onkeydown = (event) => {
+  if (event.altKey || event.ctrlKey || event.metaKey || event.target.matches?.("select")) return;
   if (steering && event.key.startsWith("Arrow")) return held.add(event.key), event.preventDefault();
   if (event.target.matches("select, input[type=checkbox], button")) return;
   if (event.key === " ") play(!playing), event.preventDefault();
@@ -249,7 +253,6 @@ if (DATA.embedded) {  // one of several views: no controls, and the wheel scroll
   if (view) view.controls.enableZoom = false;
 }
 for (const name of view ? ["image"] : ["view", "follows", "home"]) find(name).hidden = true;
-find("shades").hidden = !DATA.episodes.some((one) => one.ghost);
 choose(0);
 if (DATA.steer) takeOver();
 play(true);

@@ -1,12 +1,16 @@
 """Critics with BatchNorm and residual blocks against NumPy; weights of norm 1."""
 
+from dataclasses import replace
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from jaxrl.algorithms.off_policy import algorithm as off_policy
-from jaxrl.algorithms.off_policy import base, sac
+from jaxrl.algorithms.off_policy import base, sac, td3
+from jaxrl.algorithms.policy import sample_action
 from jaxrl.config import NetworkConfig, OffPolicyConfig, TrainConfig, validate
 from jaxrl.learning import optimizer
 from jaxrl.learning.replay_buffer import Transition
@@ -17,7 +21,9 @@ from jaxrl.types import ActionSpec, EnvSpec
 B, GAMMA = 6, jnp.float32(0.9)
 SPEC = EnvSpec(jax.ShapeDtypeStruct((3,), jnp.float32), ActionSpec(2, False))
 NETWORK = NetworkConfig((5,), (4,), activation="relu", norm="rms", residual_blocks=1)
-CONFIG = OffPolicyConfig(critic_norm="batch", unit_weights=True, max_grad_norm=0.0)
+CONFIG = OffPolicyConfig(
+    critic_norm="batch", unit_weights=True, max_grad_norm=0.0, polyak=0.5, alpha_init=1e-9
+)
 CRITIC = q_network.build(SPEC, NETWORK, norm="batch")
 TWIN = base.TwinCritic(CONFIG, CRITIC)
 
@@ -109,6 +115,52 @@ def test_the_actor_is_judged_with_the_statistics_of_the_critics_loss():
     np.testing.assert_allclose(values(batch.obs[:1], action[:1]), expected[:, :1], atol=1e-5)
 
 
+@pytest.mark.parametrize("algo", ["sac", "td3", "cql"])
+def test_losses_of_the_actor_use_those_statistics(algo):
+    networks = actor_critic.build(SPEC, replace(NETWORK, distribution=DISTRIBUTION[algo]))
+    config = replace(CONFIG, cql_alpha=1.0 if algo == "cql" else 0.0, pessimism="mean")
+    seen = []
+
+    def with_stats(params, obs, action):
+        seen.append((obs, action))
+        return CRITIC.with_stats(params, obs, action)
+
+    critic = CRITIC._replace(with_stats=with_stats)
+    make = td3.make if algo == "td3" else partial(sac.make, action_size=2)
+    algorithm = make(config, networks, critic)
+    batch = _batch()
+
+    @jax.jit
+    def losses(key):
+        params = algorithm.init(key) | {"critic": _params(1)}
+        targets = {name: params[name] for name in algorithm.targets}
+        hparams = {name: jnp.float32(x) for name, x in HPARAMS.items()}
+        metrics = algorithm.losses(params, targets, batch, key, hparams)[1]
+        # The actions that the actor's loss judges, by the same random numbers.
+        action = actions(params, key)
+        fixed = CRITIC.with_stats(params["critic"], *seen[-1])
+        return metrics["train/pi_loss"].total, TWIN.values(fixed, batch.obs, action), seen[-1]
+
+    def actions(params, key):
+        if algo == "td3":
+            out, _ = networks.actor.apply(params["actor"], batch.obs, ())
+            return networks.distribution.mode(out)
+        return sample_action(networks, params["actor"], batch.obs, jax.random.split(key)[0])[0]
+
+    found, values, (obs, action) = losses(jax.random.key(4))
+    assert len(seen) == (2 if algo == "cql" else 1)  # the gap of CQL uses them too
+    assert obs.shape == (2 * B, 3) and action.shape == (2 * B, 2)
+    np.testing.assert_array_equal(obs, np.concatenate([batch.obs, batch.next_obs]))
+    np.testing.assert_array_equal(action[:B], batch.action)
+    expected = values[0] if algo == "td3" else values.mean(axis=0)  # entropy weighs nothing
+    np.testing.assert_allclose(found, -expected.mean(), rtol=1e-4, atol=1e-5)
+
+
+DISTRIBUTION = {"sac": "tanh_normal", "cql": "tanh_normal", "td3": "noisy"}
+HPARAMS = {"gamma": 0.9, "target_entropy": -1.0, "cql_alpha": 1.0}
+HPARAMS |= {"target_noise": 0.2, "target_noise_clip": 0.5}
+
+
 @pytest.fixture(scope="module")
 def stepped():
     """SAC's learner before and after a gradient step."""
@@ -156,7 +208,7 @@ def test_target_networks_follow_the_scaled_weights(stepped):
         jax.tree.leaves({"critic": after.params["critic"]}),
         strict=True,
     ):
-        np.testing.assert_allclose(new, 0.995 * old + 0.005 * now, atol=1e-6)
+        np.testing.assert_allclose(new, 0.5 * old + 0.5 * now, atol=1e-6)
 
 
 def test_scaling_leaves_other_parameters():

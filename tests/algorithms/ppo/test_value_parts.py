@@ -9,6 +9,7 @@ import pytest
 
 from jaxrl.algorithms.ppo import value_parts
 from jaxrl.config import presets
+from jaxrl.networks.mlp import layer_widths
 from jaxrl.types import ActionSpec, EnvSpec
 
 
@@ -37,3 +38,13 @@ def test_number_of_parts_bounds_memory(monkeypatch):
     fixed = replace(config.ppo, value_parts=100)
     assert value_parts.choose(fixed, *arguments) == 128  # the next divisor of the rows
     assert value_parts.choose(fixed, config.network, spec, 8, 2) == 4  # one row of each shard
+
+
+def test_residual_blocks_are_wider_than_their_input():
+    config = presets.get("ant")
+    network = replace(config.network, critic_hidden=(32, 64), residual_blocks=2)
+    spec = EnvSpec(jax.ShapeDtypeStruct((27,), jnp.float32), ActionSpec(8, False))
+    size = value_parts.num_bytes(config.ppo, network, spec, 8)
+    assert size == 2 * 4 * 8 * config.ppo.rollout_length * (4 * 64 + 27)
+    assert layer_widths((32, 64), 2) == [32, 64, 256, 64, 256, 64]
+    assert layer_widths((32, 64), 0) == [32, 64]
