@@ -265,15 +265,17 @@ def _start(
     overrides.check(members)
     # JAX is imported only now: help and errors about settings never wait for it.
     _speed_up_start(processes)
+    from jaxrl import programs
     from jaxrl.programs import memory_estimate
-    from jaxrl.training import fit, forecast
+    from jaxrl.training import fit, forecast, population
 
     result = None
     if resume_if_present and not args.dry_run:
         result = fit.resume_if_present(members, _verbosity(args))
     if result is not None:
         return _conclude(result, args.config)
-    built = fit.build_population(members) if len(members) > 1 else fit.build(members[0])
+    several = len(members) > 1
+    built = population.build(members) if several else programs.build(members[0])
     if args.dry_run:
         print(_differences(members[0]))
         print(memory_estimate.report(built))

@@ -13,11 +13,10 @@ import numpy as np
 import pytest
 
 import jaxrl
-from jaxrl import evaluate, train
+from jaxrl import evaluate, programs, train
 from jaxrl.config import TrainConfig, presets, serialization, validate
 from jaxrl.errors import UserError
 from jaxrl.programs import memory_estimate
-from jaxrl.training import fit
 from tests.helpers import tiny
 
 BAD_FLAGS = {
@@ -165,7 +164,7 @@ def test_episodes_and_seeds_out_of_range_are_refused(flag, value, capsys):
 
 
 def test_more_episodes_than_fit_in_memory_are_refused(monkeypatch):
-    program = fit.build(train._parse(tiny.FLAGS).config)
+    program = programs.build(train._parse(tiny.FLAGS).config)
     memory_estimate.refuse_episodes(program.env, 100)
     with pytest.raises(UserError, match="--only: 100,000,000,000 episodes side by side need"):
         memory_estimate.refuse_episodes(program.env, 10**11, "--only")

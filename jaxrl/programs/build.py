@@ -18,18 +18,18 @@ from jaxrl.programs.device import DeviceProgram
 from jaxrl.programs.gymnasium import GymnasiumProgram
 from jaxrl.programs.program import Program
 from jaxrl.types import Metrics, RewardFn, Rollout, TrainState
-from jaxrl.utils import sharding
+from jaxrl.utils import compilation_cache, sharding
 
 
 def build(config: TrainConfig) -> Program:
-    """Build environments or data, networks and algorithm."""
-    return offline.build(config) if config.offline else build_online(config)
-
-
-def build_online(config: TrainConfig) -> DeviceProgram | GymnasiumProgram:
-    """Build environments, networks and algorithm."""
+    """Check the settings, and build environments or data, networks and algorithm."""
     validate.check(config, device_count=len(jax.devices()))
     sinks.check_extras(config)
+    compilation_cache.enable()
+    return offline.build(config) if config.offline else _build_online(config)
+
+
+def _build_online(config: TrainConfig) -> DeviceProgram | GymnasiumProgram:
     mesh = sharding.make_mesh(config.devices)
     cache = trace_cache.find(config, mesh)
     template = cache.stored.template if cache and cache.stored else None

@@ -19,7 +19,7 @@ from rich import progress
 from jaxrl.algorithms import registry as algorithms
 from jaxrl.algorithms.off_policy.offline import OfflineAlgorithm
 from jaxrl.algorithms.off_policy.replay import ReplayState
-from jaxrl.config import TrainConfig, env_names, validate
+from jaxrl.config import TrainConfig, env_names
 from jaxrl.data import dataset
 from jaxrl.data.dataset import Dataset
 from jaxrl.data.hdf5 import EpisodeRef
@@ -31,7 +31,7 @@ from jaxrl.evaluation import episodes as evaluation
 from jaxrl.evaluation import gymnasium
 from jaxrl.evaluation.episodes import Episodes
 from jaxrl.learning.replay_buffer import Transition
-from jaxrl.loggers import run_dir, sinks
+from jaxrl.loggers import run_dir
 from jaxrl.policies import reward_files
 from jaxrl.programs.compiler import peak_bytes
 from jaxrl.programs.program import Program, run_iterations, with_settings
@@ -127,8 +127,6 @@ class OfflineProgram(Program):
 
 def build(config: TrainConfig) -> OfflineProgram:
     """Look through the data, and compose what learns from it."""
-    validate.check(config, device_count=len(jax.devices()))
-    sinks.check_extras(config)
     if config.data.path is None:
         raise UserError("--data.path: which file or folder of recorded episodes?")
     data = dataset.scan(

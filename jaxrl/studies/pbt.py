@@ -39,10 +39,7 @@ class Plan(NamedTuple):
 
 def execute(name: str, chosen: Study, out: Path, number: int) -> None:
     """Train a population of `number` members, and write its results."""
-    from jaxrl.utils import compilation_cache
-
     members = population(chosen, number)
-    compilation_cache.enable()
     started = training.start(members)
     run = training.run_folder(out / "runs", members, repr((chosen.search, chosen.metric)))
     print(f"population-based training: {number} members in {run}", flush=True)

@@ -134,9 +134,7 @@ def _run(
     """Train all cells, as many per program as possible, and store the results of each program."""
     from jaxrl.studies import training
     from jaxrl.training import population
-    from jaxrl.utils import compilation_cache
 
-    compilation_cache.enable()
     made = provenance.current(command)
     names, configs = list(cells), list(cells.values())
     groups = population.groups(configs)

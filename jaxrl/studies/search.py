@@ -100,10 +100,7 @@ def execute(
 
     With a `storage`, other processes may do the same: trials that they run are not repeated.
     """
-    from jaxrl.utils import compilation_cache
-
     check_ranges(chosen)
-    compilation_cache.enable()
     optuna = _optuna()
     searched = _opened(optuna, chosen, out / "search.jsonl", storage)
     before, since, waiting = -1, time.monotonic(), False

@@ -33,9 +33,6 @@ def run(
     chosen: Study, cells: dict[Cell, TrainConfig], out: Path, at_once: int, command: str
 ) -> None:
     """Train programs that nobody else trains, until all cells are finished."""
-    from jaxrl.utils import compilation_cache
-
-    compilation_cache.enable()
     made, waiting = provenance.current(command), False
     own = f"runs-{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:6]}.jsonl"
     parts = divided(cells, at_once)

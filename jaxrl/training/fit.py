@@ -14,14 +14,7 @@ import jax
 
 from jaxrl import programs
 from jaxrl.algorithms.ppo.batch import ExtraLoss
-from jaxrl.config import (
-    TrainConfig,
-    overrides,
-    presets,
-    settings,
-    validate,
-    variants,
-)
+from jaxrl.config import TrainConfig, overrides, presets, settings, variants
 from jaxrl.errors import UserError, nearest, out_of_memory
 from jaxrl.loggers import run_dir as folders
 from jaxrl.loggers.console import NORMAL
@@ -35,23 +28,7 @@ from jaxrl.training.callback_runner import Callback, CallbackRunner
 from jaxrl.training.run import Exchange
 from jaxrl.training.summary import Result
 from jaxrl.types import Algorithm
-from jaxrl.utils import compilation_cache, processes, sharding, user_code
-
-
-def build(config: TrainConfig) -> Program:
-    """Check the settings and build what they describe; nothing is compiled yet."""
-    validate.check(config)
-    compilation_cache.enable()
-    return programs.build(config)
-
-
-def build_population(members: Sequence[TrainConfig]) -> Program:
-    """Check the settings of several members and build the one program that trains them all."""
-    overrides.check(members)
-    compilation_cache.enable()
-    program = population.build(members)
-    variants.folder_names(members)  # refuses two that are the same, before there is a folder
-    return program
+from jaxrl.utils import processes, sharding, user_code
 
 
 def fit(
@@ -103,11 +80,11 @@ def fit(
         named = presets.get(config, **own, **changes)
         if presets.is_custom(config) and changes.keys().isdisjoint({"cycles", "iterations"}):
             named = overrides.with_ten_epochs(named)
-        program = build(named)
+        program = programs.build(named)
     elif isinstance(config, TrainConfig):
-        program = build(overrides.changed(config, own | changes))
+        program = programs.build(overrides.changed(config, own | changes))
     elif _are_settings(config):
-        program = build_population([overrides.changed(c, own | changes) for c in config])
+        program = population.build([overrides.changed(c, own | changes) for c in config])
     else:
         raise UserError(
             "config: give the name of a preset, settings as presets.get returns them, or a list of "
@@ -327,13 +304,13 @@ def resume(
             startup.check_shared(folder)
             if processes.is_main():
                 print(f"run folder: {folder}", flush=True)
-        program = build_population(members) if members else build(config)
+        program = population.build(members) if members else programs.build(config)
         return _continue(folder, program, runner, sinks=sinks, verbose=verbose)
     _refuse_several(folder, members)
     seed = config.seed + 1 if seed is None else seed
     config = dataclasses.replace(config, seed=seed, run_dir=run_dir, init_from=None)
     return fit_program(
-        build(config), runner, continues=folder, sinks=sinks, step=step, verbose=verbose
+        programs.build(config), runner, continues=folder, sinks=sinks, step=step, verbose=verbose
     )
 
 
@@ -367,7 +344,7 @@ def resume_if_present(members: Sequence[TrainConfig], verbose: int = NORMAL) -> 
                 f"--resume auto: the run in '{folder}' has other settings: {changes}. Give another "
                 "--run-dir, or the settings that it has."
             )
-    program = build_population(members) if several else build(config)
+    program = population.build(members) if several else programs.build(config)
     return _continue(folder, program, verbose=verbose)
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 import jax
 
 from jaxrl import programs
-from jaxrl.config import TrainConfig, settings
+from jaxrl.config import TrainConfig, overrides, settings, variants
 from jaxrl.envs.gymnasium.env import GymnasiumEnv
 from jaxrl.errors import UserError
 from jaxrl.programs import DeviceProgram, OfflineProgram
@@ -34,6 +34,8 @@ def build(members: Sequence[TrainConfig]) -> DeviceProgram | OfflineProgram:
     """Build one program for members that differ only in seeds and traced settings."""
     if len(groups(members)) != 1:
         raise UserError(_differing(members))
+    overrides.check(members)
+    variants.folder_names(members)  # refuses two that are the same, before there is a folder
     # Each member is built for one device: rows of environments are not split, members are.
     program = programs.build(replace(members[0], devices=1))
     if isinstance(program, OfflineProgram) and not isinstance(program.env, GymnasiumEnv):

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import jax
 import pytest
 
-from jaxrl import train
+from jaxrl import programs, train
 from jaxrl.algorithms import registry as registry_of_algorithms
 from jaxrl.algorithms.ppo import algorithm as ppo
 from jaxrl.config import (
@@ -31,7 +31,6 @@ from jaxrl.envs import registry
 from jaxrl.envs.tasks import probes
 from jaxrl.envs.vector_env import VectorEnv
 from jaxrl.networks import actor_critic
-from jaxrl.training import fit
 from tests.docs import reading
 from tests.helpers import tiny
 
@@ -181,7 +180,7 @@ def test_settings_page_is_up_to_date():
 
 @pytest.mark.parametrize("preset", ["cartpole", "reppo-pendulum", "rrd-quick"])
 def test_traced_settings_are_arrays_of_the_learner(preset):
-    program = fit.build(replace(presets.get(preset), num_envs=8, devices=1))
+    program = programs.build(replace(presets.get(preset), num_envs=8, devices=1))
     learner = program.abstract_state().learner
     names = {path.partition(".")[2] for path in declared.traced(program.config)}
     assert names and set(learner.hparams) == names

@@ -7,6 +7,7 @@ import shlex
 import shutil
 import sys
 import tomllib
+import types
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 
 import tyro
 
-from jaxrl import launch, record, train
+from jaxrl import launch, programs, record, train
 from jaxrl.config import LogConfig, TrainConfig, distributed, env_names, overrides, presets, zoo
 from jaxrl.programs import DeviceProgram, device, memory_estimate
 from jaxrl.programs.device import DeviceExecutor, compile_programs
@@ -43,9 +44,10 @@ class Commands:
     def __init__(self, trained: Path, monkeypatch: Any):
         self.trained, self.patch, self.number = trained, monkeypatch, 0
         self.later = ""  # what the document says after the command
-        self.build, self.parse, cells = fit.build, train._parse, study.Study.cells
+        self.build, self.parse, cells = programs.build, train._parse, study.Study.cells
         monkeypatch.setattr(device, "compile_programs", compile_once)
-        monkeypatch.setattr(fit, "build", lambda config: self.build(shrunk(config)))
+        small = types.SimpleNamespace(build=lambda config: self.build(shrunk(config)))
+        monkeypatch.setattr(fit, "programs", small)
         monkeypatch.setattr(train, "_parse", lambda words: _small(self.parse(words)))
         monkeypatch.setattr(
             study.Study, "cells", lambda *a, **k: {c: shrunk(x) for c, x in cells(*a, **k).items()}
@@ -277,7 +279,7 @@ def compile_once(program: DeviceProgram) -> DeviceExecutor:
 def _traces(build: Callable, members: list[TrainConfig]) -> None:
     """Build a run at its full size, estimate its memory, and trace an iteration."""
     small = [with_stand_in(member) for member in members]
-    program = fit.build_population(small) if len(small) > 1 else build(small[0])
+    program = population.build(small) if len(small) > 1 else build(small[0])
     assert memory_estimate.report(program)
     trace_iteration(program)
 

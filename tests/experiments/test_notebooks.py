@@ -8,9 +8,10 @@ import sys
 import pytest
 
 from experiments.notebooks.__main__ import HERE, ROOT, executed, main
+from jaxrl import programs
 from jaxrl.studies import report, results, run, study
 from jaxrl.studies.results import Record
-from jaxrl.training import fit, population
+from jaxrl.training import population
 from tests.docs.shrinking import with_stand_in
 from tests.helpers.stepping import trace_iteration
 
@@ -63,7 +64,7 @@ def test_studies_of_notebooks_can_be_trained(name, monkeypatch):
     cells = study.load(name).smoke_test().cells()
     configs = [with_stand_in(config) for config in cells.values()]
     for first, *_ in population.groups(configs):  # members of a group share a program
-        trace_iteration(fit.build(configs[first]))
+        trace_iteration(programs.build(configs[first]))
 
 
 @pytest.mark.parametrize("name", STUDIES)

@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 from jax._src import cache_key
 
-from jaxrl import train
+from jaxrl import programs, train
 from jaxrl.callbacks import CallbackAction
 from jaxrl.checkpoint import array_io
 from jaxrl.checkpoint.manager import CheckpointManager
@@ -70,7 +70,7 @@ def too_few_members() -> None:
 def recorded_data() -> None:
     data = recorded.write_bandit(folder / f"data-{processes.index()}.hdf5", episodes=2)
     flags = ["rrd-offline", "--data.path", str(data), "--devices", "1"]
-    startup.check_alike(fit.build(train._parse(flags).config))
+    startup.check_alike(programs.build(train._parse(flags).config))
 
 
 def gymnasium_continues() -> None:
@@ -94,7 +94,7 @@ def continue_resharded(run: Path, *flags: str) -> tuple[int, str, list[str]]:
     config = train._parse(command).config
     processes.gather("looked")  # before anyone continues
     with CheckpointManager(run / "checkpoints", read_only=True) as checkpoints:
-        state, restored, warnings = resume.restore_state(fit.build(config), checkpoints)
+        state, restored, warnings = resume.restore_state(programs.build(config), checkpoints)
     leaves = jax.tree.leaves(jax.tree.map(_numbers, processes.fetch(state)))
     digest = hashlib.sha256(b"".join(leaf.tobytes() for leaf in leaves)).hexdigest()
     fit.resume_if_present([config], verbose=0)
@@ -175,7 +175,7 @@ def damaged_part() -> None:
         part = next((newest / "process-1" / "arrays").glob("*.raw"))
         part.write_bytes(bytes(len(part.read_bytes())))
     processes.gather("damaged")
-    program, read = fit.build(parsed("ppo", "none").config), []
+    program, read = programs.build(parsed("ppo", "none").config), []
     read_arrays = array_io.read_arrays
 
     def recording(place, leaves):

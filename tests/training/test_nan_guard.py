@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 
 import jaxrl
-from jaxrl import evaluate, train
+from jaxrl import evaluate, programs, train
 from jaxrl.checkpoint import snapshot
 from jaxrl.errors import UserError
 from jaxrl.loggers.sinks import Sinks
 from jaxrl.programs import device, memory_estimate
-from jaxrl.training import fit
 from jaxrl.training.run import Member
 from jaxrl.utils import device_memory, host_memory
 from tests.helpers import nan_envs, tiny
@@ -202,7 +201,7 @@ def test_process_memory_limit_applies_to_cpu_devices(monkeypatch):
 
 def test_memory_estimate_names_the_largest_replay_array():
     flags = "dqn-catch --devices 1 --offpolicy.buffer-size 1000000"
-    program = fit.build(train._parse(shlex.split(flags)).config)
+    program = programs.build(train._parse(shlex.split(flags)).config)
     found = memory_estimate.largest(program)
     assert found[0][0].startswith("replay/") and found[0][2] == "--offpolicy.buffer-size"
     amounts = [memory_estimate.num_bytes(leaf) for _, leaf, _ in found]

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 import jaxrl
-from jaxrl import evaluate, train
+from jaxrl import evaluate, programs, train
 from jaxrl.config import overrides, variants
 from jaxrl.errors import UserError
 from jaxrl.loggers import run_dir as folders
 from jaxrl.programs import device, memory_estimate
-from jaxrl.training import fit, nan_guard, overview, population, recovery, summary
+from jaxrl.training import nan_guard, overview, population, recovery, summary
 from jaxrl.utils import device_memory, stats
 from tests.helpers import tiny
 
@@ -264,7 +264,7 @@ def test_a_diverged_member_does_not_stop_the_others():
 
 def test_dry_run_reports_how_many_seeds_fit(monkeypatch, capsys):
     config = train._parse(tiny.FLAGS).config
-    peak = memory_estimate.estimated_peak(fit.build(config))
+    peak = memory_estimate.estimated_peak(programs.build(config))
     monkeypatch.setattr(device_memory, "free", lambda: 5 * peak + 1)
     command = train._parse([*tiny.FLAGS, "--num-seeds", "4", "--dry-run"])
     assert train._start(command) == 0
@@ -279,7 +279,7 @@ def test_dry_run_reports_how_many_seeds_fit(monkeypatch, capsys):
 
 def test_memory_estimate_is_within_2x_of_compiled_size():
     wide = "--network.hidden 64 --network.critic-hidden 64 64 --num-envs 128 --eval.num-envs 0"
-    program = fit.build(train._parse([*tiny.FLAGS, *wide.split()]).config)
+    program = programs.build(train._parse([*tiny.FLAGS, *wide.split()]).config)
     needed = device.compile_programs(program).cycle_bytes()
     assert needed / 2 < memory_estimate.estimated_peak(program) < needed * 2
 
