@@ -18,23 +18,18 @@ Published: PPO after 100 million steps, as SLM-Lab lists it. The means that REPP
 of 23 tasks of dmc, are 596 for brax's PPO and 775 for REPPO.
 """
 
-import json
-import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from benchmarks import report
+from benchmarks import learning_curves, report
+from benchmarks.learning_curves import Curve, aggregate, at
 from jaxrl.config import env_names, presets
 from jaxrl.errors import UserError, exit_status, nearest
-from jaxrl.loggers import run_dir
-from jaxrl.loggers.sinks import read_jsonl
-from jaxrl.utils import stats
 
 SUITES = {
     "dmc": env_names.DM_CONTROL,
@@ -60,66 +55,11 @@ PUBLISHED = {
 }
 # Of dmc, REPPO's authors leave these out.
 NOT_IN_REPPO = ("PointMass", "SwimmerSwimmer6")
-_TOLERANCE = 1.02  # an evaluation a little later than a number of steps counts as at it
-
-
-class Curve(NamedTuple):
-    """Evaluations of all seeds of a task."""
-
-    steps: list[int]
-    seconds: list[float]  # since the process began
-    returns: list[list[float]]  # [evaluations][seeds]
-
-
-def read_curve(folder: Path, before: float = 0.0) -> Curve:
-    """Read the evaluations of a run, or of all seeds in it; `before`: seconds of its start."""
-    members = run_dir.member_names(folder)
-    logs = [
-        [row for row in read_jsonl(place / "metrics.jsonl") if "eval/mean_reward" in row]
-        for place in ([folder / name for name in members] or [folder])
-    ]
-    rows = list(zip(*logs, strict=False))  # an interrupted run may have written some of a row
-    return Curve(
-        [int(row[0]["step"]) for row in rows],
-        [round(before + row[0]["time/time_elapsed"], 1) for row in rows],
-        [[float(one["eval/mean_reward"]) for one in row] for row in rows],
-    )
-
-
-def train(task: str, folder: Path, seeds: int, extra: list[str]) -> Curve:
-    """Train a task, or continue, or read what is finished."""
-    done, start = folder / "benchmark.txt", folder / "start_seconds.txt"
-    if not done.exists():
-        began = time.time()
-        words = [preset_of(task), "--num-seeds", str(seeds), "--run-dir", str(folder)]
-        words += ["--resume", "auto", "--quiet", *extra]
-        command = [sys.executable, "-m", "jaxrl.train", *words]
-        run = subprocess.run(command, capture_output=True, text=True)
-        if run.returncode:
-            output = run.stdout[-2000:] + run.stderr[-2000:]
-            raise RuntimeError(f"{' '.join(command)} failed:\n{output}")
-        if not start.exists():  # the settings are written when a run begins
-            start.write_text(str((folder / "config.json").stat().st_mtime - began))
-        done.write_text(" ".join(command[1:]) + "\n")
-    return read_curve(folder, float(start.read_text()))
 
 
 def preset_of(task: str) -> str:
     """Return the preset that a task trains."""
     return f"playground:{task}"
-
-
-def at(curve: Curve, steps: float) -> list[float] | None:
-    """Return the returns of the seeds at a number of steps; None where they were not evaluated."""
-    until = [number for number in curve.steps if number <= steps * _TOLERANCE]
-    ended_before = not until or curve.steps[-1] * _TOLERANCE < steps
-    return None if ended_before else curve.returns[len(until) - 1]
-
-
-def read_results(path: Path) -> dict[str, Curve]:
-    """Read the curves of earlier results, if there are any."""
-    found = json.loads(path.read_text())["curves"] if path.exists() else {}
-    return {task: Curve(**curve) for task, curve in found.items()}
 
 
 def beside(rows: list[dict[str, Any]], name: str, others: dict[str, Curve]) -> None:
@@ -138,8 +78,8 @@ def rows_of(curves: dict[str, Curve]) -> list[dict[str, Any]]:
         row: dict[str, Any] = {"task": task, "seeds": len(curve.returns[-1])}
         for millions in MILLIONS:
             found = at(curve, millions * 1e6)
-            row[f"{millions} M"] = None if found is None else _aggregate(found)
-        row["end"] = _aggregate(curve.returns[-1])
+            row[f"{millions} M"] = None if found is None else aggregate(found)
+        row["end"] = aggregate(curve.returns[-1])
         row["M steps"] = round(curve.steps[-1] / 1e6)
         row["seconds"] = round(curve.seconds[-1])
         row["published"] = PUBLISHED.get(task)
@@ -147,28 +87,24 @@ def rows_of(curves: dict[str, Curve]) -> list[dict[str, Any]]:
     return [*rows, *_means(curves)]
 
 
-def _aggregate(returns: list[float]) -> float:
-    return float(stats.interquartile_mean(np.asarray(returns)))
-
-
 def _means(curves: dict[str, Curve]) -> Iterator[dict[str, Any]]:
     """Yield rows with the means over tasks, for dmc once all of its tasks are there."""
     listed = [task for task in env_names.DM_CONTROL if task not in NOT_IN_REPPO]
     if not set(listed) <= curves.keys():
         return
-    for name, aggregate in (("mean of 23", np.mean), ("IQM of 23", _flat_iqm)):
+    for name, mean in (("mean of 23", np.mean), ("IQM of 23", _flat_iqm)):
         row: dict[str, Any] = {"task": name}
         for millions in MILLIONS:
             found = [at(curves[task], millions * 1e6) for task in listed]
             if None not in found:
-                row[f"{millions} M"] = float(aggregate(np.asarray(found)))
-        row["end"] = float(aggregate(np.asarray([curves[task].returns[-1] for task in listed])))
+                row[f"{millions} M"] = float(mean(np.asarray(found)))
+        row["end"] = float(mean(np.asarray([curves[task].returns[-1] for task in listed])))
         row["seconds"] = round(sum(curves[task].seconds[-1] for task in listed))
         yield row
 
 
 def _flat_iqm(returns: np.ndarray) -> float:
-    return _aggregate(returns.ravel().tolist())
+    return aggregate(returns.ravel().tolist())
 
 
 def panel(task: str, curve: Curve, other: Curve | None = None):
@@ -220,18 +156,20 @@ def main() -> None:
     folder = arguments.folder or RUNS / arguments.name
     for task in tasks:
         assert presets.get(preset_of(task))
-    path = arguments.out / f"{arguments.name}.json"
-    curves = read_results(path) if arguments.add else {}
-    others = read_results(arguments.out / f"{arguments.beside}.json") if arguments.beside else {}
+    read = learning_curves.read_results
+    curves = read(arguments.out / f"{arguments.name}.json") if arguments.add else {}
+    others = read(arguments.out / f"{arguments.beside}.json") if arguments.beside else {}
     with ThreadPoolExecutor(arguments.at_once) as threads:
         running = {
-            threads.submit(train, task, folder / task, arguments.seeds, extra): task
+            threads.submit(
+                learning_curves.train, [preset_of(task), *extra], folder / task, arguments.seeds
+            ): task
             for task in tasks
         }
         for done in as_completed(running):
             task, curve = running[done], done.result()
             curves[task] = curve
-            end = f"{_aggregate(curve.returns[-1]):.1f} in {curve.seconds[-1]} s"
+            end = f"{aggregate(curve.returns[-1]):.1f} in {curve.seconds[-1]} s"
             print(f"{task}: {end}", flush=True)
             rows = rows_of(curves)
             if others:
@@ -242,7 +180,7 @@ def main() -> None:
                 arguments.out,
                 module="playground",
                 panels=[panel(*each, others.get(each[0])) for each in sorted(curves.items())],
-                extra={"curves": {name: each._asdict() for name, each in curves.items()}},
+                extra={"curves": learning_curves.to_json(curves)},
             )
 
 

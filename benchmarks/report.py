@@ -16,12 +16,12 @@ from typing import Any
 RESULTS = Path(__file__).parent / "results"
 QUICK_RESULTS = Path("runs", "benchmarks")
 PACKAGES = ("jax", "jaxlib", "brax", "mujoco-mjx", "flax", "optax", "stable-baselines3", "torch")
-# Flags of --quick for `python -m jaxrl.train`: 256 steps in a cycle, on one device.
-SMALL = shlex.split(
+# Flags of --quick for `python -m jaxrl.train`, of any algorithm; and of PPO: 256 steps in a cycle.
+SMALL_RUN = shlex.split(
     "--devices 1 --iterations 2 --num-envs 16 --eval.num-envs 4 --network.hidden 8 "
-    "--network.critic-hidden 8 --ppo.rollout-length 8 --ppo.num-minibatches 2 "
-    "--task.episode-length 20"
+    "--network.critic-hidden 8 --task.episode-length 20"
 )
+SMALL = [*SMALL_RUN, *shlex.split("--ppo.rollout-length 8 --ppo.num-minibatches 2")]
 BLUE, GREY, ORANGE = "#1f4e79", "#9aa5b1", "#d9822b"
 
 
@@ -50,19 +50,22 @@ def machine() -> dict[str, Any]:
             versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
-    # On a machine without the repository's history, the caller names the commit.
-    commit = os.environ.get("BENCHMARK_COMMIT")
-    if not commit:
-        changed = " and changes" if _git("status", "--short", "--", "jaxrl", "benchmarks") else ""
-        commit = _git("rev-parse", "--short", "HEAD") + changed
     return {
         "devices": _devices(),
         "cpu_cores": os.cpu_count(),
         "python": platform.python_version(),
         "versions": versions,
-        "commit": commit,
+        "commit": commit(),
         "date": time.strftime("%Y-%m-%d"),
     }
+
+
+def commit() -> str:
+    """Return the commit; on a machine without the repository's history, its caller names it."""
+    if named := os.environ.get("BENCHMARK_COMMIT"):
+        return named
+    changed = " and changes" if _git("status", "--short", "--", "jaxrl", "benchmarks") else ""
+    return _git("rev-parse", "--short", "HEAD") + changed
 
 
 def _devices() -> list[str]:

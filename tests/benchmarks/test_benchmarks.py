@@ -23,6 +23,8 @@ from benchmarks import (
     brax_worker,
     contacts,
     decomposition,
+    learners,
+    learning_curves,
     memory,
     off_policy,
     offline,
@@ -31,6 +33,7 @@ from benchmarks import (
     seeds,
     time_to_return,
 )
+from benchmarks.learning_curves import Curve
 from jaxrl import train
 from jaxrl.config import overrides
 from jaxrl.envs import brax_patches
@@ -351,22 +354,78 @@ def test_playground_adds_to_earlier_results_and_shows_others(run, stand_in, tmp_
     assert cheetah["ppo, 50 M"] == 650 and "ppo, 50 M" not in walker
 
 
-def test_playground_returns_are_those_at_equal_steps():
-    curve = playground.Curve([5_000_000, 10_100_000, 31_000_000], [1, 2, 3], [[1], [2], [3]])
-    assert playground.at(curve, 10e6) == [2] and playground.at(curve, 30e6) == [2]
-    assert playground.at(curve, 31e6) == [3] and playground.at(curve, 60e6) is None
+def test_returns_are_those_at_equal_steps():
+    curve = Curve([5_000_000, 10_100_000, 31_000_000], [1, 2, 3], [[1], [2], [3]])
+    assert learning_curves.at(curve, 10e6) == [2] and learning_curves.at(curve, 30e6) == [2]
+    assert learning_curves.at(curve, 31e6) == [3] and learning_curves.at(curve, 60e6) is None
 
 
 def test_playground_means_need_all_tasks():
     tasks = playground.chosen_tasks(["dmc"])
     assert len(tasks) == 25
-    curves = {t: playground.Curve([60_000_000], [9.0], [[n, n + 2]]) for n, t in enumerate(tasks)}
+    curves = {t: Curve([60_000_000], [9.0], [[n, n + 2]]) for n, t in enumerate(tasks)}
     *_, mean, iqm = playground.rows_of(curves)
     others = [n for n, t in enumerate(tasks) if t not in playground.NOT_IN_REPPO]
     assert mean["task"] == "mean of 23" and mean["60 M"] == pytest.approx(sum(others) / 23 + 1)
     assert iqm["seconds"] == 23 * 9
     del curves["CheetahRun"]
     assert len(playground.rows_of(curves)) == 24
+
+
+def test_learners_train_and_then_read(run, stand_in, tmp_path, monkeypatch):
+    monkeypatch.setattr(learners, "RUNS", tmp_path / "runs")
+    words = ("ant", "hopper", "--learners", "ppo", "fasttd3", "--seeds", "2")
+    rows = run("learners", more=words)
+    pairs = [(task, learner) for task in ("ant", "hopper") for learner in ("ppo", "fasttd3")]
+    assert [(row["task"], row["learner"]) for row in rows] == pairs
+    assert all(row["seeds"] == 2 and row["end"] == 10 and row["commit"] for row in rows)
+    assert [words[0] for words in stand_in] == ["ant", "td3-ant", "hopper", "td3-hopper"]
+    assert run("learners", more=words) == rows
+    assert len(stand_in) == 4
+
+
+def test_learners_name_the_time_to_nearly_the_best_return():
+    """The best of both is 110, the lowest 10: nine tenths of the way is 100."""
+    curves = {
+        "ppo ant": Curve([1, 2, 3], [10.0, 20.0, 30.0], [[10, 30], [95, 105], [105, 115]], "a"),
+        "sac ant": Curve([1, 2], [5.0, 6.0], [[10, 10], [80, 119]], "b"),
+        "td3 hopper": Curve([], [], [], "c"),  # ended before it was evaluated
+    }
+    ppo, sac = learners.rows_of(curves, ["ant", "hopper"])
+    assert (ppo["s to 90 %"], sac["s to 90 %"]) == (20.0, None)
+    assert (ppo["end"], ppo["commit"], sac["end"], sac["commit"]) == (110, "a", 99.5, "b")
+
+
+@pytest.mark.parametrize("learner", learners.LEARNERS)
+@pytest.mark.parametrize("quick", [False, True])
+def test_learners_have_valid_settings(learner, quick):
+    for task in learners.TASKS:
+        train._parse(learners.command_of(learner, task, quick))
+
+
+def test_runs_end_at_their_limit_and_continue_after_an_error(stand_in, tmp_path, monkeypatch):
+    waits = [sys.executable, "-c", "import time; time.sleep(60)"]
+    began = time.monotonic()
+    learning_curves._run(waits, limit=0.1)
+    assert time.monotonic() - began < 30
+    folder, real = tmp_path / "run", learning_curves._run
+
+    def fail(command, limit):
+        folder.mkdir()
+        (folder / "config.json").touch()
+        real([sys.executable, "-c", "raise SystemExit('no memory')"], limit)
+
+    monkeypatch.setattr(learning_curves, "_run", fail)
+    with pytest.raises(RuntimeError, match="no memory"):
+        learning_curves.train(["ant"], folder, seeds=1)
+    started = time.time() + 5.0
+    os.utime(folder / "config.json", (started, started))
+    monkeypatch.setattr(learning_curves, "_run", lambda *_: None)
+    (folder / "metrics.jsonl").write_text(
+        '{"step": 9, "eval/mean_reward": 2.0, "time/time_elapsed": 30.0}\n'
+    )
+    curve = learning_curves.train(["ant"], folder, seeds=1)
+    assert curve.returns == [[2.0]] and 35 <= curve.seconds[0] < 60
 
 
 def test_follow_reports_lines_as_they_arrive():
