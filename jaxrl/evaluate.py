@@ -214,20 +214,22 @@ def _evaluate_trials(
     from jaxrl.evaluation import episodes as evaluation
     from jaxrl.reports import clips as clip_report
 
-    every, results = [], []
-    for label, title, changed in _conditions(_with_pushes(config, args)):
-        other = cast("VectorEnv", environments.build(changed)) if every else env
-        played, zero = _play_trials(args, changed, other, policy, poses=not results)
+    every, results, criteria = [], [], env.hooks.trial_criteria
+    for condition in env.hooks.trial_conditions(_with_pushes(config, args)):
+        other = cast("VectorEnv", environments.build(condition.config)) if every else env
+        played, zero = _play_trials(args, condition.config, other, policy, poses=not results)
         found = cast("TrialReport", evaluation.trial_report(played, other))
         of_zero = None if zero is None else evaluation.trial_report(zero, other)
-        every.append(conditions.Played(label, title, found, of_zero))
+        every.append(conditions.Played(condition.label, condition.title, found, of_zero))
         results.append(played)
     trials = every[0].policy
-    report |= _metrics(results[0], env) | conditions.metrics(every) | trials.details
+    report |= _metrics(results[0], env) | conditions.metrics(every, criteria) | trials.details
     out = _prepare_out(args)
     print(trials.text)
-    print(conditions.text(every))
-    clip_report.write_table(out.with_suffix(".tsv"), conditions.add_columns(every))
+    if criteria:
+        print(conditions.text(every, criteria))
+    table = conditions.add_columns(every, criteria)
+    clip_report.write_table(out.with_suffix(".tsv"), table)
     print(f"every clip in {out.with_suffix('.tsv')}")
     if args.split:
         report["split"] = args.split
@@ -238,24 +240,6 @@ def _evaluate_trials(
         name = args.render_clip or trials.worst
         clip_report.write_video(results[0], env, name, args.render)
         print(f"video of {name} in {args.render}")
-
-
-def _conditions(config: TrainConfig) -> list[tuple[str, str, TrainConfig]]:
-    """Return a label, a title and the settings of every condition that trials are played under."""
-    from jaxrl.motion import formats
-
-    motion = config.motion
-    planned = bool(motion.plans and motion.clips and formats.any_planned(motion.clips))
-    follows = "with plans" if planned else "without plans"
-    every = [("", follows if config.env == "imitation" else "trials", config)]
-    if planned:
-        without = replace(config, motion=replace(motion, plans=False))
-        every.append(("without_plans", "the same clips without plans", without))
-    if config.env == "imitation" and motion.push:
-        pushed = replace(config, motion=replace(motion, push_trials=True))
-        title = f"pushed by {motion.push:g} m/s every {motion.push_every:g} s"
-        every.append(("pushed", title, pushed))
-    return every
 
 
 def _with_pushes(config: TrainConfig, args: EvaluateArgs) -> TrainConfig:
@@ -292,7 +276,8 @@ def _play_trials(
     )
     # Sampled actions are not zero, nor need those of a user's own networks be.
     continuous = not policy.spec.action.discrete
-    has_zero = deterministic and continuous and config.network.module is None
+    suited = deterministic and continuous and config.network.module is None
+    has_zero = suited and bool(env.hooks.trial_criteria)
     return play(policy.params), play(zero_policy(policy.params)) if has_zero else None
 
 
@@ -350,7 +335,7 @@ def _check_clips(args: EvaluateArgs, env: "VectorEnv | GymnasiumEnv") -> None:
     if args.render and args.render.suffix not in (".gif", ".png"):
         raise UserError(f"--render '{args.render}': the file must end in .gif or .png.")
     if args.render_clip:
-        names = list(cast("VectorEnv", env).env.trial_names)
+        names = cast("VectorEnv", env).hooks.trial_names
         if args.render_clip not in names:
             hint = nearest(args.render_clip, names)
             raise UserError(f"--render-clip: there is no clip '{args.render_clip}'.{hint}")

@@ -1,8 +1,8 @@
 """Optional methods by which an environment's task reaches training, evaluation and reports.
 
 A Brax environment needs `reset` and `step`. Where its class has some of the methods below, the
-loop calls them; nothing outside `envs/tasks` knows tasks by name. All of them run on the CPU with
-NumPy arrays, except `trial` and `record`, which are compiled.
+loop calls them and does not know which task it trains. All of them run on the CPU with NumPy
+arrays, except `trial`, `record`, `demonstrations` and `start_position`, which are compiled.
 
 | protocol | called by |
 |---|---|
@@ -11,6 +11,8 @@ NumPy arrays, except `trial` and `record`, which are compiled.
 | `TrialCurriculum` | `jaxrl.training.curriculum`, when its schedule says so |
 | `SharedArrays` | `jaxrl.programs.device`, where the curriculum of trials has changed |
 | `MemorySizes` | `jaxrl.train --dry-run` |
+| `Demonstrations` | `jaxrl.algorithms.ppo`, if AMP is used |
+| `StartPositions` | `jaxrl.evaluate` |
 | `LearningPhases` | `jaxrl.reports`, from the settings and the log alone |
 
 `VectorEnv.hooks` is the one place where they are looked up: wrappers forward attributes, which
@@ -29,7 +31,7 @@ from jaxrl.config import TrainConfig, env_names
 if TYPE_CHECKING:
     from brax.envs.base import State
 
-    from jaxrl.types import Array, PyTree
+    from jaxrl.types import Array, Key, PyTree
 
 Rows = Sequence[Mapping[str, float]]  # of metrics.jsonl
 # (curriculum, metrics of a cycle or episodes of all trials) -> (curriculum, values to log)
@@ -83,11 +85,26 @@ class TrialReport(NamedTuple):
     worst: str  # the name of the trial with the poorest result
 
 
+class TrialCondition(NamedTuple):
+    """Settings under which all trials are played."""
+
+    label: str  # of its metrics and columns, as `pushed`; empty: the trials as the run has them
+    title: str  # of its line in a table
+    config: TrainConfig
+
+
 class Trials(Protocol):
     """Fixed start states that an evaluation plays once each, in place of sampled ones."""
 
     num_trials: int
     trial_names: Sequence[str]
+    trial_criteria: Mapping[str, str]
+    """Columns of the table, and the metrics that are their means, which are compared between
+    conditions, and with a policy whose actions are 0. Optional."""
+
+    def trial_conditions(self, config: TrainConfig) -> list[TrialCondition]:
+        """Return the conditions that `jaxrl.evaluate` plays, that of the run first. Optional."""
+        ...
 
     def trial(self, number: "Array") -> "State":
         """Return the start state of a trial."""
@@ -176,6 +193,22 @@ class MemorySizes(Protocol):
         ...
 
 
+class Demonstrations(Protocol):
+    """Motion that AMP rewards the agent for."""
+
+    def demonstrations(self, key: "Key", number: int) -> "Array":
+        """Return samples of features, [number, n]."""
+        ...
+
+
+class StartPositions(Protocol):
+    """Where episodes begin, for an image of successes by region."""
+
+    def start_position(self, state: "State") -> "Array":
+        """Return the position of a start state, [2]."""
+        ...
+
+
 class Phase(NamedTuple):
     """A part of a run, in environment steps."""
 
@@ -260,6 +293,36 @@ class Hooks(NamedTuple):
     def trial_success(self) -> Callable[[TrialEpisodes], np.ndarray] | None:
         """See `Trials`."""
         return self._find("trial_success", self.has_trials)
+
+    @property
+    def trial_names(self) -> tuple[str, ...]:
+        """See `Trials`; none without trials."""
+        return tuple(self._find("trial_names", self.has_trials) or ())
+
+    @property
+    def trial_criteria(self) -> dict[str, str]:
+        """See `Trials`; none if there is nothing to compare."""
+        return dict(self._find("trial_criteria", self.has_trials) or {})
+
+    @property
+    def trial_poses(self) -> "Callable[..., tuple[np.ndarray, np.ndarray]] | None":
+        """See `Trials`."""
+        return self._find("trial_poses", self.has_trials)
+
+    def trial_conditions(self, config: TrainConfig) -> list[TrialCondition]:
+        """See `Trials`; that of the run, if the method is missing."""
+        hook = self._find("trial_conditions", self.has_trials)
+        return hook(config) if hook else [TrialCondition("", "trials", config)]
+
+    @property
+    def start_position(self) -> "Callable[[State], Array] | None":
+        """See `StartPositions`."""
+        return self._find("start_position", not self.has_trials)
+
+    @property
+    def demonstrations(self) -> "Callable[[Key, int], Array] | None":
+        """See `Demonstrations`."""
+        return self._find("demonstrations", True)
 
     @property
     def memory_sizes(self) -> Callable[[], dict[str, int]] | None:

@@ -72,10 +72,7 @@ def select(rows: _Rows, chosen: tuple[int, ...]) -> _Rows:
 
 def start_positions(env: VectorEnv | GymnasiumEnv, seed: int) -> np.ndarray | None:
     """Return start positions [episodes, 2], if the environment has start_position(state)."""
-    if not isinstance(env, VectorEnv) or env.trials:
-        return None
-    locate = getattr(env.env, "start_position", None)
-    if locate is None:
+    if not isinstance(env, VectorEnv) or (locate := env.hooks.start_position) is None:
         return None
     whole = replace(env, cached_template=env.full_template)
 

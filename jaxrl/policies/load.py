@@ -262,7 +262,9 @@ def player(
     def play_episodes(params: PyTree) -> evaluation.Episodes:
         with stage(f"playing {plural(env.num_envs, 'episode')}"):
             parts = [jax.device_get(program(params, key, *call)) for call in calls()]
-        return parts[0] if all_trials is None else evaluation.join(parts, len(env.env.trial_names))
+        return (
+            parts[0] if all_trials is None else evaluation.join(parts, len(env.hooks.trial_names))
+        )
 
     return play_episodes
 

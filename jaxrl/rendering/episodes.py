@@ -111,7 +111,7 @@ def _trials(env: VectorEnv, number: int | None, clip: str | None) -> tuple[int, 
     if clip is not None:
         if not count:
             raise UserError("--clip: this run follows no motion clips.")
-        names = env.env.trial_names
+        names = env.hooks.trial_names
         if clip not in names:
             raise UserError(
                 f"--clip: there is no clip '{clip}'.{nearest(clip, names)} "
@@ -122,7 +122,7 @@ def _trials(env: VectorEnv, number: int | None, clip: str | None) -> tuple[int, 
 
 
 def _clip_names(env: VectorEnv, trials: tuple[int, ...] | None) -> list[str] | None:
-    return None if trials is None else [env.env.trial_names[i] for i in trials]
+    return None if trials is None else [env.hooks.trial_names[i] for i in trials]
 
 
 def _recorder(env: VectorEnv) -> Callable[[EnvState], PyTree]:

@@ -26,8 +26,9 @@ def write_video(result: Episodes, env: VectorEnv, name: str, path: Path) -> None
     """Write a video of one trial beside its reference."""
     from jaxrl.rendering import software_renderer
 
-    number = list(env.env.trial_names).index(name)
-    poses, reference = env.env.trial_poses(result, number)
+    number, trial_poses = env.hooks.trial_names.index(name), env.hooks.trial_poses
+    assert trial_poses, "an environment whose trials are drawn has poses"
+    poses, reference = trial_poses(result, number)
     frames = software_renderer.render_poses(
         env_adapter.mujoco_model(env.env.inner), poses, reference
     )

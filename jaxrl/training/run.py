@@ -280,20 +280,19 @@ class Run:
     def _zero_policy(
         self, executor: Executor, params: PyTree, cycles: int, state: TrainState
     ) -> list[Row]:
-        """Return each member's success in fixed trials with actions of zero, if there are any.
+        """Return what each member reaches in fixed trials with actions of zero, if it is compared.
 
         Where the trials change with the curriculum there is no one such figure.
         """
         program, config = self.program, self.config
-        hooks = program.hooks
-        fixed = hooks.update_curriculum_from_trials is not None and hooks.shared_arrays is None
+        names = program.hooks.trial_criteria.values()
+        fixed = bool(names) and program.hooks.shared_arrays is None
         continuous = not program.spec.action.discrete
         own_networks = config.network.module is not None  # their outputs need not be 0
         if not (fixed and continuous and config.eval.deterministic) or own_networks:
             return [{} for _ in self.members]
         played = executor.evaluate(zero_policy(params), cycles, state.curriculum)
         found = map(program.summarize, program.split(processes.fetch(played)))
-        names = ("eval/success_rate", "eval/success_rate_strict")
         return [{f"{n}_zero": row[n] for n in names if n in row} for row in found]
 
     def save(self, state: TrainState, cycles: int, *, block: bool = False) -> None:

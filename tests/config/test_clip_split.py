@@ -8,6 +8,7 @@ import pytest
 from jaxrl import evaluate, train
 from jaxrl.config import clip_split, presets
 from jaxrl.config.validate import validate
+from jaxrl.envs.tasks import tracking
 from jaxrl.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -109,12 +110,12 @@ def test_pushes_are_a_condition_of_their_own():
     config = replace(config, motion=replace(config.motion, push_trials=True))
     args = evaluate.EvaluateArgs(Path("run"), push=0.7)
     config = evaluate._with_pushes(evaluate._with_clips(config, args), args)
-    (plain, pushed) = evaluate._conditions(config)
-    assert (plain[0], plain[2].motion.push_trials) == ("", False)
+    plain, pushed = tracking.conditions(config)
+    assert (plain.label, plain.config.motion.push_trials) == ("", False)
     assert pushed[:2] == ("pushed", "pushed by 0.7 m/s every 2 s")
-    assert pushed[2].motion.push_trials and pushed[2].motion.push == 0.7
+    assert pushed.config.motion.push_trials and pushed.config.motion.push == 0.7
     never = evaluate.EvaluateArgs(Path("run"), push=0.0)
-    assert len(evaluate._conditions(evaluate._with_pushes(config, never))) == 1
+    assert len(tracking.conditions(evaluate._with_pushes(config, never))) == 1
 
 
 def test_split_needs_motion_clips():

@@ -1,5 +1,6 @@
 """Optional methods of an environment are looked up in one place, and only if they can matter."""
 
+from jaxrl.config import TrainConfig
 from jaxrl.envs.hooks import Hooks, TrialSchedule
 from tests.helpers import custom_envs
 
@@ -25,6 +26,16 @@ def test_trials_follow_the_schedule_of_their_environment():
     # Without a schedule of its own, and without a curriculum that follows the trials.
     assert Hooks(_Follower(), True, True).trial_schedule == TrialSchedule()
     assert Hooks(_Follower(), False, True).trial_schedule.every == 0
+
+
+def test_what_an_environment_lacks_is_empty():
+    hooks, config = Hooks(_Follower(), has_trials=True), TrainConfig()
+    assert hooks.trial_names == () and hooks.trial_criteria == {}
+    assert hooks.trial_conditions(config) == [("", "trials", config)]
+    assert hooks.trial_poses is hooks.demonstrations is None
+    named = Hooks(custom_envs.Drill(), has_trials=True)
+    assert named.trial_names == ("still", "slow", "fast")
+    assert Hooks(custom_envs.Drill()).trial_names == ()
 
 
 class _Follower:

@@ -1,7 +1,5 @@
 """Conditions of trials, side by side; and the zero policy among them."""
 
-from types import SimpleNamespace
-
 import jax
 import numpy as np
 import pytest
@@ -24,6 +22,7 @@ def _report(*successes):
     return TrialReport(metrics | {"eval/mpjpe_all": 1.0}, table, {}, "", "0")
 
 
+CRITERIA = {"success": "eval/success_rate", "strict_success": "eval/success_rate_strict"}
 EVERY = [
     Played("", "with plans", _report(True, True), _report(True, False)),
     Played("without_plans", "without plans", _report(False, True), None),
@@ -31,13 +30,13 @@ EVERY = [
 
 
 def test_every_condition_has_its_own_metrics_and_columns():
-    assert conditions.metrics(EVERY) == {
+    assert conditions.metrics(EVERY, CRITERIA) == {
         "success_rate_zero": 0.5,
         "success_rate_strict_zero": 0.0,
         "success_rate_without_plans": 0.5,
         "success_rate_strict_without_plans": 0.0,
     }
-    rows = conditions.add_columns(EVERY)
+    rows = conditions.add_columns(EVERY, CRITERIA)
     assert [row["zero_success"] for row in rows] == [True, False]
     assert [row["without_plans_success"] for row in rows] == [False, True]
     assert "zero_success" not in EVERY[0].policy.table[0], "the report itself is not changed"
@@ -45,13 +44,15 @@ def test_every_condition_has_its_own_metrics_and_columns():
 
 
 def test_success_is_printed_side_by_side():
-    assert conditions.text(EVERY).splitlines() == [
-        "success (strict)                             policy     zero actions",
+    assert conditions.text(EVERY, CRITERIA).splitlines() == [
+        "success (strict success)                     policy     zero actions",
         "with plans                            100.0% (0.0%)     50.0% (0.0%)",
         "without plans                          50.0% (0.0%)                -",
     ]
-    custom = EVERY[0]._replace(policy=SimpleNamespace(metrics={}))
-    assert conditions.text([custom]).splitlines()[1].split()[2] == "-"
+    one = {"success": "eval/success_rate"}
+    heading, first, _ = conditions.text(EVERY, one).splitlines()
+    assert heading.split() == ["success", "policy", "zero", "actions"]
+    assert first.split() == ["with", "plans", "100.0%", "50.0%"]
 
 
 @pytest.mark.parametrize(

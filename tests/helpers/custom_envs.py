@@ -195,6 +195,7 @@ class Drill(base.Env):
     backend = "own"
     num_trials = 3
     trial_names = ("still", "slow", "fast")
+    trial_criteria = tracking.CRITERIA
     episode_length = 12
     library = types.SimpleNamespace(names=trial_names, planned=("still",), fps=30.0)
     speeds = np.float32([0.0, 0.02, 0.2])

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from jaxrl import evaluate
+from jaxrl.envs.hooks import Hooks, TrialCondition
 from jaxrl.envs.tasks import tracking
 from jaxrl.envs.tasks.imitation import Imitation
 from jaxrl.evaluation.episodes import Episodes
 from jaxrl.rendering import software_renderer
 from jaxrl.reports import clips as clip_report
-from tests.helpers import tiny
+from tests.helpers import custom_envs, tiny
 
 DRILL = "tests.helpers.custom_envs:Drill"
 
@@ -59,9 +60,11 @@ def test_every_clip_is_reported(run, capsys):
 
 def test_conditions_are_reported_side_by_side(run, tmp_path, monkeypatch, capsys):
     """Each is played in an environment of its own."""
-    monkeypatch.setattr(
-        evaluate, "_conditions", lambda config: [("", "trials", config), ("pushed", "hit", config)]
-    )
+
+    def both(drill, config):
+        return [TrialCondition("", "trials", config), TrialCondition("pushed", "hit", config)]
+
+    monkeypatch.setattr(custom_envs.Drill, "trial_conditions", both, raising=False)
     out = tmp_path / "report.json"
     assert evaluate.main([str(run), "--env", DRILL, "--policy", "final", "--out", str(out)]) == 0
     assert f"{'hit':<34} {'66.7% (66.7%)':>16} {'66.7% (66.7%)':>16}\n" in capsys.readouterr().out
@@ -145,10 +148,10 @@ def test_video_shows_the_clip_beside_its_reference(tmp_path, monkeypatch):
     )
     inner = Imitation.__new__(Imitation)
     inner.library, inner.humanoid = library, SimpleNamespace(model="model")
-    env = SimpleNamespace(inner=inner, trial_names=inner.trial_names, trial_poses=inner.trial_poses)
+    env = SimpleNamespace(env=SimpleNamespace(inner=inner), hooks=Hooks(inner, has_trials=True))
     qpos = np.random.default_rng(0).normal(size=(4, 2, 3))
     result = Episodes(np.zeros(2), np.int32([4, 3]), None, {"qpos": qpos})
-    clip_report.write_video(result, SimpleNamespace(env=env), "b", tmp_path / "video.gif")
+    clip_report.write_video(result, env, "b", tmp_path / "video.gif")
     assert (tmp_path / "video.gif").stat().st_size
     np.testing.assert_array_equal(drawn["qpos"], qpos[:3, 1])
     np.testing.assert_array_equal(drawn["reference"], reference_qpos[1, 1:4])

@@ -219,6 +219,8 @@ def _amp(config: TrainConfig, env: VectorEnv) -> AMP | None:
     if not config.amp.weight:
         return None
     spec = env.spec.obs
-    if not (isinstance(spec, dict) and obs_keys.AMP in spec):
+    known = isinstance(spec, dict) and obs_keys.AMP in spec
+    demonstrations = env.hooks.demonstrations if known else None
+    if demonstrations is None:
         raise UserError(f"--amp.weight: '{config.env}' has no demonstrations: leave it at 0.")
-    return AMP(config.amp, env.env.demonstrations, spec[obs_keys.AMP].shape[0])
+    return AMP(config.amp, demonstrations, spec[obs_keys.AMP].shape[0])

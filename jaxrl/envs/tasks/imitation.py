@@ -15,8 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from brax.envs import base
 
-from jaxrl.config import MotionConfig
-from jaxrl.envs.hooks import TrialEpisodes, TrialReport, TrialSchedule
+from jaxrl.config import MotionConfig, TrainConfig
+from jaxrl.envs.hooks import TrialCondition, TrialEpisodes, TrialReport, TrialSchedule
 from jaxrl.envs.tasks import disturbances, tracking
 from jaxrl.envs.tasks.motion_env import MotionEnv, Place
 from jaxrl.motion import clip_sampling, fallen, observations
@@ -34,6 +34,8 @@ _TERMS = tuple(f"reward_{name}" for name in (*observations.RewardTerms._fields, 
 
 class Imitation(MotionEnv):
     """Track the clips of a library."""
+
+    trial_criteria = tracking.CRITERIA
 
     def __init__(
         self, config: MotionConfig, humanoid: Humanoid, library: Library, *, use_amp: bool = False
@@ -85,6 +87,10 @@ class Imitation(MotionEnv):
         )
         limit = self.config.distance
         return np.asarray(~within_training_limit(position, reference, frames, limit=limit))
+
+    def trial_conditions(self, config: TrainConfig) -> list[TrialCondition]:
+        """Return the conditions of `jaxrl.evaluate`: without plans and pushed, where it applies."""
+        return tracking.conditions(config)
 
     def trial_report(self, episodes: TrialEpisodes) -> TrialReport:
         """Return tracking errors and successes of all clips."""

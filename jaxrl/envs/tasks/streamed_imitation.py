@@ -15,8 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from brax.envs import base
 
-from jaxrl.config import MotionConfig
-from jaxrl.envs.hooks import TrialEpisodes, TrialReport, TrialSchedule
+from jaxrl.config import MotionConfig, TrainConfig
+from jaxrl.envs.hooks import TrialCondition, TrialEpisodes, TrialReport, TrialSchedule
 from jaxrl.envs.tasks import tracking
 from jaxrl.envs.tasks.imitation import Imitation, episode_length
 from jaxrl.envs.tasks.motion_env import MotionEnv, refuse_other_speeds
@@ -32,6 +32,8 @@ class StreamedImitation(MotionEnv):
 
     Without the argument they use the first set.
     """
+
+    trial_criteria = tracking.CRITERIA
 
     def __init__(self, config: MotionConfig, humanoid: Humanoid, store: ClipStore, seed: int = 0):
         refuse_other_speeds(config, store.planned)
@@ -154,6 +156,10 @@ class StreamedImitation(MotionEnv):
         """Return positions of all bodies, and which clip of the store this is."""
         clips = jnp.asarray((resident or self._first).clips)
         return self.at(resident).record(state) | {"clip": clips[state.info["clip"]]}
+
+    def trial_conditions(self, config: TrainConfig) -> list[TrialCondition]:
+        """Return the conditions of `jaxrl.evaluate`: without plans and pushed, where it applies."""
+        return tracking.conditions(config)
 
     def trial_report(self, episodes: TrialEpisodes) -> TrialReport:
         """Return tracking errors and successes of the clips that were played."""

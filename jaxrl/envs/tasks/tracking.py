@@ -7,6 +7,7 @@ Trials record after every step, for each clip:
     success_bodies   bool [bodies], those that decide on success
 """
 
+import dataclasses
 import functools
 import math
 from typing import Any, NamedTuple
@@ -15,8 +16,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.envs.hooks import TrialEpisodes, TrialReport
-from jaxrl.motion import tracking_metrics
+from jaxrl.config import TrainConfig
+from jaxrl.envs.hooks import TrialCondition, TrialEpisodes, TrialReport
+from jaxrl.motion import formats, tracking_metrics
 from jaxrl.motion.library import Library
 from jaxrl.types import Array, PyTree
 
@@ -35,6 +37,8 @@ _LABELS = {
     "velocity": ("velocity", "mm/frame"),
     "acceleration": ("acceleration", "mm/frame²"),
 }
+# What is compared between conditions, and the metric of each.
+CRITERIA = {"success": "eval/success_rate", "strict_success": "eval/success_rate_strict"}
 _LOST_FRAMES = {"velocity": 1, "acceleration": 2}  # frames without a difference in time
 
 
@@ -187,3 +191,20 @@ def _text(values: dict[str, float], clips: list[dict[str, Any]]) -> str:
     if any(not (clip["success"] or clip["planned"]) for clip in clips):
         lines.append("to plan feasible versions of clips: python -m jaxrl.clips.plan")
     return "\n".join(lines)
+
+
+def conditions(config: TrainConfig) -> list[TrialCondition]:
+    """Return the conditions under which clips are played: with and without plans, and pushed."""
+    motion = config.motion
+    planned = bool(motion.plans and motion.clips and formats.any_planned(motion.clips))
+    every = [TrialCondition("", "with plans" if planned else "without plans", config)]
+    if planned:
+        without = dataclasses.replace(motion, plans=False)
+        changed = dataclasses.replace(config, motion=without)
+        every.append(TrialCondition("without_plans", "the same clips without plans", changed))
+    if motion.push:
+        pushed = dataclasses.replace(motion, push_trials=True)
+        title = f"pushed by {motion.push:g} m/s every {motion.push_every:g} s"
+        changed = dataclasses.replace(config, motion=pushed)
+        every.append(TrialCondition("pushed", title, changed))
+    return every
