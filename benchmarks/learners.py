@@ -5,7 +5,7 @@
 
 Seconds are those since the process began: imports, compiling, evaluations and checkpoints count.
 All seeds of a learner are one program in a process of its own, one process after the other. With
-`--limit` every process is stopped after so many seconds; what it has learnt by then counts.
+`--limit N` every process is ended after N seconds; what it has learnt by then counts.
 
 `fasttd3` and `flashsac` are settings of TD3 and SAC that follow FastTD3 and FlashSAC. They are not
 tuned to these tasks.
@@ -69,7 +69,7 @@ def command_of(learner: str, task: str, quick: bool = False) -> list[str]:
     words = shlex.split(LEARNERS[learner].format(task=task))
     if not quick:
         return words
-    replay = presets.get(words[0]).algo in ("sac", "td3")
+    replay = presets.get(words[0]).algo_section == "offpolicy"
     return [*words, *_QUICK, *(_QUICK_REPLAY if replay else ())]
 
 

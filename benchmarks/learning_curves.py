@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks import report
+from jaxrl.errors import UserError
 from jaxrl.loggers import run_dir
 from jaxrl.loggers.sinks import read_jsonl
 from jaxrl.utils import stats
@@ -34,6 +35,9 @@ def train(words: list[str], folder: Path, seeds: int, limit: float | None = None
     path = folder.with_name(f"{folder.name}.json")
     record = json.loads(path.read_text()) if path.exists() else {}
     if "commit" not in record:
+        # A folder whose record is gone may hold a part of another run.
+        if not record and (folder / "config.json").exists():
+            raise UserError(f"{path} is missing: move {folder} away, and start again.")
         command = ["-m", "jaxrl.train", *words, "--num-seeds", str(seeds), "--run-dir", str(folder)]
         if not (folder / "config.json").exists():
             record = {"command": command, "began": time.time()}
@@ -41,6 +45,8 @@ def train(words: list[str], folder: Path, seeds: int, limit: float | None = None
             path.write_text(json.dumps(record))
         _run([sys.executable, *command, "--resume", "auto", "--quiet"], limit)
         record["commit"] = report.commit()
+        if not (folder / "config.json").exists():
+            raise UserError(f"{folder}: {limit} s were too short to begin: raise --limit.")
         path.write_text(json.dumps(record))
     # The settings are written when the training begins.
     before = (folder / "config.json").stat().st_mtime - record["began"]

@@ -3,50 +3,50 @@
     python -m benchmarks.minibatches arena --counts 16 32 64 [--steps 20000000] [--quick]
 
 The batch stays the same; more minibatches are more and smaller gradient steps. Every count is a
-separate run with the same seed, in this process; seconds are those of training alone.
+separate run with the same seed, in this process; seconds are those of its cycles alone.
 """
 
+import math
 import sys
-import time
+import tempfile
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
-
-import jax
 
 from benchmarks import report
 from jaxrl import programs
+from jaxrl.callbacks import CallbackContext
 from jaxrl.config import TrainConfig, presets
 from jaxrl.errors import exit_status
 from jaxrl.programs.device import compile_programs
-from jaxrl.utils import compilation_cache
+from jaxrl.training.fit import fit_or_resume
 
 
-def run(config: TrainConfig, cycles: int) -> tuple[dict[str, Any], list[tuple[float, float]]]:
+def run(config: TrainConfig) -> tuple[dict[str, Any], list[tuple[float, float]]]:
     """Train; return a row of the table, and (seconds, return of training episodes) per cycle."""
     program = programs.build_device(config)
-    compiled = compile_programs(program)
-    state, curve, seconds, value = compiled.init_state(), [], 0.0, float("nan")
-    compiled.wait()
-    for number in range(cycles):
-        began = time.perf_counter()
-        state, metrics = compiled.run_cycle(state, number)
-        mean = metrics["rollout/ep_rew_mean"]
-        total, count = jax.device_get((mean.total, mean.count))
-        seconds += time.perf_counter() - began
-        if count > 0:
-            value = float(total / count)
-            curve.append((seconds, value))
+    executor = compile_programs(program)
+    seconds, curve = [], []
+
+    def record(context: CallbackContext) -> None:
+        seconds.append(context.metrics["time/cycle_seconds"])
+        mean = context.metrics.get("rollout/ep_rew_mean", math.nan)
+        if math.isfinite(mean):  # no episode may have ended
+            curve.append((sum(seconds), mean))
+
+    with tempfile.TemporaryDirectory() as folder:
+        fit_or_resume(program, Path(folder), [record], executor=executor)
     agents = program.env.rows // config.num_envs
-    steps = cycles * config.iterations * config.steps_per_iteration
+    steps = len(seconds) * config.iterations * config.steps_per_iteration
     per_iteration = agents * config.steps_per_iteration
     return {
         "minibatches": config.ppo.num_minibatches,
         "steps per minibatch": per_iteration // config.ppo.num_minibatches,
-        "agent steps/s": agents * steps / seconds,
-        "ms per iteration": 1e3 * seconds / (cycles * config.iterations),
-        "peak GiB": compiled.cycle_bytes() / 2**30,
+        "agent steps/s": agents * steps / sum(seconds),
+        "ms per iteration": 1e3 * sum(seconds) / (len(seconds) * config.iterations),
+        "peak GiB": executor.cycle_bytes() / 2**30,
         "million agent steps": agents * steps / 1e6,
-        "return at the end": value,
+        "return at the end": curve[-1][1] if curve else math.nan,
     }, curve
 
 
@@ -68,10 +68,10 @@ def main() -> None:
     parser.add_argument("--counts", type=int, nargs="+")
     parser.add_argument("--steps", type=float, default=20e6, help="environment steps of each run")
     arguments = parser.parse_args()
-    compilation_cache.enable()
     name = arguments.preset or ("arena-small" if arguments.quick else "arena")
     config = presets.get(name)
-    config = replace(config, eval=replace(config.eval, num_envs=0))
+    log = replace(config.log, tensorboard=False)
+    config = replace(config, eval=replace(config.eval, num_envs=0), log=log, epochs=1)
     counts = arguments.counts or ([2, 4] if arguments.quick else [16, 32, 64])
     if arguments.quick:
         config = replace(config, devices=1, num_envs=4, iterations=5)
@@ -80,7 +80,7 @@ def main() -> None:
     for count in counts:
         one = replace(config, ppo=replace(config.ppo, num_minibatches=count))
         number = cycles or max(1, round(arguments.steps / one.iterations / one.steps_per_iteration))
-        row, curves[count] = run(one, number)
+        row, curves[count] = run(replace(one, total_steps=None, cycles=number))
         rows.append(row)
         print(report.table(rows[-1:]).splitlines()[-1], flush=True)
     report.save("minibatches", rows, arguments.out, panels=[draw(curves, name)])

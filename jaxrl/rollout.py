@@ -10,6 +10,8 @@ from jaxrl.learning import exploration, segments
 from jaxrl.networks.recurrent import reset_carry
 from jaxrl.types import RECORDS, Key, Policy, PyTree, Rollout, RolloutState
 
+__all__ = ["collect"]
+
 
 def collect(
     env: VectorEnv,

@@ -8,6 +8,18 @@ import jax.numpy as jnp
 from flax import struct
 from typing_extensions import TypeVar
 
+__all__ = [
+    "ActionSpec",
+    "Algorithm",
+    "EnvSpec",
+    "Learner",
+    "Mean",
+    "Rollout",
+    "RolloutState",
+    "TrainState",
+    "mean_values",
+]
+
 Array = jax.Array
 Key = jax.Array
 PyTree = Any
@@ -110,7 +122,7 @@ class Learner(Protocol):
 
     @property
     def nonfinite_streak(self) -> Array:
-        """How many of the last steps were skipped without one in between that was not, an int32."""
+        """Consecutive gradient steps that were skipped up to now, an int32."""
         ...
 
     def replace(self, **changes: Any) -> Self:

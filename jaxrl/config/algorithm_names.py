@@ -11,7 +11,7 @@ class AlgorithmInfo(NamedTuple):
     """What an algorithm is, and which shared settings it reads."""
 
     section: str = "offpolicy"
-    """Group that holds its settings; those of one's own are on-policy."""
+    """Group that holds its settings; an algorithm with a group of its own is on-policy."""
     actions: Literal["continuous", "discrete", "any"] = "continuous"
     data_only: bool = False
     """It learns from recorded episodes only."""
@@ -51,7 +51,7 @@ def names(holds: Callable[[AlgorithmInfo], bool]) -> tuple[str, ...]:
 
 
 def section(algo: str) -> str:
-    """Return the group of an algorithm's settings; the user's own use that of off-policy ones."""
+    """Return the group of an algorithm's settings: `offpolicy` for one of the user's own."""
     return ALGORITHMS.get(algo, AlgorithmInfo()).section
 
 

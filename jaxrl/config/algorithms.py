@@ -293,7 +293,7 @@ class REPPOConfig(_SingleSteps):
     )
     kl_bound: float = setting(
         0.1,
-        "KL divergence from the policy that acted, from which on a step only reduces it.",
+        "Above this KL divergence from the policy that acted, the actor only reduces it.",
         above=0,
         traced=True,
     )
@@ -499,7 +499,7 @@ class OffPolicyConfig:
     )
     exploration_noise_min: float | None = setting(
         None,
-        "Each environment draws its standard deviation between this and exploration-noise at the "
+        "Each environment samples its standard deviation between this and exploration-noise at the "
         "start of every episode; None: all have exploration-noise.",
         at_least=0,
         only_if=_TD3,

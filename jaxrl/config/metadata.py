@@ -25,7 +25,7 @@ class Code:
     form: str
     """As in `module:build`."""
     is_own: Callable[[str], bool] = lambda name: True
-    """Which of its values do, where others name what the package has."""
+    """Whether a value names the user's code and not a part of this package."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Setting:
     at_most: float | None = None
     below: float | None = None
     limit: int = INT32_MAX
-    """Largest integer that what counts it can hold."""
+    """Largest integer that its counter can hold."""
     traced: bool = False
     """An array of the training state: members of one compiled program may differ in it."""
     zero_is_static: bool = False

@@ -193,7 +193,7 @@ def _size_problems(config: TrainConfig, device_count: int | None) -> list[str]:
     if on_devices and config.eval.num_envs % shards:
         fits = -(-config.eval.num_envs // shards) * shards
         problems.append(
-            f"--eval.num-envs {config.eval.num_envs} does not divide over {shards} devices: "
+            f"--eval.num-envs {config.eval.num_envs} is not divisible by {shards} devices: "
             f"use {fits}."
         )
     problems += _gymnasium_problems(config, shards) if env_names.is_gymnasium(config.env) else []
@@ -259,7 +259,7 @@ def _step_problems(config: TrainConfig, shards: int) -> list[str]:
     steps = config.rows * c.rollout_length
     if config.num_envs % shards:
         problems.append(
-            f"--num-envs {config.num_envs} does not divide over {shards} devices: use "
+            f"--num-envs {config.num_envs} is not divisible by {shards} devices: use "
             f"{_near(config.num_envs, shards)}."
         )
     elif steps % (shards * c.num_minibatches):
@@ -290,13 +290,13 @@ def _either(numbers: Iterable[int]) -> str:
 
 
 def _replay_problems(config: TrainConfig, shards: int) -> list[str]:
-    """Check that batches divide over devices, and that the replay buffer can hold them."""
+    """Check that batches are divisible by devices, and that the replay buffer can hold them."""
     c, problems = config.offpolicy, []
     rows = config.rows
     if config.num_envs % shards or c.batch_size % shards:
         problems.append(
             f"--num-envs {config.num_envs} and "
-            f"--offpolicy.batch-size {c.batch_size} must both divide over "
+            f"--offpolicy.batch-size {c.batch_size} must both be divisible by "
             f"{shards} devices: use {_near(config.num_envs, shards)} and "
             f"{_near(c.batch_size, shards)}, or fewer --devices."
         )

@@ -33,6 +33,23 @@ if TYPE_CHECKING:
 
     from jaxrl.types import Array, Key, PyTree
 
+__all__ = [
+    "Curriculum",
+    "Demonstrations",
+    "LearningPhases",
+    "MemorySizes",
+    "Phase",
+    "PhaseReport",
+    "SharedArrays",
+    "StartPositions",
+    "TrialCondition",
+    "TrialCurriculum",
+    "TrialEpisodes",
+    "TrialReport",
+    "TrialSchedule",
+    "Trials",
+]
+
 Rows = Sequence[Mapping[str, float]]  # of metrics.jsonl
 # (curriculum, metrics of a cycle or episodes of all trials) -> (curriculum, values to log)
 CurriculumUpdate = Callable[[Any, Any], tuple[Any, dict[str, float]]]

@@ -77,7 +77,7 @@ def start_positions(env: VectorEnv | GymnasiumEnv, seed: int) -> np.ndarray | No
     whole = replace(env, cached_template=env.full_template)
 
     def starts(key: Key) -> Array:
-        state = whole.reset(jax.random.split(key)[0], stagger=False)  # as evaluation draws them
+        state = whole.reset(jax.random.split(key)[0], stagger=False)  # as evaluation samples them
         return jax.vmap(locate)(whole.brax_state(state.packed))
 
     # Options for loops, whatever the physics: one call gains nothing from many threads.

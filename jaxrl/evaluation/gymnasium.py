@@ -54,7 +54,7 @@ def play(
 ) -> episodes.Episodes:
     """Play the first episode of `number` environments to its end.
 
-    `seed` draws the start states, `key` the actions.
+    `seed` is for sampling start states, `key` for actions.
     """
     with contextlib.closing(env.group(number, *seed)) as group:
         alive, nonfinite = np.ones(number, bool), np.zeros(number, bool)

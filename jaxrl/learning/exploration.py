@@ -38,7 +38,7 @@ class Noise(NamedTuple):
 
     sample: Array  # [N, actions], standard normal
     left: Array  # int32[N], further steps with this sample
-    scale: Array  # [N], of this episode; 0: to be drawn
+    scale: Array  # [N], of this episode; 0: to be sampled
 
 
 def initial_noise(number: int, actions: int) -> Noise:
@@ -51,7 +51,7 @@ def resample(noise: Noise, key: Key, max_hold: int, min_scale: float) -> Noise:
     """Return the noise of this step.
 
     A sample is held for n steps with a probability in proportion to 1/n², up to `max_hold` steps.
-    The scale is drawn between `min_scale` and 1 at the start of an episode. References: Dabney et
+    The scale is sampled between `min_scale` and 1 at the start of an episode. References: Dabney et
     al., 2021, for actions that are held; Seo et al., 2025, for a scale of each row.
     """
     key_sample, key_hold, key_scale = jax.random.split(key, 3)
@@ -61,7 +61,7 @@ def resample(noise: Noise, key: Key, max_hold: int, min_scale: float) -> Noise:
     sample = jax.random.normal(key_sample, noise.sample.shape)
     log_number = jnp.log(jnp.arange(1, max_hold + 1, dtype=jnp.float32))
     left = jax.random.categorical(key_hold, -2.0 * log_number, shape=due.shape)
-    # Between 1 and `min_scale`, in an interval without zero, which would be drawn again.
+    # Between 1 and `min_scale`, in an interval without zero, which would be sampled again.
     scale = 1.0 - (1.0 - min_scale) * jax.random.uniform(key_scale, due.shape)
     return Noise(
         sample=jnp.where(due[:, None], sample, noise.sample),

@@ -227,7 +227,7 @@ def mlflow(
     return log, lambda file: client.log_artifact(number, str(file))
 
 
-def own(config: TrainConfig, path: Path, stack: contextlib.ExitStack) -> Sink:
+def custom(config: TrainConfig, path: Path, stack: contextlib.ExitStack) -> Sink:
     """Open the sink of --log.sink; its `close`, if it has one, is called at the end."""
     sink = user_code.load("--log.sink", config.log.sink or "")(config, path)
     if not callable(sink):
@@ -269,7 +269,7 @@ def open_sinks(
         cycle=[
             jsonl(folder / "metrics.jsonl", stack, resumed_at, config.iterations * steps),
             *others,
-            *([own(config, folder, stack)] if config.log.sink else []),
+            *([custom(config, folder, stack)] if config.log.sink else []),
         ],
         iteration=[
             JsonLines(folder / ITERATIONS, stack, resumed_iterations),  # created at its first point

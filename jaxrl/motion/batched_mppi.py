@@ -101,7 +101,7 @@ def _step(
     with physics():
         keys = jax.random.split(jax.random.fold_in(key, frame), len(clips.last))
         goals = jax.vmap(partial(_goal, frame=frame, number=config.frames))(clips)
-        best = jax.vmap(partial(_improve, humanoid, config))(search.best, search.pose, goals, keys)
+        best = jax.vmap(partial(_update, humanoid, config))(search.best, search.pose, goals, keys)
         target = _targets(humanoid, config, goals.servo_target[:, 0], best[:, 0])
         pose, _ = jax.vmap(humanoid.move)(search.pose, target)
     best = jnp.concatenate([best[:, 1:], best[:, -1:]], axis=1)
@@ -116,7 +116,7 @@ def _goal(clip: _Clips, frame: Array, number: int) -> mppi.Goal:
     return mppi.Goal(reference, clip.servo_target[index], frames <= clip.last)
 
 
-def _improve(
+def _update(
     humanoid: Humanoid, config: MPPIConfig, best: Array, pose: Pose, goal: mppi.Goal, key: Key
 ) -> Array:
     """Return a better sequence of target offsets [frames, nu] for one clip."""

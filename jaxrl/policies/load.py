@@ -205,7 +205,7 @@ def run_episodes(
       policy: the policy to play.
       config: settings of the run, which name the environment.
       episodes: number of episodes; an environment with trials plays each of them once instead.
-      seed: draws start states and actions.
+      seed: for sampling start states and actions.
       deterministic: take the most likely actions.
       env: the environment of `config`, if it was built before.
       record: without trials, maps each state to the values of `Episodes.trace`.

@@ -245,12 +245,11 @@ def compile_programs(program: DeviceProgram) -> DeviceExecutor:
         where = (places, seed.sharding)
         whole = _fits_into_a_graph(program)
         given = (state, pool, number, shared)
-        done = build(train, *given, places=where, donate_first=True, unrolled=whole)
+        cycle = build(train, *given, places=where, donate_first=True, unrolled=whole)
         sample = many.copies(pure.sample, 0, None, None, 0, 0)
-        sampled = build(
-            sample, seed, number, number, state.curriculum, shared, places=seed.sharding
-        )
-        first = build(many.copies(pure.init, 0, 0), seed, pool, places=places)
+        given = (seed, number, number, state.curriculum, shared)
+        pools = build(sample, *given, places=seed.sharding)
+        init = build(many.copies(pure.init, 0, 0), seed, pool, places=places)
         params = program.algorithm.policy_params(state.learner)
         settings, schedule = program.config.eval, program.hooks.trial_schedule
 
@@ -259,18 +258,27 @@ def compile_programs(program: DeviceProgram) -> DeviceExecutor:
             given = (params, [pool] * pools, seed, number, number, shared)
             return build(play, *given, places=seed.sharding)
 
-        played = tried = None
+        evaluate = trials = None
         if settings.num_envs:
-            played = player(settings.deterministic, _pools_for_evaluation(program))
+            evaluate = player(settings.deterministic, _pools_for_evaluation(program))
         if schedule.every:
             alike = settings.deterministic == schedule.deterministic
-            tried = played if alike and played else player(schedule.deterministic, 0)
-        again = None
+            trials = evaluate if alike and evaluate else player(schedule.deterministic, 0)
+        restart = None
         if program.hooks.shared_arrays:
             rows = tuple(leaf.sharding for leaf in jax.tree.leaves(_without_replay(state)))
-            again = build(many.copies(pure.restart, 0, None, 0), seed, number, pool, places=rows)
+            restart = build(many.copies(pure.restart, 0, None, 0), seed, number, pool, places=rows)
     structure = jax.tree.structure(state)
-    return DeviceExecutor(program, structure, sampled, first, done, played, tried, again)
+    return DeviceExecutor(
+        program,
+        structure,
+        _sample=pools,
+        _init=init,
+        _cycle=cycle,
+        _evaluate=evaluate,
+        _trials=trials,
+        _restart=restart,
+    )
 
 
 def _without_replay(state: TrainState) -> PyTree:

@@ -135,7 +135,7 @@ class GymnasiumExecutor:
         return state, total
 
     def restart(self, state: TrainState, number: int) -> TrainState:
-        """Gymnasium environments have no trials after which they would."""
+        """Gymnasium environments have no trials after which episodes would start again."""
         raise NotImplementedError("Gymnasium environments have no trials")
 
     def evaluate(self, params: PyTree, number: int, curriculum: PyTree = ()) -> evaluation.Episodes:

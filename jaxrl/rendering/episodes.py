@@ -77,7 +77,7 @@ def record_episodes(
       config: settings of the run.
       env: its environment.
       number: how many episodes to return.
-      seed: draws start states and actions.
+      seed: for sampling start states and actions.
       deterministic: take the most likely actions.
       failures: play `SEARCHED` episodes, or all clips, and return those that failed.
       clip: name of the only motion clip to play.

@@ -1,12 +1,12 @@
 """How long a run will take and what it will store, by earlier runs; mostly for --dry-run."""
 
 import math
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from jaxrl.config import TrainConfig, env_names
+from jaxrl.config import TrainConfig, env_names, settings
 from jaxrl.errors import UserError
 from jaxrl.loggers import run_dir
 from jaxrl.programs import Program
@@ -84,6 +84,11 @@ def _newest(program: Program, folder: Path, most: int | None = None) -> Record |
     return None
 
 
-def _comparable(config: TrainConfig) -> TrainConfig:
-    """Return settings without those that do not change the time of a cycle."""
-    return replace(config, seed=0, run_dir=None, epochs=1, total_steps=None, init_from=None)
+def _comparable(config: TrainConfig) -> dict[str, Any]:
+    """Return the settings that change the time of a cycle or an evaluation.
+
+    A run that resumes may have others of some that change neither: its length, its output.
+    """
+    chosen = settings.fixed_on_resume(config)
+    chosen |= {path: settings.get(config, path) for path in ("devices", "eval.num_envs")}
+    return {path: x for path, x in chosen.items() if not settings.SETTINGS[path].identity}

@@ -20,12 +20,13 @@ from jaxrl.utils.formatting import plural
 _HOPELESS = 0.99
 
 
-_REMEDIES = {
-    "ppo": "Try a lower --ppo.learning-rate, --ppo.max-grad-norm, or --ppo.normalize-reward.",
-    "reppo": "Try a lower --reppo.learning-rate, --reppo.max-grad-norm, or --reppo.reward-scale.",
-    "pqn": "Try a lower --pqn.learning-rate, --pqn.max-grad-norm, or --pqn.reward-scale.",
-    "offpolicy": "Try lower learning rates (--offpolicy.q-lr, r-lr), or --offpolicy.reward-scale.",
-}
+def _remedy(section: str) -> str:
+    rates = (
+        "learning rates (--offpolicy.q-lr, r-lr)"
+        if section == "offpolicy"
+        else f"--{section}.learning-rate, --{section}.max-grad-norm"
+    )
+    return f"Try lower {rates}, or another --{section}.reward-scale."
 
 
 class TrainingDiverged(TrainingStopped):
@@ -83,7 +84,7 @@ def _diverged(run: Run, values: dict[str, float], cycles: int) -> TrainingDiverg
     return TrainingDiverged(
         f"Training diverged at step {run.env_steps(cycles):,}: {run.members[0].nonfinite_streak} "
         f"consecutive non-finite updates ({', '.join(nonfinite[:3]) or 'train/grad_norm'}). {last} "
-        f"{_REMEDIES[run.config.algo_section]}"
+        f"{_remedy(run.config.algo_section)}"
     )
 
 

@@ -74,7 +74,7 @@ def devices_for(members: Sequence[TrainConfig]) -> int:
         raise UserError(f"--devices {asked}: this machine has {present}.")
     if number % asked:
         raise UserError(
-            f"--devices {asked}: {number} members do not divide over {asked} devices: use "
+            f"--devices {asked}: {number} members are not divisible by {asked} devices: use "
             f"{-(-number // asked) * asked} members, or another number of devices."
         )
     return asked

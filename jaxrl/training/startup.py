@@ -53,7 +53,7 @@ def _too_few_devices(program: Program) -> str:
         return ""
     if program.members:
         number = len(program.members)
-        rule = f"{number} members do not divide over them: give a multiple of {present}."
+        rule = f"{number} members are not divisible by that: give a multiple of {present}."
     else:
         rule = f"give --devices {present}, not {used}, or leave it out."
     return f"Several processes use all of their {present} devices: {rule}"

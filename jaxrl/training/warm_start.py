@@ -33,8 +33,8 @@ from jaxrl.types import PyTree, TrainState
 from jaxrl.utils import atomic_io, sharding, trees
 
 # What a learner has learnt, as opposed to how far it has come: not the optimiser, no counters.
-_LEARNT = (
-    *("params", "target_params", "obs_stats", "value_stats", "return_stats", "return_scale"),
+_TRANSFERRED = frozenset(
+    {"params", "target_params", "obs_stats", "value_stats", "return_stats", "return_scale"}
 )
 
 
@@ -123,7 +123,7 @@ def _from_checkpoint(
     wanted = {
         name: leaf
         for name, leaf in _named(program.alone.abstract_state().learner).items()
-        if name.split("/")[0] in _LEARNT
+        if name.split("/")[0] in _TRANSFERRED
     }
     _refuse_other_shapes(path, have, wanted)
     taken = {name: have[name] for name in wanted}

@@ -35,8 +35,14 @@ def test_time_is_that_of_an_earlier_run_of_the_same_program(program, tmp_path):
     assert forecast.compilation(program, tmp_path).startswith("for the first time: about 10 s")
     _write(tmp_path / "other", replace(program.config, num_envs=4))
     assert "not known" in forecast.time(program, tmp_path)
-    # Its seed and length may differ: 10 s of compiling, four cycles of 3 s, two evaluations of 2 s.
-    _write(tmp_path / "run", replace(program.config, seed=3, epochs=1))
+    more = replace(program.config.eval, num_envs=9)
+    _write(tmp_path / "more", replace(program.config, eval=more))
+    assert "not known" in forecast.time(program, tmp_path)
+    # Its seed, length and output may differ: 10 s of compiling, four cycles of 3 s, two evaluations
+    # of 2 s.
+    other = replace(program.config, seed=3, epochs=1, preset="fast", profile=True)
+    other = replace(other, log=replace(other.log, tensorboard=not other.log.tensorboard))
+    _write(tmp_path / "run", other)
     assert forecast.compilation(program, tmp_path) == "took 10s last time"
     assert forecast.time(program, tmp_path) == f"about 26s, at the rate of {tmp_path / 'run'}"
 

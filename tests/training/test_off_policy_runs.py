@@ -119,7 +119,7 @@ def test_dry_run_reports_replay_memory(capsys):
         ("--network.rnn lstm", "learns from single steps"),
         (
             "--devices 2 --offpolicy.batch-size 7",
-            "--offpolicy.batch-size 7 must both divide over 2 devices",
+            "--offpolicy.batch-size 7 must both be divisible by 2 devices",
         ),
     ],
 )

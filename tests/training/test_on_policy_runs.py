@@ -83,7 +83,7 @@ def test_dry_run_reports_the_batch(algo, capsys):
         ("reppo", "--reppo.num-minibatches 5", "cannot split the 64 steps of a rollout"),
         ("pqn", "--pqn.num-minibatches 5", "--pqn.num-minibatches 5 cannot split the 64 steps"),
         ("reppo", "--reppo.v-min 12", "--reppo.v-min must be below --reppo.v-max"),
-        ("reppo", "--devices 3", "--num-envs 8 does not divide over 3 devices: use 6 or 9"),
+        ("reppo", "--devices 3", "--num-envs 8 is not divisible by 3 devices: use 6 or 9"),
         ("reppo", f"--env {OWN} --amp.weight 1", "--amp.weight is for --algo ppo, not reppo"),
         ("pqn", "--data.path x", "--data.path"),
         ("pqn", "--offpolicy.gamma 0.9", "--offpolicy.gamma"),

@@ -101,7 +101,7 @@ class TwinCritic(NamedTuple):
         return jnp.sum(jnp.mean(loss, axis=1)), _metrics(td.expected(out, self.atoms))
 
     def with_stats(self, params: PyTree, batch: Transition, next_action: Array) -> PyTree:
-        """Return critics that BatchNorm normalises as in their loss, whatever they are given."""
+        """Return parameters that hold the BatchNorm statistics of the batch of their loss."""
         if self.config.critic_norm != "batch":
             return params
         return self.critic.with_stats(params, *_both_ends(batch, next_action))

@@ -46,7 +46,7 @@ def is_custom(name: str) -> bool:
 
 
 def names() -> list[str]:
-    """Return the names of all but what `--env module:Class` begins with."""
+    """Return the names of all presets but those that `--env module:Class` begins with."""
     return sorted(PRESETS.keys() - _CUSTOM)
 
 

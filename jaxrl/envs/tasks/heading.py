@@ -115,8 +115,10 @@ class Heading(MotionEnv):
         direction = info["direction"]
         command = jnp.stack([jnp.cos(direction), jnp.sin(direction), jnp.zeros(())])
         command = rotations.rotate(rotations.inverse_heading(now.rotation[0]), command)
-        own = observations.proprioception(now)
-        return self.with_amp(jnp.concatenate([own, command[:2], info["speed"][None]]), info)
+        proprioception = observations.proprioception(now)
+        return self.with_amp(
+            jnp.concatenate([proprioception, command[:2], info["speed"][None]]), info
+        )
 
 
 def _progress(info: dict[str, Array], speed: Array) -> dict[str, Array]:
