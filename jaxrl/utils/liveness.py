@@ -33,7 +33,7 @@ class Hub:
         self.address = f"{self._server.getsockname()[1]} {self._token}"
         threading.Thread(target=self._serve, daemon=True).start()
 
-    def tell(self, why: str, timeout: float) -> None:
+    def notify(self, why: str, timeout: float) -> None:
         """Tell the others why this process ends; return when all of them have ended."""
         for other in list(self._others):
             with contextlib.suppress(OSError):
@@ -94,7 +94,7 @@ class Spoke:
         read = lambda: ended(0, _read(self._main))  # noqa: E731
         threading.Thread(target=read, daemon=True).start()
 
-    def tell(self, why: str, timeout: float) -> None:
+    def notify(self, why: str, timeout: float) -> None:
         """Tell process 0 why this process ends; it tells the others."""
         del timeout
         with contextlib.suppress(OSError):

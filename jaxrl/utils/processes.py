@@ -319,7 +319,7 @@ def _notify_others(why: str) -> None:
     """Let the others end first: JAX aborts them once process 0 is gone."""
     _exiting.set()
     if _connection is not None:
-        _connection.tell(why, _FAILING)
+        _connection.notify(why, _FAILING)
 
 
 def wait_for_watch() -> None:

@@ -25,7 +25,7 @@ class StopRequest:
     def __bool__(self) -> bool:
         return self.signal is not None
 
-    def note(self, number: int) -> None:
+    def receive(self, number: int) -> None:
         """Take one signal: the first asks, a second Ctrl-C ends the process."""
         name = signal.Signals(number).name
         if self.at_once:
@@ -51,7 +51,7 @@ def _watch(receiver: socket.socket, stop: StopRequest) -> None:
     """Read signal numbers until the other end closes."""
     while data := receiver.recv(1):
         if data[0] in _HEARD:  # the descriptor reports every signal that has a handler
-            stop.note(data[0])
+            stop.receive(data[0])
 
 
 @contextlib.contextmanager

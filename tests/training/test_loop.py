@@ -272,10 +272,10 @@ PHASES = {
 def test_resume_after_ctrl_c_equals_uninterrupted_run(phase, finished, tmp_path, monkeypatch):
     folder, received, ended = tmp_path / "run", threading.Event(), []
     owner, name = PHASES[phase]
-    function, note = getattr(owner, name), signals.StopRequest.note
+    function, receive = getattr(owner, name), signals.StopRequest.receive
 
-    def note_and_set(self, number):
-        note(self, number)
+    def receive_and_set(self, number):
+        receive(self, number)
         received.set()
 
     def interrupted(*arguments):
@@ -287,7 +287,7 @@ def test_resume_after_ctrl_c_equals_uninterrupted_run(phase, finished, tmp_path,
         return function(*arguments)
 
     monkeypatch.setattr(signals, "_exit", lambda *given: ended.append(given))
-    monkeypatch.setattr(signals.StopRequest, "note", note_and_set)
+    monkeypatch.setattr(signals.StopRequest, "receive", receive_and_set)
     monkeypatch.setattr(owner, name, interrupted)
     assert train.main(tiny.flags(folder)) == 130
     text = "\nSIGINT: stopped while compiling, before any training\n"

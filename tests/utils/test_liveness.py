@@ -38,7 +38,7 @@ def spoke_process(address):
     code = (
         "import sys; from jaxrl.utils import liveness; "
         f"spoke = liveness.Spoke({HOST!r}, {address!r}, 2, print, 60); "
-        "why = sys.stdin.read(); why and spoke.tell(why, 1)"
+        "why = sys.stdin.read(); why and spoke.notify(why, 1)"
     )
     return subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, text=True)
 
@@ -69,13 +69,13 @@ def test_main_tells_the_others_and_waits_until_they_have_ended(hub):
     ]
     connected(main, 2)
     began = time.monotonic()
-    main.tell("the disk is full", timeout=0.3)
+    main.notify("the disk is full", timeout=0.3)
     assert time.monotonic() - began >= 0.3  # both are still there
     assert [received.get(timeout=10) for _ in spokes] == [(0, "the disk is full")] * 2
     for spoke in spokes:
         spoke._main.close()
     began = time.monotonic()
-    main.tell("the disk is full", timeout=10)
+    main.notify("the disk is full", timeout=10)
     assert time.monotonic() - began < 5
 
 
@@ -106,7 +106,7 @@ def test_connection_that_fails_does_not_end_those_of_others(hub, monkeypatch):
     assert received.get(timeout=10) == (0, "")
     spoke = liveness.Spoke(HOST, main.address, 2, lambda *who: received.put(who), 60)
     connected(main, 1)
-    spoke.tell("enough", 1)
+    spoke.notify("enough", 1)
     assert failed and ended.get(timeout=10) == (2, "enough")
     for each in (dropped, spoke):
         each._main.close()
