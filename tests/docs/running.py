@@ -226,6 +226,8 @@ RULES = (
     (r"python -m jaxrl\.launch ", Commands.launches),
     (r"python -m jaxrl\.(zoo\b|\w+ zoo:)", Commands.plays_zoo),
     (r"python -m jaxrl\.render .* --follow\b", Commands.parses),  # serves until Ctrl-C
+    # Needs a robot, which tests/rendering/test_steering.py has.
+    (r"python -m jaxrl\.render .* --steer\b", Commands.parses),
     (r"python -m jaxrl\.studies\.\w+$", Commands.plays),
     (r"python -m jaxrl\.studies\.run ", Commands.studies),
     (r"python -m jaxrl\.studies\.search ", Commands.searches),
