@@ -17,7 +17,7 @@ import tyro
 from jaxrl.config import TrainConfig, clip_split, env_names, zoo
 from jaxrl.errors import UserError, check_episodes, check_range, exit_status, nearest
 from jaxrl.loggers import run_dir
-from jaxrl.utils import atomic_io, command_line, progress
+from jaxrl.utils import atomic_io, command_line, progress, signals
 from jaxrl.utils.formatting import short
 
 if TYPE_CHECKING:
@@ -85,12 +85,13 @@ def _evaluate(args: EvaluateArgs) -> None:
         raise UserError("Give --episodes or --only, not both.")
     config = run_dir.read_config(zoo.resolve(args.run), args.env, args.randomize, args.network)
     # JAX is imported only now: help and errors about arguments never wait for it.
-    from jaxrl.envs import factory as environments
-    from jaxrl.envs.vector_env import VectorEnv
-    from jaxrl.evaluation import analysis
-    from jaxrl.policies import load
-    from jaxrl.programs import memory_estimate
-    from jaxrl.utils import compilation_cache
+    with signals.listening(at_once="starting"):
+        from jaxrl.envs import factory as environments
+        from jaxrl.envs.vector_env import VectorEnv
+        from jaxrl.evaluation import analysis
+        from jaxrl.policies import load
+        from jaxrl.programs import memory_estimate
+        from jaxrl.utils import compilation_cache
 
     config = _with_clips(config, args)
     compilation_cache.enable()

@@ -12,7 +12,7 @@ from jaxrl.config import zoo
 from jaxrl.errors import UserError, check_episodes, exit_status
 from jaxrl.loggers import run_dir
 from jaxrl.rendering import SUFFIXES
-from jaxrl.utils import command_line, progress
+from jaxrl.utils import command_line, progress, signals
 
 _MIN_FPS = 0.01  # a GIF cannot hold a frame for much longer
 
@@ -97,8 +97,9 @@ def _render(args: RenderArgs) -> None:
     _check(args, out)
     config = run_dir.read_config(zoo.resolve(args.run), args.env, args.randomize, args.network)
     # JAX is imported only now: help and errors about arguments never wait for it.
-    from jaxrl.rendering import live
-    from jaxrl.rendering.run import render_run
+    with signals.listening(at_once="starting"):
+        from jaxrl.rendering import live
+        from jaxrl.rendering.run import render_run
 
     def render(policy: str, file: Path) -> None:
         render_run(

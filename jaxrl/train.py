@@ -25,7 +25,7 @@ from jaxrl.config import (
 from jaxrl.config.distributed import Distributed
 from jaxrl.config.metadata import setting
 from jaxrl.errors import UserError, exit_status
-from jaxrl.utils import command_line
+from jaxrl.utils import command_line, signals
 
 if TYPE_CHECKING:
     from jaxrl.training.summary import Result
@@ -263,17 +263,24 @@ def _start(
         raise UserError("--reset-steps belongs to --resume RUN; a new run counts from 0 anyway.")
     members = overrides.members(args.config, args.num_seeds, args.vary)
     overrides.check(members)
-    # JAX is imported only now: help and errors about settings never wait for it.
-    _speed_up_start(processes)
+    # Until the loop listens: a KeyboardInterrupt in one of JAX's own callbacks would be lost.
+    with signals.listening(at_once="starting"):
+        # JAX is imported only now: help and errors about settings never wait for it.
+        _speed_up_start(processes)
+        result = _train(args, members, resume_if_present)
+    return 0 if result is None else _conclude(result, args.config)
+
+
+def _train(args: TrainArgs, members: list[TrainConfig], resume_if_present: bool) -> "Result | None":
+    """Train, or only print what would be trained."""
     from jaxrl import programs
     from jaxrl.programs import memory_estimate
     from jaxrl.training import fit, forecast, population
 
-    result = None
     if resume_if_present and not args.dry_run:
         result = fit.resume_if_present(members, _verbosity(args))
-    if result is not None:
-        return _conclude(result, args.config)
+        if result is not None:
+            return result
     several = len(members) > 1
     built = population.build(members) if several else programs.build(members[0])
     if args.dry_run:
@@ -281,9 +288,9 @@ def _start(
         print(memory_estimate.report(built))
         print(forecast.report(built))
         print(serialization.to_json(members[0]) if args.verbose else _ALL_SETTINGS)
-        return 0
+        return None
     _print_clip_hints(args.config)
-    return _conclude(fit.fit_program(built, verbose=_verbosity(args)), args.config)
+    return fit.fit_program(built, verbose=_verbosity(args))
 
 
 _ALL_SETTINGS = "\n--dry-run --verbose prints every setting."
@@ -360,25 +367,26 @@ def _start_devices() -> None:
 
 
 def _resume(args: ResumeArgs, processes: Distributed | None = None) -> int:
-    _speed_up_start(processes)
-    from jaxrl.loggers import run_dir as folder
-    from jaxrl.training import fit
+    with signals.listening(at_once="starting"):
+        _speed_up_start(processes)
+        from jaxrl.loggers import run_dir as folder
+        from jaxrl.training import fit
 
-    result = fit.resume(
-        args.resume,
-        epochs=args.epochs,
-        total_steps=args.total_steps,
-        env=args.env,
-        randomize=args.randomize,
-        algorithm=args.algo,
-        network=args.module,
-        extra_loss=args.extra_loss,
-        sink=args.sink,
-        reset_steps=args.reset_steps,
-        seed=args.seed,
-        run_dir=args.run_dir,
-        verbose=_verbosity(args),
-    )
+        result = fit.resume(
+            args.resume,
+            epochs=args.epochs,
+            total_steps=args.total_steps,
+            env=args.env,
+            randomize=args.randomize,
+            algorithm=args.algo,
+            network=args.module,
+            extra_loss=args.extra_loss,
+            sink=args.sink,
+            reset_steps=args.reset_steps,
+            seed=args.seed,
+            run_dir=args.run_dir,
+            verbose=_verbosity(args),
+        )
     names = args.env, args.randomize, args.module
     return _conclude(result, folder.read_config(result.folder, *names))
 

@@ -4,6 +4,8 @@ import os
 import signal
 import time
 
+from jaxrl import train
+from jaxrl.errors import UserError
 from jaxrl.utils import progress, signals
 
 
@@ -33,6 +35,25 @@ def test_handlers_of_other_signals_still_run():
             assert received and not stop
     finally:
         signal.signal(signal.SIGUSR1, before)
+
+
+def test_training_that_only_starts_ends_at_once(monkeypatch):
+    """As long as nothing is trained; a KeyboardInterrupt may be lost in a callback of JAX."""
+    ended = []
+    monkeypatch.setattr(signals, "_exit", lambda *given: ended.append(given))
+
+    def start(processes):
+        os.kill(os.getpid(), signal.SIGINT)
+        end = time.monotonic() + 60.0
+        while not ended and time.monotonic() < end:
+            time.sleep(0.01)
+        raise UserError("the process would be gone")
+
+    monkeypatch.setattr(train, "_speed_up_start", start)
+    for words in (["cartpole"], ["--resume", "runs/none"]):
+        assert train.main(words) == 2
+        assert ended == [(signal.SIGINT, "\nSIGINT: stopped while starting\n")]
+        ended.clear()
 
 
 def test_stages_of_commands_end_at_once(monkeypatch, capfd):
