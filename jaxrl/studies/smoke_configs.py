@@ -4,6 +4,7 @@ from typing import Any
 
 _ALL: dict[str, Any] = {
     "devices": 1,
+    "total_steps": None,  # a study may set them
     "epochs": 2,
     "cycles": 1,
     "eval.num_envs": 4,
@@ -29,7 +30,6 @@ PQN: dict[str, Any] = _ON_POLICY | {
 REPLAY: dict[str, Any] = _ALL | {
     "num_envs": 4,
     "iterations": 16,
-    "total_steps": None,
     "task.episode_length": 8,
     "offpolicy.buffer_size": 256,
     "offpolicy.warmup": 32,

@@ -21,7 +21,7 @@ from jaxrl.checkpoint.snapshot import CheckpointError
 from jaxrl.config import presets
 from jaxrl.config.overrides import changed
 from jaxrl.errors import UserError
-from jaxrl.studies import provenance, results, run, study, training
+from jaxrl.studies import provenance, results, run, smoke_configs, study, training
 from jaxrl.studies.provenance import Provenance
 from jaxrl.studies.results import Record
 from jaxrl.studies.study import BASE, Study, find, flags, grid, load, results_folder
@@ -61,6 +61,13 @@ def test_static_settings_split_runs_into_programs():
     assert population.groups(configs) == [[0, 1, 2, 6], [3], [4, 5]]
     with pytest.raises(UserError, match="traced settings only"):
         population.build(configs)
+
+
+def test_smoke_tests_are_small_whatever_the_study_sets():
+    for preset, small in (("cartpole", smoke_configs.PPO), ("dqn-cartpole", smoke_configs.REPLAY)):
+        chosen = Study(preset, {}, 1, settings={"total_steps": 2_000_000}, smoke=small)
+        (config,) = chosen.smoke_test().cells().values()
+        assert config.total_iterations * config.steps_per_iteration < 1000
 
 
 @pytest.fixture(scope="module")
