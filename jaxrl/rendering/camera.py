@@ -16,7 +16,7 @@ _SMOOTHING = 8.0  # frames over which the camera's path is smoothed
 # Of other models.
 _STATIC = 2.5  # a camera stays fixed if motion spans at most this many sizes of what moves
 _SURROUNDINGS = 5.0  # fixed geoms are in view unless they are this much larger than what moves
-_TIGHT = 0.43  # radius of the view, in diagonals of the bounding box
+_TIGHT = 0.48  # radius of the view, in diagonals of the bounding box
 _FAR = 4.0  # distance of the camera, in radii
 _FLAT, _FROM_ABOVE, _FROM_SIDE = 0.15, np.radians(50.0), np.radians(16.0)
 

@@ -8,16 +8,25 @@ from typing import NamedTuple
 
 import mujoco
 import numpy as np
+from scipy.spatial import ConvexHull, QhullError
 from scipy.spatial.transform import Rotation
 
 from jaxrl.rendering import geoms
 from jaxrl.rendering.geoms import BodyPoses, Geom
 
 _ROD = 0.6  # radius of a rod, in half thicknesses of the geom that it leads to
-_RING = np.linspace(0.0, 2.0 * np.pi, 24, endpoint=False)
+_CORNERS = 24  # of a circle
+_RING = np.linspace(0.0, 2.0 * np.pi, _CORNERS, endpoint=False)
 # The corners of a box by number: the signs of x, y and z are the bits 4, 2 and 1.
 _SIGNS = np.array([[x, y, z] for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)], float)
-_FACES = ((0, 1, 3, 2), (4, 5, 7, 6), (0, 1, 5, 4), (2, 3, 7, 6), (0, 2, 6, 4), (1, 3, 7, 5))
+_BOX_FACES = ((0, 1, 3, 2), (4, 5, 7, 6), (0, 1, 5, 4), (2, 3, 7, 6), (0, 2, 6, 4), (1, 3, 7, 5))
+_NEXT = (*range(1, _CORNERS), 0)
+# Both ends of a cylinder, whose corners are two rings, and its sides.
+_CYLINDER_FACES = (
+    tuple(range(_CORNERS)),
+    tuple(range(_CORNERS, 2 * _CORNERS)),
+    *((i, j, _CORNERS + j, _CORNERS + i) for i, j in enumerate(_NEXT)),
+)
 
 
 class Shape(NamedTuple):
@@ -25,7 +34,7 @@ class Shape(NamedTuple):
 
     points: np.ndarray  # [P, 3]
     radius: float
-    faces: tuple[tuple[int, ...], ...]  # of a box, the numbers of its corners
+    faces: tuple[tuple[int, ...], ...]  # the numbers of their corners; none of round shapes
     colour: np.ndarray  # [3], from 0 to 1
     order: np.ndarray  # [N, 3]; shapes are painted by the depth of the farthest of these
     moves: bool = True  # fixed shapes are painted first
@@ -99,22 +108,27 @@ def _shape(model: mujoco.MjModel, geom: Geom) -> Shape:
         ends = np.array([[0, 0, -size[1]], [0, 0, size[1]]])
         return Shape(ends, size[0], (), colour, here, moves)
     if geom.kind == kinds.mjGEOM_BOX:
-        return Shape(_SIGNS * size, 0.0, _FACES, colour, here, moves)
-    return Shape(_outline(model, geom), 0.0, (), colour, here, moves)
-
-
-def _outline(model: mujoco.MjModel, geom: Geom) -> np.ndarray:
-    """Return points on the hull of a cylinder, mesh or ellipsoid."""
-    size = geom.size
-    if geom.kind == mujoco.mjtGeom.mjGEOM_CYLINDER:
+        return Shape(_SIGNS * size, 0.0, _BOX_FACES, colour, here, moves)
+    if geom.kind == kinds.mjGEOM_CYLINDER:
         ring = size[0] * np.stack([np.cos(_RING), np.sin(_RING), 0 * _RING], -1)
-        return np.concatenate([ring + [0, 0, size[1]], ring - [0, 0, size[1]]])
+        points = np.concatenate([ring + [0, 0, size[1]], ring - [0, 0, size[1]]])
+        return Shape(points, 0.0, _CYLINDER_FACES, colour, here, moves)
+    points = _hull(model, geom)
+    try:
+        faces = tuple(map(tuple, ConvexHull(points).simplices.tolist()))
+    except QhullError:  # it is flat, and drawn as its outline
+        faces = ()
+    return Shape(points, 0.0, faces, colour, here, moves)
+
+
+def _hull(model: mujoco.MjModel, geom: Geom) -> np.ndarray:
+    """Return points on the hull of a mesh or ellipsoid."""
     towards = _directions(96)
     if geom.kind == mujoco.mjtGeom.mjGEOM_MESH:
         start = model.mesh_vertadr[geom.mesh]
         corners = model.mesh_vert[start : start + model.mesh_vertnum[geom.mesh]]
         return corners[np.unique(np.argmax(corners @ towards.T, axis=0))].astype(float)
-    return towards * size
+    return towards * geom.size
 
 
 def _directions(count: int) -> np.ndarray:

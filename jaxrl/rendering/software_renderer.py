@@ -178,7 +178,7 @@ def _draw_shapes(draw: ImageDraw.ImageDraw, camera: Camera, figure: list[Shape])
         if shape.radius:
             _draw_round(draw, camera, shape)
         elif shape.faces:
-            _draw_box(draw, camera, shape)
+            _draw_faces(draw, camera, shape)
         else:
             _fill_hull(draw, camera.project(shape.points)[0], shape.colour)
 
@@ -191,14 +191,21 @@ def _draw_round(draw: ImageDraw.ImageDraw, camera: Camera, shape: Shape) -> None
         _fill_hull(draw, rim.reshape(-1, 2), light * shape.colour)
 
 
-def _draw_box(draw: ImageDraw.ImageDraw, camera: Camera, shape: Shape) -> None:
+def _draw_faces(draw: ImageDraw.ImageDraw, camera: Camera, shape: Shape) -> None:
+    """Draw the faces that the camera sees, by their angle to the sun, and an outline."""
+    pixels, _ = camera.project(shape.points)
     centre = shape.points.mean(0)
     for face in shape.faces:
         corners = shape.points[list(face)]
-        normal = corners.mean(0) - centre
-        if normal @ (corners.mean(0) - camera.eye) < 0:  # it faces the camera
-            light = 0.85 + 0.3 * float(normal @ _SUN) / float(np.linalg.norm(normal))
-            _fill(draw, camera.project(corners)[0], light * shape.colour)
+        normal = np.cross(corners[1] - corners[0], corners[2] - corners[0])
+        length, out = float(np.linalg.norm(normal)), corners.mean(0) - centre
+        normal = normal if normal @ out > 0 else -normal
+        if length and normal @ (corners[0] - camera.eye) < 0:  # it faces the camera
+            light = 0.85 + 0.3 * float(normal @ _SUN) / length
+            _fill(draw, pixels[list(face)], light * shape.colour)
+    around = pixels[ConvexHull(pixels).vertices]
+    closed = np.concatenate([around, around[:1]]).ravel().tolist()
+    draw.line(closed, _ink(_DISCS[0][2] * shape.colour), width=_SUPERSAMPLING)
 
 
 def _fill_hull(draw: ImageDraw.ImageDraw, points: np.ndarray, colour: np.ndarray) -> None:

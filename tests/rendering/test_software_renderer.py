@@ -215,3 +215,16 @@ def test_every_geom_type_is_drawn(geom, upwards):
     _, top, _, bottom = _box(_coloured(image))
     wide = view.focal * 2 * upwards / (3 * height)
     assert bottom - top == pytest.approx(wide, rel=0.25)
+
+
+@pytest.mark.parametrize("geom", ['"cylinder" size="0.2 0.2"', '"ellipsoid" size="0.2 0.2 0.3"'])
+def test_shapes_in_the_colour_of_the_ground_are_seen(geom):
+    """Their sides differ in brightness by their angle to the sun, and all have an outline."""
+    grey = " ".join(map(str, software_renderer._GROUND))
+    xml = f"""<mujoco><worldbody><body pos="0 0 1" euler="90 0 0"><joint/>
+      <geom rgba="{grey} 1" type={geom}/></body></worldbody></mujoco>"""
+    model = mujoco.MjModel.from_xml_string(xml)
+    (image,) = software_renderer.render_poses(model, np.zeros((1, 1)), size=SIZE)
+    x, y = SIZE[0] // 2, SIZE[1] // 2
+    middle = image[y - 20 : y + 20, x - 20 : x + 20].mean(-1)  # without the shadow
+    assert middle.max() - middle.min() > 30
