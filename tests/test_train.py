@@ -24,6 +24,8 @@ BAD_FLAGS = {
     "ant --lr 3": "Unknown flag --lr. Did you mean --ppo.learning-rate, or",
     "sac-ant --lr=3": "Unknown flag --lr. Did you mean --offpolicy.q-lr, or",
     "ant --algo sac --learning_rate 3": "Did you mean --offpolicy.q-lr, or --offpolicy.pi-lr, or",
+    "ant --n-steps 3": "Unknown flag --n-steps. Did you mean --ppo.rollout-length, or",
+    "sac-ant --tau 0.1": "Unknown flag --tau. Did you mean --offpolicy.polyak?",
     "ant --ppo.clp 3": "Unknown flag --ppo.clp. Did you mean --ppo.clip",
     "--no-such-flag": "Unknown flag --no-such-flag. --help-all lists all flags.",
     "ant --num-env 3": "Unknown flag --num-env. Did you mean --num-envs",

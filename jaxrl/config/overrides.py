@@ -74,6 +74,33 @@ def _used_and_unused(config: TrainConfig) -> tuple[list[str], list[str]]:
 
 
 _SUGGESTIONS = 4
+# What Stable-Baselines3, brax and CleanRL call settings whose names here are not like theirs.
+_OTHER_NAMES = {
+    "clip-coef": "clip",
+    "clip-range": "clip",
+    "clipping-epsilon": "clip",
+    "discounting": "gamma",
+    "ent-coef": "entropy-coef",
+    "entropy-cost": "entropy-coef",
+    "gae-lambda": "lam",
+    "gradient-steps": "train-batches",
+    "learning-starts": "warmup",
+    "n-epochs": "update-epochs",
+    "n-steps": "rollout-length",
+    "net-arch": "hidden",
+    "normalize-observations": "normalize-obs",
+    "num-evals": "epochs",
+    "num-steps": "rollout-length",
+    "num-timesteps": "total-steps",
+    "num-updates-per-batch": "update-epochs",
+    "randomization-fn": "randomize",
+    "tau": "polyak",
+    "total-timesteps": "total-steps",
+    "train-freq": "rollout-length",
+    "unroll-length": "rollout-length",
+    "use-sde": "sde",
+    "vf-coef": "value-coef",
+}
 
 
 def _similar(flag: str, *groups: Iterable[str]) -> list[str]:
@@ -88,7 +115,7 @@ def _most_like(flag: str, flags: Iterable[str]) -> list[str]:
         last = flag.removeprefix("--").rpartition(".")[2]
         return re.sub(r"\blr\b", "learning-rate", last)
 
-    wanted = name(flag)
+    wanted = _OTHER_NAMES.get(name(flag), name(flag))
     scores = {
         each: SequenceMatcher(None, wanted, name(each)).ratio()
         + (wanted in name(each).split("-"))  # --steps is a part of --total-steps

@@ -179,7 +179,8 @@ def _bind(
         return stochastic(params, obs, carry, key)[:2]
 
     def step(obs: PyTree, carry: PyTree, key: Array | None = None) -> tuple[Array, PyTree]:
-        obs = jax.tree.map(_as_array, obs)
+        # A list of numbers is one array, not a tree of numbers.
+        obs = jax.tree.map(_as_array, obs) if isinstance(obs, dict) else _as_array(obs)
         _check_given(obs, spec)
         obs = _with_privileged(obs, spec)
         return act(params, obs, carry) if key is None else sample(params, obs, carry, key)

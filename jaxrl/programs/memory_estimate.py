@@ -76,15 +76,16 @@ def report(program: Program) -> str:
     shapes = jax.tree.map(lambda s: f"{s.dtype}{list(s.shape)}", spec.obs)
     kind = "discrete" if spec.action.discrete else "continuous, in [-1, 1]"
     parts, peak = _describe(program, state, experience)
+    whole = "of each" if population.members else "in all"
     rows = [
         ("observation", str(shapes)),
         ("action", f"{spec.action.size} {kind}"),
         ("devices", sharding.describe(program.mesh)),
         ("environments", f"{config.num_envs:,}{agents}"),
         ("environment steps per iteration", f"{config.steps_per_iteration:,}"),
-        ("iterations in all", f"{config.total_iterations:,}"),
-        ("environment steps in all", f"{config.total_iterations * config.steps_per_iteration:,}"),
-        ("gradient steps in all", f"{config.total_iterations * config.learning.updates:,}"),
+        (f"iterations {whole}", f"{config.total_iterations:,}"),
+        (f"environment steps {whole}", f"{config.total_iterations * config.steps_per_iteration:,}"),
+        (f"gradient steps {whole}", f"{config.total_iterations * config.learning.updates:,}"),
         ("networks", megabytes(num_bytes(state.learner.params))),
         ("learner", megabytes(num_bytes(state.learner))),
         ("environments' states", megabytes(num_bytes(state.collector.env))),

@@ -131,7 +131,7 @@ def widened(low: float, high: float) -> tuple[float, float]:
 def _across(values: np.ndarray) -> _Axis:
     """Return an axis from 0, unless the curves are far from it."""
     low, high = (float(values.min()), float(values.max())) if len(values) else (0.0, 1.0)
-    low = 0.0 if low <= 0.5 * high else low
+    low = 0.0 if low <= 0.5 * high or low == high else low
     return _Axis(low, high if high > low else low + 1.0)
 
 

@@ -121,11 +121,12 @@ def seed_curves(
 
     With `single`, the curve of every seed is drawn too.
     """
+    marker = "o" if len(steps) == 1 else None  # a line needs two
     for curve in values if single else ():
-        axes.plot(steps, curve, color=color, linewidth=0.7, alpha=0.35)
+        axes.plot(steps, curve, color=color, linewidth=0.7, alpha=0.35, marker=marker)
     iqm, low, high = stats.iqm_with_interval(values, lower_is_better=lower_is_better)
     axes.fill_between(steps, low, high, color=color, alpha=0.22, linewidth=0)
-    axes.plot(steps, iqm, color=color, linewidth=width, label=label)
+    axes.plot(steps, iqm, color=color, linewidth=width, label=label, marker=marker)
 
 
 def population_curve(folder: Path, members: Sequence[TrainConfig], title: str) -> Path | None:

@@ -106,7 +106,8 @@ def train(
             state, cycles = _train_cycles(run, executor, state, cycles, stop)
         else:
             stop.at_once = ""
-            console.say("This run has reached its end; a larger --epochs would continue it.")
+            more = "--epochs" if config.total_steps is None else "--total-steps"
+            console.say(f"This run has reached its end; larger {more} would continue it.")
             if finalize.was_cut_short(run):
                 run.logged_at = cycles
         return finalize.finish(run, state, cycles, stop)

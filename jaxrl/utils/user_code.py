@@ -90,5 +90,7 @@ def load(flag: str, path: str) -> Callable[..., Any]:
         raise UserError(f"{flag}: module '{module_name}' has no '{attribute}'.{hint}")
     function = getattr(module, attribute)
     if not callable(function):
-        raise UserError(f"{flag}: '{path}' is no function.")
+        raise UserError(
+            f"{flag}: '{path}' is {type(function).__name__}, not a class or function: name one."
+        )
     return function

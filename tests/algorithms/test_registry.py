@@ -251,7 +251,7 @@ def test_invalid_algorithms_and_networks_are_rejected(user_code):
     importlib.invalidate_caches()
     for name, text in {
         "parts:mak": "module 'parts' has no 'mak'. Did you mean 'make'?",
-        "parts:number": "'parts:number' is no function",
+        "parts:number": "'parts:number' is int, not a class or function",
         "parts:make": "'parts:make' returned int: return an Algorithm",
         "nowhere:make": "cannot import 'nowhere'",
     }.items():
@@ -263,7 +263,7 @@ def test_invalid_algorithms_and_networks_are_rejected(user_code):
     with pytest.raises(UserError, match="--log.sink: module 'parts' has no 'sink'"):
         jaxrl.fit("cartpole", **{"log.sink": "parts:sink"})
     with pytest.raises(UserError, match="--log.sink: 'parts:make' returned int: return a function"):
-        sinks.own(presets.get("cartpole", **{"log.sink": "parts:make"}), user_code, None)
+        sinks.custom(presets.get("cartpole", **{"log.sink": "parts:make"}), user_code, None)
     network = replace(config.network, module="parts:make")
     with pytest.raises(UserError, match="--network.module: 'parts:make' returned int"):
         registry.build_networks(replace(config, network=network), None)

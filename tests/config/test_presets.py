@@ -13,6 +13,7 @@ import jaxrl
 from jaxrl.config import presets
 from jaxrl.data import hdf5
 from jaxrl.data.hdf5 import Episode
+from jaxrl.errors import UserError
 from tests.docs.shrinking import small
 from tests.helpers import tiny
 
@@ -49,3 +50,8 @@ def test_a_preset_trains(name, recording, tmp_path):
     losses = [v for k, v in row.items() if k.startswith("train/") and "loss" in k]
     assert losses and all(map(math.isfinite, losses))
     assert (tmp_path / "run" / "checkpoints").is_dir()
+
+
+def test_changes_of_the_wrong_type_are_refused():
+    with pytest.raises(UserError, match="--num-envs must be an integer, not '64'"):
+        presets.get("cartpole", num_envs="64")

@@ -202,7 +202,7 @@ def test_function_with_a_wrong_return_value_is_rejected(wrong, complaint):
 
 def test_non_callable_is_rejected():
     task = config.TaskConfig(randomize="tests.helpers.custom_envs:NOT_CALLABLE")
-    with pytest.raises(errors.UserError, match="NOT_CALLABLE' is no function"):
+    with pytest.raises(errors.UserError, match="NOT_CALLABLE' is int, not a class or function"):
         factory.build(config.TrainConfig(env="tests.helpers.custom_envs:Discrete", task=task))
 
 

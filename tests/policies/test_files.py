@@ -49,6 +49,9 @@ def test_valid_file_loads(arrays, file):
     assert repr(policy).endswith("observations (3,), 2 continuous actions>")
     with pytest.raises(UserError, match="takes observations as arrays, not 'x'"):
         policy("x")
+    np.testing.assert_array_equal(policy([0.5, 1, 2]), policy(np.float32([0.5, 1, 2])))
+    with pytest.raises(UserError, match=r"not \(4,\)"):
+        policy([0.5, 1, 2, 3])
 
 
 def replacements():

@@ -66,6 +66,15 @@ def _path(text, kind='line c0"'):
     return found[0] if found else ""
 
 
+def test_single_points_of_plots_are_dots():
+    axes = plots.pyplot().subplots()[1]
+    returns = np.array([[1.0, 2.0], [3.0, 4.0]])
+    plots.seed_curves(axes, np.array([5]), returns[:, :1], "k", width=1, single=True)
+    assert [line.get_marker() for line in axes.lines] == ["o"] * 3
+    plots.seed_curves(axes, np.array([5, 6]), returns, "k", width=1)
+    assert axes.lines[-1].get_marker() == "None"
+
+
 def test_points_have_the_right_coordinates():
     x, y = np.array([0.0, 50.0, 100.0]), np.array([0.0, 10.0, 5.0])
     text = charts.chart("t", [Line("a", x, y)])
@@ -89,7 +98,7 @@ def test_non_finite_values_are_gaps():
 
 def test_single_points_are_dots_and_constants_are_drawn():
     text = charts.chart("t", [Line("a", np.array([5.0]), np.array([-2.0]))])
-    assert _path(text, 'line dot c0"') == "M0.00,50.00h0"
+    assert _path(text, 'line dot c0"') == "M100.00,50.00h0"  # the axis begins at 0
     assert charts.chart("t", [Line("a", np.arange(3.0), np.zeros(3))])
 
 

@@ -6,6 +6,8 @@ from typing import Any
 
 from jaxrl.config import TrainConfig, env_names, overrides
 from jaxrl.config.presets import motion, off_policy, pick_place, playground, ppo, pqn, reppo
+from jaxrl.config.settings import flag
+from jaxrl.config.values import type_problems
 from jaxrl.errors import UserError, nearest
 
 PRESETS: dict[str, TrainConfig] = {
@@ -32,7 +34,10 @@ def get(name: str, **changes: Any) -> TrainConfig:
             f"Unknown preset '{name}'.{nearest(name, PRESETS)}{known} python -m jaxrl.presets "
             "playground lists them."
         )
-    return overrides.changed(PRESETS[of_algorithm(name, changes.get("algo"))], changes)
+    config = overrides.changed(PRESETS[of_algorithm(name, changes.get("algo"))], changes)
+    if problems := type_problems(config):
+        raise UserError("\n".join(f"{flag(path)} {problem}." for path, problem in problems))
+    return config
 
 
 def of_algorithm(name: str, algo: str | None) -> str:
