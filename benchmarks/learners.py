@@ -123,9 +123,10 @@ def main() -> None:
     parser.add_argument("--learners", nargs="+", choices=list(LEARNERS), default=list(LEARNERS))
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--limit", type=float, help="seconds after which a process is ended")
-    parser.add_argument("--folder", type=Path, default=RUNS, help="runs, to continue from")
+    parser.add_argument("--folder", type=Path, help="runs, to continue from")
     parser.add_argument("--add", action="store_true", help="keep other results already in --out")
     arguments = parser.parse_args()
+    runs = arguments.folder or (RUNS.with_name("learners-quick") if arguments.quick else RUNS)
     for task in arguments.tasks:
         for learner in arguments.learners:
             presets.get(command_of(learner, task)[0])  # refuses what has no preset
@@ -134,7 +135,7 @@ def main() -> None:
     for task in arguments.tasks:
         for learner in arguments.learners:
             words = command_of(learner, task, arguments.quick)
-            folder = arguments.folder / task / learner
+            folder = runs / task / learner
             curve = learning_curves.train(words, folder, arguments.seeds, arguments.limit)
             curves[f"{learner} {task}"] = curve
             tasks = list(dict.fromkeys(name.split()[1] for name in curves))

@@ -32,25 +32,25 @@ def train(words: list[str], folder: Path, seeds: int, limit: float | None = None
 
     After `limit` seconds the process is ended, and the run counts as finished.
     """
-    path = folder.with_name(f"{folder.name}.json")
+    path, begun = folder.with_name(f"{folder.name}.json"), folder / "provenance.json"
+    command = ["-m", "jaxrl.train", *words, "--num-seeds", str(seeds), "--run-dir", str(folder)]
+    asked = {"command": command, "limit": limit}
     record = json.loads(path.read_text()) if path.exists() else {}
+    # Without a record, the folder may be of any run; with one, of an earlier command.
+    if (not record and begun.exists()) or any(asked[k] != record.get(k, asked[k]) for k in asked):
+        raise UserError(f"{folder} is of another command: move it and {path.name} away.")
     if "commit" not in record:
-        # A folder whose record is gone may hold a part of another run.
-        if not record and (folder / "config.json").exists():
-            raise UserError(f"{path} is missing: move {folder} away, and start again.")
-        command = ["-m", "jaxrl.train", *words, "--num-seeds", str(seeds), "--run-dir", str(folder)]
-        if not (folder / "config.json").exists():
-            record = {"command": command, "began": time.time()}
+        if not begun.exists():
+            record = asked | {"began": time.time()}
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(json.dumps(record))
         _run([sys.executable, *command, "--resume", "auto", "--quiet"], limit)
-        record["commit"] = report.commit()
-        if not (folder / "config.json").exists():
+        if not begun.exists():
             raise UserError(f"{folder}: {limit} s were too short to begin: raise --limit.")
-        path.write_text(json.dumps(record))
-    # The settings are written when the training begins.
-    before = (folder / "config.json").stat().st_mtime - record["began"]
-    return read(folder, before)._replace(commit=record["commit"])
+        path.write_text(json.dumps(record | {"commit": report.commit()}))
+        return train(words, folder, seeds, limit)
+    # Provenance is written when a run begins, and stays when it is resumed.
+    return read(folder, begun.stat().st_mtime - record["began"])._replace(commit=record["commit"])
 
 
 def _run(command: list[str], limit: float | None) -> None:

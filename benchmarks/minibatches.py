@@ -35,7 +35,8 @@ def run(config: TrainConfig) -> tuple[dict[str, Any], list[tuple[float, float]]]
             curve.append((sum(seconds), mean))
 
     with tempfile.TemporaryDirectory() as folder:
-        fit_or_resume(program, Path(folder), [record], executor=executor)
+        if fit_or_resume(program, Path(folder), [record], executor=executor).stopped_by:
+            raise KeyboardInterrupt
     agents = program.env.rows // config.num_envs
     steps = len(seconds) * config.iterations * config.steps_per_iteration
     per_iteration = agents * config.steps_per_iteration

@@ -153,7 +153,7 @@ def main() -> None:
     tasks = chosen_tasks(arguments.tasks)
     if arguments.quick:
         extra = [*report.SMALL, "--epochs", "1", "--cycles", "1", *extra]
-    folder = arguments.folder or RUNS / arguments.name
+    folder = arguments.folder or RUNS / f"{arguments.name}{'-quick' * arguments.quick}"
     for task in tasks:
         assert presets.get(preset_of(task))
     read = learning_curves.read_results

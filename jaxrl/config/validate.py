@@ -290,7 +290,7 @@ def _either(numbers: Iterable[int]) -> str:
 
 
 def _replay_problems(config: TrainConfig, shards: int) -> list[str]:
-    """Check that batches are divisible by devices, and that the replay buffer can hold them."""
+    """Check that devices divide batches evenly, and that the replay buffer can hold them."""
     c, problems = config.offpolicy, []
     rows = config.rows
     if config.num_envs % shards or c.batch_size % shards:

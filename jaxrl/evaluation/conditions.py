@@ -60,5 +60,6 @@ def _reports(every: Sequence[Played]) -> list[tuple[Played, str, TrialReport]]:
 def _cell(report: TrialReport | None, criteria: Mapping[str, str]) -> str:
     if report is None:
         return "-"
-    first, *others = (f"{report.metrics[name]:.1%}" for name in criteria.values())
+    rates = [report.metrics.get(name) for name in criteria.values()]
+    first, *others = ("-" if rate is None else f"{rate:.1%}" for rate in rates)
     return f"{first} ({', '.join(others)})" if others else first

@@ -180,7 +180,7 @@ def _bind(
 
     def step(obs: PyTree, carry: PyTree, key: Array | None = None) -> tuple[Array, PyTree]:
         # A list of numbers is one array, not a tree of numbers.
-        obs = jax.tree.map(_as_array, obs) if isinstance(obs, dict) else _as_array(obs)
+        obs = jax.tree.map(_as_array, obs, is_leaf=lambda part: not isinstance(part, dict))
         _check_given(obs, spec)
         obs = _with_privileged(obs, spec)
         return act(params, obs, carry) if key is None else sample(params, obs, carry, key)

@@ -76,7 +76,8 @@ def report(program: Program) -> str:
     shapes = jax.tree.map(lambda s: f"{s.dtype}{list(s.shape)}", spec.obs)
     kind = "discrete" if spec.action.discrete else "continuous, in [-1, 1]"
     parts, peak = _describe(program, state, experience)
-    whole = "of each" if population.members else "in all"
+    several = bool(population.members)
+    whole, steps = ("of each member", "steps") if several else ("in all", "environment steps")
     rows = [
         ("observation", str(shapes)),
         ("action", f"{spec.action.size} {kind}"),
@@ -84,7 +85,7 @@ def report(program: Program) -> str:
         ("environments", f"{config.num_envs:,}{agents}"),
         ("environment steps per iteration", f"{config.steps_per_iteration:,}"),
         (f"iterations {whole}", f"{config.total_iterations:,}"),
-        (f"environment steps {whole}", f"{config.total_iterations * config.steps_per_iteration:,}"),
+        (f"{steps} {whole}", f"{config.total_iterations * config.steps_per_iteration:,}"),
         (f"gradient steps {whole}", f"{config.total_iterations * config.learning.updates:,}"),
         ("networks", megabytes(num_bytes(state.learner.params))),
         ("learner", megabytes(num_bytes(state.learner))),

@@ -194,26 +194,32 @@ def _draw_round(draw: ImageDraw.ImageDraw, camera: Camera, shape: Shape) -> None
 def _draw_faces(draw: ImageDraw.ImageDraw, camera: Camera, shape: Shape) -> None:
     """Draw the faces that the camera sees, by their angle to the sun, and an outline."""
     pixels, _ = camera.project(shape.points)
-    centre = shape.points.mean(0)
-    for face in shape.faces:
-        corners = shape.points[list(face)]
-        normal = np.cross(corners[1] - corners[0], corners[2] - corners[0])
-        length, out = float(np.linalg.norm(normal)), corners.mean(0) - centre
-        normal = normal if normal @ out > 0 else -normal
-        if length and normal @ (corners[0] - camera.eye) < 0:  # it faces the camera
-            light = 0.85 + 0.3 * float(normal @ _SUN) / length
-            _fill(draw, pixels[list(face)], light * shape.colour)
-    around = pixels[ConvexHull(pixels).vertices]
-    closed = np.concatenate([around, around[:1]]).ravel().tolist()
-    draw.line(closed, _ink(_DISCS[0][2] * shape.colour), width=_SUPERSAMPLING)
+    first = np.array([face[:3] for face in shape.faces])
+    a, b, c = (shape.points[corner] for corner in first.T)
+    normals = np.cross(b - a, c - a)
+    inwards = np.einsum("fi,fi->f", normals, a - shape.points.mean(0)) < 0
+    normals[inwards] *= -1.0
+    lengths = np.maximum(np.linalg.norm(normals, axis=-1), 1e-12)
+    lights = 0.85 + 0.3 * normals @ _SUN / lengths
+    for face in np.flatnonzero(np.einsum("fi,fi->f", normals, a - camera.eye) < 0):
+        _fill(draw, pixels[list(shape.faces[face])], lights[face] * shape.colour)
+    around = _around(pixels)
+    closed = np.concatenate([around, around[:1]])
+    draw.line(closed.ravel().tolist(), _ink(_DISCS[0][2] * shape.colour), width=_SUPERSAMPLING)
+
+
+def _around(points: np.ndarray) -> np.ndarray:
+    """Return the corners of the hull of points, in order; none if all are on one line."""
+    try:
+        return points[ConvexHull(points).vertices]
+    except QhullError:
+        return points[:0]
 
 
 def _fill_hull(draw: ImageDraw.ImageDraw, points: np.ndarray, colour: np.ndarray) -> None:
-    try:
-        corners = ConvexHull(points).vertices  # in order
-    except QhullError:
-        return  # all points on one line: a flat shape seen from its edge
-    _fill(draw, points[corners], colour)
+    corners = _around(points)
+    if len(corners):  # none of a flat shape that is seen from its edge
+        _fill(draw, corners, colour)
 
 
 def _fill(draw: ImageDraw.ImageDraw, corners: np.ndarray, colour: np.ndarray) -> None:

@@ -16,6 +16,8 @@ from jaxrl.reports.load_runs import Record
 from jaxrl.training import resume
 from jaxrl.utils.formatting import duration, plural
 
+# May differ in a run that resumes, and change its time.
+_TIMED = ("devices", "eval.num_envs", "eval.every", "eval.every_steps", "eval.randomize")
 _SEARCHED = 20  # earlier runs that are read before compiling
 
 
@@ -90,5 +92,5 @@ def _comparable(config: TrainConfig) -> dict[str, Any]:
     A run that resumes may have others of some that change neither: its length, its output.
     """
     chosen = settings.fixed_on_resume(config)
-    chosen |= {path: settings.get(config, path) for path in ("devices", "eval.num_envs")}
+    chosen |= {path: settings.get(config, path) for path in _TIMED}
     return {path: x for path, x in chosen.items() if not settings.SETTINGS[path].identity}

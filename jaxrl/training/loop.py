@@ -107,7 +107,7 @@ def train(
         else:
             stop.at_once = ""
             more = "--epochs" if config.total_steps is None else "--total-steps"
-            console.say(f"This run has reached its end; larger {more} would continue it.")
+            console.say(f"This run has reached its end; a larger {more} would continue it.")
             if finalize.was_cut_short(run):
                 run.logged_at = cycles
         return finalize.finish(run, state, cycles, stop)

@@ -21,12 +21,11 @@ _HOPELESS = 0.99
 
 
 def _remedy(section: str) -> str:
-    rates = (
-        "learning rates (--offpolicy.q-lr, r-lr)"
-        if section == "offpolicy"
-        else f"--{section}.learning-rate, --{section}.max-grad-norm"
-    )
-    return f"Try lower {rates}, or another --{section}.reward-scale."
+    if section == "offpolicy":
+        return "Try lower learning rates (--offpolicy.q-lr, r-lr), or --offpolicy.reward-scale."
+    rewards = "normalize-reward" if section == "ppo" else "reward-scale"
+    names = [f"--{section}.{name}" for name in ("learning-rate", "max-grad-norm", rewards)]
+    return f"Try a lower {names[0]} or {names[1]}, or {names[2]}."
 
 
 class TrainingDiverged(TrainingStopped):

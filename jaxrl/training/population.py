@@ -32,9 +32,9 @@ def groups(configs: Sequence[TrainConfig]) -> list[list[int]]:
 
 def build(members: Sequence[TrainConfig]) -> DeviceProgram | OfflineProgram:
     """Build one program for members that differ only in seeds and traced settings."""
+    overrides.check(members)
     if len(groups(members)) != 1:
         raise UserError(_differing(members))
-    overrides.check(members)
     variants.folder_names(members)  # refuses two that are the same, before there is a folder
     # Each member is built for one device: rows of environments are not split, members are.
     program = programs.build(replace(members[0], devices=1))

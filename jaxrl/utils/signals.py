@@ -54,6 +54,16 @@ def _watch(receiver: socket.socket, stop: StopRequest) -> None:
             stop.receive(data[0])
 
 
+def _forget() -> None:
+    """Let signals end a forked child, which has inherited the handlers and the descriptor."""
+    if signal.set_wakeup_fd(-1) != -1:
+        for number in _HEARD:
+            signal.signal(number, signal.SIG_DFL)
+
+
+os.register_at_fork(after_in_child=_forget)
+
+
 @contextlib.contextmanager
 def listening(at_once: str = "") -> Iterator[StopRequest]:
     """Turn SIGINT and SIGTERM into a request, as long as the context lasts.

@@ -122,6 +122,7 @@ for place in [folder / name for name in names] or [folder]:
         row |= {"time/memory_mb": 8.0, "time/peak_memory_mb": 9.0, "time/time_elapsed": 1.0}
     (place / "metrics.jsonl").write_text("".join(json.dumps(row) + "\\n" for row in rows))
 (folder / "config.json").touch()
+(folder / "provenance.json").touch()
 if names:
     (folder / "members.json").write_text(json.dumps(names))
 """
@@ -403,29 +404,51 @@ def test_learners_have_valid_settings(learner, quick):
         train._parse(learners.command_of(learner, task, quick))
 
 
-def test_runs_end_at_their_limit_and_continue_after_an_error(stand_in, tmp_path, monkeypatch):
+def test_runs_end_at_their_limit():
     waits = [sys.executable, "-c", "import time; time.sleep(60)"]
     began = time.monotonic()
     learning_curves._run(waits, limit=0.1)
     assert time.monotonic() - began < 30
-    folder, real = tmp_path / "run", learning_curves._run
 
-    def fail(command, limit):
+
+def test_curves_of_interrupted_runs_count_from_their_first_start(tmp_path, monkeypatch):
+    """Settings are written again when a run is resumed, and provenance is not."""
+    folder = tmp_path / "run"
+
+    def interrupted(command, limit):
         folder.mkdir()
-        (folder / "config.json").touch()
-        real([sys.executable, "-c", "raise SystemExit('no memory')"], limit)
+        (folder / "provenance.json").touch()
+        began = time.time() + 5.0
+        os.utime(folder / "provenance.json", (began, began))
+        raise RuntimeError("the machine went away")
 
-    monkeypatch.setattr(learning_curves, "_run", fail)
-    with pytest.raises(RuntimeError, match="no memory"):
+    def continued(command, limit):
+        (folder / "config.json").touch()
+        row = {"step": 9, "eval/mean_reward": 2.0, "time/time_elapsed": 30.0}
+        (folder / "metrics.jsonl").write_text(json.dumps(row) + "\n")
+
+    monkeypatch.setattr(learning_curves, "_run", interrupted)
+    with pytest.raises(RuntimeError, match="went away"):
         learning_curves.train(["ant"], folder, seeds=1)
-    started = time.time() + 5.0
-    os.utime(folder / "config.json", (started, started))
-    monkeypatch.setattr(learning_curves, "_run", lambda *_: None)
-    (folder / "metrics.jsonl").write_text(
-        '{"step": 9, "eval/mean_reward": 2.0, "time/time_elapsed": 30.0}\n'
-    )
+    record = json.loads((tmp_path / "run.json").read_text())
+    (tmp_path / "run.json").write_text(json.dumps(record | {"began": record["began"] - 1000}))
+    monkeypatch.setattr(learning_curves, "_run", continued)
     curve = learning_curves.train(["ant"], folder, seeds=1)
-    assert curve.returns == [[2.0]] and 35 <= curve.seconds[0] < 60
+    assert curve.returns == [[2.0]] and 1035 <= curve.seconds[0] < 1060
+    assert learning_curves.train(["ant"], folder, seeds=1) == curve
+    for words, number in ((["ant", "--seed", "1"], 1), (["ant"], 2)):
+        with pytest.raises(UserError, match="run is of another command"):
+            learning_curves.train(words, folder, number)
+    (tmp_path / "run.json").unlink()
+    with pytest.raises(UserError, match="run is of another command"):
+        learning_curves.train(["ant"], folder, seeds=1)
+
+
+def test_runs_that_end_before_they_begin_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(learning_curves, "_run", lambda *_: None)
+    for _ in range(2):
+        with pytest.raises(UserError, match="0.1 s were too short to begin"):
+            learning_curves.train(["ant"], tmp_path / "run", seeds=1, limit=0.1)
 
 
 def test_follow_reports_lines_as_they_arrive():

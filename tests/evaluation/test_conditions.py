@@ -53,6 +53,9 @@ def test_success_is_printed_side_by_side():
     heading, first, _ = conditions.text(EVERY, one).splitlines()
     assert heading.split() == ["success", "policy", "zero", "actions"]
     assert first.split() == ["with", "plans", "100.0%", "50.0%"]
+    lacking = EVERY[0]._replace(zero=_report(True)._replace(metrics={}))
+    line = conditions.text([lacking], CRITERIA).splitlines()[1]
+    assert line.split()[2:] == ["100.0%", "(0.0%)", "-", "(-)"]
 
 
 @pytest.mark.parametrize(

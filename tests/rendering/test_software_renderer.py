@@ -227,4 +227,4 @@ def test_shapes_in_the_colour_of_the_ground_are_seen(geom):
     (image,) = software_renderer.render_poses(model, np.zeros((1, 1)), size=SIZE)
     x, y = SIZE[0] // 2, SIZE[1] // 2
     middle = image[y - 20 : y + 20, x - 20 : x + 20].mean(-1)  # without the shadow
-    assert middle.max() - middle.min() > 30
+    assert middle.max() - middle.min() > 10

@@ -272,7 +272,7 @@ def test_dry_run_reports_how_many_seeds_fit(monkeypatch, capsys):
     assert f"of 4 together    {memory_estimate.megabytes(4 * peak)}" in out
     assert "seeds that fit (--num-seeds)    about 5" in out
     steps = config.total_iterations * config.steps_per_iteration
-    assert f"environment steps of each       {steps:,}" in out
+    assert f"steps of each member            {steps:,}" in out
     six = population.build([replace(config, seed=seed) for seed in range(6)])
     assert "about 5 fit" in memory_estimate.too_many(six)
     assert memory_estimate.too_many(replace(six, members=six.members[:5])) is None

@@ -37,6 +37,18 @@ def test_handlers_of_other_signals_still_run():
         signal.signal(signal.SIGUSR1, before)
 
 
+def test_ends_of_forked_children_are_their_own():
+    with signals.listening() as stop:
+        child = os.fork()
+        if not child:
+            time.sleep(60)
+            os._exit(0)
+        time.sleep(0.2)  # until it runs Python
+        os.kill(child, signal.SIGTERM)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM
+        assert not wait_for(stop, 0.3)
+
+
 def test_training_that_only_starts_ends_at_once(monkeypatch):
     """As long as nothing is trained; a KeyboardInterrupt may be lost in a callback of JAX."""
     ended = []
