@@ -54,9 +54,13 @@ def _watch(receiver: socket.socket, stop: StopRequest) -> None:
             stop.receive(data[0])
 
 
+_listeners: list[StopRequest] = []  # of nested contexts
+
+
 def _forget() -> None:
     """Let signals end a forked child, which has inherited the handlers and the descriptor."""
-    if signal.set_wakeup_fd(-1) != -1:
+    if _listeners and threading.current_thread() is threading.main_thread():
+        signal.set_wakeup_fd(-1)
         for number in _HEARD:
             signal.signal(number, signal.SIG_DFL)
 
@@ -83,9 +87,11 @@ def listening(at_once: str = "") -> Iterator[StopRequest]:
     watcher.start()
     before = {number: signal.signal(number, lambda *_: None) for number in _HEARD}
     wakeup = signal.set_wakeup_fd(sender.fileno())
+    _listeners.append(stop)
     try:
         yield stop
     finally:
+        _listeners.remove(stop)
         signal.set_wakeup_fd(wakeup)
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -4,6 +4,8 @@ import os
 import signal
 import time
 
+import pytest
+
 from jaxrl import train
 from jaxrl.errors import UserError
 from jaxrl.utils import progress, signals
@@ -37,11 +39,12 @@ def test_handlers_of_other_signals_still_run():
         signal.signal(signal.SIGUSR1, before)
 
 
+@pytest.mark.filterwarnings("ignore:os.fork")  # JAX warns of it
 def test_ends_of_forked_children_are_their_own():
     with signals.listening() as stop:
         child = os.fork()
         if not child:
-            time.sleep(60)
+            time.sleep(20)
             os._exit(0)
         time.sleep(0.2)  # until it runs Python
         os.kill(child, signal.SIGTERM)
