@@ -5,7 +5,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -32,25 +32,30 @@ def train(words: list[str], folder: Path, seeds: int, limit: float | None = None
 
     After `limit` seconds the process is ended, and the run counts as finished.
     """
-    path, begun = folder.with_name(f"{folder.name}.json"), folder / "provenance.json"
     command = ["-m", "jaxrl.train", *words, "--num-seeds", str(seeds), "--run-dir", str(folder)]
-    asked = {"command": command, "limit": limit}
-    record = json.loads(path.read_text()) if path.exists() else {}
-    # Without a record, the folder may be of any run; with one, of an earlier command.
-    if (not record and begun.exists()) or any(asked[k] != record.get(k, asked[k]) for k in asked):
-        raise UserError(f"{folder} is of another command: move it and {path.name} away.")
+    # Written when a run begins, and not again when it is resumed.
+    path, begun = folder.with_name(f"{folder.name}.json"), folder / "provenance.json"
+    record = _record(path, begun, {"command": command, "limit": limit})
     if "commit" not in record:
-        if not begun.exists():
-            record = asked | {"began": time.time()}
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(json.dumps(record))
         _run([sys.executable, *command, "--resume", "auto", "--quiet"], limit)
         if not begun.exists():
             raise UserError(f"{folder}: {limit} s were too short to begin: raise --limit.")
-        path.write_text(json.dumps(record | {"commit": report.commit()}))
-        return train(words, folder, seeds, limit)
-    # Provenance is written when a run begins, and stays when it is resumed.
+        record["commit"] = report.commit()
+        path.write_text(json.dumps(record))
     return read(folder, begun.stat().st_mtime - record["began"])._replace(commit=record["commit"])
+
+
+def _record(path: Path, begun: Path, asked: dict[str, Any]) -> dict[str, Any]:
+    """Return what is known of a run, or what has just begun; refuse a run of another command."""
+    record = json.loads(path.read_text()) if path.exists() else {}
+    if begun.exists():
+        if asked != {name: record.get(name) for name in asked}:
+            raise UserError(f"{begun.parent} is of another command: move it and {path.name} away.")
+        return record
+    record = asked | {"began": time.time()}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(record))
+    return record
 
 
 def _run(command: list[str], limit: float | None) -> None:

@@ -35,7 +35,7 @@ from benchmarks import (
 )
 from benchmarks.learning_curves import Curve
 from jaxrl import train
-from jaxrl.config import overrides
+from jaxrl.config import overrides, validate
 from jaxrl.envs import brax_patches
 from jaxrl.errors import UserError
 from tests.helpers import recorded, tiny
@@ -401,7 +401,8 @@ def test_learners_name_the_time_to_nearly_the_best_return():
 @pytest.mark.parametrize("quick", [False, True])
 def test_learners_have_valid_settings(learner, quick):
     for task in learners.TASKS:
-        train._parse(learners.command_of(learner, task, quick))
+        config = train._parse(learners.command_of(learner, task, quick)).config
+        assert validate.validate(config) == []
 
 
 def test_runs_end_at_their_limit():
