@@ -8,6 +8,7 @@ import functools
 import logging
 import math
 import os
+import shutil
 import sys
 import threading
 import warnings
@@ -29,8 +30,9 @@ _RAW = ".raw"  # suffix of an array written without Orbax
 def write_arrays(folder: Path, arrays: list[np.ndarray]) -> None:
     """Write arrays as an Orbax checkpoint, named by their position.
 
-    Orbax needs threads, and since Python 3.12 an exiting interpreter starts none. A save during
-    the exit writes the bytes of each array to its own file instead.
+    Orbax needs threads, and since Python 3.12 an exiting interpreter starts none. It also gives up
+    after some minutes, which pass too while the process is suspended. In both cases the bytes of
+    each array are written to its own file instead.
     """
     # Orbax refuses arrays without elements; the shape of the leaf is enough to recreate them.
     tree = {str(i): data for i, data in enumerate(arrays) if data.size}
@@ -42,6 +44,10 @@ def write_arrays(folder: Path, arrays: list[np.ndarray]) -> None:
             raise
         # Python would warn of Orbax's unfinished coroutines while it exits.
         warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
+        _save_raw(folder, tree)
+    except TimeoutError:
+        for unfinished in folder.parent.glob(f"{folder.name}*"):
+            shutil.rmtree(unfinished, ignore_errors=True)
         _save_raw(folder, tree)
 
 

@@ -756,6 +756,24 @@ def test_save_during_interpreter_exit_needs_no_threads(tmp_path, monkeypatch):
         CheckpointManager(tmp_path).restore(state)
 
 
+def test_a_save_survives_a_suspended_process(tmp_path, monkeypatch):
+    """Orbax's deadlines pass while a process is suspended: its save then gives up."""
+    from orbax.checkpoint._src.futures import future
+
+    def give_up(*_, **__):
+        raise TimeoutError("ChainedFuture completed 0/2 futures but timed out")
+
+    state = all_leaf_types()
+    with CheckpointManager(tmp_path) as checkpoints:
+        with monkeypatch.context() as patch:
+            patch.setattr(future.ChainedFuture, "result", give_up)
+            checkpoints.save(1, state, {}, block=True)
+        checkpoints.save(2, state, {}, block=True)
+    assert sorted(path.name for path in tmp_path.glob("1/*")) == ["arrays", "manifest.json"]
+    for step in (1, 2):
+        assert_identical(CheckpointManager(tmp_path).restore(state, step).state, state)
+
+
 def test_other_errors_of_orbax_are_not_hidden(tmp_path, monkeypatch):
     class Failing:
         def save(self, *_):
