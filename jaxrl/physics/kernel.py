@@ -70,17 +70,18 @@ def solve_positive(matrix: Array, vector: Array, *, interpret: bool = False) -> 
 
 def _settings(rows: int, columns: int) -> triton.CompilerParams:
     """Return as many warps as the largest tile needs; sums are fastest within one."""
-    size = _padded(rows) * _padded(columns)
+    size = padded(rows) * padded(columns)
     return triton.CompilerParams(num_warps=max(1, min(8, size // 2048)), num_stages=1)
 
 
-def _padded(size: int) -> int:
+def padded(size: int) -> int:
+    """Return the size of a tile's side that holds so many elements."""
     return max(_SMALLEST, pl.next_power_of_2(size))
 
 
 def _indices(shape: Sequence[int]) -> tuple[tuple[Array, ...], Array]:
     """Return the indices of a padded tile along each axis, and which of its elements exist."""
-    sizes = [_padded(size) for size in shape]
+    sizes = [padded(size) for size in shape]
     axes = [jnp.arange(size) for size in sizes]
     if len(shape) == 1:
         return (axes[0],), axes[0] < shape[0]

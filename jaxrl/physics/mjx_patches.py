@@ -15,6 +15,7 @@ own functions.
 import contextlib
 import contextvars
 import functools
+import math
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
@@ -28,6 +29,9 @@ from jaxrl.types import Array
 
 _MAX_DOFS = 64
 _MAX_ROWS = 256
+# Elements of the padded Jacobian that a kernel holds in registers. With 2,048 (61 rows, 27 degrees
+# of freedom) it takes 0.4 times as long as MJX's solver, with 8,192 (120 rows, 34) 6 times.
+_MAX_ELEMENTS = 4096
 
 # Kernels on GPUs, or the same functions in plain JAX, or MJX's own.
 Functions = Literal["kernels", "plain", "stock"]
@@ -102,6 +106,16 @@ def _solve(m: mjx.Model, d: mjx.Data) -> mjx.Data | None:
     )
     if not supported:
         return None
+    size = math.prod(map(kernel.padded, d._impl.efc_J.shape))
+    if size <= _MAX_ELEMENTS or _chosen.get() == "plain":
+        return _solve_by_newton(m, d)
+    by_newton = functools.partial(_solve_by_newton, m)
+    by_mjx = functools.partial(solver.solve.stock, m)
+    return jax.lax.platform_dependent(d, cuda=by_mjx, default=by_newton)
+
+
+def _solve_by_newton(m: mjx.Model, d: mjx.Data) -> mjx.Data:
+    option = m.opt
     counts = {
         "iterations": int(option.iterations),
         "line_iterations": int(option.ls_iterations),

@@ -198,6 +198,20 @@ def test_kernels_compile_for_gpus(stock):
     assert lowered.as_text().count("custom_call @__gpu$xla.gpu.triton") == 2
 
 
+@announced
+def test_large_problems_are_solved_by_mjx_on_gpus(stock, monkeypatch):
+    """A kernel that does not fit into registers is slower than MJX's functions."""
+
+    def kernels() -> int:
+        with skipped_without_gpu(), kind("kernels"), physics_settings():
+            traced = jax.jit(jax.vmap(lambda data: mjx.solve(PHYSICS, data).qacc)).trace(stock)
+            return traced.lower(lowering_platforms=("cuda",)).as_text().count("xla.gpu.triton")
+
+    assert kernels() == 1
+    monkeypatch.setattr(mjx_patches, "_MAX_ELEMENTS", 1)
+    assert kernels() == 0
+
+
 def played_by_mujoco(model, start, control, steps):
     """Return MuJoCo's own state, in double precision, after steps from the first of the states."""
     data = mujoco.MjData(model)
