@@ -3,13 +3,14 @@
 - `solver.solve`: Newton's method for pyramidal cones.
 - `smooth.solve_m`: accelerations from forces. It needs no factors, so `smooth.factor_m` is empty.
 - `forward.implicit`: the implicit integrator, which solves a system of its own.
+- `constraint._efc_contact_pyramidal`: the rows of contacts, elementwise.
 
 On a GPU each is one kernel, without loops of unknown length: all substeps fit into one CUDA graph.
 Models with another solver or cone, with sparse matrices, or larger than a kernel holds, use MJX's
 own functions.
 """
 
-# pyright: reportAttributeAccessIssue=false, reportReturnType=false
+# pyright: reportAttributeAccessIssue=false, reportReturnType=false, reportFunctionMemberAccess=false
 # MuJoCo is compiled and has no type stubs.
 
 import contextlib
@@ -22,9 +23,9 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 from mujoco import mjx
-from mujoco.mjx._src import derivative, forward, sensor, smooth, solver, support
+from mujoco.mjx._src import constraint, derivative, forward, sensor, smooth, solver, support
 
-from jaxrl.physics import kernel, newton
+from jaxrl.physics import contact_rows, kernel, newton
 from jaxrl.types import Array
 
 _MAX_DOFS = 64
@@ -50,18 +51,19 @@ def use(functions: Functions) -> Iterator[None]:
 
 def install() -> None:
     """Let MJX call these functions instead of its own."""
-    for module, replacement in (
-        (solver, _solve),
-        (smooth, _factor_m),
-        (smooth, _solve_m),
-        (forward, _implicit),
+    for module, name, replacement in (
+        (solver, "solve", _solve),
+        (smooth, "factor_m", _factor_m),
+        (smooth, "solve_m", _solve_m),
+        (forward, "implicit", _implicit),
+        (constraint, "_efc_contact_pyramidal", contact_rows.pyramids),
     ):
-        name = replacement.__name__.removeprefix("_")
         own = getattr(module, name)
         if not hasattr(own, "stock"):
             patched = _choose(replacement, own)
             setattr(module, name, patched)
-            setattr(mjx, name, patched)
+            if hasattr(mjx, name):
+                setattr(mjx, name, patched)
 
 
 def _choose(replacement: Callable, own: Callable) -> Callable:

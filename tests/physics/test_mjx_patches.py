@@ -115,6 +115,39 @@ def error(value, reference):
     return np.max(np.linalg.norm(value - reference, axis=-1) / scale)
 
 
+def test_rows_of_contacts_equal_those_of_mjx():
+    """Between two moving bodies and with the floor; sliding, twisting and rolling friction."""
+    bodies = "".join(
+        f"""<body pos="{x} 0 {z}"><freejoint/>
+        <geom size="0.1" condim="{dimensions}" friction="0.7 0.05 0.02" margin="0.01"/>
+        <body pos="0 0.15 0"><joint axis="1 0 0"/><geom size="0.05" condim="{dimensions}"/></body>
+        </body>"""
+        for x, z, dimensions in ((0, 0.09, 3), (0, 0.27, 3), (1, 0.09, 4), (2, 0.09, 6), (3, 1, 3))
+    )
+    model = mujoco.MjModel.from_xml_string(
+        f'<mujoco><worldbody><geom type="plane" size="5 5 1"/>{bodies}</worldbody></mujoco>'
+    )
+    physics = mjx.put_model(model)
+    random = np.random.default_rng(1)
+    qpos = model.qpos0 + random.normal(0, 0.02, (NUMBER, model.nq))
+    start = mjx.make_data(physics)
+
+    def rows(name):
+        def of(qpos):
+            with kind(name), physics_settings():
+                data = mjx.kinematics(physics, start.replace(qpos=qpos))
+                data = mjx.collision(physics, mjx.com_pos(physics, data))
+                data = mjx.make_constraint(physics, data)._impl
+                return data.efc_J, data.efc_D, data.efc_aref, data.efc_pos
+
+        return jax.jit(jax.vmap(of))(jnp.asarray(qpos, jnp.float32))
+
+    found, wanted = rows("kernels"), rows("stock")
+    assert (np.abs(wanted[0]).sum(axis=-1) > 0).sum() > 15 * NUMBER
+    for ours, theirs in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
+
+
 def test_the_problems_have_every_kind_of_row(stock):
     impl = stock._impl
     assert (impl.ne, impl.nf, impl.nl) == (6, 1, 1)
