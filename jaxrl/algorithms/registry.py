@@ -12,7 +12,7 @@ from jaxrl.algorithms.on_policy import algorithm as on_policy
 from jaxrl.algorithms.on_policy import pqn, reppo
 from jaxrl.algorithms.ppo import algorithm as ppo
 from jaxrl.algorithms.ppo.batch import Teacher
-from jaxrl.config import NetworkConfig, StepConfig, TrainConfig, env_names
+from jaxrl.config import NetworkConfig, OnPolicyConfig, TrainConfig, env_names
 from jaxrl.config.algorithm_names import ALGORITHMS, names
 from jaxrl.envs.vector_env import VectorEnv
 from jaxrl.errors import UserError
@@ -23,7 +23,7 @@ from jaxrl.types import Algorithm, EnvSpec
 from jaxrl.utils import user_code
 
 # Every algorithm is composed by its own file; `jaxrl.config.algorithm_names` says what it is.
-SINGLE_STEPS = {"reppo": reppo.DEFINITION, "pqn": pqn.DEFINITION}
+ON_POLICY = {"reppo": reppo.DEFINITION, "pqn": pqn.DEFINITION}
 OFF_POLICY = {
     "sac": sac.DEFINITION,
     "td3": td3.DEFINITION,
@@ -35,7 +35,7 @@ OFF_POLICY = {
 
 def network_config(config: TrainConfig) -> NetworkConfig:
     """Return the settings of the networks, with the distribution that the algorithm needs."""
-    known = SINGLE_STEPS.get(config.algo) or OFF_POLICY.get(config.algo)
+    known = ON_POLICY.get(config.algo) or OFF_POLICY.get(config.algo)
     network = known.network(config) if known else config.network
     if network.sde and network.sde_sample_freq is None:
         network = replace(network, sde_sample_freq=config.learning.rollout_length)
@@ -58,9 +58,9 @@ def make(
     _check_actions(config, env.spec)
     if config.algo == "ppo":
         return ppo.from_config(config, env, networks, num_shards, teacher)
-    if definition := SINGLE_STEPS.get(config.algo):
+    if definition := ON_POLICY.get(config.algo):
         settings, total = config.learning, config.total_iterations
-        assert isinstance(settings, StepConfig)
+        assert isinstance(settings, OnPolicyConfig)
         algorithm = definition.make(config, env.spec, networks)
         return on_policy.make(settings, env, networks, algorithm, total, num_shards)
     algorithm = OFF_POLICY[config.algo].make(config, env.spec, networks)

@@ -9,11 +9,11 @@ from jaxrl.config.algorithms import (
     AMPConfig,
     LearningConfig,
     OffPolicyConfig,
+    OnPolicyConfig,
     PPOConfig,
     PQNConfig,
     REPPOConfig,
     RRDConfig,
-    StepConfig,
 )
 from jaxrl.config.schema import (
     CheckpointConfig,
@@ -36,13 +36,13 @@ __all__ = [
     "MotionConfig",
     "NetworkConfig",
     "OffPolicyConfig",
+    "OnPolicyConfig",
     "PPOConfig",
     "PQNConfig",
     "PickConfig",
     "AMPConfig",
     "REPPOConfig",
     "RRDConfig",
-    "StepConfig",
     "TaskConfig",
     "TrainConfig",
 ]

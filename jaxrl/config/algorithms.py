@@ -630,6 +630,6 @@ class RRDConfig:
         return self.batch_size // self.sample_size
 
 
-# Settings of on-policy algorithms that learn from single steps.
-StepConfig = REPPOConfig | PQNConfig
-LearningConfig = PPOConfig | StepConfig | OffPolicyConfig
+# Settings of what `algorithms.on_policy` composes; PPO learns from segments, and has its own.
+OnPolicyConfig = REPPOConfig | PQNConfig
+LearningConfig = PPOConfig | OnPolicyConfig | OffPolicyConfig

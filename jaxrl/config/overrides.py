@@ -84,6 +84,7 @@ _OTHER_NAMES = {
     "entropy-cost": "entropy-coef",
     "gae-lambda": "lam",
     "gradient-steps": "train-batches",
+    "lambda": "lam",
     "learning-starts": "warmup",
     "n-epochs": "update-epochs",
     "n-steps": "rollout-length",

@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable
 from pathlib import Path
 
-from jaxrl.config import StepConfig, TrainConfig, algorithm_names, clip_split, env_names
+from jaxrl.config import OnPolicyConfig, TrainConfig, algorithm_names, clip_split, env_names
 from jaxrl.config.algorithm_names import AlgorithmInfo
 from jaxrl.config.metadata import INT32_MAX, INT64_MAX
 from jaxrl.config.settings import SETTINGS, flag, get, own_code
@@ -187,7 +187,7 @@ def _size_problems(config: TrainConfig, device_count: int | None) -> list[str]:
     if device_count is not None and shards > device_count:
         problems.append(f"--devices {shards}: this machine has {device_count}.")
     of_section = {"ppo": _segment_problems, "offpolicy": _replay_problems}
-    problems += of_section.get(config.algo_section, _step_problems)(config, shards)
+    problems += of_section.get(config.algo_section, _on_policy_problems)(config, shards)
     problems += [*_data_problems(config, shards), *_sde_problems(config)]
     on_devices = not env_names.is_gymnasium(config.env)  # process 0 alone plays Gymnasium's
     if on_devices and config.eval.num_envs % shards:
@@ -252,10 +252,10 @@ def _segment_problems(config: TrainConfig, shards: int) -> list[str]:
     ]
 
 
-def _step_problems(config: TrainConfig, shards: int) -> list[str]:
+def _on_policy_problems(config: TrainConfig, shards: int) -> list[str]:
     """Check that single steps divide into minibatches, and what else REPPO and PQN need."""
     c, problems = config.learning, []
-    assert isinstance(c, StepConfig)
+    assert isinstance(c, OnPolicyConfig)
     steps = config.rows * c.rollout_length
     if config.num_envs % shards:
         problems.append(

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxrl import rollout
 from jaxrl.algorithms.off_policy.replay import ReplayState
 from jaxrl.algorithms.ppo import value_parts
-from jaxrl.config import REPPOConfig, StepConfig, TrainConfig
+from jaxrl.config import OnPolicyConfig, REPPOConfig, TrainConfig
 from jaxrl.envs.gymnasium.env import GymnasiumEnv
 from jaxrl.envs.vector_env import VectorEnv
 from jaxrl.errors import UserError
@@ -258,7 +258,7 @@ def _steps(
 ) -> tuple[list, int]:
     """Describe a batch of single steps."""
     net, settings = program.config.network, program.config.learning
-    assert isinstance(settings, StepConfig)
+    assert isinstance(settings, OnPolicyConfig)
     batch = program.env.rows * settings.rollout_length
     rows = [
         ("batch", f"{program.env.rows:,} rows × {settings.rollout_length} steps = {batch:,}"),

@@ -17,7 +17,7 @@ from flax import struct
 
 from jaxrl.algorithms.on_policy.base import OnPolicyAlgorithm, Params
 from jaxrl.algorithms.policy import PolicyParams, hparams_of, make_policy, rollout_carry
-from jaxrl.config import StepConfig
+from jaxrl.config import OnPolicyConfig
 from jaxrl.envs.vector_env import VectorEnv
 from jaxrl.learning import minibatch, normalizer, optimizer, schedules, segments
 from jaxrl.learning.normalizer import RunningStats
@@ -42,7 +42,7 @@ _COLLECT, _TARGETS, _LEARN, _NUM_KEYS = range(4)  # the random keys of an iterat
 class OnPolicy:
     """The parts of an on-policy run; its stages are pure functions of this."""
 
-    config: StepConfig
+    config: OnPolicyConfig
     env: VectorEnv
     networks: ActorCritic  # of which the actor is used
     algorithm: OnPolicyAlgorithm
@@ -209,7 +209,7 @@ def init(run: OnPolicy, key: Key, pool: PyTree = None) -> TrainState[OnPolicySta
 
 
 def make(
-    config: StepConfig,
+    config: OnPolicyConfig,
     env: VectorEnv,
     networks: ActorCritic,
     algorithm: OnPolicyAlgorithm,

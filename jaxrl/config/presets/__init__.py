@@ -28,16 +28,21 @@ def get(name: str, **changes: Any) -> TrainConfig:
     if not isinstance(name, str):
         raise UserError(f"presets.get: give the name of a preset, as 'ant', not {name!r}.")
     if name not in PRESETS:
-        known = f"Known: {', '.join(own_names())}, and those of MuJoCo Playground:"
-        known = "" if env_names.is_playground(name) else f" {known}"
-        raise UserError(
-            f"Unknown preset '{name}'.{nearest(name, PRESETS)}{known} python -m jaxrl.presets "
-            "playground lists them."
-        )
+        raise UserError(f"Unknown preset '{name}'.{_known(name)}")
     config = overrides.changed(PRESETS[of_algorithm(name, changes.get("algo"))], changes)
     if problems := type_problems(config):
         raise UserError("\n".join(f"{flag(path)} {problem}." for path, problem in problems))
     return config
+
+
+def _known(name: str) -> str:
+    """Return what the message about an unknown preset ends with."""
+    playground = "python -m jaxrl.presets playground lists them."
+    if env_names.is_playground(name):
+        return f"{nearest(name, PRESETS)} {playground}"
+    if like := nearest(name, PRESETS):
+        return f"{like} python -m jaxrl.presets lists all."
+    return f" Known: {', '.join(own_names())}, and those of MuJoCo Playground: {playground}"
 
 
 def of_algorithm(name: str, algo: str | None) -> str:
