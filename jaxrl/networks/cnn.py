@@ -1,5 +1,6 @@
 """Image observations: which parts are images, and a CNN that maps them to features."""
 
+import math
 from typing import NamedTuple
 
 import flax.linen as nn
@@ -33,6 +34,18 @@ def split(obs: PyTree, shapes: PyTree) -> ImageObs:
     lead = images[0].shape[:-3]
     joined = jnp.concatenate(vectors, axis=-1) if vectors else jnp.zeros((*lead, 0), jnp.float32)
     return ImageObs(images, joined)
+
+
+def layer_sizes(shapes: PyTree) -> list[int]:
+    """Return how many numbers each layer makes of the images of one observation."""
+    images = [leaf for leaf in jax.tree.leaves(shapes) if is_image(leaf)]
+    sizes = []
+    for height, width, _ in (image.shape for image in images):
+        for channels, _, stride in _LAYERS:
+            height, width = math.ceil(height / stride), math.ceil(width / stride)
+            sizes.append(height * width * channels)
+        sizes.append(_FEATURES)
+    return sizes
 
 
 def image_change(before: ImageObs, after: ImageObs) -> ImageObs:

@@ -13,6 +13,7 @@ from jaxrl.envs.gymnasium.env import GymnasiumEnv
 from jaxrl.envs.vector_env import VectorEnv
 from jaxrl.errors import UserError
 from jaxrl.learning import exploration
+from jaxrl.networks import cnn
 from jaxrl.networks.actor_critic import has_images
 from jaxrl.networks.mlp import layer_widths
 from jaxrl.networks.recurrent import GATES
@@ -272,7 +273,7 @@ def _steps(
     # While targets are computed, a layer holds its input and its output: the first one the
     # observations of the whole rollout, as float32.
     inputs = 4 * batch * value_parts.input_width(program.env.spec)
-    widest = inputs + 2 * 4 * batch * max(widths)
+    widest = inputs + 2 * 4 * batch * max([*widths, *cnn.layer_sizes(program.env.spec.obs)])
     return rows, num_bytes(state) + 3 * num_bytes(experience) + 2 * embeddings + widest
 
 
@@ -310,7 +311,7 @@ def _segments(
 
 
 def _gradient_bytes(config: TrainConfig, spec: EnvSpec, rows: int) -> int:
-    """Return the bytes of hidden layers and one-hot tokens in the gradient of a minibatch's part.
+    """Return the bytes of all layers and of one-hot tokens in the gradient of a minibatch's part.
 
     A layer's input waits there for the gradient.
     """
@@ -321,10 +322,12 @@ def _gradient_bytes(config: TrainConfig, spec: EnvSpec, rows: int) -> int:
     actor += layers if net.rnn_of != "critic" else []
     critic = layer_widths(net.critic_hidden, net.residual_blocks)
     critic += layers if net.rnn_of != "actor" else []
+    both = 2  # actor and critic have convolutions of their own
+    convolutions = both * sum(cnn.layer_sizes(spec.obs))
     tokens = value_parts.input_width(spec) if spec.tokens else 0
     steps = rows * ppo.rollout_length // (ppo.num_minibatches * ppo.accumulate)
     twice = 2  # a gradient beside each activation
-    return 4 * steps * (twice * (sum(actor) + sum(critic)) + tokens)
+    return 4 * steps * (twice * (sum(actor) + sum(critic) + convolutions) + tokens)
 
 
 def _replay(

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.config import NetworkConfig, PPOConfig
+from jaxrl.networks import cnn
 from jaxrl.networks.actor_critic import rnn_of
 from jaxrl.networks.mlp import layer_widths
 from jaxrl.networks.recurrent import GATES
@@ -22,7 +23,7 @@ def num_bytes(ppo: PPOConfig, network: NetworkConfig, spec: EnvSpec, rows: int) 
     gates = GATES.get(rnn_of(network, "critic"), 0) * network.rnn_size
     steps = ppo.horizon if gates else ppo.rollout_length
     layers = layer_widths(network.critic_hidden, network.residual_blocks)
-    width = max([*layers, gates], default=0)
+    width = max([*layers, *cnn.layer_sizes(spec.obs), gates], default=0)
     both = 2  # values of each step's observation and of its successor
     return both * 4 * rows * steps * (width + input_width(spec))
 

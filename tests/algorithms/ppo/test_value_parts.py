@@ -9,6 +9,8 @@ import pytest
 
 from jaxrl.algorithms.ppo import value_parts
 from jaxrl.config import presets
+from jaxrl.networks import cnn
+from jaxrl.networks.cnn import CNN, ImageObs
 from jaxrl.networks.mlp import layer_widths
 from jaxrl.types import ActionSpec, EnvSpec
 
@@ -48,3 +50,21 @@ def test_residual_blocks_are_wider_than_their_input():
     assert size == 2 * 4 * 8 * config.ppo.rollout_length * (4 * 64 + 27)
     assert layer_widths((32, 64), 2) == [32, 64, 256, 64, 256, 64]
     assert layer_widths((32, 64), 0) == [32, 64]
+
+
+def test_convolutions_count():
+    config = presets.get("ant")
+    spec = EnvSpec(jax.ShapeDtypeStruct((84, 84, 3), jnp.uint8), ActionSpec(4, True))
+    made = jax.eval_shape(
+        lambda image: CNN().init_with_output(
+            jax.random.key(0),
+            ImageObs((image,), jnp.zeros((0,))),
+            capture_intermediates=True,
+            mutable=["params", "intermediates"],
+        )[1]["intermediates"],
+        spec.obs,
+    )
+    layers = [made[name] for name in ("Conv_0", "Conv_1", "Conv_2", "Dense_0")]
+    assert cnn.layer_sizes(spec.obs) == [leaf.size for leaf in jax.tree.leaves(layers)]
+    size = value_parts.num_bytes(config.ppo, config.network, spec, 8)
+    assert size == 2 * 4 * 8 * config.ppo.rollout_length * (21 * 21 * 32 + 84 * 84 * 3)
