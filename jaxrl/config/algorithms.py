@@ -219,6 +219,13 @@ class PPOConfig:
     normalize_advantage: Literal["batch", "minibatch", "none"] = setting(
         "minibatch", "Over which samples advantages get mean 0 and standard deviation 1."
     )
+    advantage_floor: float = setting(
+        0.0,
+        "Smallest deviation that advantages are divided by: where nothing is rewarded yet, they "
+        "are errors of the critic, which should not move the policy.",
+        at_least=0,
+        unless=("ppo.normalize_advantage", "none"),
+    )
     normalize_obs: bool = setting(True, _NORMALIZE_OBS)
     normalize_reward: bool = setting(
         False, "Divide rewards by the running deviation of the discounted return (as VecNormalize)."

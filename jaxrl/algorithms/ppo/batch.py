@@ -180,7 +180,7 @@ def _advantages(
         lam=learner.hparams["lam"],
     )
     if config.normalize_advantage == "batch":
-        advantage = standardize(advantage)
+        advantage = standardize(advantage, config.advantage_floor)
     return advantage, (target - mean) / std
 
 
@@ -200,6 +200,6 @@ def value_scale(config: PPOConfig, learner: PPOState) -> tuple[Array | float, Ar
     return learner.value_stats.mean, normalizer.std(learner.value_stats)
 
 
-def standardize(x: Array) -> Array:
-    """Return x with mean 0 and standard deviation 1."""
-    return (x - jnp.mean(x)) / (jnp.std(x) + 1e-8)
+def standardize(x: Array, floor: float = 0.0) -> Array:
+    """Return x with mean 0 and standard deviation 1, or less where it was less than the floor."""
+    return (x - jnp.mean(x)) / (jnp.maximum(jnp.std(x), floor) + 1e-8)

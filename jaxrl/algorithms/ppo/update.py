@@ -104,7 +104,8 @@ def standardized(config: PPOConfig, part: Batch) -> Batch:
     """Return a minibatch with the advantages that its gradient step uses."""
     if config.normalize_advantage != "minibatch":
         return part
-    return part._replace(advantage=standardize(part.advantage))
+    advantage = standardize(part.advantage, config.advantage_floor)
+    return part._replace(advantage=advantage)
 
 
 def is_fixed(config: PPOConfig) -> bool:

@@ -182,3 +182,7 @@ def test_standardize():
         found, np.array([[-2.0, -1.0], [0.0, 3.0]]) / np.sqrt(3.5), rtol=1e-5
     )
     np.testing.assert_array_equal(standardize(jnp.full(3, 2.0)), np.zeros(3))
+    # Below the floor advantages stay as small as they are, relative to it; above, it is not seen.
+    small = jnp.array([-0.01, 0.01])
+    np.testing.assert_allclose(standardize(small, 0.1), [-0.1, 0.1], rtol=1e-5)
+    np.testing.assert_array_equal(standardize(small, 0.005), standardize(small))
