@@ -46,6 +46,7 @@ def write_arrays(folder: Path, arrays: list[np.ndarray]) -> None:
         warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
         _save_raw(folder, tree)
     except TimeoutError:
+        # Its threads may still write; what they leave is deleted with the checkpoint.
         for unfinished in folder.parent.glob(f"{folder.name}*"):
             shutil.rmtree(unfinished, ignore_errors=True)
         _save_raw(folder, tree)
