@@ -2,7 +2,7 @@
 
 MJX multiplies a small matrix for each contact of each environment: batches of such products are
 kernels of their own, which read and write the Jacobians of both bodies. Here everything is
-elementwise, so that XLA makes one kernel, which writes the rows.
+elementwise, so that XLA can compute the rows in the kernels that write them.
 """
 
 # pyright: reportAttributeAccessIssue=false
@@ -18,7 +18,7 @@ from jaxrl.types import Array
 
 
 def pyramids(m: mjx.Model, d: mjx.Data, condim: int) -> _Efc | None:
-    """Return the rows of all contacts with so many dimensions; None where there are none."""
+    """Return the rows of all contacts with `condim` dimensions; None where there are none."""
     (chosen,) = np.nonzero(d._impl.contact.dim == condim)
     if not chosen.size:
         return None

@@ -75,7 +75,7 @@ def _settings(rows: int, columns: int) -> triton.CompilerParams:
 
 
 def padded(size: int) -> int:
-    """Return the size of a tile's side that holds so many elements."""
+    """Return the side of the smallest tile that holds `size` elements along it."""
     return max(_SMALLEST, pl.next_power_of_2(size))
 
 

@@ -5,7 +5,8 @@
 - `forward.implicit`: the implicit integrator, which solves a system of its own.
 - `constraint._efc_contact_pyramidal`: the rows of contacts, elementwise.
 
-On a GPU each is one kernel, without loops of unknown length: all substeps fit into one CUDA graph.
+On a GPU the first three are one kernel each, without loops of unknown length: all substeps fit into
+one CUDA graph.
 Models with another solver or cone, with sparse matrices, or larger than a kernel holds, use MJX's
 own functions.
 """
