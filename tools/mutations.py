@@ -278,8 +278,8 @@ EQUIVALENT = {
         "probs[0], probs[(2)])": "JAX clamps an index past the end to the last",
     },
     "algorithms.ppo.batch": {
-        "((jnp.std(x) - 1e-08))": "far below any std except 0, where x - mean is 0",
-        "(jnp.std(x) + (2e-08))": "far below any std except 0, where x - mean is 0",
+        "floor) - 1e-08))": "far below any std except 0, where x - mean is 0",
+        "floor) + (2e-08))": "far below any std except 0, where x - mean is 0",
     },
     "algorithms.ppo.update": {
         "ended: Array = steps.truncated | steps.truncated": "a terminated step has no successor",
