@@ -397,8 +397,9 @@ def _conclude(result: "Result", config: TrainConfig) -> int:
 
     if processes.is_main():
         print(summary.text(result, config), flush=True)
-    processes.finish()
-    return 128 + result.stopped_by if result.stopped_by else 0
+    status = 128 + result.stopped_by if result.stopped_by else 0
+    processes.finish(status)
+    return status
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import jax
 import numpy as np
@@ -33,6 +33,8 @@ resume_command = ""  # said when another process is lost; set when there is some
 _heartbeat = 60  # seconds
 _connection: liveness.Hub | liveness.Spoke | None = None  # to the other processes
 _ending = threading.Event()  # set when all processes end together
+_met = threading.Event()  # set when all have come to that end
+_parting = threading.Event()  # set when this one may leave: all have come, or one never will
 _exiting = threading.Event()  # set when this one ends after a failure
 
 
@@ -278,6 +280,8 @@ def _host_of_main() -> str:
 
 def _ended(rank: int, why: str) -> None:
     """End this process since another one has: by a failure that it names, or without a word."""
+    if _ending.is_set():
+        return _parting.set()
     if why:
         _exiting.wait(_LEAVING)  # set if this process has failed as well, and says so itself
     if not _ending.is_set() and not _exiting.is_set():
@@ -288,7 +292,7 @@ def _watch(heartbeat: int) -> None:
     """End this process when another one has sent no heartbeats."""
     store, others, silent = _store(), list(range(count())), 0.0
     every = min(5.0, heartbeat / 4)
-    while not _ending.wait(every):
+    while not _parting.wait(every):
         try:  # also when leaving: the call of others returns when all have made it
             live, silent = set(store.get_live_nodes(others)), 0.0
             lost = [rank for rank in others if rank not in live]
@@ -308,11 +312,7 @@ def end(why: str) -> None:
     """End this process at once: others are gone, so nothing can be saved together."""
     _exiting.set()
     hint = f" Continue with: {resume_command}" if resume_command else ""
-    with contextlib.suppress(Exception):
-        sys.stdout.flush()
-    os.write(2, f"\nerror: {why}; process {index()} stops.{hint}\n".encode())
-    _notify_others(why)
-    os._exit(1)
+    _exit(1, why, f"\nerror: {why}; process {index()} stops.{hint}\n")
 
 
 def _notify_others(why: str) -> None:
@@ -330,25 +330,43 @@ def wait_for_watch() -> None:
     time.sleep(2 * _heartbeat)
 
 
-def finish() -> None:
-    """End together: process 0, which hosts the coordination service, is the last to leave."""
+def finish(status: int = 0) -> None:
+    """End together: process 0, which hosts the coordination service, is the last to leave.
+
+    Everything is saved by now: if another process is lost here, this one exits with its status.
+    """
     if count() == 1:
         return
     _ending.set()
-    # Everything is saved: a process that does not come must not make this one fail.
+    threading.Thread(target=_meet, daemon=True).start()
+    _parting.wait(_LONGEST)
+    if not _met.is_set():
+        _exit(status, "another process was lost")  # JAX's shutdown would wait for it, or abort
+    if is_main():
+        time.sleep(_LEAVING)
+    with contextlib.suppress(Exception):
+        jax.distributed.shutdown()
+
+
+def _meet() -> None:
+    """Wait for all processes; JAX's service would wait to the end for one that was lost."""
     with contextlib.suppress(Exception):
         _store().wait_at_barrier("jaxrl/finish", int(1000 * _LONGEST))
-        if is_main():
-            time.sleep(_LEAVING)
-        jax.distributed.shutdown()
+        _met.set()
+    _parting.set()
 
 
 def leave(status: int, text: str = "") -> None:
     """After a failure, exit without waiting for the others, who may wait for this one."""
     if status and count() > 1 and not _ending.is_set():
-        os.write(2, text.encode())
-        with contextlib.suppress(Exception):
-            sys.stdout.flush()
-            sys.stderr.flush()
-        _notify_others(f"process {index()} of {count()} failed")
-        os._exit(status)
+        _exit(status, f"process {index()} of {count()} failed", text)
+
+
+def _exit(status: int, why: str, text: str = "") -> NoReturn:
+    """Exit at once: print a text here, and tell the others why."""
+    with contextlib.suppress(Exception):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os.write(2, text.encode())
+    _notify_others(why)
+    os._exit(status)
