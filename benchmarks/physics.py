@@ -9,12 +9,14 @@ model has its process. With --at-once, several compile at the same time, and are
 other when all have compiled; seconds of compiling then say less. With --parts, a profile of one
 kind or of both follows: kernels and microseconds of a control step, by the part of the forward
 dynamics that they belong to. It is of a program without CUDA graphs, in which kernels lose their
-names.
+names. `--add` keeps the results of other models that are already in --out; every row names its
+commit.
 """
 
 import collections
 import contextlib
 import importlib
+import json
 import re
 import sys
 import tempfile
@@ -151,7 +153,7 @@ def compile_steps(name: str, number: int, kind: str, parts: bool) -> Programs:
 def measure(turns: Turns, name: str, number: int, calls: int, parts: list[str]) -> dict[str, Any]:
     """Return a row with both kinds."""
     made = {kind: compile_steps(name, number, kind, kind in parts) for kind in _KINDS}
-    row: dict[str, Any] = {"model": name, "environments": number}
+    row: dict[str, Any] = {"model": name, "environments": number, "commit": report.commit()}
     with turns.alone(name):
         for kind, (timed, profiled, start, seconds) in made.items():
             row[f"{kind} compile s"] = round(seconds, 1)
@@ -188,6 +190,7 @@ def main() -> None:
     parser.add_argument("--parts", nargs="+", choices=list(_KINDS), default=[], help="GPU only")
     parser.add_argument("--at-once", type=int, default=1, help="models that are compiled at once")
     parser.add_argument("--name", default="physics", help="name of the results in --out")
+    parser.add_argument("--add", action="store_true", help="keep other models already in --out")
     arguments = parser.parse_args()
     models, numbers, calls = arguments.models, arguments.num_envs, arguments.calls
     if arguments.quick:
@@ -195,21 +198,23 @@ def main() -> None:
     parts = [] if arguments.quick else arguments.parts
     wanted = [(model, number) for model in models for number in numbers]
     tasks = [(*each, calls, parts) for each in wanted]
-    rows: list[dict[str, Any]] = []
-    profiles: dict[str, Any] = {}
+    path = arguments.out / f"{arguments.name}.json"
+    earlier = json.loads(path.read_text()) if arguments.add and path.exists() else {}
+    rows = {(row["model"], row["environments"]): row for row in earlier.get("rows", [])}
+    profiles = earlier.get("profiles", {})
     for row in in_processes(measure, tasks, arguments.at_once):
         if parts:
             profiles[row["model"]] = {kind: row.pop(f"{kind} parts") for kind in parts}
             for kind, found in profiles[row["model"]].items():
                 print(f"\n{row['model']}, {kind}:\n{report.table(found)}", flush=True)
-        rows.append(row)
+        rows[row["model"], row["environments"]] = row
         report.save(
             arguments.name,
-            rows,
+            list(rows.values()),
             arguments.out,
             module="physics",
-            panels=[draw(rows)],
-            extra={"profiles": profiles} if parts else None,
+            panels=[draw(list(rows.values()))],
+            extra={"profiles": profiles} if profiles else None,
         )
 
 

@@ -155,9 +155,13 @@ def test_throughput(run):
 
 
 @pytest.mark.slow
-def test_physics(run):
+def test_physics(run, tmp_path):
     """Of a task without physics: test_trajectories compiles MJX's functions and ours."""
-    (row,) = run("physics", more=("pendulum",))
+    other = {"model": "ant", "environments": 2048, "mjx steps/s": 1e6, "jaxrl steps/s": 2e6}
+    (tmp_path / "physics.json").write_text(json.dumps({"rows": [other], "profiles": {"ant": 1}}))
+    kept, row = run("physics", more=("pendulum", "--add"))
+    assert kept == other and row["commit"]
+    assert json.loads((tmp_path / "physics.json").read_text())["profiles"] == {"ant": 1}
     assert row["ratio"] == pytest.approx(row["jaxrl steps/s"] / row["mjx steps/s"])
 
 
