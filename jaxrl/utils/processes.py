@@ -279,7 +279,10 @@ def _host_of_main() -> str:
 
 
 def _ended(rank: int, why: str) -> None:
-    """End this process since another one has: by a failure that it names, or without a word."""
+    """End this process since another one has: by a failure that it names, or without a word.
+
+    When all processes end, `finish` does so.
+    """
     if _ending.is_set():
         return _parting.set()
     if why:

@@ -9,12 +9,13 @@ import pytest
 from tests.training.forked import free_port
 
 pytestmark = pytest.mark.multiprocess
-COUNT = 3
+RANKS = range(3)
+NOBODY = -1
 WORK = """
 import os, signal, sys, time
 from jaxrl.utils import processes
 port, rank, lost = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-processes.start(f"127.0.0.1:{port}", 3, rank)
+processes.start(f"127.0.0.1:{port}", int(sys.argv[4]), rank)
 if rank == lost:
     time.sleep(1)  # the others are waiting for it
     os.kill(os.getpid(), signal.SIGKILL)
@@ -24,18 +25,18 @@ sys.exit(7)
 """
 
 
-@pytest.mark.parametrize("lost", [0, 2, None])
+@pytest.mark.parametrize("lost", [0, 2, NOBODY])
 def test_the_end_does_not_wait_for_a_lost_process(lost):
     """A barrier of JAX's service would wait for it until its timeout, 20 minutes."""
     port = free_port()
     started = [
         subprocess.Popen(
-            [sys.executable, "-c", WORK, str(port), str(rank), str(-1 if lost is None else lost)],
+            [sys.executable, "-c", WORK, str(port), str(rank), str(lost), str(len(RANKS))],
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
         )
-        for rank in range(COUNT)
+        for rank in RANKS
     ]
     try:
         printed = [process.communicate(timeout=60)[0] for process in started]
