@@ -5,8 +5,8 @@
 - `forward.implicit`: the implicit integrator, which solves a system of its own.
 - `constraint._efc_contact_pyramidal`: the rows of contacts, elementwise.
 
-On a GPU the first three are one kernel each, without loops of unknown length: all substeps fit into
-one CUDA graph.
+On a GPU the first three are one kernel each, or three, without loops of unknown length: all
+substeps fit into one CUDA graph.
 Models with another solver or cone, with sparse matrices, or larger than a kernel holds, use MJX's
 own functions.
 """
@@ -17,7 +17,6 @@ own functions.
 import contextlib
 import contextvars
 import functools
-import math
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
@@ -31,9 +30,9 @@ from jaxrl.types import Array
 
 _MAX_DOFS = 64
 _MAX_ROWS = 256
-# Elements of the padded Jacobian that a kernel holds in registers. With 2,048 (61 rows, 27 degrees
-# of freedom) it takes 0.4 times as long as MJX's solver, with 8,192 (120 rows, 34) 6 times.
-_MAX_ELEMENTS = 4096
+# Elements of the padded Jacobian. With 8,192 (120 rows, 34 degrees of freedom) our kernels take 0.3
+# times as long as MJX's solver; more were not measured.
+_MAX_ELEMENTS = 8192
 
 # Kernels on GPUs, or the same functions in plain JAX, or MJX's own.
 Functions = Literal["kernels", "plain", "stock"]
@@ -109,8 +108,7 @@ def _solve(m: mjx.Model, d: mjx.Data) -> mjx.Data | None:
     )
     if not supported:
         return None
-    size = math.prod(map(kernel.padded, d._impl.efc_J.shape))
-    if size <= _MAX_ELEMENTS or _chosen.get() == "plain":
+    if kernel.elements(*d._impl.efc_J.shape) <= _MAX_ELEMENTS or _chosen.get() == "plain":
         return _solve_by_newton(m, d)
     by_newton = functools.partial(_solve_by_newton, m)
     by_mjx = functools.partial(solver.solve.stock, m)
@@ -178,7 +176,7 @@ def _problem(m: mjx.Model, d: mjx.Data) -> newton.Problem:
 
 
 def _solve_positive(matrix: Array, vector: Array) -> Array:
-    return _on_gpu_or_elsewhere(kernel.solve_positive, newton.PLAIN.solve, matrix, vector)
+    return _on_gpu_or_elsewhere(kernel.solve_positive, newton.solve_positive, matrix, vector)
 
 
 def _on_gpu_or_elsewhere(kernel: Callable, plain: Callable, *arguments: Any) -> Any:

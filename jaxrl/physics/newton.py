@@ -3,8 +3,8 @@
 The accelerations minimise a convex function: the distance from the unconstrained ones, weighted by
 the mass matrix, and a penalty for each violated row of the constraints. MJX's solver does the same.
 Two things differ. The line search ends when it has converged; vmapped, MJX's always makes all of
-its iterations. And everything is written in operations that a GPU kernel can hold in registers: see
-`kernel.py`, which runs this function with a linear algebra of its own.
+its iterations. And everything is written in operations that a GPU kernel can do in registers: see
+`kernel.py`, which runs these functions with a linear algebra of its own.
 """
 
 from collections.abc import Callable
@@ -47,14 +47,15 @@ class Algebra(NamedTuple):
 
     rows: Callable[[Array, Array], Array]  # matrix (r, v), vector (v,): (r,)
     columns: Callable[[Array, Array], Array]  # matrix (r, v), vector (r,): (v,)
-    hessian: Callable[[Array, Array, Array], Array]  # Jᵀ diag(weights) J + M
-    solve: Callable[[Array, Array], Array]  # of a positive definite matrix
+    # (J, weights, M, vector): the solution of (Jᵀ diag(weights) J + M) x = vector
+    solve_hessian: Callable[[Array, Array, Array, Array], Array]
     trace: Callable[[Array], Array]
     loop: Callable[..., Any]  # (unfinished, iterate, start, max_iterations)
     line_loop: Callable[..., Any]
 
 
-def _solve(matrix: Array, vector: Array) -> Array:
+def solve_positive(matrix: Array, vector: Array) -> Array:
+    """Return the solution of a symmetric positive definite system."""
     symmetric = (matrix + matrix.T) * 0.5
     return jax.scipy.linalg.cho_solve(jax.scipy.linalg.cho_factor(symmetric), vector)
 
@@ -68,8 +69,9 @@ def while_loop(unfinished: Callable, iterate: Callable, start: Any, max_iteratio
 PLAIN = Algebra(
     rows=lambda matrix, vector: matrix @ vector,
     columns=lambda matrix, vector: matrix.T @ vector,
-    hessian=lambda jacobian, weights, mass: mass + (jacobian.T * weights) @ jacobian,
-    solve=_solve,
+    solve_hessian=lambda jacobian, weights, mass, vector: solve_positive(
+        mass + (jacobian.T * weights[None, :]) @ jacobian, vector
+    ),
     trace=jnp.trace,
     loop=while_loop,
     line_loop=while_loop,
@@ -88,6 +90,14 @@ class _Point(NamedTuple):
     cost: Array
 
 
+class Iterate(NamedTuple):
+    """What an iteration starts from."""
+
+    point: _Point
+    gradient: Array  # of the cost
+    weights: Array  # of the rows in the Hessian; 0: inactive
+
+
 class _Line(NamedTuple):
     """A step along the search direction: the cost there and its derivatives."""
 
@@ -99,33 +109,60 @@ class _Line(NamedTuple):
 
 def solve(problem: Problem, iterations: int, line_iterations: int, algebra: Algebra) -> Solution:
     """Return accelerations and forces by Newton's method, warm started."""
-    trace = jnp.maximum(algebra.trace(problem.mass), _MIN_VALUE)
-    start = _evaluate(problem, problem.qacc_smooth, algebra)
-    if problem.warm_start is not None:
-        warm = _evaluate(problem, problem.warm_start, algebra)
-        start = _where(warm.cost < start.cost, warm, start)
-    gradient, search = _direction(problem, start, algebra)
-    previous = jnp.full_like(start.cost, jnp.inf)
+    first = start(problem, algebra)
+    trace = _trace(problem, algebra)
 
     def unfinished(carried: tuple) -> Array:
-        number, previous, point, gradient, _ = carried
-        improves = (previous - point.cost) / trace >= problem.tolerance
-        steep = _norm(gradient) / trace >= problem.tolerance
+        number, previous, here = carried
+        improves = (previous - here.point.cost) / trace >= problem.tolerance
+        steep = _norm(here.gradient) / trace >= problem.tolerance
         return (number < iterations) & improves & steep
 
     def iterate(carried: tuple) -> tuple:
-        number, _, point, _, search = carried
-        moved = _line_search(problem, point, search, trace, line_iterations, algebra)
-        gradient, search = _direction(problem, moved, algebra)
-        return number + 1, point.cost, moved, gradient, search
+        number, _, here = carried
+        search = -algebra.solve_hessian(problem.jacobian, here.weights, problem.mass, here.gradient)
+        moved = move(problem, here, search, line_iterations, algebra)
+        return number + 1, here.point.cost, moved
 
-    carried = (jnp.zeros((), jnp.int32), previous, start, gradient, search)
+    carried = (jnp.zeros((), jnp.int32), jnp.full_like(first.point.cost, jnp.inf), first)
     if iterations == 1:
         carried = iterate(carried)
     else:
         carried = algebra.loop(unfinished, iterate, carried, iterations)
-    point = carried[2]
-    return Solution(point.qacc, point.qfrc, point.force)
+    return solution(carried[2])
+
+
+def start(problem: Problem, algebra: Algebra) -> Iterate:
+    """Return the first iterate: the better one of unconstrained and last accelerations."""
+    point = _evaluate(problem, problem.qacc_smooth, algebra)
+    if problem.warm_start is not None:
+        warm = _evaluate(problem, problem.warm_start, algebra)
+        point = _where(warm.cost < point.cost, warm, point)
+    return _iterate_at(problem, point)
+
+
+def move(
+    problem: Problem, here: Iterate, search: Array, line_iterations: int, algebra: Algebra
+) -> Iterate:
+    """Return the next iterate, found by a line search in the direction `search`."""
+    trace = _trace(problem, algebra)
+    point = _line_search(problem, here.point, search, trace, line_iterations, algebra)
+    return _iterate_at(problem, point)
+
+
+def solution(last: Iterate) -> Solution:
+    """Return what the step needs of the last iterate."""
+    return Solution(last.point.qacc, last.point.qfrc, last.point.force)
+
+
+def _iterate_at(problem: Problem, point: _Point) -> Iterate:
+    gradient = point.ma - problem.qfrc_smooth - point.qfrc
+    weights = jnp.where(_active(problem, point.jaref), problem.stiffness, 0.0)
+    return Iterate(point, gradient, weights)
+
+
+def _trace(problem: Problem, algebra: Algebra) -> Array:
+    return jnp.maximum(algebra.trace(problem.mass), _MIN_VALUE)
 
 
 def _evaluate(problem: Problem, qacc: Array, algebra: Algebra) -> _Point:
@@ -166,14 +203,6 @@ def _sliding(problem: Problem, x: Array) -> tuple[Array, Array, Array]:
     assert loss is not None
     limit = loss / jnp.where(stiffness == 0, _MIN_VALUE, stiffness)
     return (x <= -limit) & (loss > 0), (x >= limit) & (loss > 0), limit
-
-
-def _direction(problem: Problem, point: _Point, algebra: Algebra) -> tuple[Array, Array]:
-    """Return the gradient of the cost, and Newton's direction."""
-    gradient = point.ma - problem.qfrc_smooth - point.qfrc
-    weights = jnp.where(_active(problem, point.jaref), problem.stiffness, 0.0)
-    hessian = algebra.hessian(problem.jacobian, weights, problem.mass)
-    return gradient, -algebra.solve(hessian, gradient)
 
 
 class _Ray(NamedTuple):

@@ -1,6 +1,7 @@
 """Our functions compute what MJX's own and MuJoCo's do: forces, steps, sensors."""
 
 import contextlib
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -182,6 +183,25 @@ def test_forces_equal_those_of_mjx(stock, solutions, how):
     assert error(found.efc_force, wanted._impl.efc_force) < 1e-4
 
 
+def test_three_kernels_equal_one(stock, monkeypatch):
+    """A single iteration takes three kernels where the Jacobian is large."""
+
+    def both(data):
+        solve = functools.partial(
+            kernel.solve_constraints, problem(data), iterations=1, line_iterations=10
+        )
+        one = solve(interpret=True)
+        monkeypatch.setattr(kernel, "_ONE_KERNEL", 1)
+        return one, solve(interpret=True), newton.solve(problem(data), 1, 10, newton.PLAIN)
+
+    with physics_settings():
+        one, three, plain = jax.jit(jax.vmap(both))(stock)
+    for found in (one, three):
+        assert error(found.qacc, plain.qacc) < 1e-5
+        assert error(found.qfrc_constraint, plain.qfrc_constraint) < 1e-4
+        assert error(found.efc_force, plain.efc_force) < 1e-4
+
+
 def test_the_start_without_warm_start_is_the_unconstrained_acceleration(stock):
     def both(data):
         cold = problem(data)._replace(warm_start=None)
@@ -221,14 +241,19 @@ def skipped_without_gpu():
 
 
 @announced
-def test_kernels_compile_for_gpus(stock):
-    def step(data):
-        solution = kernel.solve_constraints(problem(data), 4, 10)
-        return kernel.solve_positive(data._impl.M, solution.qfrc_constraint)
+def test_kernels_compile_for_gpus(stock, monkeypatch):
+    def kernels(iterations):
+        def step(data):
+            solution = kernel.solve_constraints(problem(data), iterations, 10)
+            return kernel.solve_positive(data._impl.M, solution.qfrc_constraint)
 
-    with skipped_without_gpu():
-        lowered = jax.jit(jax.vmap(step)).trace(stock).lower(lowering_platforms=("cuda",))
-    assert lowered.as_text().count("custom_call @__gpu$xla.gpu.triton") == 2
+        with skipped_without_gpu():
+            lowered = jax.jit(jax.vmap(step)).trace(stock).lower(lowering_platforms=("cuda",))
+        return lowered.as_text().count("custom_call @__gpu$xla.gpu.triton")
+
+    assert kernels(4) == 2
+    monkeypatch.setattr(kernel, "_ONE_KERNEL", 1)
+    assert kernels(1) == 4
 
 
 @announced
