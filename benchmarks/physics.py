@@ -41,6 +41,13 @@ from jaxrl.utils.xla_options import compile_for_devices
 _STEPS = 32  # of a call
 _NO_GRAPHS: dict[str, str | bool] = {"xla_gpu_enable_command_buffer": ""}
 _KINDS: dict[str, mjx_patches.Functions] = {"mjx": "stock", "jaxrl": "kernels"}
+# Kernels of this package; the solver is one of them or three.
+_KERNELS = {
+    "solve_positive": "solve_positive",
+    **dict.fromkeys(
+        ("solve_constraints", "solver_start", "solve_hessian", "solver_move"), "solve_constraints"
+    ),
+}
 # Functions of MJX that a profile tells apart, by module.
 _PARTS = {
     "smooth": (
@@ -125,7 +132,7 @@ def _part_of(operation: str, kernel: str) -> str:
     found = re.findall(r"part_(\w+)", operation)
     if found:
         return found[-1]
-    return kernel if kernel in ("solve_constraints", "solve_positive") else "other"
+    return _KERNELS.get(kernel, "other")
 
 
 class Programs(NamedTuple):

@@ -49,8 +49,10 @@ def _solve_in_three(problem: Problem, line_iterations: int, interpret: bool) -> 
         problem.jacobian, here.weights, problem.mass, here.gradient, interpret=interpret
     )
 
-    def finish(*arguments: Any, algebra: newton.Algebra) -> Solution:
-        return newton.solution(newton.move(*arguments, line_iterations, algebra))
+    def finish(
+        problem: Problem, here: newton.Iterate, search: Array, algebra: newton.Algebra
+    ) -> Solution:
+        return newton.solution(newton.move(problem, here, search, line_iterations, algebra))
 
     return _run(finish, problem, here, search, interpret=interpret, name="solver_move")
 

@@ -3,7 +3,8 @@
 - `solver.solve`: Newton's method for pyramidal cones.
 - `smooth.solve_m`: accelerations from forces. It needs no factors, so `smooth.factor_m` is empty.
 - `forward.implicit`: the implicit integrator, which solves a system of its own.
-- `constraint._efc_contact_pyramidal`: the rows of contacts, elementwise.
+- `constraint`: the rows of limits and of contacts, elementwise.
+- `support.xfrc_accumulate`: forces on bodies, without Jacobians.
 
 On a GPU the first three are one kernel each, or three, without loops of unknown length: all
 substeps fit into one CUDA graph.
@@ -25,7 +26,7 @@ import jax.numpy as jnp
 from mujoco import mjx
 from mujoco.mjx._src import constraint, derivative, forward, sensor, smooth, solver, support
 
-from jaxrl.physics import contact_rows, kernel, newton
+from jaxrl.physics import constraint_rows, generalized, kernel, newton
 from jaxrl.types import Array
 
 _MAX_DOFS = 64
@@ -56,7 +57,10 @@ def install() -> None:
         (smooth, "factor_m", _factor_m),
         (smooth, "solve_m", _solve_m),
         (forward, "implicit", _implicit),
-        (constraint, "_efc_contact_pyramidal", contact_rows.pyramids),
+        (constraint, "_efc_limit_slide_hinge", constraint_rows.limits),
+        (constraint, "_efc_contact_frictionless", constraint_rows.frictionless),
+        (constraint, "_efc_contact_pyramidal", constraint_rows.pyramids),
+        (support, "xfrc_accumulate", generalized.applied),
     ):
         own = getattr(module, name)
         if not hasattr(own, "stock"):

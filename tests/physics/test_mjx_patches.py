@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from jax import export
 from mujoco import mjx
-from mujoco.mjx._src import forward
+from mujoco.mjx._src import forward, support
 
 from jaxrl.config import presets
 from jaxrl.envs import factory
@@ -116,21 +116,33 @@ def error(value, reference):
     return np.max(np.linalg.norm(value - reference, axis=-1) / scale)
 
 
-def test_rows_of_contacts_equal_those_of_mjx():
-    """Between two moving bodies and with the floor; sliding, twisting and rolling friction."""
-    bodies = "".join(
-        f"""<body pos="{x} 0 {z}"><freejoint/>
-        <geom size="0.1" condim="{dimensions}" friction="0.7 0.05 0.02" margin="0.01"/>
-        <body pos="0 0.15 0"><joint axis="1 0 0"/><geom size="0.05" condim="{dimensions}"/></body>
-        </body>"""
-        for x, z, dimensions in ((0, 0.09, 3), (0, 0.27, 3), (1, 0.09, 4), (2, 0.09, 6), (3, 1, 3))
-    )
+# Bodies that touch each other and the floor: without friction, then sliding, twisting and rolling.
+TOUCHING = "".join(
+    f"""<body pos="{x} 0 {z}"><freejoint/>
+    <geom size="0.1" condim="{dimensions}" friction="0.7 0.05 0.02" margin="0.01"/>
+    <body pos="0 0.15 0"><joint axis="1 0 0" range="-0.01 0.5" limited="true"/>
+    <geom size="0.05" condim="{dimensions}"/></body>
+    </body>"""
+    for x, z, dimensions in ((0, 0.09, 3), (0, 0.27, 3), (1, 0.09, 4), (2, 0.09, 6), (3, 0.09, 1))
+)
+
+
+@pytest.fixture(scope="module")
+def touching():
+    """Return the model of `TOUCHING`, and states of it."""
     model = mujoco.MjModel.from_xml_string(
-        f'<mujoco><worldbody><geom type="plane" size="5 5 1"/>{bodies}</worldbody></mujoco>'
+        f"""<mujoco><option integrator="Euler"/><worldbody>
+        <geom type="plane" size="5 5 1" condim="1"/>{TOUCHING}
+        <body pos="4 0 0"><joint type="slide" axis="0 0 1" limited="true" range="0 1"/>
+        <geom size="0.05" contype="0" conaffinity="0"/></body></worldbody></mujoco>"""
     )
-    physics = mjx.put_model(model)
     random = np.random.default_rng(1)
     qpos = model.qpos0 + random.normal(0, 0.02, (NUMBER, model.nq))
+    return mjx.put_model(model), jnp.asarray(qpos, jnp.float32)
+
+
+def test_rows_of_contacts_and_limits_equal_those_of_mjx(touching):
+    physics, states = touching
     start = mjx.make_data(physics)
 
     def rows(name):
@@ -141,12 +153,32 @@ def test_rows_of_contacts_equal_those_of_mjx():
                 data = mjx.make_constraint(physics, data)._impl
                 return data.efc_J, data.efc_D, data.efc_aref, data.efc_pos
 
-        return jax.jit(jax.vmap(of))(jnp.asarray(qpos, jnp.float32))
+        return jax.jit(jax.vmap(of))(states)
 
     found, wanted = rows("kernels"), rows("stock")
-    assert (np.abs(wanted[0]).sum(axis=-1) > 0).sum() > 15 * NUMBER
+    assert set(np.asarray(mjx.make_data(physics)._impl.contact.dim)) == {1, 3, 4, 6}
+    active = np.abs(wanted[0]).sum(axis=-1) > 0
+    assert active[:, :6].any(axis=0).all(), "each limit is reached in one of the states"
+    assert active[:, 6:].sum() > 15 * NUMBER
     for ours, theirs in zip(found, wanted, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
+
+
+def test_forces_on_bodies_push_degrees_of_freedom_as_in_mjx(touching):
+    physics, states = touching
+    start = mjx.make_data(physics)
+    forces = jax.random.normal(jax.random.key(0), (NUMBER, physics.nbody, 6))
+
+    def both(qpos, forces):
+        data = mjx.kinematics(physics, start.replace(qpos=qpos, xfrc_applied=forces))
+        data = mjx.com_pos(physics, data)
+        applied = support.xfrc_accumulate
+        return applied(physics, data), applied.stock(physics, data)
+
+    with physics_settings():
+        ours, theirs = jax.jit(jax.vmap(both))(states, forces)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
+    assert np.abs(theirs).min(axis=0).max() > 0.1
 
 
 def test_the_problems_have_every_kind_of_row(stock):
