@@ -166,8 +166,15 @@ def main() -> None:
             ): task
             for task in tasks
         }
+        failed = []
         for done in as_completed(running):
-            task, curve = running[done], done.result()
+            task = running[done]
+            try:
+                curve = done.result()
+            except RuntimeError as error:  # the other tasks go on
+                print(f"{task}: {error}", file=sys.stderr, flush=True)
+                failed.append(task)
+                continue
             curves[task] = curve
             end = f"{aggregate(curve.returns[-1]):.1f} in {curve.seconds[-1]} s"
             print(f"{task}: {end}", flush=True)
@@ -182,6 +189,8 @@ def main() -> None:
                 panels=[panel(*each, others.get(each[0])) for each in sorted(curves.items())],
                 extra={"curves": learning_curves.to_json(curves)},
             )
+    if failed:
+        raise UserError(f"{', '.join(failed)} failed: the same command continues them.")
 
 
 if __name__ == "__main__":

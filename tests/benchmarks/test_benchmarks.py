@@ -359,6 +359,21 @@ def test_playground_adds_to_earlier_results_and_shows_others(run, stand_in, tmp_
     assert cheetah["ppo, 50 M"] == 650 and "ppo, 50 M" not in walker
 
 
+def test_playground_saves_other_tasks_when_one_fails(run, tmp_path, monkeypatch):
+    curve = Curve([10_000_000], [9.0], [[600.0]])
+
+    def train(words, *_):
+        if "FishSwim" in words[0]:
+            raise RuntimeError("out of memory")
+        return curve
+
+    monkeypatch.setattr(learning_curves, "train", train)
+    with pytest.raises(UserError, match="FishSwim failed"):
+        run("playground", more=("FishSwim", "CheetahRun", "WalkerRun"))
+    saved = learning_curves.read_results(tmp_path / "playground.json")
+    assert saved == {"CheetahRun": curve, "WalkerRun": curve}
+
+
 def test_returns_are_those_at_equal_steps():
     curve = Curve([5_000_000, 10_100_000, 31_000_000], [1, 2, 3], [[1], [2], [3]])
     assert learning_curves.at(curve, 10e6) == [2] and learning_curves.at(curve, 30e6) == [2]
