@@ -4,10 +4,21 @@ A rotation maps vectors from a body's frame to its parent's (or the world's) fra
 same rotation. All functions have finite gradients at the identity, where plain angles have none.
 """
 
+from collections.abc import Sequence
+
 import jax.numpy as jnp
+import numpy as np
 
 from jaxrl.types import Array
 
+# Hamilton's product is the sum over i of a[i] * b[order] * signs.
+_PRODUCT = (
+    ((0, 1, 2, 3), (1.0, 1.0, 1.0, 1.0)),
+    ((1, 0, 3, 2), (-1.0, 1.0, -1.0, 1.0)),
+    ((2, 3, 0, 1), (-1.0, 1.0, 1.0, -1.0)),
+    ((3, 2, 1, 0), (-1.0, -1.0, 1.0, 1.0)),
+)
+_NEXT, _LAST = np.asarray([1, 2, 0]), np.asarray([2, 0, 1])  # axes, from each one on
 _TINY = 1e-12  # below this squared norm, the first term of the series is used
 
 
@@ -34,22 +45,32 @@ def _identity(q: Array) -> Array:
 
 def multiply(a: Array, b: Array) -> Array:
     """Return the rotation b followed by a, as matrices multiply."""
-    (aw, av), (bw, bv) = _part(a), _part(b)
-    w = aw * bw - jnp.sum(av * bv, -1, keepdims=True)
-    return jnp.concatenate([w, aw * bv + bw * av + jnp.cross(av, bv)], -1)
+    # Permutations, sums and signs: XLA makes one kernel of them, but not of parts put together.
+    first, *others = (
+        a[..., i, None] * _signed(b[..., np.asarray(order)], signs)
+        for i, (order, signs) in enumerate(_PRODUCT)
+    )
+    return sum(others, first)
 
 
 def conjugate(q: Array) -> Array:
     """Return the inverse rotation."""
-    w, v = _part(q)
-    return jnp.concatenate([w, -v], -1)
+    return _signed(q, (1.0, -1.0, -1.0, -1.0))
+
+
+def _signed(x: Array, signs: Sequence[float]) -> Array:
+    return x * np.asarray(signs, np.float32).reshape((1,) * (x.ndim - 1) + (-1,))
 
 
 def rotate(q: Array, v: Array) -> Array:
     """Rotate vectors."""
     w, u = _part(q)
-    twice = 2.0 * jnp.cross(u, v)
-    return v + w * twice + jnp.cross(u, twice)
+    twice = 2.0 * _cross(u, v)
+    return v + w * twice + _cross(u, twice)
+
+
+def _cross(a: Array, b: Array) -> Array:
+    return a[..., _NEXT] * b[..., _LAST] - a[..., _LAST] * b[..., _NEXT]
 
 
 def from_axis_angle(axis: Array, angle: Array) -> Array:
@@ -91,9 +112,12 @@ def slerp(a: Array, b: Array, fraction: Array) -> Array:
 
 def rot6d(q: Array) -> Array:
     """Return the rotated x and z axes [..., 6]: a continuous representation for networks."""
-    x = jnp.zeros_like(q[..., 1:]).at[..., 0].set(1.0)
-    z = jnp.zeros_like(x).at[..., 2].set(1.0)
-    return jnp.concatenate([rotate(q, x), rotate(q, z)], -1)
+    w, u = _part(q)
+    # An axis e becomes (2 w² - 1) e + 2 (u · e) u + 2 w u × e.
+    along = u[..., np.asarray([0, 0, 0, 2, 2, 2])] * u[..., np.asarray([0, 1, 2, 0, 1, 2])]
+    across = _signed(u[..., np.asarray([0, 2, 1, 1, 0, 2])], (0.0, 1.0, -1.0, 1.0, -1.0, 0.0))
+    axes = _signed(jnp.broadcast_to(2.0 * w * w - 1.0, across.shape), (1.0, 0, 0, 0, 0, 1.0))
+    return axes + 2.0 * (along + w * across)
 
 
 def from_yaw(yaw: Array) -> Array:
