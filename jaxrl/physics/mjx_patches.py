@@ -5,6 +5,7 @@
 - `forward.implicit`: the implicit integrator, which solves a system of its own.
 - `constraint`: the rows of limits and of contacts, elementwise.
 - `support.xfrc_accumulate`: forces on bodies, without Jacobians.
+- `math`: products of quaternions and of spatial vectors, in fewer kernels.
 
 On a GPU the first three are one kernel each, or three, without loops of unknown length: all
 substeps fit into one CUDA graph.
@@ -24,9 +25,9 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 from mujoco import mjx
-from mujoco.mjx._src import constraint, derivative, forward, sensor, smooth, solver, support
+from mujoco.mjx._src import constraint, derivative, forward, math, sensor, smooth, solver, support
 
-from jaxrl.physics import constraint_rows, generalized, kernel, newton
+from jaxrl.physics import constraint_rows, generalized, kernel, newton, spatial
 from jaxrl.types import Array
 
 _MAX_DOFS = 64
@@ -35,6 +36,10 @@ _MAX_ROWS = 256
 # times as long as MJX's solver; more were not measured.
 _MAX_ELEMENTS = 8192
 
+_SPATIAL = (
+    *("rotate", "quat_mul", "quat_to_mat", "axis_angle_to_quat"),
+    *("motion_cross", "motion_cross_force", "inert_mul"),
+)
 # Kernels on GPUs, or the same functions in plain JAX, or MJX's own.
 Functions = Literal["kernels", "plain", "stock"]
 _chosen: contextvars.ContextVar[Functions] = contextvars.ContextVar("physics", default="kernels")
@@ -68,6 +73,19 @@ def install() -> None:
             setattr(module, name, patched)
             if hasattr(mjx, name):
                 setattr(mjx, name, patched)
+    for name in _SPATIAL:
+        own = getattr(math, name)
+        if not hasattr(own, "stock"):
+            setattr(math, name, _choose_math(getattr(spatial, name), own))
+
+
+def _choose_math(replacement: Callable, own: Callable) -> Callable:
+    @functools.wraps(own)
+    def chosen(*arguments: Array) -> Array:
+        return (own if _chosen.get() == "stock" else replacement)(*arguments)
+
+    chosen.stock = own  # type: ignore[attr-defined]
+    return chosen
 
 
 def _choose(replacement: Callable, own: Callable) -> Callable:

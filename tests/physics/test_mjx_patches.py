@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from jax import export
 from mujoco import mjx
-from mujoco.mjx._src import forward, support
+from mujoco.mjx._src import forward, math, support
 
 from jaxrl.config import presets
 from jaxrl.envs import factory
@@ -162,6 +162,25 @@ def test_rows_of_contacts_and_limits_equal_those_of_mjx(touching):
     assert active[:, 6:].sum() > 15 * NUMBER
     for ours, theirs in zip(found, wanted, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes"),
+    [
+        *(("rotate", (3, 4)), ("quat_mul", (4, 4)), ("quat_to_mat", (4,))),
+        *(("motion_cross", (6, 6)), ("motion_cross_force", (6, 6)), ("inert_mul", (10, 6))),
+    ],
+)
+def test_spatial_products_equal_those_of_mjx(name, sizes):
+    ours = getattr(math, name)
+    random = np.random.default_rng(0)
+    arguments = [jnp.asarray(random.normal(size=size), jnp.float32) for size in sizes]
+    np.testing.assert_allclose(ours(*arguments), ours.stock(*arguments), rtol=1e-5, atol=1e-5)
+
+
+def test_rotation_about_an_axis_equals_that_of_mjx():
+    axis, ours = jnp.asarray([0.6, 0.0, -0.8]), math.axis_angle_to_quat
+    np.testing.assert_allclose(ours(axis, 2.0), ours.stock(axis, 2.0), rtol=1e-6)
 
 
 def test_forces_on_bodies_push_degrees_of_freedom_as_in_mjx(touching):
