@@ -9,16 +9,9 @@ from collections.abc import Sequence
 import jax.numpy as jnp
 import numpy as np
 
+from jaxrl.physics import spatial
 from jaxrl.types import Array
 
-# Hamilton's product is the sum over i of a[i] * b[order] * signs.
-_PRODUCT = (
-    ((0, 1, 2, 3), (1.0, 1.0, 1.0, 1.0)),
-    ((1, 0, 3, 2), (-1.0, 1.0, -1.0, 1.0)),
-    ((2, 3, 0, 1), (-1.0, 1.0, 1.0, -1.0)),
-    ((3, 2, 1, 0), (-1.0, -1.0, 1.0, 1.0)),
-)
-_NEXT, _LAST = np.asarray([1, 2, 0]), np.asarray([2, 0, 1])  # axes, from each one on
 _TINY = 1e-12  # below this squared norm, the first term of the series is used
 
 
@@ -45,12 +38,7 @@ def _identity(q: Array) -> Array:
 
 def multiply(a: Array, b: Array) -> Array:
     """Return the rotation b followed by a, as matrices multiply."""
-    # Permutations, sums and signs: XLA makes one kernel of them, but not of parts put together.
-    first, *others = (
-        a[..., i, None] * _signed(b[..., np.asarray(order)], signs)
-        for i, (order, signs) in enumerate(_PRODUCT)
-    )
-    return sum(others, first)
+    return spatial.quat_mul(a, b)
 
 
 def conjugate(q: Array) -> Array:
@@ -65,12 +53,8 @@ def _signed(x: Array, signs: Sequence[float]) -> Array:
 def rotate(q: Array, v: Array) -> Array:
     """Rotate vectors."""
     w, u = _part(q)
-    twice = 2.0 * _cross(u, v)
-    return v + w * twice + _cross(u, twice)
-
-
-def _cross(a: Array, b: Array) -> Array:
-    return a[..., _NEXT] * b[..., _LAST] - a[..., _LAST] * b[..., _NEXT]
+    twice = 2.0 * spatial.cross(u, v)
+    return v + w * twice + spatial.cross(u, twice)
 
 
 def from_axis_angle(axis: Array, angle: Array) -> Array:

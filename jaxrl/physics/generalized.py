@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from mujoco import mjx
 
+from jaxrl.physics import spatial
 from jaxrl.types import Array
 
 
@@ -26,8 +27,7 @@ def project(m: mjx.Model, d: mjx.Data, points: Array, forces: Array, torques: Ar
     trees, tree = np.unique(tree_of_dof, return_inverse=True)
     offsets = points[..., None, :] - d.subtree_com[trees]  # (..., trees, 3)
     forces = forces[..., None, :]
-    arms, pushes = jnp.broadcast_arrays(offsets, forces)
-    turning = jnp.cross(arms, pushes) + torques[..., None, :]
+    turning = spatial.cross(offsets, forces) + torques[..., None, :]
     turning, forces = jax.lax.optimization_barrier((turning, forces))
     turning = turning if len(trees) == 1 else turning[..., tree, :]
     work = [turning[..., i] * d.cdof[:, i] + forces[..., i] * d.cdof[:, 3 + i] for i in range(3)]
