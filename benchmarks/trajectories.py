@@ -110,9 +110,9 @@ def batched(own: mujoco.MjModel, begun: list[mujoco.MjData]) -> mjx.Data:
     return jax.vmap(lambda changed: empty.replace(**changed))(fields)
 
 
-def measure(name: str, number: int) -> list[dict[str, Any]]:
-    """Return a row for each horizon."""
-    own, device = models(name)
+def measure(name: str, pair: tuple[Any, Any], number: int) -> list[dict[str, Any]]:
+    """Return a row for each horizon, of MuJoCo's model and the same on the device."""
+    own, device = pair
     begun = starts(own, number)
     data = batched(own, begun)
     moved = data.replace(qpos=jnp.nextafter(data.qpos, jnp.inf), qvel=data.qvel * (1 + 1e-7))
@@ -161,11 +161,13 @@ def main() -> None:
     parser.add_argument("models", nargs="*", default=["playground:WalkerRun", "humanoid/mjx"])
     parser.add_argument("--starts", type=int, default=16, help="starts of each model")
     arguments = parser.parse_args()
-    models, number = arguments.models, arguments.starts
+    names, number = arguments.models, arguments.starts
     if arguments.quick:
-        models, number = models[:1], 2
+        names, number = names[:1], 2
+    # Not in threads: making an environment silences stdout for a moment, for all of them.
+    pairs = [models(name) for name in names]
     with ThreadPoolExecutor() as threads:  # most of the time goes into compiling
-        parts = list(threads.map(functools.partial(measure, number=number), models))
+        parts = list(threads.map(functools.partial(measure, number=number), names, pairs))
     rows = [row for part in parts for row in part]
     panels = [draw(rows, horizon) for horizon in _HORIZONS]
     report.save("trajectories", rows, arguments.out, panels=panels)
