@@ -1,8 +1,8 @@
 """Rows of constraints for limits of joints, and for contacts without friction or with pyramids.
 
 MJX multiplies a small matrix for each contact of each environment, and scatters limits into rows of
-zeros: kernels of their own. Here everything is elementwise, so that XLA can compute the rows where
-it writes them.
+zeros: kernels of their own. Here everything is elementwise. Barriers keep XLA from computing the
+directions of a contact again for each of its rows.
 """
 
 # pyright: reportAttributeAccessIssue=false
