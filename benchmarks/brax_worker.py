@@ -9,8 +9,12 @@ since removed; the shim below stands in for it and changes nothing else.
 import argparse
 import functools
 import json
+import os
 import time
 from typing import Any
+
+# Brax allocates memory as JAX does by default, not as jaxrl chose in the process that started this.
+os.environ.pop("XLA_PYTHON_CLIENT_PREALLOCATE", None)
 
 # Settings of brax's training notebook; episodes have 1000 steps unless set.
 _PPO: dict[str, Any] = {"learning_rate": 3e-4, "normalize_observations": True}

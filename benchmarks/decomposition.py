@@ -135,8 +135,6 @@ def read_arguments() -> Any:
 
 
 def main() -> None:
-    # Many runs share one device: none may preallocate its memory.
-    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     arguments = read_arguments()
     tasks = arguments.tasks
     jobs = [(task, kind) for task in tasks for kind in KINDS]

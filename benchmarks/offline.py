@@ -193,8 +193,6 @@ def read_arguments() -> Any:
 
 
 def main() -> None:
-    # Many runs share one device: none may preallocate its memory.
-    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     arguments = read_arguments()
     path = arguments.out / "offline.json"
     earlier = json.loads(path.read_text()) if arguments.add and path.exists() else {}

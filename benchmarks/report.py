@@ -69,21 +69,14 @@ def commit() -> str:
 
 
 def _devices() -> list[str]:
-    """Return the kinds of devices, without reserving their memory.
-
-    Measured processes inherit the environment, so it is restored.
-    """
-    name = "XLA_PYTHON_CLIENT_PREALLOCATE"
-    previous = os.environ.get(name)
-    os.environ[name] = "false"  # read when JAX initialises its devices
+    """Return the kinds of devices, without reserving their memory."""
     import jax
 
-    kinds = [device.device_kind for device in jax.local_devices()]
-    if previous is None:
-        del os.environ[name]
-    else:
-        os.environ[name] = previous
-    return kinds
+    from jaxrl.utils import xla_flags
+
+    xla_flags.allocate_as_needed()  # read when JAX initialises its devices
+
+    return [device.device_kind for device in jax.local_devices()]
 
 
 def _git(*arguments: str) -> str:

@@ -2,7 +2,6 @@
 
 import contextlib
 import multiprocessing
-import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -29,7 +28,6 @@ def in_processes(
     measure: Callable[..., dict[str, Any]], tasks: list[tuple], at_once: int
 ) -> Iterator[dict[str, Any]]:
     """Call `measure(turns, *task)` in a process for each task; yield rows in the order of tasks."""
-    os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"  # they share the device
     context = multiprocessing.get_context("spawn")
     with context.Manager() as manager:
         for first in range(0, len(tasks), at_once):

@@ -29,6 +29,7 @@ __all__ = [
 ]
 
 xla_flags.add(xla_cpu_enable_concurrency_optimized_scheduler=False)
+xla_flags.allocate_as_needed()
 
 # Imported on first use, so that `python -m jaxrl.train --help` does not wait for JAX.
 __getattr__ = lazy.exports(

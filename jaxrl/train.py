@@ -2,7 +2,6 @@
 
 import contextlib
 import gc
-import os
 import sys
 import traceback
 from dataclasses import asdict, dataclass, fields, replace
@@ -333,9 +332,6 @@ def _speed_up_start(processes: Distributed | None = None) -> None:
     # Tracing makes many objects and hardly any cycles: looking for these as often as Python does
     # is an eighth of that time.
     gc.set_threshold(50_000)
-    # JAX would take three quarters of a GPU's memory before anything runs: two seconds for 100 GB.
-    # As little as is needed also leaves room for a second run beside this one.
-    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     if processes is not None:
         _join(processes)
     _start_devices()

@@ -1,7 +1,6 @@
 """Bad input is refused with a clear message before anything is compiled or written."""
 
 import json
-import os
 import pickle
 import re
 import resource
@@ -273,15 +272,6 @@ def test_dry_run_shows_sizes_and_writes_nothing(tmp_path, capsys, monkeypatch):
     # 8 iterations of 2 epochs over 2 minibatches
     assert re.search(r"gradient steps in all +32\n", text) and "not known: no earlier run" in text
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(("given", "taken"), [(None, "false"), ("true", "true")])
-def test_gpu_memory_is_not_preallocated_by_default(given, taken, monkeypatch):
-    name = "XLA_PYTHON_CLIENT_PREALLOCATE"
-    monkeypatch.setenv(name, "")  # registers the variable to be restored afterwards
-    monkeypatch.delenv(name) if given is None else monkeypatch.setenv(name, given)
-    assert train.main([*tiny.FLAGS, "--dry-run"]) == 0
-    assert os.environ[name] == taken
 
 
 @pytest.mark.parametrize("name", presets.PRESETS)

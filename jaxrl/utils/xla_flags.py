@@ -1,4 +1,4 @@
-"""XLA flags, set only if the installed jaxlib supports them.
+"""XLA flags, set only if the installed jaxlib supports them, and how memory is allocated.
 
 XLA reads XLA_FLAGS when it is first used, and ends the process at an unknown flag. Every flag that
 jaxrl or its tests set is listed here with the jaxlib versions that it was tested with.
@@ -42,3 +42,12 @@ def add(**flags: object) -> None:
     usable = set(supported(version("jaxlib"))) - chosen
     present += [f"--{name}={str(flags[name]).lower()}" for name in flags if name in usable]
     os.environ["XLA_FLAGS"] = " ".join(present)
+
+
+def allocate_as_needed() -> None:
+    """Let the memory of a GPU grow with what is used, unless the user chose otherwise.
+
+    JAX would reserve three quarters of it before anything runs: two seconds for 100 GB, and no room
+    for a second program on the same GPU. Call it before JAX is first used.
+    """
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")

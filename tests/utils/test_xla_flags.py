@@ -10,6 +10,7 @@ import pytest
 from jaxrl.utils import xla_flags
 
 EIGEN = "--xla_cpu_multi_thread_eigen"
+ALLOCATION = "XLA_PYTHON_CLIENT_PREALLOCATE"
 
 
 @pytest.mark.parametrize(
@@ -38,7 +39,8 @@ def test_flag_removed_in_jaxlib_0_12_is_omitted(monkeypatch):
 
 
 def run(code, **env):
-    kept = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
+    ours = ("XLA_FLAGS", ALLOCATION)
+    kept = {name: value for name, value in os.environ.items() if name not in ours}
     done = subprocess.run(
         [sys.executable, "-c", code], env=kept | env, capture_output=True, text=True
     )
@@ -62,3 +64,8 @@ def test_installed_jaxlib_accepts_every_supported_flag():
 def test_importing_jaxrl_sets_the_flags():
     found = run("import os, jaxrl; print(os.environ['XLA_FLAGS'])")
     assert found == "--xla_cpu_enable_concurrency_optimized_scheduler=false"
+
+
+@pytest.mark.parametrize(("given", "taken"), [({}, "false"), ({ALLOCATION: "true"}, "true")])
+def test_importing_jaxrl_keeps_jax_from_reserving_gpu_memory(given, taken):
+    assert run(f"import os, jaxrl; print(os.environ['{ALLOCATION}'])", **given) == taken
