@@ -6,6 +6,8 @@
 - `constraint`: the rows of limits and of contacts, elementwise.
 - `support.xfrc_accumulate`: forces on bodies, without Jacobians.
 - `math`: products of quaternions and of spatial vectors, in fewer kernels.
+- `smooth.kinematics`, `com_pos`, `com_vel`: their results are computed once; the motions of degrees
+  of freedom for the whole model at once.
 
 On a GPU the first three are one kernel each, or three, without loops of unknown length: all
 substeps fit into one CUDA graph.
@@ -19,6 +21,7 @@ own functions.
 import contextlib
 import contextvars
 import functools
+import operator
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
@@ -27,7 +30,7 @@ import jax.numpy as jnp
 from mujoco import mjx
 from mujoco.mjx._src import constraint, derivative, forward, math, sensor, smooth, solver, support
 
-from jaxrl.physics import constraint_rows, generalized, kernel, newton, spatial
+from jaxrl.physics import constraint_rows, dofs, generalized, kernel, newton, spatial
 from jaxrl.types import Array
 
 _MAX_DOFS = 64
@@ -66,6 +69,9 @@ def install() -> None:
         (constraint, "_efc_contact_frictionless", constraint_rows.frictionless),
         (constraint, "_efc_contact_pyramidal", constraint_rows.pyramids),
         (support, "xfrc_accumulate", generalized.applied),
+        (smooth, "kinematics", _kinematics),
+        (smooth, "com_pos", _com_pos),
+        (smooth, "com_vel", _com_vel),
     ):
         _replace(module, name, replacement, _choose)
     for name in _SPATIAL:
@@ -158,6 +164,37 @@ def _solve_by_newton(m: mjx.Model, d: mjx.Data) -> mjx.Data:
             "_impl.efc_force": solution.efc_force,
         }
     )
+
+
+def _kinematics(m: mjx.Model, d: mjx.Data) -> mjx.Data:
+    d = smooth.kinematics.stock(m, d)
+    return _stored(d, "xpos", "xquat", "xmat", "xipos", "ximat", "xanchor", "xaxis")
+
+
+def _com_pos(m: mjx.Model, d: mjx.Data) -> mjx.Data:
+    d = _stored(smooth.com_pos.stock(m, d), "subtree_com", "_impl.cinert")
+    motions = functools.partial(dofs.motions, m)
+    cdof = _on_gpu_or_elsewhere(motions, lambda d: d.cdof, d)
+    return _stored(d.replace(cdof=cdof), "cdof")
+
+
+def _com_vel(m: mjx.Model, d: mjx.Data) -> mjx.Data:
+    d = _stored(smooth.com_vel.stock(m, d), "cvel")
+    rates = functools.partial(dofs.motion_rates, m)
+    cdof_dot = _on_gpu_or_elsewhere(rates, lambda d: d.cdof_dot, d)
+    return _stored(d.replace(cdof_dot=cdof_dot), "cdof_dot")
+
+
+def _stored(d: mjx.Data, *fields: str) -> mjx.Data:
+    """Keep XLA from computing these fields again wherever they are read.
+
+    A permutation that is read by a permutation is computed several times for each element: kernels
+    had up to 23,000 lines.
+    """
+    store = functools.partial(
+        _on_gpu_or_elsewhere, jax.lax.optimization_barrier, lambda array: array
+    )
+    return d.tree_replace({field: store(operator.attrgetter(field)(d)) for field in fields})
 
 
 def _factor_m(m: mjx.Model, d: mjx.Data) -> mjx.Data:

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from jax import export
 from mujoco import mjx
-from mujoco.mjx._src import forward, math, support
+from mujoco.mjx._src import forward, math, smooth, support
 
 from jaxrl.config import presets
 from jaxrl.envs import factory
 from jaxrl.envs.brax_patches import import_brax
-from jaxrl.physics import kernel, mjx_patches, newton
+from jaxrl.physics import dofs, kernel, mjx_patches, newton
 from jaxrl.physics.precision import physics as physics_settings
 from jaxrl.programs import compiler
 
@@ -198,6 +198,45 @@ def test_forces_on_bodies_push_degrees_of_freedom_as_in_mjx(touching):
         ours, theirs = jax.jit(jax.vmap(both))(states, forces)
     np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
     assert np.abs(theirs).min(axis=0).max() > 0.1
+
+
+# Every type of joint: below one another, several in a body, in several trees.
+JOINTS = """
+<mujoco><worldbody>
+  <body><freejoint/><geom size="0.1" pos="0.1 0 0"/>
+    <body pos="0.2 0.1 0"><joint type="ball" pos="0.05 0 0"/><geom size="0.1" pos="0 0.1 0"/>
+      <body pos="0 0.2 0.1"><geom size="0.1" pos="0.3 0 0"/>
+        <joint axis="1 2 0" pos="0 0.1 0"/><joint axis="0 1 0"/>
+        <joint type="slide" axis="0 1 1"/><joint axis="0 0 1"/>
+      </body>
+    </body>
+  </body>
+  <body pos="2 0 1"><joint type="slide" axis="1 0 0"/><joint type="ball"/>
+    <geom type="box" size="0.1 0.2 0.3" pos="0.1 0 0.2"/>
+    <body pos="1 0 0"><geom size="0.1"/><joint axis="1 0 0"/></body>
+  </body>
+</worldbody></mujoco>
+"""
+
+
+def test_motions_of_degrees_of_freedom_equal_those_of_mjx():
+    model = mujoco.MjModel.from_xml_string(JOINTS)
+    physics, random = mjx.put_model(model), np.random.default_rng(0)
+    data = mjx.make_data(physics).replace(
+        qpos=jnp.asarray(random.normal(size=model.nq), jnp.float32),
+        qvel=jnp.asarray(random.normal(size=model.nv), jnp.float32),
+    )
+
+    def both(data):
+        with mjx_patches.use("stock"), physics_settings():
+            data = smooth.com_pos(physics, smooth.kinematics(physics, data))
+            data = smooth.com_vel(physics, data)
+        ours = dofs.motions(physics, data), dofs.motion_rates(physics, data)
+        return ours, (data.cdof, data.cdof_dot)
+
+    for ours, reference in zip(*jax.jit(both)(data), strict=True):
+        assert np.any(reference, axis=1).sum() > 12
+        np.testing.assert_allclose(ours, reference, atol=1e-6)
 
 
 def test_the_problems_have_every_kind_of_row(stock):
