@@ -490,7 +490,7 @@ CASES = {
         (
             "tests/utils/test_xla_options.py::test_options_depend_on_device_and_user_flags_win",
             "tests/utils/test_xla_flags.py::test_flags_are_added_if_jaxlib_supports_them",
-            f"{TRAIN}::test_gpu_memory_is_not_preallocated_by_default",
+            "tests/utils/test_xla_flags.py::test_importing_jaxrl_keeps_jax_from_reserving_gpu_memory",
         ),
     ),
     # Outputs
