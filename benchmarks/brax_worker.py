@@ -13,9 +13,6 @@ import os
 import time
 from typing import Any
 
-# Brax allocates memory as JAX does by default, not as jaxrl chose in the process that started this.
-os.environ.pop("XLA_PYTHON_CLIENT_PREALLOCATE", None)
-
 # Settings of brax's training notebook; episodes have 1000 steps unless set.
 _PPO: dict[str, Any] = {"learning_rate": 3e-4, "normalize_observations": True}
 _SHORT: dict[str, Any] = {
@@ -151,6 +148,8 @@ def fill_replay() -> None:
 
 
 def main() -> None:
+    # Memory is allocated as JAX does by default, not as jaxrl chose in the parent process.
+    os.environ.pop("XLA_PYTHON_CLIENT_PREALLOCATE", None)
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("task", choices=[*PPO, *SAC])
     parser.add_argument("--backend")

@@ -6,8 +6,8 @@
 - `constraint`: the rows of limits and of contacts, elementwise.
 - `support.xfrc_accumulate`: forces on bodies, without Jacobians.
 - `math`: products of quaternions and of spatial vectors, in fewer kernels.
-- `smooth.kinematics`, `com_pos`, `com_vel`: their results are computed once; the motions of degrees
-  of freedom for the whole model at once.
+- `smooth.kinematics`, `com_pos`, `com_vel`: on GPUs, their results are computed once, and the
+  motions of degrees of freedom for the whole model at once.
 
 On a GPU the first three are one kernel each, or three, without loops of unknown length: all
 substeps fit into one CUDA graph.
@@ -186,7 +186,7 @@ def _com_vel(m: mjx.Model, d: mjx.Data) -> mjx.Data:
 
 
 def _stored(d: mjx.Data, *fields: str) -> mjx.Data:
-    """Keep XLA from computing these fields again wherever they are read.
+    """On GPUs, keep XLA from computing these fields again wherever they are read.
 
     A permutation that is read by a permutation is computed several times for each element: kernels
     had up to 23,000 lines.
